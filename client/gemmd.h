@@ -166,8 +166,9 @@ enum gemmd_wait {
 };
 
 enum gemmd_flags {
-    GEMMD_FALLBACK = 1 << 0, /* no daemon, or not in time: the analytic default, tier "default";
-                                where restrict_json or configs_json exclude it the note says so */
+    GEMMD_FALLBACK = 1 << 0, /* no daemon, or not in time: the analytic default, tier "default",
+                                within restrict_json and configs_json; where that cannot be the
+                                note says so */
     GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */
     GEMMD_AGAIN = 1 << 2,    /* tune even when known */
     GEMMD_OFFLINE = 1 << 3,  /* ask no daemon: the in-process table, or the analytic default */

@@ -5,20 +5,30 @@
 
 #include "client/answer.h"
 #include "client/model.h"
+#include "kernels/allowed.h"
 #include "kernels/device.h"
 
-static bool allowed(const struct request *r, const struct record *config)
+/* What of a problem is solved here, by what. */
+struct solver {
+    const struct family *family;
+    const struct family_target *target;
+};
+
+static int find_solver(const struct problem *p, const struct device_info *info, const char *target,
+                       struct solver *out, struct error *err)
 {
-    bool listed = r->n_configs == 0;
-    for (uint32_t i = 0; i < r->n_configs; i++) {
-        listed = listed || record_equal(&r->configs[i], config);
+    out->family = family_of_problem(p);
+    if (!out->family) {
+        return error_set(err, ERROR_UNKNOWN_OP, "no kernels for op %s are known here", p->op_name);
     }
-    return listed && request_allows(r, config);
+    return family_target_choose(out->family, p, info, target, &out->target, err);
 }
 
-/* Whether the ask allows the config. Most allow all, and are not read once more for that. */
-static int check_allowed(const struct ask *a, const struct record *config, bool *ok,
-                         struct error *err)
+/* Brings the config within what the ask allows; *ok: it is now. Most allow all, and are not read
+ * once more for that. */
+static int keep_within(const struct ask *a, const struct problem *p, const struct solver *s,
+                       const struct device_info *info, struct record *config, bool *ok,
+                       struct error *err)
 {
     *ok = true;
     if (!a->query.restrict_json && !a->query.configs_json) {
@@ -28,31 +38,10 @@ static int check_allowed(const struct ask *a, const struct record *config, bool 
     struct wire_doc *doc = wire_doc_new();
     int r = doc ? ask_to_request(a, doc, &request, err)
                 : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    *ok = r || allowed(&request, config);
+    *ok = r || allowed_within(&request, p, s->target, info, config);
     request_deinit(&request);
     wire_doc_free(doc);
     return r;
-}
-
-static int choose(const struct problem *p, const struct device_info *info, const char *target,
-                  struct gemmd_answer *a, struct record *config, struct error *err)
-{
-    const struct family *f = family_of_problem(p);
-    if (!f) {
-        return error_set(err, ERROR_UNKNOWN_OP, "no kernels for op %s are known here", p->op_name);
-    }
-    const struct family_target *t;
-    int r = family_target_choose(f, p, info, target, &t, err);
-    r = r ? r : t->choose(p, info, config, err);
-    if (r) {
-        return r;
-    }
-    snprintf(a->family, sizeof(a->family), "%s", f->name);
-    snprintf(a->target, sizeof(a->target), "%s", t->label);
-    if (info->peak_tflops > 0 && info->peak_gbps > 0) {
-        a->floor_us = family_floor_us(f, p, info);
-    }
-    return answer_set_config(a, config, err);
 }
 
 int model_answer(const struct ask *a, const struct device_info *info, const char *why,
@@ -60,16 +49,24 @@ int model_answer(const struct ask *a, const struct device_info *info, const char
 {
     struct problem problem;
     struct record config;
+    struct solver solver;
     bool ok;
     int r = ask_to_problem(&a->problem, &problem, err);
     if (r) {
         return r;
     }
     *out = answer_none();
-    r = choose(&problem, info, a->query.target, out, &config, err);
-    r = r ? r : check_allowed(a, &config, &ok, err);
+    r = find_solver(&problem, info, a->query.target, &solver, err);
+    r = r ? r : solver.target->choose(&problem, info, &config, err);
+    r = r ? r : keep_within(a, &problem, &solver, info, &config, &ok, err);
+    r = r ? r : answer_set_config(out, &config, err);
     if (r) {
         return r;
+    }
+    snprintf(out->family, sizeof(out->family), "%s", solver.family->name);
+    snprintf(out->target, sizeof(out->target), "%s", solver.target->label);
+    if (info->peak_tflops > 0 && info->peak_gbps > 0) {
+        out->floor_us = family_floor_us(solver.family, &problem, info);
     }
     snprintf(out->tier, sizeof(out->tier), "default");
     snprintf(out->source, sizeof(out->source), "model");

@@ -2,7 +2,8 @@
 /*
  * The answer without a daemon: the analytic default of the family, for the device that would be
  * used. Never measured, and marked so (tier "default", source "model", local). It is of the target
- * that is asked for; where it is not what `restrict` and `configs` allow, the note says so.
+ * that is asked for, and one that `restrict` and `configs` allow; where none is found the note says
+ * so.
  */
 #ifndef GEMMD_CLIENT_MODEL_H
 #define GEMMD_CLIENT_MODEL_H

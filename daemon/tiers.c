@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/target.h"
 #include "daemon/tiers.h"
+#include "kernels/allowed.h"
 
 enum { NEIGHBOURS = 4 };
 
@@ -30,24 +31,9 @@ static bool valid(const struct lookup *q, const struct problem *p, const struct 
            q->target->check(p, &a->config, &q->d->device, &why) == 0;
 }
 
-/* Of a given list, those that are in it. */
-static bool allowed(const struct lookup *q, const struct record *config)
-{
-    const struct request *r = q->request;
-    if (!r || !request_allows(r, config)) {
-        return !r;
-    }
-    for (uint32_t i = 0; i < r->n_configs; i++) {
-        if (record_equal(&r->configs[i], config)) {
-            return true;
-        }
-    }
-    return r->n_configs == 0;
-}
-
 static bool fits(const struct lookup *q, const struct answer *a)
 {
-    return allowed(q, &a->config) && valid(q, q->problem, a);
+    return (!q->request || allowed_config(q->request, &a->config)) && valid(q, q->problem, a);
 }
 
 /* Whether one compiled module serves both problems with this config. */
@@ -170,61 +156,6 @@ static bool shortlisted(const struct lookup *q, const char *why, struct answer *
     return false;
 }
 
-static bool legal(const struct lookup *q, const struct record *config)
-{
-    struct rejection why;
-    return q->target->check(q->problem, config, &q->d->device, &why) == 0;
-}
-
-/* The first that is legal of the values that are allowed; false: none is. */
-static bool set_allowed(const struct lookup *q, const struct restriction *t, struct record *config)
-{
-    for (uint32_t i = 0; i < t->n; i++) {
-        struct record other;
-        record_copy(&other, config);
-        if (record_set(&other, t->name, t->values[i], NULL) == 0 && legal(q, &other)) {
-            record_copy(config, &other);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool first_given(const struct lookup *q, struct record *config)
-{
-    const struct request *r = q->request;
-    for (uint32_t i = 0; i < r->n_configs; i++) {
-        if (request_allows(r, &r->configs[i]) && legal(q, &r->configs[i])) {
-            record_copy(config, &r->configs[i]);
-            return true;
-        }
-    }
-    return false;
-}
-
-/* From the default to a config that the request allows: the first legal one of a given list, else
- * one parameter after the other. False: that leads to none, and the default is as it was. */
-static bool keep_within(const struct lookup *q, struct record *config)
-{
-    const struct request *r = q->request;
-    struct record other;
-    if (allowed(q, config)) {
-        return true;
-    }
-    if (r->n_configs > 0) {
-        return first_given(q, config);
-    }
-    record_copy(&other, config);
-    for (uint32_t i = 0; i < r->n_restrict; i++) {
-        const struct request one = {.n_restrict = 1, .restrict_ = &r->restrict_[i]};
-        if (!request_allows(&one, &other) && !set_allowed(q, &r->restrict_[i], &other)) {
-            return false;
-        }
-    }
-    record_copy(config, &other);
-    return true;
-}
-
 /* The tier below whatever was measured. */
 static int analytic(const struct lookup *q, const char *why, struct answer *out, struct error *err)
 {
@@ -237,9 +168,8 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     snprintf(out->source, sizeof(out->source), "model");
     snprintf(out->family, sizeof(out->family), "%s", q->family->name);
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
-    answer_note(out, "%s%s", why,
-                keep_within(q, &out->config) ? ""
-                                             : "; the analytic default is not what is allowed");
+    bool within = allowed_within(q->request, q->problem, q->target, &q->d->device, &out->config);
+    answer_note(out, "%s%s", why, within ? "" : "; the analytic default is not what is allowed");
     return 0;
 }
 
