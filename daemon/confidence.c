@@ -77,6 +77,9 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     if (!exact) {
         doubt(c, "it was verified less tightly than this query asks");
     }
+    if (e->barred) {
+        doubt(c, "its kernel has crashed or hung the runner at another key (gemmctl quarantine)");
+    }
     if (!e->answer->saved) {
         doubt(c, "it is in memory only: the database could not be written yet");
     }

@@ -29,6 +29,7 @@ struct evidence {
     const struct run *run;
     const struct device_info *device;
     bool kept_only; /* an op that gemmd does not understand */
+    bool barred;    /* its variant is in quarantine, for what it did at another key */
     int64_t now_s;
 };
 

@@ -9,6 +9,7 @@
 
 #include <uv.h>
 
+#include "daemon/barred.h"
 #include "daemon/cache.h"
 #include "daemon/config.h"
 #include "daemon/defaults.h"
@@ -51,6 +52,7 @@ struct daemon {
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct turns turns;
     struct cache cache;
+    struct barred barred;
     struct defaults defaults;
     char owner[40];          /* who we are in the ledger's leases: <pid>.<when> */
     struct ledger *ledger;   /* owned; NULL before its start and after its end */
@@ -64,6 +66,7 @@ struct daemon {
     void (*learning)(struct daemon *d, const struct cache_entry *known, const struct best *b,
                      bool saved);
     void (*learned)(struct daemon *d); /* the cache has a new or another answer */
+    void (*barred_changed)(struct daemon *d);
 };
 
 /* scratch->bucket and key (without id) of scratch->request.problem, rounded as its query says. */

@@ -71,6 +71,19 @@ int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out,
     return status;
 }
 
+void learned_judge(struct daemon *d, struct cache_entry *e)
+{
+    struct scratch *x = d->scratch;
+    if (!e || e->judged == d->barred.changes) {
+        return;
+    }
+    e->judged = d->barred.changes;
+    if (cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
+        cache_problem(&d->cache, e, d->device.class, &x->other, NULL) == 0) {
+        e->rank = (uint8_t)target_rank_of(d, &x->answer, &x->other);
+    }
+}
+
 bool learned_only(const struct cache_entry *e, const struct best *row)
 {
     return e && !e->saved && !(row && row->generation == e->generation);

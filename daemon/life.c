@@ -18,6 +18,7 @@
 #include "daemon/log.h"
 #include "daemon/notify.h"
 #include "daemon/orphans.h"
+#include "daemon/quarantine.h"
 #include "daemon/scheme.h"
 #include "daemon/start.h"
 #include "daemon/views.h"
@@ -103,6 +104,15 @@ static void on_learned(struct daemon *d)
     shortlist_changed(&x->parts.tiers.shortlist);
 }
 
+/* What answered so far may not be an answer any more, or be one again. */
+static void on_barred_changed(struct daemon *d)
+{
+    memo_forget_all(&d->cache.memo);
+    partials_deinit(&d->cache.partials);
+    defaults_forget(&d->defaults);
+    views_forget(&life_of(d)->parts.views);
+}
+
 static void say_served(const struct parts *p)
 {
     const struct daemon *d = &p->daemon;
@@ -151,6 +161,7 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
     if (status < 0) {
         fail_start(x, err);
     } else {
+        quarantine_read(d);
         loader_start(&x->parts.loader, on_loaded, on_load_failed);
     }
 }
@@ -253,7 +264,7 @@ static int allocate(struct daemon *d, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory to start");
     }
     int status = cache_init(&d->cache, d->device.class, err);
-    defaults_init(&d->defaults, &d->device, d->cache.entries.doc);
+    defaults_init(&d->defaults, &d->device, &d->barred, d->cache.entries.doc);
     return status;
 }
 
@@ -336,6 +347,7 @@ static void release(struct parts *p)
 {
     server_deinit(&p->server);
     defaults_deinit(&p->daemon.defaults);
+    barred_deinit(&p->daemon.barred);
     shortlist_deinit(&p->tiers.shortlist);
     cache_deinit(&p->daemon.cache);
     wire_doc_free(p->daemon.doc);
@@ -384,6 +396,7 @@ int daemon_run(const struct config *c)
     p->daemon.config = c;
     p->daemon.learning = on_learning;
     p->daemon.learned = on_learned;
+    p->daemon.barred_changed = on_barred_changed;
     p->stop = stop;
     p->server.lock_fd = -1;
     p->server.device_lock = DEVICE_LOCK_NULL;

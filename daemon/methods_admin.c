@@ -9,6 +9,7 @@
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
+#include "daemon/quarantine.h"
 #include "daemon/target.h"
 
 /* ---- pin ------------------------------------------------------------------------------------- */
@@ -155,6 +156,9 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
          * it, as is all that a follower hears. */
         cache_remove_id(&x->pending.d->cache, x->what);
         shortlist_evicted(&x->pending.parts->tiers.shortlist, x->what);
+    }
+    if (strcmp(x->event, "unquarantine") == 0) {
+        quarantine_remove(x->pending.d, x->what);
     }
     daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
     struct wire_buf *b = pending_result(&x->pending);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/learn.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
@@ -38,9 +39,10 @@ struct many {
     uint8_t problems[]; /* the list, as it came */
 };
 
-static bool serves(struct daemon *d, const struct cache_entry *e, const struct query *q)
+static bool serves(struct daemon *d, struct cache_entry *e, const struct query *q)
 {
     struct answer *a = &d->scratch->hint;
+    learned_judge(d, e);
     return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
            (!q->target[0] ||
             (cache_answer(&d->cache, e, a, NULL) == 0 && target_is_of(a, q->target)));

@@ -51,13 +51,16 @@ static void put_or_nil(struct wire_buf *b, const char *name, bool there, const s
 static void put_confidence(struct wire_buf *b, const struct explaining *x)
 {
     struct confidence c;
-    const struct evidence e = {.answer = &x->why.answer,
-                               .best = x->has_best ? &x->best : NULL,
-                               .trial = x->has_trial ? &x->trial : NULL,
-                               .run = x->has_run ? &x->run : NULL,
-                               .device = &x->pending.d->device,
-                               .kept_only = !family_of_problem(&x->why.bucket),
-                               .now_s = time(NULL)};
+    const struct evidence e = {
+        .answer = &x->why.answer,
+        .best = x->has_best ? &x->best : NULL,
+        .trial = x->has_trial ? &x->trial : NULL,
+        .run = x->has_run ? &x->run : NULL,
+        .device = &x->pending.d->device,
+        .kept_only = !family_of_problem(&x->why.bucket),
+        .barred = x->why.has_answer &&
+                  target_is_barred(x->pending.d, NULL, &x->why.answer, &x->why.bucket),
+        .now_s = time(NULL)};
     confidence_judge(&c, &e);
     wire_put_kv_str(b, "confidence", x->why.has_answer ? c.level : "none");
     wire_put_str(b, "doubts");

@@ -86,22 +86,46 @@ int target_settle(struct daemon *d, struct request *r, const struct cache_entry 
     return 0;
 }
 
-enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket)
+static enum cache_rank rank(struct daemon *d, const char *key, const char *source,
+                            const char *stamp, const struct record *config,
+                            const struct problem *bucket)
 {
     const struct family *f = family_of_problem(bucket);
     const struct family_target *t;
-    bool manual = strcmp(b->source, "manual") == 0;
+    bool manual = strcmp(source, "manual") == 0;
     char pinned[TARGET_MAX] = "";
     if (!f) {
         return CACHE_SERVES; /* gemmd only keeps it */
     }
     if (manual) { /* a person may have chosen another target than the device does */
-        family_stamp_target(b->stamp, pinned);
+        family_stamp_target(stamp, pinned);
     }
-    if (strcmp(b->source, "imported") == 0 || strcmp(b->source, "partial") == 0 ||
+    if (strcmp(source, "imported") == 0 || strcmp(source, "partial") == 0 ||
         target_choose(d, bucket, pinned, &t, NULL) < 0 ||
-        strcmp(target_stamp(d, f, t), b->stamp) != 0) {
+        strcmp(target_stamp(d, f, t), stamp) != 0 ||
+        barred_config(&d->barred, key, t, bucket, config, &d->device)) {
         return CACHE_HINT;
     }
     return manual ? CACHE_PINNED : CACHE_SERVES;
+}
+
+enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket)
+{
+    return rank(d, b->key, b->source, b->stamp, &b->config, bucket);
+}
+
+enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
+                               const struct problem *bucket)
+{
+    return rank(d, a->key, a->source, a->stamp, &a->config, bucket);
+}
+
+bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
+                      const struct problem *p)
+{
+    char label[TARGET_MAX];
+    const struct family_target *t;
+    family_stamp_target(a->stamp, label);
+    return d->barred.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
+           barred_config(&d->barred, key, t, p, &a->config, &d->device);
 }

@@ -23,7 +23,14 @@ bool target_is_of(const struct answer *a, const char *label);
  * for. r->problem may be the true problem; e: the key's entry, or NULL. */
 int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
                   struct error *err);
-/* Whether a row answers, or is only worth trying first. */
+/* Whether a row answers, or is only worth trying first: one whose kernel went into quarantine at
+ * its own key does not. */
 enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket);
+/* The same of a row's answer. */
+enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
+                               const struct problem *bucket);
+/* Whether an answer's variant is in quarantine, for what it did at that key (NULL: at any). */
+bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
+                      const struct problem *p);
 
 #endif

@@ -23,17 +23,31 @@ struct lookup {
     char *origin; /* HASH_HEX: the key whose row the answer is from */
 };
 
-/* Of the target that is asked for, and legal: what was best for other kernels says nothing. */
-static bool valid(const struct lookup *q, const struct problem *p, const struct answer *a)
+/* Of the target that is asked for, and legal: what was best for other kernels
+ * says nothing. */
+static bool is_legal(const struct lookup *q, const struct problem *p, const struct answer *a)
 {
     struct rejection why;
     return target_is_of(a, q->target->label) &&
            q->target->check(p, &a->config, &q->d->device, &why) == 0;
 }
 
+/* What is in quarantine for what it did at a key (NULL: at any). */
+static bool is_barred(const struct lookup *q, const char *key, const struct record *config)
+{
+    return barred_config(&q->d->barred, key, q->target, q->problem, config, &q->d->device);
+}
+
+static bool is_allowed(const struct lookup *q, const struct answer *a)
+{
+    return !q->request || allowed_config(q->request, &a->config);
+}
+
+/* Of another key: what is in quarantine was not measured here. */
+
 static bool fits(const struct lookup *q, const struct answer *a)
 {
-    return (!q->request || allowed_config(q->request, &a->config)) && valid(q, q->problem, a);
+    return is_allowed(q, a) && is_legal(q, q->problem, a) && !is_barred(q, NULL, &a->config);
 }
 
 /* Whether one compiled module serves both problems with this config. */
@@ -86,7 +100,9 @@ static bool own_row(const struct lookup *q, const char *why, struct answer *out)
         return false;
     }
     memcpy(q->origin, q->key->id, HASH_HEX);
-    if (!fits(q, out)) {
+    bool serves = e->rank >= CACHE_SERVES;
+    if (!is_allowed(q, out) || !is_legal(q, q->problem, out) ||
+        is_barred(q, serves ? q->key->id : NULL, &out->config)) {
         return false;
     }
     if (e->rank >= CACHE_SERVES &&
@@ -170,6 +186,12 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
     bool within = allowed_within(q->request, q->problem, q->target, &q->d->device, &out->config);
     answer_note(out, "%s%s", why, within ? "" : "; the analytic default is not what is allowed");
+    if (is_barred(q, NULL, &out->config)) {
+        return error_set(err, ERROR_QUARANTINED,
+                         "what answers before anything is measured has crashed or hung the runner "
+                         "before (gemmctl quarantine); wait for a tuning (%s)",
+                         why);
+    }
     return 0;
 }
 
@@ -232,7 +254,7 @@ int tiers_answer(struct tiers *t, const struct request *request, const struct pr
 static size_t add_hint(const struct lookup *q, size_t n, struct record *out)
 {
     const struct answer *a = &q->d->scratch->hint;
-    if (!valid(q, q->bucket, a)) {
+    if (!is_legal(q, q->bucket, a)) {
         return n;
     }
     for (size_t i = 0; i < n; i++) {

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "daemon/log.h"
+#include "daemon/quarantine.h"
 #include "daemon/tuning.h"
 #include "daemon/tuning_blame.h"
 #include "daemon/tuning_end.h"
@@ -144,6 +145,9 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
     }
     if (status < 0) {
         log_warning("what was measured before for %s is not known: %s", j->key, err->text);
+    }
+    if (status == 0) {
+        quarantine_known(d, quarantined, n_quarantined);
     }
     const struct answer *former = j->again ? answers_now(d, j) : NULL;
     struct trial *t = &d->scratch->trial;

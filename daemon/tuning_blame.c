@@ -7,6 +7,7 @@
 
 #include "daemon/answer.h"
 #include "daemon/log.h"
+#include "daemon/quarantine.h"
 #include "daemon/tuning_blame.h"
 
 enum {
@@ -31,7 +32,7 @@ static void quarantine(struct daemon *d, const struct job *j, const struct death
         snprintf(q->reason, sizeof(q->reason), "%s", why->reason);
         q->deaths = 1;
         q->created_s = time(NULL);
-        d->ledger->ops->add_quarantine(d->ledger, q);
+        quarantine_add(d, q);
         free(q);
     }
 }

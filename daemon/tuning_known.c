@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/learn.h"
 #include "daemon/precheck.h"
 #include "daemon/target.h"
 #include "daemon/tuning_known.h"
@@ -91,7 +92,8 @@ bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer)
     }
     bool many;
     const struct query *q = &j->request->query;
-    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    learned_judge(d, e);
     if (!e || (e->rank < CACHE_SERVES && !e->manual)) {
         return false;
     }

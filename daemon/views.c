@@ -93,17 +93,22 @@ static void key_free(struct view_key *k)
     free(k);
 }
 
-struct view *view_drop(struct view *v)
+static void forget_keys(struct view *v)
 {
-    if (!v || --v->holders > 0) {
-        return NULL;
-    }
     for (size_t i = 0; i < VIEW_SLOTS; i++) {
         for (struct view_key *k; (k = v->keys[i]);) {
             v->keys[i] = k->next;
             key_free(k);
         }
     }
+}
+
+struct view *view_drop(struct view *v)
+{
+    if (!v || --v->holders > 0) {
+        return NULL;
+    }
+    forget_keys(v);
     list_remove(&v->link);
     free(v);
     return NULL;
@@ -362,6 +367,13 @@ void views_evicted(struct list *views, const char *key)
 {
     LIST_EACH(node, views) {
         forget(LIST_OF(node, struct view, link), key);
+    }
+}
+
+void views_forget(struct list *views)
+{
+    LIST_EACH(node, views) {
+        forget_keys(LIST_OF(node, struct view, link));
     }
 }
 

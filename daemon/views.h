@@ -62,6 +62,7 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
                     const struct best *b, bool saved);
 /* The key's rows are gone, old ones too. */
 void views_evicted(struct list *views, const char *key);
+void views_forget(struct list *views); /* all keys: what serves is to be judged anew */
 /* METHOD_LATER: the request is begun anew when the rows of these keys were read. When they could
  * not be, it fails, and the view knows no more of the key than before: the next request reads
  * again. ERROR_BUSY, at once or then, also when the user has its share of what is kept.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/closest.h"
+#include "daemon/learn.h"
 #include "daemon/target.h"
 #include "daemon/why.h"
 
@@ -94,10 +95,15 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
 }
 
 /* Of a row that is only a hint. */
-static void say_hint(struct why *w, const struct cache_entry *e)
+static void say_hint(struct why *w, const struct daemon *d, const struct cache_entry *e)
 {
     char parts[240];
-    if (strcmp(w->own.source, "imported") == 0) {
+    if (target_is_barred(d, w->key, &w->own, &w->bucket)) {
+        say(w, "quarantined", e->manual ? "get" : "tune",
+            "this key's config has crashed or hung the runner at this very key since (gemmctl "
+            "quarantine) and answers no more: %s finds another one",
+            e->manual ? "the next `get` that waits" : "a tuning");
+    } else if (strcmp(w->own.source, "imported") == 0) {
         say(w, "imported", "tune",
             "this key's row was imported and not measured here yet: a tuning tries its config "
             "first");
@@ -130,7 +136,7 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
     } else if (serves(w, e, q)) {
         say_answered(w, d, e);
     } else if (e->rank < CACHE_SERVES) {
-        say_hint(w, e);
+        say_hint(w, d, e);
     } else if (!cache_verified(e, q->atol, q->rtol)) {
         say(w, "tolerance", "get",
             "its row was verified with atol %g and rtol %g, and this query asks for %g and %g: the "
@@ -167,7 +173,8 @@ int why_make(struct why *w, struct tiers *t, struct error *err)
     struct daemon *d = t->daemon;
     const struct scratch *x = d->scratch;
     const struct query *q = &x->request.query;
-    const struct cache_entry *e = cache_find(&d->cache, &x->key);
+    struct cache_entry *e = cache_find(&d->cache, &x->key);
+    learned_judge(d, e);
     w->problem = x->request.problem;
     w->bucket = x->bucket;
     memcpy(w->key, x->key.id, sizeof(w->key));
@@ -186,9 +193,10 @@ int why_make(struct why *w, struct tiers *t, struct error *err)
     if (!family_of_problem(&w->problem)) {
         return 0; /* there is no lower tier */
     }
-    w->has_answer = true;
-    return tiers_find(t, &x->request, &w->bucket, &x->key, "not tuned yet", &w->answer, w->origin,
-                      err);
+    int status = tiers_find(t, &x->request, &w->bucket, &x->key, "not tuned yet", &w->answer,
+                            w->origin, err);
+    w->has_answer = status == 0;
+    return status == ERROR_QUARANTINED ? 0 : status;
 }
 
 /* ---- putting it ------------------------------------------------------------------------------ */

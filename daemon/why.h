@@ -10,6 +10,7 @@
  *   pinned       answers, chosen by a person                              none
  *   kept         answers, of an op that gemmd only keeps                  none
  *   tolerance    was verified less tightly than asked                     get
+ *   quarantined  is a config that has crashed or hung a runner            tune; get, of a pin
  *   stamp        was measured by other code or another compiler           tune
  *   pin_stamp    a pin of which the same is true                          get
  *   imported     comes from elsewhere, not measured here                  tune

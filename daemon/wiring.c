@@ -3,6 +3,7 @@
 #include "daemon/announce.h"
 #include "daemon/dispatch.h"
 #include "daemon/learn.h"
+#include "daemon/quarantine.h"
 #include "daemon/tuning.h"
 #include "daemon/views.h"
 #include "daemon/wiring.h"
@@ -138,6 +139,7 @@ void wiring_news(struct parts *p, const struct ledger_news *n)
         loader_evicted(&p->loader);
     } else if (n->kind == NEWS_SAID) {
         followers_tell(&p->followers, n); /* before an answer to it */
+        quarantine_heard(d, n->said);
         spread_heard(&p->spread, n->said);
         return;
     } else {

@@ -30,10 +30,10 @@ ONLY = {
 # daemon/, from the ground up: a file may include those before it, and its own header.
 # docs/architecture.md says what each layer is for.
 DAEMON = """
-list log notify config account lock turns poller inbox probe answer confidence defaults
+list log notify config account lock turns poller inbox probe answer confidence barred defaults
 keeper_link ledger
 cache_entry ids memo groups partials cache closest
-daemon target learn refill scheme custom precheck shortlist tiers why
+daemon target learn quarantine refill scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
 call choices pending loader views leases followers
 job rounds scheduler wanting ahead spread

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/barred.h"
+
+void barred_deinit(struct barred *x)
+{
+    free(x->all);
+    *x = (struct barred){0};
+}
+
+static bool has(const struct barred *x, const char *variant, const char *key)
+{
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (strcmp(x->all[i].variant, variant) == 0 && (!key || strcmp(x->all[i].key, key) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool barred_add(struct barred *x, const char *variant, const char *key)
+{
+    if (strlen(variant) != HASH_HEX - 1 || has(x, variant, key[0] ? key : NULL)) {
+        return false;
+    }
+    struct barred_one *more = realloc(x->all, (x->n + 1) * sizeof(*more));
+    if (!more) {
+        return false;
+    }
+    x->all = more;
+    snprintf(more[x->n].variant, HASH_HEX, "%s", variant);
+    snprintf(more[x->n].key, HASH_HEX, "%s", key);
+    x->n++;
+    x->changes++;
+    return true;
+}
+
+bool barred_remove(struct barred *x, const char *variant)
+{
+    uint32_t n = x->n;
+    for (uint32_t i = x->n; i > 0; i--) {
+        if (strcmp(x->all[i - 1].variant, variant) == 0) {
+            x->all[i - 1] = x->all[--x->n];
+        }
+    }
+    x->changes += x->n != n;
+    return x->n != n;
+}
+
+bool barred_config(const struct barred *x, const char *key, const struct family_target *t,
+                   const struct problem *p, const struct record *config,
+                   const struct device_info *info)
+{
+    struct variant v;
+    char hash[HASH_HEX];
+    if (x->n == 0 || t->variant(p, config, info->arch, &v, NULL) < 0) {
+        return false;
+    }
+    variant_hash(&v, info->compiler, hash);
+    return has(x, hash, key);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/log.h"
+#include "daemon/quarantine.h"
+
+static void changed(struct daemon *d, bool is)
+{
+    if (is) {
+        d->barred_changed(d);
+    }
+}
+
+void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
+{
+    bool more = false;
+    for (uint32_t i = 0; i < n; i++) {
+        more = barred_add(&d->barred, variants[i], "") || more;
+    }
+    changed(d, more);
+}
+
+/* ---- what the ledger has --------------------------------------------------------------------- */
+
+struct reading {
+    struct daemon *daemon; /* borrowed */
+    int64_t offset;
+};
+
+/* Returns how many rows the page has. */
+static size_t learn_page(struct daemon *d, const void *rows, size_t size)
+{
+    struct quarantine q;
+    const struct wire_obj *array = NULL;
+    bool more = false;
+    size_t n = wire_decode(d->doc, rows, size, &array, NULL) == 0 ? wire_count(array) : 0;
+    for (size_t i = 0; i < n; i++) {
+        memset(&q, 0, sizeof(q));
+        if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, wire_at(array, i), &q, NULL) == 0) {
+            more = barred_add(&d->barred, q.variant, q.key) || more;
+        }
+    }
+    changed(d, more);
+    return n;
+}
+
+static void ask(struct reading *r);
+
+static void on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                    const struct error *err)
+{
+    struct reading *r = ctx;
+    size_t count = status == 0 && !r->daemon->stopping ? learn_page(r->daemon, rows, n) : 0;
+    if (status < 0) {
+        log_warning("what is in quarantine is not known until a search begins: %s",
+                    err ? err->text : error_name(status));
+    }
+    r->offset += (int64_t)count;
+    if (count > 0 && r->offset < total) {
+        ask(r);
+    } else {
+        free(r);
+    }
+}
+
+static void ask(struct reading *r)
+{
+    enum { ROWS_BYTES = 64 * 1024 };
+    struct daemon *d = r->daemon;
+    struct record filter;
+    record_init(&filter);
+    record_put_text(&filter, "class", d->device.class);
+    record_put_text(&filter, "driver", d->device.driver);
+    record_put_text(&filter, "sort", "id");
+    record_put_int(&filter, "offset", r->offset);
+    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "quarantine", &filter, ROWS_BYTES, on_rows,
+                             r) < 0) {
+        free(r);
+    }
+}
+
+void quarantine_read(struct daemon *d)
+{
+    struct reading *r = calloc(1, sizeof(*r));
+    if (r) {
+        r->daemon = d;
+        ask(r);
+    }
+}
+
+/* ---- among daemons --------------------------------------------------------------------------- */
+
+static void tell(struct daemon *d, const char *say, const char *class, const char *driver,
+                 const char *variant, const char *key)
+{
+    WIRE_BUF_AUTO said = WIRE_BUF_NULL;
+    wire_put_map(&said, 5);
+    wire_put_kv_str(&said, "say", say);
+    wire_put_kv_str(&said, "class", class);
+    wire_put_kv_str(&said, "driver", driver);
+    wire_put_kv_str(&said, "variant", variant);
+    wire_put_kv_str(&said, "key", key);
+    if (!said.failed && d->ledger) {
+        d->ledger->ops->tell(d->ledger, &said);
+    }
+}
+
+void quarantine_add(struct daemon *d, const struct quarantine *q)
+{
+    d->ledger->ops->add_quarantine(d->ledger, q);
+    changed(d, barred_add(&d->barred, q->variant, q->key));
+    tell(d, "barred", q->class, q->driver, q->variant, q->key);
+}
+
+void quarantine_remove(struct daemon *d, const char *variant)
+{
+    changed(d, barred_remove(&d->barred, variant));
+    tell(d, "unbarred", "", "", variant, "");
+}
+
+void quarantine_heard(struct daemon *d, const struct wire_obj *said)
+{
+    char variant[HASH_HEX], key[HASH_HEX];
+    const struct wire_obj *say = wire_find(said, "say");
+    if (d->stopping || !wire_copy_str(wire_find(said, "variant"), variant, sizeof(variant)) ||
+        !wire_copy_str(wire_find(said, "key"), key, sizeof(key))) {
+        return;
+    }
+    if (wire_is_str(say, "unbarred")) {
+        changed(d, barred_remove(&d->barred, variant));
+    } else if (wire_is_str(say, "barred") &&
+               wire_is_str(wire_find(said, "class"), d->device.class) &&
+               wire_is_str(wire_find(said, "driver"), d->device.driver)) {
+        changed(d, barred_add(&d->barred, variant, key));
+    }
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeps the daemon's list of what is in quarantine (barred.h) as the ledger has it: read at the
+ * start and before each search, told to the other daemons of the database when it changes.
+ */
+#ifndef GEMMD_DAEMON_QUARANTINE_H
+#define GEMMD_DAEMON_QUARANTINE_H
+
+#include "daemon/daemon.h"
+
+/* Asks the ledger; what it says comes later. Until then nothing is known to be in quarantine. */
+void quarantine_read(struct daemon *d);
+/* These are, wherever that happened. */
+void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
+/* Here, and at all daemons of the database that have such a device and driver. */
+void quarantine_add(struct daemon *d, const struct quarantine *q);
+void quarantine_remove(struct daemon *d, const char *variant); /* whatever device it was of */
+/* What a daemon said (ledger.h: tell). */
+void quarantine_heard(struct daemon *d, const struct wire_obj *said);
+
+#endif

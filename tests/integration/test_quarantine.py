@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has crashed a runner is no answer where it did so, nor where it was not measured."""
+import pytest
+
+from conftest import RpcError, eventually, gemm
+from test_faults import compiled, faults
+from test_keeper import host  # noqa: F401: the fixture
+
+OTHER = gemm(m=1024)
+
+
+def crash_of(config):
+    """The fault of its compile-time part: whatever else it is launched with."""
+    part = " ".join(f"{k}={v}".replace("True", "true").replace("False", "false")
+                    for k, v in config.items() if k != "GROUP_SIZE_M")
+    return {"config": part, "fault": "crash", "stage": "time"}
+
+
+def crash_it(c, problem, config):
+    """A person tries it."""
+    with pytest.raises(RpcError) as e:
+        c.call("get", problem=problem, configs=[config])
+    assert e.value.name in ("crashed", "quarantined")
+    return c.list("quarantine")[-1]["variant"]
+
+
+@pytest.fixture
+def crashing(daemon, folder):
+    """crashing(d, config): the daemon begins anew, and the config's kernel crashes from now on."""
+
+    def make(d, config):
+        assert d.stop() == 0
+        d.env.update(faults(folder, crash_of(config)))
+        return d.start()
+
+    return make
+
+
+def test_a_key_where_its_kernel_crashed_has_no_answer(daemon, crashing):
+    d = daemon()
+    with d.connect() as c:
+        best = c.call("get", problem=gemm(), budget=20)
+    crashing(d, best["config"])
+    with d.connect() as c:
+        assert c.call("get", problem=gemm()) == best
+        assert c.call("get_many", problems=[gemm()])["answers"] == [best]
+        variant = crash_it(c, gemm(), best["config"])
+        lower = c.call("get", problem=gemm(), wait="cached")
+        many, = c.call("get_many", problems=[gemm()])["answers"]
+        assert lower == many and lower["tier"] != "exact"
+        assert compiled(lower["config"]) != compiled(best["config"])
+        why = c.call("why", problem=gemm())
+        assert why["verdict"] == "quarantined" and why["action"] == "tune"
+        assert "gemmctl quarantine" in why["because"]
+        new = c.call("get", problem=gemm(), budget=20)
+        assert new["tier"] == "exact" and compiled(new["config"]) != compiled(best["config"])
+        assert c.call("get", problem=gemm()) == new
+    assert d.stop() == 0
+    with d.start().connect() as c:
+        assert c.call("get", problem=gemm()) == new
+        c.call("unquarantine", variant=variant)
+        assert c.call("get", problem=gemm()) == new
+
+
+def test_taken_out_of_quarantine_it_answers_again(daemon, crashing):
+    d = daemon()
+    with d.connect() as c:
+        best = c.call("get", problem=gemm(), budget=20)
+    crashing(d, best["config"])
+    with d.connect() as c:
+        pinned = d.connect()
+        pinned.call("hello", version=1, generation=best["generation"])
+        variant = crash_it(c, gemm(), best["config"])
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
+        assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+    assert d.stop() == 0
+    with d.start().connect() as c:  # it is known from the start
+        eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] != "exact")
+        c.call("unquarantine", variant=variant)
+        assert c.call("get", problem=gemm(), wait="cached") == best
+        assert c.call("why", problem=gemm())["verdict"] == "tuned"
+
+
+def test_where_it_was_measured_it_answers_with_a_doubt_and_nowhere_else(daemon, crashing):
+    """A failing device puts into quarantine whatever it tries: that takes no key its answer."""
+    d = daemon()
+    with d.connect() as c:
+        best = c.call("get", problem=gemm(), budget=20)
+        near = c.call("get", problem=OTHER, wait="cached")
+        assert near["tier"] == "near" and near["config"] == best["config"]
+        before = c.call("why", problem=gemm())["doubts"]
+    crashing(d, best["config"])
+    with d.connect() as c:
+        crash_it(c, OTHER, best["config"])
+        assert c.call("get", problem=gemm()) == best
+        why = c.call("why", problem=gemm())
+        assert why["verdict"] == "tuned" and len(why["doubts"]) == len(before) + 1
+        assert any("at another key" in doubt for doubt in why["doubts"])
+        for problem in OTHER, gemm(m=2048):
+            lower = c.call("get", problem=problem, wait="cached")
+            assert compiled(lower["config"]) != compiled(best["config"])
+
+
+def test_a_default_whose_kernel_crashed_is_another_one(daemon, crashing):
+    d = daemon()
+    usual = d.call("get", problem=gemm(), wait="cached")
+    assert usual["tier"] == "default"
+    crashing(d, usual["config"])
+    with d.connect() as c:
+        variant = crash_it(c, gemm(), usual["config"])
+        for ask in (dict(wait="cached"), dict(wait="now"), dict(deadline_ms=1)):
+            other = c.call("get", problem=gemm(), **ask)
+            if other["tier"] == "default":
+                assert compiled(other["config"]) != compiled(usual["config"])
+        valid = c.call("check", problem=gemm(), config=other["config"])
+        assert valid["valid"]
+        with pytest.raises(RpcError, match="crashed or hung") as e:
+            c.call("get", problem=OTHER, wait="cached",
+                   restrict={k: v for k, v in usual["config"].items() if k != "GROUP_SIZE_M"})
+        assert e.value.name == "quarantined"
+        c.call("unquarantine", variant=variant)
+        assert c.call("get", problem=OTHER, wait="cached",
+                      restrict=usual["config"])["config"] == usual["config"]
+
+
+def test_a_pin_whose_kernel_crashed_is_none(daemon, crashing):
+    d = daemon()
+    with d.connect() as c:
+        best = c.call("get", problem=gemm(), budget=20)
+        other = next(t["config"] for t in c.list("trials", key=best["key"], status="ok")
+                     if compiled(t["config"]) != compiled(best["config"]))
+        c.call("pin", problem=gemm(), config=other)
+    crashing(d, other)
+    with d.connect() as c:
+        assert c.call("get", problem=gemm(), wait="cached")["source"] == "manual"
+        crash_it(c, gemm(), other)
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
+        why = c.call("why", problem=gemm())
+        assert why["verdict"] == "quarantined" and why["action"] == "get"
+        new = c.call("get", problem=gemm(), budget=20)
+        assert compiled(new["config"]) != compiled(other) and new["source"] == "tuned"
+
+
+def test_all_daemons_of_a_database_hear_of_it(host, folder):  # noqa: F811
+    one, two = host(2)
+    with one.connect() as a, two.connect() as b:
+        best = a.call("get", problem=gemm(), budget=20)
+        eventually(lambda: b.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+        assert one.stop() == 0
+        one.env.update(faults(folder, crash_of(best["config"])))
+        one.start()
+    with one.connect() as a, two.connect() as b:
+        variant = crash_it(a, gemm(), best["config"])
+        eventually(lambda: b.call("get", problem=gemm(), wait="cached")["tier"] != "exact")
+        a.call("unquarantine", variant=variant)
+        eventually(lambda: b.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
