@@ -33,7 +33,12 @@ static int setup(void **state)
     run = (struct run){.id = 1};
     strcpy(run.driver, "580.1");
     strcpy(device.driver, "580.1");
-    e = (struct evidence){&answer, &best, &trial, &run, &device, false, NOW};
+    e = (struct evidence){.answer = &answer,
+                          .best = &best,
+                          .trial = &trial,
+                          .run = &run,
+                          .device = &device,
+                          .now_s = NOW};
     return 0;
 }
 
@@ -55,7 +60,7 @@ static void no_answer_is_not_doubted(void **state)
 {
     (void)state;
     answer_init(&answer);
-    e = (struct evidence){&answer, NULL, NULL, NULL, &device, true, NOW};
+    e = (struct evidence){.answer = &answer, .device = &device, .kept_only = true, .now_s = NOW};
     expect("none", NULL);
 }
 
@@ -92,6 +97,9 @@ static void one_doubt_each(void **state)
     setup(state);
     answer.saved = false;
     expect("medium", "in memory only");
+    setup(state);
+    e.barred = true;
+    expect("medium", "at another key");
     setup(state);
     e.trial = NULL;
     e.run = NULL;
