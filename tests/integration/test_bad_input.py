@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input gets a clear error, and nothing is lost: the daemon answers the next request."""
 import os
+import pathlib
 import random
+import re
 import socket
 import stat
 import time
@@ -30,6 +32,9 @@ BAD_PROBLEMS = [
     (gemm(accumulate=True), "conflict", "accumulate"),
     (gemm(mode="backward"), "invalid", "forward"),
     (gemm(dtype_in="int4"), "invalid", "bf16"),
+    (gemm(dtype_out="fp32"), "conflict", "dtype_out"),
+    (gemm(permute_x=1), "invalid", "true or false"),
+    ("grouped_gemm mode=forward M=256 N=256 K=256", "invalid", "map"),
     (gemm(quant="fp8"), "invalid", "quant"),
     (gemm(routing="rows:1,2"), "conflict", "rou"),
     (gemm(routing="often"), "invalid", "rou"),
@@ -51,6 +56,21 @@ def test_bad_problems(daemon_of_module, problem, name, word):
         assert e.value.name == name and e.value.survives, e.value
         assert word in e.value.message
         assert c.call("status")["pid"]
+
+
+def test_the_protocol_lists_every_field_of_a_problem(daemon_of_module):
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    table = text[text.index("| field | takes | default"):].split("\n\n")[0].splitlines()[2:]
+    listed = {name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    with daemon_of_module.connect() as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(unlike_all_of_them=1))
+        known = e.value.message.split("it takes ")[1].split(", ")
+        plain = c.call("why", problem={"op": "gemm", "mode": "dW", "M": 64.0, "N": 64, "K": 64,
+                                       "dtype_out": None, "routing": [64]})["problem"]
+    assert listed == {"op", *known}
+    assert set(plain) == listed and plain["op"] == "grouped_gemm"
+    assert (plain["experts"], plain["topk"], plain["dtype_out"]) == (1, 1, "bf16")
 
 
 BAD_REQUESTS = [
