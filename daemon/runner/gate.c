@@ -11,11 +11,24 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/runner/job_inner.h"
 #include "daemon/runner/stats.h"
 
-enum { ROUNDS_MAX = 16, REASON_SHOWN = 100 };
+enum { ROUNDS_MAX = 16 };
+
+static const char gone[] = "replaces the former best, which cannot run any more: ";
+
+/* With the reason: whole, or up to the end of a word and "...". */
+static void say_gone(struct job *j, const char *reason)
+{
+    size_t room = sizeof(j->gate) - sizeof(gone), n = strlen(reason);
+    bool cut = n > room;
+    for (n = cut ? room - strlen("...") : n; cut && n > 0 && reason[n] != ' '; n--) {
+    }
+    snprintf(j->gate, sizeof(j->gate), "%s%.*s%s", gone, (int)n, reason, cut ? "..." : "");
+}
 
 int gate_begin(struct job *j, struct error *err)
 {
@@ -26,9 +39,7 @@ int gate_begin(struct job *j, struct error *err)
         return 0;
     }
     if (plan_check(&j->plan, config, &why)) {
-        snprintf(j->gate, sizeof(j->gate),
-                 "replaces the former best, which cannot run any more: %.*s", REASON_SHOWN,
-                 why.text);
+        say_gone(j, why.text);
         return 0;
     }
     return plan_eligible(&j->plan, config) ? plan_add(&j->plan, config, &j->former, err) : 0;

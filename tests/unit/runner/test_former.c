@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/runner/runner.h"
+#include "kernels/family.h"
 
 #define PROBLEM   "grouped_gemm mode=forward M=256 N=256 K=256 experts=4 topk=2"
 #define SYNTHETIC "replay:" TEST_DATA "/synthetic.jsonl"
@@ -126,7 +127,7 @@ static void test_one_that_cannot_run_defends_nothing(void **state)
     struct tune_order *o = defend(&best.config, 100);
     order_avoid(o, best.variant);
     run(&c, o);
-    must_be_replaced(&c, &best.config, "quarantine");
+    must_be_replaced(&c, &best.config, "quarantine shows why");
 
     struct record illegal;
     assert_int_equal(record_parse(&illegal,
@@ -136,6 +137,32 @@ static void test_one_that_cannot_run_defends_nothing(void **state)
                      0);
     run(&c, defend(&illegal, 100));
     must_be_replaced(&c, &illegal, "");
+}
+
+static void test_a_long_reason_is_cut_behind_a_word(void **state)
+{
+    (void)state;
+    struct record unknown;
+    struct child c;
+    struct error err;
+    struct rejection why;
+    assert_int_equal(record_parse(&unknown, "BLOCK_SIZE_M=64 no_parameter=1", &err), 0);
+    run(&c, defend(&unknown, 100));
+    struct tune_order *o = order_new(PROBLEM);
+    const struct family_target *t =
+        family_target_find(family_find("grouped_gemm"), &c.device, "portable");
+    assert_true(t->check(&o->request.problem, &unknown, &c.device, &why) != 0);
+    order_free(o);
+
+    char said[GATE_TEXT_MAX];
+    strcpy(said, strstr(c.result.gate, ": ") + strlen(": "));
+    size_t n = strlen(said) - strlen("...");
+    assert_string_equal(said + n, "...");
+    assert_true(strlen(why.text) > n && why.text[n] == ' ');
+    said[n] = '\0';
+    must_be_replaced(&c, &unknown, said);
+    why.text[n] = '\0';
+    assert_string_equal(said, why.text);
 }
 
 /* ---- what an earlier run said ---------------------------------------------------------------- */
@@ -246,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_is_measured_in_full_and_stays_within_the_margin),
         cmocka_unit_test(test_one_that_cannot_run_defends_nothing),
+        cmocka_unit_test(test_a_long_reason_is_cut_behind_a_word),
         cmocka_unit_test(test_a_ratio_of_another_load_wins_nothing),
         cmocka_unit_test(test_a_final_compares_with_the_reference_of_its_rounds),
         cmocka_unit_test(test_the_same_seed_is_the_same_run),
