@@ -13,11 +13,11 @@ from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unrea
                           VersionMismatch)
 from gemmd.kernel import Kernel
 from gemmd.models import known_models, model_problems, prefetch
-from gemmd.results import Acquired, Answer, Problem, Progress, Rows
+from gemmd.results import Acquired, Answer, Generations, Problem, Progress, Rows
 
-__all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "GemmdError", "Invalid",
-           "Kernel", "NotFound", "Problem", "Progress", "Rows", "Unreachable", "VersionMismatch",
-           "compile_kernel", "known_models", "model_problems", "prefetch", "space"]
+__all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "Generations", "GemmdError",
+           "Invalid", "Kernel", "NotFound", "Problem", "Progress", "Rows", "Unreachable",
+           "VersionMismatch", "compile_kernel", "known_models", "model_problems", "prefetch", "space"]
 
 _LATER = ("torch", "triton")
 

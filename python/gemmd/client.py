@@ -15,13 +15,14 @@ import threading
 import weakref
 from collections.abc import Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
+from operator import index
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from gemmd import ffi
 from gemmd.configs import plain, read_config, write_config
 from gemmd.errors import GemmdError, invalid, make_error
 from gemmd.kernel import Kernel
-from gemmd.results import Acquired, Answer, Problem, Progress, Rows
+from gemmd.results import Acquired, Answer, Generations, Problem, Progress, Rows
 
 ProblemLike = Union[Problem, Mapping, str]
 Config = Union[str, Dict[str, Any]]
@@ -151,6 +152,17 @@ def _write_answer(answer):
     return out
 
 
+def _generation_text(generation):
+    """As struct gemmd_options has it. TypeError for what is neither a number nor text."""
+    if generation is None or isinstance(generation, str):
+        return generation
+    try:
+        return str(index(generation))
+    except TypeError:
+        raise TypeError(f'generation is {generation!r}: a whole number, "now" or None is wanted '
+                        "here") from None
+
+
 # ---- the client ----------------------------------------------------------------------------------
 
 class Client:
@@ -162,22 +174,31 @@ class Client:
     deadline_ms: of connecting and of every call without its own (5000).
     lazy: no daemon need be there: asks are then answered by the analytic default, marked so.
     autostart: starts a daemon when none answers.
+    generation: pins it to a generation of the database, a number or "now" (None: GEMMD_GENERATION,
+        "": not pinned whatever that says). get() and get_many() then have one set of answers for the
+        Client's whole life, the same at every rank that is pinned to the same number. What that
+        generation does not know is tuned and waited for by a get() without deadline_ms only; with
+        one, or wait="now", the answer is the analytic default, also when the key is tuned long
+        since. So tune first, and pin afterwards. "now" is another number at each rank: let one
+        connect so, and give the others its generations().pinned.
     Raises GemmdError, e.g. Unreachable.
     """
 
     def __init__(self, socket: Union[str, os.PathLike, None] = None, device: Optional[str] = None,
                  deadline_ms: int = 0, lazy: bool = False, autostart: bool = False,
-                 library: Optional[ffi.Library] = None):
+                 library: Optional[ffi.Library] = None,
+                 generation: Union[int, str, None] = None):
         self.library = library or ffi.shared_library()
         self._handle, self._lock = c_void_p(), threading.RLock()
         self._users = []  # threads, once for each call that they are in
         self._closing = False
         self._to_close = []  # the handle: who takes it out closes it
         self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
-                         "lazy": lazy, "autostart": autostart}
+                         "lazy": lazy, "autostart": autostart,
+                         "generation": _generation_text(generation)}
         options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
         err = ffi.Error()
-        for field in ("socket", "device", "deadline_ms", "autostart"):
+        for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
         name = "open_lazy" if lazy else "connect"
         function = getattr(self.library.dll, f"gemmd_{name}")
@@ -236,8 +257,17 @@ class Client:
     def __reduce__(self):
         """Pickled, as by multiprocessing, it is a connection of its own with the same options. One
         that is not lazy connects where it is unpickled: a daemon that is gone by then is an error
-        there."""
-        return _reopen, (self._options,)
+        there. Pinned to "now", it is pinned to the number that this one has."""
+        return _reopen, ({**self._options, "generation": self._pinned_text()},)
+
+    def _pinned_text(self):
+        given = self._options["generation"]
+        if (os.environ.get("GEMMD_GENERATION") if given is None else given) != "now":
+            return given
+        try:
+            return str(self.generations().pinned)
+        except GemmdError:  # closed, or lazy and no daemon is there: it has none yet
+            return given
 
     def __del__(self):
         if getattr(self, "_handle", None):
@@ -404,6 +434,16 @@ class Client:
             code = self.library.dll.gemmd_why(handle, byref(problem), byref(query), byref(out),
                                               byref(err))
         return _from_json(self.library.take("why", code, out, err))
+
+    def generations(self) -> Generations:
+        """The newest generation of the daemon's database, and the one that this Client is pinned
+        to."""
+        newest, pinned, err = c_int64(), c_int64(), ffi.Error()
+        with self._use() as handle:
+            code = self.library.dll.gemmd_generation(handle, byref(newest), byref(pinned),
+                                                     byref(err))
+        self.library.check("generation", code, err)
+        return Generations(newest.value, pinned.value if pinned.value >= 0 else None)
 
     def hello(self) -> Dict[str, Any]:
         """What the daemon says of itself."""

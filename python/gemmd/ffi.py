@@ -183,6 +183,7 @@ _FUNCTIONS = {
     "gemmd_connect": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
     "gemmd_open_lazy": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
     "gemmd_close": (c_void_p, [c_void_p]),
+    "gemmd_generation": (c_int, [c_void_p, POINTER(c_int64), POINTER(c_int64), POINTER(Error)]),
     "gemmd_get": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(Answer),
                           POINTER(Error)]),
     "gemmd_get_many": (c_int, [c_void_p, POINTER(Problem), c_size_t, POINTER(Query),

@@ -175,7 +175,9 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
 
     model_config: a known model's name, a mapping or object with experts, topk, hidden, inter (or
         what transformers calls them). tokens: a number, or several.
-    deadline_s: what is not tuned by then has a lesser answer, and tuning goes on.
+    deadline_s: what is not tuned by then has a lesser answer, and tuning goes on. Where the Client is
+        pinned to a generation (GEMMD_GENERATION), what that does not know is not waited for then: its
+        answer is the analytic default.
     client: a Client, else one for `device` is made. device: as of a Client; None: PyTorch's current
         GPU, where PyTorch is imported and has one. progress, budget, ...: as of Client.get();
         deadline_ms is then of each key.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gemmd answers, typed. Times are in microseconds; what is not known is None."""
 from dataclasses import asdict, dataclass, field
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from gemmd.configs import Value, read_config
 
@@ -98,6 +98,12 @@ class Progress:
 
     def to_dict(self) -> Dict[str, object]:
         return asdict(self)
+
+
+class Generations(NamedTuple):
+    """Of a database: the newest generation, and the one that a Client is pinned to (None: none)."""
+    newest: int
+    pinned: Optional[int]
 
 
 class Rows(list):

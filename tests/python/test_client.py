@@ -347,6 +347,43 @@ def test_a_pickled_client_is_a_connection_of_its_own(cpu):
         assert copy.hello()["build"] and "deadline_ms=700" in repr(copy)
 
 
+def test_a_pinned_client(cpu):
+    later = dataclasses.replace(SMALL, mode="dX")
+    with client(cpu) as g, client(cpu, generation="now") as first:
+        assert g.generations() == (0, None)
+        known = g.tune(SMALL, budget=2)
+        number = g.generations().newest
+        assert first.generations() == (number, 0) and number == known.generation
+        with client(cpu, generation=number) as rank, client(cpu, generation="now", lazy=True) as lazy:
+            assert rank.generations().pinned == lazy.generations().pinned == number
+            new = g.tune(later, budget=2)
+            copy = pickle.loads(pickle.dumps(lazy))  # not of what is newest by now
+            for pinned in (rank, lazy, copy):
+                assert pinned.get(SMALL, deadline_ms=60000).config == known.config
+                assert pinned.get(later, wait="cached").tier == "default"
+                assert pinned.get(later, deadline_ms=60000).tier == "default"  # not waited for
+                assert pinned.generations() == (new.generation, number)
+            assert rank.get(later).generation == new.generation  # no deadline
+            copy.close()
+    assert str(number) in repr(rank)
+
+
+@pytest.mark.parametrize("generation, error, text", [
+    (-1, gemmd.Invalid, "from 0 on"), ("newest", gemmd.Invalid, "newest"), (1.5, TypeError, "whole number"),
+    (999, gemmd.Invalid, "not there yet")])
+def test_generations_that_cannot_be(cpu, generation, error, text):
+    with pytest.raises(error, match=text):
+        client(cpu, generation=generation)
+
+
+def test_a_generation_by_the_environment(cpu, monkeypatch):
+    monkeypatch.setenv("GEMMD_GENERATION", "now")
+    with client(cpu) as g, client(cpu, generation="") as free:
+        assert g.generations().pinned == 0 and free.generations().pinned is None
+        with pickle.loads(pickle.dumps(g)) as copy, pickle.loads(pickle.dumps(free)) as as_free:
+            assert copy.generations().pinned == 0 and as_free.generations().pinned is None
+
+
 def test_a_pickled_client_is_as_strict_as_it_was(cpu):
     with client(cpu) as strict, client(cpu, lazy=True) as lazy:
         strict, lazy = pickle.dumps(strict), pickle.dumps(lazy)

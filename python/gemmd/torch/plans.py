@@ -72,7 +72,9 @@ class Settings:
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
     key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
     device's daemon that did not answer is left alone; None: for ever, so that results do not change
-    within a job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
+    within a job (GEMMD_GENERATION pins a whole job to what a generation of the database knows; what
+    that does not know is never waited for here, as each key has a deadline, and runs the analytic
+    default to the job's end). `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
     as in gemmd.Client; `autostart`: starts a daemon for the device when none answers
     (GEMMD_AUTOSTART=1). `enabled`: False: always plain PyTorch."""
 
