@@ -5,7 +5,7 @@
  * with.
  */
 #include <assert.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,31 +84,34 @@ void family_stamp_target(const char *stamp, char out[TARGET_MAX])
     out[n] = '\0';
 }
 
+/* Without a lock, which the child of a fork could find held by a thread that it lacks. Who comes to
+ * a place first fills it; until that is done, for ever in such a child, others hash it themselves.
+ */
 void variant_set_source(struct variant *v, const char *source)
 {
     enum { KNOWN_MAX = 8 }; /* of more, the others are hashed each time */
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct {
-        const char *source;
+        _Atomic(const char *) source; /* NULL: the place is free */
+        atomic_bool done;
         char hash[HASH_HEX];
     } known[KNOWN_MAX];
-    static uint32_t n;
-    pthread_mutex_lock(&lock);
-    uint32_t i = 0;
-    while (i < n && known[i].source != source) {
-        i++;
-    }
-    if (i < n) {
-        memcpy(v->source_hash, known[i].hash, HASH_HEX);
-    } else {
-        hash128_hex(source, strlen(source), v->source_hash);
-    }
-    if (i == n && n < KNOWN_MAX) {
-        known[n].source = source;
-        memcpy(known[n++].hash, v->source_hash, HASH_HEX);
-    }
-    pthread_mutex_unlock(&lock);
     v->source = source;
+    for (int i = 0; i < KNOWN_MAX; i++) {
+        const char *of = NULL;
+        bool first = atomic_compare_exchange_strong(&known[i].source, &of, source);
+        if (first) {
+            hash128_hex(source, strlen(source), known[i].hash);
+            atomic_store(&known[i].done, true);
+        }
+        if (first || (of == source && atomic_load(&known[i].done))) {
+            memcpy(v->source_hash, known[i].hash, HASH_HEX);
+            return;
+        }
+        if (of == source) {
+            break;
+        }
+    }
+    hash128_hex(source, strlen(source), v->source_hash);
 }
 
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX])

@@ -4,7 +4,8 @@
  * between check and use), and the launch backend over them.
  *
  * Jobs that launch through kernels/launcher.h share one pool, made with the first module and gone
- * with the last; the device of gemmd-runner brings its own.
+ * with the last; the device of gemmd-runner brings its own. A fork waits until nobody is making or
+ * ending it: the child would have a pool whose threads were told to go.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -114,17 +115,31 @@ static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *shared_pool;
 static unsigned shared_users;
 
+static void before_fork(void)
+{
+    loading_begin(); /* first of all locks (kernels/loading.h) */
+    pthread_mutex_lock(&shared_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&shared_lock);
+    loading_end();
+}
+
+/* Loading is begun anew by itself. */
 static void after_fork_child(void)
 {
-    pthread_mutex_init(&shared_lock, NULL);
     if (shared_pool) {
         pool_forked(shared_pool);
     }
+    pthread_mutex_unlock(&shared_lock);
 }
 
 static void watch_forks(void)
 {
-    pthread_atfork(NULL, NULL, after_fork_child);
+    loading_watch_forks();
+    pthread_atfork(before_fork, after_fork, after_fork_child);
 }
 
 static struct pool *shared_pool_get(struct error *err)

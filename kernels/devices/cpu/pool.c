@@ -100,6 +100,7 @@ void pool_forked(struct pool *p)
 {
     init_locks(p);
     p->forked = true;
+    p->stopping = false;
     p->round = 0;
 }
 

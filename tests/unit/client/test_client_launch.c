@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel of the CPU, compiled here, served by the fake daemon, loaded and launched by gemmd.h. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -248,6 +249,57 @@ static void test_launch_in_a_forked_child(void **state)
     gemmd_kernel_free(k);
 }
 
+static atomic_bool slowly, joining;
+
+/* In place of the C library's: whoever ends a thread takes its time. */
+int pthread_join(pthread_t thread, void **result)
+{
+    void *symbol = dlsym(RTLD_NEXT, "pthread_join");
+    int (*next)(pthread_t, void **) = (int (*)(pthread_t, void **))(uintptr_t)symbol;
+    if (slowly) {
+        joining = true;
+        fake_sleep_ms(50);
+    }
+    return next(thread, result);
+}
+
+static void *free_kernel(void *k)
+{
+    gemmd_kernel_free(k);
+    return NULL;
+}
+
+/* The threads that run CPU kernels go with the last of them, and just then the process forks. */
+static void test_a_fork_while_the_last_kernel_is_freed(void **state)
+{
+    (void)state;
+    struct gemmd_kernel *k = load();
+    launch_and_check(k);
+    slowly = true;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, free_kernel, k), 0);
+    while (!joining) {
+        fake_sleep_ms(1);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        slowly = false;
+        alarm(20);
+        k = load();
+        launch_and_check(k);
+        gemmd_kernel_free(k);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    pthread_join(thread, NULL);
+    slowly = joining = false;
+    k = load();
+    launch_and_check(k);
+    gemmd_kernel_free(k);
+}
+
 /* ---- compiled here --------------------------------------------------------------------------- */
 
 #define CACHE_TEMPLATE "/tmp/gemmd-test-XXXXXX"
@@ -411,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_launch),
         cmocka_unit_test(test_no_thread_takes_a_signal),
         cmocka_unit_test(test_launch_in_a_forked_child),
+        cmocka_unit_test(test_a_fork_while_the_last_kernel_is_freed),
         cmocka_unit_test(test_compiled_without_a_daemon),
         cmocka_unit_test(test_what_cannot_be_compiled),
         cmocka_unit_test(test_a_kernel_of_other_sources_is_refused),
