@@ -166,7 +166,8 @@ enum gemmd_wait {
 };
 
 enum gemmd_flags {
-    GEMMD_FALLBACK = 1 << 0, /* no daemon, or not in time: the analytic default, tier "default",
+    GEMMD_FALLBACK = 1 << 0, /* no daemon, no way to one (a socket that cannot be, a `hello` that is
+                                refused), or not in time: the analytic default, tier "default",
                                 within restrict_json and configs_json; where that cannot be the
                                 note says so */
     GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */

@@ -51,8 +51,12 @@ int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error
     return 0;
 }
 
-bool get_is_reason(int code)
+/* What is wrong with the socket or refuses `hello` has the codes of a caller's mistakes, too. */
+bool get_is_reason(int code, bool unreached)
 {
+    if (unreached) {
+        return true;
+    }
     switch (code) {
     case ERROR_INVALID:
     case ERROR_UNKNOWN_OP:
@@ -93,10 +97,11 @@ int64_t get_told_ms(int deadline_ms, int64_t deadline)
 }
 
 /* The model's answer instead of a fault, where it may be. */
-static int or_default(struct gemmd *g, const struct ask *a, int r, struct gemmd_answer *out,
-                      struct error *err)
+static int or_default(struct gemmd *g, const struct ask *a, int r, bool unreached,
+                      struct gemmd_answer *out, struct error *err)
 {
-    if (!get_is_reason(r) || !get_may_fall_back(g, &a->query) || handle_is_own_call(err)) {
+    if (!get_is_reason(r, unreached) || !get_may_fall_back(g, &a->query) ||
+        handle_is_own_call(err)) {
         return r;
     }
     struct error why = *err;
@@ -119,7 +124,7 @@ static int end_tune(struct gemmd *g, int r, const struct wire_obj *result, struc
 static int end_get(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
 {
     r = end_tune(g, r, result, err);
-    return or_default(g, &g->steps.ask, r, g->steps.answer, err);
+    return or_default(g, &g->steps.ask, r, g->steps.sent.unreached, g->steps.answer, err);
 }
 
 static int pack_ask(struct gemmd *g, struct error *err)
@@ -204,7 +209,7 @@ __attribute__((noinline)) static int get(struct gemmd *g, const struct gemmd_pro
     }
     int64_t deadline = deadline_of(g, &a.query);
     r = steps_begin(g, deadline, &e);
-    r = r ? or_default(g, &a, r, out, &e) : ask_daemon(g, "get", &a, deadline, out, &e);
+    r = r ? or_default(g, &a, r, false, out, &e) : ask_daemon(g, "get", &a, deadline, out, &e);
     return handle_result(r, &e, err);
 }
 

@@ -26,6 +26,7 @@ struct many {
     int *statuses; /* the caller's */
     struct gemmd_query query;
     int64_t deadline;
+    bool unreached;  /* the fault of the call is that of the way to the daemon */
     size_t at;       /* all before were looked at */
     size_t kept;     /* answers that the table has from this call */
     size_t left_out; /* some of those before were not put there yet */
@@ -57,7 +58,7 @@ static void fail_one(struct many *m, size_t i, const struct error *why)
 static void settle(struct many *m, size_t i, const struct ask *a, const struct error *why)
 {
     struct error e;
-    if (!get_may_fall_back(m->g, &m->query) || !get_is_reason(why->code) ||
+    if (!get_may_fall_back(m->g, &m->query) || !get_is_reason(why->code, m->unreached) ||
         handle_is_own_call(why)) {
         fail_one(m, i, why);
     } else if (get_fall_back(m->g, a, why, answer_at(m, i), &e) == 0) {
@@ -283,6 +284,7 @@ static int receive(struct many *m, struct chunks *x, struct chunk **out, struct 
     c->request.packed = &packed;
     int r = session_finish(&m->g->session, &c->request, &c->sent, other.sent ? &other : NULL, &none,
                            err);
+    m->unreached = c->sent.unreached;
     *out = x->sent[other.overtaken];
     (*out)->packed = packed;
     x->sent[0] = x->sent[!other.overtaken];

@@ -539,7 +539,7 @@ static int connect_by(struct session *s, int64_t deadline, int64_t until, struct
         leave_alone(s, s->way.starts ? 0 : clock_ns() - s->way.began);
         /* Nobody yet where the current device says: there may be another one next time. Once a
          * daemon has been found, it stays that one. */
-        s->found = s->known || (s->device && strcmp(s->device, "any") != 0);
+        s->found = s->found && (s->known || (s->device && strcmp(s->device, "any") != 0));
     }
     session_stop_connecting(s);
     return r;
@@ -562,7 +562,7 @@ void session_stop_connecting(struct session *s)
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p)
 {
     p->under_way = s->link.fd >= 0;
-    p->again = false;
+    p->again = p->unreached = false;
     if (p->under_way) {
         send_one(s, q, p);
     }
@@ -618,6 +618,7 @@ int session_finish(struct session *s, const struct session_request *q, struct se
     }
     p->again = true;
     int r = connect_by(s, q->deadline, q->until ? q->until : CLOCK_NEVER, err);
+    p->unreached = r < 0;
     if (r) {
         return r;
     }

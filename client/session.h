@@ -31,6 +31,7 @@ struct session_sent {
     bool under_way;      /* false: there was no connection, session_finish makes one */
     bool again;          /* it was sent a second time: there is no third */
     bool sent;           /* all of it left */
+    bool unreached;      /* the fault is that no connection could be made for it */
     struct error fault;
     int64_t began, heard_at; /* when it was waited for first (0: not yet), and heard from last */
     bool heard, probed;

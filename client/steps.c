@@ -11,6 +11,7 @@ int steps_begin(struct gemmd *g, int64_t deadline, struct error *err)
         g->steps.reported = false;
         g->steps.pack = NULL;
         g->steps.pause = (struct pause){.ms = 0};
+        g->steps.sent.unreached = false;
         wire_buf_clear(&g->steps.params);
     }
     return r;

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -84,6 +85,75 @@ static void test_what_is_a_reason_to_fall_back(void **state)
             assert_non_null(strstr(a.note, "the reason"));
         }
     }
+}
+
+/* No way to a daemon: who may fall back does, again and again, and others are told why. */
+static void expect_no_way(struct gemmd *g, int code, const char *why)
+{
+    for (int i = 0; i < 2; i++) {
+        struct gemmd_problem p = small_problem();
+        struct gemmd_answer a = GEMMD_ANSWER_INIT, many = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        int status = 1;
+        fake_sleep_ms(i * 1050); /* then it is tried again */
+        assert_int_equal(gemmd_get_many(g, &p, 1, NULL, &many, &status, &e), 0);
+        assert_int_equal(status, 0);
+        check_default(&many);
+        assert_non_null(strstr(many.note, why));
+        assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+        check_default(&a);
+        assert_int_equal(call(g, "status", 0, &e), code);
+        assert_non_null(strstr(e.text, why));
+    }
+    gemmd_close(g);
+}
+
+static void test_fallback_when_the_socket_cannot_be(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd_options o = options_for(f, 0);
+    struct gemmd_error e;
+    struct gemmd *g;
+    char path[200];
+    memset(path, 'a', sizeof(path) - 1);
+    path[0] = '/';
+    path[sizeof(path) - 1] = '\0';
+    o.socket = NULL;
+    setenv("GEMMD_SOCKET", path, 1);
+    assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
+    expect_no_way(g, GEMMD_INVALID, "the socket path is 199 bytes long");
+    unsetenv("GEMMD_SOCKET");
+    o.device = "abacus";
+    assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
+    expect_no_way(g, GEMMD_INVALID, "abacus");
+}
+
+/* As of a pinned generation that is not there, since the database was lost. */
+static void test_fallback_when_hello_is_refused(void **state)
+{
+    struct fake *f = *state;
+    int code = GEMMD_INVALID;
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    f->handler = refuse;
+    f->ctx = &code;
+    f->mute = true;
+    fake_start(f);
+    expect_no_way(fixture_open_lazy(f), code, "the reason");
+    fake_stop(f);
+    f->mute = false; /* the daemon that had been connected to is another one now */
+    fake_start(f);
+    struct gemmd *g = fixture_connect(f, 0);
+    fake_stop(f);
+    f->mute = true;
+    fake_start(f);
+    q.flags = GEMMD_FALLBACK;
+    assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), 0);
+    check_default(&a);
+    assert_non_null(strstr(a.note, "the reason"));
+    gemmd_close(g);
+    fake_stop(f);
 }
 
 static void test_lazy_handle_finds_its_daemon(void **state)
@@ -259,6 +329,8 @@ int main(void)
         FIXTURE_TEST(test_fallback_when_nobody_listens),
         FIXTURE_TEST(test_fallback_within_the_deadline),
         FIXTURE_TEST(test_what_is_a_reason_to_fall_back),
+        FIXTURE_TEST(test_fallback_when_the_socket_cannot_be),
+        FIXTURE_TEST(test_fallback_when_hello_is_refused),
         FIXTURE_TEST(test_lazy_handle_finds_its_daemon),
         FIXTURE_TEST(test_fallback_of_a_target),
         FIXTURE_TEST(test_fallback_is_what_is_allowed),
