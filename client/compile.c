@@ -2,8 +2,10 @@
 /*
  * A kernel without a daemon: the variant of a config compiled in this process. That takes a second,
  * so it goes through the module cache that gemmd itself uses: of ranks that start together one
- * compiles, the others wait for it, and the next start finds it there.
+ * compiles, the others wait for it, and the next start finds it there. Where there is no cache
+ * directory, or others may write to it, each compiles for itself.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "client/ask.h"
@@ -74,22 +76,32 @@ static int plan(struct recipe *r, const char *device, const struct gemmd_problem
     return status ? status : t->variant(&r->problem, &r->config, r->info.arch, &r->variant, err);
 }
 
-static int build(const struct recipe *r, struct modules_made *out, struct error *err)
+static int make(const struct recipe *r, struct compiler *compiler, struct modules_made *out,
+                struct error *err)
 {
     char cache_dir[PATHS_MAX], hash[HASH_HEX];
-    struct compiler *compiler;
-    int status = paths_cache_dir(cache_dir, err);
-    status = status ? status : compiler_open(r->info.kind, &compiler, err);
-    if (status) {
-        return status;
-    }
+    struct error why = ERROR_NULL;
     variant_hash(&r->variant, compiler->ops->version(compiler), hash);
+    if (paths_cache_dir(cache_dir, &why) || paths_check_cache_dir(cache_dir, &why)) {
+        fprintf(stderr, "variant %s is not cached: %s\n", hash, why.text);
+        return compiler->ops->compile(compiler, &r->variant, &out->image, err);
+    }
     const struct modules_order order = {.compiler = compiler,
                                         .cache_dir = cache_dir,
                                         .variant = &r->variant,
                                         .hash = hash,
                                         .wait_ms = MODULES_WAIT_MS};
-    status = modules_make(&order, out, err);
+    return modules_make(&order, out, err);
+}
+
+static int build(const struct recipe *r, struct modules_made *out, struct error *err)
+{
+    struct compiler *compiler;
+    int status = compiler_open(r->info.kind, &compiler, err);
+    if (status) {
+        return status;
+    }
+    status = make(r, compiler, out, err);
     compiler->ops->close(compiler);
     return status;
 }

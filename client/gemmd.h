@@ -409,8 +409,9 @@ GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *pro
                                 struct gemmd_error *err);
 /* A kernel that gemmd does not have (an answer of tier "default"), or cannot give: compiled in this
  * process, by NVRTC or the host's C compiler, and kept in the cache directory that gemmd uses too,
- * so that ranks which start together compile once. Needs no daemon; may take a second. `device`:
- * NULL, the thread's current CUDA device, else the CPU; or "cpu". `config` in text form; NULL or
+ * so that ranks which start together compile once; not kept where there is none, or where others
+ * may write to it (stderr says so). Needs no daemon; may take a second. `device`: NULL, the
+ * thread's current CUDA device, else the CPU; or "cpu". `config` in text form; NULL or
  * "": the analytic default. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE, GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
                                    const char *config, struct gemmd_kernel **out,

@@ -60,17 +60,8 @@ static bool is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* What a directory that we trust must be. `st` is of the path itself, or of what it points to. */
-static int check_ours(const char *path, const struct stat *st, struct error *err)
+static int check_closed(const char *path, const struct stat *st, struct error *err)
 {
-    if (!S_ISDIR(st->st_mode)) {
-        return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", path);
-    }
-    if (st->st_uid != geteuid() && geteuid() != 0) {
-        return error_set(err, ERROR_DENIED,
-                         "%s belongs to user %u, not to us (%u); use another place", path,
-                         (unsigned)st->st_uid, (unsigned)geteuid());
-    }
     bool shared = st->st_mode & S_ISVTX || st->st_uid != geteuid(); /* on purpose, as /tmp is */
     if (st->st_mode & (S_IWGRP | S_IWOTH) && shared) {
         return error_set(err, ERROR_DENIED,
@@ -83,6 +74,20 @@ static int check_ours(const char *path, const struct stat *st, struct error *err
                          (unsigned)(st->st_mode & 07777), path);
     }
     return 0;
+}
+
+/* What a directory that we trust must be. `st` is of the path itself, or of what it points to. */
+static int check_ours(const char *path, const struct stat *st, struct error *err)
+{
+    if (!S_ISDIR(st->st_mode)) {
+        return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", path);
+    }
+    if (st->st_uid != geteuid() && geteuid() != 0) {
+        return error_set(err, ERROR_DENIED,
+                         "%s belongs to user %u, not to us (%u); use another place", path,
+                         (unsigned)st->st_uid, (unsigned)geteuid());
+    }
+    return check_closed(path, st, err);
 }
 
 static int tmp_dir(char out[PATHS_MAX], struct error *err)
@@ -144,6 +149,15 @@ int paths_cache_dir(char out[PATHS_MAX], struct error *err)
         return join(out, "/var/cache/gemmd", "", "cache directory", err);
     }
     return user_dir(out, "XDG_CACHE_HOME", "/.cache/gemmd", "cache directory", err);
+}
+
+int paths_check_cache_dir(const char *path, struct error *err)
+{
+    struct stat st;
+    if (system_mode() || stat(path, &st) != 0) {
+        return 0;
+    }
+    return st.st_uid == 0 ? check_closed(path, &st, err) : check_ours(path, &st, err);
 }
 
 int paths_check_socket(const char *path, struct error *err)

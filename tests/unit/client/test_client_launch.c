@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -346,6 +347,52 @@ static void test_compiled_without_a_daemon(void **state)
     drop_cache(cache);
 }
 
+static void compile_and_launch(void)
+{
+    struct gemmd_problem p = problem();
+    struct gemmd_kernel *k = NULL;
+    struct gemmd_error e;
+    if (gemmd_kernel_compile("cpu", &p, NULL, &k, &e)) {
+        fail_msg("%s", e.text);
+    }
+    launch_and_check(k);
+    gemmd_kernel_free(k);
+}
+
+/* As of a container's user without a home: it is compiled each time. */
+static void test_compiled_without_a_cache(void **state)
+{
+    (void)state;
+    char longer[2000];
+    memset(longer, 'a', sizeof(longer) - 1);
+    longer[0] = '/';
+    longer[sizeof(longer) - 1] = '\0';
+    setenv("GEMMD_SYSTEM", "0", 1);
+    setenv("XDG_CACHE_HOME", longer, 1);
+    compile_and_launch();
+    gone = true; /* an answer's kernel is made again */
+    struct gemmd_kernel *k = load();
+    launch_and_check(k);
+    gemmd_kernel_free(k);
+    gone = false;
+}
+
+/* What others may write to is not loaded: they could put a kernel of theirs there. */
+static void test_a_cache_of_others_is_not_used(void **state)
+{
+    (void)state;
+    char cache[] = CACHE_TEMPLATE, path[64];
+    use_cache(cache);
+    snprintf(path, sizeof(path), "%s/gemmd", cache);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(chmod(path, 0770), 0);
+    compile_and_launch();
+    assert_int_equal(rmdir(path), 0); /* it is as it was */
+    compile_and_launch();
+    check_kept(cache);
+    drop_cache(cache);
+}
+
 static void test_what_cannot_be_compiled(void **state)
 {
     (void)state;
@@ -465,6 +512,8 @@ int main(void)
         cmocka_unit_test(test_launch_in_a_forked_child),
         cmocka_unit_test(test_a_fork_while_the_last_kernel_is_freed),
         cmocka_unit_test(test_compiled_without_a_daemon),
+        cmocka_unit_test(test_compiled_without_a_cache),
+        cmocka_unit_test(test_a_cache_of_others_is_not_used),
         cmocka_unit_test(test_what_cannot_be_compiled),
         cmocka_unit_test(test_a_kernel_of_other_sources_is_refused),
         cmocka_unit_test(test_kernel_outlives_the_handle),

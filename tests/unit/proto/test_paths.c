@@ -168,6 +168,49 @@ static void test_dirs_refused(void **state)
                  paths_make_dir(in_base("/file/below"), 0700, &err));
 }
 
+/* Some user's opinion of a cache directory: that it is fine, or a sentence with this part. */
+static void expect_cache_dir(uid_t user, const char *part)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (user != geteuid() && (setresgid(user, user, user) || setresuid(user, user, user))) {
+            _exit(100);
+        }
+        err = ERROR_NULL;
+        setenv("GEMMD_SYSTEM", "0", 1);
+        int r = paths_check_cache_dir(in_base("/cache"), &err);
+        bool well = part ? r == ERROR_DENIED && strstr(err.text, part) : r == 0;
+        setenv("GEMMD_SYSTEM", "1", 1); /* what is root's choice is not ours to judge */
+        _exit(well && paths_check_cache_dir(in_base("/cache"), &err) == 0 ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (status != 0) {
+        fail_msg("user %u, %s: status %d", (unsigned)user, part ? part : "fine", status);
+    }
+}
+
+static void test_cache_dirs_refused(void **state)
+{
+    (void)state;
+    uid_t us = geteuid(), other = 54321;
+    expect_cache_dir(us, NULL); /* not there */
+    assert_int_equal(mkdir(in_base("/cache"), 0755), 0);
+    expect_cache_dir(us, NULL);
+    assert_int_equal(chmod(in_base("/cache"), 0775), 0);
+    expect_cache_dir(us, "chmod go-w");
+    if (us != 0) {
+        return; /* only root can be somebody else */
+    }
+    assert_int_equal(chmod(base, 0755), 0);
+    expect_cache_dir(other, "use a directory of your own");
+    assert_int_equal(chmod(in_base("/cache"), 0755), 0);
+    expect_cache_dir(other, NULL); /* root's, to read */
+    assert_int_equal(chown(in_base("/cache"), 12345, 12345), 0);
+    expect_cache_dir(other, "belongs to user 12345, not to us (54321)");
+    expect_cache_dir(0, NULL);
+}
+
 static void test_links(void **state)
 {
     (void)state;
@@ -250,11 +293,17 @@ static void test_runtime_dir_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_system_mode),      TEST(test_user_mode),
-        TEST(test_defaults_of_home), TEST(test_socket),
-        TEST(test_too_long),         TEST(test_make_dir),
-        TEST(test_dirs_refused),     TEST(test_links),
-        TEST(test_tmp_dir),          TEST(test_runtime_dir_missing),
+        TEST(test_system_mode),
+        TEST(test_user_mode),
+        TEST(test_defaults_of_home),
+        TEST(test_socket),
+        TEST(test_too_long),
+        TEST(test_make_dir),
+        TEST(test_dirs_refused),
+        TEST(test_cache_dirs_refused),
+        TEST(test_links),
+        TEST(test_tmp_dir),
+        TEST(test_runtime_dir_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
