@@ -58,6 +58,16 @@ static int unpack_outcome(const struct wire_obj *result, enum gemmd_outcome *out
     return error_set(err, ERROR_MALFORMED, "gemmd's outcome of `acquire` is none that is known");
 }
 
+/* An array, whatever a gemmd leaves out. */
+static int unpack_known(const struct wire_obj *known, char **json, struct error *err)
+{
+    if (wire_type_of(known) == WIRE_ARRAY) {
+        return wire_to_json(known, json, err);
+    }
+    *json = strdup("[]");
+    return *json ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for an answer");
+}
+
 static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *outcome,
                            struct gemmd_answer *answer, char **known_json, struct error *err)
 {
@@ -76,7 +86,7 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
         snprintf(got.note, sizeof(got.note), "being worked out by process %lld", (long long)pid);
     }
     if (r == 0 && known_json) {
-        r = wire_to_json(wire_find(result, "known"), known_json, err);
+        r = unpack_known(wire_find(result, "known"), known_json, err);
     }
     if (r == 0) {
         answer_give(&got, answer);

@@ -275,6 +275,39 @@ static void test_what_cannot_be_acquired(void **state)
     assert_null(json);
 }
 
+static void give_a_lease(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_result(&b, m->id);
+    wire_put_map(&b, *(int *)f->ctx);
+    wire_put_kv_str(&b, "outcome", "lease");
+    if (*(int *)f->ctx > 1) {
+        wire_put_kv_int(&b, "known", 3);
+    }
+    fake_send(fd, &b);
+}
+
+/* What a gemmd does not say of the configs named, it does not know: the text is an array. */
+static void test_what_is_known_is_an_array(void **state)
+{
+    struct fake *f = *state;
+    int fields;
+    f->ctx = &fields;
+    f->handler = give_a_lease;
+    struct gemmd *g = fixture_open(f, 0);
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    p.text = "custom:mine n=1";
+    for (fields = 1; fields <= 2; fields++) {
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        enum gemmd_outcome outcome = GEMMD_HIT;
+        char *json = NULL;
+        assert_int_equal(gemmd_acquire(g, &p, NULL, &outcome, &a, &json, NULL), 0);
+        assert_int_equal(outcome, GEMMD_LEASE);
+        assert_string_equal(json, "[]");
+        gemmd_free(json);
+    }
+}
+
 /* A caller that was compiled before `target` was added: its structs end there. */
 static void test_older_callers(void **state)
 {
@@ -459,6 +492,7 @@ int main(void)
         FIXTURE_TEST(test_struct_sizes),
         FIXTURE_TEST(test_newer_options),
         FIXTURE_TEST(test_what_cannot_be_acquired),
+        FIXTURE_TEST(test_what_is_known_is_an_array),
         FIXTURE_TEST(test_older_callers),
         FIXTURE_TEST(test_answers_name_their_target),
         FIXTURE_TEST(test_configs_become_a_line),
