@@ -335,7 +335,9 @@ GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, co
  *
  * One connection holds a key at a time. The lease ends by gemmd_put, by gemmd_release, with the
  * connection, or after lease_ms without a gemmd_record or gemmd_acquire of that key. What was
- * recorded stays: whoever gets the lease next need not measure it again.
+ * recorded stays: whoever gets the lease next need not measure it again. A call that has heard
+ * nothing of gemmd by its deadline, of 100 ms or more, ends the connection, whichever thread made
+ * it: a handle that holds leases is no handle for others' short deadlines.
  * A row is private to its user until the daemon's owner promotes it (`gemmctl promote`).
  */
 enum gemmd_outcome { GEMMD_HIT = 0, GEMMD_LEASE = 1, GEMMD_HELD = 2 };
@@ -430,7 +432,9 @@ enum gemmd_dtype {
 enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem says accumulate */
 
 /* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and
- * dW read row gather_indices[i] of dy: any row there is, also one of them twice. */
+ * dW read row gather_indices[i] of dy: any row there is, also one of them twice, and also beyond T.
+ * How many there are is not said here, so the caller sees to it that indices are below 2^30 and dy
+ * below 64 GiB: kernels count on it. */
 struct gemmd_grouped_gemm_args {
     uint32_t size;
     uint32_t flags;         /* GEMMD_ACCUMULATE: dW only, out += result */

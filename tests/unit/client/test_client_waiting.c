@@ -68,6 +68,19 @@ static void test_late_answer_is_dropped(void **state)
     gemmd_free(json);
 }
 
+/* For longer, it ends the connection, and the leases with it: gemmd.h says so. */
+static void test_silence_ends_the_connection(void **state)
+{
+    struct fake *f = *state;
+    f->handler = say_nothing;
+    struct gemmd *g = fixture_open(f, 0);
+    struct gemmd_error e;
+    assert_int_equal(call(g, "status", 120, &e), GEMMD_DEADLINE);
+    f->handler = answer_seven;
+    assert_int_equal(call(g, "status", 2000, &e), 0);
+    assert_int_equal(f->connections, 2);
+}
+
 /* A tuning has no deadline of its own, but silence is probed. */
 static void test_hanging_daemon_is_noticed(void **state)
 {
@@ -420,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(test_trickle_keeps_the_deadline),
         FIXTURE_TEST(test_late_answer_is_dropped),
+        FIXTURE_TEST(test_silence_ends_the_connection),
         FIXTURE_TEST(test_hanging_daemon_is_noticed),
         FIXTURE_TEST(test_hanging_daemon_is_left_alone_for_longer),
         FIXTURE_TEST(test_living_daemon_is_waited_for),
