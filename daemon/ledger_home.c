@@ -81,6 +81,7 @@ int writer_decode(struct local *l, const struct wire_buf *row, const struct sche
 /* A row was written, or not. */
 void writer_note_disk(struct local *l, int status, const char *text)
 {
+    l->lost_said = l->lost_said && status != 0;
     if (status == ERROR_DISK_FULL && !l->disk_full) {
         l->disk_full = true;
         writer_notice(l, "disk_full", "%s; answers are served from memory until there is room",

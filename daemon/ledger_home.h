@@ -72,6 +72,7 @@ struct local {
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
     bool disk_full, dirty, check_due, unrepaired; /* which was said, of the first and the last */
+    bool lost_said; /* that rows which nobody waits for are lost, since the last one was written */
     /* uv_hrtime() / 1e6: not before, what could not be saved, or not be repaired; and when it is
      * quiet */
     uint64_t save_at, repair_at, idle_at;

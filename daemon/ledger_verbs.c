@@ -166,7 +166,7 @@ static int work_end_run(struct local *l, struct request *r, struct error *err)
     return store_end_run(l->store, &l->object->run, err);
 }
 
-/* Nobody waits for these: what is lost is said, but a full disk only once. */
+/* Nobody waits for these: what is lost is said, once until something is written again. */
 static void settle_evidence(struct local *l, struct request *r)
 {
     if (r->status >= 0) {
@@ -177,7 +177,8 @@ static void settle_evidence(struct local *l, struct request *r)
         l->lost_trials++;
         uv_mutex_unlock(&l->mutex);
     }
-    if (r->status != ERROR_DISK_FULL) {
+    if (r->status != ERROR_DISK_FULL && !(r->status == ERROR_STORE && l->lost_said)) {
+        l->lost_said = r->status == ERROR_STORE;
         writer_notice(l, "lost", "a row of table %s was not written: %s",
                       r->verb->row ? r->verb->row->name : "lease", r->err->text);
     }

@@ -84,8 +84,12 @@ void rows_number(struct store *s, enum table_id table, void *object);
 /* Reports a row once, and leaves it out of listings from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
 
+/* Every write of rows begins here, and ends with db_end: the outermost one looks whether the file
+ * is in its place (store_in_place), so that nothing is written into what nobody can open any more.
+ * (write.c) */
+int write_begin(struct store *s, struct error *err);
 /* A reference to a row that is not in the store (its writing failed, it was lost in a rebuild)
- * becomes 0. (write.c) */
+ * becomes 0. */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);
 
 /* ---- the log (log.c) ------------------------------------------------------------------------- */

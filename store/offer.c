@@ -114,8 +114,7 @@ static int offer(struct store *s, struct best *b, struct error *err)
 int store_offer(struct store *s, struct best *b, struct error *err)
 {
     int64_t known = b->generation;
-    int r = store_in_place(s, err);
-    r = r ? r : db_begin(&s->db, err);
+    int r = write_begin(s, err);
     r = r ? r : db_end(&s->db, offer(s, b, err), err);
     if (r < 0 && r != ERROR_CONFLICT && b->generation == known) {
         rows_number(s, TABLE_BEST, b); /* for store_publish_again */

@@ -177,13 +177,13 @@ struct store *store_close(struct store *s)
 int store_begin(struct store *s, struct error *err)
 {
     assert(s->db.depth == 0);
-    int r = store_in_place(s, err);
-    return r ? r : db_begin(&s->db, err);
+    return write_begin(s, err);
 }
 
 int store_commit(struct store *s, struct error *err)
 {
-    int r = db_end(&s->db, 0, err);
+    /* A group takes a while: a file that was removed meanwhile would lose all of it. */
+    int r = db_end(&s->db, store_in_place(s, err), err);
     if (r) {
         s->counted = 0; /* what was counted is not there */
     }

@@ -11,11 +11,17 @@
 
 #include "store/inner.h"
 
+int write_begin(struct store *s, struct error *err)
+{
+    int r = s->db.depth == 0 ? store_in_place(s, err) : 0;
+    return r ? r : db_begin(&s->db, err);
+}
+
 /* ---- runs, modules, devices, events ---------------------------------------------------------- */
 
 static int add(struct store *s, enum table_id table, void *object, struct error *err)
 {
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -31,7 +37,7 @@ int store_add_run(struct store *s, struct run *r, struct error *err)
 int store_end_run(struct store *s, const struct run *r, struct error *err)
 {
     struct run known;
-    int status = db_begin(&s->db, err);
+    int status = write_begin(s, err);
     if (status) {
         return status;
     }
@@ -50,7 +56,7 @@ int store_end_run(struct store *s, const struct run *r, struct error *err)
 int store_add_module(struct store *s, const struct module *m, struct error *err)
 {
     struct module row;
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -65,13 +71,13 @@ int store_add_module(struct store *s, const struct module *m, struct error *err)
 
 int store_put_device(struct store *s, const struct device_info *d, struct error *err)
 {
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     return r ? r : db_end(&s->db, rows_put(s, TABLE_DEVICE, ROW_UPDATE, d, err), err);
 }
 
 int store_add_event(struct store *s, struct event *e, struct error *err)
 {
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -89,7 +95,7 @@ int store_add_event(struct store *s, struct event *e, struct error *err)
 int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err)
 {
     struct quarantine known;
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -170,7 +176,7 @@ static int retain(struct store *s, const char *key, struct error *err)
 
 int store_add_trial(struct store *s, struct trial *t, struct error *err)
 {
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -214,8 +220,7 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
 
 static int publish(struct store *s, enum row_conflict conflict, struct best *b, struct error *err)
 {
-    int r = store_in_place(s, err);
-    r = r ? r : db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -275,7 +280,7 @@ int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
     if (n) {
         *n = 0;
     }
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -291,8 +296,12 @@ int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct 
     if (n) {
         *n = 0;
     }
-    int r = db_run(&s->db, &rows, err, "DELETE FROM quarantine WHERE variant = ?1", "t", variant);
-    return count_into(r, n, rows);
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = db_run(&s->db, &rows, err, "DELETE FROM quarantine WHERE variant = ?1", "t", variant);
+    return count_into(db_end(&s->db, r, err), n, rows);
 }
 
 static int unpin(struct store *s, const char *key, struct best *now, struct error *err)
@@ -318,7 +327,7 @@ static int unpin(struct store *s, const char *key, struct best *now, struct erro
 
 int store_unpin(struct store *s, const char *key, struct best *now, struct error *err)
 {
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     return r ? r : db_end(&s->db, unpin(s, key, now, err), err);
 }
 
@@ -335,13 +344,17 @@ int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl
                 struct error *err)
 {
     int64_t taken, now = boottime_ms();
-    int r = db_run(&s->db, &taken, err,
-                   "INSERT INTO lease VALUES (?1, ?2, ?3, ?4, unixepoch()) ON CONFLICT(key) DO"
-                   " UPDATE SET owner = excluded.owner, boot = excluded.boot,"
-                   " until_ms = excluded.until_ms, taken_s = excluded.taken_s"
-                   " WHERE owner = excluded.owner OR boot <> excluded.boot OR until_ms <= ?5",
-                   "tttii", key, owner, s->boot, now + ttl_ms, now);
-    return r ? r : taken ? 0 : STORE_HELD;
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = db_run(&s->db, &taken, err,
+               "INSERT INTO lease VALUES (?1, ?2, ?3, ?4, unixepoch()) ON CONFLICT(key) DO"
+               " UPDATE SET owner = excluded.owner, boot = excluded.boot,"
+               " until_ms = excluded.until_ms, taken_s = excluded.taken_s"
+               " WHERE owner = excluded.owner OR boot <> excluded.boot OR until_ms <= ?5",
+               "tttii", key, owner, s->boot, now + ttl_ms, now);
+    return db_end(&s->db, r || taken ? r : STORE_HELD, err);
 }
 
 static int end_leases_of(struct store *s, const char *owner, int64_t *n, struct error *err)
@@ -377,7 +390,7 @@ int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char
     if (n) {
         *n = 0;
     }
-    int r = db_begin(&s->db, err);
+    int r = write_begin(s, err);
     if (r) {
         return r;
     }
@@ -393,6 +406,11 @@ int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char
 
 int store_unlease(struct store *s, const char *key, const char *owner, struct error *err)
 {
-    return db_run(&s->db, NULL, err, "DELETE FROM lease WHERE key = ?1 AND owner = ?2", "tt", key,
-                  owner);
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = db_run(&s->db, NULL, err, "DELETE FROM lease WHERE key = ?1 AND owner = ?2", "tt", key,
+               owner);
+    return db_end(&s->db, r, err);
 }

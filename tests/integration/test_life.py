@@ -341,6 +341,21 @@ def test_a_removed_database_is_put_back(daemon):
     assert d.call("get", problem=gemm(n=512), wait="cached") == new
 
 
+def test_what_is_recorded_or_evicted_after_a_database_was_removed_is_in_the_new_one(daemon):
+    d = daemon()
+    known = d.call("get", problem=gemm(), budget=4)
+    for count, (method, params) in enumerate([
+            ("record", {"problem": {"op": "custom:x"}, "trials": [{"config": {"a": 1}, "time_us": 1.0}]}),
+            ("evict", {"problem": gemm()})]):
+        for path in d.folder.glob("cache.db*"):
+            path.unlink()
+        d.call(method, **params)
+        assert d.text().count("put back") == count + 1
+    d.kill()
+    assert d.sql("SELECT key FROM best") == []
+    assert [k for k, in d.sql("SELECT DISTINCT key FROM trial")] != [known["key"]]
+
+
 def test_a_replaced_database_is_said_and_left_alone(daemon):
     d = daemon()
     known = d.call("get", problem=gemm(), budget=4)
@@ -350,6 +365,10 @@ def test_a_replaced_database_is_said_and_left_alone(daemon):
     assert new["tier"] == "exact" and new["saved"] is False
     assert d.status()["store"]["unsaved"] == 1 and "removed or replaced" in d.text()
     assert d.call("get", problem=gemm()) == known, "what is in memory is served on"
+    for method, params in (("evict", {}), ("record", {"trials": [{"config": {"a": 1}, "time_us": 1.0}]})):
+        with pytest.raises(RpcError, match="move it away"):
+            d.call(method, problem={"op": "custom:x"}, **params)
+    assert d.text().count("row of table trial was not written") <= 1
     assert d.database.read_text() == "of somebody else"
     d.database.unlink()
     eventually(lambda: d.status()["store"]["unsaved"] == 0)

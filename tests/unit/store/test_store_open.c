@@ -467,6 +467,117 @@ static void a_replaced_file_is_left_alone(void **state)
     free(b);
 }
 
+static int write_run(struct store *s, struct error *err)
+{
+    struct run r = {.started_s = 1};
+    return store_add_run(s, &r, err);
+}
+
+static int write_trial(struct store *s, struct error *err)
+{
+    struct trial *t = calloc(1, sizeof(*t));
+    fixture_trial(t, 0, 1, 1);
+    int r = store_add_trial(s, t, err);
+    free(t);
+    return r;
+}
+
+static int write_event(struct store *s, struct error *err)
+{
+    struct event e = {.kind = "test"};
+    return store_add_event(s, &e, err);
+}
+
+static int write_quarantine(struct store *s, struct error *err)
+{
+    struct quarantine q = {.variant = "v", .class = "c", .driver = "1"};
+    return store_add_quarantine(s, &q, err);
+}
+
+static int write_evict(struct store *s, struct error *err)
+{
+    struct best *b = calloc(1, sizeof(*b));
+    fixture_best(b, 1, 1);
+    int r = store_evict(s, b->key, NULL, err);
+    free(b);
+    return r;
+}
+
+static int write_unquarantine(struct store *s, struct error *err)
+{
+    return store_unquarantine(s, "v", NULL, err);
+}
+
+static int write_unpin(struct store *s, struct error *err)
+{
+    struct best *b = calloc(1, sizeof(*b));
+    fixture_best(b, 2, 1);
+    strcpy(b->source, "manual");
+    int r = store_publish(s, b, err);
+    r = r ? r : unlink(s->path);
+    r = r ? r : store_unpin(s, b->key, b, err);
+    free(b);
+    return r;
+}
+
+static int write_lease(struct store *s, struct error *err)
+{
+    return store_lease(s, "k", "o", 1000, err);
+}
+
+static int write_unlease(struct store *s, struct error *err)
+{
+    return store_unlease(s, "k", "o", err);
+}
+
+static int write_end_leases(struct store *s, struct error *err)
+{
+    return store_end_leases(s, "o", NULL, NULL, err);
+}
+
+/* Not only what is published: trials that are answered as durable, too, and what is taken away. */
+static void no_write_goes_into_a_removed_file(void **state)
+{
+    static int (*const writes[])(struct store *, struct error *) = {
+        write_run,          write_trial, write_event,      write_quarantine, write_unpin,
+        write_unquarantine, write_lease, write_end_leases, write_evict,      write_unlease,
+    };
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    char away[128];
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    fixture_path(f, ".away", away);
+    for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
+        f->kind[0] = 0;
+        assert_int_equal(unlink(f->path), 0);
+        assert_ok(writes[i](s, &err));
+        assert_string_equal(f->kind, "restored");
+
+        assert_int_equal(rename(f->path, away), 0);
+        sql(f->path, "CREATE TABLE theirs(x)");
+        assert_int_equal(writes[i](s, &err), ERROR_STORE);
+        assert_says(err, "move it away");
+        assert_int_equal(rename(away, f->path), 0);
+    }
+    store_close(s);
+}
+
+/* While a group is under way: it is not durable when it ends. */
+static void a_file_that_is_removed_in_a_group_fails_it(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    struct store *s = fixture_open(f);
+    assert_ok(store_begin(s, &err));
+    assert_ok(write_trial(s, &err));
+    assert_int_equal(unlink(f->path), 0);
+    assert_int_equal(store_commit(s, &err), ERROR_STORE);
+    assert_ok(write_trial(s, &err));
+    store_close(s);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 1);
+}
+
 static void a_removed_folder_is_waited_for(void **state)
 {
     struct fixture *f = *state;
@@ -626,6 +737,8 @@ int main(void)
         T(a_removed_file_is_put_back),
         T(whoever_may_read_a_file_may_read_its_copies),
         T(a_replaced_file_is_left_alone),
+        T(no_write_goes_into_a_removed_file),
+        T(a_file_that_is_removed_in_a_group_fails_it),
         T(a_removed_folder_is_waited_for),
         T(a_full_disk),
         T(a_full_database),
