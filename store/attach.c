@@ -108,6 +108,18 @@ static int attach_tables(struct store *s, struct error *err)
     return r;
 }
 
+/* The log is there: the tables were read. */
+static void remember_files(struct store *s)
+{
+    char log[PATH_MAX + 8];
+    struct stat st;
+    if (stat(s->path, &st) == 0) {
+        s->file = st;
+    }
+    snprintf(log, sizeof(log), "%s-wal", s->path);
+    s->log = stat(log, &st) == 0 ? st : (struct stat){0};
+}
+
 int store_attach(struct store *s, struct error *err)
 {
     int flags = s->flags & STORE_READ_ONLY ? SQLITE_OPEN_READONLY
@@ -116,9 +128,8 @@ int store_attach(struct store *s, struct error *err)
     r = r ? r : attach_settings(s, err);
     r = r ? r : attach_version(s, err);
     r = r ? r : attach_tables(s, err);
-    struct stat st;
-    if (r == 0 && stat(s->path, &st) == 0) {
-        s->file = st;
+    if (r == 0) {
+        remember_files(s);
     }
     return r;
 }

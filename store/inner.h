@@ -26,6 +26,7 @@ struct store {
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
     struct stat file; /* that is open */
+    struct stat log;  /* its log; st_ino 0: there is none */
     char boot[40];    /* this boot of the host: leases of another one are over */
 
     int64_t generation;      /* the highest number of a best that others are known to have given */
@@ -50,8 +51,8 @@ int store_index_damaged(struct store *s, struct error *err);
 int store_attach(struct store *s, struct error *err);
 int store_attach_again(struct store *s, struct error *err); /* on a fault it is closed */
 void store_detach(struct store *s);
-/* That the path leads to the file that is open. One that was removed is put back, unless a
- * transaction is open. ERROR_STORE: another file has its place, or the faults of writing.
+/* That the path leads to the file that is open, and to its log. One that was removed is put back,
+ * unless a transaction is open. ERROR_STORE: another file has its place, or the faults of writing.
  * (restore.c) */
 int store_in_place(struct store *s, struct error *err);
 /* 1: its path is still its own, whose owner and mode are looked at again; 0: nobody's; -1:

@@ -4,6 +4,9 @@
  * there, without a name, for as long as we have it open. It is copied to a new file, which gets the
  * name. SQLite alone would go on writing into what nobody can ever open again, and call it durable.
  *
+ * So it is with its log alone, which has what was saved last. The file is not completed from it,
+ * but replaced by a copy: gemmd may be killed half way, and there would be no log to end it with.
+ *
  * A file that somebody has put in its place is left alone: which of the two is wanted, only people
  * know. Whoever wants to begin anew stops gemmd first.
  */
@@ -32,6 +35,18 @@ int store_is_named(struct store *s)
     return 1;
 }
 
+/* The log that is open is still the one that whoever opens the file will find. */
+static bool has_log(const struct store *s)
+{
+    char name[PATH_MAX + 8];
+    struct stat st = {0};
+    snprintf(name, sizeof(name), "%s-wal", s->path);
+    if (s->log.st_ino == 0 || (stat(name, &st) && errno != ENOENT)) {
+        return true;
+    }
+    return st.st_dev == s->log.st_dev && st.st_ino == s->log.st_ino;
+}
+
 /* The lock file may have been removed as well, and another gemmd have made and locked a new one. */
 static int keep_lock(struct store *s, struct error *err)
 {
@@ -55,7 +70,7 @@ static int keep_lock(struct store *s, struct error *err)
  * one. */
 static void remove_parts(const struct store *s)
 {
-    static const char *const parts[] = {"-wal", "-shm", ".restored"};
+    static const char *const parts[] = {"-wal", "-shm"};
     char name[PATH_MAX + 16];
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         snprintf(name, sizeof(name), "%s%s", s->path, parts[i]);
@@ -63,14 +78,24 @@ static void remove_parts(const struct store *s)
     }
 }
 
-static int copy_to_its_place(struct store *s, struct error *err)
+/* link, where the name is free: a file that has come there meanwhile stays. */
+static int give_name(const char *copy, const char *path, bool named)
+{
+    int r = named ? rename(copy, path) : link(copy, path);
+    return r ? r : place_sync_folder(path);
+}
+
+/* The parts go when the copy is whole: what is left of the file is worth more with them. */
+static int copy_to_its_place(struct store *s, bool named, struct error *err)
 {
     char copy[PATH_MAX + 16];
     snprintf(copy, sizeof(copy), "%s.restored", s->path);
-    remove_parts(s);
+    unlink(copy);
     int r = version_copy_to(&s->db, copy, &s->file, err);
-    /* link, not rename: a file that has come there meanwhile stays */
-    if (r == 0 && (link(copy, s->path) || place_sync_folder(s->path))) {
+    if (r == 0) {
+        remove_parts(s);
+    }
+    if (r == 0 && give_name(copy, s->path, named)) {
         r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,
                       "%s: %s", s->path, strerror(errno));
     }
@@ -78,38 +103,42 @@ static int copy_to_its_place(struct store *s, struct error *err)
     return r;
 }
 
-static int restore(struct store *s, struct error *err)
+static int restore(struct store *s, bool named, struct error *err)
 {
+    const char *what = named ? "the log (-wal) of " : "";
     int r = keep_lock(s, err);
-    r = r ? r : copy_to_its_place(s, err);
+    r = r ? r : copy_to_its_place(s, named, err);
     r = r ? r : store_attach_again(s, err);
     if (r == 0) {
         store_notice(s, "restored",
-                     "database %s was removed while it was open, and was put back: all of it is in "
-                     "a new file of that name. To begin anew, stop gemmd before removing it",
-                     s->path);
+                     "%sdatabase %s was removed while it was open, and was put back: all of it is "
+                     "in a new file of that name. To begin anew, stop gemmd before removing it",
+                     what, s->path);
     }
     return r < 0 ? error_prefix(err,
-                                "database %s was removed while it was open, and cannot be put "
+                                "%sdatabase %s was removed while it was open, and cannot be put "
                                 "back",
-                                s->path)
+                                what, s->path)
                  : r;
 }
 
 int store_in_place(struct store *s, struct error *err)
 {
-    int named = s->flags & STORE_READ_ONLY || !s->db.h ? 1 : store_is_named(s);
-    if (named == 1) {
+    if (s->flags & STORE_READ_ONLY || !s->db.h) {
         return 0;
     }
-    if (named == 0 && s->db.depth == 0) {
-        return restore(s, err);
+    int named = store_is_named(s);
+    if (named == 1 && has_log(s)) {
+        return 0;
+    }
+    if (named >= 0 && s->db.depth == 0) {
+        return restore(s, named == 1, err);
     }
     return error_set(err, ERROR_STORE,
-                     "database %s was removed or replaced while it was open: nothing more is saved "
-                     "into it; %s",
+                     "database %s, or its log, was removed or replaced while it was open: nothing "
+                     "more is saved into it; %s",
                      s->path,
-                     named == 0
+                     named >= 0
                          ? "it is put back with the next write"
                          : "if the file that is there now is the wanted one, restart gemmd; if "
                            "not, move it away, and gemmd puts its own back");

@@ -356,6 +356,18 @@ def test_what_is_recorded_or_evicted_after_a_database_was_removed_is_in_the_new_
     assert [k for k, in d.sql("SELECT DISTINCT key FROM trial")] != [known["key"]]
 
 
+def test_what_is_saved_after_the_log_was_removed_is_there_after_a_kill(daemon):
+    d = daemon()
+    d.call("get", problem=gemm(), budget=4)
+    (d.folder / "cache.db-wal").unlink()
+    assert d.call("get", problem=gemm(n=512), budget=4)["saved"] is True
+    assert "the log (-wal) of database" in d.text()
+    d.kill()
+    d.start()
+    for n in (256, 512):
+        assert d.call("get", problem=gemm(n=n), wait="cached")["tier"] == "exact"
+
+
 def test_a_replaced_database_is_said_and_left_alone(daemon):
     d = daemon()
     known = d.call("get", problem=gemm(), budget=4)

@@ -535,6 +535,46 @@ static int write_end_leases(struct store *s, struct error *err)
     return store_end_leases(s, "o", NULL, NULL, err);
 }
 
+/* What was saved last is in the log alone: it is put into a new file, together with what follows. A
+ * process that is killed then must leave all of it behind; a copy of the files shows what. */
+static void a_removed_log_is_put_back(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    char log[128], theirs[128], command[500];
+    fixture_path(f, "-wal", log);
+    fixture_path(f, ".theirs", theirs);
+    for (int round = 0; round < 3; round++) {
+        struct store *s = fixture_open(f);
+        publish_one(s, 10 * round);
+        if (round == 1) { /* another one takes its place */
+            sql(theirs, "CREATE TABLE theirs(x)");
+            assert_int_equal(rename(theirs, log), 0);
+        } else {
+            assert_int_equal(unlink(log), 0);
+        }
+        f->kind[0] = 0;
+        if (round == 2) {
+            assert_ok(store_begin(s, &err));
+        }
+        publish_one(s, 10 * round + 1);
+        if (round == 2) {
+            assert_ok(store_commit(s, &err));
+        }
+        assert_string_equal(f->kind, "restored");
+        snprintf(command, sizeof(command), "cd '%s' && mkdir k%d && cp %s* k%d", f->dir, round,
+                 strrchr(f->path, '/') + 1, round);
+        assert_int_equal(system(command), 0);
+        char killed[200];
+        snprintf(killed, sizeof(killed), "%s/k%d%s", f->dir, round, strrchr(f->path, '/'));
+        assert_int_equal(sql_int(killed, "SELECT count(*) FROM best"), 3 * round + 2);
+        f->kind[0] = 0;
+        publish_one(s, 10 * round + 1); /* the new log is its own */
+        assert_string_equal(f->kind, "");
+        store_close(s);
+    }
+}
+
 /* Not only what is published: trials that are answered as durable, too, and what is taken away. */
 static void no_write_goes_into_a_removed_file(void **state)
 {
@@ -737,6 +777,7 @@ int main(void)
         T(a_removed_file_is_put_back),
         T(whoever_may_read_a_file_may_read_its_copies),
         T(a_replaced_file_is_left_alone),
+        T(a_removed_log_is_put_back),
         T(no_write_goes_into_a_removed_file),
         T(a_file_that_is_removed_in_a_group_fails_it),
         T(a_removed_folder_is_waited_for),
