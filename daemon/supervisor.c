@@ -92,6 +92,7 @@ static void send_order(struct supervisor *s)
     wire_buf_deinit(&s->order);
     s->cancelling = false;
     s->state = RUNNER_BUSY;
+    s->idle_starts = 0;
     await_first_attempt(s);
     send_bytes(s, &b);
     if (s->others_wait) {
@@ -342,6 +343,13 @@ static void end_run(struct supervisor *s, const struct death *why)
 
 static void start(struct supervisor *s);
 
+static void end_order(struct supervisor *s, const struct error *why)
+{
+    s->job = 0;
+    wire_buf_deinit(&s->order);
+    s->hooks->error(s->ctx, why);
+}
+
 /* The next one would be no better. */
 static void give_up(struct supervisor *s, const struct error *why)
 {
@@ -349,6 +357,25 @@ static void give_up(struct supervisor *s, const struct error *why)
     s->job = 0;
     wire_buf_deinit(&s->order);
     s->hooks->stuck(s->ctx, job, why);
+}
+
+/* The order came while it was leaving, or was not sent since the ledger had yet to answer. */
+static void start_next(struct supervisor *s)
+{
+    if (++s->idle_starts < IDLE_STARTS_MAX) {
+        start(s);
+        return;
+    }
+    struct error e = ERROR_NULL;
+    error_set(&e, ERROR_BUSY,
+              "%u runners in a row left before they had an order: %s; nothing was tuned: retry "
+              "later",
+              s->idle_starts,
+              s->run_pending ? "the database does not take their runs (is it locked? gemmctl "
+                               "status says what is not saved)"
+                             : "gemmd's log may say why");
+    s->idle_starts = 0;
+    end_order(s, &e);
 }
 
 static void on_ended(struct runner_link *l)
@@ -371,11 +398,9 @@ static void on_ended(struct runner_link *l)
     if (s->foreign) {
         give_up(s, &s->failure);
     } else if (s->failure.code && s->job) {
-        s->job = 0;
-        wire_buf_deinit(&s->order);
-        s->hooks->error(s->ctx, &s->failure);
+        end_order(s, &s->failure);
     } else if (waiting && s->said_bye) {
-        start(s); /* the order came while it was leaving */
+        start_next(s);
     } else if (s->job) {
         s->job = 0;
         wire_buf_deinit(&s->order);

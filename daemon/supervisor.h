@@ -23,6 +23,7 @@ enum {
     ORDER_LIMIT_MS =
         120 * 1000, /* from the order to the first attempt: a device may be slow to open */
     CANCEL_LIMIT_MS = 10 * 1000,
+    IDLE_STARTS_MAX = 5, /* runners in a row that left before they had the order */
 };
 
 enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
@@ -71,7 +72,8 @@ struct supervisor {
     struct error lost;      /* the device was lost: the job goes on with another runner */
 
     uint64_t deaths, starts;
-    char disturbed[160]; /* what disturbed the last tuning; "": nothing known */
+    unsigned idle_starts; /* the last ones, of which none had an order */
+    char disturbed[160];  /* what disturbed the last tuning; "": nothing known */
     void (*stopped)(struct supervisor *s);
 };
 

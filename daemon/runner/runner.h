@@ -21,7 +21,8 @@
  *                                              set aside (aside.h)
  *   gemmd   notify  forget {job}               one that was set aside will not come back
  *   gemmd   request ping                       answered by true between two steps
- *   runner  notify  bye                        idle for --linger-ms, or threads are lost to a
+ *   runner  notify  bye                        idle for --linger-ms (half a minute at least
+ *                                              before the first tune), or threads are lost to a
  *                                              compiler that never ends: it exits with 0. A
  *                                              tune that crosses it is not answered
  *
@@ -89,6 +90,7 @@ struct runner {
     bool replay;        /* recorded device: its clock and its compilers are virtual */
     struct lanes lanes; /* these compilers */
     int64_t job;        /* the running job; 0: none */
+    bool ordered;       /* it has had an order */
     bool cancelled;     /* it is to stop */
     bool others_wait;   /* for the device: it may step aside (aside.h) */
     char unlocked[160]; /* why the clocks are not locked though they should be; "" */

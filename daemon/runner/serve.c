@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The runner's life: hello, then orders one after the other until gemmd closes the socket or
- * nothing has come for --linger-ms, so that an idle gemmd holds no device memory.
+ * nothing has come for --linger-ms, so that an idle gemmd holds no device memory. Its first order
+ * it awaits for longer: the device is not open yet, and gemmd may have to wait for its database.
  *
  * The process ends by _exit: libraries' exit handlers may wait for a device that hangs, and threads
  * may be lost in a compiler. The operating system frees what we hold.
@@ -20,7 +21,10 @@
 #include "proto/build.h"
 #include "proto/std_files.h"
 
-enum { REST_MS = 1000 /* nobody comes: time for what can wait */ };
+enum {
+    REST_MS = 1000, /* nobody comes: time for what can wait */
+    FIRST_ORDER_MS = 30 * 1000,
+};
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
@@ -29,6 +33,7 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
     struct error err = ERROR_NULL;
     struct tune_result result;
     r->job = o->job;
+    r->ordered = true;
     r->cancelled = r->others_wait = false;
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
@@ -112,6 +117,13 @@ static void share_memory(int64_t percent)
     }
 }
 
+static int patience_ms(const struct runner *r)
+{
+    int64_t linger_ms = r->opt.linger_ms;
+    bool longer = !r->ordered && linger_ms < FIRST_ORDER_MS;
+    return longer ? FIRST_ORDER_MS : (int)linger_ms;
+}
+
 int runner_serve(const struct runner_options *opt)
 {
     static struct runner r; /* the process is one runner */
@@ -141,7 +153,7 @@ int runner_serve(const struct runner_options *opt)
             bye(&r);
         }
         bool owes = r.baselines.n > 0 && opt->linger_ms >= REST_MS;
-        if (!channel_wait(&r.channel, -1, owes ? REST_MS : (int)opt->linger_ms)) {
+        if (!channel_wait(&r.channel, -1, owes ? REST_MS : patience_ms(&r))) {
             if (!owes || !baselines_pay(&r)) {
                 bye(&r);
             }

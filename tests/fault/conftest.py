@@ -22,6 +22,7 @@ import os, signal, sys, time
 import msgpack
 if "--probe" in sys.argv:
     os.execv({runner!r}, sys.argv)
+BUILD = {build!r}
 FD = int(sys.argv[sys.argv.index("--fd") + 1])
 unpacker = msgpack.Unpacker(raw=False, strict_map_key=False)
 
@@ -29,7 +30,7 @@ def say(*message):
     os.write(FD, msgpack.packb(list(message)))
 
 def hello():
-    say(2, "hello", {{"build": {build!r}, "pid": os.getpid(), "driver": "", "class": ""}})
+    say(2, "hello", {{"build": BUILD, "pid": os.getpid(), "driver": "", "class": ""}})
 
 def order():
     while True:

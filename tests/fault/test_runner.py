@@ -169,6 +169,20 @@ def test_an_order_that_crosses_bye_is_not_lost(fake):
         assert c.call("status")["runner"]["deaths"] == 0
 
 
+LEAVES_AT_ONCE = """
+os.write(FD, b"".join(map(msgpack.packb, ([2, "hello", {"build": BUILD}], [2, "bye", {}]))))
+"""
+
+
+def test_runners_that_all_leave_before_their_order_end_the_job(fake):
+    d = fake(LEAVES_AT_ONCE)
+    with d.connect(30) as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(), budget=4)
+        assert e.value.name == "busy" and "left before they had an order" in e.value.message
+        assert c.call("status")["runner"]["starts"] == 5
+
+
 STAYS = LEAVES.replace("sys.exit(0)", "attempt(o, limit_ms=0); time.sleep(100)")
 
 

@@ -49,6 +49,16 @@ def test_idle_holds_no_runner_and_little_memory(daemon):
             assert c.call("status")["rss_bytes"] <= 16 * 2**20
 
 
+def test_a_runner_that_may_not_linger_waits_for_its_order(daemon):
+    d = daemon(options=["--linger-ms", "0"])
+    with d.connect() as c:
+        for n in (256, 512, 1024):
+            assert c.call("get", problem=gemm(n=n), budget=2)["source"] == "tuned"
+        eventually(lambda: c.call("status")["runner"]["state"] == "none")
+        runner = c.call("status")["runner"]
+    assert runner["starts"] <= 2 * 3 and runner["deaths"] == 0, "an order may cross a bye"
+
+
 def test_without_standard_files_nothing_is_printed_into_others(folder):
     d = subprocess.Popen(["sh", "-c", f"exec {GEMMD} --device {SYNTHETIC} --socket {folder}/a.sock"
                           f" --database {folder}/a.db --cache-dir {folder}/cache --runner {RUNNER}"
