@@ -359,21 +359,29 @@ static void give_up(struct supervisor *s, const struct error *why)
     s->hooks->stuck(s->ctx, job, why);
 }
 
-/* The order came while it was leaving, or was not sent since the ledger had yet to answer. */
-static void start_next(struct supervisor *s)
+static void say_idle(const struct supervisor *s, struct error *e)
 {
-    if (++s->idle_starts < IDLE_STARTS_MAX) {
-        start(s);
-        return;
-    }
-    struct error e = ERROR_NULL;
-    error_set(&e, ERROR_BUSY,
+    error_set(e, ERROR_BUSY,
               "%u runners in a row left before they had an order: %s; nothing was tuned: retry "
               "later",
               s->idle_starts,
               s->run_pending ? "the database does not take their runs (is it locked? gemmctl "
                                "status says what is not saved)"
                              : "gemmd's log may say why");
+}
+
+/* The order came while it was leaving or being killed, or was not sent since the ledger had yet to
+ * answer: what that runner did is no fault of this job. */
+static void start_next(struct supervisor *s)
+{
+    if (++s->idle_starts < IDLE_STARTS_MAX) {
+        start(s);
+        return;
+    }
+    struct error e = s->failure;
+    if (!e.code) {
+        say_idle(s, &e);
+    }
     s->idle_starts = 0;
     end_order(s, &e);
 }
@@ -397,10 +405,10 @@ static void on_ended(struct runner_link *l)
     }
     if (s->foreign) {
         give_up(s, &s->failure);
+    } else if (waiting && s->said_hello && (s->said_bye || s->failure.code)) {
+        start_next(s);
     } else if (s->failure.code && s->job) {
         end_order(s, &s->failure);
-    } else if (waiting && s->said_bye) {
-        start_next(s);
     } else if (s->job) {
         s->job = 0;
         wire_buf_deinit(&s->order);

@@ -169,6 +169,35 @@ def test_an_order_that_crosses_bye_is_not_lost(fake):
         assert c.call("status")["runner"]["deaths"] == 0
 
 
+# Garbage after its job is done; it is killed at once, and its end takes a while.
+FAILS_IDLE = """
+hello()
+r, o = order()
+say(2, "trial", {"job": o["job"], "config": {"BLOCK_SIZE_M": 32}, "status": "ok", "time_us": 5.0})
+say(1, r, None, {"config": {"BLOCK_SIZE_M": 32}, "time_us": 5.0, "measured": 1})
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(1)
+    os._exit(0)
+go = os.path.join(os.path.dirname(sys.argv[0]), "go")
+while not os.path.exists(go):
+    time.sleep(0.01)
+os.write(FD, b"\\xc1 what?")
+time.sleep(60)
+"""
+
+
+def test_what_an_idle_runner_did_is_not_the_next_jobs_fault(fake, folder):
+    d = fake(FAILS_IDLE)
+    with d.connect(30) as c:
+        assert c.call("get", problem=gemm(), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
+        (folder / "go").touch()
+        eventually(lambda: "no message" in d.text(), every=0.01)
+        assert c.call("get", problem=gemm(n=512), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
+        status = c.call("status")
+        assert status["jobs"]["failed"] == 0 and status["runner"]["deaths"] == 1
+
+
 LEAVES_AT_ONCE = """
 os.write(FD, b"".join(map(msgpack.packb, ([2, "hello", {"build": BUILD}], [2, "bye", {}]))))
 """
