@@ -10,23 +10,47 @@ enum { CHORES_MS = 1000, PATH_MS = 3000 };
 static bool is_idle(const struct parts *p)
 {
     const struct scheduler *s = &p->scheduler;
-    return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_elsewhere == 0;
+    return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_elsewhere == 0 &&
+           !refill_is_needed(&p->refill);
+}
+
+/* For --idle-exit-s, by now. */
+static bool is_long_idle(struct parts *p)
+{
+    struct daemon *d = &p->daemon;
+    uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
+    if (!is_idle(p)) {
+        p->server.sessions.quiet_since_ms = now;
+    }
+    return limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms;
+}
+
+/* Bests that are only in memory would be lost with us: they are work that is left. */
+static void on_counts(void *ctx, const struct ledger_status *counts)
+{
+    struct chores *c = ctx;
+    struct parts *p = c->parts;
+    c->counting = false;
+    if (p->daemon.stopping || !is_long_idle(p)) {
+        return;
+    }
+    if (counts->unsaved > 0) {
+        p->server.sessions.quiet_since_ms = turns_now(&p->daemon.turns);
+        return;
+    }
+    p->stop(p, geteuid(), "idle for --idle-exit-s");
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct chores *c = timer->data;
     struct parts *p = c->parts;
-    struct daemon *d = &p->daemon;
-    uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
+    struct ledger *l = p->daemon.ledger;
     if (p->loader.done) {
         refill_begin(&p->refill);
     }
-    if (!is_idle(p)) {
-        p->server.sessions.quiet_since_ms = now;
-    } else if (limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms) {
-        p->stop(p, geteuid(), "idle for --idle-exit-s");
-        return;
+    if (is_long_idle(p) && !c->counting) { /* what is unsaved, the ledger knows */
+        c->counting = l->ops->status(l, on_counts, c) == 0;
     }
     chores_watch(c);
 }

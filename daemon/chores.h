@@ -11,6 +11,7 @@
 struct chores {
     struct parts *parts; /* borrowed */
     uv_timer_t timer;    /* idle exit, lost answers; runs only while one needs it */
+    bool counting;       /* the ledger is asked what is unsaved */
     uv_timer_t path;
     uv_timer_t watchdog;
 };

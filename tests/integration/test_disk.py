@@ -54,6 +54,21 @@ def test_serves_and_tunes_on_without_room(daemon):
     assert [d.call("get", problem=gemm(n=512 * i), wait="cached") for i in (1, 2, 3)] == saved
 
 
+def test_idle_is_not_who_has_what_no_disk_has(daemon):
+    """Answers that are only in memory are work: an idle exit would lose them."""
+    d = daemon(options=["--idle-exit-s", "1"])
+    with d.connect() as c:
+        assert c.call("get", problem=gemm(), budget=4)["saved"]
+        limit_files(d, True)
+        assert not c.call("put", problem={"op": "custom:x"}, config="A=1", time_us=5)["saved"]
+    with pytest.raises(subprocess.TimeoutExpired):
+        d.process.wait(2.5)
+    limit_files(d, False)
+    assert d.process.wait(15) == 0 and "never saved" not in d.text()
+    d.start()
+    assert d.call("get", problem={"op": "custom:x"}, wait="cached")["saved"]
+
+
 def test_gemmctl_says_what_is_not_saved(daemon, folder):
     """An export is somebody's copy: what it lacks must not be learnt when the daemon is gone."""
     d = daemon()
