@@ -25,8 +25,8 @@ static const struct argp_option options[] = {
     {"socket", KEY_SOCKET, "PATH", 0,
      "the daemon's socket (default: $GEMMD_SOCKET, else by device)", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
-     "whose daemon: cuda:0, cuda:GPU-<uuid>, cpu, replay-<name> (default: $GEMMD_DEVICE, else the "
-     "only one that runs)",
+     "whose daemon: cuda:0, cuda:GPU-<uuid>, cpu, replay:<file>, or replay-<name> of one that runs "
+     "(default: $GEMMD_DEVICE, else the only one that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
     {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0, 0}, /* unless pin_options has it */
@@ -237,6 +237,19 @@ json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
     return take_json(result, code);
 }
 
+/* What is no column of the list, but may have been meant. */
+static int fail_list(const char *what, const struct gemmd_error *e)
+{
+    const char *problem = "", *config = "";
+    if (e->code == GEMMD_UNKNOWN_FIELD) {
+        bool best = strcmp(what, "best") == 0 || strcmp(what, "history") == 0;
+        bool any = best || strcmp(what, "trials") == 0 || strcmp(what, "quarantine") == 0;
+        problem = best ? "; fields of the problem are problem.M, problem.mode, ..." : "";
+        config = any ? "; parameters of the config are config.BLOCK_SIZE_M, ..." : "";
+    }
+    return *config ? ctl_failed("%s%s%s", e->text, problem, config) : ctl_fail(e);
+}
+
 json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code)
 {
     char *text = filter ? json_dumps(filter, JSON_REAL_PRECISION(17)) : NULL;
@@ -246,7 +259,7 @@ json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code)
     free(text);
     json_decref(filter);
     if (r) {
-        *code = ctl_fail(&e);
+        *code = fail_list(what, &e);
         return NULL;
     }
     return take_json(rows, code);

@@ -170,6 +170,34 @@ static int report_started(struct ctl *c, bool was_there)
     return DONE;
 }
 
+/* A device that gemmd would refuse, of those that name a socket without a look at the device. */
+static int check_device(const char *spec)
+{
+    enum { THREADS_MAX = 1024 };
+    if (spec && strncmp(spec, "replay-", 7) == 0) {
+        return ctl_usage("no daemon of %s runs, and none can be started by that name: --device "
+                         "replay:<file> says which landscape it is to play",
+                         spec);
+    }
+    if (spec && strncmp(spec, "cpu:", 4) == 0) {
+        size_t digits = strspn(spec + 4, "0123456789");
+        long n = digits > 0 && digits < 6 && !spec[4 + digits] ? strtol(spec + 4, NULL, 10) : 0;
+        return n >= 1 && n <= THREADS_MAX
+                   ? DONE
+                   : ctl_usage("device \"%s\": use cpu or cpu:<threads> with 1 to %d threads", spec,
+                               THREADS_MAX);
+    }
+    return DONE;
+}
+
+static int fail_start(const struct gemmd_error *e)
+{
+    ctl_failed("%s", e->text); /* not ctl_fail: it would say to start one */
+    return e->code == GEMMD_INVALID                                    ? USAGE
+           : e->code == GEMMD_UNREACHABLE || e->code == GEMMD_DEADLINE ? UNREACHABLE
+                                                                       : FAILED;
+}
+
 static int start(struct ctl *c)
 {
     struct gemmd_options o = ctl_options(c);
@@ -178,12 +206,15 @@ static int start(struct ctl *c)
     int r = gemmd_connect(&c->g, &o, &e);
     bool was_there = r == 0;
     if (r == GEMMD_UNREACHABLE || r == GEMMD_DENIED) {
+        int code = check_device(c->device);
+        if (code) {
+            return code;
+        }
         o.autostart = true;
         r = gemmd_connect(&c->g, &o, &e);
     }
     if (r) {
-        ctl_failed("%s", e.text); /* not ctl_fail: it would say to start one */
-        return r == GEMMD_UNREACHABLE || r == GEMMD_DEADLINE ? UNREACHABLE : FAILED;
+        return fail_start(&e);
     }
     int code = was_there ? ctl_check_device(c) : DONE;
     return code ? code : report_started(c, was_there);

@@ -14,8 +14,9 @@ enum { KEY_WHAT = 0x4000, KEY_WHERE, KEY_SORT, KEY_TOP, KEY_OFFSET, KEY_CLEAR };
 static const struct argp_option filter_options[] = {
     {0, 0, 0, 0, "Which rows:", 1},
     {"where", KEY_WHERE, "COLUMN=VALUE", 0,
-     "only these rows; ~TEXT matches a part, config.num_stages=3 looks into configs; may be "
-     "repeated, for other columns",
+     "only these rows; ~TEXT matches a part, problem.M=64 and config.num_stages=3 look into "
+     "problems "
+     "and configs; may be repeated, for other columns",
      0},
     {"sort", KEY_SORT, "COLUMN", 0,
      "speedup, tflops, gbps and floor_percent sort from the best down, others up; -COLUMN: down",

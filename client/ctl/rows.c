@@ -105,16 +105,17 @@ static const struct view {
     const char *what;
     const struct column *columns;
     size_t n;
+    bool classes; /* the rows may be of several device classes */
 } views[] = {
-    {"best", best_columns, COUNT(best_columns)},
-    {"history", best_columns, COUNT(best_columns)},
-    {"trials", trial_columns, COUNT(trial_columns)},
-    {"modules", module_columns, COUNT(module_columns)},
-    {"quarantine", quarantine_columns, COUNT(quarantine_columns)},
-    {"runs", run_columns, COUNT(run_columns)},
-    {"devices", device_columns, COUNT(device_columns)},
-    {"events", event_columns, COUNT(event_columns)},
-    {"portfolio", portfolio_columns, COUNT(portfolio_columns)},
+    {"best", best_columns, COUNT(best_columns), true},
+    {"history", best_columns, COUNT(best_columns), true},
+    {"trials", trial_columns, COUNT(trial_columns), false},
+    {"modules", module_columns, COUNT(module_columns), false},
+    {"quarantine", quarantine_columns, COUNT(quarantine_columns), true},
+    {"runs", run_columns, COUNT(run_columns), false},
+    {"devices", device_columns, COUNT(device_columns), false},
+    {"events", event_columns, COUNT(event_columns), false},
+    {"portfolio", portfolio_columns, COUNT(portfolio_columns), true},
 };
 
 static const struct view *view_of(const char *what)
@@ -193,6 +194,69 @@ static void derive(const char *what, json_t *rows)
     }
 }
 
+/* ---- rows of several devices ---------------------------------------------------------------- */
+
+/* Of a class: what stands before its first '/'. NULL: the row has none. */
+static json_t *device_name(const json_t *class)
+{
+    const char *text = json_string_value(class);
+    return text ? json_stringn(text, strcspn(text, "/")) : NULL;
+}
+
+/* Whether one name stands for two of the rows' classes (of another power limit, say); *several:
+ * there are two classes at all. */
+static bool share_names(const json_t *rows, bool *several)
+{
+    json_t *classes = json_object(); /* by name */
+    bool shared = false;
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        json_t *class = json_object_get(row, "class"), *name = device_name(class);
+        const json_t *known = name ? json_object_get(classes, json_string_value(name)) : NULL;
+        shared = shared || (known && !json_equal(known, class));
+        if (name && !known) {
+            json_object_set(classes, json_string_value(name), class);
+        }
+        json_decref(name);
+    }
+    *several = shared || json_object_size(classes) > 1;
+    json_decref(classes);
+    return shared;
+}
+
+/* Rows of one device class need no column that says so; of several they could not be told apart
+ * without one. */
+static bool name_devices(json_t *rows)
+{
+    bool several, whole = share_names(rows, &several);
+    size_t i;
+    json_t *row;
+    if (!several) {
+        return false;
+    }
+    json_array_foreach(rows, i, row) {
+        json_t *class = json_object_get(row, "class");
+        json_object_set_new(row, "device", whole ? json_incref(class) : device_name(class));
+    }
+    return true;
+}
+
+static void print_rows(const struct view *v, json_t *rows)
+{
+    enum { BEHIND = 1, COLUMNS_MAX = 24 }; /* the first column, a key in most lists */
+    struct column columns[COLUMNS_MAX];
+    size_t n = 0;
+    bool several = v->classes && name_devices(rows);
+    for (size_t i = 0; i < v->n && n < COLUMNS_MAX - 1; i++) {
+        if (i == BEHIND && several) {
+            columns[n++] = (struct column){"DEVICE", "device", NULL, false};
+        }
+        columns[n++] = v->columns[i];
+    }
+    table_print(columns, n, rows);
+}
+
 int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
 {
     derive(what, rows);
@@ -206,7 +270,7 @@ int rows_show(const struct ctl *c, const char *what, const json_t *baselines, js
             fprintf(stderr, "no rows\n");
         }
     } else {
-        table_print(v->columns, v->n, rows);
+        print_rows(v, rows);
         if (strcmp(what, "trials") == 0 && !c->quiet) {
             baselines_say(rows);
         }

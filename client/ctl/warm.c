@@ -135,7 +135,7 @@ int cmd_warm(int argc, char **argv)
          "for an architecture (sm_80, sm_90a, ...) that need not be here, or cpu; default: that of "
          "the first GPU",
          0},
-        {"seconds", KEY_SECONDS, "S", 0, "begin nothing after so long", 0},
+        {"seconds", KEY_SECONDS, "S", 0, "begin nothing after so long (0: no limit)", 0},
         {"all", KEY_ALL, 0, 0, "of the usual problems also those of fp16, fp32 and fused ones", 0},
         {"cache-max-mib", KEY_MAX, "MIB", 0,
          "stop when the cache directory holds so much (4096; 0: no limit)", 0},

@@ -279,6 +279,62 @@ def test_a_daemon_of_that_device_answers(daemon_of_module):
     ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # a default, which the socket goes before
 
 
+def headings(d, *args):
+    return ctl(d, "list", *args)[0].splitlines()[0].split()
+
+
+def test_rows_of_several_devices_can_be_told_apart(daemon, folder):
+    """Of one database, as GPUs of several kinds share it; a limit of power makes another class, too."""
+    hopper = (DATA / "synthetic-hopper.jsonl").read_text()
+    (folder / "weak.jsonl").write_text(hopper.replace('"power_limit_w": 700', '"power_limit_w": 500'))
+    for n, device in enumerate((SYNTHETIC, f"replay:{DATA}/synthetic-hopper.jsonl", f"replay:{folder}/weak.jsonl")):
+        d = daemon(device)  # all in one folder, so of one database
+        ctl(d, "tune", "-q", *SIZE, "--budget", "2")
+        rows = d.ctl_json("list")
+        assert len(rows) == n + 1 and "device" not in rows[0]
+        shown = ctl(d, "list")[0]
+        assert headings(d)[:2] == (["KEY", "DEVICE"] if n else ["KEY", "MODE"])
+        assert headings(d, "--where", f"class={d.status()['device']['class']}")[:2] == ["KEY", "MODE"]
+        names = {row["class"] if n == 2 else row["class"].split("/")[0] for row in rows}
+        assert n == 0 or len(names) == n + 1 and all(f" {name} " in shown for name in names)
+        assert n != 1 or "/sm_" not in shown
+        assert headings(d, "--what", "devices")[:2] == ["UUID", "NAME"]
+        d.stop()
+
+
+def test_a_field_is_no_column(daemon_of_module):
+    d = daemon_of_module
+    hint = "; fields of the problem are problem.M, problem.mode, ...; parameters of the config are config.BLOCK"
+    assert hint in ctl(d, "list", "--where", "M=64", code=1)[1]
+    said = ctl(d, "trials", "--where", "num_stages=3", code=1)[1]
+    assert "; parameters of the config are config.BLOCK" in said and "problem.M" not in said
+    said = ctl(d, "devices", "--where", "M=64", code=1)[1]
+    assert "no column 'M'" in said and "config." not in said
+    ctl(d, "list", "--where", "problem.M=64", "--where", "config.num_stages=3")
+
+
+@pytest.mark.parametrize("device, why", [
+    ("cpu:abc", "1 to 1024 threads"), ("cpu:", "1 to 1024 threads"), ("cpu:0", "1 to 1024 threads"),
+    ("cpu:1025", "1 to 1024 threads"), ("replay-other", "--device replay:<file>"), ("bogus", "unknown device"),
+    ("replay:", "name a landscape")])
+def test_devices_that_no_daemon_can_be_of(folder, device, why):
+    env = {**os.environ, "GEMMD_SYSTEM": "0", "GEMMD_DAEMON": GEMMD, "XDG_RUNTIME_DIR": str(folder),
+           "XDG_STATE_HOME": str(folder), "XDG_CACHE_HOME": str(folder)}
+    env.pop("GEMMD_SOCKET", None)
+    result = subprocess.run([GEMMCTL, "start", "--device", device], capture_output=True, text=True, env=env,
+                            timeout=60 * PATIENCE)
+    assert result.returncode == 2 and why in result.stderr, result.stderr
+    assert not list(folder.glob("**/*.log"))  # none was started
+
+
+def test_what_help_says_of_devices_and_of_no_limit():
+    def words(*args):
+        return " ".join(subprocess.run([GEMMCTL, *args], capture_output=True, text=True).stdout.split())
+
+    assert "replay:<file>, or replay-<name> of one that runs" in words("start", "--help")
+    assert "0: no limit" in words("warm", "--help").split("--seconds")[1].split("--")[0]
+
+
 def test_a_landscape_does_not_take_the_place_of_a_device(folder):
     os.mkfifo(folder / "pipe")
     result = subprocess.run([GEMMCTL, "landscape", *SIZE, "--device", "cpu", "--to", str(folder / "pipe")],
