@@ -12,9 +12,10 @@
  * ERROR_SHUTTING_DOWN), then `stopped`.
  *
  * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps bests
- * in memory, retries every few seconds, and counts them in ledger_status.unsaved. A keeper that
- * does not answer is the same: bests are kept until it does, or another one takes over; they have
- * no generation (0) until then.
+ * in memory, retries every few seconds, and counts them in ledger_status.unsaved. Another program
+ * that has locked the database is the same, but for ERROR_BUSY. A keeper that does not answer is
+ * the same: bests are kept until it does, or another one takes over; they have no generation (0)
+ * until then.
  */
 #ifndef GEMMD_DAEMON_LEDGER_H
 #define GEMMD_DAEMON_LEDGER_H
@@ -98,6 +99,7 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, INT, file_bytes, 0)                                                                       \
     X(T, INT, wal_bytes, 0)                                                                        \
     X(T, FLAG, disk_full, 0)                                                                       \
+    X(T, FLAG, locked, 0)     /* another program holds the database's write lock */                \
     X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \
     X(T, INT, cache_modules, 0)                                                                    \
     X(T, INT, keeper_silent_ms, 0) /* shared: so long it has not answered; 0: it does */           \

@@ -78,10 +78,25 @@ int writer_decode(struct local *l, const struct wire_buf *row, const struct sche
     return r ? r : schema_decode(schema, SCHEMA_LENIENT, map, l->object, err);
 }
 
+/* While it is held every write fails at once: none of them makes the others wait. */
+static void note_lock(struct local *l, int status, const char *text)
+{
+    if (status == ERROR_BUSY && !l->locked) {
+        l->locked = true;
+        store_set_patience(l->store, 0);
+        writer_notice(l, "locked", "%s; answers are served from memory until it lets go", text);
+    } else if (l->locked && (status == 0 || status == ERROR_DISK_FULL)) {
+        l->locked = false;
+        store_set_patience(l->store, PATIENCE_MS);
+        writer_notice(l, "unlocked", "the other program has let go of the database");
+    }
+}
+
 /* A row was written, or not. */
 void writer_note_disk(struct local *l, int status, const char *text)
 {
     l->lost_said = l->lost_said && status != 0;
+    note_lock(l, status, text);
     if (status == ERROR_DISK_FULL && !l->disk_full) {
         l->disk_full = true;
         writer_notice(l, "disk_full", "%s; answers are served from memory until there is room",

@@ -27,7 +27,11 @@ enum {
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
     RECORDS_MAX = 8192, /* of clients, beside them; more are refused */
     RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
-    IDLE_MS = 5000,     /* quiet, before the file is tidied and checked, and the cache directory */
+    /* What waits for another program's lock, waits on the one thread that answers all; but not
+     * while it is known to be held; and once more at the end. */
+    PATIENCE_MS = 1000,
+    LAST_PATIENCE_MS = 2000,
+    IDLE_MS = 5000, /* quiet, before the file is tidied and checked, and the cache directory */
     BUSY_TRIM_MS = 30000, /* after a write the cache directory waits no longer for quiet */
 };
 
@@ -72,6 +76,7 @@ struct local {
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
     bool disk_full, dirty, check_due, unrepaired; /* which was said, of the first and the last */
+    bool locked;    /* another program has the database's write lock, which was said */
     bool lost_said; /* that rows which nobody waits for are lost, since the last one was written */
     /* uv_hrtime() / 1e6: not before, what could not be saved, or not be repaired; and when it is
      * quiet */
@@ -99,7 +104,7 @@ __attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const 
 /* A packed row into l->object. */
 int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
                   struct error *err);
-/* A row was written, or not: what `disk_full` says, and its notices. */
+/* A row was written, or not: what `disk_full` and `locked` say, and their notices. */
 void writer_note_disk(struct local *l, int status, const char *text);
 
 #endif

@@ -459,6 +459,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         return r;
     }
     store_set_notice(l->store, local_notice, l);
+    store_set_patience(l->store, PATIENCE_MS);
     set_cache(l, c);
     l->wake.data = l;
     r = uv_async_init(loop, &l->wake, on_wake);

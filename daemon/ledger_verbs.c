@@ -44,16 +44,24 @@ static int work_publish(struct local *l, struct request *r, struct error *err)
     }
     /* also after a fault: the generation is reserved */
     int back = encode(&r->row, &best_schema, &l->object->best, err);
-    return status ? status : back;
+    return back && status >= 0 ? back : status;
 }
 
-static void settle_publish(struct local *l, struct request *r)
+static void keep_unsaved(struct local *l, struct request *r)
 {
     r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
         unsaved_keep(l, r);
         l->save_at = writer_now_ms() + RETRY_MS;
         r->status = 0;
+    }
+}
+
+static void settle_publish(struct local *l, struct request *r)
+{
+    keep_unsaved(l, r);
+    if (r->status == STORE_THERE) {
+        r->status = 0; /* the row that says the same is the answer */
     }
 }
 
@@ -79,7 +87,7 @@ static void settle_restore(struct local *l, struct request *r)
     if (kept) {
         r->status = 0;
     } else {
-        settle_publish(l, r);
+        keep_unsaved(l, r);
     }
 }
 
@@ -177,7 +185,8 @@ static void settle_evidence(struct local *l, struct request *r)
         l->lost_trials++;
         uv_mutex_unlock(&l->mutex);
     }
-    if (r->status != ERROR_DISK_FULL && !(r->status == ERROR_STORE && l->lost_said)) {
+    bool told = r->status == ERROR_DISK_FULL || r->status == ERROR_BUSY;
+    if (!told && !(r->status == ERROR_STORE && l->lost_said)) {
         l->lost_said = r->status == ERROR_STORE;
         writer_notice(l, "lost", "a row of table %s was not written: %s",
                       r->verb->row ? r->verb->row->name : "lease", r->err->text);
@@ -263,6 +272,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
         .unsaved = l->n_unsaved,
         .lost_trials = lost,
         .disk_full = l->disk_full,
+        .locked = l->locked,
         .bests = s.bests,
         .trials = s.trials,
         .modules = s.modules,

@@ -9,6 +9,9 @@
  * Writes that follow one another share a transaction, and are answered when it is durable. When a
  * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
  * with it; and when SQLite has met damaged pages, the file is repaired first.
+ *
+ * A program that holds the file's write lock is waited for once, and not by each write: what comes
+ * then is settled as on a full disk, until the lock can be had.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +40,8 @@ static void finish(struct local *l, struct request *r, int status, const struct 
         if (status < 0 || r->verb->row) { /* the others may have found nothing to write */
             writer_note_disk(l, status, err->text);
         }
+    } else if (status == ERROR_BUSY && !l->read_only) {
+        writer_note_disk(l, status, err->text);
     }
     if (r->verb->settle) {
         r->verb->settle(l, r);
@@ -95,7 +100,11 @@ static bool try_group(struct local *l, struct queue *q)
     struct error errors[GROUP_MAX];
     int statuses[GROUP_MAX];
     size_t n = 0;
-    if (store_begin(l->store, &errors[0])) {
+    int begun = store_begin(l->store, &errors[0]);
+    if (begun == ERROR_BUSY) {
+        writer_note_disk(l, begun, errors[0].text);
+    }
+    if (begun) {
         return false;
     }
     for (struct request *r = q->first; r; r = r->next, n++) {
@@ -185,7 +194,7 @@ static void check(struct local *l)
 /* Also where nothing is to be written: what is said of the disk shall be true. */
 static bool waits_for_room(const struct local *l)
 {
-    return l->unsaved || l->disk_full;
+    return l->unsaved || l->disk_full || l->locked;
 }
 
 static void upkeep(struct local *l)
@@ -243,16 +252,28 @@ static uint64_t wait_ms(const struct local *l)
     return at == UINT64_MAX ? 0 : at > now ? at - now : 1;
 }
 
+/* Who has locked the file is given some time; but neither does each best wait, nor what closing
+ * moves out of the log, which may stay there. */
+static void save_last(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    if (l->unsaved) {
+        store_set_patience(l->store, LAST_PATIENCE_MS);
+    }
+    if (unsaved_save(l, &err) < 0) {
+        writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
+                      err.text);
+    }
+    store_set_patience(l->store, l->locked ? 0 : PATIENCE_MS);
+}
+
 static void end(struct local *l)
 {
     struct error err = ERROR_NULL;
     if (wants_repair(l)) {
         store_repair(l->store, &err);
     }
-    if (unsaved_save(l, &err) < 0) {
-        writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
-                      err.text);
-    }
+    save_last(l);
     while (unsaved_drop(l, NULL)) {
     }
     l->loading = store_load_end(l->loading);

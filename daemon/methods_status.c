@@ -241,7 +241,7 @@ static void put_job(struct wire_buf *b, const struct job *j)
 static void put_store(struct wire_buf *b, const struct ledger_status *s)
 {
     wire_put_str(b, "store");
-    wire_put_map(b, 12);
+    wire_put_map(b, 13);
     wire_put_kv_bool(b, "keeper", s->keeper);
     wire_put_kv_int(b, "keeper_silent_ms", s->keeper_silent_ms);
     wire_put_kv_int(b, "daemons", s->daemons);
@@ -254,6 +254,7 @@ static void put_store(struct wire_buf *b, const struct ledger_status *s)
     wire_put_kv_int(b, "file_bytes", s->file_bytes);
     wire_put_kv_int(b, "wal_bytes", s->wal_bytes);
     wire_put_kv_bool(b, "disk_full", s->disk_full);
+    wire_put_kv_bool(b, "locked", s->locked);
 }
 
 static void put_cache(struct wire_buf *b, const struct daemon *d, const struct ledger_status *s)

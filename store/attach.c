@@ -130,6 +130,7 @@ int store_attach(struct store *s, struct error *err)
     r = r ? r : attach_tables(s, err);
     if (r == 0) {
         remember_files(s);
+        sqlite3_busy_timeout(s->db.h, s->patience_ms);
     }
     return r;
 }

@@ -33,8 +33,7 @@ int db_open(struct db *db, const char *path, int flags, struct error *err)
         db->damaged = damaged;
         return r;
     }
-    /* The sqlite3 shell of a person may hold the file for a moment (a checkpoint at its exit). */
-    sqlite3_busy_timeout(db->h, 5000);
+    sqlite3_busy_timeout(db->h, DB_PATIENCE_MS);
     return 0;
 }
 

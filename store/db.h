@@ -33,7 +33,11 @@ struct db {
     struct db_cached *cached; /* owned */
 };
 
-enum { DB_ROW = 1 };
+enum {
+    DB_ROW = 1,
+    /* The sqlite3 shell of a person may hold the file for a moment (a checkpoint at its exit). */
+    DB_PATIENCE_MS = 5000,
+};
 
 /* flags: those of sqlite3_open_v2. The settings of docs/store.md are made by the caller. */
 int db_open(struct db *db, const char *path, int flags, struct error *err);

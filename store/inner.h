@@ -23,6 +23,7 @@ struct store {
     unsigned flags;
     int lock_fd; /* -1: read-only, no lock */
     int64_t trials_per_key_max;
+    int patience_ms;
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
     struct stat file; /* that is open */

@@ -91,31 +91,53 @@ static int trim(struct store *s, const char *key, struct error *err)
                   "ti", key, (int64_t)STORE_IMPORTED_PER_KEY);
 }
 
-static int offer(struct store *s, struct best *b, struct error *err)
+/* 0: b may be written. STORE_THERE: *now says the same. ERROR_CONFLICT: it comes too late. */
+static int judge(struct store *s, const struct best *b, struct best *now, struct error *err)
 {
-    struct best now;
-    int r = rows_first(s, TABLE_BEST, &now, err, "current_best", "WHERE key = ?1", "t", b->key);
-    if (r == 0 && strcmp(now.key, b->key) != 0) {
+    int r = rows_first(s, TABLE_BEST, now, err, "current_best", "WHERE key = ?1", "t", b->key);
+    if (r == 0 && strcmp(now->key, b->key) != 0) {
         return store_index_damaged(s, err);
     }
-    bool brought = is_from(b, "imported");
-    int late = r < 0 ? r : store_overtaken(r == 0 ? &now : NULL, b, b->generation, err);
+    int late = r < 0 ? r : store_overtaken(r == 0 ? now : NULL, b, b->generation, err);
     if (late) {
         return late;
     }
-    if (r == 0 && brought && says_the_same(&now, b)) {
+    return r == 0 && is_from(b, "imported") && says_the_same(now, b) ? STORE_THERE : 0;
+}
+
+static int offer(struct store *s, struct best *b, struct error *err)
+{
+    struct best now;
+    int r = judge(s, b, &now, err);
+    if (r == STORE_THERE) {
         *b = now;
-        return 0;
     }
-    r = store_publish(s, b, err);
-    return r || !brought ? r : trim(s, b->key, err);
+    r = r ? r : store_publish(s, b, err);
+    return r || !is_from(b, "imported") ? r : trim(s, b->key, err);
+}
+
+/* Why it cannot be written now is known (`status`, *err); but who comes too late would be served
+ * from memory until it can be, and be in the way of what is in the file. */
+static int offer_unwritten(struct store *s, struct best *b, int status, struct error *err)
+{
+    struct best now;
+    struct error late = ERROR_NULL;
+    int r = judge(s, b, &now, &late);
+    if (r == ERROR_CONFLICT && err) {
+        *err = late;
+    }
+    if (r == STORE_THERE && status == ERROR_BUSY) {
+        *b = now;
+        return r;
+    }
+    return r == ERROR_CONFLICT ? r : status;
 }
 
 int store_offer(struct store *s, struct best *b, struct error *err)
 {
     int64_t known = b->generation;
     int r = write_begin(s, err);
-    r = r ? r : db_end(&s->db, offer(s, b, err), err);
+    r = r ? offer_unwritten(s, b, r, err) : db_end(&s->db, offer(s, b, err), err);
     if (r < 0 && r != ERROR_CONFLICT && b->generation == known) {
         rows_number(s, TABLE_BEST, b); /* for store_publish_again */
     }

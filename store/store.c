@@ -118,6 +118,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     s->flags = o->flags;
     s->lock_fd = -1;
     s->stats_at = -1;
+    s->patience_ms = DB_PATIENCE_MS;
     s->trials_per_key_max =
         o->trials_per_key_max > 0 ? o->trials_per_key_max : STORE_TRIALS_PER_KEY;
     s->generation = o->generation;
@@ -148,6 +149,14 @@ void store_set_notice(struct store *s, void (*notice)(void *, const char *, cons
 {
     s->notice = notice;
     s->ctx = ctx;
+}
+
+void store_set_patience(struct store *s, int ms)
+{
+    s->patience_ms = ms;
+    if (s->db.h) {
+        sqlite3_busy_timeout(s->db.h, ms);
+    }
 }
 
 struct store *store_close(struct store *s)

@@ -51,6 +51,9 @@ int store_refresh(struct store *s, struct error *err);
 /* Whom to tell from now on: the opener and the thread that goes on may be two. */
 void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
                       void *ctx);
+/* How long a call waits for another program that has locked the file, before it is ERROR_BUSY: 5 s
+ * unless told, also after it was opened anew. */
+void store_set_patience(struct store *s, int ms);
 struct store *
 store_close(struct store *s); /* truncating checkpoint; keeps the WAL file (PERSIST) */
 
@@ -71,7 +74,9 @@ bool store_damaged(const struct store *s);
 int store_repair(struct store *s, struct error *err);
 /* When idle: moves a WAL that has grown back into the file. */
 int store_tidy(struct store *s, struct error *err);
-/* Whether there is room to write: writes what is there already. ERROR_DISK_FULL, ERROR_STORE. */
+/* Whether it can be written: writes what is there already. ERROR_DISK_FULL, ERROR_BUSY,
+ * ERROR_STORE.
+ */
 int store_probe(struct store *s, struct error *err);
 
 /* Current bests, newest first. begin hears both witnesses of every key (load.c): ERROR_STORE with
@@ -106,8 +111,9 @@ int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
 /* The same for a row that may come too late. b->generation is, going in, the newest row of the key
  * that was known to who offers it (0: none). ERROR_CONFLICT, and nothing is written:
- * store_overtaken. An imported row that says what the key's newest one says is not written again:
- * *b becomes that one. Of a key the last STORE_IMPORTED_PER_KEY imported rows are kept. */
+ * store_overtaken; also while the file is locked, since it can be read. STORE_THERE: an imported
+ * row that says what the key's newest one says is not written again: *b becomes that one. Of a key
+ * the last STORE_IMPORTED_PER_KEY imported rows are kept. */
 int store_offer(struct store *s, struct best *b, struct error *err);
 /* Whether `now`, the newest row of b's key (NULL: none), has come after `known` and is not for b to
  * push out: 0, or ERROR_CONFLICT. Of an op that has kernels (b->family) a pin stays whoever comes,

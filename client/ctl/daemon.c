@@ -114,6 +114,7 @@ static void print_status(const json_t *status)
         {"keeper", "store.keeper_silent_ms", show_silence, false},
         {"unsaved", "store.unsaved", NULL, false},
         {"disk full", "store.disk_full", NULL, false},
+        {"locked", "store.locked", NULL, false},
         {"database", "database", NULL, false},
         {"database size", "store.file_bytes", show_bytes, false},
         {"WAL size", "store.wal_bytes", show_bytes, false},

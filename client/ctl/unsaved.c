@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers that the daemon serves and could not write into its database yet: its disk is full, or
- * whoever writes the database does not answer. What reads the database lacks them, and they end
- * with the daemon, so that is said.
+ * Answers that the daemon serves and could not write into its database yet: its disk is full,
+ * another program has locked it, or whoever writes the database does not answer. What reads the
+ * database lacks them, and they end with the daemon, so that is said.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,14 +36,17 @@ char *unsaved_sentence(const json_t *status, const char *where)
 {
     const char *database = json_string_value(json_object_get(status, "database"));
     bool full = json_is_true(table_value(status, "store.disk_full"));
+    bool locked = json_is_true(table_value(status, "store.locked"));
     char *text = NULL;
-    int r =
-        asprintf(&text,
-                 "%lld %s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
-                 "missing by itself",
-                 count(status), count(status) == 1 ? "answer is" : "answers are", where,
-                 full ? "make room on the disk of" : "once", database ? database : "its database",
-                 full ? ", and" : " can be written,");
+    int r = asprintf(
+        &text,
+        "%lld %s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
+        "missing by itself",
+        count(status), count(status) == 1 ? "answer is" : "answers are", where,
+        full     ? "make room on the disk of"
+        : locked ? "end the program that has locked"
+                 : "once",
+        database ? database : "its database", full || locked ? ", and" : " can be written,");
     return r < 0 ? NULL : text;
 }
 
@@ -97,6 +100,6 @@ void unsaved_remark(struct ctl *c, const json_t *rows)
     }
     fprintf(stderr,
             " could not be saved and %s only in the daemon's memory: gemmd saves what it can by "
-            "itself; `gemmctl status` says whether its disk is full\n",
+            "itself; `gemmctl status` says whether its disk is full, or its database locked\n",
             n == 1 ? "is" : "are");
 }

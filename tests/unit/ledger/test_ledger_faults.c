@@ -147,6 +147,102 @@ static void what_is_unsaved_is_not_pushed_out(void **state)
     free(best);
 }
 
+/* ---- a lock of another program --------------------------------------------------------------- */
+
+/* A person's sqlite3 with a transaction open. */
+static sqlite3 *lock(struct bench *b)
+{
+    sqlite3 *h;
+    assert_int_equal(sqlite3_open(b->f->path, &h), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(h, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    store_set_patience(((struct local *)b->l)->store, 20); /* idle: nobody else uses it */
+    return h;
+}
+
+static void import(struct bench *b, struct best *best, int key)
+{
+    fixture_best(best, key, 1);
+    strcpy(best->source, "imported");
+    CALL_OK(b, publish, best, on_best, NULL);
+    wait_for(b, b->callbacks + 1);
+}
+
+/* What waits for it waits once, not every row of it. */
+static void a_lock_stops_nothing(void **state)
+{
+    enum { ROWS = 20 };
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    struct trial *t = calloc(1, sizeof(*t));
+    assert_ok(begin(&b, *state, &err));
+    fixture_best(best, 100, 1);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 1);
+    import(&b, best, 101);
+    int64_t before = b.generation;
+
+    sqlite3 *h = lock(&b);
+    uint64_t began = uv_hrtime();
+    for (int i = 0; i < ROWS; i++) {
+        fixture_trial(t, 0, i, i);
+        CALL(&b, add_trial, t);
+        fixture_best(best, i, i);
+        CALL_OK(&b, publish, best, on_best, NULL);
+    }
+    wait_for(&b, 2 + ROWS);
+    assert_int_equal(b.status, 0);
+    assert_false(b.saved);
+    assert_int_equal(b.generation, before + ROWS);
+    import(&b, best, 100); /* too late: what was measured is in the file */
+    assert_int_equal(b.status, ERROR_CONFLICT);
+    import(&b, best, 101); /* it is there: that says nothing of the lock */
+    assert_true(b.status == 0 && b.saved && b.generation == before);
+    CALL_OK(&b, record, t, on_done, NULL);
+    wait_for(&b, b.callbacks + 1);
+    assert_int_equal(b.status, ERROR_BUSY);
+    struct ledger_status s = counts(&b);
+    assert_true(uv_hrtime() - began < 10 * UINT64_C(1000000000));
+    assert_true(s.locked && !s.disk_full);
+    assert_int_equal(s.unsaved, ROWS);
+    assert_int_equal(s.lost_trials, ROWS);
+    assert_string_equal(b.kinds, "locked ");
+
+    assert_int_equal(sqlite3_close(h), SQLITE_OK);
+    began = uv_hrtime();
+    do {
+        s = counts(&b);
+    } while (s.unsaved && uv_hrtime() - began < 20 * UINT64_C(1000000000));
+    assert_int_equal(s.unsaved, 0);
+    assert_int_equal(s.bests, 2 + ROWS);
+    assert_int_equal(s.generation, before + ROWS);
+    assert_false(s.locked);
+    assert_string_equal(b.kinds, "locked unlocked ");
+    end(&b);
+    free(best);
+    free(t);
+}
+
+static void a_lock_does_not_hold_up_a_stop(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    assert_ok(begin(&b, *state, &err));
+    sqlite3 *h = lock(&b);
+    for (int i = 0; i < 5; i++) {
+        fixture_best(best, i, i);
+        CALL_OK(&b, publish, best, on_best, NULL);
+    }
+    uint64_t began = uv_hrtime();
+    end(&b);
+    assert_true(uv_hrtime() - began < 15 * UINT64_C(1000000000));
+    assert_int_equal(b.callbacks, 5);
+    assert_string_equal(b.kinds, "locked lost ");
+    sqlite3_close(h);
+    free(best);
+}
+
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 static void damage_is_repaired_on_the_way(void **state)
@@ -235,7 +331,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(what_is_unsaved_is_not_pushed_out),    T(a_full_disk_stops_nothing),
         T(unsaved_bests_are_evicted_or_told),    T(damage_is_repaired_on_the_way),
-        T(the_file_is_checked_when_it_is_quiet),
+        T(the_file_is_checked_when_it_is_quiet), T(a_lock_stops_nothing),
+        T(a_lock_does_not_hold_up_a_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

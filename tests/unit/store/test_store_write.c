@@ -507,6 +507,36 @@ static void an_event_that_cannot_be_written_ends_no_group(void **state)
     store_close(s);
 }
 
+/* What cannot be written is judged all the same: it would be served from memory. */
+static void an_offer_to_a_locked_file_is_judged(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    sqlite3 *other;
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    offered(b, 2, 1, 0);
+    assert_ok(store_offer(s, b, &err));
+    assert_int_equal(sqlite3_open(f->path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    store_set_patience(s, 0);
+    offered(b, 1, 2, 0);
+    assert_int_equal(store_offer(s, b, &err), ERROR_CONFLICT);
+    assert_says(err, "measured here");
+    offered(b, 2, 1, 0);
+    assert_int_equal(store_offer(s, b, &err), STORE_THERE);
+    assert_int_equal(b->generation, 2);
+    offered(b, 3, 1, 0);
+    assert_int_equal(store_offer(s, b, &err), ERROR_BUSY);
+    assert_int_equal(b->generation, 3); /* it is b's from now on */
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+    assert_ok(store_publish_again(s, b, &err));
+    free(b);
+    store_close(s);
+}
+
 /* Another keeper gave the number, and told of the row; it may have written it, too. */
 static void a_row_of_another_process_keeps_its_number(void **state)
 {
@@ -562,7 +592,7 @@ static void offers_do_not_pile_up(void **state)
     offered(b, 1, 2, first);
     b->uid = 12345;
     b->created_s += 60;
-    assert_ok(store_offer(s, b, &err)); /* the same again is the row that is there */
+    assert_int_equal(store_offer(s, b, &err), STORE_THERE); /* the same again is that row */
     assert_int_equal(b->generation, first);
     assert_int_not_equal(b->uid, 12345);
     assert_int_equal(rows_of_key(s, 1), 2);
@@ -599,6 +629,7 @@ int main(void)
         T(an_offer_does_not_push_out_what_came_meanwhile),
         T(an_end_does_not_push_out_what_came_meanwhile),
         T(an_event_that_cannot_be_written_ends_no_group),
+        T(an_offer_to_a_locked_file_is_judged),
         T(a_bad_row_is_replaced_under_its_number),
         T(a_row_of_another_process_keeps_its_number),
         T(offers_do_not_pile_up),
