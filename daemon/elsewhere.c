@@ -59,7 +59,9 @@ static void watch(struct elsewhere *e)
 static void step_aside(struct elsewhere *e, struct job *j)
 {
     log_debug("job %lld: another gemmd has %s", (long long)j->id, j->key);
-    job_reset(j);
+    if (!j->set_aside) {
+        job_reset(j);
+    }
     scheduler_step_aside(e->scheduler, j);
     watch(e);
 }
@@ -103,6 +105,13 @@ void elsewhere_unlease(struct elsewhere *e, struct job *j)
     j->leased = false;
 }
 
+void elsewhere_left(struct elsewhere *e, struct job *j)
+{
+    if (j->set_aside && !j->n_waiters) {
+        elsewhere_unlease(e, j);
+    }
+}
+
 static void on_renewed(void *ctx, int status, const struct error *err)
 {
     (void)ctx;
@@ -126,17 +135,19 @@ void elsewhere_freed(struct elsewhere *e, const char *key)
 }
 
 /* Told by another daemon, or by the job that ran here: answers one that waits. One that was set
- * aside goes on, as a running one does. */
+ * aside and keeps its lease goes on, as a running one does. */
 static void answer_waiting(struct elsewhere *e, struct job *j)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
-    if (j->set_aside) {
+    if (j->set_aside && j->leased) {
         return;
     }
     if (j->state == JOB_ELSEWHERE && !j->restricted && !j->pin) {
         j->again = false; /* it has just been tuned again */
     }
-    if (tuning_known(e->daemon, j, &answer)) {
+    bool known =
+        j->set_aside ? tuning_answered(e->daemon, j, &answer) : tuning_known(e->daemon, j, &answer);
+    if (known) {
         job_answer(j, answer.data, answer.len);
         scheduler_drop(e->scheduler, j);
         e->scheduler->shared++;

@@ -5,6 +5,10 @@
  * and the device goes on with the next one. It comes back when the key's answer is told, or when
  * the lease is given back without one.
  *
+ * A job that was set aside keeps its lease while somebody waits for it. Else it gives it back: a
+ * device that is idle elsewhere may work for who waits there. It takes the lease again when it
+ * comes back, or is answered meanwhile.
+ *
  * Only searches that make the key's answer: a pin and a restricted search are this daemon's own.
  */
 #ifndef GEMMD_DAEMON_ELSEWHERE_H
@@ -26,10 +30,12 @@ void elsewhere_init(struct elsewhere *e, struct scheduler *s,
 /* Gives back what the running job holds, and closes the timer. */
 void elsewhere_stop(struct elsewhere *e);
 
-/* The running job: leases its key. Then `leased`, or it steps aside. */
+/* The running job: leases its key, anew if it was set aside. Then `leased`, or it steps aside. */
 void elsewhere_lease(struct elsewhere *e, struct job *j);
 /* A job ends, or steps back: what it holds is given back. */
 void elsewhere_unlease(struct elsewhere *e, struct job *j);
+/* A job was set aside, or the last one who waited for it has gone. */
+void elsewhere_left(struct elsewhere *e, struct job *j);
 
 /* A key's answer was published, by whichever daemon: answers the waiting jobs that it answers. */
 void elsewhere_learned(struct elsewhere *e, const char *key);

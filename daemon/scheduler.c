@@ -130,15 +130,21 @@ void scheduler_set_aside(struct scheduler *s, struct job *j)
     scheduler_next(s);
 }
 
-struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
+static struct job *find_aside(struct list *jobs, int64_t id)
 {
-    LIST_EACH(node, &s->queue) {
+    LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
         if (j->id == id && j->set_aside) {
             return j;
         }
     }
     return NULL;
+}
+
+struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
+{
+    struct job *j = find_aside(&s->queue, id);
+    return j ? j : find_aside(&s->elsewhere, id);
 }
 
 void scheduler_come_back(struct scheduler *s, struct job *j)
@@ -185,7 +191,11 @@ void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user)
 
 void scheduler_unwanted(struct scheduler *s, struct job *j)
 {
-    if (j->n_waiters || j->background || j->cancelled) {
+    if (j->n_waiters || j->cancelled) {
+        return;
+    }
+    if (j->background) {
+        s->hooks->left(s->ctx, j);
         return;
     }
     j->cancelled = true;

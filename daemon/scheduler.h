@@ -28,6 +28,8 @@ enum {
 struct scheduler_hooks {
     void (*begin)(void *ctx, struct job *j);  /* it has the device: it goes on to scheduler_ended */
     void (*cancel)(void *ctx, struct job *j); /* nobody wants the running job any more */
+    /* Nobody waits any more for a job that goes on in the background. */
+    void (*left)(void *ctx, struct job *j);
     /* A job that cannot begin at once; again, when somebody begins to wait for it. */
     void (*queued)(void *ctx, struct job *j);
     void (*idle)(void *ctx);           /* there is nothing to do */
@@ -62,7 +64,8 @@ void scheduler_init(struct scheduler *s, struct daemon *d, const struct schedule
 void scheduler_queue(struct scheduler *s, struct job *j);
 /* Somebody of this user waits for a job that was there already: it may come sooner. */
 void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user);
-/* Somebody waits no more: the job is cancelled when nobody does, and it is for nobody else. */
+/* Somebody waits no more: the job is cancelled, and freed when it does not run, when nobody does,
+ * and it is not in the background. */
 void scheduler_unwanted(struct scheduler *s, struct job *j);
 /* The next job, soon, unless one runs. */
 void scheduler_next(struct scheduler *s);

@@ -179,14 +179,24 @@ static void ask_history(struct tuner *x, struct job *j)
     }
 }
 
+/* One that was set aside: with what it has. */
+static void go_on(struct tuner *x, struct job *j)
+{
+    j->set_aside = false;
+    send_order(x, j);
+}
+
 void tuning_begin(struct tuner *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    if (j->set_aside && j->leased) {
+        go_on(x, j);
+        return;
+    }
     if (j->set_aside) {
-        j->set_aside = false;
-        send_order(x, j);
+        elsewhere_lease(x->elsewhere, j);
         return;
     }
     j->state = JOB_HISTORY;
@@ -212,9 +222,15 @@ void tuning_leased(struct tuner *x, struct job *j)
         tuning_ended(x, j, JOB_CANCELLED);
         return;
     }
-    if (tuning_known_now(d, j, &answer)) { /* published while the ledger was asked */
+    /* published while the ledger was asked, or while it was set aside */
+    bool known = j->set_aside ? tuning_answered(d, j, &answer) : tuning_known_now(d, j, &answer);
+    if (known) {
         job_answer(j, answer.data, answer.len);
         tuning_ended(x, j, JOB_SHARED);
+        return;
+    }
+    if (j->set_aside) {
+        go_on(x, j);
         return;
     }
     log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
@@ -326,11 +342,12 @@ static void on_stuck(void *ctx, int64_t job, const struct error *e)
     }
 }
 
-/* It keeps its lease, and what it knows. */
+/* It keeps what it knows, and its lease while somebody waits for it. */
 static void set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
 {
     j->spent_device_ms = r->device_ms;
     j->spent_ms = r->wall_ms;
+    j->refused = 0;
     if (!scheduler_others_wait(x->scheduler)) { /* any more */
         send_order(x, j);
         return;
@@ -341,6 +358,7 @@ static void set_aside(struct tuner *x, struct job *j, const struct tune_result *
                  j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,
                  r->timeline);
     scheduler_set_aside(x->scheduler, j);
+    elsewhere_left(x->elsewhere, j);
 }
 
 static void on_result(void *ctx, const struct tune_result *r)

@@ -29,6 +29,9 @@ void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
         job_fail(j, &e); /* who came after the last one had left */
     }
     elsewhere_unlease(x->elsewhere, j);
+    if (j->set_aside) {
+        supervisor_forget(x->supervisor, j->id);
+    }
     scheduler_ended(x->scheduler, j, how);
 }
 

@@ -85,23 +85,38 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
     j->stale = e->rank < CACHE_SERVES;
 }
 
-bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer)
+/* What may answer its key, now or once it has been verified; NULL: nothing. */
+static const struct cache_entry *find_known(struct daemon *d, const struct job *j)
 {
-    if (j->again || j->pin || j->restricted) {
-        return false;
-    }
     bool many;
-    const struct query *q = &j->request->query;
+    if (j->again || j->pin || j->restricted) {
+        return NULL;
+    }
     struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
     learned_judge(d, e);
-    if (!e || (e->rank < CACHE_SERVES && !e->manual)) {
+    return e && (e->rank >= CACHE_SERVES || e->manual) ? e : NULL;
+}
+
+bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer)
+{
+    const struct query *q = &j->request->query;
+    const struct cache_entry *e = find_known(d, j);
+    if (!e || e->rank < CACHE_SERVES || !cache_verified(e, q->atol, q->rtol)) {
         return false;
     }
-    if (e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol)) {
-        cache_reply(e, answer);
+    cache_reply(e, answer);
+    return true;
+}
+
+bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer)
+{
+    if (tuning_answered(d, j, answer)) {
         return true;
     }
-    look_again(d, j, e);
+    const struct cache_entry *e = find_known(d, j);
+    if (e) {
+        look_again(d, j, e);
+    }
     return false;
 }
 

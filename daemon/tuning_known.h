@@ -15,7 +15,9 @@ int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct err
  * or a config to look at first: under the tighter tolerances now asked for, or a pin made under
  * another stamp. True: *answer is it. */
 bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
-/* The same of a job that does not run. */
+/* Only whether it is answered: of a job that has begun, and goes on with what it has if not. */
+bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
+/* The same as tuning_known_now of a job that does not run and has not begun. */
 bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 
 #endif

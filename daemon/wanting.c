@@ -243,6 +243,7 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
         ticket_close(&w->ticket);
     }
     waiter_free(w);
+    scheduler_unwanted(j->scheduler, j);
 }
 
 static uint64_t expire(struct wanting *x, struct job *j, uint64_t now, uint64_t next)

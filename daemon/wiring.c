@@ -44,6 +44,12 @@ static void on_cancel(void *ctx, struct job *j)
     tuning_cancel(&p->tuner, j);
 }
 
+static void on_left(void *ctx, struct job *j)
+{
+    struct parts *p = ctx;
+    elsewhere_left(&p->elsewhere, j);
+}
+
 static void on_queued(void *ctx, struct job *j)
 {
     struct parts *p = ctx;
@@ -75,6 +81,7 @@ static void on_dropped(void *ctx, struct job *j)
 
 static const struct scheduler_hooks scheduler_hooks = {.begin = on_begin,
                                                        .cancel = on_cancel,
+                                                       .left = on_left,
                                                        .queued = on_queued,
                                                        .idle = on_idle,
                                                        .device_is_free = device_is_free,

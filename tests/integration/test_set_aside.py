@@ -5,9 +5,12 @@ On a recorded device whose kernels take 300 ms each to compile, so that a search
 """
 import os
 import re
+import shutil
 import signal
 
-from conftest import eventually, gemm
+import pytest
+
+from conftest import DATA, Daemon, eventually, gemm
 from test_disk import limit_files
 
 COLD = {"own_cache": True, "env": {"GEMMD_REPLAY_SPEED": "10"}}
@@ -117,3 +120,45 @@ def test_the_runner_dies_while_some_are_set_aside(daemon):
         answers = [c.wait(r) for r in requests]
         assert [a["source"] for a in answers] == ["tuned"] * len(SIZES)
         expect_tuned_once(c, [a["key"] for a in answers])
+
+
+@pytest.fixture
+def two(folder):
+    """Two daemons of one database, each with a device and compilers of its own."""
+    members = []
+    for name in ("a", "b"):
+        shutil.copy(DATA / "synthetic.jsonl", folder / f"{name}.jsonl")
+        d = Daemon(folder, f"replay:{folder / name}.jsonl", env=COLD["env"], cache=folder / name)
+        d.socket, d.log = folder / f"{name}.sock", folder / f"{name}.log"
+        members.append(d.start())
+    yield members
+    for d in members:
+        assert d.stop() == 0, d.text()
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_what_nobody_waits_for_here_may_be_tuned_elsewhere(two, waited):
+    """It has begun, and is set aside behind six that somebody waits for."""
+    a, b = two
+    left = gemm(m=2048, n=2048)
+    with a.connect() as idle, b.connect() as busy, b.connect() as watcher, b.connect() as other:
+        key = busy.call("why", problem=left)["key"]
+        busy.call("get", problem=left, budget_ms=20000, wait="now")
+        if waited:
+            ask(other, 2048)
+        eventually(lambda: watcher.call("status")["jobs"]["running"], every=0.001)
+        # each a tuning of its own, which is offered to nobody
+        requests = [busy.send("tune", problem=gemm(m=size, n=size), budget_ms=20000)
+                    for size in (256, 512, 768, 1024, 1536, 3072)]
+        eventually(lambda: [e for e in set_aside(watcher) if e["text"].startswith(key)],
+                   seconds=30, every=0.002)
+        other.close()
+        assert idle.wait(ask(idle, 2048))["key"] == key
+        assert idle.call("status")["jobs"]["done"] == 1, "its own device did it"
+        for request in requests:
+            busy.wait(request)
+        eventually(lambda: not watcher.call("status")["jobs"]["queued"])
+        jobs = watcher.call("status")["jobs"]
+        assert (jobs["done"], jobs["shared"]) == (len(requests), 1)
+        assert b.sql("SELECT count(*) FROM best WHERE key = ?", key) == [(1,)]
+        assert b.sql("SELECT count(*) FROM lease") == [(0,)]
