@@ -23,32 +23,39 @@ void wanting_stop(struct wanting *x)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-static bool same(const struct job *j, uint64_t identity, const struct wire_buf *search, bool pin)
+/* What the request looks for among the jobs. */
+struct sought {
+    uint64_t identity;
+    const struct wire_buf *search;
+    bool pin, again;
+};
+
+/* One that only looks at the known best again is no search: who wants one has a job of his own. */
+static bool same(const struct job *j, const struct sought *x)
 {
-    return j->identity == identity && j->pin == pin && !j->cancelled &&
-           j->search.len == search->len && memcmp(j->search.data, search->data, search->len) == 0;
+    return j->identity == x->identity && j->pin == x->pin && !j->cancelled &&
+           !(x->again && j->reverify) && j->search.len == x->search->len &&
+           memcmp(j->search.data, x->search->data, x->search->len) == 0;
 }
 
-static struct job *find_in(const struct list *jobs, uint64_t identity,
-                           const struct wire_buf *search, bool pin)
+static struct job *find_in(const struct list *jobs, const struct sought *x)
 {
     LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
-        if (same(j, identity, search, pin)) {
+        if (same(j, x)) {
             return j;
         }
     }
     return NULL;
 }
 
-static struct job *find_same(const struct scheduler *s, uint64_t identity,
-                             const struct wire_buf *search, bool pin)
+static struct job *find_same(const struct scheduler *s, const struct sought *x)
 {
-    if (s->running && same(s->running, identity, search, pin)) {
+    if (s->running && same(s->running, x)) {
         return s->running;
     }
-    struct job *j = find_in(&s->queue, identity, search, pin);
-    return j ? j : find_in(&s->elsewhere, identity, search, pin);
+    struct job *j = find_in(&s->queue, x);
+    return j ? j : find_in(&s->elsewhere, x);
 }
 
 static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf *search,
@@ -131,7 +138,8 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
     if (status < 0) {
         return status;
     }
-    struct job *j = find_same(s, job_identity(&search, w->pin), &search, w->pin);
+    const struct sought sought = {job_identity(&search, w->pin), &search, w->pin, w->again};
+    struct job *j = find_same(s, &sought);
     bool fresh = !j;
     if (fresh) {
         status = precheck(s->daemon, w->request, err);
@@ -151,8 +159,7 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
         return status;
     }
     j->background = j->background || w->background;
-    if (j->state == JOB_QUEUED ||
-        j->state == JOB_ELSEWHERE) { /* it has not begun: it may be asked for more */
+    if (j->state < JOB_RUNNING) { /* it has not begun: it may be asked for more */
         j->again = j->again || w->again;
     }
     if (fresh) {

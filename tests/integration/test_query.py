@@ -240,6 +240,17 @@ def test_a_row_that_was_verified_less_tightly_is_near(daemon):
         assert c.call("get", problem=gemm(), wait="cached") == best
 
 
+def test_a_tune_does_not_join_a_look_at_the_known_best(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "0.7"})
+    asked = {"problem": gemm(), "budget": 8, "atol": 1e-3, "rtol": 1e-3}
+    with d.connect() as c, d.connect() as other:
+        known = c.call("get", problem=gemm(), budget=8)
+        looks = other.send("get", **asked)
+        eventually(lambda: c.call("status")["jobs"]["running"], every=0.001)
+        assert c.call("tune", **asked)["measured"] >= 8
+        assert other.wait(looks)["config"] == known["config"]
+
+
 def test_what_was_stopped_early_may_win_under_a_restriction(daemon):
     d = daemon()
     with d.connect() as c:
