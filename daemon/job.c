@@ -65,6 +65,7 @@ struct job *job_free(struct job *j)
     free(j->avoid);
     free(j->best);
     free(j->gate);
+    free(j->died);
     free(j);
     return NULL;
 }

@@ -69,6 +69,7 @@ struct job {
     double atol, rtol; /* as asked for; `known` is held to what it was held to before, too */
     char failed_variant[HASH_HEX]; /* of the last failed trial */
     unsigned deaths, unnamed_deaths;
+    struct error *died;       /* owned: by the first of the given configs; NULL: not of it */
     uint32_t n_ok;            /* trials of `done` that may win */
     bool closing;             /* too many deaths: no more candidates, the best of what worked */
     unsigned refused;         /* orders that a leaving runner did not take */

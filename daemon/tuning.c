@@ -76,7 +76,8 @@ static void on_error(void *ctx, const struct error *e)
         search(x, j, e->text);
     } else {
         bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
-        tuning_failed(x, j, e, nothing_lived ? JOB_DIED : JOB_FAILED);
+        bool just_died = e->code == ERROR_QUARANTINED && j->died;
+        tuning_failed(x, j, just_died ? j->died : e, nothing_lived ? JOB_DIED : JOB_FAILED);
     }
 }
 

@@ -37,6 +37,28 @@ static void quarantine(struct daemon *d, const struct job *j, const struct death
     }
 }
 
+static int error_of(const struct death *why)
+{
+    return strcmp(why->status, "hung") == 0      ? ERROR_HUNG
+           : strcmp(why->status, "crashed") == 0 ? ERROR_CRASHED
+                                                 : ERROR_DEVICE_LOST;
+}
+
+/* The next runner refuses it as one in quarantine, and can only say that it is: the first one,
+ * whose reason is the error when no other of the list is left. */
+static void keep_for_asker(struct job *j, const struct death *why, const struct attempt *a)
+{
+    const struct request *q = j->request;
+    if (q->n_configs == 0 || !record_equal(&a->config, &q->configs[0])) {
+        return;
+    }
+    j->died = j->died ? j->died : calloc(1, sizeof(*j->died));
+    if (j->died) {
+        error_set(j->died, error_of(why),
+                  "%s; this variant is in quarantine now (gemmctl quarantine)", why->reason);
+    }
+}
+
 void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const struct attempt *a)
 {
     struct daemon *d = x->daemon;
@@ -57,6 +79,7 @@ void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const
     }
     quarantine(d, j, why, a);
     tuning_avoid(j, a->variant);
+    keep_for_asker(j, why, a);
 }
 
 bool tuning_too_many(struct job *j, const struct death *why, struct error *err)

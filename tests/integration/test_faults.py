@@ -127,6 +127,24 @@ def test_one_bad_candidate(with_faults, fault, stage, status):
         assert len(rows) == 1, "after the first death its module is avoided"
 
 
+def test_a_given_config_that_kills_the_runner_is_told_how(with_faults):
+    d, (crash, hang) = with_faults([("crash", "time"), ("hang", "time")], ["--hang-limit-ms", "500"])
+
+    def fails(method, **params):
+        with pytest.raises(RpcError) as e:
+            d.call(method, problem=gemm(), **params)
+        return e.value.name, e.value.message
+
+    for _ in range(2):  # the same after it was taken out of quarantine
+        name, text = fails("pin", config=crash)
+        assert name == "crashed" and "signal 11" in text and "in time; this variant is in quarantine now" in text
+        name, text = fails("pin", config=crash)
+        assert name == "quarantined" and "before" in text
+        d.call("unquarantine", variant=d.call("list", what="quarantine")["rows"][0]["variant"])
+    name, text = fails("tune", configs=[hang, crash])
+    assert name == "hung" and "silent for more than 500 ms" in text and "quarantine now" in text
+
+
 def test_when_nothing_works_the_error_says_so(daemon, folder):
     d = daemon(env=faults(folder, {"config": "", "fault": "wrong", "stage": "verify"}))
     with d.connect() as c:
