@@ -139,7 +139,7 @@ int account_check_pinned(const struct account *a, struct error *err)
     }
     return error_set(
         err, ERROR_BUSY,
-        "what was read for the pinned connections of user %u takes %zu KiB already, its "
+        "what is kept for the pinned connections of user %u takes %zu KiB already, its "
         "share (--user-mib); close some, or retry later",
         (unsigned)a->uid, a->held[ACCOUNT_PINNED] >> 10);
 }

@@ -18,8 +18,9 @@
  *                       deadline for that, so this ends by itself, too
  *   asked               requests that wait for the ledger, which answers one after the other; some
  *                       are as heavy as several. Above the limit no request of the user is handled
- *   pinned              bytes of what pinned connections have had read (views.h). Above the limit
- *                       no more is read for them: `busy`, until some are closed
+ *   pinned              bytes of what pinned connections have had read, and of what is remembered
+ *                       for them (views.h). Above the limit no more is: `busy`, until some are
+ *                       closed
  *
  * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on
  * between two rounds of the loop; then its connections wait for the next one. So a user of a

@@ -59,7 +59,7 @@ static int pin_to(struct parts *p, struct session *s, int64_t generation, struct
                          "database whose number it is?",
                          (long long)generation, (long long)p->daemon.generation);
     }
-    struct view *v = view_hold(&p->views, generation);
+    struct view *v = view_hold(&p->views, generation, s->account);
     if (!v) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a generation");
     }

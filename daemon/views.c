@@ -26,17 +26,18 @@ struct view_key {
     struct view_answer *before; /* the newest up to the generation; NULL: there is none */
     struct view_answer *after;  /* those after it, oldest first; each is for tighter tolerances */
     bool cut;                   /* there are more of these, which are read when one is asked for */
-    struct account *account;    /* a holder: who had it read; NULL: nobody did */
+    bool lost;                  /* and the ledger may never tell of all of them */
+    struct account *account;    /* a holder: the view's */
     size_t charged;             /* to it */
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-struct view *view_hold(struct list *views, int64_t generation)
+struct view *view_hold(struct list *views, int64_t generation, struct account *account)
 {
     LIST_EACH(node, views) {
         struct view *v = LIST_OF(node, struct view, link);
-        if (v->generation == generation) {
+        if (v->generation == generation && v->account == account) {
             v->holders++;
             return v;
         }
@@ -44,6 +45,7 @@ struct view *view_hold(struct list *views, int64_t generation)
     struct view *v = calloc(1, sizeof(*v));
     if (v) {
         v->generation = generation;
+        v->account = account_hold(account);
         v->holders = 1;
         list_append(views, &v->link);
     }
@@ -71,9 +73,7 @@ static size_t answer_bytes(const struct view_answer *a)
 static void charge(struct view_key *k)
 {
     size_t bytes = sizeof(*k) + answer_bytes(k->before) + answer_bytes(k->after);
-    if (k->account) {
-        account_charge(k->account, ACCOUNT_PINNED, &k->charged, bytes);
-    }
+    account_charge(k->account, ACCOUNT_PINNED, &k->charged, bytes);
 }
 
 static void key_free(struct view_key *k)
@@ -81,10 +81,8 @@ static void key_free(struct view_key *k)
     if (!k) {
         return;
     }
-    if (k->account) {
-        account_charge(k->account, ACCOUNT_PINNED, &k->charged, 0);
-        account_drop(k->account);
-    }
+    account_charge(k->account, ACCOUNT_PINNED, &k->charged, 0);
+    account_drop(k->account);
     answer_free(k->before);
     for (struct view_answer *a; (a = k->after);) {
         k->after = a->next;
@@ -109,6 +107,7 @@ struct view *view_drop(struct view *v)
         return NULL;
     }
     forget_keys(v);
+    account_drop(v->account);
     list_remove(&v->link);
     free(v);
     return NULL;
@@ -164,9 +163,9 @@ static enum view_says look(const struct view *v, const struct cache_entry *e, co
     bool waits = strcmp(q->wait, "now") != 0 && strcmp(q->wait, "cached") != 0 && !q->deadline_ms;
     if (!a && waits) {
         a = first_verified(k->after, q->atol, q->rtol);
-        if (!a && k->cut) {
-            return VIEW_UNKNOWN;
-        }
+    }
+    if (!a && (k->lost || (waits && k->cut))) {
+        return VIEW_UNKNOWN;
     }
     *answer = a;
     return a ? VIEW_ANSWERS : VIEW_NOTHING;
@@ -275,27 +274,28 @@ static bool put_best(const struct view *v, struct view_key *k, const struct best
     return true;
 }
 
-static void put_entry(const struct view *v, struct view_key *k, const struct cache_entry *e)
+/* False: no memory for it. */
+static bool put_entry(const struct view *v, struct view_key *k, const struct cache_entry *e)
 {
     struct view_answer *a = answer_new(e->generation, e->atol, e->rtol);
     if (!a) {
-        return;
+        return false;
     }
     cache_reply(e, &a->packed);
     if (a->packed.failed) {
         answer_free(a);
-    } else {
-        put_answer(v, k, a);
+        return false;
     }
+    put_answer(v, k, a);
+    return true;
 }
 
-/* account: who has it read; NULL: nobody does. */
 static struct view_key *key_new(const char *id, struct account *account)
 {
     struct view_key *k = calloc(1, sizeof(*k));
     if (k) {
         snprintf(k->id, sizeof(k->id), "%s", id);
-        k->account = account ? account_hold(account) : NULL;
+        k->account = account_hold(account);
     }
     return k;
 }
@@ -320,30 +320,68 @@ static void forget(struct view *v, const char *id)
     }
 }
 
-/* What the key answered so far, while the cache still has it. NULL: the ledger can tell. */
+static bool has_room(const struct account *a)
+{
+    struct error full;
+    return account_check_pinned(a, &full) == 0;
+}
+
+/* What the key answered so far, while the cache still has it. NULL: the ledger can tell, or will be
+ * able to when the rows are saved: until then the view is `lost`. */
 static struct view_key *begin_key(struct view *v, const struct cache_entry *e, const char *id)
 {
     bool usable =
         !e || (e->generation && e->generation <= v->generation && e->rank >= CACHE_SERVES);
-    struct view_key *k = usable ? key_new(id, NULL) : NULL;
-    if (k && e) {
-        put_entry(v, k, e);
+    if (!usable) {
+        return NULL;
+    }
+    struct view_key *k = has_room(v->account) ? key_new(id, v->account) : NULL;
+    if (k && e && !put_entry(v, k, e)) {
+        key_free(k);
+        k = NULL;
     }
     if (k) {
         put_key(v, k);
+    } else {
+        v->lost = true;
     }
     return k;
+}
+
+/* Its newest row is saved, and an older one is not, and is not here either: that the newest is
+ * there no longer says that all are. */
+static void lose_key(struct view *v, struct view_key *k, const char *id)
+{
+    if (k ? !k->cut : !v->lost) {
+        return;
+    }
+    if (!k && (k = key_new(id, v->account))) {
+        put_key(v, k);
+    }
+    if (k) {
+        k->cut = k->lost = true;
+    }
+}
+
+/* Whether what the key answered is neither here nor, for now, in the ledger. What is saved late is
+ * saved in its order. */
+static bool is_lost(const struct view *v, const struct daemon *d, const char *id)
+{
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, id, &many);
+    const struct view_key *k = find(v, id);
+    bool missing = k ? k->cut : v->lost;
+    return (k && k->lost) || (missing && e && !e->saved);
 }
 
 /* What its user has no room for is read when somebody asks for it, if it can be. */
 static void learn_more(const struct view *v, struct view_key *k, const struct best *b, bool saved,
                        bool readable, struct answer *scratch)
 {
-    struct error full;
-    bool room = !k->account || account_check_pinned(k->account, &full) == 0;
+    bool room = has_room(k->account);
     k->cut = k->cut || (readable && !room);
     if (!k->cut) {
-        put_best(v, k, b, saved, scratch);
+        k->cut = !put_best(v, k, b, saved, scratch);
         charge(k);
     }
 }
@@ -352,11 +390,15 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
                     const struct best *b, bool saved)
 {
     bool serves = b->generation && target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES;
+    bool behind = saved && known && !known->saved && known->generation != b->generation;
     bool unsaved = b->generation && (!saved || (known && !known->saved));
     LIST_EACH(node, views) {
         struct view *v = LIST_OF(node, struct view, link);
         struct view_key *k = find(v, b->key);
         k = !k && unsaved ? begin_key(v, known, b->key) : k;
+        if (behind) {
+            lose_key(v, k, b->key);
+        }
         if (k && serves) {
             learn_more(v, k, b, saved, !unsaved, &d->scratch->hint);
         }
@@ -373,7 +415,9 @@ void views_evicted(struct list *views, const char *key)
 void views_forget(struct list *views)
 {
     LIST_EACH(node, views) {
-        forget_keys(LIST_OF(node, struct view, link));
+        struct view *v = LIST_OF(node, struct view, link);
+        forget_keys(v);
+        v->lost = true; /* what was remembered of rows that the ledger has not, it cannot tell */
     }
 }
 
@@ -471,12 +515,27 @@ static void learn(struct reading *r, const struct wire_obj *row)
     }
 }
 
+static int check_kept(const struct view *v, const struct daemon *d, const char *id,
+                      struct error *err)
+{
+    return is_lost(v, d, id)
+               ? error_set(err, ERROR_BUSY,
+                           "what key %.12s answered in generation %lld is in no database yet, and "
+                           "there was no room to remember it (--user-mib); make room on the disk "
+                           "of %s, and ask again",
+                           id, (long long)v->generation, d->database)
+               : 0;
+}
+
 /* Only what was read to its end is known: a view is for good, and the same at all daemons. */
 static void finish(struct reading *r)
 {
     struct parked *p = r->parked;
     struct view_key *k = r->key;
     struct error full;
+    if (!r->failed && check_kept(p->view, p->pending.d, k->id, &full) < 0) {
+        fail_reading(r, full.code, full.text);
+    }
     if (!r->failed && !is_known(p->view, k->id)) {
         forget(p->view, k->id);
         put_key(p->view, k);
@@ -551,7 +610,7 @@ static int ask(struct reading *r)
 static void read_key(struct parked *p, const char *id)
 {
     struct reading *r = calloc(1, sizeof(*r));
-    struct view_key *k = key_new(id, p->pending.asked.account);
+    struct view_key *k = key_new(id, p->view->account);
     if (!r || !k) {
         free(r);
         key_free(k);
@@ -576,6 +635,9 @@ int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *er
 {
     struct pending *pending;
     int status = account_check_pinned(c->s->account, err);
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        status = check_kept(c->s->view, c->d, keys[i], err);
+    }
     if (status == 0) {
         status = call_later(c, sizeof(struct parked) + c->len + n * sizeof(*keys), &pending, err);
     }

@@ -10,10 +10,12 @@
  * the analytic default, since every other tier depends on what is known by now.
  *
  * A key whose newest row is not newer than G answers as ever. For others the rows are read from the
- * ledger, once; sessions that are pinned to one generation share what was found, and what comes
- * later is added to it. What is read is charged to the user who asked for it, as long as the view
- * lives, and beyond the user's share (--user-mib) nothing more is: the request is `busy`. A full
- * disk keeps rows out of the ledger: then what the key answered so far is remembered.
+ * ledger, once; a user's sessions that are pinned to one generation share what was found, and what
+ * comes later is added to it. What is read is charged to the user, as long as the view lives, and
+ * beyond the user's share (--user-mib) nothing more is: the request is `busy`. A full disk keeps
+ * rows out of the ledger: then what the key answered so far is remembered, and charged as well.
+ * Where there is no room for that the key is `busy` until its newest row is saved, and with it
+ * those before it: a view may fail to answer, and never answers otherwise than before.
  */
 #ifndef GEMMD_DAEMON_VIEWS_H
 #define GEMMD_DAEMON_VIEWS_H
@@ -24,6 +26,7 @@
 
 enum { VIEW_SLOTS = 256 };
 
+struct account;
 struct best;
 struct cache_entry;
 struct view_key;
@@ -31,12 +34,14 @@ struct view_key;
 struct view {
     struct list link; /* of all views */
     int64_t generation;
-    unsigned holders;                  /* sessions */
+    struct account *account; /* a holder: its sessions' user, who is charged */
+    unsigned holders;        /* sessions */
+    bool lost; /* rows came that the ledger has not, and there was no room for some keys */
     struct view_key *keys[VIEW_SLOTS]; /* owned: chains */
 };
 
-/* The view of a generation, one of a list of them, with one holder more. NULL: no memory. */
-struct view *view_hold(struct list *views, int64_t generation);
+/* A user's view of a generation, one of a list of them, with one holder more. NULL: no memory. */
+struct view *view_hold(struct list *views, int64_t generation, struct account *account);
 struct view *view_drop(struct view *v); /* one less; takes NULL and returns NULL */
 
 enum view_says {

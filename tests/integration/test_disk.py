@@ -185,6 +185,37 @@ def test_a_pinned_job_keeps_its_answers_without_room(daemon):
         assert get(job, 1) == get(job, 2) == {"A": 1} and get(c, 2) == {"A": 4}
 
 
+def test_what_a_pinned_job_is_remembered_for_has_a_limit(daemon):
+    """Beyond it the job is told to come again, and never anything else than before."""
+    d = daemon(options=["--user-mib", "1"])
+    with d.connect() as c:
+        def put(name, n, value):
+            return c.call("put", problem={"op": name, "n": n}, config={"A": value}, time_us=5)
+
+        def get(n):
+            return ranks[0].call("get", problem={"op": "custom:mine", "n": n})["config"]
+        known = [put("custom:mine", n, 1)["generation"] for n in range(100)]
+        newest = [put("custom:other", 0, i)["generation"] for i in range(20)]
+        ranks = [d.connect() for _ in newest]
+        for rank, generation in zip(ranks, newest):
+            assert rank.call("hello", generation=generation)["pinned"] == generation > known[-1]
+        limit_files(d, True)
+        assert not any(put("custom:mine", n, 2)["saved"] for n in range(100))
+        assert 2**20 <= c.call("status")["users"][0]["bytes_pinned"] < 1.1 * 2**20
+        assert get(0) == {"A": 1}
+        with pytest.raises(RpcError, match="--user-mib"):
+            get(99)
+        [rank.close() for rank in ranks[1:]]
+        eventually(lambda: c.call("status")["users"][0]["bytes_pinned"] < 2**19)
+        with pytest.raises(RpcError, match="busy.*in no database yet"):
+            get(99)
+        limit_files(d, False)
+        eventually(lambda: c.call("status")["store"]["unsaved"] == 0)
+        assert get(0) == get(99) == {"A": 1}
+        ranks[0].close()
+        eventually(lambda: c.call("status")["users"][0]["bytes_pinned"] == 0)
+
+
 def test_an_evict_that_is_refused_takes_nothing_away(daemon):
     d = daemon()
     with d.connect() as c:
