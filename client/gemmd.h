@@ -338,7 +338,8 @@ GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, co
  * recorded stays: whoever gets the lease next need not measure it again. A call that has heard
  * nothing of gemmd by its deadline, of 100 ms or more, ends the connection, whichever thread made
  * it: a handle that holds leases is no handle for others' short deadlines.
- * A row is private to its user until the daemon's owner promotes it (`gemmctl promote`).
+ * A row answers its user alone until the daemon's owner promotes it (`gemmctl promote`). It is no
+ * secret: whoever may connect to the daemon may list it.
  */
 enum gemmd_outcome { GEMMD_HIT = 0, GEMMD_LEASE = 1, GEMMD_HELD = 2 };
 

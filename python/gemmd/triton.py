@@ -9,9 +9,9 @@ The arguments are triton.autotune's own, and the benchmark is Triton's. For each
 process of all that ask holds a lease and times the configs that are not known yet; the others wait
 and get its winner. What is kept is one row per config (failures, with their reason, too), so a
 config more is one timing more. A row is of: the kernel's name and source (with what it calls),
-Triton's version and backend, the device class, the key's arguments and all dtypes; private to its
-user until the daemon's owner promotes it. Without a daemon or libgemmd Triton tunes by itself, with
-one warning.
+Triton's version and backend, the device class, the key's arguments and all dtypes; it answers its
+user alone until the daemon's owner promotes it. Without a daemon or libgemmd Triton tunes by
+itself, with one warning.
 """
 import contextlib
 import hashlib

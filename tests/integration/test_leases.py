@@ -303,6 +303,8 @@ def test_a_row_is_its_users_own_until_it_is_promoted(daemon, folder):
         assert as_user(OTHER + 1, lambda: d.call("get", problem=PROBLEM))[0] in ("not_found",
                                                                                  "no_config")
         assert as_user(OTHER + 1, lambda: d.call("get", problem=private))[0] == "denied"
+        seen = as_user(OTHER + 1, lambda: d.call("show", key=theirs["key"]))[1]
+        assert seen["problem"] == private and seen["trials"] == 1, "answers are one's own, rows no secret"
         assert as_user(OTHER, lambda: d.call("promote", key=theirs["key"]))[0] == "denied"
         assert c.call("get", problem=private)["key"] == theirs["key"]
 
