@@ -15,6 +15,32 @@ bool custom_is_owner(int64_t uid)
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
+/* Of the owner, and where there is no limit, nothing is counted. */
+static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
+{
+    bool many;
+    return d->config->max_keys > 0 && !custom_is_owner(uid) && !cache_find_id(&d->cache, id, &many);
+}
+
+int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err)
+{
+    size_t n = d->cache.n + d->tried.n;
+    if (!is_counted(d, id, uid) || n < (size_t)d->config->max_keys || tried_has(&d->tried, id)) {
+        return 0;
+    }
+    return error_set(err, ERROR_DENIED,
+                     "%zu keys are known here, %zu of them by their trials alone, and others are "
+                     "taken from gemmd's own user alone (--max-keys): evict some, or have him put "
+                     "it",
+                     n, d->tried.n);
+}
+
+int custom_take_room(struct daemon *d, const char *id, int64_t uid, struct error *err)
+{
+    int status = custom_check_room(d, id, uid, err);
+    return status == 0 && is_counted(d, id, uid) ? tried_add(&d->tried, id, err) : status;
+}
+
 bool custom_share(struct problem *p)
 {
     return record_remove(&p->fields, CUSTOM_USER);

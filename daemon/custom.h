@@ -3,7 +3,7 @@
  * Ops that gemmd only keeps ("custom:<name>"): whose row answers whom. A row that a user puts is
  * his own: its bucket carries his uid as the field `user`, so that it has a key of its own and
  * answers nobody else, until the daemon's owner promotes it to the key without that field, which
- * answers all.
+ * answers all. And how many keys users may have kept.
  */
 #ifndef GEMMD_DAEMON_CUSTOM_H
 #define GEMMD_DAEMON_CUSTOM_H
@@ -28,6 +28,11 @@ bool custom_is_owner(int64_t uid);       /* root or the daemon's user */
  * for custom ops becomes the caller's own problem, or the shared one. ERROR_DENIED: it names
  * another user. */
 int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error *err);
+/* Whether a user may have this key (its id) kept: it is known, counted already, or there is room
+ * for one more (--max-keys). For all ops. ERROR_DENIED. */
+int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err);
+/* The same, before trials of the key are kept: from now on it counts. ERROR_NO_MEMORY, too. */
+int custom_take_room(struct daemon *d, const char *id, int64_t uid, struct error *err);
 /* The problem that answers all, of one of a user. False: it is that one already. */
 bool custom_share(struct problem *p);
 

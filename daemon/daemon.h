@@ -15,6 +15,7 @@
 #include "daemon/defaults.h"
 #include "daemon/ledger.h"
 #include "daemon/poller.h"
+#include "daemon/tried.h"
 #include "daemon/turns.h"
 #include "kernels/family.h"
 #include "proto/request.h"
@@ -52,6 +53,7 @@ struct daemon {
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct turns turns;
     struct cache cache;
+    struct tried tried; /* keys that users have made known without an answer */
     struct barred barred;
     struct defaults defaults;
     char owner[40];          /* who we are in the ledger's leases: <pid>.<when> */

@@ -41,6 +41,9 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
         status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint, rank, b->atol,
                            b->rtol, &err);
     }
+    if (status == 0) {
+        tried_remove(&d->tried, b->key);
+    }
     if (status < 0) {
         log_warning("row %s is not served: %s", b->key, err.text);
     }

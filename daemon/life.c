@@ -350,6 +350,7 @@ static void release(struct parts *p)
     barred_deinit(&p->daemon.barred);
     shortlist_deinit(&p->tiers.shortlist);
     cache_deinit(&p->daemon.cache);
+    tried_deinit(&p->daemon.tried);
     wire_doc_free(p->daemon.doc);
     free(p->daemon.scratch);
 }

@@ -184,6 +184,12 @@ static int wait_in_line(struct acquiring *a, struct error *err)
     return leases_want(l, &a->wanter, err);
 }
 
+/* Nobody works for a key whose trials and answer would be refused. */
+static int check_room(const struct acquiring *a, struct error *err)
+{
+    return custom_check_room(a->wanter.d, a->wanter.key, a->wanter.uid, err);
+}
+
 static void evaluated(struct acquiring *a)
 {
     struct lease *l = a->lease;
@@ -198,6 +204,8 @@ static void evaluated(struct acquiring *a)
     } else if (mine) {
         answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
         return;
+    } else if (check_room(a, &err) < 0) {
+        fail(a, &err);
     } else if (l) {
         if (lease_hold(l, &a->wanter, &err) < 0) {
             fail(a, &err);

@@ -161,6 +161,9 @@ int method_record(struct call *c, struct error *err)
         status = status ? error_prefix(err, "trials[%zu]", i) : 0;
     }
     status = status ? status : check_room(d, wire_count(list), err);
+    if (status == 0 && wire_count(list) > 0) {
+        status = custom_take_room(d, key, c->s->uid, err);
+    }
     struct pending *p;
     status = status ? status : call_later(c, sizeof(struct recording), &p, err);
     if (status < 0) {

@@ -68,14 +68,9 @@ static int check_rank(const struct daemon *d, const struct key *k, const struct 
                       int64_t uid, int64_t *known, struct error *err)
 {
     const struct cache_entry *e = cache_find(&d->cache, k);
-    const int64_t most = d->config->max_keys;
     *known = e ? e->generation : 0;
-    if (!e && most > 0 && (int64_t)d->cache.n >= most && !custom_is_owner(uid)) {
-        return error_set(err, ERROR_DENIED,
-                         "%zu keys are known here, and others are taken from gemmd's own user "
-                         "alone (--max-keys): evict "
-                         "some, or have him put it",
-                         d->cache.n);
+    if (custom_check_room(d, k->id, uid, err) < 0) {
+        return ERROR_DENIED;
     }
     return e && e->rank >= CACHE_SERVES && family_of_problem(bucket) ? store_outranked(k->id, err)
                                                                      : 0;

@@ -141,6 +141,7 @@ void wiring_news(struct parts *p, const struct ledger_news *n)
         tell_best(p, n);
     } else if (n->kind == NEWS_EVICTED) {
         cache_remove_id(&d->cache, n->key);
+        tried_remove(&d->tried, n->key);
         shortlist_evicted(&p->tiers.shortlist, n->key);
         views_evicted(&p->views, n->key);
         loader_evicted(&p->loader);

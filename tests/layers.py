@@ -32,7 +32,7 @@ ONLY = {
 DAEMON = """
 list log notify config account lock turns poller inbox probe answer confidence barred defaults
 keeper_link ledger
-cache_entry ids memo groups partials cache closest
+cache_entry ids memo groups partials cache closest tried
 daemon target learn quarantine refill scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
 call choices pending loader views leases followers

@@ -547,6 +547,29 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
 
 
 @ROOT_ONLY
+def test_keys_that_users_record_trials_of_are_bounded(daemon):
+    """Their rows are kept, too, though no answer is known; what has a place may go on."""
+    d = daemon(options=["--max-keys", "3"])
+    told = ("with Client(socket) as c:\n"
+            "    for method, i, more in {calls}:\n"
+            "        try: print(c.call(method, problem={{'op': 'custom:many', 'i': i}}, **more).get('outcome', 'ok'))\n"
+            "        except RpcError as e: print(e.name if '--max-keys' in e.message else e.message)\n")
+    trials = {"trials": [{"config": "A=1", "time_us": 5}]}
+    put = {"config": "A=1", "time_us": 5}
+    calls = [("acquire", 0, {}), ("record", 0, trials), ("record", 1, trials), ("record", 1, trials),
+             ("record", 2, trials), ("record", 3, trials), ("put", 3, put), ("acquire", 3, {}),
+             ("put", 0, put), ("acquire", 0, {}), ("acquire", 1, {}), ("record", 1, trials)]
+    assert as_nobody(d, told.format(calls=calls)) == \
+        "lease ok ok ok ok denied denied denied ok hit lease ok".split()
+    with d.connect() as c:
+        assert c.call("record", problem={"op": "custom:many", "i": 3}, **trials)["recorded"] == 1
+        rows = c.list("trials")
+        assert len(rows) == 6
+        c.call("evict", key=rows[3]["key"])
+    assert as_nobody(d, told.format(calls=[("record", 3, trials), ("acquire", 4, {})])) == ["ok", "denied"]
+
+
+@ROOT_ONLY
 def test_keys_that_users_put_are_bounded(daemon):
     d = daemon(options=["--max-keys", "8"])
     put = ("with Client(socket) as c:\n"

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys that have trials alone: counted once each, until they are taken out. */
+#include "common.h"
+#include "daemon/tried.h"
+#include "proto/hash.h"
+
+enum { KEYS = 1000 };
+
+/* Three of four begin alike, so that they stand together in the table. */
+static const char *id_of(int i)
+{
+    static char id[HASH_HEX];
+    snprintf(id, sizeof(id), "%016x%016x", i % 4 ? 7 : i, i + 1);
+    return id;
+}
+
+static void each_is_counted_until_it_is_removed(void **state)
+{
+    (void)state;
+    struct tried x = {0};
+    struct error err = ERROR_NULL;
+    tried_remove(&x, id_of(0));
+    assert_false(tried_has(&x, id_of(0)));
+    for (int twice = 0; twice < 2; twice++) {
+        for (int i = 0; i < KEYS; i++) {
+            assert_ok(tried_add(&x, id_of(i), &err), &err);
+        }
+        assert_int_equal(x.n, KEYS);
+    }
+    for (int i = 0; i < KEYS; i += 2) {
+        tried_remove(&x, id_of(i));
+        tried_remove(&x, id_of(i));
+    }
+    assert_int_equal(x.n, KEYS / 2);
+    for (int i = 0; i < KEYS; i++) {
+        assert_int_equal(tried_has(&x, id_of(i)), i % 2);
+    }
+    tried_deinit(&x);
+    assert_false(tried_has(&x, id_of(1)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_is_counted_until_it_is_removed)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
