@@ -38,7 +38,8 @@ static int keep_within(const struct ask *a, const struct problem *p, const struc
     struct wire_doc *doc = wire_doc_new();
     int r = doc ? ask_to_request(a, doc, &request, err)
                 : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    *ok = r || allowed_within(&request, p, s->target, info, config);
+    const struct allowed_place at = {.problem = p, .target = s->target, .info = info};
+    *ok = r || allowed_within(&request, &at, config);
     request_deinit(&request);
     wire_doc_free(doc);
     return r;

@@ -34,20 +34,19 @@ bool barred_add(struct barred *x, const char *variant, const char *key)
     snprintf(more[x->n].variant, HASH_HEX, "%s", variant);
     snprintf(more[x->n].key, HASH_HEX, "%s", key);
     x->n++;
-    x->changes++;
     return true;
 }
 
-bool barred_remove(struct barred *x, const char *variant)
+bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX])
 {
-    uint32_t n = x->n;
-    for (uint32_t i = x->n; i > 0; i--) {
-        if (strcmp(x->all[i - 1].variant, variant) == 0) {
-            x->all[i - 1] = x->all[--x->n];
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (strcmp(x->all[i].variant, variant) == 0) {
+            memcpy(key, x->all[i].key, HASH_HEX);
+            x->all[i] = x->all[--x->n];
+            return true;
         }
     }
-    x->changes += x->n != n;
-    return x->n != n;
+    return false;
 }
 
 bool barred_config(const struct barred *x, const char *key, const struct family_target *t,

@@ -20,13 +20,13 @@ struct barred_one {
 struct barred {
     struct barred_one *all; /* owned; a variant may be there for several keys */
     uint32_t n;
-    uint32_t changes; /* what was judged by another count is to be judged again */
 };
 
 void barred_deinit(struct barred *x);
 /* Whether the list is another one now. Without memory it stays as it was. */
 bool barred_add(struct barred *x, const char *variant, const char *key);
-bool barred_remove(struct barred *x, const char *variant);
+/* Takes a variant out for one key; false: it is there for none. */
+bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX]);
 /* Whether this config's variant is among them; or is so for a key (its id; NULL: any). Some
  * microseconds, and nothing while there are none. */
 bool barred_config(const struct barred *x, const char *key, const struct family_target *t,

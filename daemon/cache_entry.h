@@ -38,8 +38,7 @@ struct cache_entry {
     uint8_t rank;              /* enum cache_rank */
     bool manual; /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool saved;
-    bool met;        /* put, or met in the database, since cache_unmeet */
-    uint32_t judged; /* barred.changes when `rank` was looked at (learned_judge) */
+    bool met; /* put, or met in the database, since cache_unmeet */
     /* What a repeated question needs: */
     struct shared *shared; /* counted */
     uint32_t own_len, key_len;

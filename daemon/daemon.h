@@ -68,7 +68,9 @@ struct daemon {
     void (*learning)(struct daemon *d, const struct cache_entry *known, const struct best *b,
                      bool saved);
     void (*learned)(struct daemon *d); /* the cache has a new or another answer */
-    void (*barred_changed)(struct daemon *d);
+    /* What is in quarantine is another list now: a key (its id; "": not known) may have gained or
+     * lost its answer by that. */
+    void (*barred_changed)(struct daemon *d, const char *key);
 };
 
 /* scratch->bucket and key (without id) of scratch->request.problem, rounded as its query says. */

@@ -74,16 +74,17 @@ int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out,
     return status;
 }
 
-void learned_judge(struct daemon *d, struct cache_entry *e)
+void learned_judge(struct daemon *d, const char *key)
 {
     struct scratch *x = d->scratch;
-    if (!e || e->judged == d->barred.changes) {
-        return;
-    }
-    e->judged = d->barred.changes;
-    if (cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
+    bool many;
+    struct cache_entry *e =
+        strlen(key) == HASH_HEX - 1 ? cache_find_id(&d->cache, key, &many) : NULL;
+    if (e && cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
         cache_problem(&d->cache, e, d->device.class, &x->other, NULL) == 0) {
         e->rank = (uint8_t)target_rank_of(d, &x->answer, &x->other);
+        memo_forget(&d->cache.memo, e);
+        partials_forget(&d->cache.partials, key);
     }
 }
 

@@ -15,9 +15,9 @@ enum { UID_UNKNOWN = -1 };
  * who asked for it (UID_UNKNOWN), the module of what was imported. Uses scratch->answer and
  * other. */
 int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err);
-/* Whether an entry serves, by what is in quarantine now: before its rank is looked at (NULL: there
- * is none). Uses scratch->answer and other, once after each change of that. */
-void learned_judge(struct daemon *d, struct cache_entry *e);
+/* Whether a key's row (its id) serves by what is in quarantine now. Uses scratch->answer and
+ * other. */
+void learned_judge(struct daemon *d, const char *key);
 /* Whether the key's answer is only in memory; then the newest row of the database, `row` (NULL:
  * there is none), is another. */
 bool learned_only(const struct cache_entry *e, const struct best *row);

@@ -104,13 +104,11 @@ static void on_learned(struct daemon *d)
     shortlist_changed(&x->parts.tiers.shortlist);
 }
 
-/* What answered so far may not be an answer any more, or be one again. */
-static void on_barred_changed(struct daemon *d)
+static void on_barred_changed(struct daemon *d, const char *key)
 {
-    memo_forget_all(&d->cache.memo);
-    partials_deinit(&d->cache.partials);
     defaults_forget(&d->defaults);
-    views_forget(&life_of(d)->parts.views);
+    learned_judge(d, key);
+    views_evicted(&life_of(d)->parts.views, key); /* its rows are read and judged anew */
 }
 
 static void say_served(const struct parts *p)

@@ -163,7 +163,7 @@ void memo_forget(struct memo *m, struct cache_entry *e)
     e->asked = NULL;
 }
 
-void memo_forget_all(struct memo *m)
+static void forget_all(struct memo *m)
 {
     for (size_t i = 0; i < m->capacity; i++) {
         if (m->slots[i].record) {
@@ -201,7 +201,7 @@ void memo_put(struct memo *m, const uint8_t *question, size_t n, struct cache_en
         return;
     }
     if (m->bytes >= MEMO_BYTES_MAX) {
-        memo_forget_all(m);
+        forget_all(m);
     }
     if ((2 * m->n >= m->capacity && grow(m)) || !(r = malloc(sizeof(*r) + n))) {
         return;

@@ -53,6 +53,5 @@ const struct cache_entry *memo_find_hashed(const struct memo *m, uint64_t hash,
 /* Without memory nothing is kept. */
 void memo_put(struct memo *m, const uint8_t *question, size_t n, struct cache_entry *e);
 void memo_forget(struct memo *m, struct cache_entry *e); /* it is about to go */
-void memo_forget_all(struct memo *m);
 
 #endif

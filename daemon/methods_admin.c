@@ -144,6 +144,9 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         pending_fail(&x->pending, err);
         return;
     }
+    if (strcmp(x->event, "unquarantine") == 0 && quarantine_remove(x->pending.d, x->what)) {
+        rows = rows ? rows : 1; /* one that could not be written down */
+    }
     if (rows == 0 && x->must_exist) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_NOT_FOUND, "there is no %s to %s", x->what, x->event);
@@ -156,9 +159,6 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
          * it, as is all that a follower hears. */
         cache_remove_id(&x->pending.d->cache, x->what);
         shortlist_evicted(&x->pending.parts->tiers.shortlist, x->what);
-    }
-    if (strcmp(x->event, "unquarantine") == 0) {
-        quarantine_remove(x->pending.d, x->what);
     }
     daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
     struct wire_buf *b = pending_result(&x->pending);

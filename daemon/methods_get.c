@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/learn.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/target.h"
@@ -15,9 +14,8 @@
 
 /* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
  * again. */
-static bool answers(struct daemon *d, struct cache_entry *e, const struct request *r)
+static bool answers(struct daemon *d, const struct cache_entry *e, const struct request *r)
 {
-    learned_judge(d, e);
     if (!e || e->rank < CACHE_SERVES || r->query.again ||
         !cache_verified(e, r->query.atol, r->query.rtol)) {
         return false;
@@ -55,7 +53,7 @@ static int reply_now(struct call *c, struct error *err)
     char note[120] = "being tuned in the background";
     size_t before = c->s->out.len;
     int status = reply_lower(c, note, err);
-    if (status < 0) {
+    if (status < 0 && status != ERROR_QUARANTINED) { /* that one a tuning mends */
         return status;
     }
     struct wanted w = {.request = &x->request,
@@ -109,7 +107,7 @@ static int miss(struct call *c, struct error *err)
 /* Whether a tuning is done within a deadline is not the same for all ranks: who has one does not
  * wait. Nor is there anything to be tuned where the answer has come since: jobs that begin now get
  * that. */
-static int miss_pinned(struct call *c, struct cache_entry *e, struct error *err)
+static int miss_pinned(struct call *c, const struct cache_entry *e, struct error *err)
 {
     struct scratch *x = c->d->scratch;
     struct query *q = &x->request.query;
@@ -127,7 +125,7 @@ static int miss_pinned(struct call *c, struct cache_entry *e, struct error *err)
 enum { PINNED_AS_EVER = METHOD_LATER + 1 };
 
 /* What the generation says that the session is pinned to. */
-static int pinned_answer(struct call *c, struct cache_entry *e, struct error *err)
+static int pinned_answer(struct call *c, const struct cache_entry *e, struct error *err)
 {
     struct scratch *x = c->d->scratch;
     const struct wire_buf *answer = NULL;

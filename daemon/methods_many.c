@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/learn.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
@@ -39,10 +38,9 @@ struct many {
     uint8_t problems[]; /* the list, as it came */
 };
 
-static bool serves(struct daemon *d, struct cache_entry *e, const struct query *q)
+static bool serves(struct daemon *d, const struct cache_entry *e, const struct query *q)
 {
     struct answer *a = &d->scratch->hint;
-    learned_judge(d, e);
     return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
            (!q->target[0] ||
             (cache_answer(&d->cache, e, a, NULL) == 0 && target_is_of(a, q->target)));
@@ -71,7 +69,7 @@ static int tune_behind(struct many *m, struct error *err)
     struct error refused = ERROR_NULL;
     char note[120];
     int status = lower_tier(m, "being tuned in the background", err);
-    if (status < 0) {
+    if (status < 0 && status != ERROR_QUARANTINED) { /* that one a tuning mends */
         return status;
     }
     const struct query asked = x->request.query;

@@ -5,20 +5,29 @@
 #include "daemon/log.h"
 #include "daemon/quarantine.h"
 
-static void changed(struct daemon *d, bool is)
+static void add(struct daemon *d, const char *variant, const char *key)
 {
-    if (is) {
-        d->barred_changed(d);
+    if (barred_add(&d->barred, variant, key)) {
+        d->barred_changed(d, key);
     }
+}
+
+static bool take_out(struct daemon *d, const char *variant)
+{
+    char key[HASH_HEX];
+    bool any = false;
+    while (barred_take(&d->barred, variant, key)) {
+        d->barred_changed(d, key);
+        any = true;
+    }
+    return any;
 }
 
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 {
-    bool more = false;
     for (uint32_t i = 0; i < n; i++) {
-        more = barred_add(&d->barred, variants[i], "") || more;
+        add(d, variants[i], "");
     }
-    changed(d, more);
 }
 
 /* ---- what the ledger has --------------------------------------------------------------------- */
@@ -33,15 +42,13 @@ static size_t learn_page(struct daemon *d, const void *rows, size_t size)
 {
     struct quarantine q;
     const struct wire_obj *array = NULL;
-    bool more = false;
     size_t n = wire_decode(d->doc, rows, size, &array, NULL) == 0 ? wire_count(array) : 0;
     for (size_t i = 0; i < n; i++) {
         memset(&q, 0, sizeof(q));
         if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, wire_at(array, i), &q, NULL) == 0) {
-            more = barred_add(&d->barred, q.variant, q.key) || more;
+            add(d, q.variant, q.key);
         }
     }
-    changed(d, more);
     return n;
 }
 
@@ -109,14 +116,15 @@ static void tell(struct daemon *d, const char *say, const char *class, const cha
 void quarantine_add(struct daemon *d, const struct quarantine *q)
 {
     d->ledger->ops->add_quarantine(d->ledger, q);
-    changed(d, barred_add(&d->barred, q->variant, q->key));
+    add(d, q->variant, q->key);
     tell(d, "barred", q->class, q->driver, q->variant, q->key);
 }
 
-void quarantine_remove(struct daemon *d, const char *variant)
+bool quarantine_remove(struct daemon *d, const char *variant)
 {
-    changed(d, barred_remove(&d->barred, variant));
+    bool any = take_out(d, variant); /* before it is told: this daemon hears it, too */
     tell(d, "unbarred", "", "", variant, "");
+    return any;
 }
 
 void quarantine_heard(struct daemon *d, const struct wire_obj *said)
@@ -128,10 +136,10 @@ void quarantine_heard(struct daemon *d, const struct wire_obj *said)
         return;
     }
     if (wire_is_str(say, "unbarred")) {
-        changed(d, barred_remove(&d->barred, variant));
+        take_out(d, variant);
     } else if (wire_is_str(say, "barred") &&
                wire_is_str(wire_find(said, "class"), d->device.class) &&
                wire_is_str(wire_find(said, "driver"), d->device.driver)) {
-        changed(d, barred_add(&d->barred, variant, key));
+        add(d, variant, key);
     }
 }

@@ -14,7 +14,8 @@ void quarantine_read(struct daemon *d);
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
 /* Here, and at all daemons of the database that have such a device and driver. */
 void quarantine_add(struct daemon *d, const struct quarantine *q);
-void quarantine_remove(struct daemon *d, const char *variant); /* whatever device it was of */
+/* Whatever device it was of. False: it was not known here. */
+bool quarantine_remove(struct daemon *d, const char *variant);
 /* What a daemon said (ledger.h: tell). */
 void quarantine_heard(struct daemon *d, const struct wire_obj *said);
 

@@ -120,12 +120,23 @@ enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
     return rank(d, a->key, a->source, a->stamp, &a->config, bucket);
 }
 
-bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
-                      const struct problem *p)
+static bool is_barred(const struct daemon *d, const char *key, const char *stamp,
+                      const struct record *config, const struct problem *p)
 {
     char label[TARGET_MAX];
     const struct family_target *t;
-    family_stamp_target(a->stamp, label);
+    family_stamp_target(stamp, label);
     return d->barred.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
-           barred_config(&d->barred, key, t, p, &a->config, &d->device);
+           barred_config(&d->barred, key, t, p, config, &d->device);
+}
+
+bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
+                      const struct problem *p)
+{
+    return is_barred(d, key, a->stamp, &a->config, p);
+}
+
+bool target_row_is_barred(const struct daemon *d, const struct best *b, const struct problem *p)
+{
+    return is_barred(d, b->key, b->stamp, &b->config, p);
 }

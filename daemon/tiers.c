@@ -38,13 +38,17 @@ static bool is_barred(const struct lookup *q, const char *key, const struct reco
     return barred_config(&q->d->barred, key, q->target, q->problem, config, &q->d->device);
 }
 
+static bool is_barred_anywhere(const void *ctx, const struct record *config)
+{
+    return is_barred(ctx, NULL, config);
+}
+
 static bool is_allowed(const struct lookup *q, const struct answer *a)
 {
     return !q->request || allowed_config(q->request, &a->config);
 }
 
 /* Of another key: what is in quarantine was not measured here. */
-
 static bool fits(const struct lookup *q, const struct answer *a)
 {
     return is_allowed(q, a) && is_legal(q, q->problem, a) && !is_barred(q, NULL, &a->config);
@@ -184,7 +188,12 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     snprintf(out->source, sizeof(out->source), "model");
     snprintf(out->family, sizeof(out->family), "%s", q->family->name);
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
-    bool within = allowed_within(q->request, q->problem, q->target, &q->d->device, &out->config);
+    const struct allowed_place at = {.problem = q->problem,
+                                     .target = q->target,
+                                     .info = &q->d->device,
+                                     .barred = is_barred_anywhere,
+                                     .ctx = q};
+    bool within = allowed_within(q->request, &at, &out->config);
     answer_note(out, "%s%s", why, within ? "" : "; the analytic default is not what is allowed");
     if (is_barred(q, NULL, &out->config)) {
         return error_set(err, ERROR_QUARANTINED,

@@ -15,6 +15,7 @@
 #include "daemon/answer.h"
 #include "daemon/learn.h"
 #include "daemon/log.h"
+#include "daemon/target.h"
 #include "daemon/tuning_end.h"
 
 void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
@@ -79,6 +80,16 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     memcpy(b->doubt, j->doubt, sizeof(b->doubt));
 }
 
+/* A pin that cannot hold any more gives way: one that was looked at again in vain, or whose kernel
+ * went into quarantine at its key. */
+static bool pin_gives_way(struct daemon *d, const struct job *j, const struct cache_entry *e)
+{
+    struct answer *a = &d->scratch->hint;
+    return e->rank < CACHE_SERVES &&
+           (j->stale || (cache_answer(&d->cache, e, a, NULL) == 0 &&
+                         target_is_barred(d, j->key, a, &j->request->problem)));
+}
+
 /* Why this winner does not become the key's answer; NULL: it does. */
 static const char *kept_apart(struct daemon *d, const struct job *j)
 {
@@ -93,7 +104,7 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
     if (!e) {
         return j->reverify ? "its key was evicted meanwhile" : NULL;
     }
-    if (e->manual && !(j->stale && e->rank < CACHE_SERVES)) {
+    if (e->manual && !pin_gives_way(d, j, e)) {
         return "a pinned config answers this key; unpin it, then tune";
     }
     if (j->restricted && e->rank >= CACHE_SERVES) {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/learn.h"
 #include "daemon/precheck.h"
 #include "daemon/target.h"
 #include "daemon/tuning_known.h"
@@ -92,8 +91,7 @@ static const struct cache_entry *find_known(struct daemon *d, const struct job *
     if (j->again || j->pin || j->restricted) {
         return NULL;
     }
-    struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
-    learned_judge(d, e);
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
     return e && (e->rank >= CACHE_SERVES || e->manual) ? e : NULL;
 }
 

@@ -26,7 +26,8 @@ struct view_key {
     struct view_answer *before; /* the newest up to the generation; NULL: there is none */
     struct view_answer *after;  /* those after it, oldest first; each is for tighter tolerances */
     bool cut;                   /* there are more of these, which are read when one is asked for */
-    bool lost;                  /* and the ledger may never tell of all of them */
+    bool lost;                  /* and the ledger cannot tell of all of them yet: not */
+    int64_t lost_until;         /* before it has this one */
     struct account *account;    /* a holder: the view's */
     size_t charged;             /* to it */
 };
@@ -350,7 +351,7 @@ static struct view_key *begin_key(struct view *v, const struct cache_entry *e, c
 
 /* Its newest row is saved, and an older one is not, and is not here either: that the newest is
  * there no longer says that all are. */
-static void lose_key(struct view *v, struct view_key *k, const char *id)
+static void lose_key(struct view *v, struct view_key *k, const char *id, int64_t missing)
 {
     if (k ? !k->cut : !v->lost) {
         return;
@@ -360,6 +361,7 @@ static void lose_key(struct view *v, struct view_key *k, const char *id)
     }
     if (k) {
         k->cut = k->lost = true;
+        k->lost_until = missing;
     }
 }
 
@@ -390,14 +392,16 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
                     const struct best *b, bool saved)
 {
     bool serves = b->generation && target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES;
-    bool behind = saved && known && !known->saved && known->generation != b->generation;
+    /* One without a number gets it now: it is the same row. */
+    bool behind =
+        saved && known && !known->saved && known->generation && known->generation != b->generation;
     bool unsaved = b->generation && (!saved || (known && !known->saved));
     LIST_EACH(node, views) {
         struct view *v = LIST_OF(node, struct view, link);
         struct view_key *k = find(v, b->key);
         k = !k && unsaved ? begin_key(v, known, b->key) : k;
         if (behind) {
-            lose_key(v, k, b->key);
+            lose_key(v, k, b->key, known->generation);
         }
         if (k && serves) {
             learn_more(v, k, b, saved, !unsaved, &d->scratch->hint);
@@ -412,12 +416,13 @@ void views_evicted(struct list *views, const char *key)
     }
 }
 
-void views_forget(struct list *views)
+void views_saved(struct list *views, const char *key, int64_t generation)
 {
     LIST_EACH(node, views) {
-        struct view *v = LIST_OF(node, struct view, link);
-        forget_keys(v);
-        v->lost = true; /* what was remembered of rows that the ledger has not, it cannot tell */
+        struct view_key *k = find(LIST_OF(node, struct view, link), key);
+        if (k && k->lost && generation >= k->lost_until) {
+            k->lost = false; /* it is still `cut`: the ledger is asked, and can tell by now */
+        }
     }
 }
 
@@ -509,8 +514,13 @@ static void learn(struct reading *r, const struct wire_obj *row)
     status = status ? status : problem_make(&d->scratch->learned, b->op, &b->problem, &err);
     if (status < 0) {
         log_warning("a row of key %s is not read: %s", r->key->id, err.text);
+        return;
+    }
+    const struct view *v = r->parked->view;
+    if (b->generation <= v->generation && target_row_is_barred(d, b, &d->scratch->learned)) {
+        r->key->before = answer_free(r->key->before); /* the newest decides */
     } else if (target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES &&
-               !put_best(r->parked->view, r->key, b, true, &d->scratch->hint)) {
+               !put_best(v, r->key, b, true, &d->scratch->hint)) {
         fail_reading(r, ERROR_NO_MEMORY, "no memory for its rows");
     }
 }

@@ -9,6 +9,7 @@
  * who waits for a tuning however long it takes, the oldest row after G that serves and was; else
  * the analytic default, since every other tier depends on what is known by now.
  *
+ * Where the newest row up to G is of a kernel that went into quarantine at the key, there is none.
  * A key whose newest row is not newer than G answers as ever. For others the rows are read from the
  * ledger, once; a user's sessions that are pinned to one generation share what was found, and what
  * comes later is added to it. What is read is charged to the user, as long as the view lives, and
@@ -67,7 +68,8 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
                     const struct best *b, bool saved);
 /* The key's rows are gone, old ones too. */
 void views_evicted(struct list *views, const char *key);
-void views_forget(struct list *views); /* all keys: what serves is to be judged anew */
+/* A row of a key that came before its newest is saved now. */
+void views_saved(struct list *views, const char *key, int64_t generation);
 /* METHOD_LATER: the request is begun anew when the rows of these keys were read. When they could
  * not be, it fails, and the view knows no more of the key than before: the next request reads
  * again. ERROR_BUSY, at once or then, also when the user has its share of what is kept.

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "daemon/closest.h"
-#include "daemon/learn.h"
 #include "daemon/target.h"
 #include "daemon/why.h"
 
@@ -173,8 +172,7 @@ int why_make(struct why *w, struct tiers *t, struct error *err)
     struct daemon *d = t->daemon;
     const struct scratch *x = d->scratch;
     const struct query *q = &x->request.query;
-    struct cache_entry *e = cache_find(&d->cache, &x->key);
-    learned_judge(d, e);
+    const struct cache_entry *e = cache_find(&d->cache, &x->key);
     w->problem = x->request.problem;
     w->bucket = x->bucket;
     memcpy(w->key, x->key.id, sizeof(w->key));

@@ -104,6 +104,8 @@ static void tell_best(struct parts *p, const struct ledger_news *n)
     learn_best(&p->daemon, n->best, n->saved);
     if (news) {
         announce(&p->daemon, &p->subscribers, n->best, n->saved);
+    } else if (n->saved) {
+        views_saved(&p->views, n->key, n->best->generation);
     }
     elsewhere_learned(&p->elsewhere, n->key);
     leases_known(&p->leases, n->key);

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/allowed.h"
 
-struct place {
-    const struct problem *problem;
-    const struct family_target *target;
-    const struct device_info *info;
-};
-
 bool allowed_config(const struct request *r, const struct record *config)
 {
     bool listed = r->n_configs == 0;
@@ -19,14 +13,16 @@ bool allowed_config(const struct request *r, const struct record *config)
     return listed;
 }
 
-static bool legal(const struct place *at, const struct record *config)
+static bool legal(const struct allowed_place *at, const struct record *config)
 {
     struct rejection why;
-    return at->target->check(at->problem, config, at->info, &why) == 0;
+    return at->target->check(at->problem, config, at->info, &why) == 0 &&
+           !(at->barred && at->barred(at->ctx, config));
 }
 
 /* The first that is legal of the values that are allowed; false: none is. */
-static bool set_allowed(const struct place *at, const struct restriction *t, struct record *config)
+static bool set_allowed(const struct allowed_place *at, const struct restriction *t,
+                        struct record *config)
 {
     for (uint32_t i = 0; i < t->n; i++) {
         struct record other;
@@ -39,7 +35,8 @@ static bool set_allowed(const struct place *at, const struct restriction *t, str
     return false;
 }
 
-static bool first_given(const struct place *at, const struct request *r, struct record *config)
+static bool first_given(const struct allowed_place *at, const struct request *r,
+                        struct record *config)
 {
     for (uint32_t i = 0; i < r->n_configs; i++) {
         if (request_allows(r, &r->configs[i]) && legal(at, &r->configs[i])) {
@@ -50,21 +47,19 @@ static bool first_given(const struct place *at, const struct request *r, struct 
     return false;
 }
 
-bool allowed_within(const struct request *r, const struct problem *p, const struct family_target *t,
-                    const struct device_info *info, struct record *config)
+bool allowed_within(const struct request *r, const struct allowed_place *at, struct record *config)
 {
-    const struct place at = {.problem = p, .target = t, .info = info};
     struct record other;
     if (allowed_config(r, config)) {
         return true;
     }
     if (r->n_configs > 0) {
-        return first_given(&at, r, config);
+        return first_given(at, r, config);
     }
     record_copy(&other, config);
     for (uint32_t i = 0; i < r->n_restrict; i++) {
         const struct request one = {.n_restrict = 1, .restrict_ = &r->restrict_[i]};
-        if (!request_allows(&one, &other) && !set_allowed(&at, &r->restrict_[i], &other)) {
+        if (!request_allows(&one, &other) && !set_allowed(at, &r->restrict_[i], &other)) {
             return false;
         }
     }

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has crashed a runner is no answer where it did so, nor where it was not measured."""
+import sqlite3
+
 import pytest
 
 from conftest import RpcError, eventually, gemm
@@ -108,16 +110,18 @@ def test_a_default_whose_kernel_crashed_is_another_one(daemon, crashing):
     crashing(d, usual["config"])
     with d.connect() as c:
         variant = crash_it(c, gemm(), usual["config"])
-        for ask in (dict(wait="cached"), dict(wait="now"), dict(deadline_ms=1)):
-            other = c.call("get", problem=gemm(), **ask)
-            if other["tier"] == "default":
-                assert compiled(other["config"]) != compiled(usual["config"])
-        valid = c.call("check", problem=gemm(), config=other["config"])
-        assert valid["valid"]
-        with pytest.raises(RpcError, match="crashed or hung") as e:
-            c.call("get", problem=OTHER, wait="cached",
-                   restrict={k: v for k, v in usual["config"].items() if k != "GROUP_SIZE_M"})
-        assert e.value.name == "quarantined"
+        other = c.call("get", problem=gemm(), wait="cached")
+        assert other["tier"] == "default"
+        assert compiled(other["config"]) != compiled(usual["config"])
+        assert c.call("check", problem=gemm(), config=other["config"])["valid"]
+        # nor is it brought to it by what is allowed
+        part = {k: v for k, v in usual["config"].items() if k != "GROUP_SIZE_M"}
+        only = c.call("get", problem=OTHER, wait="cached", restrict=part)
+        assert compiled(only["config"]) != compiled(usual["config"])
+        assert "not what is allowed" in only["note"]
+        good = {**other["config"], "GROUP_SIZE_M": 1}
+        both = c.call("get", problem=OTHER, wait="cached", configs=[usual["config"], good])
+        assert both["config"] == good
         c.call("unquarantine", variant=variant)
         assert c.call("get", problem=OTHER, wait="cached",
                       restrict=usual["config"])["config"] == usual["config"]
@@ -137,8 +141,9 @@ def test_a_pin_whose_kernel_crashed_is_none(daemon, crashing):
         assert c.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
         why = c.call("why", problem=gemm())
         assert why["verdict"] == "quarantined" and why["action"] == "get"
-        new = c.call("get", problem=gemm(), budget=20)
+        new = c.call("tune", problem=gemm(), budget=20)
         assert compiled(new["config"]) != compiled(other) and new["source"] == "tuned"
+        assert c.call("get", problem=gemm(), wait="cached")["generation"] == new["generation"]
 
 
 def test_all_daemons_of_a_database_hear_of_it(host, folder):  # noqa: F811
@@ -154,3 +159,49 @@ def test_all_daemons_of_a_database_hear_of_it(host, folder):  # noqa: F811
         eventually(lambda: b.call("get", problem=gemm(), wait="cached")["tier"] != "exact")
         a.call("unquarantine", variant=variant)
         eventually(lambda: b.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+
+
+def test_ranks_of_a_generation_agree_on_what_is_in_quarantine(daemon, crashing):
+    """The newest row of the generation decides, and not an older one when a newer has come."""
+    d = daemon()
+    with d.connect() as c:
+        first = c.call("get", problem=gemm(), budget=20)
+        other = next(t["config"] for t in c.list("trials", key=first["key"], status="ok")
+                     if compiled(t["config"]) != compiled(first["config"]))
+        pin = c.call("pin", problem=gemm(), config=other)
+    crashing(d, other)
+    with d.connect() as c:
+        crash_it(c, gemm(), other)
+
+        def rank():
+            r = d.connect()
+            r.call("hello", version=1, generation=pin["generation"])
+            return r
+
+        before = rank().call("get", problem=gemm(), wait="cached")
+        assert before["tier"] == "default"
+        answers = [rank().call("get", problem=gemm(), budget=20) for _ in range(3)]
+        assert {a["generation"] for a in answers} == {answers[0]["generation"]}
+        assert answers[0]["generation"] > pin["generation"]
+        assert rank().call("get", problem=gemm(), wait="cached")["config"] == before["config"]
+
+
+def test_one_that_could_not_be_written_down_can_be_taken_out(daemon, crashing):
+    d = daemon()
+    with d.connect() as c:
+        best = c.call("get", problem=gemm(), budget=20)
+    crashing(d, best["config"])
+    with d.connect() as c, sqlite3.connect(d.database, isolation_level=None) as db:
+        variant = next(t["variant"] for t in c.list("trials", key=best["key"])
+                       if t["config"] == best["config"])
+        db.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RpcError):
+            c.call("get", problem=gemm(), configs=[best["config"]])
+        db.execute("ROLLBACK")
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
+        c.call("unquarantine", variant=variant)
+        assert c.call("get", problem=gemm(), wait="cached")["generation"] == best["generation"]
+        with pytest.raises(RpcError, match="there is no"):
+            c.call("unquarantine", variant=variant)
+        with pytest.raises(RpcError):  # it serves again: nobody's put pushes it out
+            c.call("put", problem=gemm(), config=best["config"], time_us=1)
