@@ -35,10 +35,22 @@ int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struc
                      n, d->tried.n);
 }
 
-int custom_take_room(struct daemon *d, const char *id, int64_t uid, struct error *err)
+int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,
+                     struct error *err)
 {
     int status = custom_check_room(d, id, uid, err);
-    return status == 0 && is_counted(d, id, uid) ? tried_add(&d->tried, id, err) : status;
+    if (status < 0 || !is_counted(d, id, uid)) {
+        return status;
+    }
+    status = tried_ask(&d->tried, id, err);
+    *counted = status == 0;
+    return status;
+}
+
+void custom_took_room(struct daemon *d, const char *id, bool kept)
+{
+    bool many;
+    tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, &many));
 }
 
 bool custom_share(struct problem *p)

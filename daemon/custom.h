@@ -31,8 +31,11 @@ int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error 
 /* Whether a user may have this key (its id) kept: it is known, counted already, or there is room
  * for one more (--max-keys). For all ops. ERROR_DENIED. */
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err);
-/* The same, before trials of the key are kept: from now on it counts. ERROR_NO_MEMORY, too. */
-int custom_take_room(struct daemon *d, const char *id, int64_t uid, struct error *err);
+/* The same, before trials of the key are kept: it counts from now on (`counted`: it had to be),
+ * until custom_took_room says that none was. ERROR_NO_MEMORY, too. */
+int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,
+                     struct error *err);
+void custom_took_room(struct daemon *d, const char *id, bool kept);
 /* The problem that answers all, of one of a user. False: it is that one already. */
 bool custom_share(struct problem *p);
 

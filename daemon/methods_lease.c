@@ -13,6 +13,7 @@
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
+#include "proto/hash.h"
 
 int method_release(struct call *c, struct error *err)
 {
@@ -84,10 +85,15 @@ struct recording {
     struct pending pending; /* first */
     unsigned n, left, failed;
     struct error why; /* of the first that failed */
+    bool counted;     /* custom_take_room */
+    char key[HASH_HEX];
 };
 
 static void finish_recording(struct recording *x)
 {
+    if (x->counted) {
+        custom_took_room(x->pending.d, x->key, x->failed < x->n);
+    }
     if (x->failed) {
         error_prefix(&x->why, "%u of %u trials are not kept", x->failed, x->n);
         pending_fail(&x->pending, &x->why);
@@ -161,12 +167,16 @@ int method_record(struct call *c, struct error *err)
         status = status ? error_prefix(err, "trials[%zu]", i) : 0;
     }
     status = status ? status : check_room(d, wire_count(list), err);
+    bool counted = false;
     if (status == 0 && wire_count(list) > 0) {
-        status = custom_take_room(d, key, c->s->uid, err);
+        status = custom_take_room(d, key, c->s->uid, &counted, err);
     }
     struct pending *p;
     status = status ? status : call_later(c, sizeof(struct recording), &p, err);
     if (status < 0) {
+        if (counted) {
+            custom_took_room(d, key, false);
+        }
         return status;
     }
     struct lease *l = leases_of(&c->parts->leases, c->s, key);
@@ -175,6 +185,8 @@ int method_record(struct call *c, struct error *err)
     }
     struct recording *x = (struct recording *)p;
     x->n = (unsigned)wire_count(list);
+    x->counted = counted;
+    snprintf(x->key, sizeof(x->key), "%s", key);
     record(x, list, key);
     return METHOD_LATER;
 }

@@ -14,25 +14,26 @@ void tried_deinit(struct tried *x)
     *x = (struct tried){0};
 }
 
-static struct tried_id read_id(const char *id)
+static struct tried_key read_id(const char *id)
 {
     char front[HASH_HEX / 2 + 1] = {0};
     memcpy(front, id, HASH_HEX / 2);
-    return (struct tried_id){strtoull(front, NULL, 16), strtoull(id + HASH_HEX / 2, NULL, 16)};
+    return (struct tried_key){.front = strtoull(front, NULL, 16),
+                              .back = strtoull(id + HASH_HEX / 2, NULL, 16)};
 }
 
-static bool is_free(const struct tried_id *slot)
+static bool is_free(const struct tried_key *slot)
 {
     return slot->front == 0 && slot->back == 0;
 }
 
-static size_t home(const struct tried *x, const struct tried_id *id)
+static size_t home(const struct tried *x, const struct tried_key *id)
 {
     return (size_t)id->front & (x->capacity - 1);
 }
 
 /* Where it is, or would be. */
-static size_t slot_of(const struct tried *x, const struct tried_id *id)
+static size_t slot_of(const struct tried *x, const struct tried_key *id)
 {
     size_t i = home(x, id);
     while (!is_free(&x->slots[i]) &&
@@ -42,10 +43,17 @@ static size_t slot_of(const struct tried *x, const struct tried_id *id)
     return i;
 }
 
+/* NULL: it is not there. */
+static struct tried_key *find(const struct tried *x, const char *id)
+{
+    struct tried_key key = read_id(id);
+    struct tried_key *slot = x->n > 0 ? &x->slots[slot_of(x, &key)] : NULL;
+    return slot && !is_free(slot) ? slot : NULL;
+}
+
 bool tried_has(const struct tried *x, const char *id)
 {
-    struct tried_id key = read_id(id);
-    return x->n > 0 && !is_free(&x->slots[slot_of(x, &key)]);
+    return find(x, id) != NULL;
 }
 
 static int grow(struct tried *x, struct error *err)
@@ -66,33 +74,55 @@ static int grow(struct tried *x, struct error *err)
     return 0;
 }
 
-int tried_add(struct tried *x, const char *id, struct error *err)
+int tried_ask(struct tried *x, const char *id, struct error *err)
 {
-    struct tried_id key = read_id(id);
-    int status = 2 * (x->n + 1) > x->capacity ? grow(x, err) : 0;
-    if (status < 0) {
-        return status;
+    struct tried_key *slot = find(x, id), key = read_id(id);
+    if (!slot) {
+        int status = 2 * (x->n + 1) > x->capacity ? grow(x, err) : 0;
+        if (status < 0) {
+            return status;
+        }
+        slot = &x->slots[slot_of(x, &key)];
+        *slot = key;
+        x->n++;
     }
-    size_t i = slot_of(x, &key);
-    x->n += is_free(&x->slots[i]);
-    x->slots[i] = key;
+    slot->asked++;
     return 0;
 }
 
 /* Whatever stands behind the gap and may not be reached over a free slot moves. */
-void tried_remove(struct tried *x, const char *id)
+static void take_out(struct tried *x, struct tried_key *slot)
 {
-    if (!tried_has(x, id)) {
-        return;
-    }
-    struct tried_id key = read_id(id);
-    size_t mask = x->capacity - 1, i = slot_of(x, &key);
+    size_t mask = x->capacity - 1, i = (size_t)(slot - x->slots);
     for (size_t j = (i + 1) & mask; !is_free(&x->slots[j]); j = (j + 1) & mask) {
         if (((j - home(x, &x->slots[j])) & mask) >= ((j - i) & mask)) {
             x->slots[i] = x->slots[j];
             i = j;
         }
     }
-    x->slots[i] = (struct tried_id){0};
+    x->slots[i] = (struct tried_key){0};
     x->n--;
+}
+
+void tried_answered(struct tried *x, const char *id, bool kept)
+{
+    struct tried_key *slot = find(x, id);
+    if (!slot) {
+        return;
+    }
+    slot->asked--;
+    slot->kept |= kept;
+    if (slot->asked == 0 && !slot->kept) {
+        take_out(x, slot);
+    }
+}
+
+void tried_remove(struct tried *x, const char *id)
+{
+    struct tried_key *slot = find(x, id);
+    if (slot && slot->asked == 0) {
+        take_out(x, slot);
+    } else if (slot) {
+        slot->kept = false;
+    }
 }

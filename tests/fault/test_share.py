@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One user's share: whatever one does, another one connects, asks, is answered and can have tuned."""
+import contextlib
 import os
 import pathlib
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -567,6 +569,20 @@ def test_keys_that_users_record_trials_of_are_bounded(daemon):
         assert len(rows) == 6
         c.call("evict", key=rows[3]["key"])
     assert as_nobody(d, told.format(calls=[("record", 3, trials), ("acquire", 4, {})])) == ["ok", "denied"]
+
+
+@ROOT_ONLY
+def test_keys_whose_trials_were_refused_take_no_room(daemon):
+    d = daemon(options=["--max-keys", "1"])
+    told = ("with Client(socket) as c:\n"
+            "    for i in {numbers}:\n"
+            "        try: print(c.call('record', problem={{'op': 'custom:many', 'i': i}}, trials=[{{'config': 'A=1', 'time_us': 5}}])['recorded'])\n"
+            "        except RpcError as e: print(e.name)\n")
+    with contextlib.closing(sqlite3.connect(d.database, timeout=30, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert as_nobody(d, told.format(numbers="[0, 1]")) == ["busy", "busy"]
+        other.execute("ROLLBACK")
+    assert as_nobody(d, told.format(numbers="[2, 3, 2]")) == ["1", "denied", "1"]
 
 
 @ROOT_ONLY
