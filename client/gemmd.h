@@ -167,9 +167,11 @@ enum gemmd_wait {
 
 enum gemmd_flags {
     GEMMD_FALLBACK = 1 << 0, /* no daemon, no way to one (a socket that cannot be, a `hello` that is
-                                refused), or not in time: the analytic default, tier "default",
-                                within restrict_json and configs_json; where that cannot be the
-                                note says so */
+                                refused), not in time, or it cannot tune: the analytic default,
+                                tier "default", within restrict_json and configs_json; where that
+                                cannot be the note says so. GEMMD_QUARANTINED stays an error, and
+                                with restrict_json or configs_json what the daemon has found out
+                                about those configs (they crash, do not compile, ...) does, too */
     GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */
     GEMMD_AGAIN = 1 << 2,    /* tune even when known */
     GEMMD_OFFLINE = 1 << 3,  /* ask no daemon: the in-process table, or the analytic default */

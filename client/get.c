@@ -51,13 +51,23 @@ int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error
     return 0;
 }
 
-/* What is wrong with the socket or refuses `hello` has the codes of a caller's mistakes, too. */
-bool get_is_reason(int code, bool unreached)
+/* What is wrong with the socket or refuses `hello` has the codes of a caller's mistakes, too. What
+ * the daemon found out about configs is no reason where the model would hand out one of them: of
+ * those that are allowed, or what it has just been refused for (`quarantined`: the default). */
+bool get_is_reason(int code, bool unreached, const struct gemmd_query *q)
 {
     if (unreached) {
         return true;
     }
     switch (code) {
+    case ERROR_NO_CONFIG:
+    case ERROR_COMPILE:
+    case ERROR_RESOURCE:
+    case ERROR_WRONG_RESULT:
+    case ERROR_HUNG:
+    case ERROR_CRASHED:
+        return !q->restrict_json && !q->configs_json;
+    case ERROR_QUARANTINED:
     case ERROR_INVALID:
     case ERROR_UNKNOWN_OP:
     case ERROR_UNKNOWN_FIELD:
@@ -100,7 +110,7 @@ int64_t get_told_ms(int deadline_ms, int64_t deadline)
 static int or_default(struct gemmd *g, const struct ask *a, int r, bool unreached,
                       struct gemmd_answer *out, struct error *err)
 {
-    if (!get_is_reason(r, unreached) || !get_may_fall_back(g, &a->query) ||
+    if (!get_is_reason(r, unreached, &a->query) || !get_may_fall_back(g, &a->query) ||
         handle_is_own_call(err)) {
         return r;
     }

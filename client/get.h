@@ -12,11 +12,12 @@ bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gem
               const struct gemmd_answer *answer);
 
 /* Whether this call may be answered without a daemon, and whether this fault is a reason to: it is
- * the daemon's or its device's, or of the way to it (`unreached`), not the caller's. */
+ * the daemon's or its device's, or of the way to it (`unreached`), neither the caller's nor the
+ * daemon's verdict on the very configs that the query allows. */
 bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q);
 /* Whether the daemon is to be asked at all: 0, or ERROR_UNREACHABLE with the reason. */
 int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error *err);
-bool get_is_reason(int code, bool unreached);
+bool get_is_reason(int code, bool unreached, const struct gemmd_query *q);
 /* The model's answer instead of the fault `why`; when there is none, `why` itself comes back. The
  * handle need not be entered. */
 int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,

@@ -58,7 +58,7 @@ static void fail_one(struct many *m, size_t i, const struct error *why)
 static void settle(struct many *m, size_t i, const struct ask *a, const struct error *why)
 {
     struct error e;
-    if (!get_may_fall_back(m->g, &m->query) || !get_is_reason(why->code, m->unreached) ||
+    if (!get_may_fall_back(m->g, &m->query) || !get_is_reason(why->code, m->unreached, &m->query) ||
         handle_is_own_call(why)) {
         fail_one(m, i, why);
     } else if (get_fall_back(m->g, a, why, answer_at(m, i), &e) == 0) {

@@ -313,7 +313,9 @@ class Client:
         wait: "tuned" (default: tune when not known, and wait), "now" (the best lower tier at once,
             tuned in the background), "cached" (never tune).
         deadline_ms: when it passes, the best lower tier is the answer, and tuning goes on.
-        fallback: without a daemon, or not in time, the analytic default, tier "default".
+        fallback: without a daemon, or not in time, the analytic default, tier "default". "quarantined"
+            (the default, too, crashes or hangs) stays an error, and of restrict and configs what the
+            daemon found out about them ("crashed", "compile", ...) does, too.
         offline: the daemon is not asked: what this Client knows, else the analytic default.
         progress: called with a Progress, in this thread; it may not use this Client. What it raises
             ends the call.

@@ -734,14 +734,17 @@ def test_a_daemon_of_another_version(folder, kind):
     assert kind == "nonsense" or "version 2" in said[0]
 
 
-def test_one_refused_key_is_not_taken_for_no_daemon(folder):
+@pytest.mark.parametrize("name, code, how", [("no_memory", -24, "compiled here"),
+                                             ("quarantined", -31, "plain")])
+def test_one_refused_key_is_not_taken_for_no_daemon(folder, name, code, how):
+    """Of one whose default is in quarantine, too, no kernel is run at all."""
     asked = []
 
     def result(method, params):
         if method == "hello":
             return {"version": 1, "build": "strange"}
         asked.append(params["problem"])
-        raise Refused("no_memory", -24)
+        raise Refused(name, code)
 
     path = folder / "other.sock"
     listener = strange_daemon(path, result)
@@ -750,7 +753,7 @@ def test_one_refused_key_is_not_taken_for_no_daemon(folder):
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
     assert len(asked) == 6 and {p["reason"] for p in gt.status()} == {gt.status()[0]["reason"]}
-    assert "no_memory, it said" in gt.status()[0]["reason"] and hows() == {"compiled here"}
+    assert f"{name}, it said" in gt.status()[0]["reason"] and hows() == {how}
 
 
 def test_a_daemon_that_is_not_there_for_one_device_is_for_another(cpu, tmp_path, monkeypatch):

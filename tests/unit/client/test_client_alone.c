@@ -64,27 +64,73 @@ static void refuse(struct fake *f, int fd, const struct rpc_message *m)
     fake_error(fd, m->id, *(int *)f->ctx, "the reason");
 }
 
+static bool is_callers(int code)
+{
+    return code == GEMMD_INVALID || code == GEMMD_UNKNOWN_OP || code == GEMMD_UNKNOWN_FIELD ||
+           code == GEMMD_CONFLICT;
+}
+
+/* What the daemon found out about the configs that it was allowed to try. */
+static bool is_verdict(int code)
+{
+    return code == GEMMD_NO_CONFIG || code == GEMMD_COMPILE || code == GEMMD_RESOURCE ||
+           code == GEMMD_WRONG_RESULT || code == GEMMD_HUNG || code == GEMMD_CRASHED ||
+           code == GEMMD_QUARANTINED;
+}
+
+/* Of a daemon that answers with this: the default, or the fault itself. */
+static void expect_default_or(struct gemmd *g, const struct gemmd_query *q, int code, bool is_fault)
+{
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get(g, &p, q, &a, &e), is_fault ? code : 0);
+    if (is_fault) {
+        assert_string_equal(e.text, "the reason");
+    } else {
+        check_default(&a);
+        assert_non_null(strstr(a.note, "the reason"));
+    }
+}
+
 static void test_what_is_a_reason_to_fall_back(void **state)
 {
     struct fake *f = *state;
     int code = 0;
     f->ctx = &code;
     f->handler = refuse;
-    struct gemmd *g = fixture_open(f, 200); /* `busy` is one when that has passed */
+    struct gemmd *g = fixture_open(f, 100); /* `busy` is one when that has passed */
+    struct gemmd_query q = GEMMD_QUERY_INIT, restricted, listed;
+    q.flags = GEMMD_FALLBACK;
+    restricted = listed = q;
+    restricted.restrict_json = "{\"BLOCK_SIZE_M\": [32, 64]}";
+    listed.configs_json = "[\"BLOCK_SIZE_M=64\"]";
+    for (code = GEMMD_INTERNAL; code >= GEMMD_QUARANTINED; code--) {
+        bool is_mistake = is_callers(code), is_fault = is_mistake || is_verdict(code);
+        expect_default_or(g, &q, code, is_mistake || code == GEMMD_QUARANTINED);
+        expect_default_or(g, &restricted, code, is_fault);
+        expect_default_or(g, &listed, code, is_fault);
+    }
+}
+
+/* Of one of many as of one alone: the daemon has tried what else there is. */
+static void test_no_default_that_is_in_quarantine(void **state)
+{
+    struct fake *f = *state;
+    int code = GEMMD_QUARANTINED, status = 1;
+    f->ctx = &code;
+    f->handler = refuse;
+    struct gemmd *g = fixture_open(f, 0);
     struct gemmd_problem p = small_problem();
     struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
     q.flags = GEMMD_FALLBACK;
-    for (code = GEMMD_INTERNAL; code >= GEMMD_QUARANTINED; code--) {
-        struct gemmd_answer a = GEMMD_ANSWER_INIT;
-        struct gemmd_error e;
-        bool caller = code == GEMMD_INVALID || code == GEMMD_UNKNOWN_OP ||
-                      code == GEMMD_UNKNOWN_FIELD || code == GEMMD_CONFLICT;
-        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), caller ? code : 0);
-        if (!caller) {
-            check_default(&a);
-            assert_non_null(strstr(a.note, "the reason"));
-        }
-    }
+    assert_int_equal(gemmd_get_many(g, &p, 1, &q, &a, &status, NULL), GEMMD_QUARANTINED);
+    assert_int_equal(status, GEMMD_QUARANTINED);
+    assert_string_equal(a.note, "the reason");
+    code = GEMMD_CRASHED;
+    assert_int_equal(gemmd_get_many(g, &p, 1, &q, &a, &status, NULL), 0);
+    check_default(&a);
 }
 
 /* No way to a daemon: who may fall back does, again and again, and others are told why. */
@@ -329,6 +375,7 @@ int main(void)
         FIXTURE_TEST(test_fallback_when_nobody_listens),
         FIXTURE_TEST(test_fallback_within_the_deadline),
         FIXTURE_TEST(test_what_is_a_reason_to_fall_back),
+        FIXTURE_TEST(test_no_default_that_is_in_quarantine),
         FIXTURE_TEST(test_fallback_when_the_socket_cannot_be),
         FIXTURE_TEST(test_fallback_when_hello_is_refused),
         FIXTURE_TEST(test_lazy_handle_finds_its_daemon),
