@@ -76,11 +76,19 @@ static int check_closed(const char *path, const struct stat *st, struct error *e
     return 0;
 }
 
+static int check_is_dir(const char *path, const struct stat *st, struct error *err)
+{
+    return S_ISDIR(st->st_mode)
+               ? 0
+               : error_set(err, ERROR_DENIED, "%s is not a directory; remove it", path);
+}
+
 /* What a directory that we trust must be. `st` is of the path itself, or of what it points to. */
 static int check_ours(const char *path, const struct stat *st, struct error *err)
 {
-    if (!S_ISDIR(st->st_mode)) {
-        return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", path);
+    int r = check_is_dir(path, st, err);
+    if (r) {
+        return r;
     }
     if (st->st_uid != geteuid() && geteuid() != 0) {
         return error_set(err, ERROR_DENIED,
@@ -154,10 +162,16 @@ int paths_cache_dir(char out[PATHS_MAX], struct error *err)
 int paths_check_cache_dir(const char *path, struct error *err)
 {
     struct stat st;
-    if (system_mode() || stat(path, &st) != 0) {
+    if (stat(path, &st) != 0) {
         return 0;
     }
-    return st.st_uid == 0 ? check_closed(path, &st, err) : check_ours(path, &st, err);
+    int r = check_is_dir(path, &st, err);
+    /* Kernels run in this process: here root trusts nobody else either. */
+    if (r == 0 && !system_mode() && st.st_uid != 0 && st.st_uid != geteuid()) {
+        r = error_set(err, ERROR_DENIED, "%s belongs to user %u, not to us (%u); use another place",
+                      path, (unsigned)st.st_uid, (unsigned)geteuid());
+    }
+    return r ? r : check_closed(path, &st, err);
 }
 
 int paths_check_socket(const char *path, struct error *err)

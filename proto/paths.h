@@ -16,8 +16,9 @@ enum { PATHS_MAX = 1024 };
 int paths_runtime_dir(char out[PATHS_MAX], struct error *err);
 int paths_state_dir(char out[PATHS_MAX], struct error *err);
 int paths_cache_dir(char out[PATHS_MAX], struct error *err);
-/* Whether kernels that are there may be loaded, of whoever made it: nobody but us and root may
- * write to it. One that is not there yet is fine, and so is the system's: root chose its owner. */
+/* Whether kernels that are there may be loaded: nobody but us and root may write to it, also when
+ * we are root. One that is not there yet is fine. The system's may be another user's, whom root
+ * chose to run gemmd, but nobody else may write to that either. */
 int paths_check_cache_dir(const char *path, struct error *err);
 /* <runtime dir>/<name>.sock, or $GEMMD_SOCKET. ERROR_INVALID when longer than SOCKET_PATH_MAX (the
  * kernel would cut it silently). */

@@ -168,8 +168,9 @@ static void test_dirs_refused(void **state)
                  paths_make_dir(in_base("/file/below"), 0700, &err));
 }
 
-/* Some user's opinion of a cache directory: that it is fine, or a sentence with this part. */
-static void expect_cache_dir(uid_t user, const char *part)
+/* Some user's opinion of a cache directory, in the mode "1" (the system's) or "0": that it is fine,
+ * or a sentence with this part. */
+static void expect_cache_dir(const char *mode, uid_t user, const char *part)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -177,16 +178,16 @@ static void expect_cache_dir(uid_t user, const char *part)
             _exit(100);
         }
         err = ERROR_NULL;
-        setenv("GEMMD_SYSTEM", "0", 1);
+        setenv("GEMMD_SYSTEM", mode, 1);
         int r = paths_check_cache_dir(in_base("/cache"), &err);
         bool well = part ? r == ERROR_DENIED && strstr(err.text, part) : r == 0;
-        setenv("GEMMD_SYSTEM", "1", 1); /* what is root's choice is not ours to judge */
-        _exit(well && paths_check_cache_dir(in_base("/cache"), &err) == 0 ? 0 : 1);
+        _exit(well ? 0 : 1);
     }
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     if (status != 0) {
-        fail_msg("user %u, %s: status %d", (unsigned)user, part ? part : "fine", status);
+        fail_msg("mode %s, user %u, %s: status %d", mode, (unsigned)user, part ? part : "fine",
+                 status);
     }
 }
 
@@ -194,21 +195,29 @@ static void test_cache_dirs_refused(void **state)
 {
     (void)state;
     uid_t us = geteuid(), other = 54321;
-    expect_cache_dir(us, NULL); /* not there */
+    expect_cache_dir("0", us, NULL); /* not there */
+    expect_cache_dir("1", us, NULL);
     assert_int_equal(mkdir(in_base("/cache"), 0755), 0);
-    expect_cache_dir(us, NULL);
+    expect_cache_dir("0", us, NULL);
+    expect_cache_dir("1", us, NULL);
     assert_int_equal(chmod(in_base("/cache"), 0775), 0);
-    expect_cache_dir(us, "chmod go-w");
+    expect_cache_dir("0", us, "chmod go-w");
+    expect_cache_dir("1", us, "chmod go-w");
     if (us != 0) {
         return; /* only root can be somebody else */
     }
     assert_int_equal(chmod(base, 0755), 0);
-    expect_cache_dir(other, "use a directory of your own");
+    expect_cache_dir("0", other, "use a directory of your own");
+    expect_cache_dir("1", other, "use a directory of your own");
     assert_int_equal(chmod(in_base("/cache"), 0755), 0);
-    expect_cache_dir(other, NULL); /* root's, to read */
+    expect_cache_dir("0", other, NULL); /* root's, to read */
     assert_int_equal(chown(in_base("/cache"), 12345, 12345), 0);
-    expect_cache_dir(other, "belongs to user 12345, not to us (54321)");
-    expect_cache_dir(0, NULL);
+    expect_cache_dir("0", other, "belongs to user 12345, not to us (54321)");
+    expect_cache_dir("0", 0, "belongs to user 12345, not to us (0)");
+    expect_cache_dir("1", other, NULL); /* whom root chose to run gemmd */
+    expect_cache_dir("1", 0, NULL);
+    assert_int_equal(chmod(in_base("/cache"), 0757), 0);
+    expect_cache_dir("1", 0, "use a directory of your own");
 }
 
 static void test_links(void **state)
