@@ -265,9 +265,10 @@ class Client:
         if (os.environ.get("GEMMD_GENERATION") if given is None else given) != "now":
             return given
         try:
-            return str(self.generations().pinned)
+            pinned = self.generations().pinned
         except GemmdError:  # closed, or lazy and no daemon is there: it has none yet
             return given
+        return "" if pinned is None else str(pinned)  # "": the environment says so since later only
 
     def __del__(self):
         if getattr(self, "_handle", None):

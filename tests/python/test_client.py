@@ -384,6 +384,13 @@ def test_a_generation_by_the_environment(cpu, monkeypatch):
             assert copy.generations().pinned == 0 and as_free.generations().pinned is None
 
 
+def test_a_generation_that_the_environment_says_later_pins_no_copy(cpu, monkeypatch):
+    with client(cpu) as g:
+        monkeypatch.setenv("GEMMD_GENERATION", "now")
+        with pickle.loads(pickle.dumps(g)) as copy:
+            assert g.generations().pinned is copy.generations().pinned is None
+
+
 def test_a_pickled_client_is_as_strict_as_it_was(cpu):
     with client(cpu) as strict, client(cpu, lazy=True) as lazy:
         strict, lazy = pickle.dumps(strict), pickle.dumps(lazy)
