@@ -52,18 +52,6 @@ int find_current_index(void)
     return found ? device : -1;
 }
 
-int find_own_device(const char *spec, struct device_info *out, struct error *err)
-{
-    bool cpu = spec && strncmp(spec, "cpu", 3) == 0;
-    if (!cpu && find_current_cuda(out)) {
-        return 0;
-    }
-    if (spec && !cpu && device_probe(spec, out, NULL) == 0) {
-        return 0;
-    }
-    return cpu_launch_backend.info(out, err);
-}
-
 static bool is_name(const char *s)
 {
     for (const char *c = s; *c; c++) {
@@ -74,29 +62,64 @@ static bool is_name(const char *s)
     return *s != '\0' && *s != '.';
 }
 
+static bool is_cpu(const char *device)
+{
+    return strcmp(device, "cpu") == 0 || strncmp(device, "cpu:", 4) == 0;
+}
+
+/* The name of its socket, of a device whose spec says it; NULL: it has to be looked at for that. */
+static const char *said_name(const char *device)
+{
+    if (is_cpu(device)) { /* the threads do not name the socket */
+        return "cpu";
+    }
+    bool cuda = strncmp(device, "cuda:GPU-", 9) == 0 || strncmp(device, "cuda:MIG-", 9) == 0;
+    const char *name = device + (cuda ? 5 : 0);
+    bool plain = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0 ||
+                 strncmp(name, "replay-", 7) == 0;
+    return plain && is_name(name) ? name : NULL;
+}
+
+static int probe(const char *device, struct device_info *out, struct error *err)
+{
+    ask_know_ops(); /* a landscape is of problems */
+    return device_probe(device, out, err);
+}
+
 /* A device's spec to the name of its socket. */
 static int device_name_of(const char *device, char *out, size_t size, struct error *err)
 {
-    if (strncmp(device, "cuda:GPU-", 9) == 0 || strncmp(device, "cuda:MIG-", 9) == 0) {
-        device += 5;
-    }
-    if (strncmp(device, "cpu:", 4) == 0) { /* the threads do not name the socket */
-        device = "cpu";
-    }
-    bool plain = strcmp(device, "cpu") == 0 || strncmp(device, "GPU-", 4) == 0 ||
-                 strncmp(device, "MIG-", 4) == 0 || strncmp(device, "replay-", 7) == 0;
-    if (plain && is_name(device) && strlen(device) < size) {
-        snprintf(out, size, "%s", device);
+    const char *name = said_name(device);
+    if (name && strlen(name) < size) {
+        snprintf(out, size, "%s", name);
         return 0;
     }
     struct device_info info;
-    ask_know_ops(); /* a landscape is of problems */
-    int r = device_probe(device, &info, err);
+    int r = probe(device, &info, err);
     if (r) {
         return r;
     }
     snprintf(out, size, "%s", info.uuid);
     return 0;
+}
+
+int find_own_device(const char *spec, struct device_info *out, struct error *err)
+{
+    const char *named = spec && strcmp(spec, "any") != 0 ? spec : NULL;
+    bool cpu = named && is_cpu(named);
+    struct device_info info;
+    int r = named && !cpu ? probe(named, &info, err) : ERROR_NO_DEVICE;
+    if (r == ERROR_INVALID && !said_name(named)) { /* there is none of that name anywhere */
+        return r;
+    }
+    if (!cpu && find_current_cuda(out)) {
+        return 0;
+    }
+    if (r == 0) {
+        *out = info;
+        return 0;
+    }
+    return cpu_launch_backend.info(out, err);
 }
 
 static int name_socket(struct places *p, const char *device, struct error *err)

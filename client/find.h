@@ -27,7 +27,8 @@ bool find_current_cuda(struct device_info *out);
 int find_current_index(void);
 
 /* The device that is used without a daemon: this thread's current CUDA device, the one that `spec`
- * names, or the CPU. Looked at anew: on a GPU, NVML is opened for it. */
+ * names, or the CPU. Looked at anew: on a GPU, NVML is opened for it. ERROR_INVALID: the spec is
+ * misspelled, the caller's mistake. */
 int find_own_device(const char *spec, struct device_info *out, struct error *err);
 
 #endif

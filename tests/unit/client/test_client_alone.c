@@ -169,9 +169,38 @@ static void test_fallback_when_the_socket_cannot_be(void **state)
     assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
     expect_no_way(g, GEMMD_INVALID, "the socket path is 199 bytes long");
     unsetenv("GEMMD_SOCKET");
-    o.device = "abacus";
+}
+
+/* The caller's mistake: another device's default would be no answer, neither at once nor while no
+ * daemon is asked. */
+static void test_no_default_of_a_misspelled_device(void **state)
+{
+    struct gemmd_options o = options_for(*state, 0);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query offline = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct gemmd *g;
+    const char *specs[] = {"abacus", "cpux", "tpu:0"};
+    offline.flags = GEMMD_OFFLINE;
+    o.socket = NULL;
+    for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++) {
+        int status = 0;
+        o.device = specs[i];
+        assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
+        assert_int_equal(gemmd_get(g, &p, &offline, &a, &e), GEMMD_INVALID);
+        assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
+        assert_non_null(strstr(e.text, specs[i]));
+        assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID); /* within the second */
+        gemmd_get_many(g, &p, 1, NULL, &a, &status, &e);
+        assert_int_equal(status, GEMMD_INVALID);
+        gemmd_close(g);
+    }
+    o.device = "replay-nobody"; /* a good name, of nobody who is here */
     assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
-    expect_no_way(g, GEMMD_INVALID, "abacus");
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    check_default(&a);
+    gemmd_close(g);
 }
 
 /* As of a pinned generation that is not there, since the database was lost. */
@@ -377,6 +406,7 @@ int main(void)
         FIXTURE_TEST(test_what_is_a_reason_to_fall_back),
         FIXTURE_TEST(test_no_default_that_is_in_quarantine),
         FIXTURE_TEST(test_fallback_when_the_socket_cannot_be),
+        FIXTURE_TEST(test_no_default_of_a_misspelled_device),
         FIXTURE_TEST(test_fallback_when_hello_is_refused),
         FIXTURE_TEST(test_lazy_handle_finds_its_daemon),
         FIXTURE_TEST(test_fallback_of_a_target),
