@@ -171,11 +171,17 @@ static int report_started(struct ctl *c, bool was_there)
     return DONE;
 }
 
+/* By the name of one that runs: none can be started so. */
+static bool names_landscape(const char *spec)
+{
+    return spec && strncmp(spec, "replay-", 7) == 0;
+}
+
 /* A device that gemmd would refuse, of those that name a socket without a look at the device. */
 static int check_device(const char *spec)
 {
     enum { THREADS_MAX = 1024 };
-    if (spec && strncmp(spec, "replay-", 7) == 0) {
+    if (names_landscape(spec)) {
         return ctl_usage("no daemon of %s runs, and none can be started by that name: --device "
                          "replay:<file> says which landscape it is to play",
                          spec);
@@ -194,9 +200,17 @@ static int check_device(const char *spec)
 static int fail_start(const struct gemmd_error *e)
 {
     ctl_failed("%s", e->text); /* not ctl_fail: it would say to start one */
-    return e->code == GEMMD_INVALID                                    ? USAGE
-           : e->code == GEMMD_UNREACHABLE || e->code == GEMMD_DEADLINE ? UNREACHABLE
-                                                                       : FAILED;
+    switch (e->code) {
+    case GEMMD_INVALID:
+        return USAGE;
+    case GEMMD_UNREACHABLE:
+    case GEMMD_DEADLINE:
+        return UNREACHABLE;
+    case GEMMD_BUSY:
+        return BUSY;
+    default:
+        return FAILED;
+    }
 }
 
 static int start(struct ctl *c)
@@ -206,7 +220,8 @@ static int start(struct ctl *c)
     o.deadline_ms = START_DEADLINE_MS;
     int r = gemmd_connect(&c->g, &o, &e);
     bool was_there = r == 0;
-    if (r == GEMMD_UNREACHABLE || r == GEMMD_DENIED) {
+    /* Beside one that we may not connect to there can be one of our own. */
+    if (r == GEMMD_UNREACHABLE || (r == GEMMD_DENIED && !names_landscape(c->device))) {
         int code = check_device(c->device);
         if (code) {
             return code;

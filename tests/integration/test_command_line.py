@@ -421,3 +421,44 @@ def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
     assert result.returncode == 0, result
     assert "gemmd started" in result.stdout and "gemmd has stopped" in result.stdout
     assert "may not connect" not in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_closed_landscape_is_not_said_to_be_missing(daemon, folder):
+    """Who may not connect is told so: there is one of that name."""
+    d = daemon(f"replay:{DATA}/synthetic-hopper.jsonl")
+    folder.chmod(0o755)
+    d.socket.chmod(0o600)
+    result = subprocess.run([GEMMCTL, "start", "--device", "replay-synthetic-hopper", "--socket", d.socket],
+                            env=d.env, user="nobody", group="nogroup", extra_groups=[], capture_output=True,
+                            text=True, timeout=60 * PATIENCE)
+    assert result.returncode == 1 and "may not connect" in result.stderr, result.stderr
+
+
+CLOCK_OF_PAUSES = """#include <time.h>
+static long long ns = 1000000000;
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    (void)id;
+    *t = (struct timespec){ns / 1000000000, ns % 1000000000};
+    return 0;
+}
+int nanosleep(const struct timespec *t, struct timespec *left)
+{
+    (void)left;
+    ns += t->tv_sec * 1000000000LL + t->tv_nsec;
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif("sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""), reason="preloads a library")
+def test_start_where_one_is_busy(daemon, folder):
+    """That half a minute is waited for room: by a clock that nothing but the pauses moves, at once."""
+    d = daemon(options=["--max-connections", "1"])
+    (folder / "clock.c").write_text(CLOCK_OF_PAUSES)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "clock.so", folder / "clock.c"], check=True)
+    with d.connect() as held:
+        held.call("status")
+        said = ctl(d, "start", code=75, env={"LD_PRELOAD": str(folder / "clock.so")})[1]
+    assert "1 connections" in said, said
