@@ -111,7 +111,9 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 
-static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive, since handlers may be there twice: where a fork came between pthread_atfork and the
+ * end of pthread_once, the child begins the latter anew. */
+static pthread_mutex_t shared_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct pool *shared_pool;
 static unsigned shared_users;
 
@@ -127,13 +129,14 @@ static void after_fork(void)
     loading_end();
 }
 
-/* Loading is begun anew by itself. */
+/* Loading is begun anew by itself. So is this lock: by its number the child's thread is not the one
+ * that locked it. */
 static void after_fork_child(void)
 {
     if (shared_pool) {
         pool_forked(shared_pool);
     }
-    pthread_mutex_unlock(&shared_lock);
+    shared_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
 static void watch_forks(void)
