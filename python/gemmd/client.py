@@ -176,7 +176,10 @@ class Client:
     autostart: starts a daemon when none answers.
     generation: pins it to a generation of the database, a number or "now" (None: GEMMD_GENERATION,
         "": not pinned whatever that says). get() and get_many() then have one set of answers for the
-        Client's whole life, the same at every rank that is pinned to the same number. What that
+        Client's whole life, the same at every rank that is pinned to the same number (but for a
+        kernel that goes into quarantine at its key: then another answers, as a rule the default, or
+        "quarantined" does; and a number that the database does not have: then a lazy Client and
+        gemmd.torch run the default). What that
         generation does not know is tuned and waited for by a get() without deadline_ms only; with
         one, or wait="now", the answer is the analytic default, also when the key is tuned long
         since. So tune first, and pin afterwards. "now" is another number at each rank: let one
