@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/target.h"
 #include "daemon/tuning_order.h"
 #include "proto/limits.h"
 
@@ -87,16 +88,20 @@ static void close_search(struct tune_order *o)
     r->n_configs = n;
 }
 
-/* The measured best that answers the key now, which a winner must beat by enough (runner/gate.c).
- * One of another stamp and an imported one are hints only; a pin stays in any case, as any best
- * does when the search is restricted. */
+/* The measured best that answers the key now, which a winner must beat by enough (runner/gate.c);
+ * or did until its kernel went into quarantine here, which the winner's trial then says. One of
+ * another stamp and an imported one are hints only; a pin stays in any case, as any best does when
+ * the search is restricted. */
 static void add_former(struct daemon *d, const struct job *j, struct tune_order *o)
 {
     struct answer *a = &d->scratch->answer;
     bool many;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
-    if (j->pin || j->restricted || !e || e->rank != CACHE_SERVES ||
-        cache_answer(&d->cache, e, a, NULL) < 0 || strcmp(a->source, "tuned") != 0) {
+    if (j->pin || j->restricted || !e || cache_answer(&d->cache, e, a, NULL) < 0 ||
+        strcmp(a->source, "tuned") != 0) {
+        return;
+    }
+    if (e->rank < CACHE_SERVES && !target_is_barred(d, j->key, a, &j->request->problem)) {
         return;
     }
     record_copy(&o->former, &a->config);
