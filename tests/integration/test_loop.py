@@ -39,7 +39,8 @@ def test_a_half_closed_client_that_leaves_ends_its_tuning(daemon):
     assert d.status()["jobs"]["running"] == 1, "it still waits for the answer"
     c.close()
     eventually(lambda: d.status()["jobs"]["running"] == 0)
-    assert d.status()["jobs"]["cancelled"] == 1
+    jobs = d.status()["jobs"]
+    assert jobs["cancelled"] == 1, f"{jobs}\n{d.text()}"
 
 
 # ---- work of others ---------------------------------------------------------------------------------
