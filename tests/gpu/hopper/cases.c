@@ -365,8 +365,9 @@ const struct shape soak_shapes[SOAK_SHAPES + 1][3] = {
         [GEMM_DW] = {32, 320, 448, 2, ROWS(rows_soak)},
     },
     {
-        [GEMM_FORWARD] = {1, 1160, 264, 1, ROWS(rows_thousand), .no_sizes = true},
-        [GEMM_DX] = {1, 264, 1160, 1, ROWS(rows_thousand), .no_sizes = true},
+        /* a sum of ten blocks, which may have eight parts */
+        [GEMM_FORWARD] = {1, 1160, 584, 1, ROWS(rows_thousand), .no_sizes = true},
+        [GEMM_DX] = {1, 584, 1160, 1, ROWS(rows_thousand), .no_sizes = true},
     },
 };
 

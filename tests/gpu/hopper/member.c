@@ -31,6 +31,7 @@ int member_at(int i, struct member *m)
     grouped_gemm_view(&p, &v);
     hopper_tile_make(&v, &config, &tile);
     m->one_expert = catalog_variant(i, &variant) == 0 && case_of_one_expert(&variant);
+    m->delicate = tile.gather || tile.pingpong || tile.staggered;
     m->load_warps = tile.loaders;
     m->store_slabs = tile.store_slabs;
     v.accumulate = v.mode == GEMM_DW && v.out == DTYPE_FP32 && m->random % 2;

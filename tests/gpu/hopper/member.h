@@ -11,6 +11,7 @@
 struct member {
     int kind;         /* of kinds[] */
     bool one_expert;  /* it has kernels of its own for that */
+    bool delicate;    /* as case_is_delicate() */
     uint64_t random;  /* its own */
     const char *hash; /* borrowed, static */
     const char *config;

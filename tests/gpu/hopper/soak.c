@@ -6,7 +6,7 @@
  *
  *   the first set    every tile in every kind --soak times (500); twenty times as often where
  *                    threads gather or consumers take turns
- *   a seeded tenth   of the rest of the space, --soak times
+ *   a seeded tenth   of the rest of the space, likewise
  *
  * The problem has more tiles than the GPU has SMs, all short, and experts without rows; every other
  * launch has half the thread blocks. The output is poisoned in between, on the GPU, by the kernel
@@ -150,6 +150,7 @@ static int add_rest(const char (*first)[HASH_HEX], int n_first)
         if ((m.random >> 8) % TENTH == 0 &&
             !bsearch(m.hash, first, (size_t)n_first, sizeof(*first), by_text)) {
             struct item it = {.kind = m.kind, .tile = -1, .member = i, .launches = options.soak};
+            it.launches *= m.delicate ? LONGER : 1;
             if (fit(&it, m.one_expert)) {
                 add_item(&it);
             } else {
