@@ -55,8 +55,8 @@ if command -v compute-sanitizer > /dev/null; then
 else
     echo "SKIP sanitizer: compute-sanitizer is not installed" >> "$summary"
 fi
-step hopper 400 "$hopper" --cubins "$dump/cubins" --stages check,soak --soak 50 \
-    --jobs "$(nproc)" --seconds 200 --limit 390
+step hopper 1000 "$hopper" --cubins "$dump/cubins" --stages check,soak --soak 50 \
+    --jobs "$(nproc)" --seconds 400 --limit 990
 step sanitize 800 "$here/sanitize.sh" "$out" "$build" "$dump/cubins"
 grep -h -E '^(PASS|FAIL)' "$out/gemm.log" | head -n 40
 grep -h -A 2 '^grouped_gemm' "$out/bench.log" | head -n 60

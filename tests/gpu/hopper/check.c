@@ -4,7 +4,8 @@
  * "soak" is not asked for, a short one is done here: --soak launches on the first shape, four times
  * as many where threads copy or consumers take turns.
  *
- * Steps go shape by shape, kind by kind, the tile fastest: tiles share a problem's buffers.
+ * Steps go shape by shape, kind by kind, the tile fastest: tiles share a problem's buffers. --shard
+ * deals out the shapes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ struct place {
 
 static struct place place_of(int step)
 {
-    return (struct place){step / n_tiles / n_kinds, step / n_tiles % n_kinds, step % n_tiles};
+    const int shape = step / n_tiles / n_kinds * options.shards + options.shard;
+    return (struct place){shape, step / n_tiles % n_kinds, step % n_tiles};
 }
 
 static bool wanted(const struct place *at)
@@ -36,7 +38,8 @@ static bool wanted(const struct place *at)
 
 static int check_steps(void)
 {
-    return n_shapes * n_kinds * n_tiles;
+    const int mine = (n_shapes - options.shard + options.shards - 1) / options.shards;
+    return mine * n_kinds * n_tiles;
 }
 
 bool check_variant(int step, struct variant *out, char *name, size_t size)
@@ -124,7 +127,7 @@ static void check_step(struct lab *lab, int step)
     make_data(lab, step);
     const enum tally t = check(lab, &at, step);
     progress_count(t);
-    if (t == REFUSED && at.shape == 0) {
+    if (t == REFUSED && at.shape == options.shard) {
         say("refused %s, %s\n", kinds[at.kind].name, tiles[at.tile].name);
     }
     if (t == WRONG || t == REFUSED) {

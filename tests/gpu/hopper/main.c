@@ -22,7 +22,7 @@
  *   --kind NAMES, --tile NAMES  some of the first set's kinds, tiles (cases.c), commas between
  *   --seconds S              at most, for each of soak, variants and time; --limit S: for all
  *   --journal FILE           soak, variants: verdicts, a line each; what it has is not done again
- *   --shard I/N              soak, variants: this part of N
+ *   --shard I/N              check (of its shapes), soak, variants: this part of N
  *   --variants PATTERN       of the space's kinds, such as 'dW*.bf16*'
  *   --seed N                 draws the tenth of the space that is soaked, the sample, and what a
  *                            variant leaves open
