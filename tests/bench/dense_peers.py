@@ -4,6 +4,7 @@
 
     dense_peers.py --build build [--lib libgemmd.so] [--store FILE] [--out-store FILE] --json FILE
                    [--rows REGEX] [--seconds 150]
+    dense_peers.py --results FILE...        what runs found, said again by today's verdicts
 
 4096^3 and 8192^3, and M from 16 to 4096 with (N, K) of (1024, 1024) and (4096, 1024). Ours is
 grouped_gemm with one expert and no m_sizes. The peer is the faster of torch.mm and the best of what
@@ -13,6 +14,8 @@ microseconds, so there are many samples, and what two events read around an empt
 Exit status and --store: as moe_peers.py.
 """
 import functools
+import json
+import pathlib
 import re
 import statistics
 import sys
@@ -38,6 +41,7 @@ def parse(arguments=None):
     p.add_argument("--rows", help="only rows whose MxNxK has this regular expression")
     p.add_argument("--samples", type=int, default=25)
     p.add_argument("--sizes", help="instead of the table: 16x64x64,32x64x128")
+    p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE", help="say what --json files hold; nothing is run")
     options = p.parse_args(arguments)
     if options.samples < 1:
         p.error("--samples must be 1 or more")
@@ -193,8 +197,18 @@ def bench(torch, device, record, options, results, wanted):
     record["checks"] = verdicts.dense_checks(results)
 
 
+def say_again(files):
+    records = [json.loads(path.read_text()) for path in files]
+    for record in records:
+        record["checks"] = verdicts.dense_checks(record["rows"])
+        tables(record)
+    return max(report.exit_status(record["rows"]) for record in records)
+
+
 def main():
     options = parse()
+    if options.results:
+        return say_again(options.results)
     results = [result_of(*s) for s in sizes(options)]
     torch = measure.torch_or_skip(options.device)
     wanted = {r["name"]: ours.Wanted(r["name"], gemmd_ffi.Problem(m=r["M"], n=r["N"], k=r["K"]))

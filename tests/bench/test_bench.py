@@ -583,6 +583,27 @@ def test_without_what_it_needs_a_program_skips(program, tmp_path):
     assert not (tmp_path / "r.json").exists()
 
 
+@pytest.mark.parametrize("program", ["moe_peers", "dense_peers"])
+def test_committed_results_are_said_again(program, tmp_path):
+    """The newest of an H200; and where a row of them was wrong, or took longer, that is said."""
+    newest = sorted((HERE.parent / "gpu" / "results").glob(f"*-h200-{program}_*.json"))[-1]
+    record, changed = json.loads(newest.read_text()), tmp_path / "changed.json"
+
+    def say(path):
+        return subprocess.run([sys.executable, HERE / f"{program}.py", "--results", path], capture_output=True,
+                              text=True, timeout=60)
+
+    good = say(newest)
+    assert good.returncode == 0 and "all rows measured, all right" in good.stdout
+    for row in record["rows"]:
+        row["us"]["ours"] *= 3
+    record["rows"][0]["wrong"] = {"ours": "first row 7"}
+    changed.write_text(json.dumps(record))
+    bad = say(changed)
+    assert bad.returncode == 1 and "WRONG" in bad.stdout and "first row 7" in bad.stdout
+    assert bad.stdout.count("FAILS") > good.stdout.count("FAILS")
+
+
 def test_options_are_checked():
     with pytest.raises(SystemExit):
         moe_peers.parse(["--shard", "3"])
