@@ -14,7 +14,6 @@ microseconds, so there are many samples, and what two events read around an empt
 Exit status and --store: as moe_peers.py.
 """
 import functools
-import json
 import pathlib
 import re
 import statistics
@@ -41,7 +40,6 @@ def parse(arguments=None):
     p.add_argument("--rows", help="only rows whose MxNxK has this regular expression")
     p.add_argument("--samples", type=int, default=25)
     p.add_argument("--sizes", help="instead of the table: 16x64x64,32x64x128")
-    p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE", help="say what --json files hold; nothing is run")
     options = p.parse_args(arguments)
     if options.samples < 1:
         p.error("--samples must be 1 or more")
@@ -143,7 +141,8 @@ class Bench:
         return plans[best]
 
 
-def tables(record):
+def conclude(record):
+    record["checks"] = verdicts.dense_checks(record["rows"])
     print("\n## Dense: us, and peer / ours\n")
     rows = []
     for r in record["rows"]:
@@ -194,27 +193,18 @@ def bench(torch, device, record, options, results, wanted):
     after = before if measure.lost(torch, device) else measure.floors(torch, device, clock)
     record["floors"] = measure.together(before, after) | {"before": before, "after": after}
     record["samples_taken_again"] = clock.late
-    record["checks"] = verdicts.dense_checks(results)
-
-
-def say_again(files):
-    records = [json.loads(path.read_text()) for path in files]
-    for record in records:
-        record["checks"] = verdicts.dense_checks(record["rows"])
-        tables(record)
-    return max(report.exit_status(record["rows"]) for record in records)
 
 
 def main():
     options = parse()
     if options.results:
-        return say_again(options.results)
+        return ours.exit_status(ours.say_again(options.results, conclude))
     results = [result_of(*s) for s in sizes(options)]
     torch = measure.torch_or_skip(options.device)
     wanted = {r["name"]: ours.Wanted(r["name"], gemmd_ffi.Problem(m=r["M"], n=r["N"], k=r["K"]))
               for r in results}
     record = ours.new_record("dense_peers", options)
-    return ours.run(torch, options, wanted.values(), record, tables,
+    return ours.run(torch, options, wanted.values(), record, conclude,
                     functools.partial(bench, options=options, results=results, wanted=wanted))
 
 

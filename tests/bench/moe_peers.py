@@ -30,7 +30,6 @@ Exit status: 0 all rows measured, whatever the verdicts; 1 a wrong result or ano
 all measured, those that are missing are listed; 77 no PyTorch, CUDA or GPU.
 """
 import functools
-import json
 import pathlib
 import re
 import statistics
@@ -62,7 +61,6 @@ def parse(arguments=None):
     p.add_argument("--only", choices=["both", "contiguous", "fused"], default="both")
     p.add_argument("--unsloth", metavar="CHECKOUT", help="a checkout of unslothai/unsloth, whose kernels are timed too")
     p.add_argument("--deepgemm", metavar="CHECKOUT", help="a built checkout of deepseek-ai/DeepGEMM, likewise")
-    p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE", help="say what --json files hold; nothing is run")
     p.add_argument("--energy", type=float, default=0, metavar="SECONDS",
                    help="measure joules too, each candidate for so long (default: not)")
     options = p.parse_args(arguments)
@@ -277,8 +275,9 @@ def probe(torch, device):
 
 # ---- the program ---------------------------------------------------------------------------------
 
-def tables(record):
+def conclude(record):
     results, floors = record["rows"], record["floors"]
+    record["checks"], record["means"] = verdicts.moe_checks(results, floors), verdicts.means(results)
     for mode in shapes.MODES:
         if any(r["mode"] == mode and r["us"] for r in results):
             print(f"\n## {mode}: us, and ratios torch / ours (t/o)\n")
@@ -313,19 +312,13 @@ def bench(torch, device, record, options, rows, wanted):
             record["warnings"].append(str(e))
     record["samples_taken_again"] = clock.late
     record["machine_after"] = b.machine.now()
-    record["checks"] = verdicts.moe_checks(record["rows"], record["floors"])
-    record["means"] = verdicts.means(record["rows"])
 
 
 def say_again(files):
-    records = [json.loads(path.read_text()) for path in files]
-    for record in records:
-        record["checks"] = verdicts.moe_checks(record["rows"], record["floors"])
-        record["means"] = verdicts.means(record["rows"])
-        tables(record)
+    records = ours.say_again(files, conclude)
     if len(records) == 2:
         print(f"\n## Ours, {files[1].name} / {files[0].name}\n\n{report.later_table(*verdicts.later(*records))}")
-    return max(report.exit_status(record["rows"]) for record in records)
+    return ours.exit_status(records)
 
 
 def main():
@@ -335,7 +328,7 @@ def main():
     rows = select(options)
     torch = measure.torch_or_skip(options.device)
     wanted = wanted_kernels(rows, options)
-    return ours.run(torch, options, wanted.values(), ours.new_record("moe_peers", options), tables,
+    return ours.run(torch, options, wanted.values(), ours.new_record("moe_peers", options), conclude,
                     functools.partial(bench, options=options, rows=rows, wanted=wanted))
 
 

@@ -59,6 +59,8 @@ def arguments(description):
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--log", type=pathlib.Path, help="keep gemmd's log here")
     p.add_argument("--json", type=pathlib.Path, help="the record: all samples, configs, machine")
+    p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE",
+                   help="say what --json files hold; nothing is run")
     return p
 
 
@@ -181,9 +183,21 @@ def _tune(service, wanted, options, record):
     return known == len(wanted)
 
 
-def run(torch, options, wanted, record, tables, bench):
-    """The whole of both programs: tune, load, let gemmd go, bench(torch, device, record), print
-    tables(record)."""
+def exit_status(records):
+    return max(report.exit_status(record["rows"]) for record in records)
+
+
+def say_again(files, conclude):
+    """What runs found, by the verdicts of today."""
+    records = [json.loads(path.read_text()) for path in files]
+    for record in records:
+        conclude(record)
+    return records
+
+
+def run(torch, options, wanted, record, conclude, bench):
+    """The whole of both programs: tune, load, let gemmd go, bench(torch, device, record), then
+    conclude(record), which adds verdicts to it and prints it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     wanted = list(wanted)
     service = start(options, open_library(options))
@@ -199,10 +213,10 @@ def run(torch, options, wanted, record, tables, bench):
     try:
         with torch.no_grad():
             bench(torch, device, record)
-        tables(record)
+        conclude(record)
     finally:
         write_json(options.json, record)
-    return report.exit_status(record["rows"])
+    return exit_status([record])
 
 
 @contextlib.contextmanager
