@@ -92,7 +92,6 @@ static void send_order(struct supervisor *s)
     wire_buf_deinit(&s->order);
     s->cancelling = false;
     s->state = RUNNER_BUSY;
-    s->idle_starts = 0;
     await_first_attempt(s);
     send_bytes(s, &b);
     if (s->others_wait) {
@@ -382,7 +381,6 @@ static void start_next(struct supervisor *s)
     if (!e.code) {
         say_idle(s, &e);
     }
-    s->idle_starts = 0;
     end_order(s, &e);
 }
 
@@ -513,6 +511,7 @@ void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
 {
     s->job = job;
     s->others_wait = false;
+    s->idle_starts = 0;
     s->order = *order;
     *order = WIRE_BUF_NULL;
     if (s->state == RUNNER_NONE) {

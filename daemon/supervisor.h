@@ -72,7 +72,7 @@ struct supervisor {
     struct error lost;      /* the device was lost: the job goes on with another runner */
 
     uint64_t deaths, starts;
-    unsigned idle_starts; /* the last ones, of which none had an order */
+    unsigned idle_starts; /* of runners that left without the order */
     char disturbed[160];  /* what disturbed the last tuning; "": nothing known */
     void (*stopped)(struct supervisor *s);
 };

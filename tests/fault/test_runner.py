@@ -212,6 +212,20 @@ def test_runners_that_all_leave_before_their_order_end_the_job(fake):
         assert c.call("status")["runner"]["starts"] == 5
 
 
+def test_runners_that_left_a_cancelled_job_are_not_counted_for_the_next(fake):
+    d = fake("time.sleep(0.3)\n" + LEAVES_AT_ONCE)
+    c = d.connect(30)
+    c.send("get", problem=gemm(), budget=4)
+    eventually(lambda: d.status()["runner"]["starts"] == 4, every=0.01)
+    c.close()
+    eventually(lambda: d.status()["jobs"]["cancelled"] == 1)
+    eventually(lambda: d.status()["runner"]["state"] == "none", every=0.01)
+    with d.connect(30) as c:
+        with pytest.raises(RpcError, match="5 runners in a row"):
+            c.call("get", problem=gemm(n=512), budget=4)
+    assert d.status()["runner"]["starts"] == 9
+
+
 STAYS = LEAVES.replace("sys.exit(0)", "attempt(o, limit_ms=0); time.sleep(100)")
 
 
