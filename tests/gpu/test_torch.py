@@ -135,3 +135,24 @@ def test_a_captured_graph(by):
     x.copy_(torch.randn_like(x))
     graph.replay()
     assert torch.equal(y, call())
+
+
+@pytest.mark.filterwarnings("ignore:gemmd")
+def test_streams_beside_each_other(by):
+    """The same products on two streams at once, in turn the other first, give the bits that they gave alone."""
+    m_sizes, gather = routing()
+    many = m_sizes * 16
+    few_x, few_w, x, w, dy = (torch.randn(*shape, device="cuda", dtype=BF16) for shape in (
+        (TOKENS, HIDDEN), (EXPERTS, INTER, HIDDEN), (16 * T, 1024), (EXPERTS, 768, 1024), (16 * T, 768)))
+    x, w = x.requires_grad_(), w.requires_grad_()
+    calls = [lambda: (gt.grouped_gemm(few_x, few_w, m_sizes, gather, TOPK, permute_x=True),),
+             lambda: torch.autograd.grad(gt.grouped_gemm(x, w, many), [x, w], dy)]  # on its forward's stream
+    alone = [call() for call in calls]
+    torch.cuda.synchronize()
+    streams, beside = [torch.cuda.Stream() for _ in range(2)], []
+    for turn in range(30):
+        for i in range(2 * len(calls)):
+            with torch.cuda.stream(streams[(i + turn) % 2]):
+                beside.append((i // 2, calls[i // 2]()))
+    torch.cuda.synchronize()
+    assert all(torch.equal(got, wanted) for which, outs in beside for got, wanted in zip(outs, alone[which]))
