@@ -11,11 +11,11 @@
  * pending requests still get their callbacks (writes are carried out; reads may be
  * ERROR_SHUTTING_DOWN), then `stopped`.
  *
- * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps bests
- * in memory, retries every few seconds, and counts them in ledger_status.unsaved. Another program
- * that has locked the database is the same, but for ERROR_BUSY. A keeper that does not answer is
- * the same: bests are kept until it does, or another one takes over; they have no generation (0)
- * until then.
+ * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps
+ * bests and rows of quarantine in memory, retries every few seconds, and counts the bests in
+ * ledger_status.unsaved. Another program that has locked the database is the same, but for
+ * ERROR_BUSY. A keeper that does not answer is the same: bests are kept until it does, or another
+ * one takes over; they have no generation (0) until then.
  */
 #ifndef GEMMD_DAEMON_LEDGER_H
 #define GEMMD_DAEMON_LEDGER_H

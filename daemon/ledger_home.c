@@ -78,6 +78,12 @@ int writer_decode(struct local *l, const struct wire_buf *row, const struct sche
     return r ? r : schema_decode(schema, SCHEMA_LENIENT, map, l->object, err);
 }
 
+bool writer_fault_of_store(int status)
+{
+    return status == ERROR_STORE || status == ERROR_DISK_FULL || status == ERROR_NO_MEMORY ||
+           status == ERROR_BUSY || status == ERROR_IO;
+}
+
 /* While it is held every write fails at once: none of them makes the others wait. */
 static void note_lock(struct local *l, int status, const char *text)
 {

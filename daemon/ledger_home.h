@@ -6,7 +6,7 @@
  *
  *   ledger_request   a request, and queues
  *   ledger_home      this struct, and what both threads do with it
- *   ledger_unsaved   bests that the store would not take
+ *   ledger_unsaved   bests, and rows of quarantine, that the store would not take
  *   ledger_modules   the cache directory
  *   ledger_verbs     what each request does on the thread, and its answer on the loop
  *   ledger_writer    the thread: order, transactions, upkeep
@@ -75,6 +75,7 @@ struct local {
     struct wire_doc *doc;       /* owned */
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
+    struct queue barred; /* requests whose rows of quarantine the store would not take */
     bool disk_full, dirty, check_due, unrepaired; /* which was said, of the first and the last */
     bool locked;    /* another program has the database's write lock, which was said */
     bool lost_said; /* that rows which nobody waits for are lost, since the last one was written */
@@ -104,6 +105,8 @@ __attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const 
 /* A packed row into l->object. */
 int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
                   struct error *err);
+/* The row may be written another time. */
+bool writer_fault_of_store(int status);
 /* A row was written, or not: what `disk_full` and `locked` say, and their notices. */
 void writer_note_disk(struct local *l, int status, const char *text);
 

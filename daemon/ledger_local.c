@@ -353,6 +353,7 @@ static struct local *local_new(const struct ledger_config *c)
     queue_init(&l->brief);
     queue_init(&l->patient);
     queue_init(&l->done);
+    queue_init(&l->barred);
     l->answered = malloc(sizeof(*l->answered));
     l->object = malloc(sizeof(*l->object));
     l->loop_doc = wire_doc_new();

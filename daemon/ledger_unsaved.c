@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bests that are only in memory (ledger_unsaved.h). */
+/* What is only in memory (ledger_unsaved.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +103,44 @@ int64_t unsaved_drop(struct local *l, const char *key)
     return n;
 }
 
+void unsaved_bar(struct local *l, struct request *r)
+{
+    struct request *kept = request_new(r->verb, NULL, NO_TEXT);
+    if (!kept) {
+        writer_notice(l, "lost", "a row of quarantine could not be saved, nor kept in memory: %s",
+                      r->err->text);
+        return;
+    }
+    kept->row = r->row;
+    r->row = WIRE_BUF_NULL;
+    queue_push(&l->barred, kept);
+}
+
+int64_t unsaved_unbar(struct local *l, const char *variant)
+{
+    int64_t n = 0;
+    struct error ignored;
+    struct queue all;
+    queue_init(&all);
+    queue_move(&all, &l->barred);
+    for (struct request *r; (r = queue_pop(&all));) {
+        bool stays = variant && writer_decode(l, &r->row, &quarantine_schema, &ignored) == 0 &&
+                     strcmp(l->object->quarantine.variant, variant) != 0;
+        if (stays) {
+            queue_push(&l->barred, r);
+        } else {
+            request_free(r);
+            n++;
+        }
+    }
+    return n;
+}
+
+bool unsaved_any(const struct local *l)
+{
+    return l->unsaved || l->barred.first;
+}
+
 static void tell_first(struct local *l)
 {
     struct request *r = l->saved ? request_new(&verb_saved, NULL, NO_TEXT) : NULL;
@@ -113,7 +151,7 @@ static void tell_first(struct local *l)
     }
 }
 
-int unsaved_save(struct local *l, struct error *err)
+static int save_bests(struct local *l, struct error *err)
 {
     while (l->unsaved) {
         int r = writer_decode(l, &l->unsaved->row, &best_schema, err);
@@ -132,4 +170,28 @@ int unsaved_save(struct local *l, struct error *err)
         unsaved_drop(l, NULL);
     }
     return 0;
+}
+
+static int save_barred(struct local *l, struct error *err)
+{
+    while (l->barred.first) {
+        int r = writer_decode(l, &l->barred.first->row, &quarantine_schema, err);
+        r = r ? r : store_add_quarantine(l->store, &l->object->quarantine, err);
+        writer_note_disk(l, r, err->text);
+        if (writer_fault_of_store(r)) {
+            return r;
+        }
+        if (r < 0) {
+            writer_notice(l, "lost", "a row of quarantine was never saved: %s", err->text);
+        }
+        l->dirty = true;
+        request_free(queue_pop(&l->barred));
+    }
+    return 0;
+}
+
+int unsaved_save(struct local *l, struct error *err)
+{
+    int r = save_bests(l, err);
+    return r ? r : save_barred(l, err);
 }

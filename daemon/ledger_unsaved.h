@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bests that the store would not take, on the writer thread: kept in memory under the generation
- * that the store has reserved for them, and tried again every RETRY_MS and at the end.
+ * What the store would not take and must not be lost, on the writer thread: tried again every
+ * RETRY_MS and at the end. Bests are kept under the generation that the store has reserved for
+ * them; rows of quarantine, since a kernel that hung the device is not to do it again after a
+ * restart.
  */
 #ifndef GEMMD_DAEMON_LEDGER_UNSAVED_H
 #define GEMMD_DAEMON_LEDGER_UNSAVED_H
@@ -15,6 +17,11 @@ const struct unsaved *unsaved_newest(const struct local *l, const char *key);
 int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err);
 /* Forgets those of a key, or (NULL) the first. Returns how many. */
 int64_t unsaved_drop(struct local *l, const char *key);
+/* Takes the row of a request. */
+void unsaved_bar(struct local *l, struct request *r);
+/* Forgets the rows of a variant, or (NULL) all. Returns how many. */
+int64_t unsaved_unbar(struct local *l, const char *variant);
+bool unsaved_any(const struct local *l);
 int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
 
 #endif

@@ -119,6 +119,13 @@ static int work_unquarantine(struct local *l, struct request *r, struct error *e
     return store_unquarantine(l->store, r->text[0], &r->number, err);
 }
 
+static void settle_unquarantine(struct local *l, struct request *r)
+{
+    if (r->status == 0) {
+        r->number += unsaved_unbar(l, r->text[0]);
+    }
+}
+
 static int work_lease(struct local *l, struct request *r, struct error *err)
 {
     return store_lease(l->store, r->text[0], r->text[1], r->argument, err);
@@ -190,6 +197,16 @@ static void settle_evidence(struct local *l, struct request *r)
         l->lost_said = r->status == ERROR_STORE;
         writer_notice(l, "lost", "a row of table %s was not written: %s",
                       r->verb->row ? r->verb->row->name : "lease", r->err->text);
+    }
+}
+
+static void settle_quarantine(struct local *l, struct request *r)
+{
+    if (writer_fault_of_store(r->status)) {
+        unsaved_bar(l, r);
+        l->save_at = writer_now_ms() + RETRY_MS;
+    } else {
+        settle_evidence(l, r);
     }
 }
 
@@ -400,8 +417,10 @@ const struct verb verb_restore = {.flags = VERB_GROUP,
 const struct verb verb_saved = {.answer = answer_saved};
 const struct verb verb_evict = {
     .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_id};
-const struct verb verb_unquarantine = {
-    .flags = VERB_GROUP, .work = work_unquarantine, .answer = answer_id};
+const struct verb verb_unquarantine = {.flags = VERB_GROUP,
+                                       .work = work_unquarantine,
+                                       .settle = settle_unquarantine,
+                                       .answer = answer_id};
 const struct verb verb_lease = {.flags = VERB_GROUP, .work = work_lease, .answer = answer_done};
 const struct verb verb_unlease = {
     .flags = VERB_GROUP, .work = work_unlease, .settle = settle_evidence};
@@ -420,7 +439,10 @@ const struct verb verb_record = {.flags = VERB_GROUP | VERB_RECORD,
     }
 const struct verb verb_add_trial = EVIDENCE(trial_schema, work_add_trial, VERB_TRIAL);
 const struct verb verb_add_module = EVIDENCE(module_schema, work_add_module, 0);
-const struct verb verb_add_quarantine = EVIDENCE(quarantine_schema, work_add_quarantine, 0);
+const struct verb verb_add_quarantine = {.flags = VERB_GROUP,
+                                         .row = &quarantine_schema,
+                                         .work = work_add_quarantine,
+                                         .settle = settle_quarantine};
 const struct verb verb_add_event = EVIDENCE(event_schema, work_add_event, 0);
 const struct verb verb_put_device = EVIDENCE(device_info_schema, work_put_device, 0);
 const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);

@@ -88,12 +88,6 @@ static void carry_out_alone(struct local *l, struct request *r)
     finish(l, r, status, &err);
 }
 
-static bool is_fault_of_store(int status)
-{
-    return status == ERROR_STORE || status == ERROR_DISK_FULL || status == ERROR_NO_MEMORY ||
-           status == ERROR_BUSY || status == ERROR_IO;
-}
-
 /* All of a queue in one transaction. False: nothing was done. */
 static bool try_group(struct local *l, struct queue *q)
 {
@@ -109,7 +103,7 @@ static bool try_group(struct local *l, struct queue *q)
     }
     for (struct request *r = q->first; r; r = r->next, n++) {
         statuses[n] = work(l, r, &errors[n]);
-        if (is_fault_of_store(statuses[n])) {
+        if (writer_fault_of_store(statuses[n])) {
             store_rollback(l->store);
             return false;
         }
@@ -194,7 +188,7 @@ static void check(struct local *l)
 /* Also where nothing is to be written: what is said of the disk shall be true. */
 static bool waits_for_room(const struct local *l)
 {
-    return l->unsaved || l->disk_full || l->locked;
+    return unsaved_any(l) || l->disk_full || l->locked;
 }
 
 static void upkeep(struct local *l)
@@ -205,7 +199,7 @@ static void upkeep(struct local *l)
         repair(l);
     }
     if (waits_for_room(l) && now >= l->save_at) {
-        if (l->unsaved) {
+        if (unsaved_any(l)) {
             unsaved_save(l, &err);
         } else {
             writer_note_disk(l, store_probe(l->store, &err), err.text);
@@ -257,12 +251,20 @@ static uint64_t wait_ms(const struct local *l)
 static void save_last(struct local *l)
 {
     struct error err = ERROR_NULL;
-    if (l->unsaved) {
+    if (unsaved_any(l)) {
         store_set_patience(l->store, LAST_PATIENCE_MS);
     }
-    if (unsaved_save(l, &err) < 0) {
+    if (unsaved_save(l, &err) < 0 && l->unsaved) {
         writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
                       err.text);
+    }
+    int64_t barred = unsaved_unbar(l, NULL);
+    if (barred) {
+        writer_notice(
+            l, "lost",
+            "%lld rows of quarantine were never saved, and what they name may be launched "
+            "again: %s",
+            (long long)barred, err.text);
     }
     store_set_patience(l->store, l->locked ? 0 : PATIENCE_MS);
 }

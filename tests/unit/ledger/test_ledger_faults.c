@@ -108,6 +108,55 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     free(best);
 }
 
+static void quarantine(struct bench *b, struct quarantine *q, int i)
+{
+    fixture_quarantine(q, i);
+    CALL(b, add_quarantine, q);
+}
+
+/* A kernel that hung the device is not to do it again after a restart. */
+static void quarantine_waits_for_room(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct quarantine q;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_ok(begin(&b, *state, &err));
+    limit_files(4096);
+    for (int i = 0; i < 4; i++) {
+        quarantine(&b, &q, i);
+    }
+    fixture_quarantine(&q, 1);
+    CALL_OK(&b, unquarantine, q.variant, on_id, NULL);
+    wait_for(&b, 1);
+    assert_int_equal(b.status, 0);
+    assert_int_equal(b.id, 1);
+    assert_int_equal(counts(&b).quarantined, 0);
+    limit_files(0);
+    uint64_t began = uv_hrtime();
+    while (counts(&b).quarantined < 3 && uv_hrtime() - began < 20 * UINT64_C(1000000000)) {
+    }
+    assert_string_equal(b.kinds, "disk_full disk_room ");
+
+    limit_files(4096);
+    quarantine(&b, &q, 4);
+    assert_int_equal(counts(&b).quarantined, 3);
+    limit_files(0);
+    end(&b); /* the last moment to write it */
+    struct store *s = fixture_open(*state);
+    struct store_stats stats;
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.quarantined, 4);
+    store_close(s);
+
+    assert_ok(begin(&b, *state, &err));
+    limit_files(4096);
+    quarantine(&b, &q, 5);
+    end(&b);
+    limit_files(0);
+    assert_string_equal(b.kinds, "disk_full lost ");
+}
+
 /* What the file says of the key is old by then. */
 static void what_is_unsaved_is_not_pushed_out(void **state)
 {
@@ -332,7 +381,7 @@ int main(void)
         T(what_is_unsaved_is_not_pushed_out),    T(a_full_disk_stops_nothing),
         T(unsaved_bests_are_evicted_or_told),    T(damage_is_repaired_on_the_way),
         T(the_file_is_checked_when_it_is_quiet), T(a_lock_stops_nothing),
-        T(a_lock_does_not_hold_up_a_stop),
+        T(a_lock_does_not_hold_up_a_stop),       T(quarantine_waits_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
