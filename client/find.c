@@ -179,7 +179,9 @@ static int several(const struct any *a, struct error *err)
         size_t at = strlen(list);
         snprintf(list + at, sizeof(list) - at, "%s%.*s", i ? ", " : "", length, name);
     }
-    return error_set(err, ERROR_INVALID, "several daemons run here (%s): say which device is meant",
+    return error_set(err, ERROR_INVALID,
+                     "several daemons run here (%s): say which device is meant, by --device or "
+                     "GEMMD_DEVICE (libgemmd: the option `device`)",
                      list);
 }
 

@@ -34,8 +34,11 @@ static int connect_fault(const char *path, struct error *err)
         return error_set(err, ERROR_UNREACHABLE, "no gemmd listens on %s", path);
     case EACCES:
     case EPERM:
-        return error_set(err, ERROR_DENIED,
-                         "this user may not connect to %s: ask for membership in its group", path);
+        return error_set(
+            err, ERROR_DENIED,
+            "this user may not connect to %s: ask for membership in its group, or start a "
+            "gemmd of your own (`gemmctl start`)",
+            path);
     default:
         return error_set(err, ERROR_IO, "cannot connect to %s: %s", path, strerror(errno));
     }

@@ -23,6 +23,23 @@ static bool is_given_before(const struct wire_obj *params, size_t at, const char
     return false;
 }
 
+/* meant: NULL: none is like it. */
+static int no_argument(const char *name, size_t n, const char *const names[], const char *meant,
+                       struct error *err)
+{
+    if (meant) {
+        return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; did you mean '%s'?",
+                         text_show(name, n).text, meant);
+    }
+    char all[256] = "";
+    for (size_t k = 0; names[k]; k++) {
+        size_t at = strlen(all);
+        snprintf(all + at, sizeof(all) - at, "%s%s", k ? ", " : "", names[k]);
+    }
+    return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; there are %s",
+                     text_show(name, n).text, all);
+}
+
 int call_only(struct call *c, const char *const names[], struct error *err)
 {
     for (size_t i = 0; i < wire_count(c->params); i++) {
@@ -39,10 +56,7 @@ int call_only(struct call *c, const char *const names[], struct error *err)
             nearest_offer(&near, names[k]);
         }
         if (!known) {
-            const char *meant = nearest_end(&near);
-            return error_set(err, ERROR_UNKNOWN_FIELD,
-                             "'%s' is no argument here; did you mean '%s'?",
-                             text_show(name, n).text, meant ? meant : names[0]);
+            return no_argument(name, n, names, nearest_end(&near), err);
         }
         if (is_given_before(c->params, i, name, n)) {
             return error_set(err, ERROR_INVALID, "'%s' is given twice", text_show(name, n).text);

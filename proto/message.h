@@ -103,7 +103,7 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
                                 an error_name() */                                                 \
     X(T, TEXT, resource, 32) /* of status resource: shared_memory, registers, threads ... */       \
     X(T, INT, required, 0)                                                                         \
-    X(T, INT, limit_, 0)                                                                           \
+    X(T, INT, limit_value, 0)                                                                      \
     X(T, TEXT, reason, 320) /* sentence: why it failed; of a final's winner, why it won            \
                                over the former best, or that one stayed */                         \
     X(T, REAL, time_us, 0)  /* median of samples */                                                \

@@ -42,9 +42,6 @@ const struct table tables[TABLES] = {
 
 const char *row_column(const struct schema_field *f)
 {
-    if (strcmp(f->name, "limit_") == 0) {
-        return "limit_value";
-    }
     return strcmp(f->name, "index") == 0 ? "cuda_index" : f->name;
 }
 

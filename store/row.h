@@ -34,7 +34,7 @@ enum table_id {
 };
 extern const struct table tables[TABLES]; /* parents before their children */
 
-/* SQL name of a field: "limit_" is limit_value, "index" is cuda_index. */
+/* SQL name of a field: "index" is cuda_index. */
 const char *row_column(const struct schema_field *f);
 
 /* What an insert does when the row is there: fails, takes its place, or leaves it. Taking its place

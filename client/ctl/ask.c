@@ -179,6 +179,10 @@ static int run(void *command)
     if (code == DONE && a->tune && a->subject.search.query.wait == GEMMD_WAIT_CACHED) {
         code = ctl_usage("--wait cached never tunes: ask with `gemmctl get --wait cached`");
     }
+    const struct gemmd_query *q = &a->subject.search.query;
+    if (code == DONE && !a->tune && q->flags & GEMMD_AGAIN && q->wait == GEMMD_WAIT_CACHED) {
+        code = ctl_usage("--again tunes and --wait cached never does: leave one of them out");
+    }
     if (!a->tune) { /* "answer by then" is meant of a daemon that hangs, too */
         const int deadline_ms = a->subject.search.query.deadline_ms;
         a->subject.ctl.patience_ms =

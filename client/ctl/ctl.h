@@ -122,8 +122,9 @@ struct problems {
     char *profile;             /* owned: "rows:..." of it */
     char sum[24], experts[24]; /* what M and experts are by it */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
-    char *words; /* owned: the arguments that are no options */
-    json_t *all; /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
+    bool key_will_do; /* the command takes a key instead */
+    char *words;      /* owned: the arguments that are no options */
+    json_t *all;      /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
 };
 extern const struct argp problems_argp; /* input: struct problems */
 

@@ -164,7 +164,7 @@ static int plain_list(const char *what, const char *doc, const struct argp_optio
 int cmd_list(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"what", KEY_WHAT, "LIST", 0,
+        {"what", KEY_WHAT, "NAME", 0,
          "best (default), history, trials, modules, quarantine, runs, devices, events, "
          "portfolio",
          1},

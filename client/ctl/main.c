@@ -97,6 +97,11 @@ static size_t distance(const char *a, const char *b)
 static int no_such_command(const char *name)
 {
     const struct command *near = commands;
+    if (name[0] == '-' && name[1]) {
+        return ctl_usage("options come behind the command: gemmctl COMMAND %s ...; `gemmctl help` "
+                         "lists the commands",
+                         name);
+    }
     for (size_t i = 1; i < N_COMMANDS; i++) {
         near = distance(name, commands[i].name) < distance(name, near->name) ? &commands[i] : near;
     }

@@ -135,8 +135,9 @@ static int check_lists(struct problems *p)
     bool custom = p->op && strncmp(p->op, "custom:", 7) == 0;
     if (!custom && ((!p->lists[M] && !p->lists[TOKENS]) || !p->lists[N] || !p->lists[K])) {
         return ctl_usage(
-            "which problem? give --m (or --tokens), --n and --k, or --shapes FILE, or --moe, or "
-            "the problem's text");
+            "which problem? give %s--m (or --tokens), --n and --k, or --shapes FILE, or --moe, or "
+            "the problem's text",
+            p->key_will_do ? "its key (`gemmctl list` shows them), or " : "");
     }
     static char forward[] = "forward";
     if (!custom && !p->lists[MODE]) {
@@ -251,8 +252,10 @@ const json_t *problems_one(struct problems *p)
         return NULL;
     }
     if (json_array_size(p->all) != 1) {
-        ctl_usage("these options name %zu problems, and this command is about one",
-                  json_array_size(p->all));
+        ctl_usage("these options name %zu problems, and this command is about one: %s",
+                  json_array_size(p->all),
+                  p->shapes || p->moe ? "choose it by --mode, --layer and --tokens"
+                                      : "give one value to each");
         return NULL;
     }
     return json_object_get(json_array_get(p->all, 0), "problem");
@@ -271,6 +274,7 @@ json_t *problems_key_or_one(struct problems *p, int *code)
                           p->words, KEY_LEAST, KEY_DIGITS);
         return NULL;
     }
+    p->key_will_do = true;
     const json_t *problem = problems_one(p);
     if (!problem) {
         *code = USAGE;

@@ -432,7 +432,7 @@ int cmd_verify(int argc, char **argv)
     static const struct argp_option options[] = {
         {"exact", KEY_EXACT, 0, 0, "what rounding into buckets costs these shapes", 1},
         {"bucket", KEY_BUCKET, "LIST", 0,
-         "schemes to compare: pow2, sqrt2 (default: the database's own)", 1},
+         "schemes to compare: pow2, sqrt2, exact (default: the database's own)", 1},
         {"samples", KEY_SAMPLES, "N", 0,
          "instead of each problem N with fewer tokens, from half of its own up to them", 1},
         {0}};

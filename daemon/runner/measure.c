@@ -75,7 +75,7 @@ void trial_reject(struct trial *t, const struct rejection *why)
     snprintf(t->reason, sizeof(t->reason), "%s", why->text);
     snprintf(t->resource, sizeof(t->resource), "%s", why->resource);
     t->required = why->required;
-    t->limit_ = why->limit;
+    t->limit_value = why->limit;
 }
 
 void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n)

@@ -224,12 +224,13 @@ def open_shared(path):
     """With what it needs and the loader does not find, from beside it (a build that was carried
     from another machine): only that, by the name that the loader says, since what else lies there
     may be anything. A path without a folder is the loader's affair alone."""
-    if os.sep not in path:
-        return ctypes.CDLL(path)
     try:
+        if os.sep not in path:
+            return ctypes.CDLL(path)
         return _open_in(os.path.dirname(path), path, set())
     except OSError as e:
-        raise OSError(f"{path} cannot be loaded: {e}") from None
+        hint = "" if os.sep in path else "; install libgemmd, or name a build's client/libgemmd.so in GEMMD_LIBRARY"
+        raise OSError(f"{path} cannot be loaded: {e}{hint}") from None
 
 
 def _open_in(folder, path, tried):

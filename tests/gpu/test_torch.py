@@ -26,6 +26,7 @@ if not pathlib.Path(os.environ["GEMMD_LIBRARY"]).exists():
     pytest.skip(f"no {os.environ['GEMMD_LIBRARY']}", allow_module_level=True)
 
 import gemmd.torch as gt  # noqa: E402
+import gemmd.torch.launch  # noqa: E402
 
 EXPERTS, TOPK, TOKENS, HIDDEN, INTER = 8, 2, 96, 128, 64
 T = TOKENS * TOPK
@@ -135,6 +136,24 @@ def test_a_captured_graph(by):
     x.copy_(torch.randn_like(x))
     graph.replay()
     assert torch.equal(y, call())
+
+
+@pytest.mark.filterwarnings("ignore:gemmd")
+def test_a_kernels_first_launch_in_a_capture(by, monkeypatch):
+    """It is loaded before, and launched never."""
+    m_sizes, gather = routing()
+    x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((TOKENS, HIDDEN), (EXPERTS, INTER, HIDDEN)))
+    call = lambda: gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)  # noqa: E731
+    with monkeypatch.context() as patch:
+        patch.setattr(gemmd.torch.launch, "_launch", lambda *_: False)
+        plain = call()
+    assert sum(p["launches"] for p in gt.status()) == 0
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = call()
+    assert sum(p["launches"] for p in gt.status()) == (by != "plain")
+    graph.replay()
+    assert error(y, plain) < LIMIT and torch.equal(y, call())
 
 
 @pytest.mark.filterwarnings("ignore:gemmd")

@@ -53,6 +53,8 @@ def test_configs_of_a_file_that_is_no_text(daemon_of_module, folder):
     (["tune", *SIZE, "--atol", "0"], "above 0"),
     (["check", *SIZE, "--config", "BLOCK_SIZE_M=64", "--atol", "1"], "--atol"),
     (["tune", *SIZE, "--wait", "cached"], "never tunes"),
+    (["get", *SIZE, "--wait", "cached", "--again"], "leave one of them out"),
+    (["--json", "status"], "options come behind the command: gemmctl COMMAND --json"),
     (["help", "nothing"], "nothing"),
 ])
 def test_no_option_is_passed_over(daemon_of_module, args, word):

@@ -41,6 +41,8 @@ def test_a_library_that_was_carried_with_what_it_needs(tmp_path):
     (tmp_path / "libother.so").write_text("no library")
     with pytest.raises(OSError, match="libother.so cannot be loaded"):
         ffi.open_shared(str(tmp_path / "libother.so"))
+    with pytest.raises(OSError, match="libnowhere.so.7 cannot be loaded.*install libgemmd, or name .* in GEMMD_LIBRARY"):
+        ffi.open_shared("libnowhere.so.7")
 
 
 @pytest.mark.no_library

@@ -409,6 +409,9 @@ def test_calls_that_cannot_be_meant():
     for name, value in (("deadline_ms", "100"), ("retry_s", "1"), ("budget", 2.5)):
         with pytest.raises(TypeError, match=f"{name} is {value!r}: a .*number is wanted"):
             gt.configure(**{name: value})
+    for name in ("deadline_ms", "retry_s", "budget"):
+        with pytest.raises(ValueError, match=f"{name} is -1: 0 and more"):
+            gt.configure(**{name: -1})
     for name, wanted in (("library", "a gemmd.ffi.Library"), ("socket", "a path")):
         with pytest.raises(TypeError, match=f"{name} is 5: {wanted} is wanted"):
             gt.configure(**{name: 5})
@@ -419,13 +422,14 @@ def test_calls_that_cannot_be_meant():
     assert plans.plans.settings.budget == 0
 
 
-def test_a_mistake_in_the_environment_is_a_warning(monkeypatch):
-    monkeypatch.setenv("GEMMD_DEADLINE_MS", "1s")
+@pytest.mark.parametrize("deadline", ["1s", "-3"])
+def test_a_mistake_in_the_environment_is_a_warning(monkeypatch, deadline):
+    monkeypatch.setenv("GEMMD_DEADLINE_MS", deadline)
     monkeypatch.setenv("GEMMD_WAIT", "later")
     with pytest.warns(RuntimeWarning) as said:
         settings = plans.Settings()
     assert settings.deadline_ms == 60000 and settings.wait == "tuned"
-    assert 'GEMMD_WAIT="later"' in str(said[0].message) and "1s" in str(said[1].message)
+    assert 'GEMMD_WAIT="later"' in str(said[0].message) and f'"{deadline}"' in str(said[1].message)
 
 
 def test_no_tokens_at_all(tuned):

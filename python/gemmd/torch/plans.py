@@ -45,6 +45,9 @@ def _check_kinds(settings):
     for name, (kind, wanted) in _KINDS.items():
         if name in settings and not isinstance(settings[name], kind):
             raise TypeError(f"{name} is {settings[name]!r}: {wanted} is wanted here")
+    for name in ("deadline_ms", "retry_s", "budget"):
+        if (settings.get(name) or 0) < 0:
+            raise ValueError(f"{name} is {settings[name]!r}: 0 and more is taken")
 
 
 def _from_env(name, default, read):
@@ -67,6 +70,13 @@ def _read_switch(text):
     return switch[text.lower()]
 
 
+def _read_ms(text):
+    ms = int(text)
+    if ms < 0:
+        raise ValueError("0 and more is")
+    return ms
+
+
 class Settings:
     """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
@@ -80,7 +90,7 @@ class Settings:
 
     def __init__(self):
         self.wait = _from_env("GEMMD_WAIT", "tuned", _check_wait)
-        self.deadline_ms = _from_env("GEMMD_DEADLINE_MS", 60000, int)
+        self.deadline_ms = _from_env("GEMMD_DEADLINE_MS", 60000, _read_ms)
         self.retry_s = 30.0
         self.budget = 0
         self.socket = None

@@ -135,7 +135,7 @@ def _check_gather(x, gather, flags):
     rows = x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
     if gather.dim() != 1 or gather.shape[0] != rows:
         raise ValueError(f"gather_indices is {tuple(gather.shape)}: one index for each of {rows} "
-                         "routed rows")
+                         f"routed rows ({x.shape[0]} {'tokens' if flags.permute_x else 'rows'}, topk = {flags.topk})")
     _check_device("gather_indices", gather, x)
 
 

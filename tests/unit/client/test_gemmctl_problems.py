@@ -145,7 +145,10 @@ def test_bad_shapes_files(fake, folder, text, sentence):
 
 @pytest.mark.parametrize("args, sentence", [
     (["get"], "which problem?"),
-    (["get", "--m", "1", "--n", "2"], "which problem?"),
+    (["get", "--m", "1", "--n", "2"], "which problem? give --m"),
+    (["show"], "which problem? give its key (`gemmctl list` shows them), or --m"),
+    (["why", "--m", "1,2", "--n", "2", "--k", "3"], "name 2 problems, and this command is about one: give one value"),
+    (["why", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "8"], "choose it by --mode, --layer"),
     (["get", "--m", "1,x", "--n", "2", "--k", "3"], "--m takes whole numbers"),
     (["get", "--m", "1,,2", "--n", "2", "--k", "3"], "--m takes whole numbers"),
     (["get", "--m", "1", "--tokens", "1", "--n", "2", "--k", "3"], "--m and --tokens"),

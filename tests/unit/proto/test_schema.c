@@ -254,7 +254,7 @@ static void test_trial_round_trip(void **state)
     static struct trial t, again;
     memset(&t, 0, sizeof(t));
     t.id = 7;
-    t.limit_ = 232448;
+    t.limit_value = 232448;
     t.time_us = NAN;
     t.ratio = 0.97;
     t.reference = true;
@@ -269,7 +269,7 @@ static void test_trial_round_trip(void **state)
     const struct wire_obj *o;
     assert_ok(f->err, wire_decode(f->doc, f->b.data, f->b.len, &o, &f->err));
     assert_ok(f->err, schema_decode(&trial_schema, SCHEMA_STRICT, o, &again, &f->err));
-    assert_int_equal(again.limit_, 232448);
+    assert_int_equal(again.limit_value, 232448);
     assert_true(isnan(again.time_us));
     assert_string_equal(again.reason, t.reason);
     assert_true(record_equal(&again.config, &t.config));

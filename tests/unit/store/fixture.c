@@ -156,7 +156,7 @@ void fixture_failed_trial(struct trial *t, int64_t run, int key, int i)
     TEXT(t->status, "resource");
     TEXT(t->resource, "shared_memory");
     t->required = 262144;
-    t->limit_ = 232448;
+    t->limit_value = 232448;
     TEXT(t->reason, "needs 262144 bytes of shared memory, the device gives 232448");
     t->time_us = t->ratio = t->q25_us = t->q75_us = NAN;
     t->samples_us.n = 0;

@@ -171,7 +171,7 @@ static void values_at_the_edges(void **state)
     in->q75_us = 1.7976931348623157e308;
     in->predicted_us = 3; /* a whole number in a REAL column */
     in->required = INT64_MIN;
-    in->limit_ = INT64_MAX;
+    in->limit_value = INT64_MAX;
     memset(in->reason, 'x', sizeof(in->reason) - 1);
     strcpy(in->resource, "caf\xc3\xa9 '\"; --");
     in->samples_us.n = SAMPLES_MAX;
