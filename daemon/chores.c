@@ -25,7 +25,7 @@ static bool is_long_idle(struct parts *p)
     return limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms;
 }
 
-/* Bests that are only in memory would be lost with us: they are work that is left. */
+/* What is only in memory would be lost with us: it is work that is left. */
 static void on_counts(void *ctx, const struct ledger_status *counts)
 {
     struct chores *c = ctx;
@@ -34,7 +34,7 @@ static void on_counts(void *ctx, const struct ledger_status *counts)
     if (p->daemon.stopping || !is_long_idle(p)) {
         return;
     }
-    if (counts->unsaved > 0) {
+    if (counts->unsaved + counts->unsaved_quarantine > 0) {
         p->server.sessions.quiet_since_ms = turns_now(&p->daemon.turns);
         return;
     }

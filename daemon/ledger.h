@@ -89,8 +89,9 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
                                const struct error *err);
 
 #define LEDGER_STATUS_FIELDS(X, T)                                                                 \
-    X(T, INT, unsaved, 0)     /* bests that are only in memory */                                  \
-    X(T, INT, lost_trials, 0) /* trials that could not be written */                               \
+    X(T, INT, unsaved, 0)            /* bests that are only in memory */                           \
+    X(T, INT, unsaved_quarantine, 0) /* rows of quarantine, likewise */                            \
+    X(T, INT, lost_trials, 0)        /* trials that could not be written */                        \
     X(T, INT, bests, 0)                                                                            \
     X(T, INT, trials, 0)                                                                           \
     X(T, INT, modules, 0)                                                                          \

@@ -124,14 +124,23 @@ int64_t unsaved_unbar(struct local *l, const char *variant)
     queue_init(&all);
     queue_move(&all, &l->barred);
     for (struct request *r; (r = queue_pop(&all));) {
-        bool stays = variant && writer_decode(l, &r->row, &quarantine_schema, &ignored) == 0 &&
-                     strcmp(l->object->quarantine.variant, variant) != 0;
-        if (stays) {
-            queue_push(&l->barred, r);
-        } else {
+        bool goes = !variant || (writer_decode(l, &r->row, &quarantine_schema, &ignored) == 0 &&
+                                 strcmp(l->object->quarantine.variant, variant) == 0);
+        if (goes) {
             request_free(r);
             n++;
+        } else {
+            queue_push(&l->barred, r);
         }
+    }
+    return n;
+}
+
+int64_t unsaved_barred(const struct local *l)
+{
+    int64_t n = 0;
+    for (const struct request *r = l->barred.first; r; r = r->next) {
+        n++;
     }
     return n;
 }

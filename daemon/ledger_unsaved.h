@@ -21,6 +21,7 @@ int64_t unsaved_drop(struct local *l, const char *key);
 void unsaved_bar(struct local *l, struct request *r);
 /* Forgets the rows of a variant, or (NULL) all. Returns how many. */
 int64_t unsaved_unbar(struct local *l, const char *variant);
+int64_t unsaved_barred(const struct local *l); /* how many there are */
 bool unsaved_any(const struct local *l);
 int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
 

@@ -182,6 +182,16 @@ static int work_end_run(struct local *l, struct request *r, struct error *err)
 }
 
 /* Nobody waits for these: what is lost is said, once until something is written again. */
+static void say_lost(struct local *l, const struct request *r, const char *how)
+{
+    bool told = r->status == ERROR_DISK_FULL || r->status == ERROR_BUSY;
+    if (!told && !(r->status == ERROR_STORE && l->lost_said)) {
+        l->lost_said = r->status == ERROR_STORE;
+        writer_notice(l, "lost", "a row of table %s was not written%s: %s",
+                      r->verb->row ? r->verb->row->name : "lease", how, r->err->text);
+    }
+}
+
 static void settle_evidence(struct local *l, struct request *r)
 {
     if (r->status >= 0) {
@@ -192,17 +202,13 @@ static void settle_evidence(struct local *l, struct request *r)
         l->lost_trials++;
         uv_mutex_unlock(&l->mutex);
     }
-    bool told = r->status == ERROR_DISK_FULL || r->status == ERROR_BUSY;
-    if (!told && !(r->status == ERROR_STORE && l->lost_said)) {
-        l->lost_said = r->status == ERROR_STORE;
-        writer_notice(l, "lost", "a row of table %s was not written: %s",
-                      r->verb->row ? r->verb->row->name : "lease", r->err->text);
-    }
+    say_lost(l, r, "");
 }
 
 static void settle_quarantine(struct local *l, struct request *r)
 {
     if (writer_fault_of_store(r->status)) {
+        say_lost(l, r, ", and is kept in memory until it can be");
         unsaved_bar(l, r);
         l->save_at = writer_now_ms() + RETRY_MS;
     } else {
@@ -287,6 +293,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     uv_mutex_unlock(&l->mutex);
     *r->counts = (struct ledger_status){
         .unsaved = l->n_unsaved,
+        .unsaved_quarantine = unsaved_barred(l),
         .lost_trials = lost,
         .disk_full = l->disk_full,
         .locked = l->locked,

@@ -254,7 +254,11 @@ static void save_last(struct local *l)
     if (unsaved_any(l)) {
         store_set_patience(l->store, LAST_PATIENCE_MS);
     }
-    if (unsaved_save(l, &err) < 0 && l->unsaved) {
+    int r = unsaved_save(l, &err);
+    if (r < 0 && wants_repair(l) && store_repair(l->store, &err) == 0) {
+        r = unsaved_save(l, &err);
+    }
+    if (r < 0 && l->unsaved) {
         writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
                       err.text);
     }

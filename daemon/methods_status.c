@@ -241,11 +241,12 @@ static void put_job(struct wire_buf *b, const struct job *j)
 static void put_store(struct wire_buf *b, const struct ledger_status *s)
 {
     wire_put_str(b, "store");
-    wire_put_map(b, 13);
+    wire_put_map(b, 14);
     wire_put_kv_bool(b, "keeper", s->keeper);
     wire_put_kv_int(b, "keeper_silent_ms", s->keeper_silent_ms);
     wire_put_kv_int(b, "daemons", s->daemons);
     wire_put_kv_int(b, "unsaved", s->unsaved);
+    wire_put_kv_int(b, "unsaved_quarantine", s->unsaved_quarantine);
     wire_put_kv_int(b, "lost_trials", s->lost_trials);
     wire_put_kv_int(b, "bests", s->bests);
     wire_put_kv_int(b, "trials", s->trials);

@@ -81,6 +81,14 @@ static void on_error(void *ctx, const struct error *e)
     }
 }
 
+/* Also what no database has yet: its disk may be full. */
+static void avoid_barred(const struct daemon *d, struct job *j)
+{
+    for (uint32_t i = 0; i < d->barred.n; i++) {
+        tuning_avoid(j, d->barred.all[i].variant);
+    }
+}
+
 static void send_order(struct tuner *x, struct job *j)
 {
     struct error err = ERROR_NULL;
@@ -89,6 +97,7 @@ static void send_order(struct tuner *x, struct job *j)
         tuning_failed(x, j, &x->scheduler->off, JOB_FAILED);
         return;
     }
+    avoid_barred(x->daemon, j);
     if (tuning_order(x->tiers, j, &order, &err) < 0) {
         on_error(x, &err);
         return;
@@ -158,9 +167,6 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
             t->samples_us.n = 0;
             tuning_remember(j, t);
         }
-    }
-    for (uint32_t i = 0; status == 0 && i < n_quarantined; i++) {
-        tuning_avoid(j, quarantined[i]);
     }
     if (j->n_done) {
         log_info("job %lld: %u trials of before are not repeated", (long long)j->id, j->n_done);

@@ -31,6 +31,11 @@ void tuning_record(struct tuner *x, struct job *j, struct trial *t)
 
 void tuning_avoid(struct job *j, const char *variant)
 {
+    for (uint32_t i = 0; i < j->n_avoid; i++) {
+        if (strcmp(j->avoid[i], variant) == 0) {
+            return;
+        }
+    }
     char(*grown)[HASH_HEX] = realloc(j->avoid, (j->n_avoid + 1) * sizeof(*grown));
     if (grown) {
         j->avoid = grown;

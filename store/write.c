@@ -104,9 +104,10 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
                    "WHERE class = ?1 AND driver = ?2 AND variant = ?3", "ttt", q->class, q->driver,
                    q->variant);
     q->deaths = deaths;
-    if (r == 0) {
+    if (r == 0) { /* what could not be written at once comes late: the newer one is said */
+        *q = known.created_s > q->created_s ? known : *q;
         q->id = known.id;
-        q->deaths += known.deaths;
+        q->deaths = deaths + known.deaths;
     } else if (r == STORE_MISS) {
         rows_number(s, TABLE_QUARANTINE, q);
     }

@@ -218,14 +218,15 @@ void results_print(const json_t *rows);
 /* The daemon's `status`, owned; NULL: it was not to be had, which is no reason to do without what
  * it is asked for. */
 json_t *unsaved_status(struct ctl *c);
-/* Of it: whether the daemon has answers that are only in its memory, and the sentence that `where`
- * ("this export") lacks them, with what to do; malloc'ed. */
+/* Of it: whether the daemon has answers that are only in its memory, or anything; and the sentence
+ * that `where` ("this export") lacks them, with what to do; malloc'ed. */
 bool unsaved_there(const json_t *status);
+bool unsaved_at_all(const json_t *status);
 char *unsaved_sentence(const json_t *status, const char *where);
 void unsaved_say(const json_t *status, const char *where);
-/* FAILED after the sentence that somebody's copy, `where`, lacks some, and `again` what to do then,
- * else DONE. */
-int unsaved_fail(const json_t *status, const char *where, const char *again);
+/* Where `there` is something: FAILED after the sentence that somebody's copy, `where`, lacks it,
+ * and `again` what to do then; else DONE. */
+int unsaved_fail(const json_t *status, bool there, const char *where, const char *again);
 /* Says it of rows that are answers, when some of them are such. */
 void unsaved_remark(struct ctl *c, const json_t *rows);
 

@@ -113,6 +113,7 @@ static void print_status(const json_t *status)
         {"quarantined", "store.quarantined", NULL, false},
         {"keeper", "store.keeper_silent_ms", show_silence, false},
         {"unsaved", "store.unsaved", NULL, false},
+        {"unsaved quarantine", "store.unsaved_quarantine", NULL, false},
         {"disk full", "store.disk_full", NULL, false},
         {"locked", "store.locked", NULL, false},
         {"database", "database", NULL, false},
@@ -316,10 +317,11 @@ static int stop(struct ctl *c)
     } else if (code == DONE) {
         printf("gemmd has stopped\n");
     }
-    if (code == DONE && unsaved_there(status)) {
-        fprintf(stderr,
-                "it had answers that were only in its memory: those that it could not write at its "
-                "end are lost, and its log says how many\n");
+    if (code == DONE && unsaved_at_all(status)) {
+        fprintf(
+            stderr,
+            "it had answers, or rows of quarantine, that were only in its memory: those that it "
+            "could not write at its end are lost, and its log says how many\n");
     }
     json_decref(status);
     return code;

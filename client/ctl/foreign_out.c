@@ -81,7 +81,8 @@ static int write_rows(struct writing *w, const char *format)
         code = strcmp(format, "aiter") == 0 ? aiter_write(w, arch && *arch ? arch : "unknown")
                                             : unsloth_write(w);
     }
-    w->incomplete = code == DONE && unsaved_fail(status, "this export", "export");
+    w->incomplete =
+        code == DONE && unsaved_fail(status, unsaved_there(status), "this export", "export");
     json_decref(rows);
     json_decref(status);
     return code;

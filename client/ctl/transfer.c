@@ -91,13 +91,13 @@ static int export_end(const struct ctl *c, const json_t *status, const char *pat
     if (!c->quiet && strcmp(path, "-") != 0) {
         fprintf(stderr, "%zu rows written to %s\n", n, path);
     }
-    return unsaved_fail(status, "this export", "export");
+    return unsaved_fail(status, unsaved_there(status), "this export", "export");
 }
 
 static int no_rows(const json_t *status)
 {
     int code = ctl_failed("nothing was found for that key yet: there is no row to export");
-    unsaved_fail(status, "this export", "export");
+    unsaved_fail(status, unsaved_there(status), "this export", "export");
     return code;
 }
 
@@ -300,7 +300,7 @@ static int backup(struct transfer *t)
         printf("%s\n", json_string_value(json_object_get(result, "path")));
         json_decref(result);
     }
-    code = code ? code : unsaved_fail(status, "this copy", "make a backup");
+    code = code ? code : unsaved_fail(status, unsaved_at_all(status), "this copy", "make a backup");
     json_decref(status);
     return code;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers that the daemon serves and could not write into its database yet: its disk is full,
- * another program has locked it, or whoever writes the database does not answer. What reads the
- * database lacks them, and they end with the daemon, so that is said.
+ * Answers that the daemon serves, and rows of quarantine, which it could not write yet: its disk is
+ * full, another program has locked it, or whoever writes the database does not answer. What reads
+ * the database lacks them, and they end with the daemon, so that is said.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,14 +22,41 @@ json_t *unsaved_status(struct ctl *c)
     return status;
 }
 
-static long long count(const json_t *status)
+static long long answers(const json_t *status)
 {
     return json_integer_value(table_value(status, "store.unsaved"));
 }
 
+static long long barred(const json_t *status)
+{
+    return json_integer_value(table_value(status, "store.unsaved_quarantine"));
+}
+
 bool unsaved_there(const json_t *status)
 {
-    return count(status) > 0;
+    return answers(status) > 0;
+}
+
+bool unsaved_at_all(const json_t *status)
+{
+    return answers(status) + barred(status) > 0;
+}
+
+/* "2 answers and 1 row of quarantine are" */
+static void name_them(const json_t *status, char *out, size_t size)
+{
+    long long a = answers(status), q = barred(status);
+    char rows[64] = "";
+    if (q) {
+        snprintf(rows, sizeof(rows), "%s%lld row%s of quarantine", a ? " and " : "", q,
+                 q == 1 ? "" : "s");
+    }
+    if (a) {
+        snprintf(out, size, "%lld answer%s%s %s", a, a == 1 ? "" : "s", rows,
+                 a + q == 1 ? "is" : "are");
+    } else {
+        snprintf(out, size, "%s %s", rows, q == 1 ? "is" : "are");
+    }
 }
 
 char *unsaved_sentence(const json_t *status, const char *where)
@@ -37,16 +64,17 @@ char *unsaved_sentence(const json_t *status, const char *where)
     const char *database = json_string_value(json_object_get(status, "database"));
     bool full = json_is_true(table_value(status, "store.disk_full"));
     bool locked = json_is_true(table_value(status, "store.locked"));
-    char *text = NULL;
-    int r = asprintf(
-        &text,
-        "%lld %s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
-        "missing by itself",
-        count(status), count(status) == 1 ? "answer is" : "answers are", where,
-        full     ? "make room on the disk of"
-        : locked ? "end the program that has locked"
-                 : "once",
-        database ? database : "its database", full || locked ? ", and" : " can be written,");
+    char *text = NULL, what[128];
+    name_them(status, what, sizeof(what));
+    int r = asprintf(&text,
+                     "%s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
+                     "missing by itself",
+                     what, where,
+                     full     ? "make room on the disk of"
+                     : locked ? "end the program that has locked"
+                              : "once",
+                     database ? database : "its database",
+                     full || locked ? ", and" : " can be written,");
     return r < 0 ? NULL : text;
 }
 
@@ -59,9 +87,9 @@ void unsaved_say(const json_t *status, const char *where)
     free(text);
 }
 
-int unsaved_fail(const json_t *status, const char *where, const char *again)
+int unsaved_fail(const json_t *status, bool there, const char *where, const char *again)
 {
-    char *text = unsaved_there(status) ? unsaved_sentence(status, where) : NULL;
+    char *text = there ? unsaved_sentence(status, where) : NULL;
     int code = text ? ctl_failed("%s; then %s again", text, again) : DONE;
     free(text);
     return code;

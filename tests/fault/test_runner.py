@@ -3,6 +3,8 @@
 goes on answering what it knows; when it goes on like that, tuning is switched off."""
 import os
 import signal
+import sqlite3
+import subprocess
 import time
 
 import pytest
@@ -224,6 +226,37 @@ def test_runners_that_left_a_cancelled_job_are_not_counted_for_the_next(fake):
         with pytest.raises(RpcError, match="5 runners in a row"):
             c.call("get", problem=gemm(n=512), budget=4)
     assert d.status()["runner"]["starts"] == 9
+
+
+HANGS = """
+hello()
+while True:
+    r, o = order()
+    if "a" * 32 not in o["avoid"]:
+        attempt(o, config={"BLOCK_SIZE_M": 64}, variant="a" * 32, limit_ms=300)
+        time.sleep(60)
+    say(2, "trial", {"job": o["job"], "config": {"BLOCK_SIZE_M": 32}, "variant": "b" * 32,
+                     "family": "grouped_gemm", "stage": "measure", "status": "ok", "time_us": 5.0})
+    say(1, r, None, {"config": {"BLOCK_SIZE_M": 32}, "time_us": 5.0, "measured": 1})
+"""
+
+
+def test_what_hung_is_not_launched_again_while_no_database_takes_it(fake):
+    """Nor is an idle gemmd done while it alone knows of it."""
+    d = fake(HANGS, ["--idle-exit-s", "1"])
+    h = sqlite3.connect(d.database, isolation_level=None)
+    h.execute("BEGIN IMMEDIATE")
+    with d.connect(60) as c:
+        for n in (128, 256, 512):
+            assert c.call("get", problem=gemm(n=n), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
+        status = c.call("status")
+        assert status["runner"]["deaths"] == 1
+        assert status["store"]["unsaved_quarantine"] == 1 and status["store"]["quarantined"] == 0
+    with pytest.raises(subprocess.TimeoutExpired):
+        d.process.wait(3)
+    h.close()
+    assert d.process.wait(20) == 0
+    assert d.sql("SELECT variant, deaths FROM quarantine") == [("a" * 32, 1)]
 
 
 STAYS = LEAVES.replace("sys.exit(0)", "attempt(o, limit_ms=0); time.sleep(100)")

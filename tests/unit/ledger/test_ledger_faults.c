@@ -108,6 +108,16 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     free(best);
 }
 
+/* A person's sqlite3 with a transaction open. */
+static sqlite3 *lock(struct bench *b)
+{
+    sqlite3 *h;
+    assert_int_equal(sqlite3_open(b->f->path, &h), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(h, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    store_set_patience(((struct local *)b->l)->store, 20); /* idle: nobody else uses it */
+    return h;
+}
+
 static void quarantine(struct bench *b, struct quarantine *q, int i)
 {
     fixture_quarantine(q, i);
@@ -157,6 +167,67 @@ static void quarantine_waits_for_room(void **state)
     assert_string_equal(b.kinds, "disk_full lost ");
 }
 
+/* A row that waited comes later than a newer one of its variant. */
+static void an_older_row_of_quarantine_changes_nothing(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct quarantine q;
+    assert_ok(begin(&b, *state, &err));
+    sqlite3 *h = lock(&b);
+    fixture_quarantine(&q, 1);
+    q.created_s -= 100;
+    strcpy(q.reason, "of before");
+    CALL(&b, add_quarantine, &q);
+    assert_int_equal(counts(&b).unsaved_quarantine, 1);
+    sqlite3_close(h);
+    quarantine(&b, &q, 1);
+    uint64_t began = uv_hrtime();
+    while (counts(&b).unsaved_quarantine && uv_hrtime() - began < 20 * UINT64_C(1000000000)) {
+    }
+    end(&b);
+    assert_int_equal(sqlite3_open(b.f->path, &h), SQLITE_OK);
+    sqlite3_stmt *s;
+    assert_int_equal(sqlite3_prepare_v2(h, "SELECT reason, deaths FROM quarantine", -1, &s, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    assert_string_equal(sqlite3_column_text(s, 0), q.reason);
+    assert_int_equal(sqlite3_column_int(s, 1), 2);
+    assert_int_equal(sqlite3_step(s), SQLITE_DONE);
+    sqlite3_finalize(s);
+    sqlite3_close(h);
+}
+
+/* Somebody's file in the database's place. */
+static void quarantine_that_no_file_takes_is_told(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct quarantine q;
+    char aside[PATH_MAX];
+    assert_ok(begin(&b, *state, &err));
+    quarantine(&b, &q, 1);
+    assert_int_equal(counts(&b).quarantined, 1);
+    snprintf(aside, sizeof(aside), "%s.aside", b.f->path);
+    assert_int_equal(rename(b.f->path, aside), 0);
+    FILE *file = fopen(b.f->path, "w");
+    fputs("somebody's", file);
+    fclose(file);
+    for (int i = 2; i < 5; i++) {
+        quarantine(&b, &q, i);
+    }
+    assert_int_equal(counts(&b).unsaved_quarantine, 3);
+    assert_string_equal(b.kinds, "lost "); /* once */
+    unlink(b.f->path);
+    assert_int_equal(rename(aside, b.f->path), 0);
+    end(&b);
+    struct store *s = fixture_open(*state);
+    struct store_stats stats;
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.quarantined, 4);
+    store_close(s);
+}
+
 /* What the file says of the key is old by then. */
 static void what_is_unsaved_is_not_pushed_out(void **state)
 {
@@ -197,16 +268,6 @@ static void what_is_unsaved_is_not_pushed_out(void **state)
 }
 
 /* ---- a lock of another program --------------------------------------------------------------- */
-
-/* A person's sqlite3 with a transaction open. */
-static sqlite3 *lock(struct bench *b)
-{
-    sqlite3 *h;
-    assert_int_equal(sqlite3_open(b->f->path, &h), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(h, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    store_set_patience(((struct local *)b->l)->store, 20); /* idle: nobody else uses it */
-    return h;
-}
 
 static void import(struct bench *b, struct best *best, int key)
 {
@@ -325,6 +386,57 @@ static void damage_is_repaired_on_the_way(void **state)
     free(best);
 }
 
+static int64_t page_of(const char *path, const char *name)
+{
+    sqlite3 *h;
+    sqlite3_stmt *q;
+    assert_int_equal(sqlite3_open(path, &h), SQLITE_OK);
+    sqlite3_prepare_v2(h, "SELECT rootpage FROM sqlite_schema WHERE name = ?1", -1, &q, NULL);
+    sqlite3_bind_text(q, 1, name, -1, SQLITE_STATIC);
+    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+    int64_t page = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    sqlite3_close(h);
+    return page;
+}
+
+/* Nothing was written between the damage and the stop. */
+static void damage_met_at_the_end_is_repaired(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct quarantine q;
+    struct store_stats stats;
+    char junk[4096];
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    assert_ok(store_stats(s, &stats, &err));
+    store_close(s);
+    const int64_t before = stats.quarantined, page = page_of(f->path, "quarantine_class");
+    memset(junk, 0xff, sizeof(junk));
+    assert_ok(begin(&b, f, &err));
+    sqlite3 *h = lock(&b);
+    quarantine(&b, &q, 1000);
+    assert_int_equal(counts(&b).unsaved_quarantine, 1);
+    FILE *file = fopen(f->path, "r+");
+    fseek(file, (page - 1) * 4096, SEEK_SET);
+    fwrite(junk, 1, sizeof(junk), file);
+    fclose(file);
+    /* so that pages in memory are read anew */
+    assert_int_equal(sqlite3_exec(h, "INSERT INTO lease VALUES ('k', '1.1', 'x', 1, 1); COMMIT",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(h);
+    end(&b);
+    assert_non_null(strstr(b.kinds, "corrupt_file"));
+    assert_null(strstr(b.kinds, "lost"));
+    s = fixture_open(f);
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.quarantined, before + 1);
+    store_close(s);
+}
+
 static void on_long(uv_timer_t *timer)
 {
     *(bool *)timer->data = true;
@@ -378,10 +490,12 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(what_is_unsaved_is_not_pushed_out),    T(a_full_disk_stops_nothing),
-        T(unsaved_bests_are_evicted_or_told),    T(damage_is_repaired_on_the_way),
-        T(the_file_is_checked_when_it_is_quiet), T(a_lock_stops_nothing),
-        T(a_lock_does_not_hold_up_a_stop),       T(quarantine_waits_for_room),
+        T(what_is_unsaved_is_not_pushed_out),     T(a_full_disk_stops_nothing),
+        T(unsaved_bests_are_evicted_or_told),     T(damage_is_repaired_on_the_way),
+        T(the_file_is_checked_when_it_is_quiet),  T(a_lock_stops_nothing),
+        T(a_lock_does_not_hold_up_a_stop),        T(quarantine_waits_for_room),
+        T(damage_met_at_the_end_is_repaired),     T(an_older_row_of_quarantine_changes_nothing),
+        T(quarantine_that_no_file_takes_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
