@@ -172,21 +172,20 @@ enum { GREETING_MS = 1000 };
 static int run(void *command)
 {
     struct asking *a = command;
+    const struct gemmd_query *q = &a->subject.search.query;
     int code = problems_make(&a->subject.problems);
     if (code == DONE && a->each && json_array_size(a->subject.search.configs) == 0) {
         code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
-    if (code == DONE && a->tune && a->subject.search.query.wait == GEMMD_WAIT_CACHED) {
+    if (code == DONE && a->tune && q->wait == GEMMD_WAIT_CACHED) {
         code = ctl_usage("--wait cached never tunes: ask with `gemmctl get --wait cached`");
     }
-    const struct gemmd_query *q = &a->subject.search.query;
     if (code == DONE && !a->tune && q->flags & GEMMD_AGAIN && q->wait == GEMMD_WAIT_CACHED) {
         code = ctl_usage("--again tunes and --wait cached never does: leave one of them out");
     }
     if (!a->tune) { /* "answer by then" is meant of a daemon that hangs, too */
-        const int deadline_ms = a->subject.search.query.deadline_ms;
         a->subject.ctl.patience_ms =
-            deadline_ms > 0 && deadline_ms < GREETING_MS ? GREETING_MS : deadline_ms;
+            q->deadline_ms > 0 && q->deadline_ms < GREETING_MS ? GREETING_MS : q->deadline_ms;
     }
     code = code ? code : ctl_connect(&a->subject.ctl);
     if (code) {

@@ -59,12 +59,8 @@ static double gain_percent(const double other_us[], const double former_us[], ui
 static void say_stays(struct job *j, bool won, double gain)
 {
     const char *word = gain < 0 ? "slower" : "faster";
-    if (won && gain > 0) { /* in the median of the rounds, which is not what decides */
-        snprintf(j->gate, sizeof(j->gate),
-                 "the former best stays: it won again; the next was as fast, to the noise of the "
-                 "finals (%.2f %%)",
-                 gain);
-    } else if (won) {
+    if (won) { /* gain is of the median round, which is not what decides */
+        word = gain > 0 ? "faster, which is noise of the finals" : "slower";
         snprintf(j->gate, sizeof(j->gate),
                  "the former best stays: it won again; the next was %.2f %% %s", fabs(gain), word);
     } else {
