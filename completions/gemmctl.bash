@@ -9,7 +9,9 @@ _gemmctl() {
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
         --permutes"
-    local search="--budget --budget-ms --wall-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
+    local measuring="--budget-ms --wall-ms --iters --warmup --seed"
+    local search="$measuring --budget --strategy --again"
+    local waiting="--wait --deadline-ms"
     local space="--restrict --space"
     local given="--config --configs --target"
     local exact="--atol --rtol"
@@ -19,7 +21,11 @@ _gemmctl() {
     case $prev in
     --mode) COMPREPLY=($(compgen -W "forward dX dW" -- "$cur")); return ;;
     --dtype|--out-dtype) COMPREPLY=($(compgen -W "bf16 fp16 fp32" -- "$cur")); return ;;
-    --wait) COMPREPLY=($(compgen -W "tuned now cached" -- "$cur")); return ;;
+    --wait)
+        local ways="tuned now"
+        [ "${COMP_WORDS[1]}" = get ] && ways+=" cached"
+        COMPREPLY=($(compgen -W "$ways" -- "$cur"))
+        return ;;
     --strategy) COMPREPLY=($(compgen -W "ranked exhaustive random genetic given" -- "$cur")); return ;;
     --bucket) COMPREPLY=($(compgen -W "sqrt2 pow2 exact" -- "$cur")); return ;;
     --op) COMPREPLY=($(compgen -W "grouped_gemm gemm custom:" -- "$cur")); return ;;
@@ -46,9 +52,9 @@ _gemmctl() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    get) options="$problem $search $space $given $exact --generation $common" ;;
-    tune) options="$problem $search $space $given $exact $common" ;;
-    bench) options="$problem $search $given $exact $common" ;;
+    get) options="$problem $search $waiting $space $given $exact --generation $common" ;;
+    tune) options="$problem $search $waiting $space $given $exact $common" ;;
+    bench) options="$problem $measuring --deadline-ms $given $exact $common" ;;
     pin) options="$problem $given $exact $common" ;;
     check) options="$problem $given $common" ;;
     unpin|promote|evict|show) options="$problem $common" ;;

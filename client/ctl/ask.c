@@ -45,6 +45,18 @@ static void remark(const struct asking *a, const char *label, const struct gemmd
     fprintf(stderr, "%s %s, in %.*f s\n", answer->tier, answer->source, ms < 100 ? 3 : 1, ms / 1e3);
 }
 
+/* Of a list of configs the winner is shown, as if the others had been measured: some may not have
+ * been. */
+static void remark_failed(const struct asking *a, const struct progress_line *line, const char *key)
+{
+    const size_t n = json_array_size(a->subject.search.configs);
+    if (n > 0 && line->failed > 0 && !a->subject.ctl.quiet) {
+        fprintf(stderr,
+                "%lld of the %zu given configs failed: `gemmctl trials --failed %.8s` says why\n",
+                (long long)line->failed, n, key);
+    }
+}
+
 static json_t *ask_one(struct asking *a, const json_t *problem)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
@@ -77,6 +89,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
         return result_of_error(problem, &e);
     }
     remark(a, label, &answer, ms);
+    remark_failed(a, &line, answer.key);
     json_t *row = result_of_answer(problem, &answer);
     bool hit = !a->tune && !line.seen; /* else the time is a tuning's */
     json_object_set_new(row, hit ? "round_trip_us" : "elapsed_ms", json_real(hit ? ms * 1e3 : ms));
@@ -207,19 +220,44 @@ static int run(void *command)
     return show(a);
 }
 
+/* What the others take and bench has no use for. Hidden, and not just absent, since --budget would
+ * be taken for --budget-ms. */
+enum { KEY_NOT_FOR_BENCH = 0x9100 };
+static const struct argp_option not_for_bench[] = {
+    {"wait", KEY_NOT_FOR_BENCH, "HOW", OPTION_HIDDEN, 0, 0},
+    {"budget", KEY_NOT_FOR_BENCH, "N", OPTION_HIDDEN, 0, 0},
+    {"strategy", KEY_NOT_FOR_BENCH, "NAME", OPTION_HIDDEN, 0, 0},
+    {"again", KEY_NOT_FOR_BENCH, 0, OPTION_HIDDEN, 0, 0},
+    {0},
+};
+
+static error_t parse_bench(int key, char *arg, struct argp_state *state)
+{
+    if (key == KEY_NOT_FOR_BENCH) {
+        argp_error(state, "--wait, --budget, --strategy and --again are not for bench: it measures "
+                          "each of the given configs, known or not, and waits for that");
+    }
+    return subject_parse(key, arg, state);
+}
+
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
-    /* A space is of who looks for configs in one. */
     const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                          {&search_argp, 0, NULL, 0},
+                                          {&measuring_argp, 0, NULL, 0},
+                                          {&deadline_argp, 0, NULL, 0},
                                           {&given_argp, 0, NULL, 0},
                                           {&tolerance_argp, 0, NULL, 0},
                                           {&target_argp, 0, NULL, 0},
                                           {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
-                                          {a->each ? NULL : &space_argp, 0, NULL, 0},
+                                          {a->each ? NULL : &search_argp, 0, NULL, 0},
+                                          {a->tune ? &tune_wait_argp : &wait_argp, 0, NULL, 0},
+                                          {&space_argp, 0, NULL, 0},
                                           {0}};
-    const struct argp argp = {
-        .parser = subject_parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
+    const struct argp argp = {.options = a->each ? not_for_bench : NULL,
+                              .parser = a->each ? parse_bench : subject_parse,
+                              .args_doc = "[PROBLEM]",
+                              .doc = doc,
+                              .children = children};
     int code = subject_run(a, &argp, run, argc, argv);
     json_decref(a->rows);
     return code;

@@ -167,6 +167,17 @@ int ctl_connect(struct ctl *c)
     return ctl_try(c, &e) ? ctl_fail_waiting(&e, 0) : ctl_check_device(c);
 }
 
+static bool names_threads(const char *spec)
+{
+    return strncmp(spec, "cpu:", 4) == 0;
+}
+
+static bool has_threads(const char *spec, const json_t *device)
+{
+    return !names_threads(spec) ||
+           strtoll(spec + 4, NULL, 10) == json_integer_value(json_object_get(device, "sm_count"));
+}
+
 /* As far as it can be known without looking at the devices here: cuda:0 is any GPU. */
 static bool is_device(const char *spec, const json_t *device)
 {
@@ -182,26 +193,41 @@ static bool is_device(const char *spec, const json_t *device)
         return strcmp(spec, uuid) == 0;
     }
     size_t n = strcspn(spec, ":");
-    return strlen(kind) == n && strncmp(spec, kind, n) == 0;
+    return strlen(kind) == n && strncmp(spec, kind, n) == 0 && has_threads(spec, device);
+}
+
+static int fail_device(const struct ctl *c, const json_t *status)
+{
+    const json_t *device = json_object_get(status, "device");
+    const char *uuid = json_string_value(json_object_get(device, "uuid"));
+    const char *name = json_string_value(json_object_get(device, "name"));
+    const char *socket = json_string_value(json_object_get(status, "socket"));
+    const char *spec = c->named_device;
+    if (names_threads(spec) && is_device("cpu", device)) {
+        return ctl_usage("the daemon on %s has %lld of the CPU's threads, and %s is meant: ask for "
+                         "cpu, or stop that one, or give the other a --socket of its own",
+                         socket ? socket : "?",
+                         (long long)json_integer_value(json_object_get(device, "sm_count")), spec);
+    }
+    return ctl_usage("the daemon on %s is of another device than %s, of %s (%s): leave out "
+                     "--device for that one, or %s for the other",
+                     socket ? socket : "?", spec, uuid ? uuid : "?", name ? name : "?",
+                     c->socket ? "--socket" : "unset GEMMD_SOCKET");
 }
 
 int ctl_check_device(struct ctl *c)
 {
     const char *from = getenv("GEMMD_SOCKET");
-    const char *socket = c->socket ? c->socket : from;
-    if (!c->named_device || strcmp(c->named_device, "any") == 0 || !socket || !*socket) {
+    const char *socket = c->socket ? c->socket : from, *spec = c->named_device;
+    const bool given = socket && *socket;
+    /* One socket is of all numbers of threads. */
+    if (!spec || strcmp(spec, "any") == 0 || (!given && !names_threads(spec))) {
         return DONE;
     }
     int code = DONE;
     json_t *status = ctl_call(c, "status", NULL, &code);
-    const json_t *device = json_object_get(status, "device");
-    if (status && !is_device(c->named_device, device)) {
-        const char *uuid = json_string_value(json_object_get(device, "uuid"));
-        const char *name = json_string_value(json_object_get(device, "name"));
-        code = ctl_usage("the daemon on %s is of another device than %s, of %s (%s): leave out "
-                         "--device for that one, or %s for the other",
-                         socket, c->named_device, uuid ? uuid : "?", name ? name : "?",
-                         c->socket ? "--socket" : "unset GEMMD_SOCKET");
+    if (status && !is_device(spec, json_object_get(status, "device"))) {
+        code = fail_device(c, status);
     }
     json_decref(status);
     return code;
@@ -222,6 +248,25 @@ static json_t *take_json(char *text, int *code)
     return j;
 }
 
+/* Sentences about a method name it; here it is known by its command. */
+static int fail_call(struct ctl *c, const char *method, const struct gemmd_error *e)
+{
+    static const struct {
+        const char *method, *command;
+    } others[] = {{"shutdown", "stop"}, {"unquarantine", "quarantine --clear"}};
+    const size_t n = strlen(method);
+    c->failed = e->code;
+    for (size_t i = 0; i < COUNT(others); i++) {
+        if (strcmp(method, others[i].method) == 0 && strncmp(e->text, method, n) == 0 &&
+            e->text[n] == ' ') {
+            struct gemmd_error said = *e;
+            snprintf(said.text, sizeof(said.text), "%s%s", others[i].command, e->text + n);
+            return ctl_fail(&said);
+        }
+    }
+    return ctl_fail(e);
+}
+
 json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
 {
     char *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL;
@@ -231,7 +276,7 @@ json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
     free(text);
     json_decref(params);
     if (r) {
-        *code = ctl_fail(&e);
+        *code = fail_call(c, method, &e);
         return NULL;
     }
     return take_json(result, code);

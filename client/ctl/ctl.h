@@ -50,6 +50,7 @@ struct ctl {
     bool json, quiet;
     struct gemmd *g; /* owned */
     int patience_ms; /* with a daemon that does not answer; 0: the library's */
+    int failed;      /* enum gemmd_error_code of the last ctl_call that failed */
 };
 /* Input: struct ctl. Of a pinned connection only the answers to `get` are of its generation, so
  * only commands that ask for those may be pinned. The others would show what is known now all the
@@ -61,7 +62,8 @@ struct gemmd_options ctl_options(const struct ctl *c);
 /* 0, or an exit code after the sentence. */
 int ctl_connect(struct ctl *c);
 /* Of who is connected: the path of a socket says nothing of the device, so when both are named the
- * daemon must be of that device. 0, or USAGE after the sentence. */
+ * daemon must be of that device; and it is one for all numbers of the CPU's threads. 0, or USAGE
+ * after the sentence. */
 int ctl_check_device(struct ctl *c);
 /* gemmd_connect of it, for who has words of his own when nobody answers. */
 int ctl_try(struct ctl *c, struct gemmd_error *e);
@@ -163,6 +165,10 @@ int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_s
 int64_t option_from(const char *name, const char *arg, int64_t min, int64_t max,
                     struct argp_state *state);
 enum { JOBS_MAX = 256 }; /* of `--jobs` */
+/* A device that need not be here, of `--arch`: "cuda:sm_90a" of sm_90a; others as they are. Ends
+ * with a sentence where it can be none. */
+enum { ARCH_MAX = 256 };
+void option_arch(const char *arg, char out[ARCH_MAX], struct argp_state *state);
 
 struct search {
     struct gemmd_query query;           /* its JSON texts are filled in by search_finish */
@@ -170,9 +176,11 @@ struct search {
     json_t *configs;                    /* owned: ["BLOCK_SIZE_M=64 ..."] */
     char *restrict_text, *configs_text; /* owned */
 };
-/* Inputs: struct search. search: budgets, waiting; space: restrictions; given: configs, and
- * tolerances; target: which kernels. */
-extern const struct argp search_argp, space_argp, given_argp, tolerance_argp, target_argp;
+/* Inputs: struct search. measuring: how, and for how long; search: of which configs in which order;
+ * wait: of a question, or of a tuning; space: restrictions; given: configs; target: which
+ * kernels. */
+extern const struct argp measuring_argp, search_argp, deadline_argp, wait_argp, tune_wait_argp,
+    space_argp, given_argp, tolerance_argp, target_argp;
 void search_init(struct search *s);
 void search_finish(struct search *s);
 void search_deinit(struct search *s);
@@ -235,8 +243,9 @@ void unsaved_remark(struct ctl *c, const json_t *rows);
 struct progress_line {
     char label[96]; /* which problem */
     bool quiet, terminal;
-    bool seen;  /* the daemon reported something: it was tuned */
-    bool drawn; /* a line stands on the terminal */
+    bool seen;      /* the daemon reported something: it was tuned */
+    int64_t failed; /* configs so far, by the last report */
+    bool drawn;     /* a line stands on the terminal */
     double last_ms;
 };
 void progress_begin(struct progress_line *p, bool quiet, const char *label);

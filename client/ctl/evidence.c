@@ -249,7 +249,7 @@ static int run_trials(struct listing *l)
 int cmd_trials(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"failed", KEY_FAILED, 0, 0, "only those that failed, with the reason", 1}, {0}};
+        {"failed", KEY_FAILED, 0, 0, "only those that failed, with the reason", 2}, {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse_problem,

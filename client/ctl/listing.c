@@ -12,7 +12,7 @@ enum { KEY_WHAT = 0x4000, KEY_WHERE, KEY_SORT, KEY_TOP, KEY_OFFSET, KEY_CLEAR };
 /* ---- options of listings -------------------------------------------------------------------- */
 
 static const struct argp_option filter_options[] = {
-    {0, 0, 0, 0, "Which rows:", 1},
+    {0, 0, 0, 0, "Which rows:", 2},
     {"where", KEY_WHERE, "COLUMN=VALUE", 0,
      "only these rows; ~TEXT matches a part, problem.M=64 and config.num_stages=3 look into "
      "problems "
@@ -167,7 +167,7 @@ int cmd_list(int argc, char **argv)
         {"what", KEY_WHAT, "NAME", 0,
          "best (default), history, trials, modules, quarantine, runs, devices, events, "
          "portfolio",
-         1},
+         2},
         {0}};
     return plain_list("best", "Lists what is known. The columns are those of the database.",
                       options, run_list, argc, argv);
@@ -207,7 +207,7 @@ static int run_quarantine(struct listing *l)
 int cmd_quarantine(int argc, char **argv)
 {
     static const struct argp_option options[] = {
-        {"clear", KEY_CLEAR, "VARIANT", 0, "let this variant run again", 1}, {0}};
+        {"clear", KEY_CLEAR, "VARIANT", 0, "let this variant run again", 2}, {0}};
     return plain_list("quarantine",
                       "Lists the variants that crashed or hung, and are skipped since.", options,
                       run_quarantine, argc, argv);

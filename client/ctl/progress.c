@@ -115,6 +115,7 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
 {
     struct progress_line *p = ctx;
     p->seen = true;
+    p->failed = report->failed;
     double now = ctl_now_ms();
     if (p->quiet || now - p->last_ms < (p->terminal ? REDRAW_MS : LOG_MS)) {
         return;

@@ -33,23 +33,43 @@ enum {
 enum { BUDGET_MAX = 1000000, ITERS_MAX = 100000, WARMUP_MAX = 10000 };
 static const int64_t time_max_ms = INT64_C(1) << 40;
 
-static const struct argp_option search_options[] = {
+/* In parts, since a command has those that mean something to it: every one measures, most search,
+ * few can do without waiting. */
+static const struct argp_option measuring_options[] = {
     {0, 0, 0, 0, "How to search:", 2},
-    {"budget", KEY_BUDGET, "N", 0, "measure at most N configs", 0},
     {"budget-ms", KEY_BUDGET_MS, "MS", 0, "use the device for at most MS milliseconds", 0},
     {"wall-ms", KEY_WALL_MS, "MS", 0, "search for at most MS milliseconds, compiling and all", 0},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "ranked (default), exhaustive, random, genetic, given",
-     0},
     {"iters", KEY_ITERS, "N", 0, "timed launches of a config at most", 0},
     {"warmup", KEY_WARMUP, "N", 0, "untimed launches of a config", 0},
     {"seed", KEY_SEED, "N", 0, "of inputs, routing and the random strategy", 0},
+    {0},
+};
+
+static const struct argp_option search_options[] = {
+    {"budget", KEY_BUDGET, "N", 0, "measure at most N configs", 2},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "ranked (default), exhaustive, random, genetic, given",
+     2},
+    {"again", KEY_AGAIN, 0, 0, "tune even when known", 2},
+    {0},
+};
+
+static const struct argp_option deadline_options[] = {
+    {"deadline-ms", KEY_DEADLINE, "MS", 0, "answer by then, with the best that is known", 2},
+    {0},
+};
+
+static const struct argp_option wait_options[] = {
     {"wait", KEY_WAIT, "HOW", 0,
      "tuned (default): tune what is not known; now: answer at once, tune in the background; "
      "cached: "
      "never tune",
-     0},
-    {"deadline-ms", KEY_DEADLINE, "MS", 0, "answer by then, with the best that is known", 0},
-    {"again", KEY_AGAIN, 0, 0, "tune even when known", 0},
+     2},
+    {0},
+};
+
+static const struct argp_option tune_wait_options[] = {
+    {"wait", KEY_WAIT, "HOW", 0,
+     "tuned (default): for the winner; now: answer with what is known, tune in the background", 2},
     {0},
 };
 
@@ -101,6 +121,21 @@ int64_t option_from(const char *name, const char *arg, int64_t min, int64_t max,
 int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
 {
     return option_from(name, arg, 0, max, state);
+}
+
+void option_arch(const char *arg, char out[ARCH_MAX], struct argp_state *state)
+{
+    const bool arch = strncmp(arg, "sm_", 3) == 0;
+    const bool device = strchr(arg, ':') || strcmp(arg, "cpu") == 0 || strcmp(arg, "cuda") == 0;
+    if (!arch && !device) {
+        argp_error(state,
+                   "--arch takes an architecture such as sm_80 or sm_90a, or a device such as cpu, "
+                   "not \"%s\"",
+                   arg);
+    }
+    if (snprintf(out, ARCH_MAX, "%s%s", arch ? "cuda:" : "", arg) >= ARCH_MAX) {
+        argp_error(state, "what --arch says is too long");
+    }
 }
 
 static double read_real(const char *name, const char *arg, struct argp_state *state)
@@ -286,7 +321,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
+const struct argp measuring_argp = {.options = measuring_options, .parser = parse};
 const struct argp search_argp = {.options = search_options, .parser = parse};
+const struct argp deadline_argp = {.options = deadline_options, .parser = parse};
+const struct argp wait_argp = {.options = wait_options, .parser = parse};
+const struct argp tune_wait_argp = {.options = tune_wait_options, .parser = parse};
 const struct argp space_argp = {.options = space_options, .parser = parse};
 const struct argp tolerance_argp = {.options = tolerance_options, .parser = parse};
 const struct argp given_argp = {.options = given_options, .parser = parse};

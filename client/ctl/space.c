@@ -9,7 +9,7 @@
 
 struct planning {
     struct subject subject; /* first */
-    const char *arch;       /* borrowed; NULL: the daemon's device */
+    char device[ARCH_MAX];  /* "": the daemon's */
     const char *compat;     /* borrowed: whose space; NULL: our own */
 };
 
@@ -122,17 +122,13 @@ static json_t *plan_space(struct planning *p, const json_t *problem, int *code)
     struct gemmd_problem asked = GEMMD_PROBLEM_INIT;
     struct gemmd_error e;
     struct subject *a = &p->subject;
-    char *text = text_of_json(problem), *device = NULL, *json = NULL;
-    bool bare = strncmp(p->arch, "sm_", 3) != 0;
+    char *text = text_of_json(problem), *json = NULL;
     asked.text = text;
     search_finish(&a->search);
-    int r = asprintf(&device, "%s%s", bare ? "" : "cuda:", p->arch) < 0
-                ? GEMMD_NO_MEMORY
-                : gemmd_space(device, &asked, &a->search.query, &json, &e);
+    int r = gemmd_space(p->device, &asked, &a->search.query, &json, &e);
     free(text);
-    free(device);
     if (r) {
-        *code = r == GEMMD_NO_MEMORY ? ctl_failed("no memory") : ctl_fail(&e);
+        *code = ctl_fail(&e);
         return NULL;
     }
     json_t *space = json_loads(json, 0, NULL);
@@ -161,7 +157,8 @@ static int run_compat(struct planning *p)
 {
     struct subject *a = &p->subject;
     const char *modes = problems_only_modes(&a->problems);
-    if (!modes || p->arch || a->search.query.target || json_object_size(a->search.restrict_) > 0) {
+    if (!modes || *p->device || a->search.query.target ||
+        json_object_size(a->search.restrict_) > 0) {
         return ctl_usage("--compat is a space without sizes and devices: of the options that say "
                          "which problem and which configs, only --mode can stand beside it");
     }
@@ -180,7 +177,7 @@ static int run_space(void *command)
     if (!problem) {
         return USAGE;
     }
-    json_t *space = p->arch ? plan_space(p, problem, &code) : ask_space(a, problem, &code);
+    json_t *space = *p->device ? plan_space(p, problem, &code) : ask_space(a, problem, &code);
     if (!space || a->ctl.json) {
         return space ? ctl_print_json(space) : code;
     }
@@ -197,7 +194,7 @@ static error_t parse_space(int key, char *arg, struct argp_state *state)
     if (key == ARGP_KEY_INIT) {
         subject_children(state);
     } else if (key == KEY_ARCH) {
-        p->arch = arg;
+        option_arch(arg, p->device, state);
     } else if (key == KEY_COMPAT) {
         p->compat = arg;
     } else {
@@ -232,7 +229,7 @@ int cmd_space(int argc, char **argv)
             "Shows the parameters of a problem with their values, how many configs are legal and "
             "worth a search, how many kernels they compile to, and how many each rule drops and "
             "why."};
-    struct planning p = {.arch = NULL};
+    struct planning p = {.device = ""};
     return subject_run(&p, &argp, run_space, argc, argv);
 }
 

@@ -143,12 +143,12 @@ int cmd_export(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"to", KEY_OUTPUT, "PATH", 0, "a file, or a folder for formats of many, instead of stdout",
-         1},
-        {"output", KEY_OUTPUT, "PATH", OPTION_ALIAS, NULL, 1},
+         3},
+        {"output", KEY_OUTPUT, "PATH", OPTION_ALIAS, NULL, 3},
         {"format", KEY_FORMAT, "NAME", 0,
          "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N "
          "and K), portfolio (few configs with bounded regret over all known shapes)",
-         1},
+         3},
         {0}};
     static const struct argp_child children[] = {
         {&problems_argp, 0, NULL, 0}, {&filter_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
@@ -250,8 +250,8 @@ int cmd_import(int argc, char **argv)
         {"format", KEY_FORMAT, "NAME", 0,
          "gemmd (default); unsloth or aiter: their configs become hints for the problems that the "
          "options say",
-         1},
-        {"dry-run", KEY_DRY_RUN, 0, 0, "with --format: only show the hints", 1},
+         3},
+        {"dry-run", KEY_DRY_RUN, 0, 0, "with --format: only show the hints", 3},
         {0}};
     static const struct argp_child children[] = {
         {&ctl_argp, 0, NULL, 0}, {&problems_argp, 0, NULL, 0}, {0}};

@@ -17,7 +17,7 @@
 
 #include "client/ctl/subject.h"
 
-enum { KEY_EXACT = 0x9000, KEY_BUCKET, KEY_SAMPLES };
+enum { KEY_EXACT = 0x9000, KEY_BUCKET, KEY_SAMPLES, KEY_NOT_FOR_VERIFY };
 enum { SCHEMES_MAX = 3, SAMPLES_MOST = 64 };
 
 struct verifying {
@@ -388,12 +388,6 @@ static int run(void *command)
         return ctl_usage("what is to be verified? --exact: the answers of buckets against the best "
                          "of the shapes inside");
     }
-    const struct gemmd_query *q = &v->subject.search.query;
-    if (q->wait != GEMMD_WAIT_TUNED || q->deadline_ms) {
-        return ctl_usage(
-            "--wait and --deadline-ms are not for verify: it compares with what a tuning "
-            "finds, and waits for that; --budget and --wall-ms make it short");
-    }
     int code = problems_make(&v->subject.problems);
     code = code ? code : ctl_connect(&v->subject.ctl);
     if (code) {
@@ -422,6 +416,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_SAMPLES:
         v->samples = (int)option_from("samples", arg, 1, SAMPLES_MOST, state);
         return 0;
+    case KEY_NOT_FOR_VERIFY:
+        argp_error(state,
+                   "--wait and --deadline-ms are not for verify: it compares with what a tuning "
+                   "finds, and waits for that; --budget and --wall-ms make it short");
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -435,10 +434,16 @@ int cmd_verify(int argc, char **argv)
          "schemes to compare: pow2, sqrt2, exact (default: the database's own)", 1},
         {"samples", KEY_SAMPLES, "N", 0,
          "instead of each problem N with fewer tokens, from half of its own up to them", 1},
+        {"wait", KEY_NOT_FOR_VERIFY, "HOW", OPTION_HIDDEN, 0, 0},
+        {"deadline-ms", KEY_NOT_FOR_VERIFY, "MS", OPTION_HIDDEN, 0, 0},
         {0}};
-    static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0},     {&tolerance_argp, 0, NULL, 0},
-        {&target_argp, 0, NULL, 0},   {&pinned_ctl_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                                 {&measuring_argp, 0, NULL, 0},
+                                                 {&search_argp, 0, NULL, 0},
+                                                 {&tolerance_argp, 0, NULL, 0},
+                                                 {&target_argp, 0, NULL, 0},
+                                                 {&pinned_ctl_argp, 0, NULL, 0},
+                                                 {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,

@@ -16,8 +16,9 @@
 enum { KEY_ARCH = 0x7100, KEY_SECONDS, KEY_ALL, KEY_MAX };
 
 struct warming {
-    struct runner_task task;              /* first */
-    const char *arch, *seconds, *max_mib; /* borrowed from argv */
+    struct runner_task task; /* first */
+    char device[ARCH_MAX];
+    const char *seconds, *max_mib; /* borrowed from argv */
     bool all;
     struct runner_call runner;
 };
@@ -30,7 +31,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         runner_task_children(state);
         return 0;
     case KEY_ARCH:
-        w->arch = arg;
+        option_arch(arg, w->device, state);
         return 0;
     case KEY_SECONDS:
         w->seconds = arg;
@@ -48,18 +49,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- its arguments -------------------------------------------------------------------------- */
 
-static void add_device(struct warming *w)
-{
-    char spec[256];
-    const char *arch = w->arch ? w->arch : "cuda";
-    snprintf(spec, sizeof(spec), "%s%s", strncmp(arch, "sm_", 3) == 0 ? "cuda:" : "", arch);
-    runner_add_option(&w->runner, "--device", spec);
-}
-
 static void add_all(struct warming *w)
 {
     runner_begin(&w->runner, "--warm");
-    add_device(w);
+    runner_add_option(&w->runner, "--device", w->device);
     runner_add_task(&w->runner, &w->task);
     runner_add_option(&w->runner, "--seconds", w->seconds);
     runner_add_option(&w->runner, "--cache-max-mib", w->max_mib);
@@ -150,6 +143,6 @@ int cmd_warm(int argc, char **argv)
                "that bf16 layers need, of all modes or of --mode. Needs neither a GPU, nor its "
                "driver, nor a daemon; runs at the lowest priority, and goes on where it was "
                "stopped."};
-    struct warming w = {.arch = NULL};
+    struct warming w = {.device = "cuda"};
     return subject_run(&w, &argp, run, argc, argv);
 }

@@ -119,6 +119,17 @@ static int set_reference(struct job *j, struct error *err)
     return found ? plan_add(&j->plan, &config, &j->reference, err) : 0;
 }
 
+/* Measured before, of what this job looks at. What is refused is not: in a list it counts as that.
+ */
+static bool counts_as_done(const struct job *j, uint32_t id)
+{
+    struct record config;
+    struct rejection why;
+    plan_config(&j->plan, id, &config);
+    return j->outcomes[id].known && j->outcomes[id].eligible &&
+           plan_check(&j->plan, &config, &why) == 0;
+}
+
 static int take_done(struct job *j, struct error *err)
 {
     const struct tune_order *o = j->order;
@@ -131,8 +142,9 @@ static int take_done(struct job *j, struct error *err)
         job_book(j, id, &o->done[i], false);
     }
     for (uint32_t i = 0; i < j->n_outcomes; i++) {
-        j->done += j->outcomes[i].known && j->outcomes[i].eligible;
-        j->failed += j->outcomes[i].known && j->outcomes[i].eligible && !j->outcomes[i].measured;
+        bool done = i < plan_count(&j->plan) && counts_as_done(j, i);
+        j->done += done;
+        j->failed += done && !j->outcomes[i].measured;
     }
     j->done_before = j->done;
     j->reference_again = j->reference != PLAN_NONE && j->outcomes[j->reference].known;

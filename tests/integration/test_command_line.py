@@ -54,6 +54,12 @@ def test_configs_of_a_file_that_is_no_text(daemon_of_module, folder):
     (["check", *SIZE, "--config", "BLOCK_SIZE_M=64", "--atol", "1"], "--atol"),
     (["tune", *SIZE, "--wait", "cached"], "never tunes"),
     (["get", *SIZE, "--wait", "cached", "--again"], "leave one of them out"),
+    (["bench", *SIZE, "--config", "BLOCK_SIZE_M=64", "--wait", "now"], "and waits for that"),
+    (["bench", *SIZE, "--config", "BLOCK_SIZE_M=64", "--budget", "9"], "each of the given configs"),
+    (["verify", "--exact", *SIZE, "--wait", "now"], "--budget and --wall-ms make it short"),
+    (["verify", "--exact", *SIZE, "--deadline-ms", "9"], "--budget and --wall-ms make it short"),
+    (["space", *SIZE, "--arch", "hopper"], "such as sm_80 or sm_90a"),
+    (["warm", "--arch", ""], "such as sm_80 or sm_90a"),
     (["--json", "status"], "options come behind the command: gemmctl COMMAND --json"),
     (["help", "nothing"], "nothing"),
 ])
@@ -279,6 +285,51 @@ def test_a_daemon_of_that_device_answers(daemon_of_module):
     for device in (SYNTHETIC, d.status()["device"]["uuid"], "any"):
         assert "runs already" in ctl(d, "start", "--device", device)[0]
     ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # a default, which the socket goes before
+
+
+def test_a_daemon_of_other_threads_does_not_answer(daemon):
+    """One socket is of the CPU, however many of its threads a daemon has; the answers are of that many."""
+    d = daemon("cpu:1")
+    for words in (["get", *SIZE, "--wait", "cached"], ["start"], ["stop"]):
+        said = ctl(d, *words, "--device", "cpu:2", code=2)[1]
+        assert f"{d.socket} has 1 of the CPU's threads, and cpu:2 is meant" in said
+    for device in ("cpu:1", "cpu"):
+        assert "runs already" in ctl(d, "start", "--device", device)[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_who_is_denied_is_told_by_the_commands_name(daemon, folder):
+    """And not of rows that may have been taken."""
+    d = daemon()
+    folder.chmod(0o755)
+    d.socket.chmod(0o666)
+    (folder / "rows").write_text(json.dumps({"gemmd_export": 1, "rows": [{}]}))
+    for words in (["stop"], ["quarantine", "--clear", "0" * 32], ["import", folder / "rows"]):
+        result = subprocess.run([GEMMCTL, *words, "--socket", d.socket], env=d.env, user="nobody", group="nogroup",
+                                extra_groups=[], capture_output=True, text=True, timeout=60 * PATIENCE)
+        name = " ".join(words[:2]) if words[0] == "quarantine" else words[0]
+        assert result.returncode == 1 and result.stdout == ""
+        assert result.stderr == f"gemmctl: {name} is for root and the user that gemmd runs as; you are uid 65534\n"
+
+
+def test_what_failed_of_given_configs_is_said(daemon_of_module, folder):
+    """The winner alone would look as if all had been measured; an earlier run's failures are not counted."""
+    d = daemon_of_module
+    good, size = d.ctl_json("get", *SIZE, "--budget", "4")[0]["config"], ["--m", "256", "--n", "256", "--k", "512"]
+    (folder / "configs").write_text(json.dumps([good, {**good, "BLOCK_SIZE_M": 77}]))
+    for command in ("get", "tune", "get"):
+        said = ctl(d, command, *size, "--configs", folder / "configs")[1]
+        key = re.search(r"1 of the 2 given configs failed: `gemmctl trials --failed (\w+)` says why", said)[1]
+        assert "BLOCK_SIZE_M=77: the portable kernel takes" in ctl(d, "trials", "--failed", key)[0]
+    (folder / "configs").write_text(json.dumps([good]))
+    assert "failed" not in ctl(d, "get", *size, "--configs", folder / "configs")[1]
+
+
+@pytest.mark.parametrize("command", ["trials", "export"])
+def test_help_says_which_options_name_a_problem(daemon_of_module, command):
+    text = ctl(daemon_of_module, command, "--help")[0]
+    assert text.index("Which problems") < text.index("--mode") < text.index("Which rows:") < text.index("--where")
+    assert "--wait" not in ctl(daemon_of_module, "bench", "--help")[0]
 
 
 def headings(d, *args):
