@@ -21,8 +21,21 @@ static bool has(const struct barred *x, const char *variant, const char *key)
     return false;
 }
 
+/* Where it is known of a key, it is known at all. */
+static void meet(struct barred *x, const char *variant, const char *key)
+{
+    for (uint32_t i = 0; i < x->n; i++) {
+        struct barred_one *one = &x->all[i];
+        if (strcmp(one->variant, variant) == 0 &&
+            (!key[0] || !one->key[0] || strcmp(one->key, key) == 0)) {
+            one->unmet = false;
+        }
+    }
+}
+
 bool barred_add(struct barred *x, const char *variant, const char *key)
 {
+    meet(x, variant, key);
     if (strlen(variant) != HASH_HEX - 1 || has(x, variant, key[0] ? key : NULL)) {
         return false;
     }
@@ -31,18 +44,44 @@ bool barred_add(struct barred *x, const char *variant, const char *key)
         return false;
     }
     x->all = more;
+    more[x->n] = (struct barred_one){.unmet = false};
     snprintf(more[x->n].variant, HASH_HEX, "%s", variant);
     snprintf(more[x->n].key, HASH_HEX, "%s", key);
     x->n++;
     return true;
 }
 
+static void remove_at(struct barred *x, uint32_t i, char key[HASH_HEX])
+{
+    memcpy(key, x->all[i].key, HASH_HEX);
+    x->all[i] = x->all[--x->n];
+}
+
 bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX])
 {
     for (uint32_t i = 0; i < x->n; i++) {
         if (strcmp(x->all[i].variant, variant) == 0) {
-            memcpy(key, x->all[i].key, HASH_HEX);
-            x->all[i] = x->all[--x->n];
+            remove_at(x, i, key);
+            x->rounds++;
+            return true;
+        }
+    }
+    return false;
+}
+
+void barred_unmeet(struct barred *x)
+{
+    x->rounds++;
+    for (uint32_t i = 0; i < x->n; i++) {
+        x->all[i].unmet = true;
+    }
+}
+
+bool barred_sweep(struct barred *x, char key[HASH_HEX])
+{
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (x->all[i].unmet) {
+            remove_at(x, i, key);
             return true;
         }
     }

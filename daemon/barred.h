@@ -16,10 +16,13 @@
 struct barred_one {
     char variant[HASH_HEX];
     char key[HASH_HEX]; /* where it happened; "": not known */
+    bool unmet;         /* not added again since barred_unmeet */
 };
 struct barred {
     struct barred_one *all; /* owned; a variant may be there for several keys */
     uint32_t n;
+    uint32_t rounds; /* of barred_unmeet, and of what was taken out: a list that was read meanwhile
+                        is of no one moment */
 };
 
 void barred_deinit(struct barred *x);
@@ -27,6 +30,10 @@ void barred_deinit(struct barred *x);
 bool barred_add(struct barred *x, const char *variant, const char *key);
 /* Takes a variant out for one key; false: it is there for none. */
 bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX]);
+/* What is there now and is not added again, is taken out one by one by barred_sweep, with the key
+ * that it is there for; false: no more. */
+void barred_unmeet(struct barred *x);
+bool barred_sweep(struct barred *x, char key[HASH_HEX]);
 /* Whether this config's variant is among them; or is so for a key (its id; NULL: any). Some
  * microseconds, and nothing while there are none. */
 bool barred_config(const struct barred *x, const char *key, const struct family_target *t,

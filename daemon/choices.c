@@ -97,14 +97,16 @@ void choices_learn(struct choices *c, const struct record *config, const char *s
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     struct choice *one = find(c, config_hash(&packed, config));
-    bool ok = strcmp(status, "ok") == 0 && time_us > 0;
+    bool ok = strcmp(status, "ok") == 0;
+    time_us = time_us > 0 ? time_us : NAN;
     if (!one || one->known || packed.failed) {
         return;
     }
     one->known = true;
     c->n_known++;
     put_known(&c->known, config, status, time_us, reason);
-    if (ok && (!c->any || time_us < c->best_us)) {
+    const bool first_time = isnan(c->best_us) && time_us > 0;
+    if (ok && (!c->any || first_time || time_us < c->best_us)) {
         c->any = true;
         c->best_us = time_us;
         c->best_s = created_s;

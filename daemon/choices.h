@@ -24,7 +24,7 @@ struct choices { /* begins as zeros */
     struct choice *all;    /* owned, [n]; NULL: none were named */
     struct wire_buf known; /* owned: a map for each that is known, one after the other */
     bool any;              /* one of them works: the best is in these three */
-    double best_us;
+    double best_us;        /* NaN: its time is not known, nor that of any other that works */
     int64_t best_s;
     struct wire_buf best; /* owned: a packed record */
 };
@@ -36,7 +36,7 @@ void choices_deinit(struct choices *c);
 size_t choices_bytes(const struct choices *c); /* what it holds */
 
 /* Of one that is not among them nothing is kept, and the first word on one counts: tell the newest
- * first. */
+ * first. `time_us`: NaN or 0 where it is not known, also of what is "ok". */
 void choices_learn(struct choices *c, const struct record *config, const char *status,
                    double time_us, const char *reason, int64_t created_s);
 void choices_forget(struct choices *c); /* what was learned */

@@ -80,7 +80,10 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     if (e->barred) {
         doubt(c, "its kernel has crashed or hung the runner at another key (gemmctl quarantine)");
     }
-    if (!e->answer->saved) {
+    if (!e->answer->saved && strcmp(e->answer->source, "partial") == 0) {
+        doubt(c, "it is in memory only: the key keeps an answer of its own, or the database could "
+                 "not be written");
+    } else if (!e->answer->saved) {
         doubt(c, "it is in memory only: the database could not be written yet");
     }
     if (e->best) {

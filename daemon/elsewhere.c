@@ -136,13 +136,13 @@ void elsewhere_freed(struct elsewhere *e, const char *key)
 
 /* Told by another daemon, or by the job that ran here: answers one that waits. One that was set
  * aside and keeps its lease goes on, as a running one does. */
-static void answer_waiting(struct elsewhere *e, struct job *j)
+static void answer_waiting(struct elsewhere *e, struct job *j, bool searched)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
     if (j->set_aside && j->leased) {
         return;
     }
-    if (j->state == JOB_ELSEWHERE && !j->restricted && !j->pin) {
+    if (searched && j->state == JOB_ELSEWHERE && !j->restricted && !j->pin) {
         j->again = false; /* it has just been tuned again */
     }
     bool known =
@@ -154,20 +154,20 @@ static void answer_waiting(struct elsewhere *e, struct job *j)
     }
 }
 
-static void answer_all(struct elsewhere *e, struct list *jobs, const char *key)
+static void answer_all(struct elsewhere *e, struct list *jobs, const char *key, bool searched)
 {
     LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
         if (strcmp(j->key, key) == 0) {
-            answer_waiting(e, j);
+            answer_waiting(e, j, searched);
         }
     }
 }
 
-void elsewhere_learned(struct elsewhere *e, const char *key)
+void elsewhere_learned(struct elsewhere *e, const char *key, bool searched)
 {
-    answer_all(e, &e->scheduler->elsewhere, key);
-    answer_all(e, &e->scheduler->queue, key);
+    answer_all(e, &e->scheduler->elsewhere, key, searched);
+    answer_all(e, &e->scheduler->queue, key, searched);
 }
 
 static void renew(struct elsewhere *e, const struct job *j)

@@ -37,8 +37,9 @@ void elsewhere_unlease(struct elsewhere *e, struct job *j);
 /* A job was set aside, or the last one who waited for it has gone. */
 void elsewhere_left(struct elsewhere *e, struct job *j);
 
-/* A key's answer was published, by whichever daemon: answers the waiting jobs that it answers. */
-void elsewhere_learned(struct elsewhere *e, const char *key);
+/* A key's answer was published, by whichever daemon: answers the waiting jobs that it answers.
+ * `searched`: it is what a search found, which those have waited for who want one, known or not. */
+void elsewhere_learned(struct elsewhere *e, const char *key, bool searched);
 /* The lease of a key ("": of some) has ended: its jobs may run here. */
 void elsewhere_freed(struct elsewhere *e, const char *key);
 

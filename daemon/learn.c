@@ -50,6 +50,17 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     d->learned(d);
 }
 
+bool learned_is_search(struct daemon *d, const struct cache_entry *known, const struct best *b)
+{
+    struct answer *a = &d->scratch->hint;
+    if (strcmp(b->source, "tuned") != 0) {
+        return false;
+    }
+    bool tighter = known && ((float)b->atol < known->atol || (float)b->rtol < known->rtol);
+    return !tighter || cache_answer(&d->cache, known, a, NULL) < 0 || a->measured != b->measured ||
+           !record_equal(&a->config, &b->config);
+}
+
 /* ---- back ------------------------------------------------------------------------------------ */
 
 /* As it was before it became a float. */

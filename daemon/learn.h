@@ -9,6 +9,10 @@
  * daemon.learned is told. */
 void learn_best(struct daemon *d, const struct best *b, bool saved);
 
+/* Whether a row is what a whole search found, and not just the key's known answer (its entry, or
+ * NULL) verified again, more tightly. Uses scratch->hint. */
+bool learned_is_search(struct daemon *d, const struct cache_entry *known, const struct best *b);
+
 enum { UID_UNKNOWN = -1 };
 
 /* The row that an answer of the cache was made of, but for what is not known any more: its trial,

@@ -138,8 +138,8 @@ struct ledger_ops {
      * takes the place of nothing that was measured here. */
     uint32_t (*room)(struct ledger *l);
     /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed
-     * map. */
-    void (*tell)(struct ledger *l, const struct wire_buf *said);
+     * map. `lasting`: also when the keeper is silent now, later; else it is of this moment. */
+    void (*tell)(struct ledger *l, const struct wire_buf *said, bool lasting);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
     /* Users take turns, and LEDGER_OURS is one; all other requests go first. */
     int (*list)(struct ledger *l, int64_t user, const char *what, const struct record *filter,

@@ -305,14 +305,14 @@ static int ask_status(struct ledger *base, void (*cb)(void *, const struct ledge
 
 /* ---- what nobody waits for ------------------------------------------------------------------- */
 
-static const struct outgoing_kind kind_said = {
-    0}; /* of this moment: not kept for a silent keeper */
+/* Of this moment: not kept for a silent keeper. */
+static const struct outgoing_kind kind_said = {.kept = false};
 static const struct outgoing_kind kind_trial = {.kept = true, .most = OUTGOING_MAX};
 
-static void ask_tell(struct ledger *base, const struct wire_buf *said)
+static void ask_tell(struct ledger *base, const struct wire_buf *said, bool lasting)
 {
     struct shared *s = shared_of(base);
-    struct outgoing *o = outgoing_new(&s->outbox, &kind_said, NULL);
+    struct outgoing *o = outgoing_new(&s->outbox, lasting ? &kind_row : &kind_said, NULL);
     if (o) {
         wire_put_map(&o->params, 2);
         wire_put_kv_str(&o->params, "verb", "tell");

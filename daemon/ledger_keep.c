@@ -172,10 +172,11 @@ static uint32_t keep_room(struct ledger *base)
 }
 
 /* Who hears it may say something himself: each has a memory of its own. */
-static void keep_tell(struct ledger *base, const struct wire_buf *said)
+static void keep_tell(struct ledger *base, const struct wire_buf *said, bool lasting)
 {
     const struct wire_obj *map;
     struct wire_doc *doc = wire_doc_new();
+    (void)lasting;
     if (doc && wire_decode(doc, said->data, said->len, &map, NULL) == 0) {
         shared_said(shared_of(base), map);
     }

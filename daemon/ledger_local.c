@@ -274,10 +274,11 @@ static void local_end_run(struct ledger *l, const struct run *r)
 }
 
 /* There is nobody else. */
-static void local_tell(struct ledger *l, const struct wire_buf *said)
+static void local_tell(struct ledger *l, const struct wire_buf *said, bool lasting)
 {
     (void)l;
     (void)said;
+    (void)lasting;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -213,7 +213,7 @@ static int tell(struct ledger *l, struct message *m, struct applying *a)
     (void)a;
     wire_put_obj(&said, m->said);
     if (!said.failed && wire_type_of(m->said) == WIRE_MAP) {
-        l->ops->tell(l, &said);
+        l->ops->tell(l, &said, false);
     }
     return 0;
 }

@@ -107,8 +107,10 @@ static void on_learned(struct daemon *d)
 static void on_barred_changed(struct daemon *d, const char *key)
 {
     defaults_forget(&d->defaults);
-    learned_judge(d, key);
-    views_evicted(&life_of(d)->parts.views, key); /* its rows are read and judged anew */
+    if (key[0]) {
+        learned_judge(d, key);
+        views_evicted(&life_of(d)->parts.views, key); /* its rows are read and judged anew */
+    }
 }
 
 static void say_served(const struct parts *p)

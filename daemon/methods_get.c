@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/answer.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/target.h"
@@ -29,17 +30,28 @@ static bool answers(struct daemon *d, const struct cache_entry *e, const struct 
            request_allows(r, &a->config) && target_is_of(a, r->query.target);
 }
 
-static int reply_lower(struct call *c, const char *why, struct error *err)
+static int find_lower(struct call *c, const char *why, struct error *err)
 {
     struct scratch *x = c->d->scratch;
     struct tiers *t = &c->parts->tiers;
-    /* In a pinned generation only what does not depend on what is known by now. */
-    int status = c->s->view
-                     ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
-                     : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+    /* In a pinned generation only what does not depend on what is known by now; searches of one's
+     * own are of no generation. */
+    if (c->s->view && !x->request.query.again && !request_is_restricted(&x->request)) {
+        return tiers_default(t, &x->request, &x->key, why, &x->answer, err);
+    }
+    if (wanting_recall(c->d, &x->answer)) {
+        answer_note(&x->answer, "%s", why);
+        return 0;
+    }
+    return tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+}
+
+static int reply_lower(struct call *c, const char *why, struct error *err)
+{
+    int status = find_lower(c, why, err);
     if (status == 0) {
         rpc_put_result(&c->s->out, c->id);
-        schema_encode(&c->s->out, &answer_schema, &x->answer);
+        schema_encode(&c->s->out, &answer_schema, &c->d->scratch->answer);
     }
     return status;
 }
@@ -88,7 +100,7 @@ static int miss(struct call *c, struct error *err)
     key_id(&x->key);
     d->misses++;
     if (strcmp(r->query.wait, "cached") == 0) {
-        return reply_lower(c, "not tuned yet", err);
+        return reply_lower(c, r->query.again ? "not tuned again" : "not tuned yet", err);
     }
     if (strcmp(r->query.wait, "now") == 0) {
         return reply_now(c, err);

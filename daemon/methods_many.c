@@ -46,14 +46,16 @@ static bool serves(struct daemon *d, const struct cache_entry *e, const struct q
             (cache_answer(&d->cache, e, a, NULL) == 0 && target_is_of(a, q->target)));
 }
 
-/* In a pinned generation only what does not depend on what is known by now. */
+/* In a pinned generation only what does not depend on what is known by now; a forced target is of
+ * none. */
 static int lower_tier(struct many *m, const char *why, struct error *err)
 {
     struct daemon *d = m->pending.d;
     struct tiers *t = &m->pending.parts->tiers;
     struct scratch *x = d->scratch;
-    int status = m->view ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
-                         : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+    const bool pinned = m->view && !request_is_restricted(&x->request);
+    int status = pinned ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
+                        : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
     if (status == 0) {
         schema_encode(&m->answers, &answer_schema, &x->answer);
     }

@@ -14,6 +14,7 @@
 #include "daemon/learn.h"
 #include "daemon/log.h"
 #include "daemon/methods.h"
+#include "daemon/tiers.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
 #include "store/store.h"
@@ -98,10 +99,14 @@ static bool is_amount(double x)
 static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved)
 {
     struct answer *a = &d->scratch->answer;
+    struct problem *bucket = &d->scratch->other;
+    bool hint = problem_make(bucket, best->op, &best->problem, NULL) == 0;
     answer_of_best(a, best, saved);
+    hint = hint && tiers_takes_up(d, bucket, NULL, a);
     if (best->family[0]) {
         snprintf(a->tier, sizeof(a->tier), "near");
-        answer_note(a, "a hint until it is measured here");
+        answer_note(a, "a hint until it is measured here%s",
+                    hint ? "" : "; but no tuning tries it: it is no config of today's kernels");
     }
     schema_encode(b, &answer_schema, a);
 }

@@ -188,6 +188,13 @@ static void take_unsaved(struct explaining *x)
     }
 }
 
+static void take_best(struct explaining *x)
+{
+    if (x->has_best && x->best.trial > 0) {
+        ask(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)), on_trial);
+    }
+}
+
 static void on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
                     const struct error *err)
 {
@@ -195,9 +202,7 @@ static void on_best(void *ctx, int status, const void *rows, size_t n, int64_t t
     (void)total;
     x->has_best = read_row(x, &best_schema, status, rows, n, &x->best);
     take_unsaved(x);
-    if (x->has_best && x->best.trial > 0) {
-        ask(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)), on_trial);
-    }
+    take_best(x);
     done(x, status, err);
 }
 
@@ -242,10 +247,25 @@ static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int6
     done(x, status, err);
 }
 
+static void on_old_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                        const struct error *err)
+{
+    struct explaining *x = ctx;
+    (void)total;
+    x->has_best = read_row(x, &best_schema, status, rows, n, &x->best);
+    take_best(x);
+    done(x, status, err);
+}
+
 static void ask_row(struct explaining *x)
 {
     const char *key = key_behind(x);
-    if (key) {
+    if (x->why.row == WHY_NO_ROW) {
+        return;
+    }
+    if (x->why.row) {
+        ask(x, "history", filter_by(x, "generation", VALUE_OF_INT(x->why.row)), on_old_best);
+    } else if (key) {
         ask(x, "best", filter_by(x, "key", VALUE_OF_TEXT(key)), on_best);
     }
 }
@@ -304,6 +324,7 @@ static int problem_of_key(struct call *c, struct error *err)
                          id);
     }
     status = cache_problem(&c->d->cache, e, c->d->device.class, &x->request.problem, err);
+    snprintf(x->request.query.bucket, sizeof(x->request.query.bucket), "exact"); /* it is one */
     status = status ? status : daemon_key(c->d, err);
     if (status == 0) {
         key_id(&x->key);
@@ -332,7 +353,7 @@ static int read_params(struct call *c, struct error *err)
         status = wire_find(c->params, "key") ? problem_of_key(c, err)
                                              : call_problem(c, CUSTOM_READ, err);
     }
-    *q = (struct query){0};
+    status = status ? status : request_default(&x->request, err);
     status = status ? status : call_target(c, q->target, err);
     status = status ? status : read_tolerance(c, "atol", &q->atol, err);
     status = status ? status : read_tolerance(c, "rtol", &q->rtol, err);
@@ -352,8 +373,10 @@ int method_why(struct call *c, struct error *err)
         return status;
     }
     struct explaining *x = (struct explaining *)p;
+    struct answer before;
+    const bool known = wanting_recall(c->d, &before);
     x->left = 1; /* held until all are asked */
-    if (why_make(&x->why, &c->parts->tiers, &x->error) == 0) {
+    if (why_make(&x->why, &c->parts->tiers, known ? &before : NULL, &x->error) == 0) {
         ask_row(x);
         ask_counts(x);
         ask_elsewhere(x);

@@ -35,7 +35,11 @@ void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 struct reading {
     struct daemon *daemon; /* borrowed */
     int64_t offset;
+    bool again;      /* what is not there any more, is not here either */
+    uint32_t rounds; /* of the list in memory, when it began */
 };
+
+static void read_again(struct daemon *d);
 
 /* Returns how many rows the page has. */
 static size_t learn_page(struct daemon *d, const void *rows, size_t size)
@@ -54,6 +58,20 @@ static size_t learn_page(struct daemon *d, const void *rows, size_t size)
 
 static void ask(struct reading *r);
 
+/* All rows were read. */
+static void end_reading(struct reading *r)
+{
+    struct daemon *d = r->daemon;
+    char key[HASH_HEX];
+    if (r->again && r->rounds != d->barred.rounds) {
+        read_again(d);
+        return;
+    }
+    while (r->again && barred_sweep(&d->barred, key)) {
+        d->barred_changed(d, key);
+    }
+}
+
 static void on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
                     const struct error *err)
 {
@@ -66,9 +84,12 @@ static void on_rows(void *ctx, int status, const void *rows, size_t n, int64_t t
     r->offset += (int64_t)count;
     if (count > 0 && r->offset < total) {
         ask(r);
-    } else {
-        free(r);
+        return;
     }
+    if (status == 0 && !r->daemon->stopping) {
+        end_reading(r);
+    }
+    free(r);
 }
 
 static void ask(struct reading *r)
@@ -87,13 +108,52 @@ static void ask(struct reading *r)
     }
 }
 
-void quarantine_read(struct daemon *d)
+static struct reading *reading_new(struct daemon *d, bool again)
 {
     struct reading *r = calloc(1, sizeof(*r));
     if (r) {
-        r->daemon = d;
+        *r = (struct reading){.daemon = d, .again = again};
+    }
+    return r;
+}
+
+void quarantine_read(struct daemon *d)
+{
+    struct reading *r = reading_new(d, false);
+    if (r) {
         ask(r);
     }
+}
+
+/* Who writes the database has carried out by now what it was asked before. A row that it has only
+ * in memory is none that was taken out. */
+static void on_status(void *ctx, const struct ledger_status *s)
+{
+    struct reading *r = ctx;
+    struct daemon *d = r->daemon;
+    if (d->stopping) {
+        free(r);
+        return;
+    }
+    r->again = s && s->unsaved_quarantine == 0 && s->keeper_silent_ms == 0;
+    if (r->again) {
+        barred_unmeet(&d->barred);
+        r->rounds = d->barred.rounds;
+    }
+    ask(r);
+}
+
+static void read_again(struct daemon *d)
+{
+    struct reading *r = reading_new(d, true);
+    if (r && d->ledger->ops->status(d->ledger, on_status, r) < 0) {
+        free(r);
+    }
+}
+
+void quarantine_read_again(struct daemon *d)
+{
+    read_again(d);
 }
 
 /* ---- among daemons --------------------------------------------------------------------------- */
@@ -109,7 +169,7 @@ static void tell(struct daemon *d, const char *say, const char *class, const cha
     wire_put_kv_str(&said, "variant", variant);
     wire_put_kv_str(&said, "key", key);
     if (!said.failed && d->ledger) {
-        d->ledger->ops->tell(d->ledger, &said);
+        d->ledger->ops->tell(d->ledger, &said, true);
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keeps the daemon's list of what is in quarantine (barred.h) as the ledger has it: read at the
- * start and before each search, told to the other daemons of the database when it changes.
+ * start, before each search and after news may have been missed; told to the other daemons of the
+ * database when it changes.
  */
 #ifndef GEMMD_DAEMON_QUARANTINE_H
 #define GEMMD_DAEMON_QUARANTINE_H
@@ -10,6 +11,8 @@
 
 /* Asks the ledger; what it says comes later. Until then nothing is known to be in quarantine. */
 void quarantine_read(struct daemon *d);
+/* After news may have been missed: what the ledger has not is taken out here, too. */
+void quarantine_read_again(struct daemon *d);
 /* These are, wherever that happened. */
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
 /* Here, and at all daemons of the database that have such a device and driver. */

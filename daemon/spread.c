@@ -36,7 +36,7 @@ static void say(struct spread *s, struct wire_buf *said)
 {
     struct ledger *l = s->daemon->ledger;
     if (!said->failed) {
-        l->ops->tell(l, said);
+        l->ops->tell(l, said, false);
     }
 }
 

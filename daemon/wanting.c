@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/answer.h"
 #include "daemon/precheck.h"
 #include "daemon/wanting.h"
 
@@ -173,21 +174,43 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
     return 0;
 }
 
-bool wanting_known(struct daemon *d, struct wire_buf *out)
+/* The search of scratch->request, of its bucket; the request is as before. */
+static bool pack_search(struct daemon *d, struct wire_buf *out)
 {
     struct scratch *x = d->scratch;
     struct request *r = &x->request;
-    if (!request_is_restricted(r) || r->n_configs || r->query.again) {
-        return false;
-    }
     struct query query = r->query; /* packing it takes what is no part of a search */
     x->other = r->problem;
     r->problem = x->bucket;
-    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
-    bool packed = job_pack(&search, r, NULL) == 0;
+    bool packed = job_pack(out, r, NULL) == 0;
     r->problem = x->other;
     r->query = query;
-    return packed && partials_reply(&d->cache.partials, &search, out);
+    return packed;
+}
+
+bool wanting_known(struct daemon *d, struct wire_buf *out)
+{
+    const struct request *r = &d->scratch->request;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    return request_is_restricted(r) && r->n_configs == 0 && !r->query.again &&
+           pack_search(d, &search) && partials_reply(&d->cache.partials, &search, out);
+}
+
+static bool recall(struct daemon *d, const struct wire_buf *search, struct answer *out)
+{
+    WIRE_BUF_AUTO known = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    return partials_reply(&d->cache.partials, search, &known) &&
+           wire_decode(d->doc, known.data, known.len, &map, NULL) == 0 &&
+           schema_decode(&answer_schema, SCHEMA_LENIENT, map, out, NULL) == 0;
+}
+
+bool wanting_recall(struct daemon *d, struct answer *out)
+{
+    const struct request *r = &d->scratch->request;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    return request_is_restricted(r) && r->n_configs == 0 && pack_search(d, &search) &&
+           recall(d, &search, out);
 }
 
 /* ---- letting go ------------------------------------------------------------------------------ */
@@ -218,6 +241,7 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
     struct scratch *x = d->scratch;
     struct error err = ERROR_NULL;
     const struct wire_obj *map;
+    static const char passed[] = "deadline passed, the tuning goes on";
     int status = ERROR_DEADLINE;
     if (!j->pin) { /* what it allows is what the job searches; its problem is its own */
         status = wire_decode(d->doc, j->search.data, j->search.len, &map, &err);
@@ -232,10 +256,12 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
         status = daemon_key(d, &err);
         x->request.query.bucket[0] = '\0';
     }
-    if (status == 0) {
+    if (status == 0 && recall(d, &j->search, &x->answer)) {
+        answer_note(&x->answer, "%s", passed);
+    } else if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(wanting->tiers, &x->request, &x->bucket, &x->key,
-                              "deadline passed, the tuning goes on", &x->answer, &err);
+        status = tiers_answer(wanting->tiers, &x->request, &x->bucket, &x->key, passed, &x->answer,
+                              &err);
     }
     request_deinit(&x->request);
     x->request.query = (struct query){0};

@@ -39,5 +39,7 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err);
 /* What the restricted search of scratch->request (and bucket) came to before: appended to `out`.
  * false: it is not known, or is to be made in any case (`again`; a given list). */
 bool wanting_known(struct daemon *d, struct wire_buf *out);
+/* The same, also when it is to be made again: for who does not wait for that. */
+bool wanting_recall(struct daemon *d, struct answer *out);
 
 #endif

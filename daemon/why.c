@@ -94,18 +94,21 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
 }
 
 /* Of a row that is only a hint. */
-static void say_hint(struct why *w, const struct daemon *d, const struct cache_entry *e)
+static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *e,
+                     const struct query *q)
 {
     char parts[240];
+    const char *hope = tiers_takes_up(d, &w->bucket, q->target, &w->own)
+                           ? "a tuning tries its config first"
+                           : "no tuning tries its config, which is none of today's kernels";
     if (target_is_barred(d, w->key, &w->own, &w->bucket)) {
         say(w, "quarantined", e->manual ? "get" : "tune",
             "this key's config has crashed or hung the runner at this very key since (gemmctl "
             "quarantine) and answers no more: %s finds another one",
             e->manual ? "the next `get` that waits" : "a tuning");
     } else if (strcmp(w->own.source, "imported") == 0) {
-        say(w, "imported", "tune",
-            "this key's row was imported and not measured here yet: a tuning tries its config "
-            "first");
+        say(w, "imported", "tune", "this key's row was imported and not measured here yet: %s",
+            hope);
     } else if (strcmp(w->own.source, "partial") == 0) {
         say(w, "partial", "tune",
             "this key has only the winner of a restricted search (--restrict, --config or "
@@ -114,8 +117,7 @@ static void say_hint(struct why *w, const struct daemon *d, const struct cache_e
         stamp_difference(w->own.stamp, w->stamp, parts, sizeof(parts));
         say(w, e->manual ? "pin_stamp" : "stamp", e->manual ? "get" : "tune",
             "this key's row was measured by other code (%s): %s", parts,
-            e->manual ? "the next `get` verifies the pinned config again"
-                      : "a tuning tries its config first");
+            e->manual ? "the next `get` verifies the pinned config again" : hope);
     }
 }
 
@@ -125,7 +127,7 @@ static bool serves(const struct why *w, const struct cache_entry *e, const struc
            target_is_of(&w->own, q->target);
 }
 
-static void judge(struct why *w, const struct daemon *d, const struct cache_entry *e,
+static void judge(struct why *w, struct daemon *d, const struct cache_entry *e,
                   const struct query *q)
 {
     if (!e) {
@@ -135,7 +137,7 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
     } else if (serves(w, e, q)) {
         say_answered(w, d, e);
     } else if (e->rank < CACHE_SERVES) {
-        say_hint(w, d, e);
+        say_hint(w, d, e, q);
     } else if (!cache_verified(e, q->atol, q->rtol)) {
         say(w, "tolerance", "get",
             "its row was verified with atol %g and rtol %g, and this query asks for %g and %g: the "
@@ -167,7 +169,19 @@ static void find_stamp(struct why *w, struct daemon *d, const char *target)
     }
 }
 
-int why_make(struct why *w, struct tiers *t, struct error *err)
+/* A restricted query has an answer of its own, once somebody has waited for one. */
+static void take_searched(struct why *w, const struct answer *searched)
+{
+    say(w, "restricted", "none",
+        "a search of these kernels was made for this key before, and its winner answers whoever "
+        "asks for the same, until gemmd is restarted or the key's own row is another");
+    w->answer = *searched;
+    w->has_answer = true;
+    memcpy(w->origin, w->key, sizeof(w->origin));
+    w->row = searched->generation ? searched->generation : WHY_NO_ROW;
+}
+
+int why_make(struct why *w, struct tiers *t, const struct answer *searched, struct error *err)
 {
     struct daemon *d = t->daemon;
     const struct scratch *x = d->scratch;
@@ -183,6 +197,10 @@ int why_make(struct why *w, struct tiers *t, struct error *err)
         w->answer = w->own;
         w->has_answer = true;
         memcpy(w->origin, w->key, sizeof(w->origin));
+        return 0;
+    }
+    if (searched) {
+        take_searched(w, searched);
         return 0;
     }
     if (!w->has_own) {

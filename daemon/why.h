@@ -16,6 +16,7 @@
  *   imported     comes from elsewhere, not measured here                  tune
  *   partial      won a restricted search only                             tune
  *   target       is of other kernels than those asked for                 tune
+ *   restricted   is not what answers: this very search was made before    none
  *   unknown      there is none                                            tune
  */
 #ifndef GEMMD_DAEMON_WHY_H
@@ -24,7 +25,7 @@
 #include "daemon/daemon.h"
 #include "daemon/tiers.h"
 
-enum { BECAUSE_MAX = 400 };
+enum { BECAUSE_MAX = 400, WHY_NO_ROW = -1 };
 
 struct why {
     struct problem problem, bucket;
@@ -35,14 +36,17 @@ struct why {
     bool has_answer, has_own, has_close;
     char key[HASH_HEX];
     char origin[HASH_HEX]; /* the key whose row the answer is from; "": from no row */
+    int64_t row; /* the generation of the row that is the answer; 0: the newest of `origin`; or
+                    WHY_NO_ROW */
     char stamp[STAMP_MAX]; /* that a row of this problem would have today; "": of no kernels */
     const char *verdict, *action;
     char because[BECAUSE_MAX];
 };
 
-/* Of the request in the daemon's scratch: problem, query (target, atol, rtol), bucket, key with
- * id. */
-int why_make(struct why *w, struct tiers *t, struct error *err);
+/* Of the request in the daemon's scratch: problem, query (the usual one but for target, atol,
+ * rtol), bucket, key with id. `searched`: what this very search came to before, when it is a
+ * restricted one; NULL: it is none, or nothing is known. */
+int why_make(struct why *w, struct tiers *t, const struct answer *searched, struct error *err);
 
 /* Fields of `why`'s result. */
 enum { WHY_FIELDS = 12 };

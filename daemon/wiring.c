@@ -101,21 +101,30 @@ static void tell_best(struct parts *p, const struct ledger_news *n)
     /* What is saved late, or restored, is old: known already, or overtaken. What is kept for a
      * silent keeper has no number yet. */
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
+    bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);
     if (news) {
         announce(&p->daemon, &p->subscribers, n->best, n->saved);
     } else if (n->saved) {
         views_saved(&p->views, n->key, n->best->generation);
     }
-    elsewhere_learned(&p->elsewhere, n->key);
+    elsewhere_learned(&p->elsewhere, n->key, searched);
     leases_known(&p->leases, n->key);
+}
+
+/* Of a key that is in the cache no more. */
+static void forget_key(struct parts *p, const char *key)
+{
+    tried_remove(&p->daemon.tried, key);
+    shortlist_evicted(&p->tiers.shortlist, key);
+    views_evicted(&p->views, key);
 }
 
 static void forget_unmet(struct parts *p)
 {
     char id[HASH_HEX];
     for (size_t at = 0; cache_sweep(&p->daemon.cache, &at, id);) {
-        views_evicted(&p->views, id);
+        forget_key(p, id);
     }
 }
 
@@ -127,6 +136,7 @@ static void hear_reloaded(struct parts *p, const struct ledger_news *n)
         cache_unmeet(c);
     } else if (n->kind == NEWS_RELOADED) {
         forget_unmet(p);
+        quarantine_read_again(&p->daemon);
     } else if (!cache_meet(c, n->key, n->best->generation)) {
         tell_best(p, n);
     }
@@ -143,9 +153,7 @@ void wiring_news(struct parts *p, const struct ledger_news *n)
         tell_best(p, n);
     } else if (n->kind == NEWS_EVICTED) {
         cache_remove_id(&d->cache, n->key);
-        tried_remove(&d->tried, n->key);
-        shortlist_evicted(&p->tiers.shortlist, n->key);
-        views_evicted(&p->views, n->key);
+        forget_key(p, n->key);
         loader_evicted(&p->loader);
     } else if (n->kind == NEWS_SAID) {
         followers_tell(&p->followers, n); /* before an answer to it */

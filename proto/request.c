@@ -131,6 +131,12 @@ static int check_query(struct request *r, struct error *err)
     return 0;
 }
 
+int request_default(struct request *r, struct error *err)
+{
+    r->query = (struct query){0};
+    return check_query(r, err);
+}
+
 /* ---- both ways ------------------------------------------------------------------------------- */
 
 int request_unpack_beside(struct request *r, const struct wire_obj *params,

@@ -36,6 +36,8 @@ void request_deinit(struct request *r); /* may be called twice; of a zeroed stru
  * budget, budget_ms, iters and warmup, which are the runner's to choose. Checks wait, strategy,
  * atol, rtol, ranges of the numbers. */
 int request_unpack(struct request *r, const struct wire_obj *params, struct error *err);
+/* The query of one that says nothing but its problem. */
+int request_default(struct request *r, struct error *err);
 void request_pack(struct wire_buf *b, const struct request *r);
 bool request_is_restricted(const struct request *r); /* its winner is `partial` */
 /* Whether a config obeys the restrictions (parameters not named are free). */

@@ -132,10 +132,12 @@ int job_nothing_works(const struct job *j, struct error *err)
                                  y->status);
     }
     if (!most) {
-        return error_set(err, ERROR_NO_CONFIG,
-                         "no config was left to measure (%u of %u in the "
-                         "space are in quarantine)",
-                         j->plan.avoided, j->plan.legal);
+        char why[80] = "";
+        if (j->plan.avoided) {
+            snprintf(why, sizeof(why), " (%u of %u in the space are in quarantine)",
+                     j->plan.avoided, j->plan.legal);
+        }
+        return error_set(err, ERROR_NO_CONFIG, "no config was left to measure%s", why);
     }
     return error_set(err, ERROR_NO_CONFIG, "no config works (%s); most common: %s", counts,
                      most->reason);

@@ -13,11 +13,11 @@
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
  * have measured of what is asked for; failures are given back (strategy.c); 0 means BUDGET_DEFAULT,
- * or everything for exhaustive; a given list has no budget. Some of it is kept for variations of
- * the best at the end, where there is enough of it. The former best counts, and has its place also
- * in a budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of
- * all its orders, when it was set aside. Past either, and once something works, nothing more is
- * begun (the finals still run).
+ * or everything for exhaustive; a given list has no budget. One config that may win is measured in
+ * any case. Some of it is kept for variations of the best at the end, where there is enough of it.
+ * The former best counts, and has its place also in a budget of 1. budget_ms is time on the device,
+ * wall_ms time of this life of the job; both of all its orders, when it was set aside. Past either,
+ * and once something works, nothing more is begun (the finals still run).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -379,15 +379,29 @@ static int step(struct search *s, struct error *err)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* Of a restricted search it may be one that is only compared with. */
+static bool reference_may_win(const struct job *j)
+{
+    struct record config;
+    if (j->reference == PLAN_NONE) {
+        return false;
+    }
+    plan_config(&j->plan, j->reference, &config);
+    return plan_eligible(&j->plan, &config);
+}
+
 /* Configs that may still be measured; PLAN_ALL: all. */
 static uint32_t budget_left(const struct job *j)
 {
-    int64_t left = plan_budget(&j->plan);
+    int64_t left = plan_budget(&j->plan), measured = j->done - j->failed;
     if (left == PLAN_ALL) {
         return PLAN_ALL;
     }
     left -= j->reference != PLAN_NONE && !j->reference_again;
-    left -= j->done - j->failed;
+    left -= measured;
+    if (left <= 0 && measured == 0 && !reference_may_win(j)) {
+        return 1; /* else nothing could be found */
+    }
     return left > 0 ? (uint32_t)left : 0;
 }
 

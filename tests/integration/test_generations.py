@@ -167,6 +167,20 @@ def test_a_row_of_ones_own_does_not_take_the_place_of_the_shared_one(daemon):
             nothing_yet.call("get", problem=CUSTOM, wait="cached")
 
 
+def test_searches_of_ones_own_are_of_no_generation(daemon):
+    """Restricted ones, and those that are made again: pinned or not, who does not wait gets the same."""
+    d = daemon()
+    with d.connect() as pinned, d.connect() as free:
+        pinned.call("hello", version=1, generation=0)
+        free.call("get", problem=gemm(), budget=4)
+        free.call("get", problem=gemm(m=512), budget=4)
+        for method, params in (("tune", {"problem": gemm()}), ("get", {"problem": gemm(), "again": True}),
+                               ("get", {"problem": gemm(m=1024), "restrict": {"num_warps": [4, 8]}})):
+            answer = free.call(method, wait="cached", **params)
+            assert answer["tier"] in ("exact", "near") and pinned.call(method, wait="cached", **params) == answer
+        assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+
+
 def test_what_was_tuned_since_is_not_called_being_tuned(daemon):
     d = daemon()
     with d.connect() as c:

@@ -473,6 +473,7 @@ def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host, next_):
     keys = [put(keeper, n, n)["key"] for n in range(4)]
     tuned = away.call("get", problem=gemm(), budget=4)
     eventually(lambda: next_one.status()["keys"] == away.status()["keys"] == 5)
+    eventually(lambda: away.status()["portfolio"]["shapes"] == 1)
     os.kill(away.process.pid, signal.SIGSTOP)
     kill(keeper)
     assert keeper_of([next_one]) is next_one
@@ -487,7 +488,26 @@ def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host, next_):
     eventually(lambda: answers(away, 0) is None)
     assert [answers(away, n)[0] for n in (1, 2, 3, 5)] == [7, 2, 3, 5]
     assert away.status()["keys"] == 4 and away.status()["store"]["keeper"] == (next_ == "keeps")
-    assert away.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
+    assert away.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+    eventually(lambda: away.status()["portfolio"]["shapes"] == 0)
+
+
+def test_a_tune_that_waits_for_another_daemon_is_a_search(host):
+    """What the other one does may be to verify the known config for a tighter tolerance, and no more."""
+    one, two = host(2)
+    best = one.call("get", problem=gemm(), budget=10)
+    assert best["measured"] == 10
+    eventually(lambda: two.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+    with one.connect() as a, two.connect() as b:
+        looks = a.send("get", problem=gemm(), atol=1e-3)
+        time.sleep(0.004)  # long enough to begin, mostly, and too short to end
+        tunes = b.send("tune", problem=gemm(), budget=40, progress=True)
+        assert a.wait(looks)["tier"] == "exact"
+        assert b.wait(tunes)["measured"] == 40
+        assert "measure" in {params["phase"] for _, params in b.notifications}
+    assert two.status()["jobs"]["shared"] == 0
+    why = one.call("why", problem=gemm(), atol=1e-3)
+    assert why["answer"]["measured"] >= 10 and not [d for d in why["doubts"] if "configs were measured" in d]
 
 
 def test_a_keeper_that_does_not_answer_is_named(host, folder):

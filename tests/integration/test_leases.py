@@ -78,6 +78,33 @@ def test_a_config_more_is_one_measurement_more(daemon):
         assert len(c.list("trials", key=got["answer"]["key"])) == 3
 
 
+def test_what_answers_the_key_has_not_failed(daemon):
+    """Whatever is known of the config besides: no time, or a failure from before it was put."""
+    d = daemon()
+    with d.connect() as c:
+        c.call("put", problem=PROBLEM, config={"BLOCK": 64})  # its time is nobody's business
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:1])
+        assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
+        assert got["known"] == [{"config": {"BLOCK": 64}, "status": "ok", "time_us": None, "reason": ""}]
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:2])
+        assert got["outcome"] == "lease" and got["answer"]["config"] == {"BLOCK": 64}
+        c.call("record", problem=PROBLEM, trials=trials(BLOCK_128=5.0))
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:2])
+        assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 128}
+        assert got["answer"]["time_us"] == 5.0
+        other = {**PROBLEM, "n": 1}
+        assert c.call("acquire", problem=other, configs=CONFIGS[:1])["outcome"] == "lease"
+        c.call("record", problem=other, trials=trials(BLOCK_64=None))
+        with pytest.raises(RpcError, match="all 1 configs of key .* failed before"):
+            c.call("acquire", problem=other, configs=CONFIGS[:1])
+        c.call("put", problem=other, config={"BLOCK": 64}, time_us=7)
+        got = c.call("acquire", problem=other, configs=CONFIGS[:1])
+        assert got["outcome"] == "hit" and got["answer"]["time_us"] == 7
+    assert d.stop() == 0
+    got = d.start().call("acquire", problem=other, configs=CONFIGS[:1])
+    assert got["outcome"] == "hit" and got["answer"]["time_us"] == 7
+
+
 def test_a_lease_goes_with_its_connection(daemon):
     d = daemon()
     holder = d.connect()

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has crashed a runner is no answer where it did so, nor where it was not measured."""
+import os
+import signal
 import sqlite3
 
 import pytest
 
 from conftest import RpcError, eventually, gemm
 from test_faults import compiled, faults
-from test_keeper import host  # noqa: F401: the fixture
+from test_keeper import host, keeper_of, kill  # noqa: F401: host is a fixture
+from test_keeper_silent import stopped, wake  # noqa: F401: stopped is a fixture
 
 OTHER = gemm(m=1024)
 
@@ -18,11 +21,16 @@ def crash_of(config):
     return {"config": part, "fault": "crash", "stage": "time"}
 
 
-def crash_it(c, problem, config):
+def crash_it_unsaved(c, problem, config):
     """A person tries it."""
     with pytest.raises(RpcError) as e:
         c.call("get", problem=problem, configs=[config])
     assert e.value.name in ("crashed", "quarantined")
+
+
+def crash_it(c, problem, config):
+    """And its row is to be read."""
+    crash_it_unsaved(c, problem, config)
     return c.list("quarantine")[-1]["variant"]
 
 
@@ -161,6 +169,49 @@ def test_all_daemons_of_a_database_hear_of_it(host, folder):  # noqa: F811
         eventually(lambda: b.call("get", problem=gemm(), wait="cached")["tier"] != "exact")
         a.call("unquarantine", variant=variant)
         eventually(lambda: b.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+
+
+def tier(m):
+    return m.call("get", problem=gemm(), wait="cached")["tier"]
+
+
+@pytest.mark.parametrize("missed", ["added", "taken out"])
+def test_who_heard_nothing_for_a_while_knows_what_is_in_quarantine(host, folder, missed):  # noqa: F811
+    """Stopped while the keeper died and the next one changed what is in quarantine."""
+    best = host(1)[0].call("get", problem=gemm(), budget=20)
+    env = faults(folder, crash_of(best["config"]))
+    next_one, away = host(2, env=env)[1:]
+    keeper = host(0)[0]
+    if missed == "taken out":
+        with next_one.connect() as c:
+            variant = crash_it(c, gemm(), best["config"])
+    eventually(lambda: (tier(away) == "exact") == (missed == "added"))
+    os.kill(away.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    assert keeper_of([next_one]) is next_one
+    with next_one.connect() as c:
+        if missed == "taken out":
+            c.call("unquarantine", variant=variant)
+        else:
+            crash_it(c, gemm(), best["config"])
+    os.kill(away.process.pid, signal.SIGCONT)
+    eventually(lambda: (tier(away) == "exact") == (missed == "taken out"))
+    assert tier(next_one) == tier(away)
+    why = away.call("why", problem=gemm())
+    assert why["verdict"] == ("tuned" if missed == "taken out" else "quarantined")
+
+
+def test_what_crashed_while_the_keeper_was_silent_is_heard_of_later(host, folder, stopped):  # noqa: F811
+    best = host(1, options=["--keeper-ms", "500"])[0].call("get", problem=gemm(), budget=20)
+    host(1, env=faults(folder, crash_of(best["config"])), options=["--keeper-ms", "500"])
+    keeper, one, other = stopped(3)
+    with one.connect() as c:
+        crash_it_unsaved(c, gemm(), best["config"])
+    assert tier(one) != "exact"
+    wake(keeper)
+    for m in (keeper, other):
+        eventually(lambda m=m: tier(m) != "exact")
+        assert len(m.connect().list("quarantine")) == 1
 
 
 def test_ranks_of_a_generation_agree_on_what_is_in_quarantine(daemon, crashing):

@@ -193,6 +193,26 @@ def others(config):
     return {"BLOCK_SIZE_M": [32 if m != 32 else 64]}, {"BLOCK_SIZE_M": [m]}
 
 
+def test_who_does_not_wait_for_a_search_again_gets_what_it_came_to(daemon):
+    d = daemon()
+    some = {"restrict": {"num_warps": 4}, "budget": 8}
+    known = d.call("get", problem=gemm(), **some)
+    for wait, note in (("now", "being tuned in the background"), ("cached", "not tuned again")):
+        assert d.call("tune", problem=gemm(), wait=wait, **some) == {**known, "note": note}
+    eventually(lambda: d.status()["jobs"]["done"] == 2)
+    own = d.call("tune", problem=gemm(), budget=4)
+    for wait, note in (("cached", "not tuned again"), ("now", "being tuned in the background")):
+        assert d.call("tune", problem=gemm(), wait=wait, budget=4) == {**own, "note": note}
+
+
+def test_a_budget_of_one_is_for_one_that_may_win(daemon):
+    """The reference, which is measured first, may be one that the restriction excludes."""
+    some = {"BLOCK_SIZE_K": 32, "num_stages": [2, 3]}
+    answer = daemon().call("get", problem=gemm(m=512), restrict=some, budget=1)
+    assert answer["source"] == "partial" and answer["config"]["num_stages"] in (2, 3)
+    assert answer["measured"] == 2  # with the reference
+
+
 @pytest.mark.parametrize("wait", ["now", "cached"])
 def test_a_row_that_breaks_the_restriction_is_no_answer(daemon, wait):
     d = daemon()

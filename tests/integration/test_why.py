@@ -102,6 +102,48 @@ def test_tolerances_and_restricted_winners(known):
     assert (w["verdict"], w["action"]) == ("partial", "tune") and "--restrict" in w["because"]
 
 
+def test_a_key_of_a_bucket_of_its_own(daemon):
+    """Whose sizes the database would round to another one."""
+    d = daemon()
+    answer = d.call("get", problem=gemm(m=200), bucket="exact", budget=4)
+    w = d.call("why", key=answer["key"])
+    assert (w["key"], w["verdict"], w["answer"]) == (answer["key"], "tuned", answer)
+    assert w["rounded"] == [] and why(d, gemm(m=200))["key"] != answer["key"]
+
+
+def test_a_search_of_other_kernels_that_was_made_before(daemon):
+    """It answers who asks for the same, whatever the key's own row is."""
+    d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
+    for own in (False, True):
+        if own:
+            d.call("get", problem=BASE, budget=8)
+            assert why(d, BASE, target="portable")["verdict"] == "target"
+        forced = d.call("get", problem=BASE, target="portable")
+        assert d.call("get", problem=BASE, target="portable", wait="cached") == forced
+        w = why(d, BASE, target="portable")
+        assert (w["verdict"], w["action"], w["answer"]) == ("restricted", "none", forced)
+        assert (w["row"] is None) == own  # the key keeps its own
+        assert own or w["row"]["config"] == w["trial"]["config"] == forced["config"]
+        assert why(d, BASE, target="portable", atol=1e-3)["verdict"] != "restricted"
+
+
+def test_a_row_that_no_tuning_takes_up(daemon):
+    """Of other kernels than the device chooses now."""
+    d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
+    config = d.call("get", problem=BASE, target="portable", budget=4)["config"]
+    d.call("evict", problem=BASE)
+    assert "but no tuning tries it" in d.call("put", problem=BASE, config=config, time_us=3)["note"]
+    assert "no tuning tries its config" in why(d, BASE)["because"]
+    key = d.call("get", problem=BASE, budget=8)["key"]
+    with d.connect() as c:
+        assert config not in [t["config"] for t in c.list("trials", key=key)]
+        c.call("evict", problem=BASE)
+        config = d.call("get", problem=gemm(m=1024), budget=4)["config"]
+        assert c.call("put", problem=BASE, config=config, time_us=3)["note"] == "a hint until it is measured here"
+        assert "a tuning tries its config first" in why(d, BASE)["because"]
+        assert config in [t["config"] for t in c.list("trials", key=c.call("get", problem=BASE, budget=4)["key"])]
+
+
 def test_a_row_of_an_older_compiler(daemon, folder):
     landscape = folder / "own.jsonl"
     text = (DATA / "synthetic.jsonl").read_text()
