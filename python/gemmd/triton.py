@@ -8,16 +8,16 @@
 The arguments are triton.autotune's own, and the benchmark is Triton's. For each new tuning key one
 process of all that ask holds a lease and times the configs that are not known yet; the others wait
 and get its winner. What is kept is one row per config (failures, with their reason, too), so a
-config more is one timing more. A row is of: the kernel's name and source (with what it calls),
-Triton's version and backend, the device class, the key's arguments and all dtypes; it answers its
-user alone until the daemon's owner promotes it. Without a daemon or libgemmd Triton tunes by
-itself, with one warning.
+config more is one timing more. A row is of: the kernel's name and source (with what it calls and
+the constants that both name), Triton's version and backend, the device class, the key's arguments,
+all dtypes, and what else of the call is tl.constexpr; it answers its user alone until the daemon's
+owner promotes it. Without a daemon or libgemmd Triton tunes by itself, with one warning. In a CUDA
+graph's capture nothing is asked and nothing is timed anew.
 """
 import contextlib
-import hashlib
-import inspect
 import math
 import os
+import sys
 import threading
 import time
 import warnings
@@ -31,6 +31,7 @@ if tuple(int(n) for n in triton.__version__.split(".")[:2]) < (3, 2):
 from gemmd.client import Client
 from gemmd.configs import fits, plain, write_config
 from gemmd.errors import INTERNAL, Deadline, GemmdError, Unreachable, make_error
+from gemmd.triton_source import constants_of, source_hash
 
 REASON_BYTES = 300
 QUIET_S = 30.0  # how long a daemon that did not answer is left alone, and a stopgap is used
@@ -67,6 +68,12 @@ def _device():
     return f"cuda:{triton.runtime.driver.active.get_current_device()}"
 
 
+def _is_capturing():
+    """A CUDA graph: whatever is timed now breaks it."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda is not None and cuda.is_initialized() and cuda.is_current_stream_capturing()
+
+
 def _client(socket, device):
     clients = vars(_of_thread).setdefault("clients", {})
     if (socket, device) not in clients:
@@ -84,14 +91,6 @@ def _warn(error):
 
 # ---- what makes a result valid -------------------------------------------------------------------
 
-def source_hash(fn):
-    """Of a kernel and the functions it calls; of an interpreted one its own text."""
-    while fn is not None and not hasattr(fn, "cache_key") and not inspect.isfunction(fn):
-        fn = fn.fn
-    text = fn.cache_key if hasattr(fn, "cache_key") else inspect.getsource(fn)
-    return hashlib.sha256(str(text).encode()).hexdigest()[:32]
-
-
 def backend():
     """"cuda:90", or "interpreter" where there is no GPU driver."""
     try:
@@ -103,13 +102,16 @@ def backend():
 
 def problem_of(tuner, key, kwargs):
     """The custom problem of one tuning key, as text. `key`: Triton's own tuple, the values of the
-    key arguments and then the dtypes."""
+    key arguments and then the dtypes. Constants of the call that are no key (HEAD_DIM, say) are the
+    same for a whole job, and not for the next one."""
     args = {name: v for name, v in {**tuner.nargs, **kwargs}.items() if name in tuner.arg_names}
     names = [name for name in tuner.keys if name in args]
     names += [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
     arguments = ",".join(f"{name}={v}" for name, v in zip(names, key))
+    others = {name: v for name, v in args.items() if name not in tuner.keys}
     fields = {"kernel": tuner.base_fn.__name__, "source": source_hash(tuner.fn),
-              "triton": triton.__version__, "backend": backend(), "arguments": arguments}
+              "triton": triton.__version__, "backend": backend(), "arguments": arguments,
+              "constants": constants_of(tuner.fn, others) or None}
     return "custom:triton " + write_config(fields)
 
 
@@ -259,11 +261,13 @@ class SharedCache(dict):
         return dict.__contains__(self, key) and not self._is_over(key) or self._ask(key)
 
     def _is_over(self, key):
-        return key in self.stopgaps and time.monotonic() > self.stopgaps[key]
+        return key in self.stopgaps and time.monotonic() > self.stopgaps[key] and not _is_capturing()
 
     def _ask(self, key):
         if not vars(self.call):
             return False  # not in a launch: what a config would be timed with is not known
+        if _is_capturing():
+            return False  # Triton's own way of failing
         self.stopgaps.pop(key, None)
         device = _device()
         if time.monotonic() < _quiet_until.get((self.socket, device), 0.0):

@@ -44,8 +44,8 @@ def run_together(jobs):
     return out
 
 
-def run(socket, blocks, n=64, odd=()):
-    return run_together([start(socket, blocks, n, odd)])[0][0]
+def run(socket, blocks, n=64, odd=(), **env):
+    return run_together([start(socket, blocks, n, odd, **env)])[0][0]
 
 
 def test_many_processes_one_tuning_and_none_at_the_next_start(cpu):
@@ -66,6 +66,33 @@ def test_only_what_is_new_is_timed(cpu):
     assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # one: nothing to choose
     assert run(cpu.socket, "8,4") == {"timed": [], "best": 8, "right": True}  # the winner is gone
     assert run(cpu.socket, "4,8", n=32)["timed"] == [4, 8]  # another key
+
+
+def test_a_constant_of_one_job_is_not_that_of_the_next(cpu):
+    """Though it is no key: the same for all its launches, and what is best for one may not launch for another."""
+    assert run(cpu.socket, "4,64", HEAD="64") == {"timed": [4, 64], "best": 64, "right": True}
+    assert run(cpu.socket, "4,64", HEAD="128")["best"] == 4
+    assert run(cpu.socket, "4,64", HEAD="128") == {"timed": [], "best": 4, "right": True}
+    assert run(cpu.socket, "4,64", HEAD="64") == {"timed": [], "best": 64, "right": True}
+    assert {t["status"] for t in cpu.call("list", what="trials", filter={})["rows"]} == {"ok", "resource"}
+
+
+def test_nothing_is_asked_or_timed_in_a_capture(monkeypatch):
+    import gemmd.triton as shared
+    configs, capturing = [triton.Config({"B": 1})], [True]
+    cuda = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing[0])
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    cache = shared.SharedCache(types.SimpleNamespace(prune_configs=lambda _: configs, do_bench=None), None, 100)
+    cache.call.args = cache.call.kwargs = {}
+    monkeypatch.setattr(shared, "_client", lambda *_: None)
+    monkeypatch.setattr(shared, "_device", lambda: None)
+    monkeypatch.setattr(shared, "problem_of", lambda *_: "custom:x")
+    monkeypatch.setattr(shared, "decide", lambda *_: pytest.fail("gemmd is asked") if capturing[0] else (configs[0], True))
+    assert "key" not in cache
+    capturing[0] = False
+    assert "key" in cache
+    cache.stopgaps["key"], capturing[0] = 0.0, True
+    assert "key" in cache and "key" in cache.stopgaps
 
 
 def test_failures_are_recorded_with_their_reason(cpu):

@@ -155,7 +155,7 @@ def test_a_problem_of_any_text(gt, cpu, monkeypatch):
     """Of arguments and sources that look like numbers, or have quotes."""
     monkeypatch.setattr(gt, "source_hash", lambda fn: "1e5")
     gt.triton.__version__ = "3.1"
-    tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], fn=None,
+    tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], fn=lambda s: s,
                                   base_fn=types.SimpleNamespace(__name__="mine"))
     problem = gt.problem_of(tuner, ('a "b" \\ é\n',), {"s": 'a "b" \\ é\n'})
     with gemmd.Client(cpu.socket) as g:

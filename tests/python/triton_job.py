@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once for each number
 of elements. Arguments: sizes of BLOCK to choose among, then how many elements. $DEADLINE_MS: for
-another process's tuning. Prints the winner and what was timed, as
+another process's tuning; $HEAD: a constant of the job, and HEAD * BLOCK may be 4096. Prints the winner and what was timed, as
 JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
 that the largest wins; further arguments, 16=inf say, are what the benchmark returns of a size."""
 import json
@@ -29,10 +29,13 @@ def bench(call, quantiles=None, **_):
 
 
 kernel_block = [0]
+HEAD = int(os.environ.get("HEAD", 1))
 
 
 def note_block(arguments, **_):
     kernel_block[0] = arguments["BLOCK"]
+    if arguments["BLOCK"] * arguments["HEAD"] > 4096:  # as a driver would refuse it, at any launch
+        raise triton.runtime.errors.OutOfResources(300000, 232448, "shared memory")
 
 
 @gemmd.triton.autotune(configs=[triton.Config({"BLOCK": int(b)}, num_warps=4, pre_hook=note_block)
@@ -40,7 +43,7 @@ def note_block(arguments, **_):
                        key=["n"], reset_to_zero=["out"], do_bench=bench,
                        deadline_ms=int(os.environ.get("DEADLINE_MS", 0)))
 @triton.jit
-def add_one(x, out, n, BLOCK: tl.constexpr):
+def add_one(x, out, n, HEAD: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(out + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
 
@@ -48,7 +51,7 @@ def add_one(x, out, n, BLOCK: tl.constexpr):
 def run(n):
     """Whether the result is right."""
     x, out = torch.arange(n, dtype=torch.float32), torch.zeros(n)
-    add_one[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+    add_one[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, HEAD=HEAD)
     return torch.equal(out, x + 1)
 
 

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Triton kernel is made of, for those that are kept beside its results. Without Triton: a
+decorated function is what has one as its `fn`."""
+import importlib.util
+import types
+
+import pytest
+
+from gemmd.triton_source import constants_of, source_hash
+
+pytestmark = pytest.mark.no_library
+
+HELPERS = """
+from kernels_base import jit, constexpr
+SCALE = constexpr(3)
+
+@jit
+def scaled(x):
+    return x * SCALE
+"""
+KERNEL = """
+import math
+import kernels_helpers as helpers
+from kernels_base import jit, tuned, constexpr
+
+WIDTH = constexpr(1)
+OFFSET = 5
+UNUSED = constexpr(7)
+
+
+@jit
+def add(x, n):
+    return inner(x) + n if n else add(x, 1)
+
+
+@jit
+def inner(x):
+    return x + OFFSET
+
+
+@tuned(["BLOCK=64"])
+@jit
+def kernel(x, n: int, HEAD: constexpr, KIND: "tl.constexpr", BLOCK: constexpr):
+    return add(helpers.scaled(x), n) + WIDTH + math.pi
+"""
+
+
+class Jit:
+    def __init__(self, fn):
+        self.fn = fn
+
+
+class constexpr:
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    """load(text, helpers=...) -> the text's kernel, from files of their own each time."""
+    base = types.ModuleType("kernels_base")
+    base.jit, base.constexpr, base.tuned = Jit, constexpr, lambda configs: Jit
+    count = [0]
+
+    def module(name, text):
+        count[0] += 1
+        path = tmp_path / f"m{count[0]}.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(name, path)
+        made = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(__import__("sys").modules, name, made)
+        spec.loader.exec_module(made)
+        return made
+
+    monkeypatch.setitem(__import__("sys").modules, "kernels_base", base)
+
+    def make(text=KERNEL, helpers=HELPERS):
+        module("kernels_helpers", helpers)
+        return module("kernels", text).kernel
+
+    return make
+
+
+@pytest.mark.parametrize("old, new", [
+    ("\nWIDTH", "\n\n# a comment\n\nWIDTH"), ('tuned(["BLOCK=64"])', 'tuned(["BLOCK=64", "BLOCK=128"])'),
+    ("UNUSED = constexpr(7)", "UNUSED = constexpr(8)"), ("@jit\ndef inner", "def other():\n    pass\n\n\n@jit\ndef inner")])
+def test_what_is_no_part_of_a_kernel(load, old, new):
+    assert old in KERNEL and source_hash(load(KERNEL.replace(old, new))) == source_hash(load())
+
+
+@pytest.mark.parametrize("old, new", [
+    ("+ WIDTH", "- WIDTH"), ("WIDTH = constexpr(1)", "WIDTH = constexpr(2)"), ("OFFSET = 5", "OFFSET = 6"),
+    ("+ n if n", "- n if n"), ("x + OFFSET", "OFFSET + x")])
+def test_what_is_part_of_a_kernel(load, old, new):
+    assert old in KERNEL and source_hash(load(KERNEL.replace(old, new))) != source_hash(load())
+
+
+@pytest.mark.parametrize("old, new", [("x * SCALE", "SCALE * x"), ("constexpr(3)", "constexpr(4)")])
+def test_what_it_calls_in_another_module_is_part_of_it(load, old, new):
+    assert source_hash(load(helpers=HELPERS.replace(old, new))) != source_hash(load())
+
+
+def test_constants_of_a_call(load):
+    kernel = load()
+    args = {"x": object(), "n": 3, "HEAD": 64, "KIND": constexpr("causal")}
+    assert constants_of(kernel, args) == "HEAD=64,KIND=causal"
+    assert constants_of(kernel, {"x": 1, "n": 3}) == ""
+    assert constants_of(kernel, {"KIND": load()}) == f"KIND=kernel:{source_hash(kernel)}"
+    assert constants_of(kernel, {"HEAD": object()}) == constants_of(kernel, {"HEAD": object()})
