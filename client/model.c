@@ -45,6 +45,19 @@ static int keep_within(const struct ask *a, const struct problem *p, const struc
     return r;
 }
 
+/* What is wrong with it goes first: `why` may be cut. Where the device's name would cut it, the
+ * name goes: what to do is in `why`. */
+static void write_note(struct gemmd_answer *out, const struct device_info *info, bool ok,
+                       const char *why)
+{
+    char device[48];
+    const char *limits = ok ? "" : ", which is not what is allowed";
+    snprintf(device, sizeof(device), " for %.40s", info->name);
+    const size_t all = strlen("analytic default: ") + strlen(device) + strlen(limits) + strlen(why);
+    snprintf(out->note, sizeof(out->note), "analytic default%s%s: %s",
+             all < sizeof(out->note) ? device : "", limits, why);
+}
+
 int model_answer(const struct ask *a, const struct device_info *info, const char *why,
                  struct gemmd_answer *out, struct error *err)
 {
@@ -72,8 +85,6 @@ int model_answer(const struct ask *a, const struct device_info *info, const char
     snprintf(out->tier, sizeof(out->tier), "default");
     snprintf(out->source, sizeof(out->source), "model");
     out->local = true;
-    /* What is wrong with it goes first: `why` may be cut. */
-    snprintf(out->note, sizeof(out->note), "analytic default for %.40s%s: %s", info->name,
-             ok ? "" : ", which is not what is allowed", why);
+    write_note(out, info, ok, why);
     return 0;
 }

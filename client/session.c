@@ -195,7 +195,8 @@ static int take_answer(struct session *s, const struct rpc_message *m,
 }
 
 /* What a person sees who looks: most often it is stopped (SIGSTOP, a debugger), or the machine is
- * out of memory. Its pid is in the lock file of its socket, for those who may read that. */
+ * out of memory. Its pid is in the lock file of its socket, for those who may read that. What to do
+ * comes first: an answer that is made here says why in its note, which may cut it. */
 static int hangs(const struct session *s, const char *what, int64_t ms, struct error *err)
 {
     const char *socket = s->places.paths[s->place];
@@ -204,16 +205,16 @@ static int hangs(const struct session *s, const char *what, int64_t ms, struct e
     struct lockfile_holder h = lockfile_holder(lock, 0);
     if (!h.lives) {
         return error_set(err, ERROR_DEADLINE,
-                         "gemmd %s within %lld ms on %s: if this comes again, it is stopped or "
-                         "hangs: `ss -xlp` says whose the socket is; end that with `kill -KILL` "
-                         "and start it again",
+                         "gemmd %s within %lld ms: if this comes again, it is stopped or hangs; "
+                         "`ss -xlp` says whose the socket is: end that with `kill -KILL` and start "
+                         "it again (on %s)",
                          what, (long long)ms, socket);
     }
-    return error_set(err, ERROR_DEADLINE,
-                     "gemmd (pid %ld) %s within %lld ms on %s: if it is stopped, `kill -CONT %ld` "
-                     "lets it go on; if this comes again, it hangs: end it with `kill -KILL %ld` "
-                     "and start it again",
-                     h.pid, what, (long long)ms, socket, h.pid, h.pid);
+    return error_set(
+        err, ERROR_DEADLINE,
+        "gemmd (pid %ld) %s within %lld ms: if it is stopped, `kill -CONT %ld` lets it "
+        "go on; if it hangs, `kill -KILL %ld` ends it, and start it again (on %s)",
+        h.pid, what, (long long)ms, h.pid, h.pid, socket);
 }
 
 static int late(struct session *s, const struct session_request *q, bool heard, int64_t began,

@@ -143,11 +143,12 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
     }
     if (strcmp(hello.build, build_id) != 0) {
         s->foreign = true;
-        refuse(s, ERROR_INTERNAL,
-               "%.160s is of build %s, this gemmd of build %s: it was upgraded while gemmd ran, or "
-               "without it; restart gemmd, and if that does not help, install both from one build; "
-               "answers that are known are served on",
-               d->runner, hello.build, build_id);
+        refuse(
+            s, ERROR_INTERNAL,
+            "restart gemmd: it is of build %s, and its runner of build %s: %.160s was upgraded "
+            "while gemmd ran, or without it; if that does not help, install both from one build; "
+            "answers that are known are served on",
+            build_id, hello.build, d->runner);
         return;
     }
     s->said_hello = true;

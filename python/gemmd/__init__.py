@@ -32,6 +32,9 @@ def __getattr__(name):
             raise AttributeError(f"gemmd.{name} cannot be imported: {e}") from e
     if name == "__version__":
         from gemmd.ffi import shared_library
-        return shared_library().version()
+        try:
+            return shared_library().version()
+        except OSError as e:
+            raise AttributeError(f"gemmd has no version without libgemmd: {e}") from e
     raise AttributeError(f"module 'gemmd' has no attribute {name!r}")
 

@@ -28,6 +28,16 @@ class Kernel:
         if code:
             self.library.check("kernel_launch", code, err)
 
+    def __copy__(self):
+        return self  # what is loaded is freed once
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("a Kernel is loaded in this process: send its answer, and load it there "
+                        "(Client.kernel)")
+
     def free(self) -> None:
         handle, self._handle = self._handle, c_void_p()
         if handle:

@@ -27,6 +27,7 @@ _NAMES = {
 }
 MODES = ("forward", "dX", "dW")
 LEAST_S = 0.05  # a daemon needs some time for an answer
+GRACE_S = 0.5  # and to be told, when the time is over, what it is to tune in the background
 # Of a query, what says which answer is meant; and of that, what get_many() does not take.
 _WHICH, _ONE_BY_ONE = ("target", "table", "bucket", "restrict", "configs"), {"bucket", "restrict", "configs"}
 
@@ -108,12 +109,12 @@ def _get(client, problem, **query):
         return e
 
 
-def _ask(client, problems, wait, query):
+def _ask(client, problems, wait, query, until):
     """Of each product what there is, without a wait for its tuning."""
     which = {name: query[name] for name in _WHICH if name in query}
     if which.keys() & _ONE_BY_ONE:
-        return Rows(_get(client, p, wait=wait, **which) for p in problems)
-    return client.get_many(problems, wait=wait, fallback=True, **which)
+        return Rows(_get(client, p, wait=wait, deadline_ms=_deadline_ms(until, 0), **which) for p in problems)
+    return client.get_many(problems, wait=wait, fallback=True, deadline_ms=_deadline_ms(until, 0), **which)
 
 
 def _deadline_ms(until, asked):
@@ -136,8 +137,10 @@ def _leave(client, problems, answers, query):
     """What is not final yet, to be tuned in the background."""
     left = [i for i, a in enumerate(answers) if not _is_final(a)]
     try:
-        for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query)):
-            answers[i] = a
+        until = time.monotonic() + GRACE_S
+        for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query, until)):
+            if not _is_made_here(a):  # the one that is there says more, or why there is none
+                answers[i] = a
     except GemmdError:
         pass  # then the answers stay as they are
 
@@ -152,7 +155,7 @@ def _tune_missing(client, problems, answers, until, query):
                 break
             answers[i] = _tune_one(client, problem, until, query)
             asked = answers[i:i + 1]
-    if _is_over(until):
+    if _is_over(until) and not _is_alone(client, asked):
         _leave(client, problems, answers, query)
 
 
@@ -181,8 +184,9 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     client: a Client, else one for `device` is made. device: as of a Client; None: PyTorch's current
         GPU, where PyTorch is imported and has one. progress, budget, ...: as of Client.get();
         deadline_ms is then of each key.
-    A daemon that is not there is a warning, no error: the job can go on without it. TypeError or
-    Invalid for a query that cannot be meant, whatever is known already.
+    A daemon that is not there is a warning, no error: the job can go on without it; so is a product
+    that cannot be, whose place has the GemmdError. TypeError or Invalid for a query that cannot be
+    meant, whatever is known already.
     """
     make_query(**query)
     problems = model_problems(model_config, tokens, modes, dtype)
@@ -190,12 +194,13 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     own = client is None
     client = client or Client(device=device or _device_of_torch(), lazy=True)
     try:
-        answers = _ask(client, problems, "cached", query)
+        answers = _ask(client, problems, "cached", query, until)
         _tune_missing(client, problems, answers, until, {"progress": progress, **query})
     finally:
         if own:
             client.close()
-    notes = [a.note for a in answers if _is_made_here(a)]
+    notes = [str(a) if isinstance(a, GemmdError) else a.note
+             for a in answers if isinstance(a, GemmdError) or _is_made_here(a)]
     if notes:
         warnings.warn(f"gemmd.prefetch: {notes[0]}", RuntimeWarning, stacklevel=2)
     return answers

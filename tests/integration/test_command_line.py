@@ -250,7 +250,7 @@ def test_a_stopped_daemon_is_named_with_what_to_do(daemon, words):
     d = daemon()
     d.process.send_signal(signal.SIGSTOP)
     _, said = ctl(d, *words, code=3)
-    assert f"on {d.socket}: " in said and f"`kill -CONT {d.process.pid}`" in said
+    assert f"(on {d.socket})" in said and f"`kill -CONT {d.process.pid}`" in said
     d.process.send_signal(signal.SIGCONT)
     assert d.status()["pid"] == d.process.pid
 
@@ -265,7 +265,7 @@ def test_a_daemon_that_stops_while_it_is_asked_is_named(daemon):
         d.process.send_signal(signal.SIGSTOP)
         said = asks.communicate(timeout=60 * PATIENCE)[1]
     d.process.send_signal(signal.SIGCONT)
-    assert asks.returncode == 3 and f"on {d.socket}: " in said and f"pid {d.process.pid}" in said
+    assert asks.returncode == 3 and f"(on {d.socket})" in said and f"pid {d.process.pid}" in said
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:2", "cuda:0", "cuda:GPU-1", "replay-other", "bogus"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.Client against a real daemon on the CPU: asking, results, errors, threads and forks."""
 import contextlib
+import copy
 import dataclasses
 import os
 import pickle
@@ -163,7 +164,10 @@ def test_a_kernel_is_not_loaded_for_another_problem(cpu):
         for change in ({}, {"m": 48}, {"m": 26}, {"rows_per_expert": [24, 0, 0, 0]}):
             g.kernel(dataclasses.replace(SMALL, **change), answer)
         cpu.call("evict", key=answer.key)  # then nobody knows what it was for
-        g.kernel(SMALL, answer)
+        kernel = g.kernel(SMALL, answer)
+    assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel  # it is freed once
+    with pytest.raises(TypeError, match="send its answer, and load it there"):
+        pickle.dumps(kernel)
 
 
 def test_errors_are_exceptions_with_the_daemons_sentence(cpu, tmp_path):
@@ -535,6 +539,15 @@ def test_parts_are_imported_at_their_first_use():
     done = subprocess.run([sys.executable, "-c", program], env=environment(), text=True,
                           capture_output=True)
     assert "gemmd.torch cannot be imported" in done.stdout, done.stderr
+
+
+@pytest.mark.no_library
+def test_a_package_without_its_library_has_no_version():
+    """As whoever asks all modules for theirs expects it."""
+    program = "import gemmd; print(getattr(gemmd, '__version__', 'none'))"
+    done = subprocess.run([sys.executable, "-c", program], env=environment(GEMMD_LIBRARY="/nowhere.so"), text=True,
+                          capture_output=True)
+    assert done.stdout == "none\n", done.stderr
 
 
 def test_the_import_takes_less_than_50_ms():

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.prefetch: the products of a model by its shape, tuned before a job starts."""
 import os
+import signal
 import socket
 import sys
 import threading
+import time
 import types
 
 import pytest
 
 import gemmd
-from conftest import BUILD, ROOT, Refused, strange_daemon
+from conftest import BUILD, ROOT, Refused, integration, strange_daemon
 
 TINY = {"experts": 4, "topk": 2, "hidden": 16, "inter": 8}
 
@@ -125,7 +127,8 @@ def test_what_else_is_asked_of_them_is_asked_of_all(cpu):
     with gemmd.Client(cpu.socket) as g:
         gemmd.prefetch(TINY, 17, dtype="fp32", client=g, budget=1)
         known = cpu.status()["jobs"]["done"]
-        other = gemmd.prefetch(TINY, 17, dtype="fp32", client=g, target="portable", budget=1)
+        with pytest.warns(RuntimeWarning, match="there is no target 'portable'"):
+            other = gemmd.prefetch(TINY, 17, dtype="fp32", client=g, target="portable", budget=1)
         assert len(other) == 6 and all("portable" in str(e) for e in other), other
         exact = gemmd.prefetch(TINY, 17, dtype="fp32", client=g, bucket="exact", budget=1)
         assert cpu.status()["jobs"]["done"] == known + 6 and all(a.final for a in exact)
@@ -180,6 +183,26 @@ def test_a_daemon_that_goes_ends_it(folder):
             answers = gemmd.prefetch(TINY, 16, client=g)
     listener.close()
     assert len(tuned) == 1 and len(answers) == 6
+
+
+def test_products_that_cannot_be_are_a_warning(cpu):
+    with gemmd.Client(cpu.socket) as g, pytest.warns(RuntimeWarning, match="experts") as said:
+        answers = gemmd.prefetch({**TINY, "experts": 2000}, 16, client=g)
+    assert len(said) == 1 and all(isinstance(a, gemmd.Invalid) for a in answers)
+
+
+@pytest.mark.parametrize("which", [{}, {"bucket": "exact"}])
+def test_a_daemon_that_hangs_costs_no_more_than_the_deadline(cpu, which):
+    """And it is said which one, and what to do about it."""
+    os.kill(cpu.process.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        with pytest.warns(RuntimeWarning, match=f"kill -CONT {cpu.process.pid}. lets it go on; if it hangs, .kill -KILL"):
+            answers = gemmd.prefetch(TINY, 16, deadline_s=0.6, client=gemmd.Client(cpu.socket, lazy=True), **which)
+    finally:
+        os.kill(cpu.process.pid, signal.SIGCONT)
+    assert time.monotonic() - began < 2 * integration.PATIENCE
+    assert len(answers) == 6 and {a.tier for a in answers} == {"default"}
 
 
 def test_the_deadline_is_of_all_keys_together(cpu):

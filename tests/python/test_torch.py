@@ -363,6 +363,14 @@ def test_calls_written_for_unsloth(tuned):
     assert dx is not None and dw is None
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_ids_of_any_whole_numbers(dtype):
+    """As routers return them."""
+    ids = torch.randint(E, (TOKENS, TOPK), generator=torch.Generator().manual_seed(1))
+    for got, wanted in zip(gt.sort_by_expert(ids.to(dtype), E), gt.sort_by_expert(ids, E)):
+        assert got.dtype == torch.int32 and torch.equal(got, wanted)
+
+
 def test_calls_that_cannot_be_meant():
     m_sizes, gather = routing()
     x, w = operands()
@@ -387,6 +395,11 @@ def test_calls_that_cannot_be_meant():
             ({"permute_y": True, "gather_indices": torch.zeros_like(gather)}, "says a number twice"),
             ({"permute_x": True, "x": x[:TOKENS], "gather_indices": gather.clamp(min=1)},
              "says a number twice"),
+            ({"x": None}, "x is missing: it is a tensor"), ({"w": [1]}, "w is a list: it is a tensor"),
+            ({"m_sizes": None}, "m_sizes is missing"), ({"m_sizes": [6] * 4}, "m_sizes is a list"),
+            ({"permute_y": True, "gather_indices": list(range(T))}, "gather_indices is a list"),
+            ({"permute_y": True, "topk": None}, "topk is None"), ({"permute_y": True, "topk": 2.0}, "topk is 2.0"),
+            ({"permute_y": True, "fuse_mul_post": True, "topk_weights": [1.0] * T}, "topk_weights is a list"),
             ({"w": w.to("meta")}, "w is on meta and x on cpu"),
             ({"m_sizes": m_sizes.to("meta")}, "m_sizes is on meta"),
             ({"permute_y": True, "gather_indices": gather.to("meta")}, "gather_indices is on meta"),

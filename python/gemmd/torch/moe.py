@@ -15,13 +15,14 @@ def route(logits, topk, normalise=True):
 
 
 def sort_by_expert(ids, experts):
-    """(m_sizes [experts], gather_indices [tokens * topk]), int32; nothing waits for the device."""
+    """(m_sizes [experts], gather_indices [tokens * topk]), int32, of ids [tokens, topk] of any type of
+    whole numbers; nothing waits for the device."""
     flat = ids.reshape(-1)
     # A GPU sorts by passes over the bytes of a key.
     keys = flat.to(torch.int16) if experts <= 1 << 15 else flat
     gather = torch.argsort(keys, stable=True).to(torch.int32)
     m_sizes = torch.zeros(experts, dtype=torch.int32, device=ids.device)
-    m_sizes = m_sizes.scatter_add(0, flat, torch.ones_like(flat, dtype=torch.int32))
+    m_sizes = m_sizes.scatter_add(0, flat.long(), torch.ones_like(flat, dtype=torch.int32))
     return m_sizes, gather
 
 

@@ -88,6 +88,13 @@ def _refuse_tangents(*operands):
                                   "make_dual): use backward()")
 
 
+def _refuse_others(**operands):
+    """What is no tensor at all: a mistake in a call's arguments."""
+    for name, t in operands.items():
+        if not isinstance(t, torch.Tensor):
+            raise ValueError(f"{name} is {'missing' if t is None else f'a {type(t).__name__}'}: it is a tensor")
+
+
 def _check(x, w, m_sizes, gather, flags):
     if forward_ad._current_level >= 0:
         _refuse_tangents(x, w)
@@ -126,10 +133,11 @@ def _check_weights(weights, x):
 
 
 def _check_gather(x, gather, flags):
-    if flags.topk < 1:
+    if flags.topk is None or isinstance(flags.topk, float) or flags.topk < 1:
         raise ValueError(f"topk is {flags.topk}: a token has one expert or more")
     if gather is None:
         raise ValueError("permute_x and permute_y need gather_indices")
+    _refuse_others(gather_indices=gather)
     if gather.dtype not in INDEX:
         raise ValueError(f"gather_indices is {gather.dtype}: int32 or int64")
     rows = x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
@@ -153,7 +161,7 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
         stable argsort of the flattened expert ids; needed by the permutes.
     permute_x: gathers x's rows into expert order (the first GEMM of a layer); permute_y: scatters
         y's rows back to token order (the second); fuse_mul_post (needs permute_y): multiplies by
-        topk_weights ([T], token order), fused when no gradient is wanted.
+        topk_weights ([T], token order; not looked at without it), fused when no gradient is wanted.
     Returns [T, N]. ValueError for what cannot be meant; never fails for want of a daemon.
 
     Unsloth's grouped_gemm can be replaced by import: its keywords X, W, dX_only and dW_only mean
@@ -168,6 +176,7 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
     if isinstance(gather_indices, int) and not isinstance(topk, int):
         gather_indices, topk = topk, gather_indices
     flags = Flags(topk, permute_x, permute_y)
+    _refuse_others(x=x, w=w, m_sizes=m_sizes)
     x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
     _check(x, w, m_sizes, gather_indices, flags)
     x = x.detach() if dW_only else x
@@ -188,6 +197,7 @@ def _multiplied(x, w, m_sizes, gather, flags, weights):
     if not flags.permute_y or weights is None:
         raise ValueError("fuse_mul_post needs permute_y and topk_weights: it multiplies the second "
                          "GEMM's rows, in token order")
+    _refuse_others(topk_weights=weights)
     _check_weights(weights, x)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (x, w, weights)):
         y = _differentiable(_Product, ops.forward, x, w, m_sizes, gather, *flags)
@@ -203,6 +213,7 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk):
     Returns [tokens, N]. Unlike grouped_gemm(permute_y=True) and a sum, nothing of [T, N] is kept
     for the gradients or made of the output's. ValueError for what cannot be meant.
     """
+    _refuse_others(x=x, w=w, m_sizes=m_sizes)
     x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
     _check(x, w, m_sizes, gather_indices, Flags(topk, False, True))
     if x.shape[0] % topk:
