@@ -494,13 +494,14 @@ def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host, next_):
 
 def test_a_tune_that_waits_for_another_daemon_is_a_search(host):
     """What the other one does may be to verify the known config for a tighter tolerance, and no more."""
-    one, two = host(2)
+    one, two = host(2, options=["--linger-ms", "0"])  # so that a look takes a runner's start
     best = one.call("get", problem=gemm(), budget=10)
     assert best["measured"] == 10
     eventually(lambda: two.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+    eventually(lambda: one.status()["runner"]["state"] == "none")
     with one.connect() as a, two.connect() as b:
         looks = a.send("get", problem=gemm(), atol=1e-3)
-        time.sleep(0.004)  # long enough to begin, mostly, and too short to end
+        eventually(lambda: [n for name, n in one.status()["jobs"].items() if name in ("running", "done")] != [0, 1])
         tunes = b.send("tune", problem=gemm(), budget=40, progress=True)
         assert a.wait(looks)["tier"] == "exact"
         assert b.wait(tunes)["measured"] == 40
