@@ -28,14 +28,16 @@ static void meet(struct barred *x, const char *variant, const char *key)
         struct barred_one *one = &x->all[i];
         if (strcmp(one->variant, variant) == 0 &&
             (!key[0] || !one->key[0] || strcmp(one->key, key) == 0)) {
-            one->unmet = false;
+            one->saved = one->met = true;
         }
     }
 }
 
-bool barred_add(struct barred *x, const char *variant, const char *key)
+bool barred_add(struct barred *x, const char *variant, const char *key, bool row)
 {
-    meet(x, variant, key);
+    if (row) {
+        meet(x, variant, key);
+    }
     if (strlen(variant) != HASH_HEX - 1 || has(x, variant, key[0] ? key : NULL)) {
         return false;
     }
@@ -44,7 +46,7 @@ bool barred_add(struct barred *x, const char *variant, const char *key)
         return false;
     }
     x->all = more;
-    more[x->n] = (struct barred_one){.unmet = false};
+    more[x->n] = (struct barred_one){.saved = row, .met = row};
     snprintf(more[x->n].variant, HASH_HEX, "%s", variant);
     snprintf(more[x->n].key, HASH_HEX, "%s", key);
     x->n++;
@@ -62,7 +64,6 @@ bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX])
     for (uint32_t i = 0; i < x->n; i++) {
         if (strcmp(x->all[i].variant, variant) == 0) {
             remove_at(x, i, key);
-            x->rounds++;
             return true;
         }
     }
@@ -71,16 +72,15 @@ bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX])
 
 void barred_unmeet(struct barred *x)
 {
-    x->rounds++;
     for (uint32_t i = 0; i < x->n; i++) {
-        x->all[i].unmet = true;
+        x->all[i].met = false;
     }
 }
 
 bool barred_sweep(struct barred *x, char key[HASH_HEX])
 {
     for (uint32_t i = 0; i < x->n; i++) {
-        if (x->all[i].unmet) {
+        if (x->all[i].saved && !x->all[i].met) {
             remove_at(x, i, key);
             return true;
         }

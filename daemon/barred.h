@@ -16,22 +16,22 @@
 struct barred_one {
     char variant[HASH_HEX];
     char key[HASH_HEX]; /* where it happened; "": not known */
-    bool unmet;         /* not added again since barred_unmeet */
+    bool saved;         /* it is, or was, a row of the ledger: else only news */
+    bool met;           /* by the list that is being read: it is a row now */
 };
 struct barred {
     struct barred_one *all; /* owned; a variant may be there for several keys */
     uint32_t n;
-    uint32_t rounds; /* of barred_unmeet, and of what was taken out: a list that was read meanwhile
-                        is of no one moment */
 };
 
 void barred_deinit(struct barred *x);
-/* Whether the list is another one now. Without memory it stays as it was. */
-bool barred_add(struct barred *x, const char *variant, const char *key);
+/* Whether the list is another one now. Without memory it stays as it was. `row`: the ledger has
+ * it. */
+bool barred_add(struct barred *x, const char *variant, const char *key, bool row);
 /* Takes a variant out for one key; false: it is there for none. */
 bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX]);
-/* What is there now and is not added again, is taken out one by one by barred_sweep, with the key
- * that it is there for; false: no more. */
+/* Before all rows are read, and after it: takes out one that was a row before and is none now, with
+ * the key that it was there for; false: no more. What nobody has written yet stays. */
 void barred_unmeet(struct barred *x);
 bool barred_sweep(struct barred *x, char key[HASH_HEX]);
 /* Whether this config's variant is among them; or is so for a key (its id; NULL: any). Some

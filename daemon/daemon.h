@@ -55,6 +55,7 @@ struct daemon {
     struct cache cache;
     struct tried tried; /* keys that users have made known without an answer */
     struct barred barred;
+    bool quarantine_reads, quarantine_again; /* quarantine.c: the rows are being read; once more */
     struct defaults defaults;
     char owner[40];          /* who we are in the ledger's leases: <pid>.<when> */
     struct ledger *ledger;   /* owned; NULL before its start and after its end */

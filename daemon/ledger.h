@@ -138,7 +138,7 @@ struct ledger_ops {
      * takes the place of nothing that was measured here. */
     uint32_t (*room)(struct ledger *l);
     /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed
-     * map. `lasting`: also when the keeper is silent now, later; else it is of this moment. */
+     * map. `lasting`: a silent keeper has it when it answers; else it is dropped then. */
     void (*tell)(struct ledger *l, const struct wire_buf *said, bool lasting);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
     /* Users take turns, and LEDGER_OURS is one; all other requests go first. */

@@ -251,19 +251,20 @@ static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct er
 
 /* ---- reading what is known ------------------------------------------------------------------- */
 
-/* From the newest on, and what answers the key in its place among them: it is no less true than a
- * failure that it came after. A hint is: nobody has measured it here. */
+/* From the newest on. A config that failed before it became the answer works: who put it knew. A
+ * hint is no answer: nobody has measured it here. */
 static void on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
 {
     const struct cache_entry *e = entry_of(a);
     const struct answer *answer = e && e->rank >= CACHE_SERVES ? answer_known(a) : NULL;
     for (uint32_t i = n; status == 0 && i > 0; i--) {
-        if (answer && answer->created_s >= t[i - 1].created_s) {
+        const struct trial *one = &t[i - 1];
+        if (answer && strcmp(one->status, "ok") != 0 && answer->created_s >= one->created_s &&
+            record_equal(&one->config, &answer->config)) {
             learn_answer(a, answer);
-            answer = NULL;
         }
-        choices_learn(&a->choices, &t[i - 1].config, t[i - 1].status, t[i - 1].time_us,
-                      t[i - 1].reason, t[i - 1].created_s);
+        choices_learn(&a->choices, &one->config, one->status, one->time_us, one->reason,
+                      one->created_s);
     }
 }
 

@@ -74,12 +74,14 @@ static int reply_now(struct call *c, struct error *err)
                        .again = x->request.query.again,
                        .background = true,
                        .account = c->s->account};
+    const struct query asked = x->request.query;
     struct problem *problem = &x->other;
     *problem = x->request.problem; /* the job takes the request apart */
     if (wanting_want(&c->parts->wanting, &w, &why) < 0) {
         c->s->out.len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", why.text);
         x->request.problem = *problem;
+        x->request.query = asked;
         status = reply_lower(c, note, err);
     }
     return status;

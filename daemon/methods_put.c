@@ -14,9 +14,9 @@
 #include "daemon/learn.h"
 #include "daemon/log.h"
 #include "daemon/methods.h"
-#include "daemon/tiers.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
+#include "daemon/tiers.h"
 #include "store/store.h"
 
 /* A config that its one-line form can carry, valid where gemmd knows what that means. */
@@ -100,13 +100,15 @@ static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *
 {
     struct answer *a = &d->scratch->answer;
     struct problem *bucket = &d->scratch->other;
-    bool hint = problem_make(bucket, best->op, &best->problem, NULL) == 0;
+    const char *why = NULL;
     answer_of_best(a, best, saved);
-    hint = hint && tiers_takes_up(d, bucket, NULL, a);
+    if (problem_make(bucket, best->op, &best->problem, NULL) == 0) {
+        why = tiers_no_hint(d, bucket, NULL, a);
+    }
     if (best->family[0]) {
         snprintf(a->tier, sizeof(a->tier), "near");
-        answer_note(a, "a hint until it is measured here%s",
-                    hint ? "" : "; but no tuning tries it: it is no config of today's kernels");
+        answer_note(a, "a hint until it is measured here%s%s",
+                    why ? "; but no tuning tries it: " : "", why ? why : "");
     }
     schema_encode(b, &answer_schema, a);
 }

@@ -5,11 +5,14 @@
 #include "daemon/log.h"
 #include "daemon/quarantine.h"
 
-static void add(struct daemon *d, const char *variant, const char *key)
+/* `row`: the ledger has it. Whether it was not known yet. */
+static bool add(struct daemon *d, const char *variant, const char *key, bool row)
 {
-    if (barred_add(&d->barred, variant, key)) {
+    bool added = barred_add(&d->barred, variant, key, row);
+    if (added) {
         d->barred_changed(d, key);
     }
+    return added;
 }
 
 static bool take_out(struct daemon *d, const char *variant)
@@ -20,26 +23,23 @@ static bool take_out(struct daemon *d, const char *variant)
         d->barred_changed(d, key);
         any = true;
     }
+    d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* it may be in that yet */
     return any;
 }
 
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        add(d, variants[i], "");
+        add(d, variants[i], "", true);
     }
 }
 
 /* ---- what the ledger has --------------------------------------------------------------------- */
 
-struct reading {
+struct reading {           /* of all rows, one at a time */
     struct daemon *daemon; /* borrowed */
     int64_t offset;
-    bool again;      /* what is not there any more, is not here either */
-    uint32_t rounds; /* of the list in memory, when it began */
 };
-
-static void read_again(struct daemon *d);
 
 /* Returns how many rows the page has. */
 static size_t learn_page(struct daemon *d, const void *rows, size_t size)
@@ -50,7 +50,7 @@ static size_t learn_page(struct daemon *d, const void *rows, size_t size)
     for (size_t i = 0; i < n; i++) {
         memset(&q, 0, sizeof(q));
         if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, wire_at(array, i), &q, NULL) == 0) {
-            add(d, q.variant, q.key);
+            add(d, q.variant, q.key, true);
         }
     }
     return n;
@@ -58,16 +58,21 @@ static size_t learn_page(struct daemon *d, const void *rows, size_t size)
 
 static void ask(struct reading *r);
 
-/* All rows were read. */
-static void end_reading(struct reading *r)
+/* `all`: rows were read. */
+static void end_reading(struct reading *r, bool all)
 {
     struct daemon *d = r->daemon;
     char key[HASH_HEX];
-    if (r->again && r->rounds != d->barred.rounds) {
-        read_again(d);
+    free(r);
+    d->quarantine_reads = false;
+    if (d->stopping) {
         return;
     }
-    while (r->again && barred_sweep(&d->barred, key)) {
+    if (d->quarantine_again) {
+        quarantine_read(d);
+        return;
+    }
+    while (all && barred_sweep(&d->barred, key)) {
         d->barred_changed(d, key);
     }
 }
@@ -84,12 +89,9 @@ static void on_rows(void *ctx, int status, const void *rows, size_t n, int64_t t
     r->offset += (int64_t)count;
     if (count > 0 && r->offset < total) {
         ask(r);
-        return;
+    } else {
+        end_reading(r, status == 0);
     }
-    if (status == 0 && !r->daemon->stopping) {
-        end_reading(r);
-    }
-    free(r);
 }
 
 static void ask(struct reading *r)
@@ -104,56 +106,31 @@ static void ask(struct reading *r)
     record_put_int(&filter, "offset", r->offset);
     if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "quarantine", &filter, ROWS_BYTES, on_rows,
                              r) < 0) {
-        free(r);
+        end_reading(r, false);
     }
 }
 
-static struct reading *reading_new(struct daemon *d, bool again)
+/* Who writes the database has carried out by now what it was asked before. */
+static void on_status(void *ctx, const struct ledger_status *ignored)
 {
-    struct reading *r = calloc(1, sizeof(*r));
-    if (r) {
-        *r = (struct reading){.daemon = d, .again = again};
-    }
-    return r;
+    struct reading *r = ctx;
+    (void)ignored;
+    barred_unmeet(&r->daemon->barred);
+    ask(r);
 }
 
 void quarantine_read(struct daemon *d)
 {
-    struct reading *r = reading_new(d, false);
-    if (r) {
-        ask(r);
-    }
-}
-
-/* Who writes the database has carried out by now what it was asked before. A row that it has only
- * in memory is none that was taken out. */
-static void on_status(void *ctx, const struct ledger_status *s)
-{
-    struct reading *r = ctx;
-    struct daemon *d = r->daemon;
-    if (d->stopping) {
-        free(r);
+    struct reading *r = d->quarantine_reads ? NULL : calloc(1, sizeof(*r));
+    d->quarantine_again = d->quarantine_reads;
+    if (!r) {
         return;
     }
-    r->again = s && s->unsaved_quarantine == 0 && s->keeper_silent_ms == 0;
-    if (r->again) {
-        barred_unmeet(&d->barred);
-        r->rounds = d->barred.rounds;
+    *r = (struct reading){.daemon = d};
+    d->quarantine_reads = true;
+    if (d->ledger->ops->status(d->ledger, on_status, r) < 0) {
+        on_status(r, NULL);
     }
-    ask(r);
-}
-
-static void read_again(struct daemon *d)
-{
-    struct reading *r = reading_new(d, true);
-    if (r && d->ledger->ops->status(d->ledger, on_status, r) < 0) {
-        free(r);
-    }
-}
-
-void quarantine_read_again(struct daemon *d)
-{
-    read_again(d);
 }
 
 /* ---- among daemons --------------------------------------------------------------------------- */
@@ -176,8 +153,9 @@ static void tell(struct daemon *d, const char *say, const char *class, const cha
 void quarantine_add(struct daemon *d, const struct quarantine *q)
 {
     d->ledger->ops->add_quarantine(d->ledger, q);
-    add(d, q->variant, q->key);
+    add(d, q->variant, q->key, false);
     tell(d, "barred", q->class, q->driver, q->variant, q->key);
+    quarantine_read(d); /* is it a row? */
 }
 
 bool quarantine_remove(struct daemon *d, const char *variant)
@@ -199,7 +177,8 @@ void quarantine_heard(struct daemon *d, const struct wire_obj *said)
         take_out(d, variant);
     } else if (wire_is_str(say, "barred") &&
                wire_is_str(wire_find(said, "class"), d->device.class) &&
-               wire_is_str(wire_find(said, "driver"), d->device.driver)) {
-        add(d, variant, key);
+               wire_is_str(wire_find(said, "driver"), d->device.driver) &&
+               add(d, variant, key, false)) {
+        quarantine_read(d);
     }
 }

@@ -9,10 +9,10 @@
 
 #include "daemon/daemon.h"
 
-/* Asks the ledger; what it says comes later. Until then nothing is known to be in quarantine. */
+/* Asks the ledger; what it says comes later. At the start nothing is known to be in quarantine
+ * until then; and after news may have been missed, what was a row and is none any more is taken
+ * out. */
 void quarantine_read(struct daemon *d);
-/* After news may have been missed: what the ledger has not is taken out here, too. */
-void quarantine_read_again(struct daemon *d);
 /* These are, wherever that happened. */
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
 /* Here, and at all daemons of the database that have such a device and driver. */

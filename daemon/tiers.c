@@ -275,11 +275,14 @@ static size_t add_hint(const struct lookup *q, size_t n, struct record *out)
     return n + 1;
 }
 
-bool tiers_takes_up(struct daemon *d, const struct problem *bucket, const char *target,
-                    const struct answer *a)
+const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const char *target,
+                          const struct answer *a)
 {
     struct lookup q = {.d = d, .problem = bucket, .bucket = bucket};
-    return target_choose(d, bucket, target, &q.target, NULL) == 0 && is_legal(&q, bucket, a);
+    if (target_choose(d, bucket, target, &q.target, NULL) < 0 || !is_legal(&q, bucket, a)) {
+        return "it is none of today's kernels";
+    }
+    return is_barred(&q, NULL, &a->config) ? "its kernel is in quarantine" : NULL;
 }
 
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,

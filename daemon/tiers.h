@@ -38,9 +38,9 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
  * that does it. */
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out);
-/* Whether a key's own row, `a`, is one of these for the target (NULL or "": the device's choice).
- */
-bool tiers_takes_up(struct daemon *d, const struct problem *bucket, const char *target,
-                    const struct answer *a);
+/* Why a key's own row, `a`, is none of these for the target (NULL or "": the device's choice);
+ * NULL: it is one, and a tuning tries it first. */
+const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const char *target,
+                          const struct answer *a);
 
 #endif

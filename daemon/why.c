@@ -97,10 +97,11 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
 static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *e,
                      const struct query *q)
 {
-    char parts[240];
-    const char *hope = tiers_takes_up(d, &w->bucket, q->target, &w->own)
-                           ? "a tuning tries its config first"
-                           : "no tuning tries its config, which is none of today's kernels";
+    char parts[240], hope[100];
+    const char *why = tiers_no_hint(d, &w->bucket, q->target, &w->own);
+    snprintf(hope, sizeof(hope), "%s%s",
+             why ? "no tuning tries its config: " : "a tuning tries its config first",
+             why ? why : "");
     if (target_is_barred(d, w->key, &w->own, &w->bucket)) {
         say(w, "quarantined", e->manual ? "get" : "tune",
             "this key's config has crashed or hung the runner at this very key since (gemmctl "

@@ -136,7 +136,7 @@ static void hear_reloaded(struct parts *p, const struct ledger_news *n)
         cache_unmeet(c);
     } else if (n->kind == NEWS_RELOADED) {
         forget_unmet(p);
-        quarantine_read_again(&p->daemon);
+        quarantine_read(&p->daemon);
     } else if (!cache_meet(c, n->key, n->best->generation)) {
         tell_best(p, n);
     }

@@ -242,6 +242,7 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
 
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
+    /* The last three are of who looks for configs: where they are given, NULL ends the list. */
     const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
                                           {&measuring_argp, 0, NULL, 0},
                                           {&deadline_argp, 0, NULL, 0},

@@ -13,11 +13,12 @@
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
  * have measured of what is asked for; failures are given back (strategy.c); 0 means BUDGET_DEFAULT,
- * or everything for exhaustive; a given list has no budget. One config that may win is measured in
- * any case. Some of it is kept for variations of the best at the end, where there is enough of it.
- * The former best counts, and has its place also in a budget of 1. budget_ms is time on the device,
- * wall_ms time of this life of the job; both of all its orders, when it was set aside. Past either,
- * and once something works, nothing more is begun (the finals still run).
+ * or everything for exhaustive; a given list has no budget. Where the reference is excluded, one
+ * that may win is measured in any case. Some of it is kept for variations of the best at the end,
+ * where there is enough of it. The former best counts, and has its place also in a budget of 1.
+ * budget_ms is time on the device, wall_ms time of this life of the job; both of all its orders,
+ * when it was set aside. Past either, and once something works, nothing more is begun (the finals
+ * still run).
  */
 #include <math.h>
 #include <stdlib.h>

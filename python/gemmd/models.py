@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
-from gemmd.client import Client, OnProgress, make_query
+from gemmd.client import HELLO_MS, Client, OnProgress, make_query
 from gemmd.errors import GemmdError
 from gemmd.ffi import INT_MAX
 from gemmd.results import Problem, Rows
@@ -97,9 +97,12 @@ def _is_made_here(answer):
     return not isinstance(answer, GemmdError) and answer.local and answer.tier == "default"
 
 
-def _is_alone(client, answers):
+def _is_alone(client, answers, until):
     """Nobody answered: nor will it for the other keys."""
-    return any(map(_is_made_here, answers)) and not client.reaches_daemon()
+    if not any(map(_is_made_here, answers)):
+        return False
+    left_s = HELLO_MS / 1000 if until is None else until - time.monotonic()
+    return not client.reaches_daemon(int(min(HELLO_MS, 1000 * max(left_s, GRACE_S))))
 
 
 def _get(client, problem, **query):
@@ -109,12 +112,12 @@ def _get(client, problem, **query):
         return e
 
 
-def _ask(client, problems, wait, query, until):
+def _ask(client, problems, wait, query, deadline_ms):
     """Of each product what there is, without a wait for its tuning."""
     which = {name: query[name] for name in _WHICH if name in query}
     if which.keys() & _ONE_BY_ONE:
-        return Rows(_get(client, p, wait=wait, deadline_ms=_deadline_ms(until, 0), **which) for p in problems)
-    return client.get_many(problems, wait=wait, fallback=True, deadline_ms=_deadline_ms(until, 0), **which)
+        return Rows(_get(client, p, wait=wait, deadline_ms=deadline_ms, **which) for p in problems)
+    return client.get_many(problems, wait=wait, fallback=True, deadline_ms=deadline_ms, **which)
 
 
 def _deadline_ms(until, asked):
@@ -137,8 +140,7 @@ def _leave(client, problems, answers, query):
     """What is not final yet, to be tuned in the background."""
     left = [i for i, a in enumerate(answers) if not _is_final(a)]
     try:
-        until = time.monotonic() + GRACE_S
-        for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query, until)):
+        for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query, int(GRACE_S * 1000))):
             if not _is_made_here(a):  # the one that is there says more, or why there is none
                 answers[i] = a
     except GemmdError:
@@ -151,11 +153,11 @@ def _tune_missing(client, problems, answers, until, query):
     asked = answers
     for i, problem in enumerate(problems):
         if query.get("again") or not _is_final(answers[i]):
-            if _is_over(until) or _is_alone(client, asked):
+            if _is_over(until) or _is_alone(client, asked, until):
                 break
             answers[i] = _tune_one(client, problem, until, query)
             asked = answers[i:i + 1]
-    if _is_over(until) and not _is_alone(client, asked):
+    if _is_over(until) and not _is_alone(client, asked, until):
         _leave(client, problems, answers, query)
 
 
@@ -178,9 +180,9 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
 
     model_config: a known model's name, a mapping or object with experts, topk, hidden, inter (or
         what transformers calls them). tokens: a number, or several.
-    deadline_s: what is not tuned by then has a lesser answer, and tuning goes on. Where the Client is
-        pinned to a generation (GEMMD_GENERATION), what that does not know is not waited for then: its
-        answer is the analytic default.
+    deadline_s: what is not tuned by then has a lesser answer, and tuning goes on (half a second later
+        where a daemon hangs). Where the Client is pinned to a generation (GEMMD_GENERATION), what that
+        does not know is not waited for then: its answer is the analytic default.
     client: a Client, else one for `device` is made. device: as of a Client; None: PyTorch's current
         GPU, where PyTorch is imported and has one. progress, budget, ...: as of Client.get();
         deadline_ms is then of each key.
@@ -194,7 +196,7 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     own = client is None
     client = client or Client(device=device or _device_of_torch(), lazy=True)
     try:
-        answers = _ask(client, problems, "cached", query, until)
+        answers = _ask(client, problems, "cached", query, _deadline_ms(until, 0))
         _tune_missing(client, problems, answers, until, {"progress": progress, **query})
     finally:
         if own:

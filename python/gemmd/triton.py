@@ -108,10 +108,10 @@ def problem_of(tuner, key, kwargs):
     names = [name for name in tuner.keys if name in args]
     names += [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
     arguments = ",".join(f"{name}={v}" for name, v in zip(names, key))
-    others = {name: v for name, v in args.items() if name not in tuner.keys}
+    tuned = set(tuner.keys).union(*(config.all_kwargs() for config in tuner.configs))
     fields = {"kernel": tuner.base_fn.__name__, "source": source_hash(tuner.fn),
               "triton": triton.__version__, "backend": backend(), "arguments": arguments,
-              "constants": constants_of(tuner.fn, others) or None}
+              "constants": constants_of(tuner.fn, args, tuned) or None}
     return "custom:triton " + write_config(fields)
 
 

@@ -36,14 +36,24 @@ def text_of(v):
     return re.sub(r" at 0x[0-9a-f]+", "", str(v))
 
 
-def _named(name, v, attributes, seen):
-    """The parts of one thing that a function names."""
-    if isinstance(v, types.ModuleType):
-        if id(v) not in seen and not _is_tritons(v.__name__):
-            seen.add(id(v))
-            for attribute in sorted(attributes & vars(v).keys()):
-                yield from _named(f"{name}.{attribute}", vars(v)[attribute], attributes, seen)
-    elif isinstance(v, _PLAIN) or type(v).__name__ in ("constexpr", "dtype"):
+def _names(code):
+    """Of globals and attributes, in nested code too."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        names |= _names(constant) if isinstance(constant, types.CodeType) else set()
+    return names
+
+
+def _named(name, v, names, seen):
+    """The parts of one thing that a function names; of what has members those that it names, too."""
+    if isinstance(v, (types.ModuleType, type)):
+        if _is_tritons(v.__name__ if isinstance(v, types.ModuleType) else v.__module__):
+            return
+        for member in sorted(names & vars(v).keys()):
+            if (id(v), member) not in seen:
+                seen.add((id(v), member))
+                yield from _named(f"{name}.{member}", vars(v)[member], names, seen)
+    elif isinstance(v, (*_PLAIN, tuple, list)) or type(v).__name__ in ("constexpr", "dtype"):
         yield f"{name}={text_of(v)}"
     elif not inspect.isfunction(v) and _function(v) is not None:
         yield from _parts(v, seen)
@@ -58,9 +68,10 @@ def _parts(v, seen):
     while not hasattr(v, "src") and v is not fn:
         v = v.fn
     yield _source(v, fn)
-    named = inspect.getclosurevars(fn)
-    for name, value in sorted({**named.globals, **named.nonlocals}.items()):
-        yield from _named(name, value, named.unbound | set(fn.__code__.co_names), seen)
+    variables, names = inspect.getclosurevars(fn), _names(fn.__code__)
+    scope = {**{name: v for name, v in fn.__globals__.items() if name in names}, **variables.nonlocals}
+    for name, value in sorted(scope.items()):
+        yield from _named(name, value, names, seen)
 
 
 def source_hash(kernel):
@@ -71,8 +82,9 @@ def source_hash(kernel):
     return digest.hexdigest()[:32]
 
 
-def constants_of(kernel, args):
-    """"HEAD_DIM=64,...": of a call's arguments those that are compiled in."""
-    parameters = inspect.signature(_function(kernel)).parameters
-    return ",".join(f"{name}={text_of(v)}" for name, v in args.items()
-                    if "constexpr" in str(parameters[name].annotation))
+def constants_of(kernel, args, others):
+    """"HEAD_DIM=64,...": of a call's arguments those that are compiled in, with the defaults of what
+    it leaves out, but for the names `others`."""
+    given = {name: args.get(name, p.default) for name, p in inspect.signature(_function(kernel)).parameters.items()
+             if "constexpr" in str(p.annotation) and name not in others}
+    return ",".join(f"{name}={text_of(v)}" for name, v in given.items() if v is not inspect.Parameter.empty)

@@ -169,7 +169,7 @@ def test_a_row_of_ones_own_does_not_take_the_place_of_the_shared_one(daemon):
 
 def test_searches_of_ones_own_are_of_no_generation(daemon):
     """Restricted ones, and those that are made again: pinned or not, who does not wait gets the same."""
-    d = daemon()
+    d = daemon(options=["--user-jobs", "1"])
     with d.connect() as pinned, d.connect() as free:
         pinned.call("hello", version=1, generation=0)
         free.call("get", problem=gemm(), budget=4)
@@ -179,6 +179,11 @@ def test_searches_of_ones_own_are_of_no_generation(daemon):
             answer = free.call(method, wait="cached", **params)
             assert answer["tier"] in ("exact", "near") and pinned.call(method, wait="cached", **params) == answer
         assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+        busy = free.send("tune", problem=gemm(m=2048), budget=300, iters=100)  # the one job that this user may have
+        eventually(lambda: d.status()["jobs"]["running"])
+        answer = pinned.call("tune", problem=gemm(), wait="now", budget=9)
+        assert answer["tier"] == "exact" and "not being tuned" in answer["note"]
+        free.call("cancel", request=busy)
 
 
 def test_what_was_tuned_since_is_not_called_being_tuned(daemon):

@@ -100,6 +100,13 @@ def test_what_answers_the_key_has_not_failed(daemon):
         c.call("put", problem=other, config={"BLOCK": 64}, time_us=7)
         got = c.call("acquire", problem=other, configs=CONFIGS[:1])
         assert got["outcome"] == "hit" and got["answer"]["time_us"] == 7
+        timed = {**PROBLEM, "n": 2}  # what it took is known, whatever was put with it
+        c.call("acquire", problem=timed)
+        c.call("record", problem=timed, trials=trials(BLOCK_64=5.0, BLOCK_128=7.0))
+        c.call("put", problem=timed, config={"BLOCK": 64})
+        got = c.call("acquire", problem=timed, configs=CONFIGS[:2])
+        assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
+        assert {k["config"]["BLOCK"]: k["time_us"] for k in got["known"]} == {64: 5.0, 128: 7.0}
     assert d.stop() == 0
     got = d.start().call("acquire", problem=other, configs=CONFIGS[:1])
     assert got["outcome"] == "hit" and got["answer"]["time_us"] == 7

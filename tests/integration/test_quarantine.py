@@ -3,10 +3,12 @@
 import os
 import signal
 import sqlite3
+import time
 
 import pytest
 
 from conftest import RpcError, eventually, gemm
+from test_disk import limit_files
 from test_faults import compiled, faults
 from test_keeper import host, keeper_of, kill  # noqa: F401: host is a fixture
 from test_keeper_silent import stopped, wake  # noqa: F401: stopped is a fixture
@@ -113,6 +115,19 @@ def test_where_it_was_measured_it_answers_with_a_doubt_and_nowhere_else(daemon, 
             assert compiled(lower["config"]) != compiled(best["config"])
 
 
+def test_a_hint_whose_kernel_crashed_is_no_hint(daemon, crashing):
+    d = daemon()
+    best = d.call("get", problem=gemm(), budget=20)
+    crashing(d, best["config"])
+    with d.connect() as c:
+        crash_it(c, gemm(), best["config"])
+        note = c.call("put", problem=OTHER, config=best["config"], time_us=5)["note"]
+        assert note == "a hint until it is measured here; but no tuning tries it: its kernel is in quarantine"
+        assert "no tuning tries its config: its kernel is in quarantine" in c.call("why", problem=OTHER)["because"]
+        answer = c.call("get", problem=OTHER, budget=4)
+        assert best["config"] not in [t["config"] for t in c.list("trials", key=answer["key"])]
+
+
 def test_a_default_whose_kernel_crashed_is_another_one(daemon, crashing):
     d = daemon()
     usual = d.call("get", problem=gemm(), wait="cached")
@@ -199,6 +214,23 @@ def test_who_heard_nothing_for_a_while_knows_what_is_in_quarantine(host, folder,
     assert tier(next_one) == tier(away)
     why = away.call("why", problem=gemm())
     assert why["verdict"] == ("tuned" if missed == "taken out" else "quarantined")
+
+
+def test_what_no_database_took_is_kept_away_from_when_the_keeper_is_another(host, folder):  # noqa: F811
+    """Its row was in the memory of a keeper that died: the others know it by its news, and by nothing else."""
+    best = host(1)[0].call("get", problem=gemm(), budget=20)
+    keeper, one, other = host(2, env=faults(folder, crash_of(best["config"])))
+    limit_files(keeper, True)
+    with one.connect() as c:
+        crash_it_unsaved(c, gemm(), best["config"])
+    eventually(lambda: tier(other) != "exact")
+    assert keeper.status()["store"]["unsaved_quarantine"] == 1
+    kill(keeper)
+    follower = other if keeper_of([one, other]) is one else one
+    eventually(lambda: follower.status()["store"]["daemons"] == 2)
+    for _ in range(5):
+        assert tier(one) != "exact" and tier(other) != "exact"
+        time.sleep(0.05)
 
 
 def test_what_crashed_while_the_keeper_was_silent_is_heard_of_later(host, folder, stopped):  # noqa: F811

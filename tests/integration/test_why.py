@@ -132,8 +132,9 @@ def test_a_row_that_no_tuning_takes_up(daemon):
     d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
     config = d.call("get", problem=BASE, target="portable", budget=4)["config"]
     d.call("evict", problem=BASE)
-    assert "but no tuning tries it" in d.call("put", problem=BASE, config=config, time_us=3)["note"]
-    assert "no tuning tries its config" in why(d, BASE)["because"]
+    note = d.call("put", problem=BASE, config=config, time_us=3)["note"]
+    assert "but no tuning tries it: it is none of today's kernels" in note
+    assert "no tuning tries its config: it is none of today's kernels" in why(d, BASE)["because"]
     key = d.call("get", problem=BASE, budget=8)["key"]
     with d.connect() as c:
         assert config not in [t["config"] for t in c.list("trials", key=key)]

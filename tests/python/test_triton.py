@@ -77,24 +77,6 @@ def test_a_constant_of_one_job_is_not_that_of_the_next(cpu):
     assert {t["status"] for t in cpu.call("list", what="trials", filter={})["rows"]} == {"ok", "resource"}
 
 
-def test_nothing_is_asked_or_timed_in_a_capture(monkeypatch):
-    import gemmd.triton as shared
-    configs, capturing = [triton.Config({"B": 1})], [True]
-    cuda = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing[0])
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
-    cache = shared.SharedCache(types.SimpleNamespace(prune_configs=lambda _: configs, do_bench=None), None, 100)
-    cache.call.args = cache.call.kwargs = {}
-    monkeypatch.setattr(shared, "_client", lambda *_: None)
-    monkeypatch.setattr(shared, "_device", lambda: None)
-    monkeypatch.setattr(shared, "problem_of", lambda *_: "custom:x")
-    monkeypatch.setattr(shared, "decide", lambda *_: pytest.fail("gemmd is asked") if capturing[0] else (configs[0], True))
-    assert "key" not in cache
-    capturing[0] = False
-    assert "key" in cache
-    cache.stopgaps["key"], capturing[0] = 0.0, True
-    assert "key" in cache and "key" in cache.stopgaps
-
-
 def test_failures_are_recorded_with_their_reason(cpu):
     first = run(cpu.socket, "2,4,8")
     assert first["best"] == 8 and first["timed"] == [2, 4, 8]

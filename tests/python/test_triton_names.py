@@ -151,11 +151,29 @@ def test_an_answer_of_another_config_is_told(gt, cpu):
         gt.find_answer(hard_configs(), answer)
 
 
+@pytest.mark.no_library
+def test_nothing_is_asked_or_timed_in_a_capture(gt, monkeypatch):
+    config, capturing = Config(1.0, x=1), [True]
+    cuda = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing[0])
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    cache = gt.SharedCache(Tuner(), None, 100)
+    cache.call.args = cache.call.kwargs = {}
+    monkeypatch.setattr(gt, "_client", lambda *_: None)
+    monkeypatch.setattr(gt, "_device", lambda: None)
+    monkeypatch.setattr(gt, "problem_of", lambda *_: "custom:x")
+    monkeypatch.setattr(gt, "decide", lambda *_: pytest.fail("gemmd is asked") if capturing[0] else (config, True))
+    assert "key" not in cache
+    capturing[0] = False
+    assert "key" in cache
+    cache.stopgaps["key"], capturing[0] = 0.0, True
+    assert "key" in cache and "key" in cache.stopgaps
+
+
 def test_a_problem_of_any_text(gt, cpu, monkeypatch):
     """Of arguments and sources that look like numbers, or have quotes."""
     monkeypatch.setattr(gt, "source_hash", lambda fn: "1e5")
     gt.triton.__version__ = "3.1"
-    tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], fn=lambda s: s,
+    tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], configs=[], fn=lambda s: s,
                                   base_fn=types.SimpleNamespace(__name__="mine"))
     problem = gt.problem_of(tuner, ('a "b" \\ é\n',), {"s": 'a "b" \\ é\n'})
     with gemmd.Client(cpu.socket) as g:

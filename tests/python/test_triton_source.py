@@ -13,10 +13,26 @@ pytestmark = pytest.mark.no_library
 HELPERS = """
 from kernels_base import jit, constexpr
 SCALE = constexpr(3)
+TABLE = (1, 2)
 
 @jit
 def scaled(x):
     return x * SCALE
+
+@jit
+def halved(x):
+    return x / 2
+
+class Pair:
+    LEFT = constexpr(4)
+
+    @jit
+    def sum(a, b):
+        return a + b
+
+    @jit
+    def unused(a):
+        return a
 """
 KERNEL = """
 import math
@@ -35,12 +51,14 @@ def add(x, n):
 
 @jit
 def inner(x):
-    return x + OFFSET
+    return helpers.halved(x) + OFFSET
 
 
 @tuned(["BLOCK=64"])
 @jit
 def kernel(x, n: int, HEAD: constexpr, KIND: "tl.constexpr", BLOCK: constexpr):
+    for i in [helpers.TABLE[j] for j in range(2)]:
+        x = helpers.Pair.sum(x, helpers.Pair.LEFT)
     return add(helpers.scaled(x), n) + WIDTH + math.pi
 """
 
@@ -90,20 +108,28 @@ def test_what_is_no_part_of_a_kernel(load, old, new):
 
 @pytest.mark.parametrize("old, new", [
     ("+ WIDTH", "- WIDTH"), ("WIDTH = constexpr(1)", "WIDTH = constexpr(2)"), ("OFFSET = 5", "OFFSET = 6"),
-    ("+ n if n", "- n if n"), ("x + OFFSET", "OFFSET + x")])
+    ("+ n if n", "- n if n"), ("(x) + OFFSET", "(x) - OFFSET")])
 def test_what_is_part_of_a_kernel(load, old, new):
     assert old in KERNEL and source_hash(load(KERNEL.replace(old, new))) != source_hash(load())
 
 
-@pytest.mark.parametrize("old, new", [("x * SCALE", "SCALE * x"), ("constexpr(3)", "constexpr(4)")])
+@pytest.mark.parametrize("old, new", [
+    ("x * SCALE", "SCALE * x"), ("constexpr(3)", "constexpr(5)"), ("(1, 2)", "(1, 3)"), ("x / 2", "x / 3"),
+    ("a + b", "a - b"), ("constexpr(4)", "constexpr(5)")])
 def test_what_it_calls_in_another_module_is_part_of_it(load, old, new):
-    assert source_hash(load(helpers=HELPERS.replace(old, new))) != source_hash(load())
+    assert old in HELPERS and source_hash(load(helpers=HELPERS.replace(old, new))) != source_hash(load())
+
+
+def test_what_it_does_not_call_there_is_none(load):
+    assert source_hash(load(helpers=HELPERS.replace("return a\n", "return -a\n"))) == source_hash(load())
 
 
 def test_constants_of_a_call(load):
-    kernel = load()
-    args = {"x": object(), "n": 3, "HEAD": 64, "KIND": constexpr("causal")}
-    assert constants_of(kernel, args) == "HEAD=64,KIND=causal"
-    assert constants_of(kernel, {"x": 1, "n": 3}) == ""
-    assert constants_of(kernel, {"KIND": load()}) == f"KIND=kernel:{source_hash(kernel)}"
-    assert constants_of(kernel, {"HEAD": object()}) == constants_of(kernel, {"HEAD": object()})
+    kernel = load(KERNEL.replace('KIND: "tl.constexpr", BLOCK: constexpr', 'KIND: "tl.constexpr" = OFFSET, BLOCK: constexpr = 1'))
+    args = {"x": object(), "KIND": constexpr("causal"), "n": 3, "HEAD": 64}
+    assert constants_of(kernel, args, {"BLOCK"}) == "HEAD=64,KIND=causal"
+    assert constants_of(kernel, args, {"BLOCK", "HEAD"}) == "KIND=causal"
+    assert constants_of(kernel, {"x": 1, "n": 3}, {"BLOCK"}) == "KIND=5"  # its default
+    assert constants_of(kernel, {"KIND": load()}, {"BLOCK"}) == f"KIND=kernel:{source_hash(load())}"
+    one, other = ({"HEAD": object(), "KIND": 1} for _ in range(2))
+    assert constants_of(kernel, one, {"BLOCK"}) == constants_of(kernel, other, {"BLOCK"})
