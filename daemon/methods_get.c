@@ -39,7 +39,7 @@ static int find_lower(struct call *c, const char *why, struct error *err)
     if (c->s->view && !x->request.query.again && !request_is_restricted(&x->request)) {
         return tiers_default(t, &x->request, &x->key, why, &x->answer, err);
     }
-    if (wanting_recall(c->d, &x->answer)) {
+    if (x->request.query.again && wanting_recall(c->d, &x->answer)) { /* else it was the answer */
         answer_note(&x->answer, "%s", why);
         return 0;
     }

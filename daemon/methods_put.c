@@ -102,10 +102,10 @@ static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *
     struct problem *bucket = &d->scratch->other;
     const char *why = NULL;
     answer_of_best(a, best, saved);
-    if (problem_make(bucket, best->op, &best->problem, NULL) == 0) {
-        why = tiers_no_hint(d, bucket, NULL, a);
-    }
     if (best->family[0]) {
+        if (problem_make(bucket, best->op, &best->problem, NULL) == 0) {
+            why = tiers_no_hint(d, bucket, NULL, a);
+        }
         snprintf(a->tier, sizeof(a->tier), "near");
         answer_note(a, "a hint until it is measured here%s%s",
                     why ? "; but no tuning tries it: " : "", why ? why : "");

@@ -188,21 +188,18 @@ static void take_unsaved(struct explaining *x)
     }
 }
 
-static void take_best(struct explaining *x)
-{
-    if (x->has_best && x->best.trial > 0) {
-        ask(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)), on_trial);
-    }
-}
-
 static void on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
                     const struct error *err)
 {
     struct explaining *x = ctx;
     (void)total;
     x->has_best = read_row(x, &best_schema, status, rows, n, &x->best);
-    take_unsaved(x);
-    take_best(x);
+    if (!x->why.row) {
+        take_unsaved(x);
+    }
+    if (x->has_best && x->best.trial > 0) {
+        ask(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)), on_trial);
+    }
     done(x, status, err);
 }
 
@@ -247,16 +244,6 @@ static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int6
     done(x, status, err);
 }
 
-static void on_old_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                        const struct error *err)
-{
-    struct explaining *x = ctx;
-    (void)total;
-    x->has_best = read_row(x, &best_schema, status, rows, n, &x->best);
-    take_best(x);
-    done(x, status, err);
-}
-
 static void ask_row(struct explaining *x)
 {
     const char *key = key_behind(x);
@@ -264,7 +251,7 @@ static void ask_row(struct explaining *x)
         return;
     }
     if (x->why.row) {
-        ask(x, "history", filter_by(x, "generation", VALUE_OF_INT(x->why.row)), on_old_best);
+        ask(x, "history", filter_by(x, "generation", VALUE_OF_INT(x->why.row)), on_best);
     } else if (key) {
         ask(x, "best", filter_by(x, "key", VALUE_OF_TEXT(key)), on_best);
     }

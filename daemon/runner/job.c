@@ -125,9 +125,11 @@ static bool counts_as_done(const struct job *j, uint32_t id)
 {
     struct record config;
     struct rejection why;
+    if (!j->outcomes[id].known || !j->outcomes[id].eligible) {
+        return false;
+    }
     plan_config(&j->plan, id, &config);
-    return j->outcomes[id].known && j->outcomes[id].eligible &&
-           plan_check(&j->plan, &config, &why) == 0;
+    return plan_check(&j->plan, &config, &why) == 0;
 }
 
 static int take_done(struct job *j, struct error *err)
