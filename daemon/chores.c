@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <unistd.h>
 
+#include "daemon/base/log.h"
+#include "daemon/base/notify.h"
 #include "daemon/chores.h"
-#include "daemon/log.h"
-#include "daemon/notify.h"
 
 enum { CHORES_MS = 1000, PATH_MS = 3000 };
 

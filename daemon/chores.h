@@ -6,7 +6,7 @@
 #ifndef GEMMD_DAEMON_CHORES_H
 #define GEMMD_DAEMON_CHORES_H
 
-#include "daemon/parts.h"
+#include "daemon/methods/parts.h"
 
 struct chores {
     struct parts *parts; /* borrowed */

@@ -11,17 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/announce.h"
+#include "daemon/answers/learn.h"
+#include "daemon/answers/quarantine.h"
+#include "daemon/answers/scheme.h"
+#include "daemon/base/log.h"
+#include "daemon/base/notify.h"
 #include "daemon/chores.h"
-#include "daemon/learn.h"
 #include "daemon/life.h"
-#include "daemon/log.h"
-#include "daemon/notify.h"
+#include "daemon/methods/announce.h"
 #include "daemon/orphans.h"
-#include "daemon/quarantine.h"
-#include "daemon/scheme.h"
+#include "daemon/requests/views.h"
 #include "daemon/start.h"
-#include "daemon/views.h"
 #include "daemon/wiring.h"
 #include "proto/build.h"
 

@@ -7,7 +7,7 @@
 #ifndef GEMMD_DAEMON_LIFE_H
 #define GEMMD_DAEMON_LIFE_H
 
-#include "daemon/config.h"
+#include "daemon/base/config.h"
 
 /* Runs until told to stop. Returns an exit code. */
 int daemon_run(const struct config *c);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemmd: reads its settings and runs. Everything else is in the parts (parts.h). */
+/* gemmd: reads its settings and runs. Everything else is in the parts (methods/parts.h). */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config.h"
+#include "daemon/base/config.h"
+#include "daemon/base/log.h"
 #include "daemon/life.h"
-#include "daemon/log.h"
 #include "kernels/device.h"
 #include "proto/build.h"
 #include "proto/std_files.h"

@@ -2,10 +2,10 @@
 /*
  * Looks at a child that has ended without taking it (WNOWAIT), then waits for that one alone,
  * unless libuv does: the loop knows whom it waits for, as active handles, so nobody has to keep a
- * list. Everything that waits for children does it on the loop's thread (probe.c before the loop
- * turns), so nothing changes between the two. waitpid(-1) would take exit statuses away from libuv,
- * for which a runner would then never have ended; and not every kernel lists a process's children
- * in /proc.
+ * list. Everything that waits for children does it on the loop's thread (base/probe.c before the
+ * loop turns), so nothing changes between the two. waitpid(-1) would take exit statuses away from
+ * libuv, for which a runner would then never have ended; and not every kernel lists a process's
+ * children in /proc.
  *
  * While a child of libuv's is the one that is shown, those behind it are not seen. libuv's own
  * handler of SIGCHLD takes it in the same turn of the loop or the next one, hence the second look.

@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/log.h"
-#include "daemon/probe.h"
+#include "daemon/base/log.h"
+#include "daemon/base/probe.h"
 #include "daemon/start.h"
 #include "kernels/modules.h"
 

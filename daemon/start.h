@@ -3,7 +3,7 @@
 #ifndef GEMMD_DAEMON_START_H
 #define GEMMD_DAEMON_START_H
 
-#include "daemon/parts.h"
+#include "daemon/methods/parts.h"
 
 /* Finds the runner, looks at the device, settles the paths, takes the locks. */
 int start_prepare(struct parts *p, struct error *err);

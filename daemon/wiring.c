@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks, each a line or two (wiring.h). */
-#include "daemon/announce.h"
-#include "daemon/dispatch.h"
-#include "daemon/learn.h"
-#include "daemon/quarantine.h"
-#include "daemon/tuning.h"
-#include "daemon/views.h"
+#include "daemon/answers/learn.h"
+#include "daemon/answers/quarantine.h"
+#include "daemon/methods/announce.h"
+#include "daemon/methods/dispatch.h"
+#include "daemon/requests/views.h"
+#include "daemon/tuning/tuning.h"
 #include "daemon/wiring.h"
 
 /* ---- sessions -------------------------------------------------------------------------------- */

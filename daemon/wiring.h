@@ -6,7 +6,7 @@
 #ifndef GEMMD_DAEMON_WIRING_H
 #define GEMMD_DAEMON_WIRING_H
 
-#include "daemon/parts.h"
+#include "daemon/methods/parts.h"
 
 /* Begins all parts but the server. Needs the loop, the cache, daemon.learning and learned. */
 void wiring_init(struct parts *p);

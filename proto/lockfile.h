@@ -4,7 +4,8 @@
  * The kernel lets go with the process, however that ends, so a file that was left behind is no
  * obstacle; lslocks(8) shows it; and it holds for all who see the directory, in whichever network
  * or process namespace. The file is not removed: another process may just have opened it, and would
- * then lock a file without a name. (But for one whose name nobody else can want: daemon/lock.h.)
+ * then lock a file without a name. (But for one whose name nobody else can want:
+ * daemon/base/lock.h.)
  *
  * Its text is for people, and for those who are refused: the holder's pid first. Whoever can open
  * it, be it only to read, can take it: so nobody else may.

@@ -7,15 +7,35 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# folder -> folders of ours that it may include
+# folder -> what of ours it may include besides itself: folders, headers
 MAY = {
-    "proto": {"proto"},
-    "store": {"store", "proto"},
-    "kernels": {"kernels", "proto"},
-    "daemon/runner": {"daemon/runner", "kernels", "proto"},
-    "daemon": {"daemon", "store", "kernels", "proto"},
-    "client/ctl": {"client/ctl", "client/gemmd.h", "proto/std_files.h"},
-    "client": {"client", "kernels", "proto"},
+    "proto": set(),
+    "store": {"proto"},
+    "kernels": {"proto"},
+    "daemon/runner/base": {"kernels", "proto"},
+    "daemon/runner/compile": {"daemon/runner/base", "kernels", "proto"},
+    "daemon/runner/strategy": {"kernels", "proto"},
+    "daemon/runner/survey": {"daemon/runner/base", "daemon/runner/compile", "kernels", "proto"},
+    "daemon/runner/warm": {"daemon/runner/base", "daemon/runner/compile", "daemon/runner/strategy",
+                           "kernels", "proto"},
+    "daemon/runner": {"daemon/runner/base", "daemon/runner/compile", "daemon/runner/strategy",
+                      "daemon/runner/survey", "daemon/runner/warm", "kernels", "proto"},
+    "daemon/base": {"proto"},
+    "daemon/cache": {"kernels", "proto"},
+    "daemon/ledger": {"daemon/base", "store", "kernels", "proto"},
+    "daemon/session": {"daemon/base", "proto"},
+    "daemon/answers": {"daemon/base", "daemon/cache", "daemon/ledger", "kernels", "proto"},
+    "daemon/requests": {"daemon/base", "daemon/cache", "daemon/ledger", "daemon/session",
+                        "daemon/answers", "store", "proto"},
+    "daemon/tuning": {"daemon/base", "daemon/cache", "daemon/session", "daemon/answers",
+                      "daemon/requests", "store", "kernels", "proto"},
+    "daemon/methods": {"daemon/base", "daemon/cache", "daemon/ledger", "daemon/session",
+                       "daemon/answers", "daemon/requests", "daemon/tuning", "store", "kernels",
+                       "proto"},
+    "daemon": {"daemon/base", "daemon/answers", "daemon/requests", "daemon/tuning",
+               "daemon/methods", "kernels", "proto"},
+    "client/ctl": {"client/gemmd.h", "proto/std_files.h"},
+    "client": {"kernels", "proto"},
 }
 # library header -> the only folder that may include it
 ONLY = {
@@ -27,50 +47,47 @@ ONLY = {
     "nvrtc.h": "kernels/devices/",
     "nvml.h": "kernels/devices/",
 }
-# daemon/, from the ground up: a file may include those before it, and its own header.
-# docs/architecture.md says what each layer is for.
-DAEMON = """
-list log notify config account lock turns poller inbox probe answer confidence barred defaults
-keeper_link ledger
-cache_entry ids memo groups partials cache closest tried
-daemon target learn quarantine refill scheme custom precheck shortlist tiers why
-session session_write session_read sessions server
-call choices pending loader views leases followers
-job rounds scheduler wanting ahead spread
-runner_link supervisor
-tuning_known elsewhere tuning_order tuning_trials tuning_blame tuning_end tuning
-parts methods announce methods_ dispatch
-start wiring orphans chores life main
-"""
+# Inside a folder of gemmd, from the ground up: a file may include those before it, and its own header.
+# docs/architecture.md says what each is for. Of the ledger's files all may include all.
+ORDER = {
+    "daemon/base": "list log notify config account lock turns poller inbox probe",
+    "daemon/cache": "answer confidence barred defaults entry ids memo groups partials cache closest"
+                    " tried",
+    "daemon/session": "session write read sessions server",
+    "daemon/answers": "daemon target learn quarantine refill scheme custom precheck shortlist tiers"
+                      " why",
+    "daemon/requests": "call choices pending loader views leases followers",
+    "daemon/tuning": "job rounds scheduler wanting ahead spread runner_link supervisor known"
+                     " elsewhere order trials blame end tuning",
+    "daemon/methods": "parts methods announce acquire admin get keeper kernels lease list many"
+                      " promote put space status why dispatch",
+    "daemon": "start wiring orphans chores life main",
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 
-def places():
-    """Of daemon/'s files: name, or its beginning for families of files, to place."""
-    return {name: i for i, name in enumerate(DAEMON.split())}
+def includes(file):
+    """(line number, '"' or '<', what is included) of a file."""
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, *match.groups()
 
 
-def place_of(path, known):
-    name = pathlib.PurePath(path).stem
-    family = next((f for f in ("ledger", "methods_") if name.startswith(f)), name)
-    return known.get(family)
-
-
-def faults_of_daemon():
-    """Includes of daemon/ (not of the runner) against its order, and files that are not in it."""
-    known = places()
-    for file in sorted((ROOT / "daemon").glob("*.[ch]")):
-        path = file.relative_to(ROOT).as_posix()
-        own = place_of(path, known)
-        if own is None:
-            yield f"{path}: it has no place in the order of daemon/ (DAEMON in tests/layers.py)"
-            continue
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            match = INCLUDE.match(line)
-            if match and match.group(2).startswith("daemon/"):
-                other = place_of(match.group(2), known)
-                if other is None or other > own:
-                    yield f"{path}:{number}: {path} may not include {match.group(2)}: it is above"
+def faults_of_order():
+    """Includes inside a folder against its order, and files that have no place in it."""
+    for folder, names in ORDER.items():
+        known = {name: i for i, name in enumerate(names.split())}
+        for file in sorted((ROOT / folder).glob("*.[ch]")):
+            path = file.relative_to(ROOT).as_posix()
+            own = known.get(file.stem)
+            if own is None:
+                yield f"{path}: it has no place in the order of {folder}/ (ORDER in tests/layers.py)"
+                continue
+            for number, kind, name in includes(file):
+                target = pathlib.PurePosixPath(name)
+                if kind == '"' and str(target.parent) == folder and known.get(target.stem, own + 1) > own:
+                    yield f"{path}:{number}: {path} may not include {name}: it is above"
 
 
 def folder_of(path):
@@ -82,23 +99,19 @@ def faults():
                        for p in (ROOT / f).rglob("*.[ch]")):
         path = file.relative_to(ROOT).as_posix()
         folder = folder_of(path)
-        for number, line in enumerate(file.read_text().splitlines(), 1):
-            match = INCLUDE.match(line)
-            if not match:
-                continue
-            kind, name = match.groups()
+        for number, kind, name in includes(file):
             where = f"{path}:{number}: {folder}/ may not include {name}"
             if kind == '"' and "/" in name:
                 target = max((f for f in MAY if name.startswith(f + "/")), key=len, default=None)
-                if target and not any(name == m or target == m for m in MAY[folder]):
+                if target and target != folder and not MAY[folder] & {name, target}:
                     yield where
             for header, only in ONLY.items():
                 if (name == header or (header.endswith("/") and name.startswith(header))) and (
-                        not path.startswith(only) or (header == "uv.h" and folder == "daemon/runner")):
+                        not path.startswith(only) or (header == "uv.h" and folder.startswith("daemon/runner"))):
                     yield where
 
 
 if __name__ == "__main__":
-    found = list(faults()) + list(faults_of_daemon())
+    found = list(faults()) + list(faults_of_order())
     print("\n".join(found) or "layers: every include goes the way docs/architecture.md says")
     sys.exit(1 if found else 0)

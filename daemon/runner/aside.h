@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#include "daemon/runner/plan.h"
+#include "daemon/runner/strategy/plan.h"
 #include "proto/record.h"
 
 struct build;

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/runner/conditions.h"
-#include "daemon/runner/inputs.h"
+#include "daemon/runner/base/conditions.h"
+#include "daemon/runner/base/inputs.h"
+#include "daemon/runner/base/stats.h"
 #include "daemon/runner/runner.h"
-#include "daemon/runner/stats.h"
 
 enum { LIMIT_MS = 60000, SAMPLES = 8 };
 static const double GAP_MS = 2;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/runner/job_inner.h"
-#include "daemon/runner/warm_inner.h"
+#include "daemon/runner/warm/inner.h"
 
 static bool is_for(const struct runner *r, const struct tune_order *o)
 {

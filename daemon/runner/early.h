@@ -2,9 +2,9 @@
 /*
  * A runner's first order finds nothing open. Opening a GPU takes a tenth of a second, in which
  * compilers would be idle; but what a search begins with can be known without, as --warm knows it
- * (warm.h), since gemmd knows what the device is. These variants are wanted before it is opened,
- * and given back when the job has wanted its own, which are the same unless the device is another
- * one.
+ * (warm/warm.h), since gemmd knows what the device is. These variants are wanted before it is
+ * opened, and given back when the job has wanted its own, which are the same unless the device is
+ * another one.
  *
  * Only of a search that begins: one that goes on, has hints or must avoid something begins
  * otherwise.

@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/runner/base/stats.h"
 #include "daemon/runner/job_inner.h"
-#include "daemon/runner/stats.h"
 
 enum {
     FINALISTS_MAX = 6,

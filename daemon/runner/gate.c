@@ -7,14 +7,14 @@
  * The former best is measured whatever the budget says and however slow it seems, and takes part in
  * all rounds of the finals; its gain or loss is the median over the rounds of (other / former), so
  * that drift falls on both. One that is illegal, quarantined, or fails in this run defends nothing.
- * Which best is comparable is gemmd's to know (tuning_order.c): others come as hints.
+ * Which best is comparable is gemmd's to know (tuning/order.c): others come as hints.
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/runner/base/stats.h"
 #include "daemon/runner/job_inner.h"
-#include "daemon/runner/stats.h"
 
 enum { ROUNDS_MAX = 16 };
 

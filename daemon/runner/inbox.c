@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/runner/apart.h"
+#include "daemon/runner/compile/apart.h"
 #include "daemon/runner/runner.h"
 
 void runner_quit(enum runner_exit code)

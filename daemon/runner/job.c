@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/inputs.h"
+#include "daemon/runner/base/inputs.h"
 #include "daemon/runner/job.h"
 #include "daemon/runner/job_inner.h"
 

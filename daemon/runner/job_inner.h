@@ -3,16 +3,16 @@
 #ifndef GEMMD_RUNNER_JOB_INNER_H
 #define GEMMD_RUNNER_JOB_INNER_H
 
-#include "daemon/runner/plan.h"
+#include "daemon/runner/base/stats.h"
 #include "daemon/runner/runner.h"
-#include "daemon/runner/stats.h"
-#include "daemon/runner/strategy.h"
+#include "daemon/runner/strategy/plan.h"
+#include "daemon/runner/strategy/strategy.h"
 
 enum {
     ITERS_DEFAULT = 20,
     WARMUP_DEFAULT = 1,
     VISIT_USUAL = 5,    /* samples that one visit of a GPU takes: more share what is of the visit */
-    SAMPLES_ENOUGH = 5, /* of a winner: fewer speak against an answer (daemon/confidence.c) */
+    SAMPLES_ENOUGH = 5, /* of a winner: fewer speak against an answer (daemon/cache/confidence.c) */
 };
 /* Times that differ by a smaller part are equal: what is known to that needs no more samples. */
 #define TIE 0.003
@@ -59,8 +59,8 @@ struct job {
     struct plan plan;          /* owned */
     bool given;                /* strategy given: the list as it is, nothing is stopped early */
     struct prepared *prepared; /* owned by the device */
-    uint64_t seed;             /* of its inputs (inputs.h) */
-    char doubt[160];           /* what disturbs the measuring (conditions.h) */
+    uint64_t seed;             /* of its inputs (base/inputs.h) */
+    char doubt[160];           /* what disturbs the measuring (base/conditions.h) */
     struct strategy *strategy; /* owned */
     uint32_t n_outcomes;
     struct outcome *outcomes; /* owned, by plan id, room for all that may come */
@@ -189,7 +189,7 @@ void measure_unload(struct job *j, struct kernel *k);
 
 /* notices.c */
 void notice_attempt(struct job *j, const char *stage, const struct candidate *c, int64_t limit_ms);
-/* The whole message `attempt` of a compile, as last words (crash.h). */
+/* The whole message `attempt` of a compile, as last words (base/crash.h). */
 void notice_last_words(struct job *j, const struct candidate *c, struct wire_buf *b);
 void notice_trial(struct job *j, const struct trial *t);
 void notice_module(struct job *j, const struct module *m);

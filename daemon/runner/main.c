@@ -7,7 +7,7 @@
  * found no device; 2 bad arguments; 3 the device is lost for this process; 4 gemmd sent what is no
  * message.
  */
-#include "daemon/runner/apart.h"
+#include "daemon/runner/compile/apart.h"
 #include "daemon/runner/runner.h"
 #include "proto/std_files.h"
 

@@ -6,7 +6,7 @@
  *   warm up  the job's first kernel only: launches until two agree within 1 %, at most 16 or 20 ms
  *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.04 x best, end it:
  *            `aborted`. Single launches scatter by a per cent or two; where it is known how
- *            much (stats.h), one that is too far behind needs no second. A launch of half a
+ *            much (base/stats.h), one that is too far behind needs no second. A launch of half a
  *            millisecond or more needs no warm-up: the first costs 20 us
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
  *   samples  more single launches: 3 ms of them in all, at most 20. Of launches that take longer
@@ -27,8 +27,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/runner/base/stats.h"
 #include "daemon/runner/job_inner.h"
-#include "daemon/runner/stats.h"
 
 enum {
     SAMPLES_MIN = 3,

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "daemon/runner/apart.h"
-#include "daemon/runner/clocks.h"
+#include "daemon/runner/base/clocks.h"
+#include "daemon/runner/compile/apart.h"
 #include "daemon/runner/runner.h"
 
 enum { OPEN_LIMIT_MS = 120000, HELPERS_LOOK_MS = 100 };

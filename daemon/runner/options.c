@@ -15,13 +15,13 @@
  * gemmd-runner --version
  *
  * --expect: what the device is, before it is opened (early.h), or though it is not.
- * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line,
- * or whole searches as JSON, each with what restricts it. --openings: of each search only what it
- * begins with, one search after the other. --with-parent: who starts it; when that ends, it is
- * killed.
- * --landscape (survey.h) measures a whole space for the replay device.
- * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts, --compile (apart.h) what one
- * starts that compiles.
+ * --warm (warm/warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a
+ * line, or whole searches as JSON, each with what restricts it. --openings: of each search only
+ * what it begins with, one search after the other. --with-parent: who starts it; when that ends, it
+ * is killed.
+ * --landscape (survey/survey.h) measures a whole space for the replay device.
+ * --hold-clocks (base/clocks.h) is what a runner with --lock-clocks starts, --compile
+ * (compile/apart.h) what one starts that compiles.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
@@ -31,8 +31,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/apart.h"
-#include "daemon/runner/clocks.h"
+#include "daemon/runner/base/clocks.h"
+#include "daemon/runner/compile/apart.h"
 #include "daemon/runner/runner.h"
 #include "proto/build.h"
 

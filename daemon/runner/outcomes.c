@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/runner/conditions.h"
+#include "daemon/runner/base/conditions.h"
 #include "daemon/runner/job_inner.h"
 
 double job_score(const struct job *j, const struct outcome *o)

@@ -28,23 +28,24 @@
  *
  * The order of messages on the socket is the truth about a death: the last `attempt` names the
  * candidate. A compile that kills the process from its own thread writes its `attempt` as its last
- * words (crash.h). A cut message before the end of the stream says nothing.
+ * words (base/crash.h). A cut message before the end of the stream says nothing.
  *
- * Threads: the main thread alone touches the device and the socket; pool threads compile (tasks.h).
+ * Threads: the main thread alone touches the device and the socket; pool threads compile
+ * (compile/tasks.h).
  */
 #ifndef GEMMD_RUNNER_RUNNER_H
 #define GEMMD_RUNNER_RUNNER_H
 
 #include "daemon/runner/aside.h"
+#include "daemon/runner/base/channel.h"
+#include "daemon/runner/base/lanes.h"
+#include "daemon/runner/base/timeline.h"
 #include "daemon/runner/baselines.h"
-#include "daemon/runner/builds.h"
-#include "daemon/runner/channel.h"
+#include "daemon/runner/compile/builds.h"
+#include "daemon/runner/compile/helpers.h"
 #include "daemon/runner/early.h"
-#include "daemon/runner/helpers.h"
-#include "daemon/runner/lanes.h"
-#include "daemon/runner/survey.h"
-#include "daemon/runner/timeline.h"
-#include "daemon/runner/warm.h"
+#include "daemon/runner/survey/survey.h"
+#include "daemon/runner/warm/warm.h"
 #include "proto/request.h"
 
 enum runner_exit {

@@ -7,25 +7,25 @@
  *
  * How the queue is emptied depends on the device:
  *   cuda    any that is ready: the host's cores compile while the device measures
- *   replay  the same, on the clock of a host that had recorded compilers (lanes.h), so that the
- * same seed gives the same run cpu     all at once, when every build in the queue is done: a
+ *   replay  the same, on the clock of a host that had recorded compilers (base/lanes.h), so that
+ * the same seed gives the same run cpu     all at once, when every build in the queue is done: a
  * compiler running beside a kernel would be measured with it
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
- * have measured of what is asked for; failures are given back (strategy.c); 0 means BUDGET_DEFAULT,
- * or everything for exhaustive; a given list has no budget. Where the reference is excluded, one
- * that may win is measured in any case. Some of it is kept for variations of the best at the end,
- * where there is enough of it. The former best counts, and has its place also in a budget of 1.
- * budget_ms is time on the device, wall_ms time of this life of the job; both of all its orders,
- * when it was set aside. Past either, and once something works, nothing more is begun (the finals
- * still run).
+ * have measured of what is asked for; failures are given back (strategy/strategy.c); 0 means
+ * BUDGET_DEFAULT, or everything for exhaustive; a given list has no budget. Where the reference is
+ * excluded, one that may win is measured in any case. Some of it is kept for variations of the best
+ * at the end, where there is enough of it. The former best counts, and has its place also in a
+ * budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of all
+ * its orders, when it was set aside. Past either, and once something works, nothing more is begun
+ * (the finals still run).
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/conditions.h"
-#include "daemon/runner/inputs.h"
+#include "daemon/runner/base/conditions.h"
+#include "daemon/runner/base/inputs.h"
 #include "daemon/runner/job_inner.h"
 
 enum {

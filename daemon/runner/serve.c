@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/runner/crash.h"
+#include "daemon/runner/base/crash.h"
 #include "daemon/runner/job.h"
 #include "proto/build.h"
 #include "proto/std_files.h"

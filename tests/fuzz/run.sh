@@ -32,7 +32,7 @@ sources() {
     landscape) echo kernels/devices/replay/file.c kernels/devices/replay/table.c \
         kernels/devices/replay/faults.c kernels/devices/replay/noise.c ;;
     record) echo kernels/modules_record.c ;;
-    settings) echo daemon/config.c ;;
+    settings) echo daemon/base/config.c ;;
     esac
 }
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "client/ask.h"
-#include "daemon/answer.h"
-#include "daemon/probe.h"
+#include "daemon/base/probe.h"
+#include "daemon/cache/answer.h"
 #include "kernels/family.h"
 #include "store/store.h"
 #include "tests/bench/serving/problems.h"

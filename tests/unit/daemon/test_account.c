@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shares are counted per user, given back, and have hysteresis. */
 #include "common.h"
-#include "daemon/account.h"
+#include "daemon/base/account.h"
 
 static const struct account_limits limits = {.connections = 2,
                                              .jobs = 1,

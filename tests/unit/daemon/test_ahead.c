@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "daemon/ahead.h"
-#include "daemon/daemon.h"
-#include "daemon/scheduler.h"
+#include "daemon/answers/daemon.h"
+#include "daemon/tuning/ahead.h"
+#include "daemon/tuning/scheduler.h"
 
 enum { HANG_S = 20 };
 

@@ -5,9 +5,9 @@
 #include <time.h>
 
 #include "common.h"
-#include "daemon/answer.h"
-#include "daemon/cache.h"
-#include "daemon/memo.h"
+#include "daemon/cache/answer.h"
+#include "daemon/cache/cache.h"
+#include "daemon/cache/memo.h"
 #include "proto/scan.h"
 
 static const char CLASS[] = "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700";

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "common.h"
-#include "daemon/answer.h"
-#include "daemon/confidence.h"
+#include "daemon/cache/answer.h"
+#include "daemon/cache/confidence.h"
 
 enum { DAY = 86400, NOW = 1795225315 };
 

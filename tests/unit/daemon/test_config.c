@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings: read, refused with file and line, shown with their sources. */
 #include "common.h"
-#include "daemon/config.h"
+#include "daemon/base/config.h"
 
 static struct config config;
 static struct config_sources from;

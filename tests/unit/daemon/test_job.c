@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What makes two requests one search, and what does not. */
 #include "common.h"
-#include "daemon/job.h"
+#include "daemon/tuning/job.h"
 
 static struct request request;
 static struct wire_doc *doc;

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "common.h"
-#include "daemon/server.h"
+#include "daemon/session/server.h"
 #include "proto/lockfile.h"
 
 static struct server a, b;

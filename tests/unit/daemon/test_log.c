@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "common.h"
-#include "daemon/log.h"
+#include "daemon/base/log.h"
 
 static char text[1 << 20];
 

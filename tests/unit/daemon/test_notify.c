@@ -5,7 +5,7 @@
 #include <sys/un.h>
 
 #include "common.h"
-#include "daemon/notify.h"
+#include "daemon/base/notify.h"
 
 static void a_datagram_to_the_manager(void **state)
 {

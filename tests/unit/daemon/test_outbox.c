@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common.h"
-#include "daemon/ledger_outbox.h"
+#include "daemon/ledger/outbox.h"
 
 static const struct outgoing_kind kind_rows = {.kept = true};
 static const struct outgoing_kind kind_few = {.kept = true, .most = 3};

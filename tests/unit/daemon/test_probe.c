@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "common.h"
-#include "daemon/probe.h"
+#include "daemon/base/probe.h"
 
 enum { LIMIT_MS = 300, HANG_S = 20 };
 

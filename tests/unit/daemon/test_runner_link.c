@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "daemon/runner_link.h"
+#include "daemon/tuning/runner_link.h"
 
 enum { LIMIT_MS = 400, SHORT_MS = 100, AWAY_FOR_MS = 900, PATIENCE_MS = 20 * 1000 };
 

@@ -5,8 +5,8 @@
 #include <sys/un.h>
 
 #include "common.h"
-#include "daemon/server.h"
-#include "daemon/turns.h"
+#include "daemon/base/turns.h"
+#include "daemon/session/server.h"
 
 static unsigned refused; /* callocs that are still to fail */
 

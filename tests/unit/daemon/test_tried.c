@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys that have trials alone: counted once each, until they are taken out. */
 #include "common.h"
-#include "daemon/tried.h"
+#include "daemon/cache/tried.h"
 #include "proto/hash.h"
 
 enum { KEYS = 1000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local ledger: what its contract in daemon/ledger.h promises, on a real loop and a real
+/* The local ledger: what its contract in daemon/ledger/ledger.h promises, on a real loop and a real
  * file. */
 #include <unistd.h>
 

@@ -12,7 +12,7 @@
 #include <sys/types.h>
 #include <cmocka.h>
 
-#include "daemon/runner/channel.h"
+#include "daemon/runner/base/channel.h"
 #include "proto/request.h"
 
 enum { SEEN_MAX = 2048 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/lanes.h"
+#include "daemon/runner/base/lanes.h"
 #include "kernels/devices/replay/replay.h"
 
 #define RECORDED TEST_DATA "/landscapes/mixtral-8x7b-gate_up-4096-forward.jsonl"

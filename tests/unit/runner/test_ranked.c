@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/runner/strategy.h"
-#include "daemon/runner/surrogate.h"
+#include "daemon/runner/strategy/strategy.h"
+#include "daemon/runner/strategy/surrogate.h"
 #include "kernels/space.h"
 
 enum { TILES = 6, STAGES = 8, RASTERS = 2, VARIANTS = TILES * STAGES, N = VARIANTS * RASTERS };

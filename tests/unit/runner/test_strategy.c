@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/runner/strategy.h"
+#include "daemon/runner/strategy/strategy.h"
 #include "kernels/space.h"
 
 enum { N = 40 };

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose row answers whom (custom.h). */
+#include <unistd.h>
+
+#include "daemon/answers/custom.h"
+#include "daemon/answers/daemon.h"
+
+bool custom_is(const struct problem *p)
+{
+    return !family_of_problem(p);
+}
+
+bool custom_is_owner(int64_t uid)
+{
+    return uid == 0 || uid == (int64_t)geteuid();
+}
+
+/* Of the owner, and where there is no limit, nothing is counted. */
+static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
+{
+    bool many;
+    return d->config->max_keys > 0 && !custom_is_owner(uid) && !cache_find_id(&d->cache, id, &many);
+}
+
+int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err)
+{
+    size_t n = d->cache.n + d->tried.n;
+    if (!is_counted(d, id, uid) || n < (size_t)d->config->max_keys || tried_has(&d->tried, id)) {
+        return 0;
+    }
+    return error_set(err, ERROR_DENIED,
+                     "%zu keys are known here, %zu of them by their trials alone, and others are "
+                     "taken from gemmd's own user alone (--max-keys): evict some, or have him put "
+                     "it",
+                     n, d->tried.n);
+}
+
+int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,
+                     struct error *err)
+{
+    int status = custom_check_room(d, id, uid, err);
+    if (status < 0 || !is_counted(d, id, uid)) {
+        return status;
+    }
+    status = tried_ask(&d->tried, id, err);
+    *counted = status == 0;
+    return status;
+}
+
+void custom_took_room(struct daemon *d, const char *id, bool kept)
+{
+    bool many;
+    tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, &many));
+}
+
+bool custom_share(struct problem *p)
+{
+    return record_remove(&p->fields, CUSTOM_USER);
+}
+
+/* Who names a user means his row: one's own, or, for the owner, anybody's. */
+static int check_named(const struct problem *p, int64_t uid, bool *named, struct error *err)
+{
+    struct value v;
+    *named = record_get(&p->fields, CUSTOM_USER, &v);
+    if (!*named || (v.type == VALUE_INT && (v.integer == uid || custom_is_owner(uid)))) {
+        return 0;
+    }
+    return error_set(err, ERROR_DENIED,
+                     "the field '" CUSTOM_USER
+                     "' of a custom op is the uid whose row it is; you are "
+                     "uid %lld",
+                     (long long)uid);
+}
+
+int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error *err)
+{
+    struct scratch *x = d->scratch;
+    struct problem *p = &x->request.problem;
+    bool named = false;
+    if (!custom_is(p)) {
+        return daemon_key(d, err);
+    }
+    int status = check_named(p, uid, &named, err);
+    if (status == 0 && !named && use == CUSTOM_READ) { /* the shared one, if there is no own */
+        status = daemon_key(d, err);
+        bool shared = status == 0 && cache_find(&d->cache, &x->key) != NULL;
+        status = status ? status : record_set(&p->fields, CUSTOM_USER, VALUE_OF_INT(uid), err);
+        status = status ? status : daemon_key(d, err);
+        if (status || !shared || cache_find(&d->cache, &x->key)) {
+            return status;
+        }
+        custom_share(p);
+    } else if (status == 0 && !named) {
+        status = record_set(&p->fields, CUSTOM_USER, VALUE_OF_INT(uid), err);
+    }
+    return status ? status : daemon_key(d, err);
+}

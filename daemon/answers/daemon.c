@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys and events, as every part needs them (daemon.h). */
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "daemon/answers/daemon.h"
+
+int daemon_key(struct daemon *d, struct error *err)
+{
+    struct scratch *x = d->scratch;
+    enum bucket_scheme scheme = d->scheme;
+    const char *asked = x->request.query.bucket;
+    int status = asked[0] ? bucket_scheme_parse(asked, &scheme, err) : 0;
+    if (status < 0) {
+        return status;
+    }
+    problem_bucket(&x->request.problem, scheme, &x->bucket);
+    return key_make(&x->key, &x->bucket, d->device.class, err);
+}
+
+void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
+{
+    struct event e = {.created_s = time(NULL), .uid = uid};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e.text, sizeof(e.text), format, args);
+    va_end(args);
+    snprintf(e.kind, sizeof(e.kind), "%s", kind);
+    if (d->ledger) {
+        d->ledger->ops->add_event(d->ledger, &e);
+    }
+}

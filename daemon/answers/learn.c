@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ledger tells becomes an answer, or a hint (learn.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/learn.h"
+#include "daemon/answers/target.h"
+#include "daemon/base/log.h"
+#include "daemon/cache/answer.h"
+
+void learn_best(struct daemon *d, const struct best *b, bool saved)
+{
+    struct scratch *x = d->scratch;
+    struct error err = ERROR_NULL;
+    d->generation = b->generation > d->generation ? b->generation : d->generation;
+    if (strcmp(b->class, d->device.class) != 0) {
+        return;
+    }
+    int status = problem_make(&x->learned, b->op, &b->problem, &err);
+    status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
+    const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
+    /* What is loaded may be older than what was told; what has no generation yet is the newest. */
+    if (e && b->generation && e->generation > b->generation) {
+        return;
+    }
+    /* But a pin that serves has come since: it was not there when that one was chosen
+     * (tuning/end.c). */
+    if (e && !b->generation && e->rank == CACHE_PINNED && strcmp(b->source, "manual") != 0) {
+        return;
+    }
+    enum cache_rank rank = status == 0 ? target_rank(d, b, &x->learned) : CACHE_HINT;
+    /* Whether what somebody brings pushes anything out, the ledger says when it is asked. */
+    bool brought = strcmp(b->source, "imported") == 0;
+    if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
+        return;
+    }
+    if (status == 0) {
+        d->learning(d, e, b, saved);
+        answer_of_best(&x->hint, b, saved);
+        status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint, rank, b->atol,
+                           b->rtol, &err);
+    }
+    if (status == 0) {
+        tried_remove(&d->tried, b->key);
+    }
+    if (status < 0) {
+        log_warning("row %s is not served: %s", b->key, err.text);
+    }
+    d->learned(d);
+}
+
+bool learned_is_search(struct daemon *d, const struct cache_entry *known, const struct best *b)
+{
+    struct answer *a = &d->scratch->hint;
+    if (strcmp(b->source, "tuned") != 0) {
+        return false;
+    }
+    bool tighter = known && ((float)b->atol < known->atol || (float)b->rtol < known->rtol);
+    return !tighter || cache_answer(&d->cache, known, a, NULL) < 0 || a->measured != b->measured ||
+           !record_equal(&a->config, &b->config);
+}
+
+/* ---- back ------------------------------------------------------------------------------------ */
+
+/* As it was before it became a float. */
+static double tolerance(float kept)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%.7g", (double)kept);
+    return strtod(text, NULL);
+}
+
+int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err)
+{
+    struct scratch *x = d->scratch;
+    int status = cache_answer(&d->cache, e, &x->answer, err);
+    status = status ? status : cache_problem(&d->cache, e, d->device.class, &x->other, err);
+    if (status == 0) {
+        best_of_answer(out, &x->answer, &x->other, d->device.class);
+        out->uid = UID_UNKNOWN;
+        out->atol = tolerance(e->atol);
+        out->rtol = tolerance(e->rtol);
+    }
+    return status;
+}
+
+void learned_judge(struct daemon *d, const char *key)
+{
+    struct scratch *x = d->scratch;
+    bool many;
+    struct cache_entry *e =
+        strlen(key) == HASH_HEX - 1 ? cache_find_id(&d->cache, key, &many) : NULL;
+    if (e && cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
+        cache_problem(&d->cache, e, d->device.class, &x->other, NULL) == 0) {
+        e->rank = (uint8_t)target_rank_of(d, &x->answer, &x->other);
+        memo_forget(&d->cache.memo, e);
+        partials_forget(&d->cache.partials, key);
+    }
+}
+
+bool learned_only(const struct cache_entry *e, const struct best *row)
+{
+    return e && !e->saved && !(row && row->generation == e->generation);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/quarantine.h"
+#include "daemon/base/log.h"
+
+/* `row`: the ledger has it. Whether it was not known yet. */
+static bool add(struct daemon *d, const char *variant, const char *key, bool row)
+{
+    bool added = barred_add(&d->barred, variant, key, row);
+    if (added) {
+        d->barred_changed(d, key);
+    }
+    return added;
+}
+
+static bool take_out(struct daemon *d, const char *variant)
+{
+    char key[HASH_HEX];
+    bool any = false;
+    while (barred_take(&d->barred, variant, key)) {
+        d->barred_changed(d, key);
+        any = true;
+    }
+    d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* it may be in that yet */
+    return any;
+}
+
+void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        add(d, variants[i], "", true);
+    }
+}
+
+/* ---- what the ledger has --------------------------------------------------------------------- */
+
+struct reading {           /* of all rows, one at a time */
+    struct daemon *daemon; /* borrowed */
+    int64_t offset;
+};
+
+/* Returns how many rows the page has. */
+static size_t learn_page(struct daemon *d, const void *rows, size_t size)
+{
+    struct quarantine q;
+    const struct wire_obj *array = NULL;
+    size_t n = wire_decode(d->doc, rows, size, &array, NULL) == 0 ? wire_count(array) : 0;
+    for (size_t i = 0; i < n; i++) {
+        memset(&q, 0, sizeof(q));
+        if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, wire_at(array, i), &q, NULL) == 0) {
+            add(d, q.variant, q.key, true);
+        }
+    }
+    return n;
+}
+
+static void ask(struct reading *r);
+
+/* `all`: rows were read. */
+static void end_reading(struct reading *r, bool all)
+{
+    struct daemon *d = r->daemon;
+    char key[HASH_HEX];
+    free(r);
+    d->quarantine_reads = false;
+    if (d->stopping) {
+        return;
+    }
+    if (d->quarantine_again) {
+        quarantine_read(d);
+        return;
+    }
+    while (all && barred_sweep(&d->barred, key)) {
+        d->barred_changed(d, key);
+    }
+}
+
+static void on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                    const struct error *err)
+{
+    struct reading *r = ctx;
+    size_t count = status == 0 && !r->daemon->stopping ? learn_page(r->daemon, rows, n) : 0;
+    if (status < 0) {
+        log_warning("what is in quarantine is not known until a search begins: %s",
+                    err ? err->text : error_name(status));
+    }
+    r->offset += (int64_t)count;
+    if (count > 0 && r->offset < total) {
+        ask(r);
+    } else {
+        end_reading(r, status == 0);
+    }
+}
+
+static void ask(struct reading *r)
+{
+    enum { ROWS_BYTES = 64 * 1024 };
+    struct daemon *d = r->daemon;
+    struct record filter;
+    record_init(&filter);
+    record_put_text(&filter, "class", d->device.class);
+    record_put_text(&filter, "driver", d->device.driver);
+    record_put_text(&filter, "sort", "id");
+    record_put_int(&filter, "offset", r->offset);
+    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "quarantine", &filter, ROWS_BYTES, on_rows,
+                             r) < 0) {
+        end_reading(r, false);
+    }
+}
+
+/* Who writes the database has carried out by now what it was asked before. */
+static void on_status(void *ctx, const struct ledger_status *ignored)
+{
+    struct reading *r = ctx;
+    (void)ignored;
+    barred_unmeet(&r->daemon->barred);
+    ask(r);
+}
+
+void quarantine_read(struct daemon *d)
+{
+    struct reading *r = d->quarantine_reads ? NULL : calloc(1, sizeof(*r));
+    d->quarantine_again = d->quarantine_reads;
+    if (!r) {
+        return;
+    }
+    *r = (struct reading){.daemon = d};
+    d->quarantine_reads = true;
+    if (d->ledger->ops->status(d->ledger, on_status, r) < 0) {
+        on_status(r, NULL);
+    }
+}
+
+/* ---- among daemons --------------------------------------------------------------------------- */
+
+static void tell(struct daemon *d, const char *say, const char *class, const char *driver,
+                 const char *variant, const char *key)
+{
+    WIRE_BUF_AUTO said = WIRE_BUF_NULL;
+    wire_put_map(&said, 5);
+    wire_put_kv_str(&said, "say", say);
+    wire_put_kv_str(&said, "class", class);
+    wire_put_kv_str(&said, "driver", driver);
+    wire_put_kv_str(&said, "variant", variant);
+    wire_put_kv_str(&said, "key", key);
+    if (!said.failed && d->ledger) {
+        d->ledger->ops->tell(d->ledger, &said, true);
+    }
+}
+
+void quarantine_add(struct daemon *d, const struct quarantine *q)
+{
+    d->ledger->ops->add_quarantine(d->ledger, q);
+    add(d, q->variant, q->key, false);
+    tell(d, "barred", q->class, q->driver, q->variant, q->key);
+    quarantine_read(d); /* is it a row? */
+}
+
+bool quarantine_remove(struct daemon *d, const char *variant)
+{
+    bool any = take_out(d, variant); /* before it is told: this daemon hears it, too */
+    tell(d, "unbarred", "", "", variant, "");
+    return any;
+}
+
+void quarantine_heard(struct daemon *d, const struct wire_obj *said)
+{
+    char variant[HASH_HEX], key[HASH_HEX];
+    const struct wire_obj *say = wire_find(said, "say");
+    if (d->stopping || !wire_copy_str(wire_find(said, "variant"), variant, sizeof(variant)) ||
+        !wire_copy_str(wire_find(said, "key"), key, sizeof(key))) {
+        return;
+    }
+    if (wire_is_str(say, "unbarred")) {
+        take_out(d, variant);
+    } else if (wire_is_str(say, "barred") &&
+               wire_is_str(wire_find(said, "class"), d->device.class) &&
+               wire_is_str(wire_find(said, "driver"), d->device.driver) &&
+               add(d, variant, key, false)) {
+        quarantine_read(d);
+    }
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fetched page by page, and swapped in whole (shortlist.h). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/shortlist.h"
+#include "daemon/answers/target.h"
+#include "daemon/base/log.h"
+#include "daemon/cache/answer.h"
+#include "proto/limits.h"
+
+enum {
+    WAIT_MS = 300,    /* results come in swarms */
+    LONG_MS = 50,     /* what may keep the writer busy while a tuning writes */
+    WAIT_FACTOR = 20, /* and making it may take at most a twentieth of the writer's time */
+};
+
+static void set_free(struct shortlist_set *s)
+{
+    for (size_t i = 0; i < s->n_members; i++) {
+        free(s->members[i].config);
+    }
+    free(s->members);
+    free(s->shapes);
+    *s = (struct shortlist_set){0};
+}
+
+/* What configs can be shared in, whatever else a problem says. */
+static uint64_t group_of(const struct problem *p)
+{
+    static const char *const names[] = {"mode", "dtype_in", "dtype_out"};
+    uint64_t h = hash64(p->op_name, strlen(p->op_name));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = record_text(&p->fields, names[i], "");
+        h = (h ^ hash64(text, strlen(text))) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return h;
+}
+
+/* ---- taking rows ----------------------------------------------------------------------------- */
+
+static void *grown(void *array, size_t n, size_t size)
+{
+    return n & (n - 1) ? array : realloc(array, (n ? 2 * n : 1) * size);
+}
+
+/* The stamp is that which such a row would have today. */
+static bool is_of_today(struct daemon *d, const struct problem *p, const char *stamp)
+{
+    char label[TARGET_MAX];
+    const struct family_target *t;
+    family_stamp_target(stamp, label);
+    return label[0] && target_choose(d, p, label, &t, NULL) == 0 &&
+           strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
+}
+
+/* The member of a group and place; rows of one member follow each other. NULL: no memory. */
+static struct shortlist_member *find_member(struct shortlist_set *s, uint64_t group, int64_t place,
+                                            const char *stamp, const struct wire_obj *config)
+{
+    struct shortlist_member *last = s->n_members ? &s->members[s->n_members - 1] : NULL;
+    if (last && last->group == group && last->place == place && strcmp(last->stamp, stamp) == 0) {
+        return last;
+    }
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    wire_put_obj(&b, config);
+    struct shortlist_member *members = grown(s->members, s->n_members, sizeof(*members));
+    uint8_t *copy = b.failed || !members ? NULL : malloc(b.len);
+    s->members = members ? members : s->members;
+    if (!copy) {
+        return NULL;
+    }
+    memcpy(copy, b.data, b.len);
+    last = &s->members[s->n_members++];
+    *last = (struct shortlist_member){.group = group, .place = place, .config = copy, .len = b.len};
+    snprintf(last->stamp, sizeof(last->stamp), "%s", stamp);
+    return last;
+}
+
+static int add_shape(struct shortlist_set *s, const struct problem *p, const char *key,
+                     const struct shortlist_member *member)
+{
+    struct shortlist_shape *shapes = grown(s->shapes, s->n_shapes, sizeof(*shapes));
+    if (!shapes) {
+        return ERROR_NO_MEMORY;
+    }
+    s->shapes = shapes;
+    struct shortlist_shape *shape = &shapes[s->n_shapes++];
+    shape->group = member->group;
+    shape->member = (uint32_t)(member - s->members);
+    memcpy(shape->key, key, sizeof(shape->key));
+    entry_group(p, shape->dims);
+    return 0;
+}
+
+static int take_row(struct shortlist *l, const struct wire_obj *row)
+{
+    struct daemon *d = l->daemon;
+    struct problem *p = &d->scratch->learned;
+    struct record *fields = &d->scratch->config;
+    char op[OP_NAME_MAX], stamp[STAMP_MAX], key[HASH_HEX];
+    int64_t place;
+    bool read = wire_copy_str(wire_find(row, "op"), op, sizeof(op)) &&
+                wire_copy_str(wire_find(row, "stamp"), stamp, sizeof(stamp)) &&
+                wire_copy_str(wire_find(row, "key"), key, sizeof(key)) &&
+                wire_get_int(wire_find(row, "member"), &place) &&
+                record_unpack(fields, wire_find(row, "problem"), NULL) == 0 &&
+                problem_make(p, op, fields, NULL) == 0;
+    wire_get_real(wire_find(row, "bound_percent"), &l->bound_percent);
+    if (!read || !family_of_problem(p) || !is_of_today(d, p, stamp)) {
+        return 0; /* nothing to choose from for today's kernels */
+    }
+    const struct shortlist_member *m =
+        find_member(&l->next, group_of(p), place, stamp, wire_find(row, "config"));
+    return m ? add_shape(&l->next, p, key, m) : ERROR_NO_MEMORY;
+}
+
+/* ---- fetching -------------------------------------------------------------------------------- */
+
+static void end_fetch(struct shortlist *l, bool whole)
+{
+    if (whole) {
+        set_free(&l->now);
+        l->now = l->next;
+        l->next = (struct shortlist_set){0};
+    }
+    set_free(&l->next);
+    l->asking = false;
+    l->took_ms = uv_now(&l->daemon->loop) - l->began_ms;
+}
+
+static void ask_page(struct shortlist *l);
+
+static void on_page(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                    const struct error *err)
+{
+    struct shortlist *l = ctx;
+    const struct wire_obj *page = NULL;
+    if (status == 0) {
+        status = wire_decode(l->daemon->doc, rows, n, &page, NULL);
+    } else if (!l->daemon->stopping) {
+        log_warning("the portfolio could not be made: %s", err->text);
+    }
+    for (size_t i = 0; status == 0 && i < wire_count(page); i++) {
+        status = take_row(l, wire_at(page, i));
+    }
+    l->offset += (int64_t)wire_count(page);
+    if (status < 0 || l->daemon->stopping) {
+        end_fetch(l, false);
+    } else if (l->offset < total && wire_count(page) > 0) {
+        ask_page(l);
+    } else {
+        end_fetch(l, true);
+    }
+}
+
+static void ask_page(struct shortlist *l)
+{
+    struct daemon *d = l->daemon;
+    struct record *filter = &d->scratch->config;
+    record_init(filter);
+    record_put_text(filter, "class", d->device.class);
+    record_put_int(filter, "offset", l->offset);
+    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "portfolio", filter, RESPONSE_BYTES_MAX / 2,
+                             on_page, l) < 0) {
+        end_fetch(l, false);
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct shortlist *l = timer->data;
+    bool in_the_way = l->took_ms > LONG_MS && l->daemon->tuning; /* of its trials */
+    if (l->asking || in_the_way) {
+        shortlist_changed(l);
+    } else if (l->daemon->ledger && !l->daemon->stopping) {
+        l->asking = true;
+        l->offset = 0;
+        l->began_ms = uv_now(&l->daemon->loop);
+        ask_page(l);
+    }
+}
+
+void shortlist_init(struct shortlist *l, struct daemon *d)
+{
+    *l = (struct shortlist){.daemon = d};
+    uv_timer_init(&d->loop, &l->timer);
+    l->timer.data = l;
+}
+
+void shortlist_changed(struct shortlist *l)
+{
+    uint64_t wait = l->took_ms * WAIT_FACTOR;
+    if (!l->daemon->stopping && !uv_is_active((uv_handle_t *)&l->timer)) {
+        uv_timer_start(&l->timer, on_timer, wait > WAIT_MS ? wait : WAIT_MS, 0);
+    }
+}
+
+static void drop_shape(struct shortlist_set *s, const char *key)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n_shapes; i++) {
+        if (strcmp(s->shapes[i].key, key) != 0) {
+            s->shapes[kept++] = s->shapes[i];
+        }
+    }
+    s->n_shapes = kept;
+}
+
+void shortlist_evicted(struct shortlist *l, const char *key)
+{
+    drop_shape(&l->now, key);
+    drop_shape(&l->next, key); /* its first pages may have been made before */
+    shortlist_changed(l);
+}
+
+void shortlist_close(struct shortlist *l)
+{
+    uv_close((uv_handle_t *)&l->timer, NULL);
+}
+
+void shortlist_deinit(struct shortlist *l)
+{
+    set_free(&l->now);
+    set_free(&l->next);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static double distance(const struct shortlist_shape *s, const float dims[CACHE_DIMS])
+{
+    double d = 0;
+    for (int i = 0; i < CACHE_DIMS; i++) {
+        d += fabs((double)s->dims[i] - (double)dims[i]);
+    }
+    return d;
+}
+
+/* Whether a comes before b; equals by their keys, so that every run says the same. */
+static bool is_nearer(const struct shortlist_shape *a, const struct shortlist_shape *b,
+                      const float dims[CACHE_DIMS])
+{
+    double x = distance(a, dims), y = distance(b, dims);
+    return x != y ? x < y : strcmp(a->key, b->key) < 0;
+}
+
+/* The nearest shape whose member is none of those found. */
+static const struct shortlist_shape *nearest(const struct shortlist_set *s, uint64_t group,
+                                             const float dims[CACHE_DIMS],
+                                             const struct shortlist_shape *const found[], size_t n)
+{
+    const struct shortlist_shape *best = NULL;
+    for (size_t i = 0; i < s->n_shapes; i++) {
+        const struct shortlist_shape *shape = &s->shapes[i];
+        bool taken = shape->group != group;
+        for (size_t k = 0; k < n && !taken; k++) {
+            taken = found[k]->member == shape->member;
+        }
+        best = !taken && (!best || is_nearer(shape, best, dims)) ? shape : best;
+    }
+    return best;
+}
+
+size_t shortlist_near(const struct shortlist *l, const struct problem *bucket, size_t max,
+                      const struct shortlist_shape *out[])
+{
+    float dims[CACHE_DIMS];
+    size_t n = 0;
+    entry_group(bucket, dims);
+    uint64_t group = group_of(bucket);
+    while (n < max && (out[n] = nearest(&l->now, group, dims, out, n))) {
+        n++;
+    }
+    return n;
+}
+
+int shortlist_answer(const struct shortlist *l, const struct shortlist_shape *s, struct answer *a)
+{
+    const struct shortlist_member *m = &l->now.members[s->member];
+    const struct wire_obj *map;
+    answer_init(a);
+    snprintf(a->stamp, sizeof(a->stamp), "%s", m->stamp);
+    snprintf(a->source, sizeof(a->source), "tuned");
+    a->saved = true;
+    int status = wire_decode(l->daemon->cache.entries.doc, m->config, m->len, &map, NULL);
+    return status ? status : record_unpack(&a->config, map, NULL);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which target does what, as the daemon sees it (kernels/family.h has the rule). A query may force
+ * one. That is a restriction like any other, so its winner is `partial`; but to force what would be
+ * chosen anyway restricts nothing.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/answers/target.h"
+
+int target_choose(const struct daemon *d, const struct problem *p, const char *label,
+                  const struct family_target **out, struct error *err)
+{
+    const struct family *f = family_of_problem(p);
+    *out = NULL;
+    if (!f) {
+        return error_set(err, ERROR_NO_CONFIG, "there are no kernels for %s on %s", p->op_name,
+                         d->device.name);
+    }
+    return family_target_choose(f, p, &d->device, label, out, err);
+}
+
+const char *target_stamp(struct daemon *d, const struct family *f, const struct family_target *t)
+{
+    size_t i = 0;
+    while (i < STAMPS_MAX - 1 && d->stamps[i].target && d->stamps[i].target != t) {
+        i++;
+    }
+    if (d->stamps[i].target != t) {
+        d->stamps[i].target = t;
+        family_stamp(f, t, &d->device, d->stamps[i].text);
+    }
+    return d->stamps[i].text;
+}
+
+bool target_is_of(const struct answer *a, const char *label)
+{
+    char own[TARGET_MAX];
+    family_stamp_target(a->stamp, own);
+    return !label[0] || !own[0] || strcmp(label, own) == 0;
+}
+
+/* Of a list the target is that of its configs: the device's own, if that takes any of them. */
+static const struct family_target *target_of_list(const struct daemon *d, const struct request *r,
+                                                  const struct family_target *own)
+{
+    const struct family *f = family_of_problem(&r->problem);
+    const struct family_target *first = NULL;
+    for (uint32_t i = 0; i < r->n_configs; i++) {
+        struct rejection why;
+        const struct family_target *t =
+            family_target_of_config(f, &r->problem, &d->device, &r->configs[i], &why);
+        if (t == own) {
+            return own;
+        }
+        first = first ? first : t;
+    }
+    return first ? first : own;
+}
+
+/* The key's answer is a pin of another target. */
+static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
+                             const struct family_target *t)
+{
+    struct answer *a = &d->scratch->hint;
+    return e && e->manual && cache_answer(&d->cache, e, a, NULL) == 0 && !target_is_of(a, t->label);
+}
+
+int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
+                  struct error *err)
+{
+    char *label = r->query.target;
+    const struct family_target *own, *wanted = NULL;
+    bool forced = label[0];
+    if (!forced && r->n_configs == 0) {
+        return 0;
+    }
+    int status = forced ? target_choose(d, &r->problem, label, &wanted, err) : 0;
+    if (status < 0 || target_choose(d, &r->problem, NULL, &own, NULL) < 0) {
+        return status; /* that nobody does the problem, who tunes will say */
+    }
+    wanted = forced ? wanted : target_of_list(d, r, own);
+    bool plain = wanted == own && !(forced && pinned_elsewhere(d, e, own));
+    snprintf(label, TARGET_MAX, "%s", plain ? "" : wanted->label);
+    return 0;
+}
+
+static enum cache_rank rank(struct daemon *d, const char *key, const char *source,
+                            const char *stamp, const struct record *config,
+                            const struct problem *bucket)
+{
+    const struct family *f = family_of_problem(bucket);
+    const struct family_target *t;
+    bool manual = strcmp(source, "manual") == 0;
+    char pinned[TARGET_MAX] = "";
+    if (!f) {
+        return CACHE_SERVES; /* gemmd only keeps it */
+    }
+    if (manual) { /* a person may have chosen another target than the device does */
+        family_stamp_target(stamp, pinned);
+    }
+    if (strcmp(source, "imported") == 0 || strcmp(source, "partial") == 0 ||
+        target_choose(d, bucket, pinned, &t, NULL) < 0 ||
+        strcmp(target_stamp(d, f, t), stamp) != 0 ||
+        barred_config(&d->barred, key, t, bucket, config, &d->device)) {
+        return CACHE_HINT;
+    }
+    return manual ? CACHE_PINNED : CACHE_SERVES;
+}
+
+enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket)
+{
+    return rank(d, b->key, b->source, b->stamp, &b->config, bucket);
+}
+
+enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
+                               const struct problem *bucket)
+{
+    return rank(d, a->key, a->source, a->stamp, &a->config, bucket);
+}
+
+static bool is_barred(const struct daemon *d, const char *key, const char *stamp,
+                      const struct record *config, const struct problem *p)
+{
+    char label[TARGET_MAX];
+    const struct family_target *t;
+    family_stamp_target(stamp, label);
+    return d->barred.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
+           barred_config(&d->barred, key, t, p, config, &d->device);
+}
+
+bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
+                      const struct problem *p)
+{
+    return is_barred(d, key, a->stamp, &a->config, p);
+}
+
+bool target_row_is_barred(const struct daemon *d, const struct best *b, const struct problem *p)
+{
+    return is_barred(d, b->key, b->stamp, &b->config, p);
+}

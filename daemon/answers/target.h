@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which target does what, as the daemon sees it (kernels/family.h has the rule), and what rows of
+ * which target and stamp are worth here.
+ */
+#ifndef GEMMD_DAEMON_ANSWERS_TARGET_H
+#define GEMMD_DAEMON_ANSWERS_TARGET_H
+
+#include "daemon/answers/daemon.h"
+
+/* The target that does a problem here: `label`, or when it is NULL or "" the device's own choice
+ * (family_target_choose). ERROR_NO_CONFIG, ERROR_INVALID. */
+int target_choose(const struct daemon *d, const struct problem *p, const char *label,
+                  const struct family_target **out, struct error *err);
+/* family_stamp of this device, remembered: it hashes the whole source. Borrowed. */
+const char *target_stamp(struct daemon *d, const struct family *f, const struct family_target *t);
+/* Whether an answer is of this target, as far as its stamp says (of others' results it says
+ * nothing); any is of "". */
+bool target_is_of(const struct answer *a, const char *label);
+/* What a query's `target` comes to: checked, filled in when only given configs say it, and cleared
+ * when it is the device's own choice anyway, so that such a query is no other than one without.
+ * Not cleared while the key is pinned to a config of another target: that is not what was asked
+ * for. r->problem may be the true problem; e: the key's entry, or NULL. */
+int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
+                  struct error *err);
+/* Whether a row answers, or is only worth trying first: one whose kernel went into quarantine at
+ * its own key does not. */
+enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket);
+/* The same of a row's answer. */
+enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
+                               const struct problem *bucket);
+/* Whether an answer's variant is in quarantine, for what it did at that key (NULL: at any). */
+bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
+                      const struct problem *p);
+/* Of a row, at its own key. */
+bool target_row_is_barred(const struct daemon *d, const struct best *b, const struct problem *p);
+
+#endif

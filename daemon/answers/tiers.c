@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tiers below exact (tiers.h). Not on the hit path: entries are decoded here. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/target.h"
+#include "daemon/answers/tiers.h"
+#include "daemon/cache/answer.h"
+#include "kernels/allowed.h"
+
+enum { NEIGHBOURS = 4 };
+
+struct lookup {
+    struct daemon *d;
+    const struct shortlist *shortlist;
+    const struct request *request; /* NULL: any config will do */
+    const struct problem *problem, *bucket;
+    const struct key *key;
+    const struct family *family;
+    const struct family_target *target;
+    char *origin; /* HASH_HEX: the key whose row the answer is from */
+};
+
+/* Of the target that is asked for, and legal: what was best for other kernels
+ * says nothing. */
+static bool is_legal(const struct lookup *q, const struct problem *p, const struct answer *a)
+{
+    struct rejection why;
+    return target_is_of(a, q->target->label) &&
+           q->target->check(p, &a->config, &q->d->device, &why) == 0;
+}
+
+/* What is in quarantine for what it did at a key (NULL: at any). */
+static bool is_barred(const struct lookup *q, const char *key, const struct record *config)
+{
+    return barred_config(&q->d->barred, key, q->target, q->problem, config, &q->d->device);
+}
+
+static bool is_barred_anywhere(const void *ctx, const struct record *config)
+{
+    return is_barred(ctx, NULL, config);
+}
+
+static bool is_allowed(const struct lookup *q, const struct answer *a)
+{
+    return !q->request || allowed_config(q->request, &a->config);
+}
+
+/* Of another key: what is in quarantine was not measured here. */
+static bool fits(const struct lookup *q, const struct answer *a)
+{
+    return is_allowed(q, a) && is_legal(q, q->problem, a) && !is_barred(q, NULL, &a->config);
+}
+
+/* Whether one compiled module serves both problems with this config. */
+static bool same_variant(const struct lookup *q, const struct problem *other,
+                         const struct record *config)
+{
+    struct variant a, b;
+    const char *arch = q->d->device.arch;
+    return q->target->variant(q->problem, config, arch, &a, NULL) == 0 &&
+           q->target->variant(other, config, arch, &b, NULL) == 0 &&
+           strcmp(a.entry, b.entry) == 0 && strcmp(a.options, b.options) == 0 &&
+           strcmp(a.source_hash, b.source_hash) == 0;
+}
+
+/* What an answer for this problem cannot take over from another row. */
+static void unmeasured(const struct lookup *q, struct answer *a, const char *tier)
+{
+    snprintf(a->key, sizeof(a->key), "%s", q->key->id);
+    snprintf(a->tier, sizeof(a->tier), "%s", tier);
+    a->time_us = a->spread = a->reference_us = a->tflops = a->gbps = NAN;
+    a->measured = 0;
+    double floor = family_floor_us(q->family, q->problem, &q->d->device);
+    a->floor_us = floor > 0 ? floor : NAN;
+}
+
+/* "M=4096 routing=uniform": the fields in which two buckets of a kind differ, as the other has
+ * them; long lists of rows are cut. */
+static void difference(const struct problem *mine, const struct problem *other, char *out,
+                       size_t size)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < other->fields.n; i++) {
+        const char *name = other->fields.fields[i].name;
+        struct value v = record_at(&other->fields, i), own;
+        char text[24];
+        if (record_get(&mine->fields, name, &own) && !value_equal(&own, &v) && n < size) {
+            value_format(&v, text, sizeof(text));
+            n += (size_t)snprintf(out + n, size - n, " %s=%s", name, text);
+        }
+    }
+}
+
+/* This key's own row that does not serve. */
+static bool own_row(const struct lookup *q, const char *why, struct answer *out)
+{
+    struct cache *c = &q->d->cache;
+    const struct cache_entry *e = cache_find(c, q->key);
+    if (!e || cache_answer(c, e, out, NULL) < 0) {
+        return false;
+    }
+    memcpy(q->origin, q->key->id, HASH_HEX);
+    bool serves = e->rank >= CACHE_SERVES;
+    if (!is_allowed(q, out) || !is_legal(q, q->problem, out) ||
+        is_barred(q, serves ? q->key->id : NULL, &out->config)) {
+        return false;
+    }
+    if (e->rank >= CACHE_SERVES &&
+        cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
+        answer_note(out, "%s", why); /* asked to tune again: it is still the best */
+        return true;
+    }
+    if (e->rank >= CACHE_SERVES) { /* what it takes is known, whether it is right enough is not */
+        snprintf(out->tier, sizeof(out->tier), "near");
+        answer_note(out, "verified with atol %g and rtol %g only; %s", (double)e->atol,
+                    (double)e->rtol, why);
+        return true;
+    }
+    if (strcmp(out->source, "partial") == 0) {
+        return false;
+    }
+    bool imported = strcmp(out->source, "imported") == 0;
+    unmeasured(q, out, "near");
+    answer_note(out, "%s; %s", imported ? "imported, not measured here" : "measured by other code",
+                why);
+    return true;
+}
+
+static bool neighbour(const struct lookup *q, const char *why, struct answer *out)
+{
+    struct cache *c = &q->d->cache;
+    struct cache_entry *near[NEIGHBOURS];
+    struct problem *other = &q->d->scratch->other;
+    size_t n = cache_near(c, q->key, q->bucket, NEIGHBOURS, near);
+    for (size_t i = 0; i < n; i++) {
+        if (cache_answer(c, near[i], out, NULL) < 0 || !fits(q, out) ||
+            cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
+            continue;
+        }
+        char key[HASH_HEX], fields[96];
+        memcpy(key, out->key, sizeof(key));
+        memcpy(q->origin, key, sizeof(key));
+        difference(q->bucket, other, fields, sizeof(fields));
+        if (!same_variant(q, other, &out->config)) {
+            out->module[0] = 0;
+        }
+        unmeasured(q, out, "near");
+        answer_note(out, "best of the nearest bucket %.6s (%s); %s", key,
+                    fields[0] ? fields + 1 : "", why);
+        return true;
+    }
+    return false;
+}
+
+static bool shortlisted(const struct lookup *q, const char *why, struct answer *out)
+{
+    const struct shortlist *l = q->shortlist;
+    const struct shortlist_shape *near[NEIGHBOURS];
+    size_t n = shortlist_near(l, q->bucket, NEIGHBOURS, near);
+    for (size_t i = 0; i < n; i++) {
+        if (shortlist_answer(l, near[i], out) == 0 && fits(q, out)) {
+            memcpy(q->origin, near[i]->key, HASH_HEX);
+            unmeasured(q, out, "portfolio");
+            snprintf(out->family, sizeof(out->family), "%s", q->family->name);
+            answer_note(out,
+                        "of the configs that are within %g %% of the best for all known shapes, "
+                        "that of %.6s; %s",
+                        l->bound_percent, near[i]->key, why);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The tier below whatever was measured. */
+static int analytic(const struct lookup *q, const char *why, struct answer *out, struct error *err)
+{
+    answer_init(out);
+    int status = defaults_choose(&q->d->defaults, q->target, q->problem, &out->config, err);
+    if (status < 0) {
+        return status;
+    }
+    unmeasured(q, out, "default");
+    snprintf(out->source, sizeof(out->source), "model");
+    snprintf(out->family, sizeof(out->family), "%s", q->family->name);
+    snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
+    const struct allowed_place at = {.problem = q->problem,
+                                     .target = q->target,
+                                     .info = &q->d->device,
+                                     .barred = is_barred_anywhere,
+                                     .ctx = q};
+    bool within = allowed_within(q->request, &at, &out->config);
+    answer_note(out, "%s%s", why, within ? "" : "; the analytic default is not what is allowed");
+    if (is_barred(q, NULL, &out->config)) {
+        return error_set(err, ERROR_QUARANTINED,
+                         "what answers before anything is measured has crashed or hung the runner "
+                         "before (gemmctl quarantine); wait for a tuning (%s)",
+                         why);
+    }
+    return 0;
+}
+
+static int not_ours(const struct problem *p, const char *when, struct error *err)
+{
+    return error_set(err, ERROR_NOT_FOUND,
+                     "nothing %s of this problem of %s, and gemmd cannot tune that op: put a "
+                     "result first",
+                     when, p->op_name);
+}
+
+int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
+                  const char *why, struct answer *out, struct error *err)
+{
+    const struct problem *problem = &request->problem;
+    struct lookup q = {.d = t->daemon,
+                       .shortlist = &t->shortlist,
+                       .request = request,
+                       .problem = problem,
+                       .key = k,
+                       .family = family_of_problem(problem)};
+    int status = q.family ? target_choose(q.d, problem, request->query.target, &q.target, err)
+                          : not_ours(problem, "was known in the pinned generation", err);
+    return status ? status : analytic(&q, why, out, err);
+}
+
+int tiers_find(struct tiers *t, const struct request *request, const struct problem *bucket,
+               const struct key *k, const char *why, struct answer *out, char origin[HASH_HEX],
+               struct error *err)
+{
+    const struct problem *problem = &request->problem;
+    struct lookup q = {.d = t->daemon,
+                       .shortlist = &t->shortlist,
+                       .request = request,
+                       .problem = problem,
+                       .bucket = bucket,
+                       .key = k,
+                       .origin = origin};
+    q.family = family_of_problem(problem);
+    if (!q.family) {
+        return not_ours(problem, "is known", err);
+    }
+    int status = target_choose(q.d, problem, request->query.target, &q.target, err);
+    if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||
+        shortlisted(&q, why, out)) {
+        return status;
+    }
+    origin[0] = 0;
+    return analytic(&q, why, out, err);
+}
+
+int tiers_answer(struct tiers *t, const struct request *request, const struct problem *bucket,
+                 const struct key *k, const char *why, struct answer *out, struct error *err)
+{
+    char origin[HASH_HEX];
+    return tiers_find(t, request, bucket, k, why, out, origin, err);
+}
+
+/* What scratch->hint holds. */
+static size_t add_hint(const struct lookup *q, size_t n, struct record *out)
+{
+    const struct answer *a = &q->d->scratch->hint;
+    if (!is_legal(q, q->bucket, a)) {
+        return n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (record_equal(&out[i], &a->config)) {
+            return n;
+        }
+    }
+    record_copy(&out[n], &a->config);
+    return n + 1;
+}
+
+const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const char *target,
+                          const struct answer *a)
+{
+    struct lookup q = {.d = d, .problem = bucket, .bucket = bucket};
+    if (target_choose(d, bucket, target, &q.target, NULL) < 0 || !is_legal(&q, bucket, a)) {
+        return "it is none of today's kernels";
+    }
+    return is_barred(&q, NULL, &a->config) ? "its kernel is in quarantine" : NULL;
+}
+
+size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
+                   const char *target, size_t max, struct record *out)
+{
+    struct lookup q = {
+        .d = t->daemon, .shortlist = &t->shortlist, .problem = bucket, .bucket = bucket, .key = k};
+    q.family = family_of_problem(bucket);
+    if (max == 0 || target_choose(q.d, bucket, target, &q.target, NULL) < 0) {
+        return 0;
+    }
+    size_t n = 0;
+    struct daemon *d = t->daemon;
+    struct answer *hint = &d->scratch->hint;
+    const struct cache_entry *own = cache_find(&d->cache, k);
+    if (own && cache_answer(&d->cache, own, hint, NULL) == 0) {
+        n = add_hint(&q, n, out);
+    }
+    struct cache_entry *near[NEIGHBOURS];
+    size_t m = cache_near(&d->cache, k, bucket, NEIGHBOURS, near);
+    for (size_t i = 0; i < m && n < max; i++) {
+        n = cache_answer(&d->cache, near[i], hint, NULL) == 0 ? add_hint(&q, n, out) : n;
+    }
+    const struct shortlist_shape *known[NEIGHBOURS];
+    m = shortlist_near(q.shortlist, bucket, NEIGHBOURS, known);
+    for (size_t i = 0; i < m && n < max; i++) {
+        n = shortlist_answer(q.shortlist, known[i], hint) == 0 ? add_hint(&q, n, out) : n;
+    }
+    return n;
+}

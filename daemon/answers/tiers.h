@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tiers below exact. Each candidate is checked against the true problem before it is an answer:
+ * a config that another bucket likes may not even be valid here, and what the request does not
+ * allow (its target, `restrict`, `configs`) answers it in no tier.
+ *
+ *   near      this key's own row that is not an answer any more or yet (another stamp, imported,
+ *             verified less tightly than is asked); else the best of the nearest bucket
+ *   portfolio the member of the portfolio (shortlist.h) that is best for the nearest known shape of
+ *             this op, mode and types, whose permutes and fusions may be others
+ *   default   the analytic choice
+ */
+#ifndef GEMMD_DAEMON_ANSWERS_TIERS_H
+#define GEMMD_DAEMON_ANSWERS_TIERS_H
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/shortlist.h"
+
+struct tiers {
+    struct daemon *daemon; /* borrowed */
+    struct shortlist shortlist;
+};
+
+/* `request`: its true problem, and what it allows. `why` is for people: why there is no exact
+ * answer now. ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is valid, or
+ * no kernels for this device. */
+int tiers_answer(struct tiers *t, const struct request *request, const struct problem *bucket,
+                 const struct key *k, const char *why, struct answer *out, struct error *err);
+/* The same, and the id of the key whose row the answer comes from; "": from no row. */
+int tiers_find(struct tiers *t, const struct request *request, const struct problem *bucket,
+               const struct key *k, const char *why, struct answer *out, char origin[HASH_HEX],
+               struct error *err);
+/* The last tier only: it depends on nothing that was measured. */
+int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
+                  const char *why, struct answer *out, struct error *err);
+/* Configs worth trying first for a key: its own old ones, the neighbours', members of the
+ * portfolio. Returns how many were written to out; each is valid for the bucket, and of the target
+ * that does it. */
+size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
+                   const char *target, size_t max, struct record *out);
+/* Why a key's own row, `a`, is none of these for the target (NULL or "": the device's choice);
+ * NULL: it is one, and a tuning tries it first. */
+const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const char *target,
+                          const struct answer *a);
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counting, and no more: what follows from a limit is the caller's (account.h). */
+#include <stdlib.h>
+
+#include "daemon/base/account.h"
+
+void accounts_init(struct accounts *a, const struct account_limits *limits)
+{
+    list_init(&a->all);
+    a->limits = *limits;
+}
+
+struct account *account_of(struct accounts *a, uid_t uid)
+{
+    LIST_EACH(node, &a->all) {
+        struct account *known = LIST_OF(node, struct account, link);
+        if (known->uid == uid) {
+            return account_hold(known);
+        }
+    }
+    struct account *new = calloc(1, sizeof(*new));
+    if (new) {
+        new->all = a;
+        new->uid = uid;
+        new->holders = 1;
+        list_append(&a->all, &new->link);
+    }
+    return new;
+}
+
+struct account *account_hold(struct account *a)
+{
+    a->holders++;
+    return a;
+}
+
+struct account *account_drop(struct account *a)
+{
+    if (a && --a->holders == 0) {
+        list_remove(&a->link);
+        free(a);
+    }
+    return NULL;
+}
+
+int account_add_connection(struct account *a, struct error *err)
+{
+    if (a->connections >= a->all->limits.connections) {
+        return error_set(
+            err, ERROR_BUSY,
+            "user %u has %u connections already, its share (--user-connections); close "
+            "some, or retry later",
+            (unsigned)a->uid, a->connections);
+    }
+    a->connections++;
+    return 0;
+}
+
+int account_add_job(struct account *a, struct error *err)
+{
+    if (a->jobs >= a->all->limits.jobs) {
+        return error_set(err, ERROR_BUSY,
+                         "user %u has %u tunings queued already, its share (--user-jobs); retry "
+                         "later",
+                         (unsigned)a->uid, a->jobs);
+    }
+    a->jobs++;
+    return 0;
+}
+
+int account_add_lease(struct account *a, struct error *err)
+{
+    if (a->leases >= a->all->limits.leases) {
+        return error_set(err, ERROR_BUSY,
+                         "user %u holds %u keys of custom ops already, as many as one may; put or "
+                         "release some, or retry later",
+                         (unsigned)a->uid, a->leases);
+    }
+    a->leases++;
+    return 0;
+}
+
+int account_add_subscription(struct account *a, struct error *err)
+{
+    if (a->subscriptions >= a->all->limits.subscriptions) {
+        return error_set(
+            err, ERROR_BUSY,
+            "%u connections of user %u are told of improvements already, as many as may "
+            "be; let one of them tell the others",
+            a->subscriptions, (unsigned)a->uid);
+    }
+    a->subscriptions++;
+    return 0;
+}
+
+int account_add_waiting(struct account *a, size_t bytes, struct error *err)
+{
+    size_t most = a->all->limits.most[ACCOUNT_IN];
+    if (a->waiting >= a->all->limits.waiting) {
+        return error_set(
+            err, ERROR_BUSY,
+            "%u acquires of user %u wait for leases already, as many as may be; retry when "
+            "some are answered, or give them a deadline_ms",
+            a->waiting, (unsigned)a->uid);
+    }
+    if (bytes > most || a->waiting_bytes > most - bytes) {
+        return error_set(
+            err, ERROR_BUSY,
+            "the configs of user %u's %u acquires that wait take %zu KiB already, its share "
+            "(--user-mib); name fewer, or retry when some are answered",
+            (unsigned)a->uid, a->waiting, a->waiting_bytes >> 10);
+    }
+    a->waiting++;
+    a->waiting_bytes += bytes;
+    return 0;
+}
+
+void account_end_waiting(struct account *a, size_t bytes)
+{
+    a->waiting--;
+    a->waiting_bytes -= bytes;
+}
+
+bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now)
+{
+    size_t *held = &a->held[side];
+    size_t most = a->all->limits.most[side];
+    bool before = a->over[side];
+    *held = *held - *charged + now;
+    *charged = now;
+    a->over[side] = *held > (before ? most / 2 : most);
+    return a->over[side] != before;
+}
+
+int account_check_pinned(const struct account *a, struct error *err)
+{
+    if (!a->over[ACCOUNT_PINNED]) {
+        return 0;
+    }
+    return error_set(
+        err, ERROR_BUSY,
+        "what is kept for the pinned connections of user %u takes %zu KiB already, its "
+        "share (--user-mib); close some, or retry later",
+        (unsigned)a->uid, a->held[ACCOUNT_PINNED] >> 10);
+}
+
+bool account_spent(const struct account *a, uint64_t now_ms)
+{
+    return a->tick_ms == now_ms && a->spent_ns >= TURN_NS;
+}
+
+void account_spend(struct account *a, uint64_t now_ms, uint64_t ns)
+{
+    a->spent_ns = a->tick_ms == now_ms ? a->spent_ns + ns : ns;
+    a->tick_ms = now_ms;
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One write() per line, so that lines of several processes on one stderr do not mix. The limit is a
+ * bucket of LINES_BURST lines that refills by LINES_PER_S; errors pass it always, since they are
+ * rare by their nature and are what somebody will look for.
+ *
+ * Nobody is waited for: a pipe or a terminal whose reader stands still (Ctrl-S, a stopped logger)
+ * costs the lines that do not fit. They are counted, and that is said when it goes on.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/base/log.h"
+#include "proto/std_files.h"
+
+enum { LINES_BURST = 200, LINES_PER_S = 20, LINE_MAX_BYTES = 2048 };
+
+static struct {
+    enum log_level level;
+    int fd; /* stderr, or our own way to it */
+    bool journal;
+    double tokens;
+    double at_s; /* when tokens was counted last, monotonic */
+    unsigned long suppressed, untaken;
+} state = {.level = LEVEL_INFO, .fd = STDERR_FILENO, .tokens = LINES_BURST};
+
+/* systemd writes "<device>:<inode>" of the stream; ours only when stderr is that stream. */
+static bool stderr_is_journal(void)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    unsigned long device, inode;
+    struct stat st;
+    return stream && sscanf(stream, "%lu:%lu", &device, &inode) == 2 &&
+           fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+}
+
+static void trace(int code, const char *text)
+{
+    log_debug("%s: %s", error_name(code), text);
+}
+
+void log_open(enum log_level level)
+{
+    state.level = level;
+    state.journal = stderr_is_journal();
+    if (state.fd != STDERR_FILENO) {
+        close(state.fd);
+    }
+    int own = std_files_impatient();
+    state.fd = own >= 0 ? own : STDERR_FILENO;
+    /* Every error that is made is worth a line only to somebody who asked for all. */
+    error_trace_hook = level >= LEVEL_DEBUG ? trace : NULL;
+}
+
+static const char *const names[] = {[LEVEL_ERROR] = "error",
+                                    [LEVEL_WARNING] = "warning",
+                                    [LEVEL_NOTICE] = "notice",
+                                    [LEVEL_INFO] = "info",
+                                    [LEVEL_DEBUG] = "debug"};
+
+int log_level_parse(const char *name, enum log_level *out, struct error *err)
+{
+    for (int i = LEVEL_ERROR; i <= LEVEL_DEBUG; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum log_level)i;
+            return 0;
+        }
+    }
+    return error_set(err, ERROR_INVALID,
+                     "log level \"%s\" is not known: use error, warning, notice, info or debug",
+                     name);
+}
+
+bool log_wants(enum log_level level)
+{
+    return level <= state.level;
+}
+
+static bool take_token(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double now_s = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    state.tokens += (now_s - state.at_s) * LINES_PER_S;
+    state.at_s = now_s;
+    if (state.tokens > LINES_BURST) {
+        state.tokens = LINES_BURST;
+    }
+    if (state.tokens < 1) {
+        state.suppressed++;
+        return false;
+    }
+    state.tokens -= 1;
+    return true;
+}
+
+static size_t prefix(enum log_level level, char *out, size_t size)
+{
+    if (state.journal) {
+        return (size_t)snprintf(out, size, "<%d>", (int)level);
+    }
+    struct timespec now;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &tm);
+    size_t n = strftime(out, size, "%F %T", &tm);
+    return n +
+           (size_t)snprintf(out + n, size - n, ".%03ld %-7s ", now.tv_nsec / 1000000, names[level]);
+}
+
+/* For where there is no way of our own. A pipe that is ready has room for a line: PIPE_BUF, and
+ * more than LINE_MAX_BYTES. */
+static bool may_write(void)
+{
+    struct pollfd p = {.fd = state.fd, .events = POLLOUT};
+    return poll(&p, 1, 0) > 0;
+}
+
+/* False: nobody takes it now. */
+static bool emit(enum log_level level, const char *text)
+{
+    char line[LINE_MAX_BYTES];
+    size_t n = prefix(level, line, sizeof(line));
+    n += (size_t)snprintf(line + n, sizeof(line) - n, "%s", text);
+    if (n > sizeof(line) - 2) {
+        n = sizeof(line) - 2;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)line[i] < 0x20) {
+            line[i] = ' '; /* a peer's text must not forge a second line */
+        }
+    }
+    line[n++] = '\n';
+    /* Of other faults there is nowhere to tell. */
+    return may_write() && (write(state.fd, line, n) >= 0 || errno != EAGAIN);
+}
+
+/* Whether more can be said. */
+static bool say_left_out(unsigned long *n, const char *why)
+{
+    char text[80];
+    snprintf(text, sizeof(text), "%lu lines were left out: %s", *n, why);
+    if (*n && !emit(LEVEL_WARNING, text)) {
+        return false;
+    }
+    *n = 0;
+    return true;
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+    if (level > state.level || (level > LEVEL_ERROR && !take_token())) {
+        return;
+    }
+    char text[LINE_MAX_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    bool open = say_left_out(&state.untaken, "nobody took them") &&
+                say_left_out(&state.suppressed, "they came too fast");
+    if (!open || !emit(level, text)) {
+        state.untaken++;
+    }
+}

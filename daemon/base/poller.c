@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An epoll around libuv's (poller.h). */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "daemon/base/poller.h"
+
+enum { EVENTS = 256 };
+
+int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
+{
+    struct epoll_event libuv = {.events = EPOLLIN, .data.ptr = NULL};
+    *p = (struct poller){.loop = loop, .fd = epoll_create1(EPOLL_CLOEXEC)};
+    if (p->fd < 0 || epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0) {
+        error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
+        poller_deinit(p); /* half of one would tell nothing of libuv's */
+        return ERROR_IO;
+    }
+    return 0;
+}
+
+void poller_deinit(struct poller *p)
+{
+    if (p->fd >= 0) {
+        close(p->fd);
+    }
+    p->fd = -1;
+}
+
+int poller_add(struct poller *p, int fd, struct polled *who, struct error *err)
+{
+    struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = who};
+    if (epoll_ctl(p->fd, EPOLL_CTL_ADD, fd, &e) < 0) {
+        return error_set(err, ERROR_IO, "epoll: %s", strerror(errno));
+    }
+    return 0;
+}
+
+void poller_remove(struct poller *p, int fd)
+{
+    epoll_ctl(p->fd, EPOLL_CTL_DEL, fd, &(struct epoll_event){0});
+}
+
+ssize_t poller_recv(int fd, void *to, size_t size)
+{
+    return syscall(SYS_recvfrom, fd, to, size, MSG_DONTWAIT, NULL, NULL);
+}
+
+ssize_t poller_send(int fd, const void *from, size_t n)
+{
+    return syscall(SYS_sendto, fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+/* Waits once and tells who is ready. Whether libuv is, too. */
+static bool wait_once(struct poller *p, int timeout_ms)
+{
+    struct epoll_event events[EVENTS];
+    long n = syscall(SYS_epoll_pwait, p->fd, events, EVENTS, timeout_ms, NULL, 0);
+    bool libuv = false;
+    uv_update_time(p->loop);
+    for (long i = 0; i < n; i++) {
+        struct polled *who = events[i].data.ptr;
+        if (who) {
+            who->ready(who, events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
+        } else {
+            libuv = true;
+        }
+    }
+    return libuv || n <= 0;
+}
+
+/* Since 1.44 uv_backend_timeout is 0 while libuv's epoll does not know of all that it shall
+ * watch. */
+static bool says_what_is_new(void)
+{
+    return uv_version() >= (1 << 16 | 44 << 8);
+}
+
+void poller_run(struct poller *p)
+{
+    const bool says_new = says_what_is_new();
+    int timeout_ms = 0;
+    bool libuv = true;
+    if (p->fd < 0) { /* it could not be made: what has begun ends */
+        uv_run(p->loop, UV_RUN_DEFAULT);
+        return;
+    }
+    for (;;) {
+        if (libuv || timeout_ms == 0 || !says_new) { /* 0 also when nothing is active */
+            if (!uv_run(p->loop, UV_RUN_NOWAIT)) {
+                return;
+            }
+            timeout_ms = uv_backend_timeout(p->loop);
+        }
+        libuv = wait_once(p, timeout_ms);
+        timeout_ms = uv_backend_timeout(p->loop);
+    }
+}

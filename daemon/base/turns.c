@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds of turns, on the loop's idle handle (turns.h). */
+#include "daemon/base/turns.h"
+
+static void run_round(uv_idle_t *idle);
+
+void turns_init(struct turns *t, uv_loop_t *loop)
+{
+    list_init(&t->ready);
+    list_init(&t->chores);
+    uv_idle_init(loop, &t->idle);
+    t->idle.data = t;
+}
+
+void turns_close(struct turns *t)
+{
+    uv_close((uv_handle_t *)&t->idle, NULL);
+}
+
+uint64_t turns_now(const struct turns *t)
+{
+    uint64_t now = uv_now(t->idle.loop);
+    return now ? now : 1;
+}
+
+void turn_init(struct turn *t, bool (*take)(struct turn *t))
+{
+    list_init(&t->link);
+    t->take = take;
+}
+
+void turn_cancel(struct turn *t)
+{
+    list_remove(&t->link);
+}
+
+void turns_ready(struct turns *t, struct turn *turn)
+{
+    list_remove(&turn->link);
+    list_append(&t->ready, &turn->link);
+    uv_idle_start(&t->idle, run_round);
+}
+
+void chore_init(struct chore *c, void (*run)(struct chore *c))
+{
+    list_init(&c->link);
+    c->run = run;
+}
+
+void chore_cancel(struct chore *c)
+{
+    list_remove(&c->link);
+}
+
+void turns_chore(struct turns *t, struct chore *c)
+{
+    list_append(&t->chores, &c->link);
+    uv_idle_start(&t->idle, run_round);
+}
+
+/* ---- a round --------------------------------------------------------------------------------- */
+
+/* Who had no turn in this round comes before who had one. */
+static void put_first(struct list *ready, struct list *waiting)
+{
+    while (!list_empty(waiting)) {
+        struct list *node = waiting->prev;
+        list_remove(node);
+        list_append(ready->next, node);
+    }
+}
+
+/* One turn for each that was ready when the round began. */
+static void take_turns(struct turns *t)
+{
+    struct list round, waiting;
+    list_init(&round);
+    list_init(&waiting);
+    while (!list_empty(&t->ready)) {
+        struct list *node = t->ready.next;
+        list_remove(node);
+        list_append(&round, node);
+    }
+    while (!list_empty(&round)) {
+        struct turn *turn = LIST_OF(round.next, struct turn, link);
+        list_remove(&turn->link);
+        if (!turn->take(turn)) {
+            list_append(&waiting, &turn->link);
+        }
+    }
+    put_first(&t->ready, &waiting);
+}
+
+static void run_round(uv_idle_t *idle)
+{
+    struct turns *t = idle->data;
+    take_turns(t);
+    if (!list_empty(&t->chores)) {
+        struct chore *c = LIST_OF(t->chores.next, struct chore, link);
+        list_remove(&c->link);
+        c->run(c);
+    }
+    if (list_empty(&t->ready) && list_empty(&t->chores)) {
+        uv_idle_stop(idle);
+    }
+}

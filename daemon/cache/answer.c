@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers, made from what is known (answer.h). Rates are of the bucket's least work, so that two
+ * configs of one key compare, and a rate above the device's peak shows a broken clock. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cache/answer.h"
+
+void answer_init(struct answer *a)
+{
+    memset(a, 0, offsetof(struct answer, config));
+    record_init(&a->config);
+    memset(a->module, 0, sizeof(*a) - offsetof(struct answer, module));
+    a->time_us = a->spread = a->reference_us = a->tflops = a->gbps = a->floor_us = NAN;
+}
+
+/* work / time, scaled; not known when either is not. */
+static double rate(double work, double time_us, double scale)
+{
+    return work > 0 && time_us > 0 ? work / time_us * scale : NAN;
+}
+
+#define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%s", (from))
+
+void answer_of_best(struct answer *a, const struct best *b, bool saved)
+{
+    answer_init(a);
+    COPY_TEXT(a->key, b->key);
+    COPY_TEXT(a->tier, "exact");
+    COPY_TEXT(a->source, b->source);
+    COPY_TEXT(a->family, b->family);
+    record_copy(&a->config, &b->config);
+    if (strcmp(b->source, "imported") != 0) { /* else the image is where the row came from */
+        COPY_TEXT(a->module, b->module);
+    }
+    a->time_us = b->time_us;
+    a->spread = b->spread;
+    a->reference_us = b->reference_us;
+    a->tflops = rate(b->flops, b->time_us, 1e-6);
+    a->gbps = rate(b->bytes, b->time_us, 1e-3);
+    a->floor_us = b->floor_us > 0 ? b->floor_us : NAN;
+    a->measured = b->measured;
+    a->generation = b->generation;
+    a->saved = saved;
+    COPY_TEXT(a->stamp, b->stamp);
+    a->created_s = b->created_s;
+    answer_note(a, "%s", b->doubt);
+}
+
+/* NaN: not known, as in rows without a family. */
+static double work(double rate_, double time_us, double scale)
+{
+    return rate_ > 0 && time_us > 0 ? rate_ * time_us / scale : NAN;
+}
+
+void best_of_answer(struct best *b, const struct answer *a, const struct problem *bucket,
+                    const char *class_)
+{
+    memset(b, 0, sizeof(*b));
+    memcpy(b->key, a->key, sizeof(b->key));
+    COPY_TEXT(b->op, bucket->op_name);
+    COPY_TEXT(b->family, a->family);
+    record_copy(&b->problem, &bucket->fields);
+    COPY_TEXT(b->class, class_);
+    COPY_TEXT(b->source, a->source);
+    record_copy(&b->config, &a->config);
+    COPY_TEXT(b->module, a->module);
+    b->time_us = a->time_us;
+    b->spread = a->spread;
+    b->reference_us = a->reference_us;
+    const struct family *f = family_of_problem(bucket);
+    if (f) {
+        f->work(bucket, &b->flops, &b->bytes);
+    } else {
+        b->flops = work(a->tflops, a->time_us, 1e-6);
+        b->bytes = work(a->gbps, a->time_us, 1e-3);
+    }
+    b->floor_us = a->floor_us;
+    b->measured = a->measured;
+    b->generation = a->generation;
+    COPY_TEXT(b->stamp, a->stamp);
+    b->created_s = a->created_s;
+    COPY_TEXT(b->doubt, a->note);
+}
+
+void best_work(struct best *b, const struct family *f, const struct problem *bucket,
+               const struct device_info *device)
+{
+    f->work(bucket, &b->flops, &b->bytes);
+    b->floor_us = family_floor_us(f, bucket, device);
+}
+
+void answer_note(struct answer *a, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(a->note, sizeof(a->note), format, args);
+    va_end(args);
+}
+
+void trial_times_unknown(struct trial *t)
+{
+    t->time_us = t->ratio = t->q25_us = t->q75_us = t->predicted_us = t->compile_ms = NAN;
+    t->max_error = t->rel_norm = NAN;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table: open addressing with linear probing and backward-shift deletion, at most two thirds
+ * full. entry.c makes entries and reads them back.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/cache/cache.h"
+
+int cache_init(struct cache *c, const char *device_class, struct error *err)
+{
+    *c = (struct cache){0};
+    return entries_init(&c->entries, device_class, err);
+}
+
+static void forget_partials(struct cache *c, const struct cache_entry *e)
+{
+    char id[HASH_HEX];
+    cache_entry_id(e, id);
+    partials_forget(&c->partials, id);
+}
+
+static void drop(struct cache *c, struct cache_entry *e)
+{
+    memo_forget(&c->memo, e);
+    entry_free(&c->entries, e);
+}
+
+void cache_deinit(struct cache *c)
+{
+    for (size_t i = 0; i < c->capacity; i++) {
+        if (c->slots[i]) {
+            drop(c, c->slots[i]);
+        }
+    }
+    memo_deinit(&c->memo);
+    partials_deinit(&c->partials);
+    ids_deinit(&c->ids);
+    groups_deinit(&c->groups);
+    free(c->slots);
+    entries_deinit(&c->entries);
+    *c = (struct cache){0};
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* The slot of a key, or the free slot where it would go. The table is never full. */
+static size_t probe(const struct cache *c, const struct key *k)
+{
+    size_t mask = c->capacity - 1;
+    size_t key_len = k->len - c->entries.class_len;
+    size_t i = k->hash & mask;
+    for (const struct cache_entry *e; (e = c->slots[i]); i = (i + 1) & mask) {
+        if (e->hash == k->hash && e->key_len == key_len &&
+            memcmp(entry_key(e), k->bytes, key_len) == 0) {
+            break;
+        }
+    }
+    return i;
+}
+
+static int grow(struct cache *c, struct error *err)
+{
+    size_t capacity = c->capacity ? c->capacity * 2 : 256;
+    struct cache_entry **slots = calloc(capacity, sizeof(struct cache_entry *));
+    if (!slots) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu keys", capacity);
+    }
+    int status = ids_grow(&c->ids, capacity, err);
+    status = status ? status : groups_grow(&c->groups, capacity, err);
+    if (status) {
+        free(slots);
+        return status;
+    }
+    for (size_t i = 0; i < c->capacity; i++) {
+        struct cache_entry *e = c->slots[i];
+        if (e) {
+            size_t at = e->hash & (capacity - 1);
+            while (slots[at]) {
+                at = (at + 1) & (capacity - 1);
+            }
+            slots[at] = e;
+        }
+    }
+    free(c->slots);
+    c->slots = slots;
+    c->capacity = capacity;
+    c->moves++;
+    return 0;
+}
+
+struct cache_entry *cache_find(const struct cache *c, const struct key *k)
+{
+    return c->capacity ? c->slots[probe(c, k)] : NULL;
+}
+
+int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
+              const struct answer *a, enum cache_rank rank, double atol, double rtol,
+              struct error *err)
+{
+    if (c->n * 3 >= c->capacity * 2) {
+        int status = grow(c, err);
+        if (status) {
+            return status;
+        }
+    }
+    struct cache_entry *e = entry_new(&c->entries, k, bucket, a, err);
+    if (!e) {
+        return ERROR_NO_MEMORY;
+    }
+    e->rank = (uint8_t)rank;
+    e->met = true;
+    e->manual = strcmp(a->source, "manual") == 0;
+    e->atol = (float)atol;
+    e->rtol = (float)rtol;
+    size_t i = probe(c, k);
+    if (strcmp(a->source, "partial") != 0 || (c->slots[i] && c->slots[i]->manual)) {
+        forget_partials(c, e);
+    }
+    if (c->slots[i]) {
+        ids_replace(&c->ids, c->slots[i], e);
+        groups_replace(&c->groups, c->slots[i], e);
+        drop(c, c->slots[i]);
+    } else {
+        ids_put(&c->ids, e);
+        groups_put(&c->groups, e);
+        c->n++;
+    }
+    c->slots[i] = e;
+    return 0;
+}
+
+/* Closes the gap at i: whatever stands behind it and may not be reached over a free slot moves. */
+static void remove_at(struct cache *c, size_t i)
+{
+    size_t mask = c->capacity - 1;
+    ids_remove(&c->ids, c->slots[i]);
+    groups_remove(&c->groups, c->slots[i]);
+    forget_partials(c, c->slots[i]);
+    drop(c, c->slots[i]);
+    c->n--;
+    for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {
+        size_t home = c->slots[j]->hash & mask;
+        if (((j - home) & mask) >= ((j - i) & mask)) {
+            c->slots[i] = c->slots[j];
+            i = j;
+        }
+    }
+    c->slots[i] = NULL;
+    c->moves++;
+}
+
+bool cache_remove(struct cache *c, const struct key *k)
+{
+    if (!cache_find(c, k)) {
+        return false;
+    }
+    remove_at(c, probe(c, k));
+    return true;
+}
+
+/* ---- reading back ---------------------------------------------------------------------------- */
+
+int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err)
+{
+    return entry_answer(&c->entries, e, a, err);
+}
+
+int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
+                  struct problem *out, struct error *err)
+{
+    return entry_problem(&c->entries, e, device_class, out, err);
+}
+
+/* ---- by id ----------------------------------------------------------------------------------- */
+
+struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many)
+{
+    return ids_find(&c->ids, prefix, many);
+}
+
+bool cache_remove_id(struct cache *c, const char *id)
+{
+    bool many;
+    struct cache_entry *e = strlen(id) == HASH_HEX - 1 ? cache_find_id(c, id, &many) : NULL;
+    if (!e) {
+        return false;
+    }
+    size_t mask = c->capacity - 1;
+    size_t i = e->hash & mask;
+    while (c->slots[i] != e) {
+        i = (i + 1) & mask;
+    }
+    remove_at(c, i);
+    return true;
+}
+
+/* ---- what is in the database still ----------------------------------------------------------- */
+
+void cache_unmeet(struct cache *c)
+{
+    for (size_t i = 0; i < c->capacity; i++) {
+        if (c->slots[i]) {
+            c->slots[i]->met = false;
+        }
+    }
+}
+
+bool cache_meet(struct cache *c, const char *id, int64_t generation)
+{
+    bool many;
+    struct cache_entry *e = cache_find_id(c, id, &many);
+    if (!e || e->generation < generation) {
+        return false;
+    }
+    e->met = true;
+    return e->saved || e->generation > generation;
+}
+
+bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
+{
+    for (; *at < c->capacity; ++*at) {
+        const struct cache_entry *e = c->slots[*at];
+        if (e && e->saved && !e->met) {
+            cache_entry_id(e, id);
+            remove_at(c, *at); /* another may stand there now */
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- near ------------------------------------------------------------------------------------ */
+
+static double distance(const struct cache_entry *e, const float dims[CACHE_DIMS])
+{
+    double d = 0;
+    for (int i = 0; i < CACHE_DIMS; i++) {
+        double x = (double)e->dims[i] - (double)dims[i];
+        d += x < 0 ? -x : x;
+    }
+    return d;
+}
+
+size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
+                  size_t max, struct cache_entry *out[])
+{
+    enum { NEAR_MAX = 16 };
+    double distances[NEAR_MAX];
+    float dims[CACHE_DIMS];
+    uint64_t group = entry_group(bucket, dims);
+    size_t n = 0;
+    max = max < NEAR_MAX ? max : NEAR_MAX;
+    for (struct cache_entry *e = groups_first(&c->groups, group); e; e = e->group_after) {
+        if (e->rank < CACHE_SERVES || e->hash == k->hash) {
+            continue;
+        }
+        double d = distance(e, dims);
+        size_t at = n;
+        while (at > 0 &&
+               (distances[at - 1] > d || (distances[at - 1] == d && out[at - 1]->hash > e->hash))) {
+            at--; /* equal distances: the same order on every run */
+        }
+        if (at == max) {
+            continue;
+        }
+        n += n < max;
+        for (size_t j = n - 1; j > at; j--) {
+            distances[j] = distances[j - 1];
+            out[j] = out[j - 1];
+        }
+        distances[at] = d;
+        out[at] = e;
+    }
+    return n;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An entry's answer is kept in two packed pieces: fields of its own, and fields that many entries
+ * have in common, interned by content. Both are made by schema_encode over a part of answer_schema,
+ * so a new field of struct answer lands in one of them by itself. A reply is the two pieces, the
+ * shared one with the header of a map of all fields, the other without any.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/cache/entry.h"
+#include "proto/hash.h"
+
+struct shared {
+    struct shared *next;
+    size_t refs, len;
+    uint8_t bytes[]; /* the header of a whole answer, and the fields */
+};
+
+enum { FIELDS_MAX = 32 };
+
+/* answer_schema in two parts, made at first use. */
+static struct {
+    struct schema_field own_fields[FIELDS_MAX], shared_fields[FIELDS_MAX];
+    struct schema own, shared;
+} parts;
+
+static bool is_shared(const char *name)
+{
+    static const char *const names[] = {"tier", "source", "family", "stamp", "note", "saved"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(names[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void make_parts(void)
+{
+    if (parts.own.n) {
+        return;
+    }
+    assert(answer_schema.n <= FIELDS_MAX);
+    parts.own = parts.shared = answer_schema;
+    parts.own.fields = parts.own_fields;
+    parts.shared.fields = parts.shared_fields;
+    parts.own.n = parts.shared.n = 0;
+    for (size_t i = 0; i < answer_schema.n; i++) {
+        if (is_shared(answer_schema.fields[i].name)) {
+            parts.shared_fields[parts.shared.n++] = answer_schema.fields[i];
+        } else {
+            parts.own_fields[parts.own.n++] = answer_schema.fields[i];
+        }
+    }
+}
+
+/* Bytes of a MessagePack map header for n pairs. */
+static size_t header_of(size_t n)
+{
+    return n < 16 ? 1 : 3;
+}
+
+/* ---- shared pieces --------------------------------------------------------------------------- */
+
+/* With the header of the whole answer, in place of its own. */
+static void put_shared(struct wire_buf *b, const struct answer *a)
+{
+    size_t skip = header_of(parts.shared.n);
+    wire_put_map(b, answer_schema.n);
+    size_t at = b->len;
+    schema_encode(b, &parts.shared, a);
+    if (!b->failed) {
+        memmove(b->data + at, b->data + at + skip, b->len - at - skip);
+        b->len -= skip;
+    }
+}
+
+static struct shared *share(struct entries *x, const uint8_t *bytes, size_t n)
+{
+    for (struct shared *s = x->shared; s; s = s->next) {
+        if (s->len == n && memcmp(s->bytes, bytes, n) == 0) {
+            s->refs++;
+            return s;
+        }
+    }
+    struct shared *s = malloc(sizeof(*s) + n);
+    if (s) {
+        *s = (struct shared){.next = x->shared, .refs = 1, .len = n};
+        memcpy(s->bytes, bytes, n);
+        x->shared = s;
+    }
+    return s;
+}
+
+static void unshare(struct entries *x, struct shared *s)
+{
+    if (--s->refs > 0) {
+        return;
+    }
+    struct shared **at = &x->shared;
+    while (*at != s) {
+        at = &(*at)->next;
+    }
+    *at = s->next;
+    free(s);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+int entries_init(struct entries *x, const char *device_class, struct error *err)
+{
+    *x = (struct entries){0};
+    struct wire_buf b = WIRE_BUF_NULL;
+    wire_put_str(&b, device_class);
+    x->class_len = b.len;
+    wire_buf_deinit(&b);
+    x->doc = wire_doc_new();
+    if (!x->doc || x->class_len == 0) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the cache");
+    }
+    return 0;
+}
+
+void entries_deinit(struct entries *x)
+{
+    wire_buf_deinit(&x->scratch);
+    wire_doc_free(x->doc);
+    *x = (struct entries){0};
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS])
+{
+    struct record rest;
+    record_init(&rest);
+    uint64_t h = hash64(bucket->op_name, strlen(bucket->op_name));
+    size_t n = 0;
+    memset(dims, 0, CACHE_DIMS * sizeof(dims[0]));
+    for (size_t i = 0; i < bucket->fields.n; i++) {
+        const struct record_field *f = &bucket->fields.fields[i];
+        struct value v = record_at(&bucket->fields, i);
+        uint64_t part = hash64(f->name, strlen(f->name));
+        if (v.type == VALUE_INT && n < CACHE_DIMS) {
+            dims[n++] = (float)log2((double)(v.integer > 0 ? v.integer : 0) + 1);
+        } else if (v.type == VALUE_TEXT) {
+            double place = bucket->op->place ? bucket->op->place(bucket, f->name) : NAN;
+            if (isfinite(place) && n < CACHE_DIMS) {
+                dims[n++] = (float)place;
+            } else {
+                part ^= hash64(v.text, strlen(v.text));
+            }
+        } else if (v.type == VALUE_BOOL) {
+            part += v.flag;
+        } else {
+            part ^= hash64(&v.integer, sizeof(v.integer));
+        }
+        h = (h ^ part) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return h;
+}
+
+static void id_of(const struct key *k, uint8_t out[16])
+{
+    char hex[HASH_HEX];
+    hash128_hex(k->bytes, k->len, hex);
+    for (int i = 0; i < 16; i++) {
+        char pair[3] = {hex[2 * i], hex[2 * i + 1], 0};
+        out[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+}
+
+void cache_entry_id(const struct cache_entry *e, char out[HASH_HEX])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 16; i++) {
+        out[2 * i] = digits[e->id[i] >> 4];
+        out[2 * i + 1] = digits[e->id[i] & 15];
+    }
+    out[32] = 0;
+}
+
+struct cache_entry *entry_new(struct entries *x, const struct key *k, const struct problem *bucket,
+                              const struct answer *a, struct error *err)
+{
+    make_parts();
+    struct wire_buf *b = &x->scratch;
+    size_t own_skip = header_of(parts.own.n);
+    wire_buf_clear(b);
+    put_shared(b, a);
+    size_t own_at = b->len;
+    schema_encode(b, &parts.own, a);
+    struct cache_entry *e = NULL;
+    struct shared *shared = NULL;
+    size_t key_len = k->len - x->class_len;
+    size_t own_len = b->failed ? 0 : b->len - own_at - own_skip;
+    if (!b->failed) {
+        shared = share(x, b->data, own_at);
+    }
+    if (shared) {
+        e = malloc(sizeof(*e) + key_len + own_len);
+    }
+    if (!e) {
+        if (shared) {
+            unshare(x, shared);
+        }
+        error_set(err, ERROR_NO_MEMORY, "no memory to keep one more key");
+        return NULL;
+    }
+    *e = (struct cache_entry){.hash = k->hash,
+                              .generation = a->generation,
+                              .shared = shared,
+                              .key_len = (uint32_t)key_len,
+                              .own_len = (uint32_t)own_len,
+                              .saved = a->saved};
+    e->group = entry_group(bucket, e->dims);
+    id_of(k, e->id);
+    memcpy(e->bytes, b->data + own_at + own_skip, own_len);
+    memcpy(e->bytes + own_len, k->bytes, key_len);
+    return e;
+}
+
+struct cache_entry *entry_free(struct entries *x, struct cache_entry *e)
+{
+    unshare(x, e->shared);
+    free(e);
+    return NULL;
+}
+
+void cache_reply(const struct cache_entry *e, struct wire_buf *out)
+{
+    wire_put_raw(out, e->shared->bytes, e->shared->len);
+    wire_put_raw(out, e->bytes, e->own_len);
+}
+
+int entry_answer(struct entries *x, const struct cache_entry *e, struct answer *a,
+                 struct error *err)
+{
+    const struct wire_obj *map;
+    wire_buf_clear(&x->scratch);
+    cache_reply(e, &x->scratch);
+    if (x->scratch.failed) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read an answer back");
+    }
+    int status = wire_decode(x->doc, x->scratch.data, x->scratch.len, &map, err);
+    return status ? status : schema_decode(&answer_schema, SCHEMA_LENIENT, map, a, err);
+}
+
+bool cache_verified(const struct cache_entry *e, double atol, double rtol)
+{
+    return (float)atol >= e->atol && (float)rtol >= e->rtol;
+}
+
+int entry_problem(struct entries *x, const struct cache_entry *e, const char *device_class,
+                  struct problem *out, struct error *err)
+{
+    char class_[sizeof(((struct device_info *)0)->class)];
+    wire_buf_clear(&x->scratch);
+    wire_put_raw(&x->scratch, entry_key(e), e->key_len);
+    wire_put_str(&x->scratch, device_class);
+    if (x->scratch.failed) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read a key back");
+    }
+    return key_decode(x->scratch.data, x->scratch.len, out, class_, err);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An open-addressing table of records; each record is in the list of its entry, too (memo.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/cache/entry.h"
+#include "daemon/cache/memo.h"
+#include "proto/hash.h"
+
+enum { FIRST_CAPACITY = 1024, CACHE_LINE = 64, ENTRY_LINES = 7 };
+
+struct memo_record {
+    struct memo_record *next;  /* of the same entry, older */
+    struct cache_entry *entry; /* borrowed: it forgets us before it goes */
+    uint64_t hash;
+    uint32_t len;
+    uint8_t bytes[];
+};
+
+size_t memo_split(const uint8_t *data, size_t n, uint32_t *id)
+{
+    if (n < 8 || data[0] != 0x94 || data[1] != 0) {
+        return 0;
+    }
+    size_t width = data[2] < 0x80 ? 0 : data[2] == 0xcc ? 1 : data[2] == 0xcd ? 2 : 4;
+    if (width == 4 && data[2] != 0xce) {
+        return 0;
+    }
+    *id = width ? 0 : data[2];
+    for (size_t i = 0; i < width; i++) {
+        *id = *id << 8 | data[3 + i];
+    }
+    return 3 + width;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* Nothing of it is in the processor's cache, mostly: all its lines are asked for at once. */
+static void fetch(const struct memo_slot *s)
+{
+    __builtin_prefetch(s->record);
+    __builtin_prefetch((const char *)s->record + CACHE_LINE);
+    for (int i = 0; i < ENTRY_LINES; i++) {
+        __builtin_prefetch((const char *)&s->entry->shared + (ptrdiff_t)(i * CACHE_LINE));
+    }
+}
+
+/* The slot of a question, or the free one where it would go. The table is never full. */
+static struct memo_slot *probe(const struct memo *m, uint64_t hash, const uint8_t *question,
+                               size_t n)
+{
+    size_t mask = m->capacity - 1;
+    for (size_t i = hash & mask;; i = (i + 1) & mask) {
+        struct memo_slot *s = &m->slots[i];
+        if (!s->record) {
+            return s;
+        }
+        if (s->hash == hash) {
+            fetch(s);
+            if (s->record->len == n && memcmp(s->record->bytes, question, n) == 0) {
+                return s;
+            }
+        }
+    }
+}
+
+const struct cache_entry *memo_find(const struct memo *m, const uint8_t *question, size_t n)
+{
+    if (!m->capacity || n > MEMO_QUESTION_MAX) {
+        return NULL;
+    }
+    return probe(m, hash64(question, n), question, n)->entry;
+}
+
+uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n)
+{
+    uint64_t hash = hash64(question, n);
+    if (m->capacity) {
+        __builtin_prefetch(&m->slots[hash & (m->capacity - 1)]);
+    }
+    return hash;
+}
+
+void memo_ahead(const struct memo *m, uint64_t hash)
+{
+    const struct memo_slot *s = m->capacity ? &m->slots[hash & (m->capacity - 1)] : NULL;
+    if (s && s->hash == hash) { /* it stands where it belongs, mostly */
+        fetch(s);
+    }
+}
+
+const struct cache_entry *memo_find_hashed(const struct memo *m, uint64_t hash,
+                                           const uint8_t *question, size_t n)
+{
+    return m->capacity && n <= MEMO_QUESTION_MAX ? probe(m, hash, question, n)->entry : NULL;
+}
+
+static void insert(struct memo *m, struct memo_record *r)
+{
+    size_t mask = m->capacity - 1, i = r->hash & mask;
+    while (m->slots[i].record) {
+        i = (i + 1) & mask;
+    }
+    m->slots[i] = (struct memo_slot){.hash = r->hash, .record = r, .entry = r->entry};
+}
+
+static int grow(struct memo *m)
+{
+    struct memo grown = {.capacity = m->capacity ? 2 * m->capacity : FIRST_CAPACITY};
+    grown.slots = calloc(grown.capacity, sizeof(*grown.slots));
+    if (!grown.slots) {
+        return -1;
+    }
+    for (size_t i = 0; i < m->capacity; i++) {
+        if (m->slots[i].record) {
+            insert(&grown, m->slots[i].record);
+        }
+    }
+    free(m->slots);
+    m->slots = grown.slots;
+    m->capacity = grown.capacity;
+    return 0;
+}
+
+/* Empties the slot of a record; whatever behind it may not be reached over a free slot moves. */
+static void take_out(struct memo *m, const struct memo_record *r)
+{
+    size_t mask = m->capacity - 1, i = r->hash & mask;
+    while (m->slots[i].record != r) {
+        i = (i + 1) & mask;
+    }
+    for (size_t j = (i + 1) & mask; m->slots[j].record; j = (j + 1) & mask) {
+        size_t home = m->slots[j].hash & mask;
+        if (((j - home) & mask) >= ((j - i) & mask)) {
+            m->slots[i] = m->slots[j];
+            i = j;
+        }
+    }
+    m->slots[i] = (struct memo_slot){0};
+    m->n--;
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static size_t size_of(const struct memo_record *r)
+{
+    return sizeof(*r) + r->len;
+}
+
+static void drop(struct memo *m, struct memo_record *r)
+{
+    take_out(m, r);
+    m->bytes -= size_of(r);
+    free(r);
+}
+
+void memo_forget(struct memo *m, struct cache_entry *e)
+{
+    for (struct memo_record *next, *r = e->asked; r; r = next) {
+        next = r->next;
+        drop(m, r);
+    }
+    e->asked = NULL;
+}
+
+static void forget_all(struct memo *m)
+{
+    for (size_t i = 0; i < m->capacity; i++) {
+        if (m->slots[i].record) {
+            m->slots[i].record->entry->asked = NULL;
+            free(m->slots[i].record);
+        }
+    }
+    memset(m->slots, 0, m->capacity * sizeof(*m->slots));
+    m->n = m->bytes = 0;
+}
+
+void memo_deinit(struct memo *m)
+{
+    free(m->slots);
+    *m = (struct memo){0};
+}
+
+/* The oldest of an entry's questions goes when there are too many. */
+static void limit(struct memo *m, struct cache_entry *e)
+{
+    struct memo_record **at = &e->asked;
+    for (int i = 0; i < MEMO_PER_ENTRY && *at; i++) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        drop(m, *at);
+        *at = NULL;
+    }
+}
+
+void memo_put(struct memo *m, const uint8_t *question, size_t n, struct cache_entry *e)
+{
+    struct memo_record *r;
+    if (n > MEMO_QUESTION_MAX || memo_find(m, question, n)) {
+        return;
+    }
+    if (m->bytes >= MEMO_BYTES_MAX) {
+        forget_all(m);
+    }
+    if ((2 * m->n >= m->capacity && grow(m)) || !(r = malloc(sizeof(*r) + n))) {
+        return;
+    }
+    *r = (struct memo_record){
+        .next = e->asked, .entry = e, .hash = hash64(question, n), .len = (uint32_t)n};
+    memcpy(r->bytes, question, n);
+    insert(m, r);
+    m->n++;
+    m->bytes += size_of(r);
+    e->asked = r;
+    limit(m, e);
+}

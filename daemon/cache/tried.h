@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys of which users have recorded trials, and which have no answer: the cache does not know them,
+ * and yet the database keeps their rows for good. So they are counted here, towards --max-keys,
+ * from the first trial on until they have an answer or are evicted; and while requests to record
+ * some are under way, since otherwise many at once would all find room. A table of ids: open
+ * addressing with linear probing, never more than half full. Of this life of the daemon alone:
+ * those before are no more than there was room for then.
+ */
+#ifndef GEMMD_DAEMON_CACHE_TRIED_H
+#define GEMMD_DAEMON_CACHE_TRIED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+struct tried_key {
+    uint64_t front, back; /* of the 32 digits; both 0: free */
+    unsigned asked;       /* requests that are not answered yet */
+    bool kept;            /* the database has trials of it */
+};
+
+struct tried {
+    struct tried_key *slots; /* owned */
+    size_t n, capacity;      /* a power of two, or 0 */
+};
+
+void tried_deinit(struct tried *x);
+bool tried_has(const struct tried *x, const char *id);
+int tried_ask(struct tried *x, const char *id, struct error *err); /* ERROR_NO_MEMORY */
+/* For each tried_ask: whether any of its trials is kept, and the key has no answer. */
+void tried_answered(struct tried *x, const char *id, bool kept);
+/* It has an answer, or none of its trials is left; it need not be there. What is asked for still
+ * counts until it is answered. */
+void tried_remove(struct tried *x, const char *id);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What both threads of the local ledger do with it (home.h). */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "daemon/ledger/home.h"
+
+SCHEMA_DEFINE(ledger_status, LEDGER_STATUS_FIELDS);
+
+void local_respond(struct local *l, struct request *r)
+{
+    uv_mutex_lock(&l->mutex);
+    queue_push(&l->done, r);
+    uv_mutex_unlock(&l->mutex);
+    uv_async_send(&l->wake);
+}
+
+/* ---- notices --------------------------------------------------------------------------------- */
+
+static void answer_notice(struct local *l, struct request *r)
+{
+    if (l->notice) {
+        l->notice(l->notice_ctx, r->text[0], r->text[1]);
+    }
+}
+
+static const struct verb verb_notice = {.answer = answer_notice};
+
+void local_notice(void *local, const char *kind, const char *text)
+{
+    struct local *l = local;
+    struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
+    if (r) {
+        local_respond(l, r);
+    }
+}
+
+void home_keep_notice(void *local, const char *kind, const char *text)
+{
+    struct local *l = local;
+    struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
+    if (r) {
+        queue_push(&l->done, r);
+    }
+}
+
+void home_tell_kept(struct local *l)
+{
+    for (struct request *r; (r = queue_pop(&l->done));) {
+        r->verb->answer(l, r);
+        request_free(r);
+    }
+}
+
+/* ---- on the writer thread -------------------------------------------------------------------- */
+
+uint64_t writer_now_ms(void)
+{
+    return uv_hrtime() / 1000000;
+}
+
+void writer_notice(struct local *l, const char *kind, const char *format, ...)
+{
+    char text[ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    local_notice(l, kind, text);
+}
+
+/* The request's row in l->object, where the verb's work finds it. */
+int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
+                  struct error *err)
+{
+    const struct wire_obj *map;
+    int r = wire_decode(l->doc, row->data, row->len, &map, err);
+    return r ? r : schema_decode(schema, SCHEMA_LENIENT, map, l->object, err);
+}
+
+bool writer_fault_of_store(int status)
+{
+    return status == ERROR_STORE || status == ERROR_DISK_FULL || status == ERROR_NO_MEMORY ||
+           status == ERROR_BUSY || status == ERROR_IO;
+}
+
+/* While it is held every write fails at once: none of them makes the others wait. */
+static void note_lock(struct local *l, int status, const char *text)
+{
+    if (status == ERROR_BUSY && !l->locked) {
+        l->locked = true;
+        store_set_patience(l->store, 0);
+        writer_notice(l, "locked", "%s; answers are served from memory until it lets go", text);
+    } else if (l->locked && (status == 0 || status == ERROR_DISK_FULL)) {
+        l->locked = false;
+        store_set_patience(l->store, PATIENCE_MS);
+        writer_notice(l, "unlocked", "the other program has let go of the database");
+    }
+}
+
+/* A row was written, or not. */
+void writer_note_disk(struct local *l, int status, const char *text)
+{
+    l->lost_said = l->lost_said && status != 0;
+    note_lock(l, status, text);
+    if (status == ERROR_DISK_FULL && !l->disk_full) {
+        l->disk_full = true;
+        writer_notice(l, "disk_full", "%s; answers are served from memory until there is room",
+                      text);
+    } else if (status == 0 && l->disk_full) {
+        l->disk_full = false;
+        writer_notice(l, "disk_room", "the database can be written again");
+    }
+}

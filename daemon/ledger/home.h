@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The local ledger from the inside: SQLite (store/) on one writer thread of its own, never libuv's
+ * pool. Requests go from the loop to `todo` under the mutex, and come back by `done`, for which one
+ * uv_async_t wakes the loop. The parts, each calling only those above it:
+ *
+ *   ledger_request   a request, and queues
+ *   ledger_home      this struct, and what both threads do with it
+ *   ledger_unsaved   bests, and rows of quarantine, that the store would not take
+ *   ledger_modules   the cache directory
+ *   ledger_verbs     what each request does on the thread, and its answer on the loop
+ *   ledger_writer    the thread: order, transactions, upkeep
+ *   ledger_local     the ledger's calls, and its life
+ */
+#ifndef GEMMD_DAEMON_LEDGER_HOME_H
+#define GEMMD_DAEMON_LEDGER_HOME_H
+
+#include "daemon/ledger/request.h"
+#include "daemon/ledger/row.h"
+#include "kernels/modules.h"
+#include "store/store.h"
+
+enum {
+    LOAD_PAGE = 64,  /* rows of one load callback */
+    GROUP_MAX = 256, /* writes of one transaction */
+    BRIEF_MAX = 32,  /* of keys whose rows are read: before what has come meanwhile, and a list */
+    TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
+    RECORDS_MAX = 8192, /* of clients, beside them; more are refused */
+    RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
+    /* What waits for another program's lock, waits on the one thread that answers all; but not
+     * while it is known to be held; and once more at the end. */
+    PATIENCE_MS = 1000,
+    LAST_PATIENCE_MS = 2000,
+    IDLE_MS = 5000, /* quiet, before the file is tidied and checked, and the cache directory */
+    BUSY_TRIM_MS = 30000, /* after a write the cache directory waits no longer for quiet */
+};
+
+/* A best that the store would not take. */
+struct unsaved {
+    struct unsaved *next;
+    char key[HASH_HEX];
+    int64_t generation; /* reserved by the store */
+    bool imported;
+    struct wire_buf row; /* owned */
+};
+
+struct local {
+    struct ledger base; /* first: a struct ledger * is this */
+    void (*notice)(void *ctx, const char *kind, const char *text);
+    void (*saved)(void *ctx, const struct best *b);
+    void *notice_ctx; /* borrowed: of both */
+
+    /* loop thread */
+    uv_async_t wake;
+    uv_thread_t thread;
+    struct best *answered;     /* owned: the best that a callback is given */
+    struct wire_doc *loop_doc; /* owned */
+    void (*stopped)(void *ctx);
+    void *stopped_ctx;
+
+    /* both, under the mutex */
+    uv_mutex_t mutex;
+    uv_cond_t more; /* one of those to be carried out grew, or stopping */
+    struct queue todo, done;
+    struct queue brief, patient; /* in turns */
+    uint32_t trials, records;    /* in todo */
+    int64_t lost_trials;
+    bool stopping, ended, checking;
+    bool read_only; /* fixed at the start */
+
+    /* writer thread */
+    struct store *store;        /* owned */
+    struct store_load *loading; /* owned; NULL: no load is under way */
+    union ledger_row *object;   /* owned: a row, decoded */
+    struct wire_doc *doc;       /* owned */
+    struct unsaved *unsaved, **unsaved_last;
+    int64_t n_unsaved;
+    struct queue barred; /* requests whose rows of quarantine the store would not take */
+    bool disk_full, dirty, check_due, unrepaired; /* which was said, of the first and the last */
+    bool locked;    /* another program has the database's write lock, which was said */
+    bool lost_said; /* that rows which nobody waits for are lost, since the last one was written */
+    /* uv_hrtime() / 1e6: not before, what could not be saved, or not be repaired; and when it is
+     * quiet */
+    uint64_t save_at, repair_at, idle_at;
+    char *cache_dir, *database; /* owned; NULL: no cache directory to look after */
+    int64_t cache_max_bytes;
+    struct modules_usage cache; /* as it was */
+    uint64_t cache_counted_at;  /* 0: never */
+    uint64_t trim_at;           /* when the cache is looked after */
+};
+
+/* Any thread: hands an answer to the loop. */
+void local_respond(struct local *l, struct request *r);
+/* Any thread: to be told to the notice callback, on the loop. As the store's notice. */
+void local_notice(void *local, const char *kind, const char *text);
+/* The same before there is a loop handle: told when the loop runs, or by home_tell_kept. */
+void home_keep_notice(void *local, const char *kind, const char *text);
+void home_tell_kept(struct local *l);
+
+/* ---- on the writer thread -------------------------------------------------------------------- */
+
+uint64_t writer_now_ms(void);
+__attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const char *kind,
+                                                         const char *format, ...);
+/* A packed row into l->object. */
+int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
+                  struct error *err);
+/* The row may be written another time. */
+bool writer_fault_of_store(int status);
+/* A row was written, or not: what `disk_full` and `locked` say, and their notices. */
+void writer_note_disk(struct local *l, int status, const char *text);
+
+#endif

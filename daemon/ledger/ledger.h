@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger: what gemmd remembers, behind one asynchronous interface, so that a request never
+ * waits for a disk. Homes: local (SQLite on its own writer thread, local.c); shared (the
+ * database belongs to several daemons of this host: one of them, the keeper, has the local home and
+ * the others ask it, follow.h); later fleet. Each has the same table of functions.
+ *
+ * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
+ * (then no callback comes), or 0 and exactly one callback follows, never before the call has
+ * returned. Requests are carried out in the order they were made, but for lists. After stop,
+ * pending requests still get their callbacks (writes are carried out; reads may be
+ * ERROR_SHUTTING_DOWN), then `stopped`.
+ *
+ * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps
+ * bests and rows of quarantine in memory, retries every few seconds, and counts the bests in
+ * ledger_status.unsaved. Another program that has locked the database is the same, but for
+ * ERROR_BUSY. A keeper that does not answer is the same: bests are kept until it does, or another
+ * one takes over; they have no generation (0) until then.
+ */
+#ifndef GEMMD_DAEMON_LEDGER_LEDGER_H
+#define GEMMD_DAEMON_LEDGER_LEDGER_H
+
+#include <uv.h>
+
+#include "proto/message.h"
+#include "proto/wire.h"
+
+struct ledger;
+
+enum { LEDGER_OURS = -1 }; /* a user who is none: what a daemon asks for itself */
+
+enum ledger_news_kind {
+    NEWS_BEST,    /* `best` was published */
+    NEWS_EVICTED, /* `key` is forgotten */
+    NEWS_FREED,   /* the lease of `key` has ended; "": of several */
+    NEWS_SAID,    /* a daemon said something: `said` */
+    /* To this daemon alone, which was told of no news for a while: */
+    NEWS_RELOADING, /* what is in the file now follows */
+    NEWS_LOADED,    /* `best` is there */
+    NEWS_RELOADED,  /* that was all: what was saved and was not among it is there no more */
+};
+
+struct ledger_news {
+    enum ledger_news_kind kind;
+    const char *key;         /* borrowed */
+    const struct best *best; /* borrowed; NEWS_BEST and NEWS_LOADED only */
+    bool saved;
+    const struct wire_obj *said; /* borrowed; NEWS_SAID only: a map */
+};
+
+struct ledger_config {
+    const char *path;    /* database file */
+    const char *address; /* the socket that other daemons of the database may ask; NULL: none */
+    const char *owner;   /* shared: who we are in leases */
+    uint64_t keeper_ms;  /* shared: for the keeper to answer; then we go on without it */
+    bool read_only;      /* local: another one writes; only load, history, list, backup, status */
+    bool force_network_fs;
+    int64_t trials_per_key_max;
+    int64_t generation; /* local: up to this number bests may have been published, by others */
+    /* The modules that bests name, and how many bytes the directory may hold (0: no limit); it is
+     * looked after in quiet moments. NULL: not looked after. */
+    const char *cache_dir;
+    int64_t cache_max_bytes;
+    /* Notices of the store (corruption, migration), on the loop thread. May be NULL. */
+    void (*notice)(void *ctx, const char *kind, const char *text);
+    /* Local: a best that was only in memory is durable now. May be NULL. */
+    void (*saved)(void *ctx, const struct best *b);
+    /* Shared: called once, when the ledger can be used. A fault: it cannot. */
+    void (*ready)(void *ctx, int status, const struct error *err);
+    /* Shared: what any daemon of the database has changed, this one too, on the loop thread. */
+    void (*news)(void *ctx, const struct ledger_news *n);
+    int64_t (*daemons)(void *ctx); /* shared: how many use the database, asked of the keeper */
+    void *ctx;
+};
+
+/* status: 0, a positive outcome, or ERROR_*; err->text holds the sentence on faults. */
+typedef void (*ledger_done_cb)(void *ctx, int status, const struct error *err);
+typedef void (*ledger_load_cb)(void *ctx, int status, const struct best *bests, size_t n,
+                               const struct error *err);
+typedef void (*ledger_best_cb)(void *ctx, int status, const struct best *b, bool saved,
+                               const struct error *err);
+typedef void (*ledger_id_cb)(void *ctx, int status, int64_t id, const struct error *err);
+/* Resume data of one key: arrays are borrowed for the length of the call. */
+typedef void (*ledger_history_cb)(void *ctx, int status, const struct trial *trials, uint32_t n,
+                                  char (*avoid)[HASH_HEX], uint32_t n_avoid,
+                                  const struct error *err);
+/* rows: one MessagePack array, borrowed for the length of the call. */
+typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                               const struct error *err);
+
+#define LEDGER_STATUS_FIELDS(X, T)                                                                 \
+    X(T, INT, unsaved, 0)            /* bests that are only in memory */                           \
+    X(T, INT, unsaved_quarantine, 0) /* rows of quarantine, likewise */                            \
+    X(T, INT, lost_trials, 0)        /* trials that could not be written */                        \
+    X(T, INT, bests, 0)                                                                            \
+    X(T, INT, trials, 0)                                                                           \
+    X(T, INT, modules, 0)                                                                          \
+    X(T, INT, quarantined, 0)                                                                      \
+    X(T, INT, generation, 0)                                                                       \
+    X(T, INT, file_bytes, 0)                                                                       \
+    X(T, INT, wal_bytes, 0)                                                                        \
+    X(T, FLAG, disk_full, 0)                                                                       \
+    X(T, FLAG, locked, 0)     /* another program holds the database's write lock */                \
+    X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \
+    X(T, INT, cache_modules, 0)                                                                    \
+    X(T, INT, keeper_silent_ms, 0) /* shared: so long it has not answered; 0: it does */           \
+    X(T, FLAG, keeper, 0)          /* shared: this daemon writes the database */                   \
+    X(T, INT, daemons, 0)          /* shared: that use the database, this one counted */
+SCHEMA_STRUCT(ledger_status, LEDGER_STATUS_FIELDS);
+
+struct ledger_ops {
+    /* Opens at once (start-up may wait for it); faults as store_open. */
+    int (*start)(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
+                 struct error *err);
+    void (*stop)(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
+
+    /* The next page of the current bests; n = 0: there are no more. Page by page, so that nothing
+     * else waits for all of them. `first`: from the beginning; after a repair of the file that is
+     * done without being asked for, and bests may come twice. */
+    int (*load)(struct ledger *l, bool first, ledger_load_cb cb, void *ctx);
+    /* While a load is under way: the best of a key (its id): 0, or STORE_MISS (1) and no best. */
+    int (*find)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
+    int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
+                   const char *driver, ledger_history_cb cb, void *ctx);
+    /* b->generation: the newest row of its key that the caller knew. ERROR_CONFLICT: the key has
+     * got an answer since that this one does not push out (store_offer). */
+    int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
+    /* The keeper's (NULL: it is another one): a best that was published before, under its number.
+     * STORE_THERE (3), and no best: it is there. ERROR_CONFLICT: the number is another's. */
+    int (*restore)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
+    int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
+                 ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
+    int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */
+    /* A trial that a client brings: told when it is durable, or not kept. ERROR_BUSY: see
+     * `room`. */
+    int (*record)(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx);
+    /* How many more of them are taken now. They have a queue's share of their own: who brings many
+     * takes the place of nothing that was measured here. */
+    uint32_t (*room)(struct ledger *l);
+    /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed
+     * map. `lasting`: a silent keeper has it when it answers; else it is dropped then. */
+    void (*tell)(struct ledger *l, const struct wire_buf *said, bool lasting);
+    int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
+    /* Users take turns, and LEDGER_OURS is one; all other requests go first. */
+    int (*list)(struct ledger *l, int64_t user, const char *what, const struct record *filter,
+                size_t max_bytes, ledger_list_cb cb, void *ctx);
+    int (*evict)(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
+    int (*unquarantine)(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
+    int (*unpin)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
+    int (*backup)(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx);
+    int (*status)(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
+                  void *ctx);
+
+    /* Kept in order with the rest, answered by nobody: failures are counted and logged. */
+    void (*add_trial)(struct ledger *l, const struct trial *t);
+    void (*add_module)(struct ledger *l, const struct module *m);
+    void (*add_quarantine)(struct ledger *l, const struct quarantine *q);
+    void (*add_event)(struct ledger *l, const struct event *e);
+    void (*put_device)(struct ledger *l, const struct device_info *d);
+    void (*end_run)(struct ledger *l, const struct run *r);
+};
+
+struct ledger { /* embedded first in each home's struct */
+    const struct ledger_ops *ops;
+};
+extern const struct ledger_ops ledger_local_ops, ledger_shared_ops;
+/* The sentence for a call's fault at once. Returns status. */
+int ledger_refused(int status, struct error *err);
+/* Whether this daemon writes the database itself. */
+bool ledger_shared_is_keeper(const struct ledger *l);
+/* Whether it has missed nothing that was told of the database: what it knows as saved and the file
+ * has not, the file has lost. Of a keeper; false of others. */
+bool ledger_shared_knows_all(const struct ledger *l);
+/* Whether a key is being taken out: what is restored meanwhile might bring it back. */
+bool ledger_shared_removes(const struct ledger *l);
+
+#endif

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger at home, the loop's side: makes requests, and answers them when the writer's thread
+ * has carried them out. home.h has the whole picture.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/ledger/home.h"
+#include "daemon/ledger/verbs.h"
+#include "daemon/ledger/writer.h"
+
+/* ---- making requests ------------------------------------------------------------------------- */
+
+static struct local *local_of(struct ledger *l)
+{
+    return (struct local *)l;
+}
+
+static void put_in_line(struct local *l, struct request *r)
+{
+    if (r->verb->flags & VERB_PATIENT) {
+        queue_push_turn(&l->patient, r);
+    } else if (r->verb->flags & VERB_BRIEF) {
+        queue_push_turn(&l->brief, r);
+    } else {
+        queue_push(&l->todo, r);
+    }
+}
+
+/* Hands a request to the writer. Takes r; NULL is a failed allocation. */
+static int submit(struct local *l, struct request *r)
+{
+    bool trial = r && r->verb->flags & VERB_TRIAL, record = r && r->verb->flags & VERB_RECORD;
+    int status = !r || r->row.failed ? ERROR_NO_MEMORY : 0;
+    uv_mutex_lock(&l->mutex);
+    if (status == 0 && l->stopping) {
+        status = ERROR_SHUTTING_DOWN;
+    } else if (status == 0 &&
+               ((trial && l->trials >= TRIALS_MAX) || (record && l->records >= RECORDS_MAX))) {
+        status = ERROR_BUSY;
+    }
+    if (status == 0) {
+        l->trials += trial;
+        l->records += record;
+        put_in_line(l, r);
+        uv_cond_signal(&l->more);
+        if (l->checking) {
+            store_interrupt(l->store);
+        }
+    } else {
+        l->lost_trials += trial;
+    }
+    uv_mutex_unlock(&l->mutex);
+    if (status) {
+        request_free(r);
+    }
+    return status;
+}
+
+static int submit_row(struct local *l, struct request *r, const void *row)
+{
+    if (r) {
+        schema_encode(&r->row, r->verb->row, row);
+    }
+    return submit(l, r);
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static int local_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_load, ctx, NO_TEXT);
+    if (r) {
+        r->cb.load = cb;
+        r->argument = first;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_find, ctx, TEXTS(key));
+    if (r) {
+        r->cb.best = cb;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_history(struct ledger *l, const char *key, const char *stamp, const char *class_,
+                         const char *driver, ledger_history_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_history, ctx, TEXTS(key, stamp, class_, driver));
+    if (r) {
+        r->cb.history = cb;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_publish(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_publish, ctx, NO_TEXT);
+    if (r) {
+        r->cb.best = cb;
+        r->argument = b->generation;
+    }
+    return submit_row(local_of(l), r, b);
+}
+
+static int local_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_restore, ctx, NO_TEXT);
+    if (r) {
+        r->cb.best = cb;
+    }
+    return submit_row(local_of(l), r, b);
+}
+
+static int local_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_unpin, ctx, TEXTS(key));
+    if (r) {
+        r->cb.best = cb;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_lease(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
+                       ledger_done_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_lease, ctx, TEXTS(key, owner));
+    if (r) {
+        r->cb.done = cb;
+        r->argument = ttl_ms;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_unlease(struct ledger *l, const char *key, const char *owner)
+{
+    return submit(local_of(l), request_new(&verb_unlease, NULL, TEXTS(key, owner)));
+}
+
+static int local_record(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_record, ctx, NO_TEXT);
+    if (r) {
+        r->cb.done = cb;
+    }
+    return submit_row(local_of(l), r, t);
+}
+
+static uint32_t local_room(struct ledger *base)
+{
+    struct local *l = local_of(base);
+    uv_mutex_lock(&l->mutex);
+    uint32_t room = RECORDS_MAX - l->records;
+    uv_mutex_unlock(&l->mutex);
+    return room;
+}
+
+static int local_add_run(struct ledger *l, const struct run *run, ledger_id_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_add_run, ctx, NO_TEXT);
+    if (r) {
+        r->cb.id = cb;
+    }
+    return submit_row(local_of(l), r, run);
+}
+
+/* Of one key, which an index knows, and which has few rows. */
+static bool is_brief(const char *what, const struct record *filter)
+{
+    const char *key = filter ? record_text(filter, "key", "") : "";
+    return strcmp(what, "history") == 0 && key[0] && key[0] != '~';
+}
+
+static int local_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
+                      size_t max_bytes, ledger_list_cb cb, void *ctx)
+{
+    const struct verb *verb = is_brief(what, filter) ? &verb_list_key : &verb_list;
+    struct request *r = request_new(verb, ctx, TEXTS(what));
+    if (r && filter) {
+        record_pack(&r->filter, filter);
+    }
+    if (r && r->filter.failed) {
+        request_free(r);
+        r = NULL;
+    }
+    if (r) {
+        r->user = user;
+        r->cb.list = cb;
+        r->argument = (int64_t)max_bytes;
+    }
+    return submit(local_of(l), r);
+}
+
+static int submit_id(struct ledger *l, const struct verb *verb, const char *text, ledger_id_cb cb,
+                     void *ctx)
+{
+    struct request *r = request_new(verb, ctx, TEXTS(text));
+    if (r) {
+        r->cb.id = cb;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx)
+{
+    return submit_id(l, &verb_evict, key, cb, ctx);
+}
+
+static int local_unquarantine(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx)
+{
+    return submit_id(l, &verb_unquarantine, variant, cb, ctx);
+}
+
+static int local_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_backup, ctx, TEXTS(path));
+    if (r) {
+        r->cb.done = cb;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger_status *),
+                        void *ctx)
+{
+    struct request *r = request_new(&verb_status, ctx, NO_TEXT);
+    if (r && !(r->counts = calloc(1, sizeof(*r->counts)))) {
+        request_free(r);
+        r = NULL;
+    }
+    if (r) {
+        r->cb.status = cb;
+    }
+    return submit(local_of(l), r);
+}
+
+static void local_add_trial(struct ledger *l, const struct trial *t)
+{
+    submit_row(local_of(l), request_new(&verb_add_trial, NULL, NO_TEXT), t);
+}
+
+static void local_add_module(struct ledger *l, const struct module *m)
+{
+    submit_row(local_of(l), request_new(&verb_add_module, NULL, NO_TEXT), m);
+}
+
+static void local_add_quarantine(struct ledger *l, const struct quarantine *q)
+{
+    submit_row(local_of(l), request_new(&verb_add_quarantine, NULL, NO_TEXT), q);
+}
+
+static void local_add_event(struct ledger *l, const struct event *e)
+{
+    submit_row(local_of(l), request_new(&verb_add_event, NULL, NO_TEXT), e);
+}
+
+static void local_put_device(struct ledger *l, const struct device_info *d)
+{
+    submit_row(local_of(l), request_new(&verb_put_device, NULL, NO_TEXT), d);
+}
+
+static void local_end_run(struct ledger *l, const struct run *r)
+{
+    submit_row(local_of(l), request_new(&verb_end_run, NULL, NO_TEXT), r);
+}
+
+/* There is nobody else. */
+static void local_tell(struct ledger *l, const struct wire_buf *said, bool lasting)
+{
+    (void)l;
+    (void)said;
+    (void)lasting;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void local_free(struct local *l)
+{
+    for (struct request *r; (r = queue_pop(&l->done));) {
+        request_free(r);
+    }
+    store_close(l->store);
+    wire_doc_free(l->loop_doc);
+    wire_doc_free(l->doc);
+    free(l->answered);
+    free(l->object);
+    free(l->cache_dir);
+    free(l->database);
+    uv_cond_destroy(&l->more);
+    uv_mutex_destroy(&l->mutex);
+    free(l);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    struct local *l = h->data;
+    void (*stopped)(void *) = l->stopped;
+    void *ctx = l->stopped_ctx;
+    local_free(l);
+    if (stopped) {
+        stopped(ctx);
+    }
+}
+
+static struct request *next_done(struct local *l, bool *ended)
+{
+    uv_mutex_lock(&l->mutex);
+    struct request *r = queue_pop(&l->done);
+    *ended = l->ended;
+    uv_mutex_unlock(&l->mutex);
+    return r;
+}
+
+static void on_wake(uv_async_t *h)
+{
+    struct local *l = h->data;
+    bool ended;
+    for (struct request *r; (r = next_done(l, &ended));) {
+        bool page = r->verb->flags & VERB_PAGE;
+        r->verb->answer(l, r);
+        request_free(r);
+        if (page) { /* the next one is asked for, and may be there: sockets come first */
+            uv_async_send(h);
+            return;
+        }
+    }
+    if (ended && !uv_is_closing((uv_handle_t *)h)) {
+        uv_thread_join(&l->thread);
+        uv_close((uv_handle_t *)h, on_closed);
+    }
+}
+
+static struct local *local_new(const struct ledger_config *c)
+{
+    struct local *l = calloc(1, sizeof(*l));
+    if (!l) {
+        return NULL;
+    }
+    l->base.ops = &ledger_local_ops;
+    l->read_only = c->read_only;
+    l->notice = c->notice;
+    l->saved = c->saved;
+    l->notice_ctx = c->ctx;
+    queue_init(&l->todo);
+    queue_init(&l->brief);
+    queue_init(&l->patient);
+    queue_init(&l->done);
+    queue_init(&l->barred);
+    l->answered = malloc(sizeof(*l->answered));
+    l->object = malloc(sizeof(*l->object));
+    l->loop_doc = wire_doc_new();
+    l->doc = wire_doc_new();
+    if (uv_mutex_init(&l->mutex)) {
+        goto err_parts;
+    }
+    if (uv_cond_init(&l->more)) {
+        goto err_mutex;
+    }
+    if (!l->answered || !l->object || !l->loop_doc || !l->doc) {
+        local_free(l);
+        return NULL;
+    }
+    return l;
+
+err_mutex:
+    uv_mutex_destroy(&l->mutex);
+err_parts:
+    wire_doc_free(l->loop_doc);
+    wire_doc_free(l->doc);
+    free(l->answered);
+    free(l->object);
+    free(l);
+    return NULL;
+}
+
+/* "<pid> (<name>) Z ...": dead, and its parent has not asked yet. */
+static bool is_zombie(long pid)
+{
+    char path[40], text[128] = {0};
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        return false;
+    }
+    size_t n = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    const char *state = n ? strrchr(text, ')') : NULL;
+    return state && state[1] == ' ' && state[2] == 'Z';
+}
+
+/* Owners are "<pid>.<when>" (answers/daemon.h), of processes of this host. One that is gone, or
+ * whose number is ours by now, holds nothing any more; judged wrongly, a key is worked out twice.
+ */
+static bool is_lost(const char *owner)
+{
+    long pid = strtol(owner, NULL, 10);
+    return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) < 0 && errno == ESRCH) ||
+           is_zombie(pid);
+}
+
+static void end_lost_leases(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    int64_t n = 0;
+    if (store_end_leases(l->store, NULL, is_lost, &n, &err) < 0) {
+        local_notice(l, "lease", err.text); /* they expire */
+    }
+}
+
+/* Signals are the loop's: the writer shall not be the thread they land on. */
+static int start_thread(struct local *l)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = uv_thread_create(&l->thread, writer_run, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
+
+/* Without its names the cache is not looked after: no reason not to start. */
+static void set_cache(struct local *l, const struct ledger_config *c)
+{
+    char *database = c->cache_dir ? realpath(c->path, NULL) : NULL;
+    char *cache_dir = database ? strdup(c->cache_dir) : NULL;
+    l->database = database;
+    l->cache_dir = cache_dir;
+    l->cache_max_bytes = c->cache_max_bytes;
+    l->trim_at = c->read_only ? UINT64_MAX : writer_now_ms() + IDLE_MS;
+}
+
+static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
+                       struct error *err)
+{
+    struct local *l = local_new(c);
+    if (!l) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the ledger");
+    }
+    struct store_options o = {
+        .path = c->path,
+        .address = c->address,
+        .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
+                 (c->read_only ? STORE_READ_ONLY : 0),
+        .trials_per_key_max = c->trials_per_key_max,
+        .generation = c->generation,
+        .notice = home_keep_notice,
+        .ctx = l,
+    };
+    int r = store_open(&o, &l->store, err);
+    if (r) {
+        home_tell_kept(l);
+        local_free(l);
+        return r;
+    }
+    store_set_notice(l->store, local_notice, l);
+    store_set_patience(l->store, PATIENCE_MS);
+    set_cache(l, c);
+    l->wake.data = l;
+    r = uv_async_init(loop, &l->wake, on_wake);
+    if (r) {
+        local_free(l);
+        return error_set(err, ERROR_INTERNAL, "uv_async_init: %s", uv_strerror(r));
+    }
+    if (!l->read_only) {
+        end_lost_leases(l);
+    }
+    r = start_thread(l);
+    if (r) {
+        uv_close((uv_handle_t *)&l->wake, on_closed);
+        return error_set(err, ERROR_INTERNAL, "starting the ledger's thread: %s", uv_strerror(r));
+    }
+    uv_async_send(&l->wake); /* kept notices */
+    *out = &l->base;
+    return 0;
+}
+
+static void local_stop(struct ledger *base, void (*stopped)(void *ctx), void *ctx)
+{
+    struct local *l = local_of(base);
+    uv_mutex_lock(&l->mutex);
+    if (!l->stopping) {
+        l->stopping = true;
+        l->stopped = stopped;
+        l->stopped_ctx = ctx;
+        uv_cond_signal(&l->more);
+        if (l->checking) {
+            store_interrupt(l->store);
+        }
+    }
+    uv_mutex_unlock(&l->mutex);
+}
+
+const struct ledger_ops ledger_local_ops = {
+    .start = local_start,
+    .stop = local_stop,
+    .load = local_load,
+    .find = local_find,
+    .history = local_history,
+    .publish = local_publish,
+    .restore = local_restore,
+    .lease = local_lease,
+    .unlease = local_unlease,
+    .record = local_record,
+    .room = local_room,
+    .add_run = local_add_run,
+    .list = local_list,
+    .evict = local_evict,
+    .unquarantine = local_unquarantine,
+    .unpin = local_unpin,
+    .backup = local_backup,
+    .status = local_status,
+    .add_trial = local_add_trial,
+    .add_module = local_add_module,
+    .add_quarantine = local_add_quarantine,
+    .add_event = local_add_event,
+    .put_device = local_put_device,
+    .end_run = local_end_run,
+    .tell = local_tell,
+};

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cache directory, looked after by the ledger's writer thread: it knows which modules the bests
+ * name, and it may wait for a disk, which the loop may not. That happens in a quiet moment after
+ * something was written, or soon after if there is none, and every hour, since `gemmctl warm` and
+ * other daemons write there, too.
+ *
+ * First the list of what this database serves is written, so that nobody's trim removes it; without
+ * that list nothing is removed.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ledger/modules.h"
+
+enum { EVERY_MS = 3600 * 1000, AGAIN_MS = MODULES_YOUNG_S * 1000, COUNT_MS = 5000 };
+
+struct serving {
+    char (*ids)[HASH_HEX]; /* owned */
+    size_t n, room;
+};
+
+static int add(void *ctx, const struct best *b)
+{
+    struct serving *s = ctx;
+    if (!b->module[0]) {
+        return 0;
+    }
+    if (s->n == s->room) {
+        size_t room = s->room ? s->room * 2 : 256;
+        char(*more)[HASH_HEX] = realloc(s->ids, room * sizeof(*more));
+        if (!more) {
+            return 1;
+        }
+        s->ids = more;
+        s->room = room;
+    }
+    memcpy(s->ids[s->n++], b->module, HASH_HEX);
+    return 0;
+}
+
+/* Also bests that the disk has not taken. */
+static int collect(struct local *l, struct serving *s, struct error *err)
+{
+    int r = store_each_best(l->store, add, s, err); /* > 0: stopped by add */
+    for (const struct unsaved *u = l->unsaved; u && r == 0; u = u->next) {
+        r = writer_decode(l, &u->row, &best_schema, err);
+        r = r ? r : add(s, &l->object->best);
+    }
+    return r > 0 ? error_set(err, ERROR_NO_MEMORY, "no memory for %zu modules", s->n) : r;
+}
+
+static int tell_what_serves(struct local *l, struct error *err)
+{
+    struct serving s = {0};
+    int r = collect(l, &s, err);
+    r = r ? r : modules_serve(l->cache_dir, l->database, (const char(*)[HASH_HEX])s.ids, s.n, err);
+    free(s.ids);
+    return r;
+}
+
+void ledger_modules_trim(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    int r = tell_what_serves(l, &err);
+    r = r ? r : modules_trim(l->cache_dir, l->cache_max_bytes, &l->cache, &err);
+    uint64_t now = writer_now_ms();
+    bool above = l->cache_max_bytes > 0 && l->cache.bytes > l->cache_max_bytes;
+    l->cache_counted_at = r ? 0 : now;
+    l->trim_at = now + (above ? AGAIN_MS : EVERY_MS);
+    if (r) {
+        writer_notice(l, "cache", "no module was removed: %s", err.text);
+    } else if (l->cache.removed > 0) {
+        writer_notice(l, "cache", "%lld modules were removed from %s, which now holds %lld MiB",
+                      (long long)l->cache.removed, l->cache_dir, (long long)(l->cache.bytes >> 20));
+    }
+}
+
+void ledger_modules_count(struct local *l, struct ledger_status *out)
+{
+    uint64_t now = writer_now_ms();
+    if (l->cache_dir && (!l->cache_counted_at || now - l->cache_counted_at > COUNT_MS)) {
+        modules_count(l->cache_dir, &l->cache);
+        l->cache_counted_at = now;
+    }
+    out->cache_bytes = l->cache.bytes;
+    out->cache_modules = l->cache.modules;
+}

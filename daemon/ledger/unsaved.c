@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is only in memory (unsaved.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ledger/unsaved.h"
+#include "daemon/ledger/verbs.h"
+
+static void forget(struct local *l, struct unsaved **at)
+{
+    struct unsaved *u = *at;
+    *at = u->next;
+    if (l->unsaved_last == &u->next) {
+        l->unsaved_last = at;
+    }
+    wire_buf_deinit(&u->row);
+    free(u);
+    l->n_unsaved--;
+}
+
+/* As many of what is brought as the store would keep (store_offer): without room for them there is
+ * no room for more in memory. */
+static void trim(struct local *l, const char *key)
+{
+    struct unsaved **oldest = NULL;
+    int n = 0;
+    for (struct unsaved **at = &l->unsaved; *at; at = &(*at)->next) {
+        if ((*at)->imported && strcmp((*at)->key, key) == 0) {
+            oldest = oldest ? oldest : at;
+            n++;
+        }
+    }
+    if (n > STORE_IMPORTED_PER_KEY) {
+        forget(l, oldest);
+    }
+}
+
+void unsaved_keep(struct local *l, struct request *r)
+{
+    struct best *b = &l->object->best;
+    struct error ignored;
+    struct unsaved *u = calloc(1, sizeof(*u));
+    if (!u || writer_decode(l, &r->row, &best_schema, &ignored) ||
+        (wire_put_raw(&u->row, r->row.data, r->row.len), u->row.failed)) {
+        writer_notice(l, "lost", "a best could not be saved, nor kept in memory: %s", r->err->text);
+        if (u) {
+            wire_buf_deinit(&u->row);
+        }
+        free(u);
+        return;
+    }
+    memcpy(u->key, b->key, sizeof(u->key));
+    u->generation = b->generation;
+    u->imported = strcmp(b->source, "imported") == 0;
+    *l->unsaved_last = u;
+    l->unsaved_last = &u->next;
+    l->n_unsaved++;
+    if (u->imported) {
+        trim(l, u->key);
+    }
+}
+
+bool unsaved_has(const struct local *l, int64_t generation)
+{
+    const struct unsaved *u = l->unsaved;
+    while (u && u->generation != generation) {
+        u = u->next;
+    }
+    return u != NULL;
+}
+
+const struct unsaved *unsaved_newest(const struct local *l, const char *key)
+{
+    const struct unsaved *newest = NULL;
+    for (const struct unsaved *u = l->unsaved; u; u = u->next) {
+        if (strcmp(u->key, key) == 0 && (!newest || u->generation > newest->generation)) {
+            newest = u;
+        }
+    }
+    return newest;
+}
+
+int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err)
+{
+    const struct wire_obj *map;
+    int r = wire_decode(l->doc, u->row.data, u->row.len, &map, err);
+    return r ? r : schema_decode(&best_schema, SCHEMA_LENIENT, map, out, err);
+}
+
+int64_t unsaved_drop(struct local *l, const char *key)
+{
+    int64_t n = 0;
+    struct unsaved **at = &l->unsaved;
+    while (*at && !(key == NULL && n == 1)) {
+        struct unsaved *u = *at;
+        if (key && strcmp(u->key, key) != 0) {
+            at = &u->next;
+            continue;
+        }
+        forget(l, at);
+        n++;
+    }
+    return n;
+}
+
+void unsaved_bar(struct local *l, struct request *r)
+{
+    struct request *kept = request_new(r->verb, NULL, NO_TEXT);
+    if (!kept) {
+        writer_notice(l, "lost", "a row of quarantine could not be saved, nor kept in memory: %s",
+                      r->err->text);
+        return;
+    }
+    kept->row = r->row;
+    r->row = WIRE_BUF_NULL;
+    queue_push(&l->barred, kept);
+}
+
+int64_t unsaved_unbar(struct local *l, const char *variant)
+{
+    int64_t n = 0;
+    struct error ignored;
+    struct queue all;
+    queue_init(&all);
+    queue_move(&all, &l->barred);
+    for (struct request *r; (r = queue_pop(&all));) {
+        bool goes = !variant || (writer_decode(l, &r->row, &quarantine_schema, &ignored) == 0 &&
+                                 strcmp(l->object->quarantine.variant, variant) == 0);
+        if (goes) {
+            request_free(r);
+            n++;
+        } else {
+            queue_push(&l->barred, r);
+        }
+    }
+    return n;
+}
+
+int64_t unsaved_barred(const struct local *l)
+{
+    int64_t n = 0;
+    for (const struct request *r = l->barred.first; r; r = r->next) {
+        n++;
+    }
+    return n;
+}
+
+bool unsaved_any(const struct local *l)
+{
+    return l->unsaved || l->barred.first;
+}
+
+static void tell_first(struct local *l)
+{
+    struct request *r = l->saved ? request_new(&verb_saved, NULL, NO_TEXT) : NULL;
+    if (r) {
+        r->row = l->unsaved->row;
+        l->unsaved->row = WIRE_BUF_NULL;
+        local_respond(l, r);
+    }
+}
+
+static int save_bests(struct local *l, struct error *err)
+{
+    while (l->unsaved) {
+        int r = writer_decode(l, &l->unsaved->row, &best_schema, err);
+        r = r ? r : store_publish_again(l->store, &l->object->best, err);
+        if (r == ERROR_CONFLICT) { /* there is no place for it any more */
+            writer_notice(l, "lost", "a best was never saved: %s", err->text);
+            unsaved_drop(l, NULL);
+            continue;
+        }
+        writer_note_disk(l, r, err->text);
+        if (r < 0) {
+            return r;
+        }
+        l->dirty = true;
+        tell_first(l);
+        unsaved_drop(l, NULL);
+    }
+    return 0;
+}
+
+static int save_barred(struct local *l, struct error *err)
+{
+    while (l->barred.first) {
+        int r = writer_decode(l, &l->barred.first->row, &quarantine_schema, err);
+        r = r ? r : store_add_quarantine(l->store, &l->object->quarantine, err);
+        writer_note_disk(l, r, err->text);
+        if (writer_fault_of_store(r)) {
+            return r;
+        }
+        if (r < 0) {
+            writer_notice(l, "lost", "a row of quarantine was never saved: %s", err->text);
+        }
+        l->dirty = true;
+        request_free(queue_pop(&l->barred));
+    }
+    return 0;
+}
+
+int unsaved_save(struct local *l, struct error *err)
+{
+    int r = save_bests(l, err);
+    return r ? r : save_barred(l, err);
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each request of the local ledger does on the writer thread: a call of the store, and what
+ * follows from its final status; and its answer, on the loop. The order and the transactions are
+ * writer.c's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ledger/modules.h"
+#include "daemon/ledger/unsaved.h"
+#include "daemon/ledger/verbs.h"
+
+static int encode(struct wire_buf *row, const struct schema *schema, const void *object,
+                  struct error *err)
+{
+    wire_buf_clear(row);
+    row->failed = false;
+    schema_encode(row, schema, object);
+    return row->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a row") : 0;
+}
+
+/* ---- verbs that write ------------------------------------------------------------------------ */
+
+/* What the file says of the key is old while newer rows of it are only in memory. */
+static int offer(struct local *l, struct best *b, int64_t known, struct error *err)
+{
+    const struct unsaved *u = unsaved_newest(l, b->key);
+    struct best now;
+    b->generation = known;
+    if (!u) {
+        return store_offer(l->store, b, err);
+    }
+    int status = unsaved_read(l, u, &now, err);
+    status = status ? status : store_overtaken(&now, b, known, err);
+    return status ? status : store_publish(l->store, b, err);
+}
+
+static int work_publish(struct local *l, struct request *r, struct error *err)
+{
+    int status = offer(l, &l->object->best, r->argument, err);
+    if (status == ERROR_CONFLICT) {
+        return status;
+    }
+    /* also after a fault: the generation is reserved */
+    int back = encode(&r->row, &best_schema, &l->object->best, err);
+    return back && status >= 0 ? back : status;
+}
+
+static void keep_unsaved(struct local *l, struct request *r)
+{
+    r->saved = r->status >= 0;
+    if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
+        unsaved_keep(l, r);
+        l->save_at = writer_now_ms() + RETRY_MS;
+        r->status = 0;
+    }
+}
+
+static void settle_publish(struct local *l, struct request *r)
+{
+    keep_unsaved(l, r);
+    if (r->status == STORE_THERE) {
+        r->status = 0; /* the row that says the same is the answer */
+    }
+}
+
+/* Under the number that it has. */
+static int work_restore(struct local *l, struct request *r, struct error *err)
+{
+    struct best *b = &l->object->best;
+    bool proper = b->generation > 0 && b->generation < INT64_MAX / 2; /* numbers go on from there */
+    int status =
+        proper ? store_publish_again(l->store, b, err)
+               : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
+                           (long long)b->generation);
+    return status ? status : encode(&r->row, &best_schema, b, err);
+}
+
+/* Several daemons may have heard of it. */
+static void settle_restore(struct local *l, struct request *r)
+{
+    struct error ignored;
+    bool kept = r->status < 0 && r->status != ERROR_CONFLICT &&
+                writer_decode(l, &r->row, &best_schema, &ignored) == 0 &&
+                unsaved_has(l, l->object->best.generation);
+    if (kept) {
+        r->status = 0;
+    } else {
+        keep_unsaved(l, r);
+    }
+}
+
+static int work_unpin(struct local *l, struct request *r, struct error *err)
+{
+    int status = unsaved_save(l, err); /* the newest may be among them */
+    status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
+    if (status == 0) {
+        status = encode(&r->row, &best_schema, &l->object->best, err);
+        r->saved = true;
+    }
+    return status;
+}
+
+static int work_evict(struct local *l, struct request *r, struct error *err)
+{
+    return store_evict(l->store, r->text[0], &r->number, err);
+}
+
+static void settle_evict(struct local *l, struct request *r)
+{
+    if (r->status == 0) {
+        r->number += unsaved_drop(l, r->text[0]);
+    }
+}
+
+static int work_unquarantine(struct local *l, struct request *r, struct error *err)
+{
+    return store_unquarantine(l->store, r->text[0], &r->number, err);
+}
+
+static void settle_unquarantine(struct local *l, struct request *r)
+{
+    if (r->status == 0) {
+        r->number += unsaved_unbar(l, r->text[0]);
+    }
+}
+
+static int work_lease(struct local *l, struct request *r, struct error *err)
+{
+    return store_lease(l->store, r->text[0], r->text[1], r->argument, err);
+}
+
+static int work_unlease(struct local *l, struct request *r, struct error *err)
+{
+    return r->text[0][0] ? store_unlease(l->store, r->text[0], r->text[1], err)
+                         : store_end_leases(l->store, r->text[1], NULL, NULL, err);
+}
+
+static int work_add_run(struct local *l, struct request *r, struct error *err)
+{
+    struct run *run = &l->object->run;
+    int status = store_add_run(l->store, run, err);
+    r->number = status < 0 ? 0 : run->id;
+    return status;
+}
+
+static int work_add_trial(struct local *l, struct request *r, struct error *err)
+{
+    (void)r;
+    return store_add_trial(l->store, &l->object->trial, err);
+}
+
+static int work_add_module(struct local *l, struct request *r, struct error *err)
+{
+    (void)r;
+    return store_add_module(l->store, &l->object->module, err);
+}
+
+static int work_add_quarantine(struct local *l, struct request *r, struct error *err)
+{
+    (void)r;
+    return store_add_quarantine(l->store, &l->object->quarantine, err);
+}
+
+static int work_add_event(struct local *l, struct request *r, struct error *err)
+{
+    (void)r;
+    return store_add_event(l->store, &l->object->event, err);
+}
+
+static int work_put_device(struct local *l, struct request *r, struct error *err)
+{
+    (void)r;
+    return store_put_device(l->store, &l->object->device, err);
+}
+
+static int work_end_run(struct local *l, struct request *r, struct error *err)
+{
+    (void)r;
+    return store_end_run(l->store, &l->object->run, err);
+}
+
+/* Nobody waits for these: what is lost is said, once until something is written again. */
+static void say_lost(struct local *l, const struct request *r, const char *how)
+{
+    bool told = r->status == ERROR_DISK_FULL || r->status == ERROR_BUSY;
+    if (!told && !(r->status == ERROR_STORE && l->lost_said)) {
+        l->lost_said = r->status == ERROR_STORE;
+        writer_notice(l, "lost", "a row of table %s was not written%s: %s",
+                      r->verb->row ? r->verb->row->name : "lease", how, r->err->text);
+    }
+}
+
+static void settle_evidence(struct local *l, struct request *r)
+{
+    if (r->status >= 0) {
+        return;
+    }
+    if (r->verb->flags & VERB_TRIAL) {
+        uv_mutex_lock(&l->mutex);
+        l->lost_trials++;
+        uv_mutex_unlock(&l->mutex);
+    }
+    say_lost(l, r, "");
+}
+
+static void settle_quarantine(struct local *l, struct request *r)
+{
+    if (writer_fault_of_store(r->status)) {
+        say_lost(l, r, ", and is kept in memory until it can be");
+        unsaved_bar(l, r);
+        l->save_at = writer_now_ms() + RETRY_MS;
+    } else {
+        settle_evidence(l, r);
+    }
+}
+
+/* ---- verbs that read ------------------------------------------------------------------------- */
+
+/* After a fault, which may lead to a repair, the next page is the first one again. */
+static int work_load(struct local *l, struct request *r, struct error *err)
+{
+    r->page.bests = r->page.bests ? r->page.bests : malloc(LOAD_PAGE * sizeof(*r->page.bests));
+    if (!r->page.bests) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to load the database");
+    }
+    if (r->argument) {
+        l->loading = store_load_end(l->loading);
+    }
+    int status = l->loading ? 0 : store_load_begin(l->store, &l->loading, err);
+    status =
+        status ? status : store_load_page(l->loading, r->page.bests, LOAD_PAGE, &r->page.n, err);
+    if (status < 0 || r->page.n == 0) {
+        l->loading = store_load_end(l->loading);
+        l->check_due = l->check_due || (status == 0 && !l->read_only); /* its writer does */
+    }
+    return status;
+}
+
+static int work_find(struct local *l, struct request *r, struct error *err)
+{
+    int status =
+        l->loading ? store_load_find(l->loading, r->text[0], &l->object->best, err) : STORE_MISS;
+    if (status == 0) {
+        status = encode(&r->row, &best_schema, &l->object->best, err);
+        r->saved = true;
+    }
+    return status;
+}
+
+static void release_history(struct request *r)
+{
+    free(r->history.trials);
+    free(r->history.avoid);
+    memset(&r->history, 0, sizeof(r->history));
+}
+
+static int work_history(struct local *l, struct request *r, struct error *err)
+{
+    release_history(r); /* half of it is there when the file had to be repaired before the rest */
+    int status =
+        store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials, &r->history.n, err);
+    return status ? status
+                  : store_avoid(l->store, r->text[2], r->text[3], &r->history.avoid,
+                                &r->history.n_avoid, err);
+}
+
+static int work_list(struct local *l, struct request *r, struct error *err)
+{
+    struct record filter;
+    const struct wire_obj *map;
+    record_init(&filter);
+    int status = r->filter.len ? wire_decode(l->doc, r->filter.data, r->filter.len, &map, err) : 0;
+    status = status || !r->filter.len ? status : record_unpack(&filter, map, err);
+    wire_buf_clear(&r->row);
+    return status ? status
+                  : store_list(l->store, r->text[0], &filter, (size_t)r->argument, &r->row,
+                               &r->number, err);
+}
+
+static int work_backup(struct local *l, struct request *r, struct error *err)
+{
+    return store_backup(l->store, r->text[0], err);
+}
+
+static int work_status(struct local *l, struct request *r, struct error *err)
+{
+    struct store_stats s = {0};
+    int status = store_stats(l->store, &s, err);
+    uv_mutex_lock(&l->mutex);
+    int64_t lost = l->lost_trials;
+    uv_mutex_unlock(&l->mutex);
+    *r->counts = (struct ledger_status){
+        .unsaved = l->n_unsaved,
+        .unsaved_quarantine = unsaved_barred(l),
+        .lost_trials = lost,
+        .disk_full = l->disk_full,
+        .locked = l->locked,
+        .bests = s.bests,
+        .trials = s.trials,
+        .modules = s.modules,
+        .quarantined = s.quarantined,
+        .generation = s.generation,
+        .file_bytes = s.file_bytes,
+        .wal_bytes = s.wal_bytes,
+    };
+    ledger_modules_count(l, r->counts);
+    return status;
+}
+
+/* ---- answers, on the loop -------------------------------------------------------------------- */
+
+static void answer_load(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.load(r->ctx, r->status, r->page.bests, r->page.n, r->err);
+}
+
+static void answer_history(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.history(r->ctx, r->status, r->history.trials, r->history.n, r->history.avoid,
+                  r->history.n_avoid, r->err);
+}
+
+static void answer_best(struct local *l, struct request *r)
+{
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    int status = r->status;
+    if (status == 0) {
+        status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err);
+        status =
+            status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
+    }
+    r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
+               status < 0 && !r->err ? &err : r->err);
+}
+
+/* Asked by nobody. */
+static void answer_saved(struct local *l, struct request *r)
+{
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    if (wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err) == 0 &&
+        schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err) == 0) {
+        l->saved(l->notice_ctx, l->answered);
+    }
+}
+
+static void answer_done(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.done(r->ctx, r->status, r->err);
+}
+
+static void answer_id(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.id(r->ctx, r->status, r->number, r->err);
+}
+
+static void answer_list(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
+}
+
+static void answer_status(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.status(r->ctx, r->counts);
+}
+
+/* ---- what they own --------------------------------------------------------------------------- */
+
+static void release_page(struct request *r)
+{
+    free(r->page.bests);
+}
+
+static void release_filter(struct request *r)
+{
+    wire_buf_deinit(&r->filter);
+}
+
+static void release_counts(struct request *r)
+{
+    free(r->counts);
+}
+
+/* ---- the verbs ------------------------------------------------------------------------------- */
+
+const struct verb verb_load = {.flags = VERB_READ | VERB_PAGE,
+                               .work = work_load,
+                               .answer = answer_load,
+                               .release = release_page};
+const struct verb verb_find = {.flags = VERB_READ, .work = work_find, .answer = answer_best};
+const struct verb verb_history = {
+    .flags = VERB_READ, .work = work_history, .answer = answer_history, .release = release_history};
+const struct verb verb_list = {.flags = VERB_READ | VERB_PATIENT,
+                               .work = work_list,
+                               .answer = answer_list,
+                               .release = release_filter};
+const struct verb verb_list_key = {.flags = VERB_READ | VERB_BRIEF,
+                                   .work = work_list,
+                                   .answer = answer_list,
+                                   .release = release_filter};
+const struct verb verb_status = {
+    .work = work_status, .answer = answer_status, .release = release_counts};
+const struct verb verb_backup = {.work = work_backup, .answer = answer_done};
+const struct verb verb_unpin = {.work = work_unpin, .answer = answer_best};
+const struct verb verb_publish = {.flags = VERB_GROUP,
+                                  .row = &best_schema,
+                                  .work = work_publish,
+                                  .settle = settle_publish,
+                                  .answer = answer_best};
+const struct verb verb_restore = {.flags = VERB_GROUP,
+                                  .row = &best_schema,
+                                  .work = work_restore,
+                                  .settle = settle_restore,
+                                  .answer = answer_best};
+const struct verb verb_saved = {.answer = answer_saved};
+const struct verb verb_evict = {
+    .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_id};
+const struct verb verb_unquarantine = {.flags = VERB_GROUP,
+                                       .work = work_unquarantine,
+                                       .settle = settle_unquarantine,
+                                       .answer = answer_id};
+const struct verb verb_lease = {.flags = VERB_GROUP, .work = work_lease, .answer = answer_done};
+const struct verb verb_unlease = {
+    .flags = VERB_GROUP, .work = work_unlease, .settle = settle_evidence};
+const struct verb verb_add_run = {
+    .flags = VERB_GROUP, .row = &run_schema, .work = work_add_run, .answer = answer_id};
+
+const struct verb verb_record = {.flags = VERB_GROUP | VERB_RECORD,
+                                 .row = &trial_schema,
+                                 .work = work_add_trial,
+                                 .answer = answer_done};
+
+/* Nobody waits for these. */
+#define EVIDENCE(schema, does, more)                                                               \
+    {                                                                                              \
+        .flags = VERB_GROUP | (more), .row = &schema, .work = does, .settle = settle_evidence      \
+    }
+const struct verb verb_add_trial = EVIDENCE(trial_schema, work_add_trial, VERB_TRIAL);
+const struct verb verb_add_module = EVIDENCE(module_schema, work_add_module, 0);
+const struct verb verb_add_quarantine = {.flags = VERB_GROUP,
+                                         .row = &quarantine_schema,
+                                         .work = work_add_quarantine,
+                                         .settle = settle_quarantine};
+const struct verb verb_add_event = EVIDENCE(event_schema, work_add_event, 0);
+const struct verb verb_put_device = EVIDENCE(device_info_schema, work_put_device, 0);
+const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The writer thread of the local ledger: carries requests out in their order, but for lists: a
+ * filter that no index knows has the whole file read, and a client may ask for a thousand of these.
+ * One is carried out when nothing else waits, or after what did; and before it, of those that read
+ * the rows of one key, for a job that waits for them, a few. Of both kinds users take turns, so
+ * nobody waits for all that another one has asked for.
+ *
+ * Writes that follow one another share a transaction, and are answered when it is durable. When a
+ * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
+ * with it; and when SQLite has met damaged pages, the file is repaired first.
+ *
+ * A program that holds the file's write lock is waited for once, and not by each write: what comes
+ * then is settled as on a full disk, until the lock can be had.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ledger/modules.h"
+#include "daemon/ledger/unsaved.h"
+#include "daemon/ledger/writer.h"
+
+/* ---- carrying out ---------------------------------------------------------------------------- */
+
+static int work(struct local *l, struct request *r, struct error *err)
+{
+    int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, err) : 0;
+    return status ? status : r->verb->work(l, r, err);
+}
+
+static void finish(struct local *l, struct request *r, int status, const struct error *err)
+{
+    r->status = status;
+    if (status < 0) {
+        request_fail(r, err);
+    }
+    if (r->verb->flags & VERB_GROUP) {
+        l->dirty = true;
+        if (status < 0 || r->verb->row) { /* the others may have found nothing to write */
+            writer_note_disk(l, status, err->text);
+        }
+    } else if (status == ERROR_BUSY && !l->read_only) {
+        writer_note_disk(l, status, err->text);
+    }
+    if (r->verb->settle) {
+        r->verb->settle(l, r);
+    }
+    if (r->verb->answer) {
+        local_respond(l, r);
+    } else {
+        request_free(r);
+    }
+}
+
+/* 0: the store is whole again. Not more often than every RETRY_MS: a failing one reads all rows. */
+static int repair(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    if (writer_now_ms() < l->repair_at) {
+        return ERROR_STORE;
+    }
+    int r = store_repair(l->store, &err);
+    if (r) {
+        l->repair_at = writer_now_ms() + RETRY_MS;
+    }
+    if (r && !l->unrepaired) {
+        writer_notice(l, "damaged", "%s", err.text);
+    }
+    l->unrepaired = r != 0;
+    return r;
+}
+
+/* One that only reads leaves it to who writes, and looks at the file again when it is asked. */
+static bool wants_repair(const struct local *l)
+{
+    return !l->read_only && store_damaged(l->store);
+}
+
+static void carry_out_alone(struct local *l, struct request *r)
+{
+    struct error err = ERROR_NULL;
+    int status = l->read_only ? store_refresh(l->store, &err) : 0;
+    status = status ? status : work(l, r, &err);
+    if (status < 0 && store_damaged(l->store) && repair(l) == 0) {
+        status = work(l, r, &err);
+    }
+    finish(l, r, status, &err);
+}
+
+/* All of a queue in one transaction. False: nothing was done. */
+static bool try_group(struct local *l, struct queue *q)
+{
+    struct error errors[GROUP_MAX];
+    int statuses[GROUP_MAX];
+    size_t n = 0;
+    int begun = store_begin(l->store, &errors[0]);
+    if (begun == ERROR_BUSY) {
+        writer_note_disk(l, begun, errors[0].text);
+    }
+    if (begun) {
+        return false;
+    }
+    for (struct request *r = q->first; r; r = r->next, n++) {
+        statuses[n] = work(l, r, &errors[n]);
+        if (writer_fault_of_store(statuses[n])) {
+            store_rollback(l->store);
+            return false;
+        }
+    }
+    struct error err;
+    if (store_commit(l->store, &err)) {
+        return false;
+    }
+    n = 0;
+    for (struct request *r; (r = queue_pop(q)); n++) {
+        finish(l, r, statuses[n], &errors[n]);
+    }
+    return true;
+}
+
+static void carry_out_group(struct local *l, struct queue *q)
+{
+    if (q->first->next && try_group(l, q)) {
+        return;
+    }
+    for (struct request *r; (r = queue_pop(q));) {
+        carry_out_alone(l, r);
+    }
+}
+
+static void refuse(struct local *l, struct request *r)
+{
+    struct error err;
+    finish(l, r, error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping"), &err);
+}
+
+static void carry_out(struct local *l, struct queue *q, bool stopping)
+{
+    struct queue group;
+    while (q->first) {
+        size_t n = 0;
+        queue_init(&group);
+        while (q->first && q->first->verb->flags & VERB_GROUP && n < GROUP_MAX) {
+            queue_push(&group, queue_pop(q));
+            n++;
+        }
+        if (n > 0) {
+            carry_out_group(l, &group);
+        } else if (stopping && q->first->verb->flags & VERB_READ) {
+            refuse(l, queue_pop(q));
+        } else {
+            carry_out_alone(l, queue_pop(q));
+        }
+    }
+}
+
+/* ---- upkeep, and the thread ------------------------------------------------------------------ */
+
+/* Under the mutex. */
+static bool is_idle(const struct local *l)
+{
+    return !l->todo.first && !l->brief.first && !l->patient.first;
+}
+
+/* Reads the whole file, until a request comes: then it is done at the next quiet moment. */
+static void check(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    int64_t bad;
+    uv_mutex_lock(&l->mutex);
+    l->checking = is_idle(l) && !l->stopping;
+    bool go = l->checking;
+    uv_mutex_unlock(&l->mutex);
+    if (!go) {
+        return;
+    }
+    int r = store_check(l->store, &bad, &err);
+    uv_mutex_lock(&l->mutex);
+    l->checking = false;
+    uv_mutex_unlock(&l->mutex);
+    l->check_due = r == ERROR_CANCELLED;
+    if (r < 0 && r != ERROR_CANCELLED && store_damaged(l->store)) {
+        repair(l);
+    }
+}
+
+/* Also where nothing is to be written: what is said of the disk shall be true. */
+static bool waits_for_room(const struct local *l)
+{
+    return unsaved_any(l) || l->disk_full || l->locked;
+}
+
+static void upkeep(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    uint64_t now = writer_now_ms();
+    if (wants_repair(l)) {
+        repair(l);
+    }
+    if (waits_for_room(l) && now >= l->save_at) {
+        if (unsaved_any(l)) {
+            unsaved_save(l, &err);
+        } else {
+            writer_note_disk(l, store_probe(l->store, &err), err.text);
+        }
+        l->save_at = writer_now_ms() + RETRY_MS;
+    }
+    if (l->dirty && l->trim_at > now + BUSY_TRIM_MS) {
+        l->trim_at = now + BUSY_TRIM_MS;
+    }
+    if (now >= l->idle_at) {
+        if (l->dirty && store_tidy(l->store, &err)) {
+            writer_notice(l, "wal", "%s", err.text);
+        }
+        if (l->cache_dir && l->dirty) {
+            l->trim_at = now;
+        }
+        l->dirty = false;
+        if (l->check_due) {
+            check(l);
+            l->idle_at = writer_now_ms() + IDLE_MS;
+        }
+    }
+    if (l->cache_dir && now >= l->trim_at) {
+        ledger_modules_trim(l);
+    }
+}
+
+/* Until the next thing that is due without a request; 0: nothing is. */
+static uint64_t wait_ms(const struct local *l)
+{
+    uint64_t now = writer_now_ms(), at = UINT64_MAX;
+    if (waits_for_room(l)) {
+        at = l->save_at;
+    }
+    if (wants_repair(l) && l->repair_at < at) {
+        at = l->repair_at;
+    }
+    if ((l->dirty || l->check_due) && l->idle_at < at) {
+        at = l->idle_at;
+    }
+    if (l->cache_dir && l->trim_at < at) {
+        at = l->trim_at;
+    }
+    return at == UINT64_MAX ? 0 : at > now ? at - now : 1;
+}
+
+/* Who has locked the file is given some time; but neither does each best wait, nor what closing
+ * moves out of the log, which may stay there. */
+static void save_last(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    if (unsaved_any(l)) {
+        store_set_patience(l->store, LAST_PATIENCE_MS);
+    }
+    int r = unsaved_save(l, &err);
+    if (r < 0 && wants_repair(l) && store_repair(l->store, &err) == 0) {
+        r = unsaved_save(l, &err);
+    }
+    if (r < 0 && l->unsaved) {
+        writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
+                      err.text);
+    }
+    int64_t barred = unsaved_unbar(l, NULL);
+    if (barred) {
+        writer_notice(
+            l, "lost",
+            "%lld rows of quarantine were never saved, and what they name may be launched "
+            "again: %s",
+            (long long)barred, err.text);
+    }
+    store_set_patience(l->store, l->locked ? 0 : PATIENCE_MS);
+}
+
+static void end(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    if (wants_repair(l)) {
+        store_repair(l->store, &err);
+    }
+    save_last(l);
+    while (unsaved_drop(l, NULL)) {
+    }
+    l->loading = store_load_end(l->loading);
+    l->store = store_close(l->store);
+    uv_mutex_lock(&l->mutex);
+    l->ended = true;
+    uv_mutex_unlock(&l->mutex);
+    uv_async_send(&l->wake);
+}
+
+/* What is carried out next: all that waits in its order, and some of what waits in turns. Under the
+ * mutex. */
+static void take(struct local *l, struct queue *q)
+{
+    struct request *r;
+    queue_init(q);
+    queue_move(q, &l->todo);
+    l->trials = l->records = 0;
+    for (int i = 0; i < BRIEF_MAX && (r = queue_pop_turn(&l->brief)); i++) {
+        queue_push(q, r);
+    }
+    if ((r = queue_pop_turn(&l->patient))) {
+        queue_push(q, r);
+    }
+}
+
+void writer_run(void *local)
+{
+    struct local *l = local;
+    struct queue q;
+    l->unsaved_last = &l->unsaved;
+    l->idle_at = writer_now_ms() + IDLE_MS;
+    for (;;) {
+        uv_mutex_lock(&l->mutex);
+        uint64_t ms = wait_ms(l);
+        if (is_idle(l) && !l->stopping) {
+            if (ms) {
+                uv_cond_timedwait(&l->more, &l->mutex, ms * 1000000);
+            } else {
+                uv_cond_wait(&l->more, &l->mutex);
+            }
+        }
+        take(l, &q);
+        bool stopping = l->stopping;
+        uv_mutex_unlock(&l->mutex);
+        if (q.first) {
+            carry_out(l, &q, stopping);
+            l->idle_at = writer_now_ms() + IDLE_MS;
+        } else if (stopping) {
+            break;
+        }
+        upkeep(l);
+    }
+    end(l);
+}

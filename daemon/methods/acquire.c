@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * acquire: what is known of a user's own kernel, or the lease to work it out (requests/leases.h).
+ * What its holder says then is in lease.c and put.c.
+ *
+ * A caller may name the configs that it chooses among. Then a hit is the best of these, all of
+ * which are known, and whoever gets the lease is told what need not be measured again: adding a
+ * config to a kernel's list costs one measurement. To look these up the ledger reads all that was
+ * recorded of the key, so such a question is charged like many others; and what waits for its turn
+ * is charged as long as it does (base/account.h).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/cache/answer.h"
+#include "daemon/methods/methods.h"
+#include "daemon/methods/parts.h"
+#include "daemon/requests/choices.h"
+#include "daemon/requests/pending.h"
+
+/* A key may have thousands of trials: to read them takes the ledger twenty milliseconds. */
+enum { ASKED_AS = PENDING_MAX };
+
+struct acquiring {
+    struct wanter wanter;    /* first */
+    struct parts *parts;     /* borrowed */
+    struct lease *lease;     /* NULL: it is not its turn */
+    bool asking;             /* the ledger has not answered yet: it may not be freed */
+    struct asked asked;      /* meanwhile */
+    struct account *account; /* a holder */
+    size_t waiting;          /* in line for a lease, and charged with so many bytes; 0: not */
+    bool mine;               /* its session holds the key */
+    struct choices choices;
+};
+
+static void evaluate(struct acquiring *a);
+
+static void end_waiting(struct acquiring *a)
+{
+    if (a->waiting) {
+        account_end_waiting(a->account, a->waiting);
+    }
+    a->waiting = 0;
+}
+
+static void acquiring_free(struct acquiring *a)
+{
+    end_waiting(a);
+    account_drop(a->account);
+    choices_deinit(&a->choices);
+    free(a);
+}
+
+static void client_gone(struct ticket *t)
+{
+    struct acquiring *a = LIST_OF(t, struct acquiring, wanter.ticket);
+    leases_drop(&a->wanter);
+    if (!a->asking) {
+        acquiring_free(a);
+    }
+}
+
+static void fail(struct acquiring *a, const struct error *e)
+{
+    ticket_fail(&a->wanter.ticket, e);
+    acquiring_free(a);
+}
+
+/* ---- what is known --------------------------------------------------------------------------- */
+
+static const struct cache_entry *entry_of(const struct acquiring *a)
+{
+    bool many;
+    struct cache *c = &a->wanter.d->cache;
+    const char *shared = a->wanter.shared;
+    const struct cache_entry *e = cache_find_id(c, a->wanter.key, &many);
+    return e || !shared[0] ? e : cache_find_id(c, shared, &many);
+}
+
+/* An answer that came by `put` alone, or by `import`, has no trials. */
+static void learn_answer(struct acquiring *a, const struct answer *answer)
+{
+    choices_learn(&a->choices, &answer->config, "ok", answer->time_us, "", answer->created_s);
+}
+
+static const struct answer *answer_known(const struct acquiring *a)
+{
+    struct answer *x = &a->wanter.d->scratch->hint;
+    const struct cache_entry *e = entry_of(a);
+    return e && cache_answer(&a->wanter.d->cache, e, x, NULL) == 0 ? x : NULL;
+}
+
+/* ---- answering ------------------------------------------------------------------------------- */
+
+/* The answer of the best config known: false: none is. */
+static bool best_answer(struct acquiring *a, struct answer *out)
+{
+    struct daemon *d = a->wanter.d;
+    const struct choices *c = &a->choices;
+    struct error err = ERROR_NULL;
+    const struct cache_entry *e = entry_of(a);
+    bool kept = e && cache_answer(&d->cache, e, out, NULL) == 0;
+    if (c->n == 0 || !c->any) {
+        return c->n == 0 && kept;
+    }
+    if (kept && choices_best_is(c, &out->config)) {
+        return true;
+    }
+    answer_init(out);
+    snprintf(out->key, sizeof(out->key), "%s", a->wanter.key);
+    snprintf(out->tier, sizeof(out->tier), "exact");
+    snprintf(out->source, sizeof(out->source), "imported");
+    out->time_us = c->best_us;
+    out->created_s = c->best_s;
+    out->saved = true;
+    return choices_best(c, d->cache.entries.doc, &out->config, &err) == 0;
+}
+
+static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid, int64_t pid)
+{
+    struct answer *x = &a->wanter.d->scratch->answer;
+    struct wire_buf *b = ticket_out(&a->wanter.ticket);
+    if (b) {
+        rpc_put_result(b, a->wanter.ticket.id);
+        wire_put_map(b, 5);
+        wire_put_kv_str(b, "outcome", outcome);
+        wire_put_str(b, "answer");
+        if (best_answer(a, x)) {
+            schema_encode(b, &answer_schema, x);
+        } else {
+            wire_put_nil(b);
+        }
+        wire_put_str(b, "known");
+        wire_put_array(b, a->choices.n_known);
+        wire_put_raw(b, a->choices.known.data, a->choices.known.len);
+        wire_put_kv_int(b, "lease_ms", strcmp(outcome, "lease") == 0 ? a->wanter.lease_ms : 0);
+        wire_put_str(b, "holder");
+        if (pid) {
+            wire_put_map(b, 2);
+            wire_put_kv_int(b, "uid", uid);
+            wire_put_kv_int(b, "pid", pid);
+        } else {
+            wire_put_nil(b);
+        }
+    }
+    ticket_close(&a->wanter.ticket);
+    acquiring_free(a);
+}
+
+static void answer_hit(struct acquiring *a)
+{
+    struct error e = ERROR_NULL;
+    if (a->choices.n == 0 || a->choices.any) {
+        a->wanter.d->hits++;
+        answer_acquire(a, "hit", 0, 0);
+        return;
+    }
+    error_set(&e, ERROR_NO_CONFIG,
+              "all %zu configs of key %.12s failed before (`gemmctl trials %s` says how); add "
+              "others, or `evict` the key",
+              a->choices.n, a->wanter.key, a->wanter.key);
+    fail(a, &e);
+}
+
+static bool is_hit(struct acquiring *a)
+{
+    const struct choices *c = &a->choices;
+    return c->n ? c->n_known == c->n : entry_of(a) != NULL;
+}
+
+/* ---- its turn -------------------------------------------------------------------------------- */
+
+/* In line. Who holds the key already renews it, and does not wait. */
+static int wait_in_line(struct acquiring *a, struct error *err)
+{
+    struct leases *l = &a->parts->leases;
+    if (!leases_of(l, a->wanter.ticket.session, a->wanter.key)) {
+        size_t bytes = sizeof(*a) + choices_bytes(&a->choices);
+        int status = account_add_waiting(a->account, bytes, err);
+        if (status < 0) {
+            return status;
+        }
+        a->waiting = bytes;
+    }
+    return leases_want(l, &a->wanter, err);
+}
+
+/* Nobody works for a key whose trials and answer would be refused. */
+static int check_room(const struct acquiring *a, struct error *err)
+{
+    return custom_check_room(a->wanter.d, a->wanter.key, a->wanter.uid, err);
+}
+
+static void evaluated(struct acquiring *a)
+{
+    struct lease *l = a->lease;
+    struct error err = ERROR_NULL;
+    bool mine = a->mine;
+    a->lease = NULL;
+    a->mine = false;
+    if (!a->wanter.ticket.session) {
+        acquiring_free(a);
+    } else if (is_hit(a)) {
+        answer_hit(a);
+    } else if (mine) {
+        answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
+        return;
+    } else if (check_room(a, &err) < 0) {
+        fail(a, &err);
+    } else if (l) {
+        if (lease_hold(l, &a->wanter, &err) < 0) {
+            fail(a, &err);
+        } else {
+            answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
+        }
+        return;
+    } else if (wait_in_line(a, &err) < 0) {
+        fail(a, &err);
+    }
+    if (l) {
+        lease_pass(l);
+    }
+}
+
+static void on_turn(struct wanter *w, struct lease *l)
+{
+    struct acquiring *a = LIST_OF(w, struct acquiring, wanter);
+    a->lease = l;
+    a->mine = l == NULL;
+    end_waiting(a);
+    evaluate(a);
+}
+
+/* What its configs are known for, only the ledger can tell: that is asked in its turn. */
+static bool is_known(const struct wanter *w)
+{
+    const struct acquiring *a = (const struct acquiring *)w;
+    return a->choices.n == 0 && entry_of(a);
+}
+
+static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct error *e)
+{
+    struct acquiring *a = LIST_OF(w, struct acquiring, wanter);
+    if (e) {
+        fail(a, e);
+    } else {
+        answer_acquire(a, "held", uid, pid);
+    }
+}
+
+/* ---- reading what is known ------------------------------------------------------------------- */
+
+/* From the newest on. A config that failed before it became the answer works: who put it knew. A
+ * hint is no answer: nobody has measured it here. */
+static void on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
+{
+    const struct cache_entry *e = entry_of(a);
+    const struct answer *answer = e && e->rank >= CACHE_SERVES ? answer_known(a) : NULL;
+    for (uint32_t i = n; status == 0 && i > 0; i--) {
+        const struct trial *one = &t[i - 1];
+        if (answer && strcmp(one->status, "ok") != 0 && answer->created_s >= one->created_s &&
+            record_equal(&one->config, &answer->config)) {
+            learn_answer(a, answer);
+        }
+        choices_learn(&a->choices, &one->config, one->status, one->time_us, one->reason,
+                      one->created_s);
+    }
+}
+
+static void known(struct acquiring *a)
+{
+    struct session *s = a->wanter.ticket.session;
+    a->asking = false;
+    asked_end(&a->asked, s);
+    if (s) {
+        session_poke(s); /* what else it asks is taken again */
+    }
+    const struct answer *answer = answer_known(a);
+    if (answer) {
+        learn_answer(a, answer);
+    }
+    evaluated(a);
+}
+
+static void on_shared_history(void *ctx, int status, const struct trial *t, uint32_t n,
+                              char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+{
+    struct acquiring *a = ctx;
+    (void)avoid;
+    (void)n_avoid;
+    (void)err; /* what is not known is measured */
+    on_trials(a, status, t, n);
+    known(a);
+}
+
+static void on_own_history(void *ctx, int status, const struct trial *t, uint32_t n,
+                           char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+{
+    struct acquiring *a = ctx;
+    struct daemon *d = a->wanter.d;
+    on_trials(a, status, t, n);
+    const char *shared = a->wanter.shared;
+    bool many, is_shared = shared[0] && cache_find_id(&d->cache, shared, &many);
+    if (!is_shared || !d->ledger ||
+        d->ledger->ops->history(d->ledger, shared, "", d->device.class, d->device.driver,
+                                on_shared_history, a) < 0) {
+        on_shared_history(a, ERROR_STORE, NULL, 0, avoid, n_avoid, err);
+    }
+}
+
+/* What is known now; `evaluated` says what follows. */
+static void evaluate(struct acquiring *a)
+{
+    struct daemon *d = a->wanter.d;
+    choices_forget(&a->choices);
+    if (a->choices.n == 0) {
+        evaluated(a);
+        return;
+    }
+    a->asking = true;
+    asked_begin(&a->asked, a->wanter.ticket.session, ASKED_AS);
+    if (!d->ledger || d->ledger->ops->history(d->ledger, a->wanter.key, "", d->device.class,
+                                              d->device.driver, on_own_history, a) < 0) {
+        on_shared_history(a, ERROR_STORE, NULL, 0, NULL, 0, NULL);
+    }
+}
+
+/* ---- acquire --------------------------------------------------------------------------------- */
+
+static int read_ms(struct call *c, const char *name, int64_t fallback, int64_t max, int64_t *out,
+                   struct error *err)
+{
+    const struct wire_obj *o = wire_find(c->params, name);
+    *out = fallback;
+    if (!o || wire_type_of(o) == WIRE_NIL) {
+        return 0;
+    }
+    if (!wire_get_int(o, out) || *out < 0 || *out > max) {
+        return error_set(err, ERROR_INVALID, "'%s' must be milliseconds, from 0 to %lld", name,
+                         (long long)max);
+    }
+    *out = *out ? *out : fallback;
+    return 0;
+}
+
+static int read_acquire(struct call *c, struct acquiring *a, struct error *err)
+{
+    enum { DEADLINE_MS_MAX = 24 * 3600 * 1000 };
+    int64_t deadline_ms;
+    char wait[16] = "tuned";
+    const struct wire_obj *word = wire_find(c->params, "wait");
+    int status = read_ms(c, "lease_ms", LEASE_MS_USUAL, LEASE_MS_MAX, &a->wanter.lease_ms, err);
+    status = status ? status : read_ms(c, "deadline_ms", 0, DEADLINE_MS_MAX, &deadline_ms, err);
+    if (status < 0) {
+        return status;
+    }
+    if (word && (!wire_copy_str(word, wait, sizeof(wait)) ||
+                 (strcmp(wait, "tuned") != 0 && strcmp(wait, "now") != 0))) {
+        return error_set(err, ERROR_INVALID, "'wait' of acquire takes tuned or now");
+    }
+    a->wanter.now = strcmp(wait, "now") == 0;
+    a->wanter.deadline_ms = deadline_ms ? uv_now(&c->d->loop) + (uint64_t)deadline_ms : 0;
+    return choices_read(&a->choices, wire_find(c->params, "configs"), &c->d->scratch->config, err);
+}
+
+/* The key that is worked for is the caller's own; what answers may be the shared one. */
+static int read_keys(struct call *c, struct acquiring *a, struct error *err)
+{
+    struct scratch *x = c->d->scratch;
+    memcpy(a->wanter.key, x->key.id, sizeof(a->wanter.key));
+    if (!custom_share(&x->request.problem)) {
+        return 0;
+    }
+    int status = daemon_key(c->d, err);
+    if (status == 0) {
+        key_id(&x->key);
+        memcpy(a->wanter.shared, x->key.id, sizeof(a->wanter.shared));
+    }
+    return status;
+}
+
+int method_acquire(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"problem",  "configs", "deadline_ms",
+                                        "lease_ms", "wait",    NULL};
+    int status = call_only(c, names, err);
+    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
+    status = status ? status : call_only_custom(&c->d->scratch->request.problem, "acquire", err);
+    if (status < 0) {
+        return status;
+    }
+    struct acquiring *a = calloc(1, sizeof(*a));
+    if (!a) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+    }
+    a->wanter = (struct wanter){.d = c->d,
+                                .uid = c->s->uid,
+                                .pid = c->s->pid,
+                                .turn = on_turn,
+                                .is_known = is_known,
+                                .other = on_other};
+    a->parts = c->parts;
+    a->account = account_hold(c->s->account);
+    status = read_keys(c, a, err);
+    status = status ? status : read_acquire(c, a, err);
+    status = status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, client_gone, err);
+    if (status < 0) {
+        acquiring_free(a);
+        return status;
+    }
+    evaluate(a);
+    return METHOD_LATER;
+}

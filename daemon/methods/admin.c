@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the owner may do: decide an answer (pin), take things out, copy the database, stop. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/learn.h"
+#include "daemon/answers/quarantine.h"
+#include "daemon/answers/target.h"
+#include "daemon/cache/answer.h"
+#include "daemon/methods/methods.h"
+#include "daemon/methods/parts.h"
+#include "daemon/requests/pending.h"
+
+/* ---- pin ------------------------------------------------------------------------------------- */
+
+static const char *const pin_names[] = {"problem",     "config", "atol",     "rtol",
+                                        "deadline_ms", "iters",  "progress", "seed",
+                                        "target",      "warmup", NULL};
+
+/* A pin is a query of strategy `given` whose list is the one config: the same params, written
+ * so. */
+static int as_query(struct call *c, struct error *err)
+{
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    size_t n = wire_count(c->params);
+    wire_put_map(&b, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct wire_obj *key, *value;
+        const char *name;
+        size_t length;
+        wire_pair(c->params, i, &key, &value);
+        if (wire_get_str(key, &name, &length) && length == 6 && memcmp(name, "config", 6) == 0) {
+            wire_put_str(&b, "configs");
+            wire_put_array(&b, 1);
+        } else {
+            wire_put_obj(&b, key);
+        }
+        wire_put_obj(&b, value);
+    }
+    if (b.failed) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read a pin");
+    }
+    int status = wire_decode(c->d->cache.entries.doc, b.data, b.len, &map, err);
+    return status ? status : request_unpack(&c->d->scratch->request, map, err);
+}
+
+int method_pin(struct call *c, struct error *err)
+{
+    struct daemon *d = c->d;
+    struct scratch *x = d->scratch;
+    int status = call_only(c, pin_names, err);
+    if (status == 0 && !wire_find(c->params, "config")) {
+        status = error_set(err, ERROR_INVALID, "'config' is missing: a map, or one line of text");
+    }
+    status = status ? status : as_query(c, err);
+    status = status ? status : call_problem(c, CUSTOM_READ, err);
+    status = status ? status : target_settle(d, &x->request, NULL, err);
+    if (status < 0) {
+        return status;
+    }
+    snprintf(x->request.query.strategy, sizeof(x->request.query.strategy), "given");
+    struct wanted w = {.request = &x->request,
+                       .bucket = &x->bucket,
+                       .key = &x->key,
+                       .pin = true,
+                       .again = true,
+                       .account = c->s->account,
+                       .session = c->s,
+                       .id = c->id};
+    status = wanting_want(&c->parts->wanting, &w, err);
+    return status < 0 ? status : METHOD_LATER;
+}
+
+/* ---- unpin ----------------------------------------------------------------------------------- */
+
+struct unpinning {
+    struct pending pending; /* first */
+    char key[HASH_HEX];
+};
+
+static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
+                        const struct error *err)
+{
+    struct unpinning *x = ctx;
+    struct daemon *d = x->pending.d;
+    if (status < 0) {
+        pending_fail(&x->pending, err);
+        return;
+    }
+    cache_remove_id(&d->cache, x->key);
+    bool left = status == 0 && b;
+    if (left) {
+        learn_best(d, b, saved);
+        left = strcmp(b->source, "tuned") == 0; /* what else there is, is a hint */
+    }
+    daemon_event(d, "unpin", x->pending.uid, "%s", x->key);
+    struct wire_buf *out = pending_result(&x->pending);
+    if (out && left) {
+        struct answer *a = &d->scratch->answer;
+        answer_of_best(a, b, saved);
+        schema_encode(out, &answer_schema, a);
+    } else if (out) {
+        wire_put_nil(out);
+    }
+    pending_drop(&x->pending);
+}
+
+static const char *const key_names[] = {"key", "problem", NULL};
+
+int method_unpin(struct call *c, struct error *err)
+{
+    char key[HASH_HEX];
+    struct pending *p;
+    int status = call_only(c, key_names, err);
+    status = status ? status : call_key(c, key, err);
+    status = status ? status : call_later(c, sizeof(struct unpinning), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    memcpy(((struct unpinning *)p)->key, key, sizeof(key));
+    int asked = c->d->ledger->ops->unpin(c->d->ledger, key, on_unpinned, p);
+    if (asked < 0) {
+        pending_drop(p);
+        return ledger_refused(asked, err);
+    }
+    return METHOD_LATER;
+}
+
+/* ---- removals -------------------------------------------------------------------------------- */
+
+struct removing {
+    struct pending pending; /* first */
+    const char *event;
+    bool must_exist;
+    char what[HASH_HEX];
+};
+
+static void on_removed(void *ctx, int status, int64_t rows, const struct error *err)
+{
+    struct removing *x = ctx;
+    if (status < 0) {
+        pending_fail(&x->pending, err);
+        return;
+    }
+    if (strcmp(x->event, "unquarantine") == 0 && quarantine_remove(x->pending.d, x->what)) {
+        rows = rows ? rows : 1; /* one that could not be written down */
+    }
+    if (rows == 0 && x->must_exist) {
+        struct error e = ERROR_NULL;
+        error_set(&e, ERROR_NOT_FOUND, "there is no %s to %s", x->what, x->event);
+        pending_fail(&x->pending, &e);
+        return;
+    }
+    if (strcmp(x->event, "evict") == 0) {
+        /* Not before: an evict that is refused takes nothing away. What was on its way to the
+         * ledger before has come back, and is gone there by now; what comes after it is told after
+         * it, as is all that a follower hears. */
+        cache_remove_id(&x->pending.d->cache, x->what);
+        shortlist_evicted(&x->pending.parts->tiers.shortlist, x->what);
+    }
+    daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
+    struct wire_buf *b = pending_result(&x->pending);
+    if (b) {
+        wire_put_map(b, 1);
+        wire_put_kv_int(b, "removed", rows);
+    }
+    pending_drop(&x->pending);
+}
+
+int method_evict(struct call *c, struct error *err)
+{
+    char key[HASH_HEX];
+    struct pending *p;
+    int status = call_only(c, key_names, err);
+    status = status ? status : call_key(c, key, err);
+    status = status ? status : call_later(c, sizeof(struct removing), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    struct removing *x = (struct removing *)p;
+    x->event = "evict";
+    memcpy(x->what, key, sizeof(x->what));
+    int asked = c->d->ledger->ops->evict(c->d->ledger, key, on_removed, x);
+    if (asked < 0) {
+        pending_drop(p);
+        return ledger_refused(asked, err);
+    }
+    return METHOD_LATER;
+}
+
+int method_unquarantine(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"variant", NULL};
+    char variant[HASH_HEX];
+    struct pending *p;
+    int status = call_only(c, names, err);
+    if (status == 0 && (!wire_copy_str(wire_find(c->params, "variant"), variant, HASH_HEX) ||
+                        strspn(variant, "0123456789abcdef") != HASH_HEX - 1)) {
+        status = error_set(err, ERROR_INVALID,
+                           "'variant' must be the 32 hexadecimal digits that `list` of quarantine "
+                           "gives");
+    }
+    status = status ? status : call_later(c, sizeof(struct removing), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    struct removing *x = (struct removing *)p;
+    x->event = "unquarantine";
+    x->must_exist = true;
+    memcpy(x->what, variant, sizeof(x->what));
+    int asked = c->d->ledger->ops->unquarantine(c->d->ledger, variant, on_removed, x);
+    if (asked < 0) {
+        pending_drop(p);
+        return ledger_refused(asked, err);
+    }
+    return METHOD_LATER;
+}
+
+/* ---- backup, shutdown ------------------------------------------------------------------------ */
+
+struct backing_up {
+    struct pending pending; /* first */
+    char path[PATHS_MAX];
+};
+
+static void on_backup(void *ctx, int status, const struct error *err)
+{
+    struct backing_up *x = ctx;
+    if (status < 0) {
+        pending_fail(&x->pending, err);
+        return;
+    }
+    struct wire_buf *b = pending_result(&x->pending);
+    if (b) {
+        wire_put_map(b, 1);
+        wire_put_kv_str(b, "path", x->path);
+    }
+    pending_drop(&x->pending);
+}
+
+int method_backup(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"path", NULL};
+    char path[PATHS_MAX];
+    struct pending *p;
+    int status = call_only(c, names, err);
+    if (status == 0 &&
+        (!wire_copy_str(wire_find(c->params, "path"), path, sizeof(path)) || path[0] != '/')) {
+        status =
+            error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
+    }
+    status = status ? status : call_later(c, sizeof(struct backing_up), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    struct backing_up *x = (struct backing_up *)p;
+    memcpy(x->path, path, sizeof(x->path));
+    int asked = c->d->ledger->ops->backup(c->d->ledger, path, on_backup, x);
+    if (asked < 0) {
+        pending_drop(p);
+        return ledger_refused(asked, err);
+    }
+    return METHOD_LATER;
+}
+
+int method_shutdown(struct call *c, struct error *err)
+{
+    (void)err;
+    rpc_put_result(&c->s->out, c->id);
+    wire_put_map(&c->s->out, 1);
+    wire_put_kv_bool(&c->s->out, "stopping", true);
+    char why[64];
+    snprintf(why, sizeof(why), "asked by pid %d uid %d", (int)c->s->pid, (int)c->s->uid);
+    c->parts->stop(c->parts, c->s->uid, why);
+    return 0;
+}

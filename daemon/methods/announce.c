@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The method `subscribe`, and what it is for (announce.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/target.h"
+#include "daemon/cache/answer.h"
+#include "daemon/methods/announce.h"
+#include "daemon/methods/methods.h"
+#include "daemon/methods/parts.h"
+
+struct subscriber {
+    struct ticket ticket;    /* first: never answered, it tells when he has gone */
+    struct list link;        /* parts->subscribers */
+    struct account *account; /* a holder: charged with it */
+};
+
+static void drop(struct subscriber *x)
+{
+    list_remove(&x->link);
+    x->account->subscriptions--;
+    account_drop(x->account);
+    free(x);
+}
+
+static void gone(struct ticket *t)
+{
+    drop(LIST_OF(t, struct subscriber, ticket));
+}
+
+static struct subscriber *find(struct list *subscribers, const struct session *s)
+{
+    LIST_EACH(node, subscribers) {
+        struct subscriber *x = LIST_OF(node, struct subscriber, link);
+        if (x->ticket.session == s) {
+            return x;
+        }
+    }
+    return NULL;
+}
+
+static int begin(struct call *c, struct error *err)
+{
+    struct subscriber *x = calloc(1, sizeof(*x));
+    if (!x) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more subscriber");
+    }
+    list_init(&x->link);
+    int status = account_add_subscription(c->s->account, err);
+    if (status < 0) {
+        free(x);
+        return status;
+    }
+    x->account = account_hold(c->s->account);
+    ticket_hold(&x->ticket, c->s, gone);
+    list_append(&c->parts->subscribers, &x->link);
+    return 0;
+}
+
+static void end(struct subscriber *x)
+{
+    ticket_close(&x->ticket);
+    drop(x);
+}
+
+int method_subscribe(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"on", NULL};
+    const struct wire_obj *word = wire_find(c->params, "on");
+    bool on = true;
+    int status = call_only(c, names, err);
+    if (status == 0 && word && !wire_get_bool(word, &on)) {
+        status = error_set(err, ERROR_INVALID, "'on' must be true or false");
+    }
+    struct subscriber *x = find(&c->parts->subscribers, c->s);
+    if (status == 0 && on && !x) {
+        status = begin(c, err);
+    } else if (status == 0 && !on && x) {
+        end(x);
+    }
+    if (status < 0) {
+        return status;
+    }
+    rpc_put_result(&c->s->out, c->id);
+    wire_put_map(&c->s->out, 2);
+    wire_put_kv_bool(&c->s->out, "subscribed", on);
+    wire_put_kv_int(&c->s->out, "generation", c->d->generation);
+    return 0;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static void pack(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved,
+                 const struct problem *p)
+{
+    struct answer *a = &d->scratch->hint;
+    answer_of_best(a, best, saved);
+    rpc_put_notify(b, "improved");
+    wire_put_map(b, 2);
+    wire_put_str(b, "problem");
+    problem_pack(b, p);
+    wire_put_str(b, "answer");
+    schema_encode(b, &answer_schema, a);
+}
+
+void announce(struct daemon *d, struct list *subscribers, const struct best *b, bool saved)
+{
+    struct problem *p = &d->scratch->learned;
+    struct error err = ERROR_NULL;
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    if (list_empty(subscribers) || strcmp(b->class, d->device.class) != 0 ||
+        problem_make(p, b->op, &b->problem, &err) < 0 || target_rank(d, b, p) < CACHE_SERVES) {
+        return;
+    }
+    int64_t user = custom_is(p) ? record_int(&p->fields, CUSTOM_USER, -1) : -1;
+    pack(&packed, d, b, saved, p);
+    LIST_EACH(node, subscribers) {
+        struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
+        bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
+        if (meant && !packed.failed) {
+            session_tell(s, packed.data, packed.len);
+        }
+    }
+}
+
+void announce_stop(struct list *subscribers)
+{
+    LIST_EACH(node, subscribers) {
+        end(LIST_OF(node, struct subscriber, link));
+    }
+}

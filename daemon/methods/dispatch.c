@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From bytes to a method and back: decode, find, call, answer (dispatch.h). */
+#include <string.h>
+
+#include "daemon/base/log.h"
+#include "daemon/methods/dispatch.h"
+#include "daemon/methods/methods.h"
+#include "daemon/methods/parts.h"
+#include "proto/nearest.h"
+#include "proto/text.h"
+
+struct row {
+    const char *name;
+    method *run;
+    bool owner, early; /* methods.h */
+};
+
+static const struct row rows[] = {
+#define ROW(name_, owner_, early_) {#name_, method_##name_, owner_, early_},
+    METHODS(ROW)
+#undef ROW
+};
+
+static int find(const char *name, const struct row **out, struct error *err)
+{
+    struct nearest near;
+    nearest_begin(&near, name, strlen(name));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            *out = &rows[i];
+            return 0;
+        }
+        nearest_offer(&near, rows[i].name);
+    }
+    const char *meant = nearest_end(&near);
+    return error_set(err, ERROR_UNKNOWN_METHOD, "there is no method '%s'%s%s%s",
+                     text_show(name, strlen(name)).text, meant ? "; did you mean '" : "",
+                     meant ? meant : "", meant ? "'?" : "");
+}
+
+static int call(struct call *c, const char *name, struct error *err)
+{
+    const struct row *row = NULL;
+    if (c->d->stopping) {
+        return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    }
+    int status = find(name, &row, err);
+    if (status == 0 && row->owner && !session_is_owner(c->s)) {
+        status = error_set(err, ERROR_DENIED,
+                           "%s is for root and the user that gemmd runs as; you are uid %d", name,
+                           (int)c->s->uid);
+    }
+    if (status == 0 && !row->early && !c->parts->loader.done) {
+        return loader_park(&c->parts->loader, c, NULL, err);
+    }
+    return status ? status : row->run(c, err);
+}
+
+static void answer_error(struct session *s, uint32_t id, const struct error *e)
+{
+    session_count_error(s, e->code);
+    rpc_put_error(&s->out, id, e);
+    s->ending = s->ending || !error_survives(e->code);
+}
+
+/* A hit that was asked for in these very bytes before. The memo has problems of get_many, too,
+ * which are maps and no message's end: that begins with the name of a method. */
+static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
+                         size_t n)
+{
+    const struct cache_entry *e = NULL;
+    if (!d->stopping && !s->view && n > 0 && (tail[0] & 0xe0) == 0xa0) {
+        e = memo_find(&d->cache.memo, tail, n);
+    }
+    if (e) {
+        d->hits++;
+        rpc_put_result(&s->out, id);
+        cache_reply(e, &s->out);
+    }
+    return e != NULL;
+}
+
+bool dispatch_known(struct parts *parts, struct session *s, const uint8_t *data, size_t n)
+{
+    uint32_t id = 0;
+    size_t split = memo_split(data, n, &id);
+    return split && answer_again(&parts->daemon, s, id, data + split, n - split);
+}
+
+void dispatch(struct parts *parts, struct session *s, const uint8_t *data, size_t n, bool again)
+{
+    struct daemon *d = &parts->daemon;
+    struct rpc_message m = {0};
+    struct error err = ERROR_NULL;
+    uint32_t id = 0;
+    size_t split = memo_split(data, n, &id);
+    if (split && (answer_again(d, s, id, data + split, n - split) ||
+                  (!d->stopping && !s->view && many_again(d, s, id, data + split, n - split)))) {
+        return;
+    }
+    int status = rpc_decode(d->doc, data, n, &m, &err);
+    if (status == 0 && m.type == RPC_NOTIFY) {
+        return; /* no notification to us has a meaning */
+    }
+    if (status == 0 && m.type == RPC_RESPONSE) {
+        m.id = 0;
+        status =
+            error_set(&err, ERROR_MALFORMED, "a response to nothing: gemmd asks clients nothing");
+    }
+    if (status == 0) {
+        struct call c = {.d = d,
+                         .parts = parts,
+                         .s = s,
+                         .id = m.id,
+                         .params = m.params,
+                         .data = data,
+                         .len = n,
+                         .again = again,
+                         .tail = split ? data + split : NULL,
+                         .tail_len = n - split};
+        status = call(&c, m.method, &err);
+        request_deinit(&d->scratch->request);
+        d->scratch->request.query = (struct query){0}; /* says nothing about the next problem */
+    }
+    if (status < 0) {
+        answer_error(s, m.id, &err);
+        log_debug("client pid %d: %s: %s", (int)s->pid, m.method, err.text);
+    }
+}

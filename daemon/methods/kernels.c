@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a config is valid, and the compiled images. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/target.h"
+#include "daemon/methods/methods.h"
+#include "kernels/modules.h"
+#include "proto/limits.h"
+
+/* The target that a config is of, or the one that is named; NULL: none takes it, and why. */
+static int judge(struct call *c, const struct family_target **out, struct rejection *why,
+                 struct error *err)
+{
+    const struct scratch *x = c->d->scratch;
+    const struct problem *p = &x->request.problem;
+    char label[TARGET_MAX];
+    int status = call_target(c, label, err);
+    status = status ? status : target_choose(c->d, p, label, out, err);
+    if (status < 0) {
+        return status;
+    }
+    if (!label[0]) {
+        *out = family_target_of_config(family_of_problem(p), p, &c->d->device, &x->config, why);
+    } else if ((*out)->check(p, &x->config, &c->d->device, why)) {
+        *out = NULL;
+    }
+    return 0;
+}
+
+int method_check(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"problem", "config", "target", NULL};
+    const struct family_target *t = NULL;
+    struct rejection why;
+    int status = call_only(c, names, err);
+    status = status ? status : call_problem(c, CUSTOM_READ, err);
+    status = status ? status : call_config(c, &c->d->scratch->config, err);
+    status = status ? status : judge(c, &t, &why, err);
+    if (status < 0) {
+        return status;
+    }
+    struct wire_buf *b = &c->s->out;
+    rpc_put_result(b, c->id);
+    wire_put_map(b, t ? 2 : 6);
+    wire_put_kv_bool(b, "valid", t != NULL);
+    if (t) {
+        wire_put_kv_str(b, "target", t->label);
+    } else {
+        wire_put_kv_str(b, "rule", why.rule);
+        wire_put_kv_str(b, "message", why.text);
+        wire_put_kv_str(b, "resource", why.resource);
+        wire_put_kv_int(b, "required", why.required);
+        wire_put_kv_int(b, "limit", why.limit);
+    }
+    return 0;
+}
+
+/* ---- module ---------------------------------------------------------------------------------- */
+
+static int read_id(struct call *c, char id[HASH_HEX], struct error *err)
+{
+    if (!wire_copy_str(wire_find(c->params, "id"), id, HASH_HEX) || strlen(id) != HASH_HEX - 1 ||
+        strspn(id, "0123456789abcdef") != HASH_HEX - 1) {
+        return error_set(err, ERROR_INVALID,
+                         "'id' must be the 32 hexadecimal digits of an answer's `module`");
+    }
+    return 0;
+}
+
+/* What the image was compiled for, when it is asked as the one of a key; nil: not known here. */
+static void put_problem(struct call *c, const char *key)
+{
+    struct daemon *d = c->d;
+    struct problem *bucket = &d->scratch->other;
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, key, &many);
+    wire_put_str(&c->s->out, "problem");
+    if (e && cache_problem(&d->cache, e, d->device.class, bucket, NULL) == 0) {
+        problem_pack(&c->s->out, bucket);
+    } else {
+        wire_put_nil(&c->s->out);
+    }
+}
+
+static void put_chunk(struct call *c, const struct chunk *k, int64_t offset, const char *key)
+{
+    struct wire_buf *b = &c->s->out;
+    rpc_put_result(b, c->id);
+    wire_put_map(b, key[0] ? 5 : 4);
+    if (key[0]) {
+        put_problem(c, key);
+    }
+    wire_put_kv_int(b, "size", (int64_t)k->size);
+    wire_put_str(b, "data");
+    wire_put_bin(b, k->n ? k->data : "", k->n);
+    wire_put_str(b, "next");
+    if ((size_t)offset + k->n < k->size) {
+        wire_put_int(b, offset + (int64_t)k->n);
+    } else {
+        wire_put_nil(b);
+    }
+    wire_put_kv_str(b, "suffix", k->suffix);
+}
+
+/* The whole is checked once, before its first part leaves: a damaged file is removed, so that the
+ * next tuning makes it again. What comes later, the client checks. */
+static int check_whole(struct call *c, const char *id, int64_t offset, struct error *err)
+{
+    struct image image = {0};
+    int status = offset == 0 ? modules_get(c->d->cache_dir, id, &image, err) : 0;
+    image_deinit(&image);
+    return status;
+}
+
+int method_module(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"id", "offset", "key", NULL};
+    const struct wire_obj *given = wire_find(c->params, "offset"),
+                          *of = wire_find(c->params, "key");
+    char id[HASH_HEX], key[HASH_HEX] = "";
+    int64_t offset = 0;
+    int status = call_only(c, names, err);
+    status = status ? status : read_id(c, id, err);
+    if (status == 0 && of && !wire_copy_str(of, key, sizeof(key))) {
+        status = error_set(err, ERROR_INVALID, "'key' must be the 32 digits of an answer's `key`");
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (given && (!wire_get_int(given, &offset) || offset < 0)) {
+        return error_set(err, ERROR_INVALID, "'offset' must be a number of bytes");
+    }
+    struct chunk chunk = {0};
+    status = check_whole(c, id, offset, err);
+    if (status == 0) {
+        status = modules_read(c->d->cache_dir, id, (size_t)offset, MODULE_CHUNK_BYTES, &chunk, err);
+    }
+    if (status == MODULES_MISS) {
+        return error_set(err, ERROR_NOT_FOUND,
+                         "module %s is not in %s (any more): ask for the answer again by `tune`",
+                         id, c->d->cache_dir);
+    }
+    if (status == 0 && (uint64_t)offset > chunk.size) {
+        status = error_set(err, ERROR_INVALID, "'offset' is %lld, the module has %zu bytes",
+                           (long long)offset, chunk.size);
+    }
+    if (status == 0) {
+        put_chunk(c, &chunk, offset, key);
+    }
+    free(chunk.data);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can be asked: every method, and where it is. dispatch.c calls them. */
+#ifndef GEMMD_DAEMON_METHODS_METHODS_H
+#define GEMMD_DAEMON_METHODS_METHODS_H
+
+#include "daemon/requests/call.h"
+
+typedef int method(struct call *c, struct error *err);
+
+/* X(name, owner, early). `owner`: for root and the daemon's own user. `early`: is right, or sees to
+ * it, also while not all is loaded. The most frequent first: they are looked up in order. */
+#define METHODS(X)                                                                                 \
+    X(get, false, true)          /* get.c */                                                       \
+    X(get_many, false, false)    /* many.c */                                                      \
+    X(tune, false, true)         /* get.c */                                                       \
+    X(hello, false, true)        /* status.c */                                                    \
+    X(status, false, true)       /* status.c */                                                    \
+    X(module, false, true)       /* kernels.c */                                                   \
+    X(cancel, false, true)       /* get.c */                                                       \
+    X(list, false, true)         /* list.c */                                                      \
+    X(show, false, false)        /* list.c */                                                      \
+    X(why, false, false)         /* why.c */                                                       \
+    X(put, false, false)         /* put.c */                                                       \
+    X(acquire, false, false)     /* acquire.c */                                                   \
+    X(record, false, false)      /* lease.c */                                                     \
+    X(release, false, false)     /* lease.c */                                                     \
+    X(check, false, true)        /* kernels.c */                                                   \
+    X(space, false, true)        /* space.c */                                                     \
+    X(pin, true, false)          /* admin.c */                                                     \
+    X(unpin, true, false)        /* admin.c */                                                     \
+    X(evict, true, false)        /* admin.c */                                                     \
+    X(unquarantine, true, false) /* admin.c */                                                     \
+    X(import, true, false)       /* put.c */                                                       \
+    X(promote, true, false)      /* promote.c */                                                   \
+    X(ledger, true, true)        /* keeper.c */                                                    \
+    X(follow, true, true)        /* keeper.c */                                                    \
+    X(subscribe, false, true)    /* announce.c */                                                  \
+    X(backup, true, true)        /* admin.c */                                                     \
+    X(shutdown, true, true)      /* admin.c */
+
+#define METHOD_DECLARE(name, owner, early) method method_##name;
+METHODS(METHOD_DECLARE)
+#undef METHOD_DECLARE
+
+/* get_many whose problems were all hits before in the same bytes: answered. `tail`: as
+ * call.tail. */
+bool many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail, size_t n);
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * promote: the owner makes a user's row of a custom op the answer for everybody: its best and its
+ * trials are written again under the key without the user (answers/custom.h). The user's own row
+ * stays: it goes on answering him.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/learn.h"
+#include "daemon/base/log.h"
+#include "daemon/cache/answer.h"
+#include "daemon/methods/methods.h"
+#include "daemon/requests/pending.h"
+
+struct promoting {
+    struct pending pending; /* first */
+    char from[HASH_HEX], to[HASH_HEX];
+    struct best best; /* under the shared key */
+};
+
+static void on_promoted(void *ctx, int status, const struct best *b, bool saved,
+                        const struct error *err)
+{
+    struct promoting *x = ctx;
+    struct daemon *d = x->pending.d;
+    if (!b) {
+        pending_fail(&x->pending, err);
+        return;
+    }
+    if (status < 0) {
+        log_warning("a promoted row is not saved: %s", err->text);
+    }
+    learn_best(d, b, saved);
+    daemon_event(d, "promote", x->pending.uid, "%s: %s now answers everybody", x->from, x->to);
+    struct wire_buf *out = pending_result(&x->pending);
+    if (out) {
+        struct answer *a = &d->scratch->answer;
+        answer_of_best(a, b, saved);
+        schema_encode(out, &answer_schema, a);
+    }
+    pending_drop(&x->pending);
+}
+
+static void on_trials(void *ctx, int status, const struct trial *trials, uint32_t n,
+                      char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+{
+    struct promoting *x = ctx;
+    struct daemon *d = x->pending.d;
+    struct trial *t = &d->scratch->trial;
+    struct error gone = ERROR_NULL;
+    (void)avoid;
+    (void)n_avoid;
+    (void)err; /* the answer matters more than its evidence */
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        *t = trials[i];
+        t->id = 0;
+        memcpy(t->key, x->to, sizeof(t->key));
+        d->ledger->ops->add_trial(d->ledger, t);
+    }
+    status = d->ledger ? d->ledger->ops->publish(d->ledger, &x->best, on_promoted, x)
+                       : ERROR_SHUTTING_DOWN;
+    if (status < 0) {
+        ledger_refused(status, &gone);
+        pending_fail(&x->pending, &gone);
+    }
+}
+
+/* The row of scratch->request.problem, a user's, under the shared key. */
+static int fill(struct promoting *x, const struct cache_entry *e, struct error *err)
+{
+    struct daemon *d = x->pending.d;
+    struct scratch *s = d->scratch;
+    struct answer *a = &s->answer;
+    struct best *b = &x->best;
+    int status = cache_answer(&d->cache, e, a, err);
+    int64_t uid = record_int(&s->request.problem.fields, CUSTOM_USER, 0);
+    if (status == 0 && !custom_share(&s->request.problem)) {
+        status = error_set(err, ERROR_CONFLICT, "key %.12s answers everybody already", a->key);
+    }
+    status = status ? status : daemon_key(d, err);
+    if (status < 0) {
+        return status;
+    }
+    key_id(&s->key);
+    memcpy(x->from, a->key, sizeof(x->from));
+    memcpy(x->to, s->key.id, sizeof(x->to));
+    best_of_answer(b, a, &s->bucket, d->device.class);
+    memcpy(b->key, s->key.id, sizeof(b->key));
+    b->generation = 0; /* it gets one */
+    b->uid = uid;
+    return 0;
+}
+
+/* What is promoted: by key, or by a problem that names its `user`. */
+static int find(struct call *c, const struct cache_entry **out, struct error *err)
+{
+    struct daemon *d = c->d;
+    struct scratch *x = d->scratch;
+    char key[HASH_HEX];
+    bool many;
+    int status = call_key(c, key, err);
+    *out = status < 0 ? NULL : cache_find_id(&d->cache, key, &many);
+    if (status == 0 && !*out) {
+        status =
+            error_set(err, ERROR_NOT_FOUND,
+                      "there is no answer of this device class to promote; name whose it is by "
+                      "the field '" CUSTOM_USER "' (a uid), or give its key; `gemmctl list` "
+                      "shows both");
+    }
+    status =
+        status ? status : cache_problem(&d->cache, *out, d->device.class, &x->request.problem, err);
+    return status ? status : call_only_custom(&x->request.problem, "promote", err);
+}
+
+int method_promote(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"key", "problem", NULL};
+    const struct cache_entry *e = NULL;
+    struct pending *p;
+    int status = call_only(c, names, err);
+    status = status ? status : find(c, &e, err);
+    status = status ? status : call_later(c, sizeof(struct promoting), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    struct promoting *x = (struct promoting *)p;
+    struct device_info *device = &c->d->device;
+    status = fill(x, e, err);
+    if (status == 0 && c->d->ledger->ops->history(c->d->ledger, x->from, "", device->class,
+                                                  device->driver, on_trials, x) < 0) {
+        status = error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    }
+    if (status < 0) {
+        pending_drop(p);
+        return status;
+    }
+    return METHOD_LATER;
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Results that others measured. For "custom:" ops, which gemmd only keeps, such a row is the
+ * answer; for ops that it understands a row is a hint until it was measured here. A row never
+ * pushes out what serves its key already.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/answers/learn.h"
+#include "daemon/answers/tiers.h"
+#include "daemon/base/log.h"
+#include "daemon/cache/answer.h"
+#include "daemon/methods/methods.h"
+#include "daemon/methods/parts.h"
+#include "daemon/requests/pending.h"
+#include "store/store.h"
+
+/* A config that its one-line form can carry, valid where gemmd knows what that means. */
+static int check_config(struct daemon *d, const struct problem *bucket, const struct record *config,
+                        struct error *err)
+{
+    const struct family *f = family_of_problem(bucket);
+    struct rejection why;
+    if (config->n == 0) {
+        return error_set(err, ERROR_INVALID, "the config is empty: it must name its parameters");
+    }
+    if (record_format(config, NULL, 0) >= CONFIG_TEXT_MAX) {
+        return error_set(err, ERROR_TOO_LARGE, "a config is at most %d bytes of text",
+                         CONFIG_TEXT_MAX - 1);
+    }
+    /* Of whichever target: an old answer of the portable kernel is worth keeping on a device that
+     * has a better one by now. Where there are no kernels at all, there is nothing to check. */
+    if (f && family_target_find(f, &d->device, NULL) &&
+        !family_target_of_config(f, bucket, &d->device, config, &why)) {
+        return error_set(err, why.code, "%s", why.text);
+    }
+    return 0;
+}
+
+/* The parts of a row that follow from its problem. `b` is zeroed; its config and times are set. */
+static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
+                 const struct key *k, int64_t uid)
+{
+    const struct family *f = family_of_problem(bucket);
+    memcpy(b->key, k->id, sizeof(b->key));
+    snprintf(b->op, sizeof(b->op), "%s", bucket->op_name);
+    snprintf(b->family, sizeof(b->family), "%s", f ? f->name : "");
+    record_copy(&b->problem, &bucket->fields);
+    memcpy(b->class, d->device.class, sizeof(b->class));
+    snprintf(b->source, sizeof(b->source), "imported");
+    if (f) {
+        best_work(b, f, bucket, &d->device);
+    } else { /* not known, and 0 would be the slowest of all */
+        b->flops = b->flops > 0 ? b->flops : NAN;
+        b->bytes = b->bytes > 0 ? b->bytes : NAN;
+        b->floor_us = b->floor_us > 0 ? b->floor_us : NAN;
+    }
+    b->uid = uid;
+    b->created_s = b->created_s ? b->created_s : time(NULL);
+}
+
+/* Refuses a row whose key has an answer that outranks it, or is one too many. What is on its way to
+ * the cache, the ledger knows: it is told which row of the key was known here. */
+static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
+                      int64_t uid, int64_t *known, struct error *err)
+{
+    const struct cache_entry *e = cache_find(&d->cache, k);
+    *known = e ? e->generation : 0;
+    if (custom_check_room(d, k->id, uid, err) < 0) {
+        return ERROR_DENIED;
+    }
+    return e && e->rank >= CACHE_SERVES && family_of_problem(bucket) ? store_outranked(k->id, err)
+                                                                     : 0;
+}
+
+static void learned(struct daemon *d, int status, const struct best *b, bool saved,
+                    const struct error *err)
+{
+    if (status < 0 && status != ERROR_CONFLICT && err) {
+        log_warning("an imported row is not saved: %s", err->text);
+    }
+    if (b) {
+        learn_best(d, b, saved);
+    }
+}
+
+/* NaN: not known. */
+static bool is_amount(double x)
+{
+    return isnan(x) || (x >= 0 && isfinite(x));
+}
+
+/* ---- put ------------------------------------------------------------------------------------- */
+
+static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved)
+{
+    struct answer *a = &d->scratch->answer;
+    struct problem *bucket = &d->scratch->other;
+    const char *why = NULL;
+    answer_of_best(a, best, saved);
+    if (best->family[0]) {
+        if (problem_make(bucket, best->op, &best->problem, NULL) == 0) {
+            why = tiers_no_hint(d, bucket, NULL, a);
+        }
+        snprintf(a->tier, sizeof(a->tier), "near");
+        answer_note(a, "a hint until it is measured here%s%s",
+                    why ? "; but no tuning tries it: " : "", why ? why : "");
+    }
+    schema_encode(b, &answer_schema, a);
+}
+
+static void on_put(void *ctx, int status, const struct best *b, bool saved, const struct error *err)
+{
+    struct pending *p = ctx;
+    learned(p->d, status, b, saved, err);
+    if (!b) {
+        pending_fail(p, err);
+        return;
+    }
+    struct lease *lease = leases_of(&p->parts->leases, p->ticket.session, b->key);
+    struct wire_buf *out = pending_result(p);
+    if (out) {
+        put_answer(out, p->d, b, saved);
+    }
+    pending_drop(p);
+    if (lease) {
+        lease_end(lease);
+    }
+}
+
+int method_put(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"problem", "config", "time_us", NULL};
+    struct daemon *d = c->d;
+    struct scratch *x = d->scratch;
+    struct best *b = &x->best;
+    const struct wire_obj *time_us = wire_find(c->params, "time_us");
+    int status = call_only(c, names, err);
+    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
+    memset(b, 0, sizeof(*b));
+    status = status ? status : call_config(c, &b->config, err);
+    status = status ? status : check_config(d, &x->bucket, &b->config, err);
+    if (status < 0) {
+        return status;
+    }
+    b->time_us = b->spread = b->reference_us = NAN;
+    if (wire_type_of(time_us) != WIRE_NIL &&
+        (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us))) {
+        return error_set(err, ERROR_INVALID, "'time_us' must be a positive number, or nil");
+    }
+    status = check_rank(d, &x->key, &x->bucket, c->s->uid, &b->generation, err);
+    if (status < 0) {
+        return status;
+    }
+    fill(d, b, &x->bucket, &x->key, c->s->uid);
+    struct pending *p;
+    status = call_later(c, sizeof(*p), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    status = d->ledger->ops->publish(d->ledger, b, on_put, p);
+    if (status < 0) {
+        pending_drop(p);
+        return ledger_refused(status, err);
+    }
+    return METHOD_LATER;
+}
+
+/* ---- import ---------------------------------------------------------------------------------- */
+
+enum { SKIPPED_MAX = 256 };
+
+struct importing {
+    struct pending pending; /* first */
+    unsigned left;
+    int64_t imported;
+    uint32_t n_skipped;
+    struct wire_buf skipped; /* owned: the maps */
+    /* Rows whose problems are rounded to others here come after those that fit. */
+    uint32_t n_rounded, n_fit;
+    uint16_t rounded[SKIPPED_MAX];
+    char fit[SKIPPED_MAX][HASH_HEX]; /* keys */
+};
+
+static void finish_import(struct importing *x)
+{
+    struct wire_buf skipped = x->skipped;
+    struct wire_buf *b = pending_result(&x->pending);
+    daemon_event(x->pending.d, "import", x->pending.uid, "%lld rows imported, %u skipped",
+                 (long long)x->imported, x->n_skipped);
+    if (b) {
+        wire_put_map(b, 2);
+        wire_put_kv_int(b, "imported", x->imported);
+        wire_put_str(b, "skipped");
+        wire_put_array(b, x->n_skipped);
+        wire_put_raw(b, skipped.data, skipped.len);
+    }
+    pending_drop(&x->pending);
+    wire_buf_deinit(&skipped);
+}
+
+static void skip(struct importing *x, size_t row, const char *why)
+{
+    x->n_skipped++;
+    wire_put_map(&x->skipped, 2);
+    wire_put_kv_int(&x->skipped, "row", (int64_t)row);
+    wire_put_kv_str(&x->skipped, "message", why);
+}
+
+struct imported { /* a row that the ledger was given */
+    struct importing *x;
+    size_t row;
+};
+
+static void on_imported(void *ctx, int status, const struct best *b, bool saved,
+                        const struct error *err)
+{
+    struct imported i = *(struct imported *)ctx;
+    struct importing *x = i.x;
+    free(ctx);
+    learned(x->pending.d, status, b, saved, err);
+    x->imported += b != NULL;
+    if (!b) {
+        skip(x, i.row, err ? err->text : "no memory");
+    }
+    if (--x->left == 0) {
+        finish_import(x);
+    }
+}
+
+/* What a file says is no better than who wrote it. */
+static int check_numbers(struct best *b, struct error *err)
+{
+    enum { CLOCK_SKEW_S = 24 * 3600 };
+    const struct {
+        const char *name;
+        double value;
+    } amounts[] = {
+        {"time_us", b->time_us}, {"spread", b->spread}, {"reference_us", b->reference_us},
+        {"flops", b->flops},     {"bytes", b->bytes},   {"floor_us", b->floor_us},
+        {"atol", b->atol},       {"rtol", b->rtol}};
+    for (size_t i = 0; i < sizeof(amounts) / sizeof(amounts[0]); i++) {
+        if (!is_amount(amounts[i].value)) {
+            return error_set(err, ERROR_INVALID, "%s = %g: it must be a number from 0 on, or nil",
+                             amounts[i].name, amounts[i].value);
+        }
+    }
+    if (b->measured < 0) {
+        return error_set(err, ERROR_INVALID, "measured = %lld: it must be 0 or more",
+                         (long long)b->measured);
+    }
+    if (b->created_s < 0 || b->created_s > time(NULL) + CLOCK_SKEW_S) {
+        return error_set(err, ERROR_INVALID,
+                         "created_s = %lld: it must be Unix seconds, and not in the future",
+                         (long long)b->created_s);
+    }
+    return 0;
+}
+
+static bool has_fit(const struct importing *x, const char *key)
+{
+    uint32_t i = 0;
+    while (i < x->n_fit && strcmp(x->fit[i], key) != 0) {
+        i++;
+    }
+    return i < x->n_fit;
+}
+
+/* What was measured for another problem of this bucket says what may be tried first, and not how
+ * long it takes here; and not even that where a row of the bucket itself does. */
+static int take_rounded(const struct importing *x, const struct key *k, struct best *b,
+                        struct error *err)
+{
+    if (cache_find(&x->pending.d->cache, k) || has_fit(x, k->id)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "its sizes are rounded here to those of key %.12s, which has a row of "
+                         "its own",
+                         k->id);
+    }
+    b->time_us = b->spread = b->reference_us = NAN;
+    b->measured = 0;
+    b->floor_us = 0;
+    return 0;
+}
+
+enum { IMPORT_ROUNDED = 1 };
+
+/* A row of another device class keeps its class: it is for the daemon that has such a device.
+ * IMPORT_ROUNDED: not now, but after all that fit (`late`). */
+static int import_row(struct importing *x, const struct wire_obj *row, size_t number, int64_t uid,
+                      bool late, struct error *err)
+{
+    struct daemon *d = x->pending.d;
+    struct scratch *s = d->scratch;
+    struct best *b = &s->best;
+    struct problem *p = &s->other;
+    int status = schema_decode(&best_schema, SCHEMA_LENIENT, row, b, err);
+    status = status ? status : check_numbers(b, err);
+    status = status ? status : problem_make(p, b->op, &b->problem, err);
+    if (status < 0) {
+        return status;
+    }
+    char class_[sizeof(b->class)];
+    snprintf(class_, sizeof(class_), "%s", b->class[0] ? b->class : d->device.class);
+    bool ours = strcmp(class_, d->device.class) == 0;
+    problem_bucket(p, d->scheme, &s->bucket);
+    status = key_make(&s->key, &s->bucket, class_, err);
+    if (status == 0 && ours) {
+        status = check_config(d, &s->bucket, &b->config, err);
+    }
+    if (status < 0) {
+        return status;
+    }
+    key_id(&s->key);
+    bool rounded = b->time_us > 0 && !record_equal(&p->fields, &s->bucket.fields);
+    if (rounded && !late) {
+        return IMPORT_ROUNDED;
+    }
+    status = rounded ? take_rounded(x, &s->key, b, err) : 0;
+    if (status < 0) {
+        return status;
+    }
+    /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
+    b->generation = b->trial = 0;
+    status = ours ? check_rank(d, &s->key, &s->bucket, uid, &b->generation, err) : 0;
+    if (status < 0) {
+        return status;
+    }
+    if (!ours && family_of_problem(p)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "the row is of another device class (%s): import it through the gemmd of "
+                         "such a device",
+                         class_);
+    }
+    double floor_us = b->floor_us;
+    if (!family_of_problem(p)) {
+        b->atol = b->rtol = 0; /* gemmd does not verify it: it answers whatever is asked for */
+    }
+    fill(d, b, &s->bucket, &s->key, uid);
+    b->floor_us = floor_us > 0 ? floor_us : b->floor_us;
+    memcpy(b->class, class_, sizeof(b->class));
+    if (!rounded) {
+        memcpy(x->fit[x->n_fit++], s->key.id, HASH_HEX);
+    }
+    struct imported *i = malloc(sizeof(*i));
+    if (!i) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to import a row");
+    }
+    *i = (struct imported){x, number};
+    status = d->ledger->ops->publish(d->ledger, b, on_imported, i);
+    if (status < 0) {
+        free(i);
+        return ledger_refused(status, err);
+    }
+    x->left++;
+    return 0;
+}
+
+int method_import(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"rows", NULL};
+    const struct wire_obj *rows = wire_find(c->params, "rows");
+    struct pending *p;
+    int status = call_only(c, names, err);
+    if (status == 0 && (wire_type_of(rows) != WIRE_ARRAY || wire_count(rows) > SKIPPED_MAX)) {
+        status = error_set(err, ERROR_INVALID,
+                           "'rows' must be a list of at most %d rows as `list` of best gives them",
+                           SKIPPED_MAX);
+    }
+    status = status ? status : call_later(c, sizeof(struct importing), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    struct importing *x = (struct importing *)p;
+    x->left = 1; /* held until all rows are looked at */
+    for (size_t i = 0; i < wire_count(rows); i++) {
+        struct error why = ERROR_NULL;
+        status = import_row(x, wire_at(rows, i), i, c->s->uid, false, &why);
+        if (status < 0) {
+            skip(x, i, why.text);
+        } else if (status == IMPORT_ROUNDED) {
+            x->rounded[x->n_rounded++] = (uint16_t)i;
+        }
+    }
+    for (uint32_t i = 0; i < x->n_rounded; i++) {
+        struct error why = ERROR_NULL;
+        if (import_row(x, wire_at(rows, x->rounded[i]), x->rounded[i], c->s->uid, true, &why) < 0) {
+            skip(x, x->rounded[i], why.text);
+        }
+    }
+    if (--x->left == 0) {
+        finish_import(x);
+    }
+    return METHOD_LATER;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * space: what there is to search. A space may have hundreds of thousands of points, of a
+ * microsecond each, so they are counted in slices of SLICE_US, between which others are served.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/target.h"
+#include "daemon/methods/methods.h"
+#include "daemon/requests/pending.h"
+#include "kernels/space.h"
+
+enum { SLICE_US = 1000, SLICE_POINTS = 128 };
+
+struct counting {
+    struct pending pending; /* first */
+    struct chore chore;
+    struct request request; /* owned: the problem and what restricts it */
+    const struct family *family;
+    struct space space; /* owned; borrows from request */
+};
+
+static bool allowed(const void *ctx, const struct record *config)
+{
+    return request_allows(ctx, config);
+}
+
+static void release(struct counting *x)
+{
+    chore_cancel(&x->chore);
+    space_deinit(&x->space);
+    request_deinit(&x->request);
+}
+
+static void finish(struct counting *x, int status, const struct error *err)
+{
+    struct wire_buf *out = status < 0 ? NULL : pending_result(&x->pending);
+    if (out) {
+        space_pack(out, &x->space, x->family);
+    }
+    release(x);
+    if (status < 0) {
+        pending_fail(&x->pending, err);
+    } else {
+        pending_drop(&x->pending);
+    }
+}
+
+static void slice(struct chore *chore)
+{
+    struct counting *x = LIST_OF(chore, struct counting, chore);
+    struct error err = ERROR_NULL;
+    uint64_t until = uv_hrtime() + SLICE_US * UINT64_C(1000);
+    int status;
+    do {
+        status = space_more(&x->space, SLICE_POINTS, &err);
+    } while (status == SPACE_MORE && uv_hrtime() < until);
+    if (status == SPACE_MORE) {
+        turns_chore(&x->pending.d->turns, chore);
+    } else {
+        finish(x, status, &err);
+    }
+}
+
+static void client_gone(struct ticket *t)
+{
+    struct counting *x = LIST_OF(t, struct counting, pending.ticket);
+    release(x);
+    pending_free(&x->pending);
+}
+
+/* Takes over the request of the scratch: its lists outlive this turn. */
+static int begin(struct counting *x, const struct family_target *t, struct error *err)
+{
+    struct request *given = &x->pending.d->scratch->request;
+    x->request = *given;
+    *given = (struct request){0};
+    x->family = family_of_problem(&x->request.problem);
+    const struct space_setup setup = {.target = t,
+                                      .problem = &x->request.problem,
+                                      .info = &x->pending.d->device,
+                                      .allow = x->request.n_restrict ? allowed : NULL,
+                                      .ctx = &x->request};
+    return space_begin(&x->space, &setup, false, err);
+}
+
+int method_space(struct call *c, struct error *err)
+{
+    struct request *r = &c->d->scratch->request;
+    const struct family_target *t = NULL;
+    struct pending *p;
+    int status = request_unpack(r, c->params, err);
+    status = status ? status : target_choose(c->d, &r->problem, r->query.target, &t, err);
+    status = status ? status : space_check_request(t, r, &c->d->device, err);
+    status = status ? status : call_later(c, sizeof(struct counting), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    struct counting *x = (struct counting *)p;
+    p->ticket.gone = client_gone;
+    chore_init(&x->chore, slice);
+    struct error why = ERROR_NULL;
+    status = begin(x, t, &why);
+    if (status < 0) {
+        finish(x, status, &why);
+    } else {
+        slice(&x->chore);
+    }
+    return METHOD_LATER;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who we are (`hello`) and how we are (`status`). */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/methods/methods.h"
+#include "daemon/methods/parts.h"
+#include "daemon/requests/pending.h"
+#include "daemon/requests/views.h"
+#include "proto/build.h"
+#include "proto/limits.h"
+
+static void put_capabilities(struct wire_buf *b)
+{
+#define NAME(name, owner, early) #name,
+    static const char *const names[] = {METHODS(NAME)};
+#undef NAME
+    size_t n = sizeof(names) / sizeof(names[0]);
+    wire_put_str(b, "capabilities");
+    wire_put_array(b, n);
+    for (size_t i = 0; i < n; i++) {
+        wire_put_str(b, names[i]);
+    }
+}
+
+static void put_hello(struct wire_buf *b, const struct daemon *d, const struct session *s)
+{
+    wire_put_map(b, 9);
+    wire_put_str(b, "pinned");
+    if (s->view) {
+        wire_put_int(b, s->view->generation);
+    } else {
+        wire_put_nil(b);
+    }
+    wire_put_kv_int(b, "version", PROTOCOL_VERSION);
+    wire_put_kv_str(b, "build", build_id);
+    put_capabilities(b);
+    wire_put_str(b, "device");
+    schema_encode(b, &device_info_schema, &d->device);
+    wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
+    wire_put_kv_int(b, "generation", d->generation);
+    wire_put_kv_str(b, "stamp", d->stamp);
+    wire_put_kv_int(b, "owner", (int64_t)geteuid());
+}
+
+/* ---- pinning --------------------------------------------------------------------------------- */
+
+struct pinning {
+    struct pending pending; /* first */
+    int64_t generation;
+};
+
+static int pin_to(struct parts *p, struct session *s, int64_t generation, struct error *err)
+{
+    if (generation > p->daemon.generation) {
+        return error_set(err, ERROR_INVALID,
+                         "generation %lld is not there yet: the database is at %lld; is this the "
+                         "database whose number it is?",
+                         (long long)generation, (long long)p->daemon.generation);
+    }
+    struct view *v = view_hold(&p->views, generation, s->account);
+    if (!v) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a generation");
+    }
+    view_drop(s->view);
+    s->view = v;
+    return 0;
+}
+
+static void on_news_heard(void *ctx, const struct ledger_status *ignored)
+{
+    struct pinning *x = ctx;
+    struct pending *p = &x->pending;
+    struct session *s = p->ticket.session;
+    struct error err = ERROR_NULL;
+    (void)ignored;
+    if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
+        pending_fail(p, &err);
+        return;
+    }
+    struct wire_buf *b = pending_result(p);
+    if (b) {
+        put_hello(b, p->d, s);
+    }
+    pending_drop(p);
+}
+
+/* A number that we have not heard of may be another daemon's news, on their way to us: the keeper's
+ * answers come after them. */
+static int pin_later(struct call *c, int64_t generation, struct error *err)
+{
+    struct pending *p;
+    int status = call_later(c, sizeof(struct pinning), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    ((struct pinning *)p)->generation = generation;
+    status = c->d->ledger->ops->status(c->d->ledger, on_news_heard, p);
+    if (status < 0) {
+        pending_drop(p);
+        return ledger_refused(status, err);
+    }
+    return METHOD_LATER;
+}
+
+/* The generation that this connection's answers are to be of; -1: today's. */
+static int pin_generation(struct call *c, const struct wire_obj *generation, struct error *err)
+{
+    int64_t g, newest = c->d->generation;
+    if (!wire_get_int(generation, &g) || g < -1) {
+        return error_set(err, ERROR_INVALID,
+                         "'generation' must be a number from 0 on, or -1: as it is now");
+    }
+    return g > newest ? pin_later(c, g, err) : pin_to(c->parts, c->s, g < 0 ? newest : g, err);
+}
+
+int method_hello(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"version", "client", "generation", NULL};
+    const struct wire_obj *generation = wire_find(c->params, "generation");
+    const struct wire_obj *version = wire_find(c->params, "version");
+    const struct wire_obj *client = wire_find(c->params, "client");
+    int64_t v = PROTOCOL_VERSION;
+    int status = call_only(c, names, err);
+    if (status < 0) {
+        return status;
+    }
+    if (version && !wire_get_int(version, &v)) {
+        return error_set(err, ERROR_INVALID, "'version' must be a number");
+    }
+    if (v != PROTOCOL_VERSION) {
+        return error_set(err, ERROR_VERSION,
+                         "the client speaks protocol version %lld, this gemmd (%s) version %d",
+                         (long long)v, build_id, PROTOCOL_VERSION);
+    }
+    if (client && !wire_copy_str(client, c->s->client, sizeof(c->s->client))) {
+        return error_set(err, ERROR_INVALID, "'client' must be text of at most %zu bytes",
+                         sizeof(c->s->client) - 1);
+    }
+    if (generation && !c->parts->loader.done) { /* which is the newest is not known yet */
+        return loader_park(&c->parts->loader, c, NULL, err);
+    }
+    status = generation ? pin_generation(c, generation, err) : 0;
+    if (status == 0) {
+        rpc_put_result(&c->s->out, c->id);
+        put_hello(&c->s->out, c->d, c->s);
+    }
+    return status;
+}
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+static void put_errors(struct wire_buf *b, const struct sessions *s)
+{
+    size_t n = 0;
+    for (int i = 1; i < ERROR_SLOTS; i++) {
+        n += s->errors[i] > 0;
+    }
+    wire_put_str(b, "errors");
+    wire_put_map(b, n);
+    for (int i = 1; i < ERROR_SLOTS; i++) {
+        if (s->errors[i]) {
+            wire_put_kv_int(b, error_name(-i), (int64_t)s->errors[i]);
+        }
+    }
+}
+
+static void put_jobs(struct wire_buf *b, const struct scheduler *s)
+{
+    wire_put_str(b, "jobs");
+    wire_put_map(b, 7);
+    wire_put_kv_int(b, "running", s->running != NULL);
+    wire_put_kv_int(b, "queued", s->n_queued);
+    wire_put_kv_int(b, "elsewhere", s->n_elsewhere);
+    wire_put_kv_int(b, "shared", (int64_t)s->shared);
+    wire_put_kv_int(b, "done", (int64_t)s->done);
+    wire_put_kv_int(b, "failed", (int64_t)s->failed);
+    wire_put_kv_int(b, "cancelled", (int64_t)s->cancelled);
+}
+
+/* Who holds what: a user at its share is the one to talk to. */
+static void put_users(struct wire_buf *b, const struct accounts *all)
+{
+    size_t n = 0;
+    LIST_EACH(node, &all->all) {
+        n++;
+    }
+    wire_put_str(b, "users");
+    wire_put_array(b, n);
+    LIST_EACH(node, &all->all) {
+        const struct account *a = LIST_OF(node, struct account, link);
+        wire_put_map(b, 10);
+        wire_put_kv_int(b, "uid", a->uid);
+        wire_put_kv_int(b, "connections", a->connections);
+        wire_put_kv_int(b, "jobs", a->jobs);
+        wire_put_kv_int(b, "leases", a->leases);
+        wire_put_kv_int(b, "waiting", a->waiting);
+        wire_put_kv_int(b, "subscriptions", a->subscriptions);
+        wire_put_kv_int(b, "bytes_in", (int64_t)a->held[ACCOUNT_IN]);
+        wire_put_kv_int(b, "bytes_out", (int64_t)a->held[ACCOUNT_OUT]);
+        wire_put_kv_int(b, "bytes_pinned", (int64_t)a->held[ACCOUNT_PINNED]);
+        wire_put_kv_int(b, "asked", (int64_t)a->held[ACCOUNT_ASKED]);
+    }
+}
+
+static void put_runner(struct wire_buf *b, const struct supervisor *s)
+{
+    wire_put_str(b, "runner");
+    wire_put_map(b, 5);
+    wire_put_kv_str(b, "state", runner_state_name(s->state));
+    wire_put_kv_int(b, "pid", s->state == RUNNER_NONE ? 0 : s->link.process.pid);
+    wire_put_kv_int(b, "deaths", (int64_t)s->deaths);
+    wire_put_kv_int(b, "starts", (int64_t)s->starts);
+    wire_put_kv_str(b, "disturbed", s->disturbed);
+}
+
+static void put_job(struct wire_buf *b, const struct job *j)
+{
+    wire_put_str(b, "job");
+    if (!j || !j->request) {
+        wire_put_nil(b);
+        return;
+    }
+    wire_put_map(b, 7);
+    wire_put_kv_str(b, "key", j->key);
+    wire_put_str(b, "problem");
+    problem_pack(b, &j->request->problem);
+    wire_put_kv_str(b, "phase", j->progress.phase);
+    wire_put_kv_int(b, "done", j->progress.done);
+    wire_put_kv_int(b, "total", j->progress.total);
+    wire_put_str(b, "best_us");
+    if (j->progress.best_us > 0) {
+        wire_put_real(b, j->progress.best_us);
+    } else {
+        wire_put_nil(b);
+    }
+    wire_put_kv_int(b, "waiters", j->n_waiters);
+}
+
+static void put_store(struct wire_buf *b, const struct ledger_status *s)
+{
+    wire_put_str(b, "store");
+    wire_put_map(b, 14);
+    wire_put_kv_bool(b, "keeper", s->keeper);
+    wire_put_kv_int(b, "keeper_silent_ms", s->keeper_silent_ms);
+    wire_put_kv_int(b, "daemons", s->daemons);
+    wire_put_kv_int(b, "unsaved", s->unsaved);
+    wire_put_kv_int(b, "unsaved_quarantine", s->unsaved_quarantine);
+    wire_put_kv_int(b, "lost_trials", s->lost_trials);
+    wire_put_kv_int(b, "bests", s->bests);
+    wire_put_kv_int(b, "trials", s->trials);
+    wire_put_kv_int(b, "modules", s->modules);
+    wire_put_kv_int(b, "quarantined", s->quarantined);
+    wire_put_kv_int(b, "file_bytes", s->file_bytes);
+    wire_put_kv_int(b, "wal_bytes", s->wal_bytes);
+    wire_put_kv_bool(b, "disk_full", s->disk_full);
+    wire_put_kv_bool(b, "locked", s->locked);
+}
+
+static void put_cache(struct wire_buf *b, const struct daemon *d, const struct ledger_status *s)
+{
+    wire_put_str(b, "cache");
+    wire_put_map(b, 4);
+    wire_put_kv_str(b, "path", d->cache_dir);
+    wire_put_kv_int(b, "bytes", s->cache_bytes);
+    wire_put_kv_int(b, "max_bytes", d->config->cache_max_mib << 20);
+    wire_put_kv_int(b, "modules", s->cache_modules);
+}
+
+static int64_t rss_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f) {
+        if (fscanf(f, "%*d %ld", &pages) != 1) {
+            pages = 0;
+        }
+        fclose(f);
+    }
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+static void put_portfolio(struct wire_buf *b, const struct shortlist *l)
+{
+    wire_put_str(b, "portfolio");
+    wire_put_map(b, 3);
+    wire_put_kv_int(b, "shapes", (int64_t)l->now.n_shapes);
+    wire_put_kv_int(b, "configs", (int64_t)l->now.n_members);
+    wire_put_kv_real(b, "bound_percent", l->bound_percent);
+}
+
+static void put_status(struct wire_buf *b, struct parts *p, const struct ledger_status *store)
+{
+    struct daemon *d = &p->daemon;
+    const struct sessions *sessions = &p->server.sessions;
+    wire_put_map(b, 24);
+    wire_put_kv_str(b, "build", build_id);
+    wire_put_kv_int(b, "pid", getpid());
+    wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - p->started_ms) / 1000));
+    wire_put_str(b, "device");
+    schema_encode(b, &device_info_schema, &d->device);
+    wire_put_kv_str(b, "socket", p->server.path);
+    wire_put_kv_str(b, "database", d->database);
+    wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
+    wire_put_kv_int(b, "generation", d->generation);
+    wire_put_kv_int(b, "keys", (int64_t)d->cache.n);
+    wire_put_kv_bool(b, "loading", !p->loader.done);
+    wire_put_kv_int(b, "hits", (int64_t)d->hits);
+    wire_put_kv_int(b, "misses", (int64_t)d->misses);
+    wire_put_kv_int(b, "requests", (int64_t)sessions->requests);
+    put_errors(b, sessions);
+    wire_put_kv_int(b, "connections", sessions->n);
+    put_users(b, &sessions->accounts);
+    put_jobs(b, &p->scheduler);
+    put_runner(b, &p->supervisor);
+    put_job(b, p->scheduler.running);
+    put_store(b, store);
+    put_cache(b, d, store);
+    put_portfolio(b, &p->tiers.shortlist);
+    wire_put_kv_int(b, "rss_bytes", rss_bytes());
+    wire_put_kv_str(b, "tuning", scheduler_tuning(&p->scheduler));
+}
+
+static void on_status(void *ctx, const struct ledger_status *store)
+{
+    struct pending *p = ctx;
+    struct wire_buf *b = pending_result(p);
+    if (b) {
+        put_status(b, p->parts, store);
+    }
+    pending_drop(p);
+}
+
+int method_status(struct call *c, struct error *err)
+{
+    struct pending *p;
+    int status = call_later(c, sizeof(*p), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    status = c->d->ledger->ops->status(c->d->ledger, on_status, p);
+    if (status < 0) {
+        pending_drop(p);
+        return ledger_refused(status, err);
+    }
+    return METHOD_LATER;
+}

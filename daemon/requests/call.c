@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading problems, keys and configs out of params (call.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/requests/call.h"
+#include "proto/nearest.h"
+#include "proto/text.h"
+
+static bool is_given_before(const struct wire_obj *params, size_t at, const char *name, size_t n)
+{
+    for (size_t i = 0; i < at; i++) {
+        const struct wire_obj *key, *value;
+        const char *other = "";
+        size_t length = 0;
+        wire_pair(params, i, &key, &value);
+        if (wire_get_str(key, &other, &length) && length == n && memcmp(other, name, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* meant: NULL: none is like it. */
+static int no_argument(const char *name, size_t n, const char *const names[], const char *meant,
+                       struct error *err)
+{
+    if (meant) {
+        return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; did you mean '%s'?",
+                         text_show(name, n).text, meant);
+    }
+    char all[256] = "";
+    for (size_t k = 0; names[k]; k++) {
+        size_t at = strlen(all);
+        snprintf(all + at, sizeof(all) - at, "%s%s", k ? ", " : "", names[k]);
+    }
+    return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; there are %s",
+                     text_show(name, n).text, all);
+}
+
+int call_only(struct call *c, const char *const names[], struct error *err)
+{
+    for (size_t i = 0; i < wire_count(c->params); i++) {
+        const struct wire_obj *key, *value;
+        const char *name = "";
+        size_t n = 0;
+        wire_pair(c->params, i, &key, &value);
+        wire_get_str(key, &name, &n);
+        struct nearest near;
+        bool known = false;
+        nearest_begin(&near, name, n);
+        for (size_t k = 0; names[k]; k++) {
+            known = known || (strlen(names[k]) == n && memcmp(names[k], name, n) == 0);
+            nearest_offer(&near, names[k]);
+        }
+        if (!known) {
+            return no_argument(name, n, names, nearest_end(&near), err);
+        }
+        if (is_given_before(c->params, i, name, n)) {
+            return error_set(err, ERROR_INVALID, "'%s' is given twice", text_show(name, n).text);
+        }
+    }
+    return 0;
+}
+
+int call_problem(struct call *c, enum custom_use use, struct error *err)
+{
+    struct scratch *x = c->d->scratch;
+    const struct wire_obj *map = wire_find(c->params, "problem");
+    if (wire_type_of(map) != WIRE_MAP) {
+        return error_set(err, ERROR_INVALID,
+                         "'problem' is %s; it must be a map such as {\"op\": \"grouped_gemm\", "
+                         "\"mode\": \"forward\", \"M\": 4096, ...}",
+                         map ? "no map" : "missing");
+    }
+    int status = problem_unpack(&x->request.problem, map, err);
+    if (status < 0) {
+        return status;
+    }
+    status = custom_key(c->d, c->s->uid, use, err);
+    if (status == 0) {
+        key_id(&x->key);
+    }
+    return status;
+}
+
+enum { PREFIX_MIN = 6 };
+
+static int key_by_prefix(struct call *c, const char *prefix, char id[HASH_HEX], struct error *err)
+{
+    size_t n = strlen(prefix);
+    bool many;
+    if (n < PREFIX_MIN || n >= HASH_HEX || strspn(prefix, "0123456789abcdef") != n) {
+        return error_set(
+            err, ERROR_INVALID,
+            "key '%s' is no key: it is 32 hexadecimal digits, or their first %d or more",
+            text_show(prefix, n).text, PREFIX_MIN);
+    }
+    const struct cache_entry *e = cache_find_id(&c->d->cache, prefix, &many);
+    if (many) {
+        return error_set(err, ERROR_INVALID, "more than one key begins with %s; give more digits",
+                         prefix);
+    }
+    if (e) {
+        cache_entry_id(e, id);
+    } else if (n == HASH_HEX - 1) {
+        strcpy(id, prefix); /* perhaps another device class's: the ledger knows */
+    } else {
+        return error_set(err, ERROR_NOT_FOUND, "no key begins with %s; `gemmctl list` shows them",
+                         prefix);
+    }
+    return 0;
+}
+
+int call_key(struct call *c, char id[HASH_HEX], struct error *err)
+{
+    const struct wire_obj *key = wire_find(c->params, "key");
+    char prefix[64];
+    if (!key && wire_find(c->params, "problem")) {
+        int status = call_problem(c, CUSTOM_READ, err);
+        memcpy(id, c->d->scratch->key.id, HASH_HEX);
+        return status;
+    }
+    if (!wire_copy_str(key, prefix, sizeof(prefix))) {
+        return error_set(err, ERROR_INVALID, "'key' (text) or 'problem' (map) must say which one");
+    }
+    return key_by_prefix(c, prefix, id, err);
+}
+
+int call_config(struct call *c, struct record *out, struct error *err)
+{
+    return call_read_config(wire_find(c->params, "config"), out, err);
+}
+
+int call_read_config(const struct wire_obj *o, struct record *out, struct error *err)
+{
+    if (wire_type_of(o) == WIRE_MAP) {
+        int status = record_unpack(out, o, err);
+        return status ? error_prefix(err, "config") : 0;
+    }
+    const char *text;
+    size_t n;
+    if (!wire_get_str(o, &text, &n)) {
+        return error_set(err, ERROR_INVALID,
+                         "'config' is %s; it must be a map, or text such as \"BLOCK_SIZE_M=64 "
+                         "num_warps=4\"",
+                         o ? "neither map nor text" : "missing");
+    }
+    char *line = strndup(text, n);
+    if (!line) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read a config");
+    }
+    int status = record_parse(out, line, err);
+    free(line);
+    return status ? error_prefix(err, "config") : 0;
+}
+
+int call_target(struct call *c, char out[TARGET_MAX], struct error *err)
+{
+    const struct wire_obj *o = wire_find(c->params, "target");
+    out[0] = 0;
+    if (!o || wire_copy_str(o, out, TARGET_MAX)) {
+        return 0;
+    }
+    return error_set(err, ERROR_INVALID,
+                     "'target' must be the name of one; the `targets` of `space` has them");
+}
+
+int call_only_custom(const struct problem *p, const char *name, struct error *err)
+{
+    return custom_is(p) ? 0
+                        : error_set(err, ERROR_INVALID,
+                                    "%s is for \"custom:<name>\" ops; %s is gemmd's own: ask by "
+                                    "`get`, and it is tuned once",
+                                    name, p->op_name);
+}

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds which key, and who is next (leases.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/base/log.h"
+#include "daemon/requests/leases.h"
+#include "store/store.h"
+
+enum { UNREAD_MS = 20 }; /* for what a holder has said in time and nobody has read yet */
+
+enum lease_state { LEASE_ASKING, LEASE_ELSEWHERE, LEASE_CHECKING, LEASE_HELD };
+
+struct lease {
+    struct ticket holder;  /* first: never answered, it tells when he has gone; while HELD */
+    struct leases *leases; /* borrowed */
+    struct list link;      /* leases->all */
+    struct list slot;      /* leases->slots */
+    struct list shared_slot;
+    struct list passed;   /* leases->passed */
+    struct list answered; /* leases->answered */
+    struct list wanters;
+    struct account *account; /* a holder: the holder's, charged; NULL: nobody holds it */
+    enum lease_state state;
+    bool turning; /* somebody has his turn, and has not said yet what follows */
+    bool asked;   /* the ledger, and it has not answered yet */
+    bool over;    /* freed when the ledger has answered */
+    char key[HASH_HEX], shared[HASH_HEX];
+    int64_t uid, pid; /* the holder */
+    int64_t lease_ms;
+    uint64_t until_ms;   /* HELD: when it is lost */
+    uint64_t doubted_ms; /* until then, if the holder has said nothing since that was decided */
+    uint64_t renew_ms;   /* when the ledger is asked (again) */
+    bool known;          /* the ledger took the question, and did not say that another has it */
+};
+
+static void on_timer(uv_timer_t *timer);
+
+static uint64_t now_of(const struct leases *l)
+{
+    return uv_now(l->timer.loop);
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return b && b < a ? b : a;
+}
+
+static uint64_t next_event(const struct lease *l)
+{
+    uint64_t at = l->asked ? UINT64_MAX : earlier(UINT64_MAX, l->renew_ms);
+    if (l->state == LEASE_HELD) {
+        at = earlier(at, l->until_ms);
+    }
+    LIST_EACH(node, &l->wanters) {
+        at = earlier(at, LIST_OF(node, struct wanter, link)->deadline_ms);
+    }
+    return at;
+}
+
+/* All are looked at no later than then, but not all the time when they are many. */
+static void look_at(struct leases *l, uint64_t at)
+{
+    uint64_t now = now_of(l), soonest = l->looked_ms + l->n / LEASES_PER_MS;
+    if (l->stopping || at == UINT64_MAX) {
+        return;
+    }
+    at = at > soonest ? at : soonest;
+    uint64_t in = at > now ? at - now : 0;
+    if (!uv_is_active((uv_handle_t *)&l->timer) || uv_timer_get_due_in(&l->timer) > in) {
+        uv_timer_start(&l->timer, on_timer, in, 0);
+    }
+}
+
+/* It has another time now. One that is too early harms nobody. */
+static void watch(const struct lease *l)
+{
+    look_at(l->leases, next_event(l));
+}
+
+/* ---- one lease ------------------------------------------------------------------------------- */
+
+static struct list *slot_of(struct list slots[], const char *key)
+{
+    char front[4] = {key[0], key[1], key[2], 0};
+    return &slots[strtoul(front, NULL, 16) % LEASE_SLOTS];
+}
+
+static struct lease *find(struct leases *l, const char *key)
+{
+    LIST_EACH(node, slot_of(l->slots, key)) {
+        struct lease *x = LIST_OF(node, struct lease, slot);
+        if (strcmp(x->key, key) == 0) {
+            return x;
+        }
+    }
+    return NULL;
+}
+
+static struct lease *make(struct leases *l, const struct wanter *w)
+{
+    struct lease *x = calloc(1, sizeof(*x));
+    if (x) {
+        x->leases = l;
+        strcpy(x->key, w->key);
+        strcpy(x->shared, w->shared);
+        list_init(&x->wanters);
+        list_init(&x->passed);
+        list_init(&x->answered);
+        list_append(&l->all, &x->link);
+        list_append(slot_of(l->slots, x->key), &x->slot);
+        list_append(slot_of(l->shared_slots, x->shared), &x->shared_slot);
+        l->n++;
+    }
+    return x;
+}
+
+/* Nobody holds it any more. */
+static void give_back(struct lease *l)
+{
+    if (l->account) {
+        l->account->leases--;
+        l->account = account_drop(l->account);
+    }
+}
+
+/* Out of sight at once; its memory goes when the ledger has answered. */
+static void discard(struct lease *l)
+{
+    if (!l->over) {
+        list_remove(&l->link);
+        list_remove(&l->slot);
+        list_remove(&l->shared_slot);
+        list_remove(&l->answered);
+        l->leases->n--;
+    }
+    l->over = true;
+    if (!l->asked) {
+        free(l);
+    }
+}
+
+static void unlease(struct lease *l)
+{
+    struct daemon *d = l->leases->daemon;
+    list_remove(&l->passed);
+    if (d->ledger && l->known) {
+        d->ledger->ops->unlease(d->ledger, l->key, d->owner);
+    }
+    discard(l);
+}
+
+static struct wanter *take_wanter(struct list *node)
+{
+    struct wanter *w = LIST_OF(node, struct wanter, link);
+    list_remove(&w->link);
+    w->lease = NULL;
+    return w;
+}
+
+/* Those who wait no longer, or never wanted to. */
+static void turn_away(struct lease *l)
+{
+    uint64_t now = now_of(l->leases);
+    LIST_EACH(node, &l->wanters) {
+        struct wanter *w = LIST_OF(node, struct wanter, link);
+        bool taken = l->state == LEASE_HELD || l->state == LEASE_ELSEWHERE;
+        if ((w->now && taken) || (w->deadline_ms && w->deadline_ms <= now)) {
+            take_wanter(node);
+            w->other(w, l->uid, l->pid, NULL);
+        }
+    }
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static void next_turn(struct lease *l)
+{
+    if (list_empty(&l->wanters)) {
+        unlease(l);
+        return;
+    }
+    l->state = LEASE_CHECKING;
+    l->turning = true;
+    l->leases->n_turning++;
+    struct wanter *w = take_wanter(l->wanters.next);
+    w->turn(w, l);
+}
+
+static bool may_give(const struct leases *l)
+{
+    return !list_empty(&l->passed) && l->n_turning < LEASES_TURNING;
+}
+
+static void turns_soon(struct leases *l)
+{
+    chore_cancel(&l->turns); /* it is in line once */
+    if (may_give(l)) {
+        turns_chore(&l->daemon->turns, &l->turns);
+    }
+}
+
+/* Whoever has his turn may pass the key on at once, and so on through thousands who wait: each
+ * comes in a slice of the loop, not on the stack of the one before, and no other client waits for
+ * all. */
+static void give_turns(struct chore *c)
+{
+    struct leases *l = LIST_OF(c, struct leases, turns);
+    for (int i = 0; i < LEASE_TURNS && may_give(l); i++) {
+        struct lease *x = LIST_OF(l->passed.next, struct lease, passed);
+        list_remove(&x->passed);
+        next_turn(x);
+    }
+    turns_soon(l);
+}
+
+/* The lease is held, or goes on to the next one. */
+static void turn_over(struct lease *l)
+{
+    l->leases->n_turning -= l->turning;
+    l->turning = false;
+    turns_soon(l->leases);
+}
+
+void lease_pass(struct lease *l)
+{
+    struct leases *all = l->leases;
+    give_back(l);
+    l->state = LEASE_CHECKING;
+    if (all->stopping) { /* nobody waits any more */
+        unlease(l);
+        return;
+    }
+    list_append(&all->passed, &l->passed);
+    turn_over(l);
+}
+
+/* ---- the ledger ------------------------------------------------------------------------------ */
+
+static void on_leased(void *ctx, int status, const struct error *err)
+{
+    struct lease *l = ctx;
+    l->asked = false;
+    l->known = l->known && status != STORE_HELD;
+    if (l->over) {
+        discard(l);
+        return;
+    }
+    bool held = l->state == LEASE_HELD || l->state == LEASE_CHECKING;
+    if (status == STORE_HELD && held) {
+        log_warning("lease of %s: another daemon took it while this one did not answer", l->key);
+        watch(l);
+    } else if (status == STORE_HELD) {
+        l->state = LEASE_ELSEWHERE;
+        l->uid = l->pid = 0;
+        l->renew_ms = now_of(l->leases) + LEASE_RETRY_MS;
+        watch(l);
+        turn_away(l);
+    } else if (held) {
+        watch(l);
+    } else {
+        if (status < 0) { /* a key worked out twice is better than not at all */
+            log_warning("lease of %s is known to this daemon only: %s", l->key, err->text);
+        }
+        watch(l);
+        next_turn(l);
+    }
+}
+
+static void ask_ledger(struct lease *l)
+{
+    struct daemon *d = l->leases->daemon;
+    struct error gone = {.code = ERROR_SHUTTING_DOWN, .text = "the ledger cannot be asked now"};
+    l->renew_ms = now_of(l->leases) + LEASE_RENEW_MS;
+    l->asked = true;
+    int status = d->ledger ? d->ledger->ops->lease(d->ledger, l->key, d->owner, LEASE_LEDGER_MS,
+                                                   on_leased, l)
+                           : ERROR_SHUTTING_DOWN;
+    l->known = l->known || status == 0; /* also when it answers too late for us: then it has it */
+    if (status < 0) {
+        on_leased(l, status, &gone);
+    }
+}
+
+/* ---- the holder ------------------------------------------------------------------------------ */
+
+static void holder_gone(struct ticket *t)
+{
+    struct lease *l = LIST_OF(t, struct lease, holder);
+    log_info("lease of %s: its holder (pid %d) has gone", l->key, (int)l->pid);
+    lease_pass(l);
+}
+
+int lease_hold(struct lease *l, struct wanter *w, struct error *err)
+{
+    struct session *s = w->ticket.session;
+    int status = s ? account_add_lease(s->account, err) : ERROR_DISCONNECTED;
+    if (status < 0) {
+        lease_pass(l);
+        return status;
+    }
+    l->account = account_hold(s->account);
+    ticket_hold(&l->holder, s, holder_gone);
+    turn_over(l);
+    l->state = LEASE_HELD;
+    l->uid = w->uid;
+    l->pid = w->pid;
+    l->lease_ms = w->lease_ms;
+    lease_renew(l);
+    watch(l);
+    turn_away(l);
+    return 0;
+}
+
+void lease_renew(struct lease *l)
+{
+    l->until_ms = now_of(l->leases) + (uint64_t)l->lease_ms;
+}
+
+void lease_end(struct lease *l)
+{
+    ticket_close(&l->holder);
+    lease_pass(l);
+}
+
+/* ---- in line --------------------------------------------------------------------------------- */
+
+struct lease *leases_of(struct leases *l, const struct session *s, const char *key)
+{
+    struct lease *x = s ? find(l, key) : NULL;
+    return x && x->state == LEASE_HELD && x->holder.session == s ? x : NULL;
+}
+
+int leases_want(struct leases *l, struct wanter *w, struct error *err)
+{
+    if (l->stopping) { /* what was read for it came after the leases' end */
+        return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    }
+    struct lease *mine = leases_of(l, w->ticket.session, w->key);
+    if (mine) {
+        lease_renew(mine);
+        w->turn(w, NULL);
+        return 0;
+    }
+    struct lease *x = find(l, w->key);
+    bool fresh = !x;
+    x = x ? x : make(l, w);
+    if (!x) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more lease");
+    }
+    w->lease = x;
+    list_append(&x->wanters, &w->link);
+    watch(x);
+    if (fresh) {
+        ask_ledger(x);
+    } else {
+        turn_away(x);
+    }
+    return 0;
+}
+
+/* Another daemon has it, and nobody here wants it any more. */
+static bool is_idle(const struct lease *l)
+{
+    return l->state == LEASE_ELSEWHERE && list_empty(&l->wanters);
+}
+
+void leases_drop(struct wanter *w)
+{
+    struct lease *l = w->lease;
+    if (!l) {
+        return;
+    }
+    list_remove(&w->link);
+    w->lease = NULL;
+    if (is_idle(l)) {
+        unlease(l); /* the ledger may be about to give it to us */
+    }
+}
+
+static void freed(struct lease *l)
+{
+    if (l && l->state == LEASE_ELSEWHERE && !l->asked) {
+        ask_ledger(l);
+    }
+}
+
+void leases_freed(struct leases *l, const char *key)
+{
+    if (key[0]) {
+        freed(find(l, key));
+        return;
+    }
+    LIST_EACH(node, &l->all) {
+        freed(LIST_OF(node, struct lease, link));
+    }
+}
+
+/* ---- known by another way -------------------------------------------------------------------- */
+
+/* Returns how many more may be answered: none: there may be others in line. */
+static int answer_some(struct lease *l, int room)
+{
+    LIST_EACH(node, &l->wanters) {
+        struct wanter *w = LIST_OF(node, struct wanter, link);
+        if (room == 0) {
+            return 0;
+        }
+        if (w->is_known(w)) {
+            take_wanter(node);
+            w->turn(w, NULL);
+            room--;
+        }
+    }
+    return room;
+}
+
+static void give_answers(struct chore *c)
+{
+    struct leases *l = LIST_OF(c, struct leases, answers);
+    int room = LEASE_TURNS;
+    while (room > 0 && !list_empty(&l->answered)) {
+        struct lease *x = LIST_OF(l->answered.next, struct lease, answered);
+        room = answer_some(x, room);
+        if (room > 0) {
+            list_remove(&x->answered);
+        }
+        if (is_idle(x)) {
+            unlease(x);
+        }
+    }
+    if (!list_empty(&l->answered)) {
+        turns_chore(&l->daemon->turns, c);
+    }
+}
+
+static void look_soon(struct lease *x)
+{
+    struct leases *l = x->leases;
+    if (!list_empty(&x->wanters) && list_empty(&x->answered)) {
+        list_append(&l->answered, &x->answered);
+        turns_chore(&l->daemon->turns, &l->answers);
+    }
+}
+
+void leases_known(struct leases *l, const char *key)
+{
+    if (l->stopping) {
+        return;
+    }
+    struct lease *own = find(l, key);
+    if (own) {
+        look_soon(own);
+    }
+    LIST_EACH(node, slot_of(l->shared_slots, key)) {
+        struct lease *x = LIST_OF(node, struct lease, shared_slot);
+        if (strcmp(x->shared, key) == 0) {
+            look_soon(x);
+        }
+    }
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* Once, before it is lost: timers run before sockets are read, and while this process was away
+ * nobody could renew anything. */
+static void doubt(struct lease *l, uint64_t now)
+{
+    bool away = now > l->until_ms + AWAY_MS;
+    l->until_ms = l->doubted_ms = now + (away ? (uint64_t)l->lease_ms : UNREAD_MS);
+}
+
+static void event(struct lease *l, uint64_t now)
+{
+    if (l->state == LEASE_HELD && l->until_ms <= now && l->until_ms != l->doubted_ms) {
+        doubt(l, now);
+    } else if (l->state == LEASE_HELD && l->until_ms <= now) {
+        log_warning("lease of %s: its holder (pid %d) said nothing for %lld ms: lost", l->key,
+                    (int)l->pid, (long long)l->lease_ms);
+        lease_end(l);
+        return;
+    }
+    turn_away(l);
+    if (is_idle(l)) {
+        unlease(l);
+    } else if (!l->asked && l->renew_ms <= now) {
+        ask_ledger(l);
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct leases *l = timer->data;
+    uint64_t now = now_of(l), at = UINT64_MAX;
+    l->looked_ms = now;
+    LIST_EACH(node, &l->all) {
+        event(LIST_OF(node, struct lease, link), now);
+    }
+    LIST_EACH(node, &l->all) {
+        at = earlier(at, next_event(LIST_OF(node, struct lease, link)));
+    }
+    look_at(l, at);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void leases_init(struct leases *l, struct daemon *d)
+{
+    *l = (struct leases){.daemon = d};
+    list_init(&l->all);
+    for (size_t i = 0; i < LEASE_SLOTS; i++) {
+        list_init(&l->slots[i]);
+        list_init(&l->shared_slots[i]);
+    }
+    list_init(&l->passed);
+    chore_init(&l->turns, give_turns);
+    list_init(&l->answered);
+    chore_init(&l->answers, give_answers);
+    uv_timer_init(&d->loop, &l->timer);
+    l->timer.data = l;
+}
+
+static void stop_one(struct lease *l, const struct error *e)
+{
+    while (!list_empty(&l->wanters)) {
+        struct wanter *w = take_wanter(l->wanters.next);
+        w->other(w, 0, 0, e);
+    }
+    if (l->state == LEASE_HELD) {
+        ticket_close(&l->holder);
+        give_back(l);
+    }
+    if (l->state != LEASE_CHECKING ||
+        !list_empty(&l->passed)) { /* else by the one whose turn it is */
+        unlease(l);
+    }
+}
+
+void leases_stop(struct leases *l)
+{
+    struct error e = ERROR_NULL;
+    error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    l->stopping = true;
+    chore_cancel(&l->turns);
+    chore_cancel(&l->answers);
+    LIST_EACH(node, &l->all) {
+        stop_one(LIST_OF(node, struct lease, link), &e);
+    }
+    uv_close((uv_handle_t *)&l->timer, NULL);
+}

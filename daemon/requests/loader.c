@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pages come and are learned; the next one is asked for first, so that the ledger's thread reads
+ * while the loop learns. */
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/learn.h"
+#include "daemon/base/log.h"
+#include "daemon/requests/loader.h"
+#include "daemon/requests/pending.h"
+
+struct parked {
+    struct pending pending; /* first */
+    struct loader *loader;  /* borrowed */
+    struct list link;       /* loader->parked, when it waits for the end */
+    unsigned epoch;
+    bool finding; /* the ledger has been asked for its key, and keeps a pointer to us */
+    size_t len;
+    uint8_t message[];
+};
+
+/* ---- parked requests ------------------------------------------------------------------------- */
+
+/* Begins it anew; it may come back to us. Frees p. */
+static void resume(struct parked *p)
+{
+    struct session *s = p->pending.ticket.session;
+    list_remove(&p->link);
+    pending_end(&p->pending);
+    if (s) {
+        session_again(s, p->message, p->len);
+    }
+    free(p);
+}
+
+static void client_gone(struct ticket *t)
+{
+    struct parked *p = LIST_OF(t, struct parked, pending.ticket);
+    list_remove(&p->link);
+    if (!p->finding) {
+        pending_free(&p->pending);
+    }
+}
+
+static void cancel(struct ticket *t, const struct error *e)
+{
+    struct parked *p = LIST_OF(t, struct parked, pending.ticket);
+    pending_cancel(&p->pending, e);
+    client_gone(t);
+}
+
+static void on_found(void *ctx, int status, const struct best *b, bool saved,
+                     const struct error *err)
+{
+    struct parked *p = ctx;
+    (void)err; /* what cannot be found alone may come with the rest */
+    p->finding = false;
+    if (status == 0 && p->epoch == p->loader->epoch) {
+        learn_best(p->pending.d, b, saved);
+    }
+    resume(p);
+}
+
+int loader_park(struct loader *l, struct call *c, struct key *key, struct error *err)
+{
+    struct daemon *d = l->daemon;
+    struct pending *pending;
+    int status = call_later(c, sizeof(struct parked) + c->len, &pending, err);
+    if (status < 0) {
+        return status;
+    }
+    struct parked *p = (struct parked *)pending;
+    list_init(&p->link);
+    p->pending.ticket.gone = client_gone;
+    p->pending.ticket.cancel = cancel;
+    p->loader = l;
+    p->epoch = l->epoch;
+    p->len = c->len;
+    memcpy(p->message, c->data, c->len);
+    if (key) {
+        key_id(key);
+        p->finding = d->ledger->ops->find(d->ledger, key->id, on_found, p) == 0;
+    }
+    if (!p->finding) {
+        list_append(&l->parked, &p->link);
+    }
+    return METHOD_LATER;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static void be_ready(struct loader *l)
+{
+    if (!l->is_ready) {
+        l->is_ready = true;
+        uv_timer_stop(&l->patience);
+        l->ready(l);
+    }
+}
+
+static void end(struct loader *l)
+{
+    struct daemon *d = l->daemon;
+    l->done = true;
+    malloc_trim(0); /* loading went through larger structs than what is kept */
+    if (l->is_ready) {
+        log_notice("all keys are loaded: %zu, %llu ms after the start", d->cache.n,
+                   (unsigned long long)(uv_now(&d->loop) - l->began_ms));
+    }
+    be_ready(l);
+    while (!list_empty(&l->parked)) {
+        resume(LIST_OF(l->parked.next, struct parked, link));
+    }
+}
+
+static void fail(struct loader *l, const struct error *err)
+{
+    if (l->is_ready) {
+        log_warning("not all keys could be loaded; those that are missing are tuned anew: %s",
+                    err->text);
+        end(l);
+    } else {
+        l->done = l->is_ready = true;
+        uv_timer_stop(&l->patience);
+        l->failed(l, err);
+    }
+}
+
+static void on_page(void *ctx, int status, const struct best *bests, size_t n,
+                    const struct error *err);
+
+static void ask(struct loader *l, bool first)
+{
+    struct daemon *d = l->daemon;
+    struct error err = ERROR_NULL;
+    if (d->ledger->ops->load(d->ledger, first, on_page, l) < 0) {
+        error_set(&err, ERROR_STORE, "the database %s cannot be read", d->database);
+        fail(l, &err);
+    }
+}
+
+static void on_page(void *ctx, int status, const struct best *bests, size_t n,
+                    const struct error *err)
+{
+    struct loader *l = ctx;
+    if (l->daemon->stopping) {
+        return;
+    }
+    if (status < 0) {
+        fail(l, err);
+        return;
+    }
+    if (l->restart) { /* this page was asked for before it was said so */
+        l->restart = false;
+        ask(l, true);
+        return;
+    }
+    if (n == 0) {
+        end(l);
+        return;
+    }
+    ask(l, false);
+    for (size_t i = 0; i < n && !l->done; i++) {
+        learn_best(l->daemon, &bests[i], true);
+    }
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    struct loader *l = timer->data;
+    if (!l->daemon->stopping) {
+        be_ready(l);
+    }
+}
+
+void loader_init(struct loader *l, struct daemon *d)
+{
+    l->daemon = d;
+    list_init(&l->parked);
+    uv_timer_init(&d->loop, &l->patience);
+    l->patience.data = l;
+}
+
+void loader_start(struct loader *l, void (*ready)(struct loader *l),
+                  void (*failed)(struct loader *l, const struct error *err))
+{
+    l->ready = ready;
+    l->failed = failed;
+    l->began_ms = uv_now(&l->daemon->loop);
+    uv_timer_start(&l->patience, on_patience, LOADER_PATIENCE_MS, 0);
+    ask(l, true);
+}
+
+void loader_evicted(struct loader *l)
+{
+    l->epoch++;
+    l->restart = !l->done;
+}
+
+void loader_close(struct loader *l)
+{
+    uv_close((uv_handle_t *)&l->patience, NULL);
+}

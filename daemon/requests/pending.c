@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is answered later is charged to who asks, until it is (pending.h). */
+#include <stdlib.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/requests/pending.h"
+
+static void charge(struct asked *a, size_t now)
+{
+    if (account_charge(a->account, ACCOUNT_ASKED, &a->charged, now)) {
+        sessions_poke_all(a->sessions, a->account);
+    }
+}
+
+void asked_begin(struct asked *a, struct session *s, size_t n)
+{
+    *a = (struct asked){.sessions = s->all, .account = account_hold(s->account)};
+    s->n_pending += (unsigned)n;
+    charge(a, n);
+}
+
+void asked_as(struct asked *a, struct session *s, size_t n)
+{
+    s->n_pending += (unsigned)(n - a->charged);
+    charge(a, n);
+}
+
+void asked_end(struct asked *a, struct session *s)
+{
+    if (s) {
+        s->n_pending -= (unsigned)a->charged;
+    }
+    charge(a, 0);
+    a->account = account_drop(a->account);
+}
+
+int call_later(struct call *c, size_t size, struct pending **out, struct error *err)
+{
+    struct pending *p = calloc(1, size);
+    if (!p) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+    }
+    p->d = c->d;
+    p->parts = c->parts;
+    p->uid = (int64_t)c->s->uid;
+    int status = ticket_open(&p->ticket, c->s, c->id, NULL, err);
+    if (status < 0) {
+        free(p);
+        return status;
+    }
+    asked_begin(&p->asked, c->s, 1);
+    *out = p;
+    return 0;
+}
+
+static void no_longer(struct pending *p)
+{
+    asked_end(&p->asked, p->ticket.session);
+}
+
+void pending_free(struct pending *p)
+{
+    no_longer(p);
+    free(p);
+}
+
+void pending_end(struct pending *p)
+{
+    no_longer(p);
+    ticket_close(&p->ticket);
+}
+
+void pending_drop(struct pending *p)
+{
+    pending_end(p);
+    free(p);
+}
+
+void pending_fail(struct pending *p, const struct error *e)
+{
+    no_longer(p);
+    ticket_fail(&p->ticket, e);
+    free(p);
+}
+
+void pending_cancel(struct pending *p, const struct error *e)
+{
+    struct session *s = p->ticket.session;
+    if (s) {
+        s->n_pending -= (unsigned)p->asked.charged;
+        ticket_fail(&p->ticket, e);
+    }
+}
+
+struct wire_buf *pending_result(struct pending *p)
+{
+    struct wire_buf *out = ticket_out(&p->ticket);
+    if (out) {
+        rpc_put_result(out, p->ticket.id);
+    }
+    return out;
+}

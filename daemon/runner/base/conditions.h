@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Under which conditions a job measures: what its trials keep of them, and whether they speak
+ * against its result.
+ */
+#ifndef GEMMD_RUNNER_BASE_CONDITIONS_H
+#define GEMMD_RUNNER_BASE_CONDITIONS_H
+
+#include "kernels/device.h"
+#include "proto/message.h"
+
+/* A sentence about who else uses the device before a job begins; "": nothing speaks against it. */
+void conditions_before(struct device *d, char doubt[160]);
+/* Into a trial that has just been measured. */
+void conditions_note(struct device *d, struct trial *t);
+/* The same from a measured trial, when there is no doubt yet. */
+void conditions_after(const struct trial *t, char doubt[160]);
+
+#endif

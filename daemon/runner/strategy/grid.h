@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Candidates of a strategy as points of a space: which are of one variant, which lie near one
+ * another, which candidate a point is.
+ */
+#ifndef GEMMD_RUNNER_STRATEGY_GRID_H
+#define GEMMD_RUNNER_STRATEGY_GRID_H
+
+#include "kernels/space.h"
+
+#define GRID_NONE UINT32_MAX
+
+struct grid {
+    const struct space *space; /* borrowed */
+    const uint32_t *point;     /* borrowed: of each candidate */
+    uint32_t n;                /* candidates */
+    uint32_t n_compile;        /* parameters; those at run time follow */
+    uint32_t *sorted;          /* owned: candidates by point */
+    uint32_t *variant;         /* owned: its number, by candidate */
+    uint32_t n_variants;
+};
+
+int grid_init(struct grid *g, const struct space *space, const uint32_t *point, uint32_t n,
+              struct error *err);
+void grid_deinit(struct grid *g);
+
+const struct space_point *grid_at(const struct grid *g, uint32_t candidate);
+/* GRID_NONE: the point is no candidate. */
+uint32_t grid_find(const struct grid *g, const struct space_point *at);
+/* In how many parameters the variants of two candidates differ. */
+uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b);
+/* The same of their settings at run time. */
+uint32_t grid_settings_distance(const struct grid *g, uint32_t a, uint32_t b);
+
+#endif

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From bytes to messages: reading, turns, and what a client must do in time. See session.h.
+ *
+ * The bytes of a message are looked at by the bounding scan before anything decodes them. When the
+ * scan or the decoder refuses, the stream cannot be trusted any more: the client gets one error
+ * response and is hung up on.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/base/log.h"
+#include "daemon/session/read.h"
+#include "daemon/session/write.h"
+#include "proto/limits.h"
+
+enum { IN_KEEP_BYTES = 4096 };
+
+/* Its user holds too much: answers that nobody takes, or requests that do not become whole. */
+static bool is_over(const struct session *s)
+{
+    return !s->apart && (s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT]);
+}
+
+/* What came while it was not read from is read in a turn: nobody tells of it again. */
+static void reading_set(struct session *s, bool on)
+{
+    s->reading = on && !s->eof && !s->closing;
+    if (s->reading && s->readable) {
+        turns_ready(s->all->turns, &s->turn);
+    }
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* The id of a request that cannot be decoded: it stands in the first bytes, [0, id, ...]. */
+static uint32_t peek_id(const uint8_t *p, size_t n)
+{
+    if (n < 3 || p[0] != 0x94 || p[1] != 0) {
+        return 0;
+    }
+    unsigned length = p[2] == 0xcc ? 1 : p[2] == 0xcd ? 2 : p[2] == 0xce ? 4 : 0;
+    if (length == 0 || n < 3 + length) {
+        return p[2] < 0x80 ? p[2] : 0;
+    }
+    uint32_t id = 0;
+    for (unsigned i = 0; i < length; i++) {
+        id = id << 8 | p[3 + i];
+    }
+    return id;
+}
+
+/* The client broke the protocol: says so once, then hangs up. */
+static void break_off(struct session *s, uint32_t id, const struct error *e)
+{
+    log_info("client pid %d uid %d: %s", (int)s->pid, (int)s->uid, e->text);
+    session_count_error(s, e->code);
+    rpc_put_error(&s->out, id, e);
+    s->ending = true;
+}
+
+static bool must_wait(const struct session *s)
+{
+    return !s->apart && account_spent(s->account, turns_now(s->all->turns));
+}
+
+/* It has enough to do: answers that the client does not take, or questions at the ledger. */
+static bool is_full(const struct session *s)
+{
+    return session_is_behind(s) || s->n_pending >= PENDING_MAX ||
+           (!s->apart && (s->account->over[ACCOUNT_OUT] || s->account->over[ACCOUNT_ASKED]));
+}
+
+static bool may_take(const struct session *s)
+{
+    return !s->ending && !s->closing && !is_full(s);
+}
+
+/* Charges what went by since the last turn of this round, or tick: one look at the clock is enough.
+ * The first turn is free. */
+static void spend(struct session *s, uint64_t now_ms)
+{
+    struct sessions *all = s->all;
+    uint64_t ns = uv_hrtime();
+    if (all->turn_tick_ms == now_ms) {
+        account_spend(s->account, now_ms, ns - all->turn_ended_ns);
+    }
+    all->turn_tick_ms = now_ms;
+    all->turn_ended_ns = ns;
+}
+
+/*
+ * Handles whole messages of data[0..n), the first of which was scanned up to `scanned`. Returns the
+ * bytes handled; *partial is what the scan has seen of the message that begins there.
+ */
+static size_t take_messages(struct session *s, const uint8_t *data, size_t n, size_t scanned,
+                            size_t *partial)
+{
+    size_t at = 0;
+    uint64_t now = turns_now(s->all->turns);
+    *partial = scanned;
+    if (must_wait(s)) {
+        return 0;
+    }
+    if (scanned == 0 && may_take(s) && s->all->hooks->known(s->all->ctx, s, data, n)) {
+        s->all->requests++; /* most reads are one message, of a client that waits for its answer */
+        at = n;
+    }
+    for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
+        struct error err = ERROR_NULL;
+        size_t used = 0;
+        int status = scan_feed(&s->scan, data + at + *partial, n - at - *partial, &used, &err);
+        if (status == SCAN_MORE) {
+            *partial = n - at;
+            break;
+        }
+        if (status < 0) {
+            break_off(s, peek_id(data + at, n - at), &err);
+            break;
+        }
+        s->all->requests++;
+        s->all->hooks->message(s->all->ctx, s, data + at, *partial + used, false);
+        at += *partial + used;
+        *partial = 0;
+    }
+    spend(s, now);
+    return at;
+}
+
+static int keep(struct session *s, const uint8_t *data, size_t n)
+{
+    if (s->in_len + n > s->in_cap) {
+        size_t cap = s->in_len + n + 1024;
+        uint8_t *in = realloc(s->in, cap);
+        if (!in) {
+            return ERROR_NO_MEMORY;
+        }
+        s->in = in;
+        s->in_cap = cap;
+    }
+    memcpy(s->in + s->in_len, data, n);
+    s->in_len += n;
+    return 0;
+}
+
+static void drop_handled(struct session *s, size_t handled)
+{
+    s->in_len -= handled;
+    memmove(s->in, s->in + handled, s->in_len);
+    if (s->in_len == 0 && s->in_cap > IN_KEEP_BYTES) {
+        free(s->in);
+        s->in = NULL;
+        s->in_cap = 0;
+    }
+}
+
+/* After a turn: answers leave, and it is settled whether the session is read from, waits for its
+ * next turn, or for its client to take answers. */
+static void settle(struct session *s)
+{
+    session_flush(s);
+    if (s->closing) {
+        return;
+    }
+    session_charge(s);
+    /* Bytes that the scan has not seen: there may be a whole message among them. */
+    bool more = s->in_len > s->scanned && !s->ending;
+    bool full = is_full(s);
+    turn_cancel(&s->turn);
+    if (more && !full) {
+        turns_ready(s->all->turns, &s->turn);
+    }
+    bool begun = s->in_len && !more && !s->ending;
+    s->begun_ms = !begun ? 0 : s->begun_ms ? s->begun_ms : turns_now(s->all->turns);
+    if (s->eof && !more && list_empty(&s->tickets) && !s->out.len && !s->writing) {
+        session_close(s);
+        return;
+    }
+    reading_set(s, s->hung_up_ms || (!more && !full && !s->ending && !is_over(s)));
+    if (s->begun_ms || s->eof) {
+        session_watch(s);
+    }
+}
+
+static void take_turn(struct session *s)
+{
+    if (s->closing) {
+        return;
+    }
+    size_t handled = take_messages(s, s->in, s->in_len, s->scanned, &s->scanned);
+    if (handled) {
+        s->begun_ms = 0;
+        drop_handled(s, handled);
+    }
+    settle(s);
+}
+
+/* A Unix socket hangs up when the other end is closed, not when it is only shut for writing. */
+static bool has_left(const struct session *s)
+{
+    struct pollfd p = {.fd = s->fd};
+    return poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR);
+}
+
+static void read_end(struct session *s, bool fault)
+{
+    if (fault || has_left(s)) {
+        session_close(s);
+        return;
+    }
+    s->eof = true;
+    reading_set(s, false);
+    settle(s);
+}
+
+static void take_input(struct session *s, const uint8_t *data, size_t length)
+{
+    bool in_place = s->in_len == 0; /* the common case: whole messages, handled where they lie */
+    if (in_place) {
+        size_t handled = take_messages(s, data, length, 0, &s->scanned);
+        data += handled;
+        length -= handled;
+    }
+    if (length && !s->ending && keep(s, data, length) < 0) {
+        session_close(s);
+    } else if (in_place) {
+        settle(s);
+    } else {
+        take_turn(s);
+    }
+}
+
+/* Reads once: less than there was room for is all that there was, or the kernel tells again. But
+ * not always (descriptors that a client sent along end a read, too), so where a message is not
+ * whole it is tried again. False: nothing was read. */
+static bool read_some(struct session *s)
+{
+    if (is_over(s) && !s->hung_up_ms) {
+        s->reading = false; /* until its user's turn comes */
+        return false;
+    }
+    ssize_t n;
+    do {
+        n = poller_recv(s->fd, s->all->input, INPUT_BYTES);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN) {
+        s->readable = false;
+        return false;
+    }
+    if (n <= 0) {
+        read_end(s, n < 0);
+        return true;
+    }
+    s->readable = n == INPUT_BYTES || s->ended;
+    if (s->hung_up_ms) {
+        reading_set(s, true); /* dropped */
+        return true;
+    }
+    take_input(s, s->all->input, (size_t)n);
+    if (s->begun_ms) {
+        s->readable = true;
+        reading_set(s, s->reading);
+    }
+    return true;
+}
+
+void session_ready(struct polled *p, bool ended)
+{
+    struct session *s = LIST_OF(p, struct session, polled);
+    s->readable = true;
+    s->ended = s->ended || ended;
+    if (!s->reading || !list_empty(&s->turn.link)) {
+        return; /* later, or in its turn */
+    }
+    if (must_wait(s)) {
+        turns_ready(s->all->turns, &s->turn);
+    } else {
+        read_some(s);
+    }
+}
+
+bool session_take_turn(struct turn *t)
+{
+    struct session *s = LIST_OF(t, struct session, turn);
+    if (must_wait(s)) { /* with its answers, too: a thousand connections' take a while to write */
+        return s->closing;
+    }
+    if (!s->reading || !s->readable || !read_some(s)) {
+        take_turn(s);
+    }
+    return true;
+}
+
+void session_listen(struct session *s)
+{
+    reading_set(s, true);
+}
+
+void session_refuse(struct session *s, const struct error *e)
+{
+    session_count_error(s, e->code);
+    rpc_put_error(&s->out, 0, e);
+    s->ending = true;
+    settle(s);
+}
+
+/* ---- deadlines ------------------------------------------------------------------------------- */
+
+static uint64_t later(uint64_t since_ms, uint64_t ms, uint64_t now_ms)
+{
+    uint64_t moved = since_ms + ms < now_ms ? since_ms + ms : now_ms;
+    return since_ms ? moved : 0;
+}
+
+void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms)
+{
+    s->begun_ms = later(s->begun_ms, ms, now_ms);
+    s->blocked_ms = later(s->blocked_ms, ms, now_ms);
+}
+
+bool session_sweep(struct session *s, uint64_t now_ms)
+{
+    const struct session_limits *limits = &s->all->limits;
+    if (s->begun_ms && now_ms - s->begun_ms > limits->message_ms) {
+        struct error err = ERROR_NULL;
+        error_set(&err, ERROR_MALFORMED, "a message that had begun was not complete after %llu ms",
+                  (unsigned long long)limits->message_ms);
+        s->begun_ms = 0;
+        break_off(s, peek_id(s->in, s->in_len), &err);
+        settle(s);
+    } else if (s->blocked_ms && now_ms - s->blocked_ms > limits->answer_ms) {
+        log_info("client pid %d does not read its answers: hung up on", (int)s->pid);
+        session_close(s);
+    } else if (s->hung_up_ms && now_ms - s->hung_up_ms >= HANG_UP_MS) {
+        session_close(s);
+    } else if (s->eof && has_left(s)) {
+        session_close(s);
+    }
+    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms || s->eof);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The locks and the listening socket (server.h). */
+#include <errno.h>
+#include <grp.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/base/log.h"
+#include "daemon/session/server.h"
+#include "daemon/session/sessions.h"
+
+/* ---- locks ----------------------------------------------------------------------------------- */
+
+static int make_dir(struct server *s, struct error *err)
+{
+    char copy[PATHS_MAX], usual[PATHS_MAX];
+    memcpy(copy, s->path, sizeof(copy));
+    const char *dir = dirname(copy);
+    s->own_dir = s->own_dir || (access(dir, F_OK) < 0 && errno == ENOENT) ||
+                 (paths_runtime_dir(usual, NULL) == 0 && strcmp(dir, usual) == 0);
+    return paths_make_dir(dir, 0750, err);
+}
+
+int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
+                struct error *err)
+{
+    s->lock_fd = s->next_fd = -1;
+    s->own_name = s->own_dir = false;
+    s->device_lock = DEVICE_LOCK_NULL;
+    int status = paths_check_socket(path, err);
+    if (status) {
+        return status;
+    }
+    snprintf(s->path, sizeof(s->path), "%s", path);
+    status = make_dir(s, err);
+    if (status) {
+        return status;
+    }
+    status = lock_path(path, &s->lock_fd, err);
+    if (status == 0 && exclusive_device) {
+        status = lock_device(device_uuid, path, &s->device_lock, err);
+    }
+    return status;
+}
+
+/* ---- listening ------------------------------------------------------------------------------- */
+
+static int give_to_group(const struct server *s, const char *group, struct error *err)
+{
+    errno = 0;
+    struct group *g = getgrnam(group);
+    if (!g) {
+        return error_set(err, ERROR_INVALID, "group \"%s\" does not exist; see `getent group`",
+                         group);
+    }
+    char copy[PATHS_MAX];
+    snprintf(copy, sizeof(copy), "%s", s->path);
+    /* Others' directories stay as they are: /run, or a home. */
+    if (chown(s->path, (uid_t)-1, g->gr_gid) < 0 ||
+        (s->own_dir && chown(dirname(copy), (uid_t)-1, g->gr_gid) < 0)) {
+        return error_set(err, ERROR_DENIED, "cannot give %s to group %s: %s", s->path, group,
+                         strerror(errno));
+    }
+    return 0;
+}
+
+static bool is_bound(const struct server *s)
+{
+    struct stat st;
+    return s->file && lstat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->file;
+}
+
+/* Another one's socket may be there, when ours was removed together with its lock. */
+static void unbind(struct server *s)
+{
+    if (is_bound(s)) {
+        unlink(s->path);
+    }
+    s->file = 0;
+}
+
+/* We hold the lock, but somebody may have removed the file that another one has it by. */
+static bool somebody_listens(const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    memcpy(at.sun_path, path, strlen(path) + 1); /* checked by server_lock */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int r = fd < 0 ? 0 : connect(fd, (const struct sockaddr *)&at, sizeof(at));
+    bool yes = fd >= 0 && (r == 0 || errno == EAGAIN); /* the latter: his queue is full */
+    if (fd >= 0) {
+        close(fd);
+    }
+    return yes;
+}
+
+static int remove_stale(const struct server *s, struct error *err)
+{
+    struct stat st;
+    if (lstat(s->path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
+        return error_set(err, ERROR_IO,
+                         "%s is there and is no socket; remove it, or choose another --socket",
+                         s->path);
+    }
+    if (somebody_listens(s->path)) {
+        return error_set(err, ERROR_BUSY,
+                         "another gemmd listens on %s, though its lock was to be had (its file was "
+                         "removed): stop that one first, or choose another --socket",
+                         s->path);
+    }
+    if (unlink(s->path) < 0 && errno != ENOENT) { /* stale: we hold the lock */
+        return error_set(err, ERROR_IO, "cannot remove the stale socket %s: %s", s->path,
+                         strerror(errno));
+    }
+    return 0;
+}
+
+/* Not by libuv, which would unlink the path at the end, whosever it is by then. */
+static int bind_socket(int fd, const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    memcpy(at.sun_path, path, strlen(path) + 1); /* checked by server_lock */
+    mode_t old = umask(0117);                    /* 0660 from its first moment */
+    int r = bind(fd, (const struct sockaddr *)&at, sizeof(at));
+    umask(old);
+    return r;
+}
+
+static int bind_path(struct server *s, const char *group, int *fd, struct error *err)
+{
+    struct stat st;
+    int status = remove_stale(s, err);
+    if (status < 0) {
+        return status;
+    }
+    *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd < 0 || bind_socket(*fd, s->path) < 0 || lstat(s->path, &st) < 0) {
+        status = error_set(err, ERROR_IO, "cannot bind %s: %s", s->path, strerror(errno));
+    } else {
+        s->device = st.st_dev;
+        s->file = st.st_ino;
+        status = group[0] ? give_to_group(s, group, err) : 0;
+    }
+    if (status < 0 && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}
+
+static void accept_next(struct server *s)
+{
+    struct error err = ERROR_NULL;
+    bool waited = s->one_waits;
+    int status = sessions_accept(&s->sessions, (uv_stream_t *)&s->pipe, &err);
+    s->one_waits = status == ERROR_BUSY;
+    if (status < 0 && !(waited && s->one_waits)) {
+        log_warning("%s", err.text);
+    }
+}
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    if (status < 0) {
+        log_warning("accept: %s", uv_strerror(status));
+        return;
+    }
+    accept_next(listener->data);
+}
+
+static void init_pipe(struct server *s, uv_loop_t *loop)
+{
+    uv_pipe_init(loop, &s->pipe, 0);
+    s->pipe.data = s;
+    s->one_waits = false;
+}
+
+static int listen_on(struct server *s, int fd, struct error *err)
+{
+    int status = uv_pipe_open(&s->pipe, fd);
+    if (status < 0) {
+        close(fd);
+        return error_set(err, ERROR_IO, "the socket for %s cannot be used: %s", s->path,
+                         uv_strerror(status));
+    }
+    status = uv_listen((uv_stream_t *)&s->pipe, LISTEN_BACKLOG, on_connection);
+    if (status < 0) {
+        return error_set(err, ERROR_IO, "cannot listen on %s: %s", s->path, uv_strerror(status));
+    }
+    s->listening = true;
+    return 0;
+}
+
+int server_start(struct server *s, struct turns *turns, struct poller *poller, const char *group,
+                 const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
+                 int inherited_fd, struct error *err)
+{
+    if (sessions_init(&s->sessions, turns, poller, limits, hooks, ctx, err) < 0) {
+        return err->code;
+    }
+    s->open = 2;
+    s->inherited = inherited_fd >= 0;
+    init_pipe(s, turns->idle.loop);
+    int fd = inherited_fd, status = s->inherited ? 0 : bind_path(s, group, &fd, err);
+    return status < 0 ? status : listen_on(s, fd, err);
+}
+
+static void one_closed(struct server *s)
+{
+    if (--s->open == 0 && s->stopped) {
+        s->stopped(s);
+    }
+}
+
+static void pipe_closed(uv_handle_t *handle)
+{
+    one_closed(handle->data);
+}
+
+/* ---- a path that was lost -------------------------------------------------------------------- */
+
+static void open_next(uv_handle_t *handle)
+{
+    struct server *s = LIST_OF(handle, struct server, pipe);
+    struct error err = ERROR_NULL;
+    int fd = s->next_fd;
+    s->next_fd = -1;
+    if (!s->listening) { /* it ends */
+        close(fd);
+        pipe_closed(handle);
+        return;
+    }
+    init_pipe(s, handle->loop);
+    if (listen_on(s, fd, &err) < 0) {
+        log_error("%s", err.text);
+        unbind(s); /* tried again */
+    }
+}
+
+/* Whoever connected to the old file has been accepted: that is done at once. */
+static int bind_again(struct server *s, const char *group, struct error *err)
+{
+    int status = make_dir(s, err);
+    status = status ? status : lock_path_again(s->path, &s->lock_fd, err);
+    status = status ? status : bind_path(s, group, &s->next_fd, err);
+    if (status == 0) {
+        uv_close((uv_handle_t *)&s->pipe, open_next);
+    }
+    return status;
+}
+
+int server_mend(struct server *s, const char *group, struct error *err)
+{
+    if (s->listening && s->one_waits) {
+        accept_next(s);
+    }
+    if (!s->listening || s->inherited || s->next_fd >= 0 || is_bound(s)) {
+        return 0;
+    }
+    struct error met = ERROR_NULL;
+    int status = bind_again(s, group, &met);
+    if (status == 0) {
+        log_warning("%s was removed or replaced: it is bound again", s->path);
+    }
+    bool told = s->told_lost;
+    s->told_lost = status < 0;
+    return status < 0 && !told
+               ? error_set(err, status,
+                           "%s was removed or replaced, nobody can reach this gemmd there, and it "
+                           "cannot be bound again: %.300s",
+                           s->path, met.text)
+               : 0;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void sessions_closed(struct sessions *x)
+{
+    one_closed(LIST_OF(x, struct server, sessions));
+}
+
+void server_stop_listening(struct server *s)
+{
+    if (s->open && !uv_is_closing((uv_handle_t *)&s->pipe)) {
+        uv_close((uv_handle_t *)&s->pipe, pipe_closed);
+    }
+    unbind(s); /* we hold the lock until later */
+    s->listening = false;
+}
+
+void server_stop(struct server *s, void (*stopped)(struct server *s))
+{
+    s->stopped = stopped;
+    server_stop_listening(s);
+    sessions_stop(&s->sessions, sessions_closed);
+}
+
+void server_deinit(struct server *s)
+{
+    if (s->lock_fd >= 0) {
+        unbind(s); /* while the lock is ours */
+        if (s->own_name) {
+            lock_path_remove(s->path);
+        }
+        close(s->lock_fd);
+    }
+    lock_device_end(&s->device_lock);
+    sessions_deinit(&s->sessions);
+    s->lock_fd = -1;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the daemon does with a session: its end, and the tickets of requests that are answered later
+ * (session.h). */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "daemon/session/session.h"
+
+bool session_is_owner(const struct session *s)
+{
+    return s->uid == 0 || s->uid == geteuid();
+}
+
+bool session_is_behind(const struct session *s)
+{
+    return s->out.len + s->sending.len >= OUT_PAUSE_BYTES;
+}
+
+void session_watch(struct session *s)
+{
+    uv_timer_t *sweep = &s->all->sweep;
+    if (!uv_is_active((uv_handle_t *)sweep) && !uv_is_closing((uv_handle_t *)sweep)) {
+        s->all->swept_ms = turns_now(s->all->turns);
+        uv_timer_again(sweep);
+    }
+}
+
+void session_count_error(struct session *s, int code)
+{
+    s->all->errors[code < 0 && code > -ERROR_SLOTS ? -code : 1]++;
+}
+
+void session_poke(struct session *s)
+{
+    if (!s->closing) {
+        turns_ready(s->all->turns, &s->turn);
+    }
+}
+
+void sessions_poke_all(struct sessions *x, const struct account *account)
+{
+    LIST_EACH(node, &x->all) {
+        struct session *s = LIST_OF(node, struct session, link);
+        if (s->account == account) {
+            session_poke(s);
+        }
+    }
+}
+
+void session_charge(struct session *s)
+{
+    size_t out = s->out.len + s->sending.len;
+    if (s->in_len == s->charged[ACCOUNT_IN] && out == s->charged[ACCOUNT_OUT]) {
+        return;
+    }
+    bool changed = account_charge(s->account, ACCOUNT_IN, &s->charged[ACCOUNT_IN], s->in_len);
+    changed = account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], out) || changed;
+    if (changed) {
+        sessions_poke_all(s->all, s->account);
+    }
+}
+
+void session_large(struct session *s)
+{
+    struct wire_buf *spare = &s->all->spare;
+    if (s->out.len == 0 && spare->cap > s->out.cap) {
+        wire_buf_deinit(&s->out);
+        s->out = *spare;
+        *spare = WIRE_BUF_NULL;
+    }
+}
+
+void session_tell(struct session *s, const void *news, size_t n)
+{
+    if (!session_is_behind(s) && !s->account->over[ACCOUNT_OUT]) {
+        wire_put_raw(&s->out, news, n);
+        session_charge(s);
+        session_poke(s);
+    }
+}
+
+void session_again(struct session *s, const uint8_t *data, size_t n)
+{
+    s->all->hooks->message(s->all->ctx, s, data, n, true);
+    session_poke(s);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void sessions_check_stopped(struct sessions *x)
+{
+    if (!x->open && x->n == 0 && x->stopped) {
+        void (*stopped)(struct sessions *) = x->stopped;
+        x->stopped = NULL;
+        stopped(x);
+    }
+}
+
+static void closed(struct sessions *x, bool refused)
+{
+    x->n--;
+    x->n_refused -= refused;
+    x->quiet_since_ms = turns_now(x->turns);
+    sessions_check_stopped(x);
+}
+
+static void release(struct session *s)
+{
+    bool changed = false;
+    for (enum account_side side = ACCOUNT_IN; side <= ACCOUNT_OUT; side++) {
+        changed = account_charge(s->account, side, &s->charged[side], 0) || changed;
+    }
+    if (changed) {
+        sessions_poke_all(s->all, s->account);
+    }
+    s->account->connections -= !s->refused;
+    account_drop(s->account);
+}
+
+static void freed(uv_handle_t *handle)
+{
+    struct session *s = handle->data;
+    if (s->account) {
+        release(s);
+    }
+    closed(s->all, s->refused);
+    s->all->hooks->freed(s->all->ctx, s);
+    free(s->in);
+    wire_buf_deinit(&s->out);
+    wire_buf_deinit(&s->sending);
+    free(s);
+}
+
+void session_close(struct session *s)
+{
+    if (s->closing) {
+        return;
+    }
+    s->closing = true;
+    s->reading = false;
+    poller_remove(s->all->poller, s->fd);
+    list_remove(&s->link);
+    turn_cancel(&s->turn);
+    while (!list_empty(&s->tickets)) {
+        struct ticket *t = LIST_OF(s->tickets.next, struct ticket, link);
+        list_remove(&t->link);
+        t->session = NULL;
+        if (t->gone) {
+            t->gone(t);
+        }
+    }
+    uv_close((uv_handle_t *)&s->pipe, freed);
+}
+
+/* ---- tickets --------------------------------------------------------------------------------- */
+
+int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
+                struct error *err)
+{
+    if (s->n_tickets >= TICKETS_MAX) {
+        return error_set(err, ERROR_BUSY,
+                         "%d requests of this connection wait already; retry when "
+                         "one of them is answered",
+                         TICKETS_MAX);
+    }
+    s->n_tickets++;
+    *t = (struct ticket){.session = s, .id = id, .owed = true, .gone = gone};
+    list_append(&s->tickets, &t->link);
+    return 0;
+}
+
+void ticket_hold(struct ticket *t, struct session *s, void (*gone)(struct ticket *t))
+{
+    *t = (struct ticket){.session = s, .gone = gone};
+    list_append(&s->tickets, &t->link);
+}
+
+struct wire_buf *ticket_out(struct ticket *t)
+{
+    return t->session ? &t->session->out : NULL;
+}
+
+void ticket_close(struct ticket *t)
+{
+    struct session *s = t->session;
+    if (!s) {
+        return;
+    }
+    list_remove(&t->link);
+    t->session = NULL;
+    s->n_tickets -= t->owed;
+    session_poke(s);
+}
+
+bool ticket_cancel(struct session *s, uint32_t id, const struct error *e)
+{
+    LIST_EACH(node, &s->tickets) {
+        struct ticket *t = LIST_OF(node, struct ticket, link);
+        if (t->owed && t->id == id && t->cancel) {
+            t->cancel(t, e);
+            return true;
+        }
+    }
+    return false;
+}
+
+void ticket_fail(struct ticket *t, const struct error *e)
+{
+    if (t->session) {
+        session_count_error(t->session, e->code);
+        rpc_put_error(&t->session->out, t->id, e);
+    }
+    ticket_close(t);
+}

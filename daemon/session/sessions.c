@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How sessions come, what they must do in time, and how all of them end (sessions.h). */
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "daemon/session/read.h"
+#include "daemon/session/sessions.h"
+#include "daemon/session/write.h"
+#include "proto/limits.h"
+
+enum { SWEEP_MS = 1000 };
+
+static void run_sweep(uv_timer_t *timer);
+
+int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
+                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
+                  struct error *err)
+{
+    *x = (struct sessions){
+        .turns = turns, .poller = poller, .hooks = hooks, .ctx = ctx, .limits = *limits};
+    x->input = malloc(INPUT_BYTES);
+    if (!x->input) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to start");
+    }
+    accounts_init(&x->accounts, &limits->user);
+    list_init(&x->all);
+    uv_timer_init(turns->idle.loop, &x->sweep);
+    x->sweep.data = x;
+    x->open = true;
+    x->quiet_since_ms = turns_now(turns);
+    uv_timer_start(&x->sweep, run_sweep, SWEEP_MS, SWEEP_MS); /* again by session_watch */
+    uv_timer_stop(&x->sweep);
+    return 0;
+}
+
+/* ---- one more -------------------------------------------------------------------------------- */
+
+static void peer_of(struct session *s)
+{
+    struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
+    socklen_t n = sizeof(peer);
+    getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
+    s->uid = peer.uid;
+    s->gid = peer.gid;
+    s->pid = peer.pid;
+}
+
+/* Whether there is room for it, in the daemon and in its user's share. */
+static int admit(struct session *s, struct error *err)
+{
+    struct sessions *all = s->all;
+    unsigned others = all->n - all->n_refused - 1;
+    if (others >= all->limits.sessions) {
+        return error_set(err, ERROR_BUSY, "all %u connections are in use; retry later",
+                         all->limits.sessions);
+    }
+    return account_add_connection(s->account, err);
+}
+
+static void begin(struct session *s)
+{
+    struct sessions *all = s->all;
+    struct error busy = ERROR_NULL;
+    if (admit(s, &busy) == 0) {
+        session_listen(s);
+        return;
+    }
+    s->refused = true;
+    all->n_refused++;
+    session_refuse(s, &busy);
+    if (all->n_refused > REFUSED_MAX) {
+        session_close(s); /* what was written it can read all the same */
+    }
+}
+
+/* The next connection, with its user's account. */
+static int take(struct session *s, uv_stream_t *listener, struct error *err)
+{
+    int status = uv_accept(listener, (uv_stream_t *)&s->pipe);
+    if (status == 0) {
+        status = uv_fileno((uv_handle_t *)&s->pipe, &s->fd);
+    }
+    if (status < 0) {
+        return error_set(err, ERROR_IO, "accept: %s", uv_strerror(status));
+    }
+    peer_of(s);
+    s->account = account_of(&s->all->accounts, s->uid);
+    if (!s->account) {
+        return error_set(err, ERROR_NO_MEMORY, "accept: no memory for its user's account");
+    }
+    return poller_add(s->all->poller, s->fd, &s->polled, err);
+}
+
+int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err)
+{
+    struct session *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_BUSY, "no memory for a connection: it waits");
+    }
+    s->all = x;
+    s->fd = -1;
+    s->polled.ready = session_ready;
+    scan_init(&s->scan, REQUEST_BYTES_MAX);
+    list_init(&s->tickets);
+    turn_init(&s->turn, session_take_turn);
+    uv_pipe_init(listener->loop, &s->pipe, 0);
+    s->pipe.data = s;
+    list_append(&x->all, &s->link);
+    x->n++;
+    int status = take(s, listener, err);
+    if (status < 0) {
+        s->refused = true;
+        x->n_refused++;
+        session_close(s);
+        return status;
+    }
+    begin(s);
+    return 0;
+}
+
+/* ---- deadlines ------------------------------------------------------------------------------- */
+
+/* A sweep this late: it was this process that slept (SIGSTOP, a suspended host), not the clients,
+ * and what they did meanwhile has not been read yet. */
+static void forgive_absence(struct sessions *x, uint64_t now)
+{
+    uint64_t late = now - x->swept_ms;
+    x->swept_ms = now;
+    if (late > SWEEP_MS + SWEEP_MS / 2) {
+        LIST_EACH(node, &x->all) {
+            session_forgive(LIST_OF(node, struct session, link), late, now);
+        }
+    }
+}
+
+static void run_sweep(uv_timer_t *timer)
+{
+    struct sessions *x = timer->data;
+    uint64_t now = turns_now(x->turns);
+    bool any = false;
+    forgive_absence(x, now);
+    LIST_EACH(node, &x->all) {
+        any = session_sweep(LIST_OF(node, struct session, link), now) || any;
+    }
+    if (!any) {
+        uv_timer_stop(timer);
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void sweep_closed(uv_handle_t *handle)
+{
+    struct sessions *x = handle->data;
+    x->open = false;
+    sessions_check_stopped(x);
+}
+
+void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x))
+{
+    x->stopped = stopped;
+    LIST_EACH(node, &x->all) {
+        struct session *s = LIST_OF(node, struct session, link);
+        session_flush(s);
+        session_close(s);
+    }
+    uv_close((uv_handle_t *)&x->sweep, sweep_closed);
+}
+
+void sessions_deinit(struct sessions *x)
+{
+    free(x->input);
+    x->input = NULL;
+    wire_buf_deinit(&x->spare);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way out of a session: replies gathered in `out`, written at once when the socket takes them,
+ * queued within bounds when it does not. */
+#include <errno.h>
+
+#include "daemon/base/log.h"
+#include "daemon/session/write.h"
+
+enum { OUT_KEEP_BYTES = 16 * 1024, SPARE_BYTES_MAX = 512 * 1024 };
+
+/* No session keeps a large buffer; the one that all of them share does. */
+static void let_go(struct session *s, struct wire_buf *b)
+{
+    struct wire_buf *spare = &s->all->spare;
+    if (b->cap > spare->cap && b->cap <= SPARE_BYTES_MAX) {
+        struct wire_buf smaller = *spare;
+        *spare = *b;
+        *b = smaller;
+        wire_buf_clear(spare);
+    }
+    wire_buf_deinit(b);
+}
+
+static void written(uv_write_t *write, int status)
+{
+    struct session *s = write->data;
+    s->writing = false;
+    wire_buf_deinit(&s->sending);
+    if (s->closing) {
+        return;
+    }
+    if (status < 0) {
+        session_close(s);
+        return;
+    }
+    s->blocked_ms = 0;
+    session_poke(s); /* what waited for room: answers first, then requests */
+}
+
+/* The rest of `out` goes into libuv's queue; one write at a time. */
+static void queue(struct session *s)
+{
+    s->sending = s->out;
+    s->out = WIRE_BUF_NULL;
+    uv_buf_t buf = uv_buf_init((char *)s->sending.data, (unsigned)s->sending.len);
+    s->write.data = s;
+    s->writing = true;
+    s->blocked_ms = turns_now(s->all->turns);
+    session_watch(s);
+    if (uv_write(&s->write, (uv_stream_t *)&s->pipe, &buf, 1, written) < 0) {
+        s->writing = false;
+        session_close(s);
+    }
+}
+
+static void sent(struct session *s, size_t n)
+{
+    if (n < s->out.len) {
+        /* Rare: the client is slow. Moving the rest costs less than keeping an offset. */
+        struct wire_buf rest = WIRE_BUF_NULL;
+        wire_put_raw(&rest, s->out.data + n, s->out.len - n);
+        let_go(s, &s->out);
+        s->out = rest;
+    } else if (s->out.cap > OUT_KEEP_BYTES) {
+        let_go(s, &s->out);
+    } else {
+        wire_buf_clear(&s->out);
+    }
+}
+
+static void hang_up(struct session *s)
+{
+    if (s->hung_up_ms) {
+        return;
+    }
+    s->hung_up_ms = turns_now(s->all->turns);
+    session_watch(s);
+    if (uv_shutdown(&s->shutdown, (uv_stream_t *)&s->pipe, NULL) < 0) {
+        session_close(s);
+    }
+}
+
+void session_flush(struct session *s)
+{
+    if (s->closing) {
+        return;
+    }
+    if (!s->writing && s->out.len && !s->out.failed) {
+        ssize_t n = poller_send(s->fd, s->out.data, s->out.len);
+        if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            session_close(s);
+            return;
+        }
+        sent(s, n > 0 ? (size_t)n : 0);
+        if (s->out.len) {
+            queue(s);
+        }
+    }
+    if (s->out.failed || s->out.len > OUT_BYTES_MAX) {
+        log_warning("client pid %d: %s: hung up on", (int)s->pid,
+                    s->out.failed ? "no memory for its answers" : "too many answers wait for it");
+        session_close(s);
+    } else if (s->ending && !s->writing) {
+        hang_up(s);
+    }
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/base/log.h"
+#include "daemon/base/probe.h"
+#include "daemon/tuning/ahead.h"
+#include "daemon/tuning/scheduler.h"
+
+enum {
+    SOON_MS = 20,
+    STOP_LIMIT_MS = 2000, /* from SIGKILL to the end */
+    JOBS_MOST = 32,       /* searches that a process is given */
+};
+
+static void on_soon(uv_timer_t *timer);
+
+void ahead_init(struct ahead *a, struct daemon *d, const struct scheduler *s)
+{
+    *a = (struct ahead){.daemon = d, .scheduler = s};
+    uv_timer_init(&d->loop, &a->soon);
+    a->soon.data = a;
+}
+
+void ahead_queued(struct ahead *a)
+{
+    bool may = strcmp(a->daemon->device.kind, "cuda") == 0 && a->daemon->config->compile_ahead > 0;
+    if (may && !a->runs && !a->stopping && !uv_is_active((uv_handle_t *)&a->soon)) {
+        uv_timer_start(&a->soon, on_soon, SOON_MS, 0);
+    }
+}
+
+/* ---- what it is told ------------------------------------------------------------------------- */
+
+/* A queued search on a line, with what restricts it. */
+static bool write_search(struct daemon *d, const struct job *j, int fd)
+{
+    const struct wire_obj *map;
+    struct error why;
+    char *text = NULL;
+    bool written = wire_decode(d->doc, j->search.data, j->search.len, &map, &why) == 0 &&
+                   wire_to_json(map, &text, &why) == 0 && dprintf(fd, "%s\n", text) > 0;
+    free(text);
+    return written;
+}
+
+/* Of jobs that wait and are not known to it yet, in the order in which they wait. */
+static unsigned write_searches(struct ahead *a, int fd)
+{
+    struct daemon *d = a->daemon;
+    unsigned n = 0;
+    LIST_EACH(node, &a->scheduler->queue) {
+        struct job *j = LIST_OF(node, struct job, link);
+        if (n < JOBS_MOST && !j->ahead) {
+            j->ahead = true;
+            n += write_search(d, j, fd);
+        }
+    }
+    return n;
+}
+
+/* ---- the process ----------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct ahead *a = handle->data;
+    a->runs = false;
+    if (a->stopping) {
+        uv_close((uv_handle_t *)&a->soon, NULL);
+    } else if (a->scheduler->n_queued > 0) {
+        ahead_queued(a); /* jobs that came meanwhile */
+    }
+}
+
+static void on_exit_of(uv_process_t *process, int64_t status, int signal)
+{
+    struct ahead *a = process->data;
+    if (!a->stopping && (status || signal)) {
+        log_info("compiling ahead ended early (status %lld, signal %d): the runner compiles",
+                 (long long)status, signal);
+    }
+    uv_timer_stop(&a->soon);
+    uv_close((uv_handle_t *)process, on_closed);
+}
+
+static int spawn(struct ahead *a, int searches)
+{
+    struct daemon *d = a->daemon;
+    char device[sizeof(d->device.arch) + 8], each[24], parent[24];
+    char *expected = probe_device_text(&d->device);
+    snprintf(device, sizeof(device), "cuda:%s", d->device.arch);
+    snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
+    snprintf(parent, sizeof(parent), "%lld", (long long)getpid());
+    const char *args[] = {d->runner,
+                          "--warm",
+                          "--problems",
+                          "--openings",
+                          "--with-parent",
+                          parent,
+                          "--quiet",
+                          "--each",
+                          each,
+                          "--device",
+                          device,
+                          "--expect",
+                          expected ? expected : "",
+                          "--cache-dir",
+                          d->cache_dir,
+                          NULL};
+    uv_stdio_container_t stdio[3] = {
+        {.flags = UV_INHERIT_FD, .data.fd = searches}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
+    uv_process_options_t o = {.exit_cb = on_exit_of,
+                              .file = d->runner,
+                              .args = (char **)args,
+                              .stdio_count = 3,
+                              .stdio = stdio};
+    a->process.data = a;
+    int status = uv_spawn(&d->loop, &a->process, &o);
+    free(expected);
+    return status;
+}
+
+static void start(struct ahead *a, int searches, unsigned n)
+{
+    int status = spawn(a, searches);
+    a->runs = true;
+    a->starts++;
+    if (status < 0) { /* libuv wants the handle closed here, too */
+        log_info("cannot compile ahead: %s; the runner compiles", uv_strerror(status));
+        uv_close((uv_handle_t *)&a->process, on_closed);
+        return;
+    }
+    log_info("compiling ahead for %u queued problems, process %d", n, (int)a->process.pid);
+}
+
+static void on_soon(uv_timer_t *timer)
+{
+    struct ahead *a = timer->data;
+    int fd = a->runs || a->stopping || !a->scheduler->running
+                 ? -1
+                 : memfd_create("searches", MFD_CLOEXEC);
+    unsigned n = fd >= 0 ? write_searches(a, fd) : 0;
+    if (n > 0 && lseek(fd, 0, SEEK_SET) == 0) {
+        start(a, fd, n);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* It hangs in the kernel: whoever is given orphans waits for it. */
+static void on_late(uv_timer_t *timer)
+{
+    struct ahead *a = timer->data;
+    log_warning("process %d, which compiled ahead, was killed and does not end: left behind",
+                (int)a->process.pid);
+    uv_close((uv_handle_t *)&a->process, on_closed);
+}
+
+void ahead_stop(struct ahead *a)
+{
+    a->stopping = true;
+    if (!a->runs) {
+        uv_close((uv_handle_t *)&a->soon, NULL);
+    } else if (!uv_is_closing((uv_handle_t *)&a->process)) { /* else it has ended */
+        uv_process_kill(&a->process, SIGKILL);
+        uv_timer_start(&a->soon, on_late, STOP_LIMIT_MS, 0);
+    }
+}

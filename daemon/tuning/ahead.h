@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compiling ahead: while one job has a GPU, the variants that queued jobs will ask for first are
+ * compiled by a second process, `gemmd-runner --warm`, at the lowest priority of processor and
+ * disk: the reference and what the strategy proposes before it has measured anything, within what
+ * restricts the search; of a list of given configs, these. One job after the other, as they wait:
+ * the next one finds all of its own, where by turns it would find a part.
+ *
+ * While a search measures, decides and ends, most cores of the host are idle. It needs no device,
+ * so it disturbs no measurement there; on the CPU, where a compiler beside a kernel would be
+ * measured with it, and in replays nothing is compiled ahead.
+ *
+ * It is never waited for: a variant that it works on is compiled once all the same (modules.h), and
+ * what it has not done the runner does.
+ */
+#ifndef GEMMD_DAEMON_TUNING_AHEAD_H
+#define GEMMD_DAEMON_TUNING_AHEAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct daemon;
+struct scheduler;
+
+struct ahead {
+    struct daemon *daemon;             /* borrowed */
+    const struct scheduler *scheduler; /* borrowed */
+    uv_timer_t soon; /* keys of a layer come one by one: they are looked at together */
+    uv_process_t process;
+    bool runs, stopping;
+    uint64_t starts;
+};
+
+void ahead_init(struct ahead *a, struct daemon *d, const struct scheduler *s);
+void ahead_queued(struct ahead *a); /* a job may have to wait */
+void ahead_stop(struct ahead *a);   /* kills it; one that does not end is left behind */
+
+#endif

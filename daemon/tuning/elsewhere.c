@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs whose keys other daemons are working on (elsewhere.h). */
+#include <string.h>
+
+#include "daemon/base/log.h"
+#include "daemon/requests/leases.h"
+#include "daemon/tuning/elsewhere.h"
+#include "daemon/tuning/known.h"
+#include "store/store.h"
+
+enum {
+    RETRY_MS = 2000, /* in case that nobody tells of the end of a lease: it may have run out */
+};
+
+static void on_timer(uv_timer_t *timer);
+
+void elsewhere_init(struct elsewhere *e, struct scheduler *s,
+                    void (*leased)(void *ctx, struct job *j), void *ctx)
+{
+    *e = (struct elsewhere){.daemon = s->daemon, .scheduler = s, .leased = leased, .ctx = ctx};
+    uv_timer_init(&s->daemon->loop, &e->recheck);
+    e->recheck.data = e;
+}
+
+void elsewhere_stop(struct elsewhere *e)
+{
+    LIST_EACH(node, &e->scheduler->queue) {
+        elsewhere_unlease(e, LIST_OF(node, struct job, link));
+    }
+    if (e->scheduler->running) {
+        elsewhere_unlease(e, e->scheduler->running);
+    }
+    uv_close((uv_handle_t *)&e->recheck, NULL);
+}
+
+static bool is_needed(const struct scheduler *s)
+{
+    if (s->n_elsewhere || (s->running && s->running->leased)) {
+        return true;
+    }
+    LIST_EACH(node, &s->queue) {
+        if (LIST_OF(node, struct job, link)->leased) { /* set aside */
+            return true;
+        }
+    }
+    return false;
+}
+
+static void watch(struct elsewhere *e)
+{
+    if (is_needed(e->scheduler) && !e->daemon->stopping &&
+        !uv_is_active((uv_handle_t *)&e->recheck)) {
+        uv_timer_start(&e->recheck, on_timer, RETRY_MS, 0);
+    }
+}
+
+/* ---- leasing --------------------------------------------------------------------------------- */
+
+static void step_aside(struct elsewhere *e, struct job *j)
+{
+    log_debug("job %lld: another gemmd has %s", (long long)j->id, j->key);
+    if (!j->set_aside) {
+        job_reset(j);
+    }
+    scheduler_step_aside(e->scheduler, j);
+    watch(e);
+}
+
+static void on_leased(void *ctx, int status, const struct error *err)
+{
+    struct elsewhere *e = ctx;
+    struct job *j = e->scheduler->running;
+    if (!j) {
+        return;
+    }
+    j->leased = status == 0;
+    j->was_elsewhere = false;
+    if (status == STORE_HELD && !j->cancelled) {
+        step_aside(e, j);
+        return;
+    }
+    if (status < 0) { /* a key tuned twice is better than not at all */
+        log_warning("job %lld: its key is not leased: %s", (long long)j->id, err->text);
+    }
+    watch(e);
+    e->leased(e->ctx, j);
+}
+
+void elsewhere_lease(struct elsewhere *e, struct job *j)
+{
+    struct daemon *d = e->daemon;
+    j->state = JOB_LEASING;
+    if (j->pin || j->restricted || d->config->offline ||
+        d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_leased, e) < 0) {
+        e->leased(e->ctx, j);
+    }
+}
+
+void elsewhere_unlease(struct elsewhere *e, struct job *j)
+{
+    struct daemon *d = e->daemon;
+    if (j->leased && d->ledger) {
+        d->ledger->ops->unlease(d->ledger, j->key, d->owner);
+    }
+    j->leased = false;
+}
+
+void elsewhere_left(struct elsewhere *e, struct job *j)
+{
+    if (j->set_aside && !j->n_waiters) {
+        elsewhere_unlease(e, j);
+    }
+}
+
+static void on_renewed(void *ctx, int status, const struct error *err)
+{
+    (void)ctx;
+    (void)err;
+    if (status == STORE_HELD) {
+        log_warning("another gemmd tunes the same key: this one did not answer for a while");
+    }
+}
+
+/* ---- coming back ----------------------------------------------------------------------------- */
+
+void elsewhere_freed(struct elsewhere *e, const char *key)
+{
+    LIST_EACH(node, &e->scheduler->elsewhere) {
+        struct job *j = LIST_OF(node, struct job, link);
+        if (!key[0] || strcmp(j->key, key) == 0) {
+            scheduler_come_back(e->scheduler, j);
+        }
+    }
+    scheduler_next(e->scheduler);
+}
+
+/* Told by another daemon, or by the job that ran here: answers one that waits. One that was set
+ * aside and keeps its lease goes on, as a running one does. */
+static void answer_waiting(struct elsewhere *e, struct job *j, bool searched)
+{
+    WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    if (j->set_aside && j->leased) {
+        return;
+    }
+    if (searched && j->state == JOB_ELSEWHERE && !j->restricted && !j->pin) {
+        j->again = false; /* it has just been tuned again */
+    }
+    bool known =
+        j->set_aside ? tuning_answered(e->daemon, j, &answer) : tuning_known(e->daemon, j, &answer);
+    if (known) {
+        job_answer(j, answer.data, answer.len);
+        scheduler_drop(e->scheduler, j);
+        e->scheduler->shared++;
+    }
+}
+
+static void answer_all(struct elsewhere *e, struct list *jobs, const char *key, bool searched)
+{
+    LIST_EACH(node, jobs) {
+        struct job *j = LIST_OF(node, struct job, link);
+        if (strcmp(j->key, key) == 0) {
+            answer_waiting(e, j, searched);
+        }
+    }
+}
+
+void elsewhere_learned(struct elsewhere *e, const char *key, bool searched)
+{
+    answer_all(e, &e->scheduler->elsewhere, key, searched);
+    answer_all(e, &e->scheduler->queue, key, searched);
+}
+
+static void renew(struct elsewhere *e, const struct job *j)
+{
+    struct daemon *d = e->daemon;
+    if (j->leased && d->ledger) {
+        d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_renewed, d);
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct elsewhere *e = timer->data;
+    if (e->scheduler->running) {
+        renew(e, e->scheduler->running);
+    }
+    LIST_EACH(node, &e->scheduler->queue) {
+        renew(e, LIST_OF(node, struct job, link)); /* set aside */
+    }
+    elsewhere_freed(e, "");
+    watch(e);
+}

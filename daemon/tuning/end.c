@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a job ends: by a result, which is made durable before anybody hears of it; by an error; by
+ * cancellation.
+ *
+ * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of
+ * a restricted search does not push out the winner of a whole one. Such a winner answers its own
+ * search only (cache/partials.h), and its evidence (the trials) is kept.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/answers/learn.h"
+#include "daemon/answers/target.h"
+#include "daemon/base/log.h"
+#include "daemon/cache/answer.h"
+#include "daemon/tuning/end.h"
+
+void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
+{
+    static const char *const words[] = {"done", "failed", "ended by its runner's deaths",
+                                        "cancelled", "answered by another tuning"};
+    log_info("job %lld: %s after %llu ms", (long long)j->id, words[how],
+             (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms));
+    if (how == JOB_CANCELLED) {
+        struct error e = ERROR_NULL;
+        error_set(&e, ERROR_CANCELLED, "cancelled");
+        job_fail(j, &e); /* who came after the last one had left */
+    }
+    elsewhere_unlease(x->elsewhere, j);
+    if (j->set_aside) {
+        supervisor_forget(x->supervisor, j->id);
+    }
+    scheduler_ended(x->scheduler, j, how);
+}
+
+void tuning_failed(struct tuner *x, struct job *j, const struct error *e, enum job_end how)
+{
+    log_warning("job %lld: %s", (long long)j->id, e->text);
+    job_fail(j, e);
+    tuning_ended(x, j, how);
+}
+
+/* ---- a result -------------------------------------------------------------------------------- */
+
+/* The winner is a person's choice: pinned now, or a pin that was verified again. */
+static bool is_pin(const struct job *j)
+{
+    return j->pin || (j->reverify && j->manual);
+}
+
+/* How many configs it is the best of: of one that was only looked at again, as many as before. */
+static int64_t measured(struct daemon *d, const struct job *j, const struct tune_result *r)
+{
+    bool many;
+    struct answer *a = &d->scratch->hint;
+    const struct cache_entry *e = j->reverify ? cache_find_id(&d->cache, j->key, &many) : NULL;
+    bool before = e && cache_answer(&d->cache, e, a, NULL) == 0 && a->measured > r->measured;
+    return before ? a->measured : r->measured;
+}
+
+static void fill_best(struct daemon *d, const struct job *j, const struct tune_result *r,
+                      struct best *b)
+{
+    const struct problem *bucket = &j->request->problem;
+    const struct family *f = family_of_problem(bucket);
+    memcpy(b->key, j->key, sizeof(b->key));
+    snprintf(b->op, sizeof(b->op), "%s", bucket->op_name);
+    snprintf(b->family, sizeof(b->family), "%s", f->name);
+    record_copy(&b->problem, &bucket->fields);
+    memcpy(b->class, d->device.class, sizeof(b->class));
+    snprintf(b->source, sizeof(b->source), "%s",
+             is_pin(j)       ? "manual"
+             : j->restricted ? "partial"
+                             : "tuned");
+    record_copy(&b->config, &r->config);
+    memcpy(b->module, r->module, sizeof(b->module));
+    b->time_us = r->time_us;
+    b->spread = r->spread;
+    b->reference_us = r->reference_us;
+    best_work(b, f, bucket, &d->device);
+    b->atol = j->request->query.atol;
+    b->rtol = j->request->query.rtol;
+    b->measured = measured(d, j, r);
+    memcpy(b->stamp, j->stamp, sizeof(b->stamp));
+    b->uid = j->uid;
+    b->created_s = time(NULL);
+    memcpy(b->doubt, j->doubt, sizeof(b->doubt));
+}
+
+/* A pin that cannot hold any more gives way: one that was looked at again in vain, or whose kernel
+ * went into quarantine at its key. */
+static bool pin_gives_way(struct daemon *d, const struct job *j, const struct cache_entry *e)
+{
+    struct answer *a = &d->scratch->hint;
+    return e->rank < CACHE_SERVES &&
+           (j->stale || (cache_answer(&d->cache, e, a, NULL) == 0 &&
+                         target_is_barred(d, j->key, a, &j->request->problem)));
+}
+
+/* Why this winner does not become the key's answer; NULL: it does. */
+static const char *kept_apart(struct daemon *d, const struct job *j)
+{
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    if (j->pin) {
+        return NULL;
+    }
+    if (is_pin(j)) {
+        return e && e->manual ? NULL : "its pin was taken back meanwhile";
+    }
+    if (!e) {
+        return j->reverify ? "its key was evicted meanwhile" : NULL;
+    }
+    if (e->manual && !pin_gives_way(d, j, e)) {
+        return "a pinned config answers this key; unpin it, then tune";
+    }
+    if (j->restricted && e->rank >= CACHE_SERVES) {
+        return "winner of a restricted search; the key keeps its own answer";
+    }
+    return NULL;
+}
+
+/* Whether this answer is the answer to the same search when it is asked for again
+ * (cache/partials.h). Whether it is saved is part of an answer: one that will be later is not
+ * repeated. */
+static bool answers_again(const struct job *j, bool saved)
+{
+    return j->restricted && !j->pin && !j->closing && j->request->n_configs == 0 &&
+           (saved || j->state != JOB_PUBLISHING);
+}
+
+static void answer_all(struct tuner *x, struct job *j, const struct best *b, bool saved,
+                       const char *note)
+{
+    struct answer *a = &x->daemon->scratch->answer;
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    answer_of_best(a, b, saved);
+    if (note[0]) {
+        answer_note(a, "%s", note);
+    }
+    schema_encode(&packed, &answer_schema, a);
+    if (answers_again(j, saved)) {
+        partials_put(&x->daemon->cache.partials, j->key, &j->search, &packed);
+    }
+    job_answer(j, packed.data, packed.len);
+    tuning_ended(x, j, JOB_DONE);
+}
+
+static void on_published(void *ctx, int status, const struct best *b, bool saved,
+                         const struct error *err)
+{
+    struct tuner *x = ctx;
+    struct daemon *d = x->daemon;
+    struct job *j = x->scheduler->running;
+    if (!j) {
+        return;
+    }
+    if (status == ERROR_CONFLICT) { /* what keeps it apart was not known here yet */
+        answer_all(x, j, j->best, false, err ? err->text : error_name(status));
+        return;
+    }
+    if (!saved) {
+        log_error("the best of %s is not saved: %s", j->key, err ? err->text : error_name(status));
+    }
+    const struct best *known = b ? b : j->best;
+    learn_best(d, known, saved);
+    if (is_pin(j)) {
+        daemon_event(d, "pin", j->uid, "%s: %s", j->key,
+                     j->pin ? "pinned" : "the pin was verified again");
+    }
+    char note[GATE_TEXT_MAX] = "";
+    if (j->closing) {
+        snprintf(note, sizeof(note),
+                 "the search ended early: the runner died %u times; see "
+                 "quarantine",
+                 j->deaths);
+    } else if (j->gate && !known->doubt[0]) {
+        snprintf(note, sizeof(note), "%s", j->gate);
+    }
+    answer_all(x, j, known, saved, note);
+}
+
+/* Which row was known here goes along: what others wrote meanwhile, only the ledger's transaction
+ * sees. A pin of now is for nobody to push out. */
+static int publish(struct tuner *x, struct job *j)
+{
+    struct daemon *d = x->daemon;
+    bool many;
+    const struct cache_entry *e = j->pin ? NULL : cache_find_id(&d->cache, j->key, &many);
+    j->best->generation = e ? e->generation : 0;
+    int status = d->ledger->ops->publish(d->ledger, j->best, on_published, x);
+    j->best->generation = 0; /* it has none yet */
+    return status;
+}
+
+/* What became of the best that the key had. */
+static void note_gate(struct daemon *d, struct job *j, const char *sentence)
+{
+    if (sentence[0]) {
+        log_info("job %lld: %s", (long long)j->id, sentence);
+        daemon_event(d, "gate", j->uid, "%s: %s", j->key, sentence);
+        free(j->gate);
+        j->gate = strdup(sentence);
+    }
+}
+
+void tuning_result(struct tuner *x, const struct tune_result *r)
+{
+    struct daemon *d = x->daemon;
+    struct job *j = x->scheduler->running;
+    if (!j) {
+        return;
+    }
+    struct error err = ERROR_NULL;
+    j->best = calloc(1, sizeof(*j->best));
+    if (!j->best) {
+        error_set(&err, ERROR_NO_MEMORY, "no memory to keep the result");
+        tuning_failed(x, j, &err, JOB_FAILED);
+        return;
+    }
+    fill_best(d, j, r, j->best);
+    daemon_event(d, "tuned", j->uid, "%s: %llu ms, of these %.0f in the runner: %s", j->key,
+                 (unsigned long long)(uv_now(&d->loop) - j->began_ms), r->wall_ms, r->timeline);
+    note_gate(d, j, r->gate);
+    memcpy(x->supervisor->disturbed, j->doubt, sizeof(x->supervisor->disturbed));
+    if (j->doubt[0]) {
+        log_warning("job %lld: %s", (long long)j->id, j->doubt);
+        daemon_event(d, "disturbed", j->uid, "%s: %s", j->key, j->doubt);
+    }
+    const char *apart = kept_apart(d, j);
+    if (apart) {
+        answer_all(x, j, j->best, false, apart);
+        return;
+    }
+    j->state = JOB_PUBLISHING;
+    if (publish(x, j) < 0) {
+        on_published(x, ERROR_DISK_FULL, NULL, false, NULL);
+    }
+}

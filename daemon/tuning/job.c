@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs and who waits for them (job.h). What a job does when it runs is in tuning.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/tuning/job.h"
+#include "proto/hash.h"
+
+int job_pack(struct wire_buf *b, struct request *r, struct error *err)
+{
+    struct query *q = &r->query;
+    q->wait[0] = 0;
+    q->deadline_ms = 0;
+    q->progress = q->again = false;
+    request_pack(b, r);
+    return b->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for one more job") : 0;
+}
+
+uint64_t job_identity(const struct wire_buf *search, bool pin)
+{
+    return hash64(search->data, search->len) ^ (pin ? UINT64_C(0x70696e) : 0);
+}
+
+struct job *job_new(int64_t id, struct wire_buf *search, struct error *err)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    if (!j) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
+        return NULL;
+    }
+    j->id = id;
+    j->search = *search;
+    *search = WIRE_BUF_NULL;
+    list_init(&j->link);
+    list_init(&j->waiters);
+    return j;
+}
+
+void job_reset(struct job *j)
+{
+    if (j->request) {
+        request_deinit(j->request);
+        free(j->request);
+    }
+    free(j->known);
+    j->request = NULL;
+    j->known = NULL;
+    j->reverify = j->manual = j->stale = false;
+}
+
+struct job *job_free(struct job *j)
+{
+    if (!j) {
+        return NULL;
+    }
+    list_remove(&j->link);
+    wire_buf_deinit(&j->search);
+    wire_buf_deinit(&j->done);
+    job_reset(j);
+    if (j->account) {
+        j->account->jobs--;
+        account_drop(j->account);
+    }
+    account_drop(j->turn);
+    free(j->avoid);
+    free(j->best);
+    free(j->gate);
+    free(j->died);
+    free(j);
+    return NULL;
+}
+
+int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,
+             uint64_t deadline_ms, bool progress, struct waiter **out, struct error *err)
+{
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    problem_pack(&packed, problem);
+    struct waiter *w = packed.failed ? NULL : malloc(sizeof(*w) + packed.len);
+    if (!w) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more waiting request");
+    }
+    int status = ticket_open(&w->ticket, s, id, NULL, err);
+    if (status < 0) {
+        free(w);
+        return status;
+    }
+    w->job = j;
+    w->deadline_ms = deadline_ms;
+    w->progress = progress;
+    w->problem_len = packed.len;
+    memcpy(w->problem, packed.data, packed.len);
+    list_append(&j->waiters, &w->link);
+    j->n_waiters++;
+    *out = w;
+    return 0;
+}
+
+struct waiter *waiter_free(struct waiter *w)
+{
+    list_remove(&w->link);
+    w->job->n_waiters--;
+    free(w);
+    return NULL;
+}
+
+static struct waiter *first(struct job *j)
+{
+    return list_empty(&j->waiters) ? NULL : LIST_OF(j->waiters.next, struct waiter, link);
+}
+
+void job_answer(struct job *j, const void *answer, size_t n)
+{
+    for (struct waiter *w; (w = first(j)); waiter_free(w)) {
+        struct wire_buf *out = ticket_out(&w->ticket);
+        rpc_put_result(out, w->ticket.id);
+        wire_put_raw(out, answer, n);
+        ticket_close(&w->ticket);
+    }
+}
+
+void job_fail(struct job *j, const struct error *e)
+{
+    for (struct waiter *w; (w = first(j)); waiter_free(w)) {
+        ticket_fail(&w->ticket, e);
+    }
+}
+
+void job_tell(struct job *j)
+{
+    LIST_EACH(node, &j->waiters) {
+        struct waiter *w = LIST_OF(node, struct waiter, link);
+        if (w->progress && !session_is_behind(w->ticket.session)) {
+            struct wire_buf *out = ticket_out(&w->ticket);
+            j->progress.request = w->ticket.id;
+            rpc_put_notify(out, "progress");
+            schema_encode(out, &progress_schema, &j->progress);
+            session_poke(w->ticket.session);
+        }
+    }
+}

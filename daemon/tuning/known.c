@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job's request, its stamp, and what the cache says of its key (known.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/precheck.h"
+#include "daemon/answers/target.h"
+#include "daemon/tuning/known.h"
+
+static const double USUAL_TOLERANCE = 1e-2;
+
+int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct error *err)
+{
+    const struct query *q = &j->request->query;
+    const struct problem *p = &j->request->problem;
+    const struct family_target *t;
+    int status = target_choose(d, p, target, &t, err);
+    if (status < 0) {
+        return status;
+    }
+    snprintf(j->stamp, sizeof(j->stamp), "%s", target_stamp(d, family_of_problem(p), t));
+    memcpy(j->trial_stamp, j->stamp, sizeof(j->stamp));
+    if (q->atol != USUAL_TOLERANCE || q->rtol != USUAL_TOLERANCE) {
+        size_t n = strlen(j->stamp);
+        snprintf(j->trial_stamp + n, sizeof(j->trial_stamp) - n, " atol=%g rtol=%g", q->atol,
+                 q->rtol);
+    }
+    return 0;
+}
+
+int tuning_unpack(struct daemon *d, struct job *j, struct error *err)
+{
+    const struct wire_obj *map;
+    j->request = calloc(1, sizeof(*j->request));
+    if (!j->request) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to tune");
+    }
+    int status = wire_decode(d->doc, j->search.data, j->search.len, &map, err);
+    status = status ? status : request_unpack(j->request, map, err);
+    if (status) {
+        return status;
+    }
+    struct query *q = &j->request->query;
+    q->budget = q->budget ? q->budget : d->config->budget;
+    q->budget_ms = q->budget_ms ? q->budget_ms : d->config->budget_ms;
+    j->atol = q->atol;
+    j->rtol = q->rtol;
+    status = tuning_stamp(d, j, j->target, err);
+    return status ? status : precheck_space(d, j->request, err);
+}
+
+/* The tighter of both. The cache keeps floats: the shortest decimal is what was asked for then. */
+static double tighter(double asked, float before)
+{
+    char text[32];
+    if (before >= (float)asked) {
+        return asked;
+    }
+    snprintf(text, sizeof(text), "%.7g", (double)before);
+    return strtod(text, NULL);
+}
+
+/* The known config is looked at alone, and keeps what it was verified with. */
+static void look_again(struct daemon *d, struct job *j, const struct cache_entry *e)
+{
+    struct answer *a = &d->scratch->answer;
+    struct query *q = &j->request->query;
+    j->known = j->known ? j->known : malloc(sizeof(*j->known));
+    if (!j->known || cache_answer(&d->cache, e, a, NULL) < 0) {
+        return;
+    }
+    family_stamp_target(a->stamp, j->known_target);
+    q->atol = tighter(q->atol, e->atol);
+    q->rtol = tighter(q->rtol, e->rtol);
+    if (tuning_stamp(d, j, j->known_target, NULL) < 0) { /* there is no such target any more */
+        q->atol = j->atol;
+        q->rtol = j->rtol;
+        return;
+    }
+    record_copy(j->known, &a->config);
+    j->reverify = true;
+    j->manual = e->manual;
+    j->stale = e->rank < CACHE_SERVES;
+}
+
+/* What may answer its key, now or once it has been verified; NULL: nothing. */
+static const struct cache_entry *find_known(struct daemon *d, const struct job *j)
+{
+    bool many;
+    if (j->again || j->pin || j->restricted) {
+        return NULL;
+    }
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    return e && (e->rank >= CACHE_SERVES || e->manual) ? e : NULL;
+}
+
+bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer)
+{
+    const struct query *q = &j->request->query;
+    const struct cache_entry *e = find_known(d, j);
+    if (!e || e->rank < CACHE_SERVES || !cache_verified(e, q->atol, q->rtol)) {
+        return false;
+    }
+    cache_reply(e, answer);
+    return true;
+}
+
+bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer)
+{
+    if (tuning_answered(d, j, answer)) {
+        return true;
+    }
+    const struct cache_entry *e = find_known(d, j);
+    if (e) {
+        look_again(d, j, e);
+    }
+    return false;
+}
+
+bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer)
+{
+    struct error err = ERROR_NULL;
+    bool known = tuning_unpack(d, j, &err) == 0 && tuning_known_now(d, j, answer);
+    job_reset(j);
+    return known;
+}

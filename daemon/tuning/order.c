@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order is packed anew for each runner that gets it (order.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/target.h"
+#include "daemon/tuning/order.h"
+#include "proto/limits.h"
+
+enum { HINTS_MAX = 4 };
+
+/* ---- finished trials ------------------------------------------------------------------------- */
+
+void tuning_remember(struct job *j, const struct trial *t)
+{
+    struct wire_buf *b = &j->done;
+    size_t before = b->len;
+    if (before > RUNNER_MESSAGE_BYTES_MAX) {
+        return; /* no order has room for more */
+    }
+    schema_encode(b, &trial_schema, t);
+    if (b->failed) { /* measured again after a death: no harm */
+        b->failed = false;
+        b->len = before;
+    } else {
+        j->n_done++;
+        j->n_ok += strcmp(t->status, "ok") == 0;
+    }
+}
+
+bool tuning_forget(struct job *j)
+{
+    bool any = j->n_done > 0;
+    wire_buf_deinit(&j->done);
+    j->n_done = j->n_ok = 0;
+    return any;
+}
+
+/* ---- the order ------------------------------------------------------------------------------- */
+
+/* Packed trials, back as structs. They are large: for the moment of packing only. */
+static uint32_t unpack_done(const struct job *j, struct wire_doc *doc, struct trial **out)
+{
+    struct trial *trials = j->n_done ? malloc(j->n_done * sizeof(*trials)) : NULL;
+    struct scan scan;
+    size_t at = 0;
+    uint32_t n = 0;
+    scan_init(&scan, RUNNER_MESSAGE_BYTES_MAX);
+    while (trials && n < j->n_done && at < j->done.len) {
+        const struct wire_obj *map;
+        size_t used = 0;
+        if (scan_feed(&scan, j->done.data + at, j->done.len - at, &used, NULL) != SCAN_DONE ||
+            wire_decode(doc, j->done.data + at, used, &map, NULL) < 0) {
+            break;
+        }
+        n += schema_decode(&trial_schema, SCHEMA_LENIENT, map, &trials[n], NULL) == 0;
+        at += used;
+    }
+    *out = trials;
+    return n;
+}
+
+static bool was_ok(const struct tune_order *o, const struct record *config)
+{
+    for (uint32_t i = 0; i < o->n_done; i++) {
+        if (strcmp(o->done[i].status, "ok") == 0 && record_equal(&o->done[i].config, config)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* No new candidates: a search has used up its budget, of a list only what worked is left. The
+ * winner is verified and measured by the runner's finals, so an answer still says what was seen. */
+static void close_search(struct tune_order *o)
+{
+    struct request *r = &o->request;
+    uint32_t n = 0;
+    r->query.budget = 1;
+    for (uint32_t i = 0; i < r->n_configs; i++) {
+        if (was_ok(o, &r->configs[i])) {
+            struct record kept = r->configs[n]; /* the list is the job's: nothing of it is lost */
+            r->configs[n++] = r->configs[i];
+            r->configs[i] = kept;
+        }
+    }
+    r->n_configs = n;
+}
+
+/* The measured best that answers the key now, which a winner must beat by enough (runner/gate.c);
+ * or did until its kernel went into quarantine here, which the winner's trial then says. One of
+ * another stamp and an imported one are hints only; a pin stays in any case, as any best does when
+ * the search is restricted. */
+static void add_former(struct daemon *d, const struct job *j, struct tune_order *o)
+{
+    struct answer *a = &d->scratch->answer;
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    if (j->pin || j->restricted || !e || cache_answer(&d->cache, e, a, NULL) < 0 ||
+        strcmp(a->source, "tuned") != 0) {
+        return;
+    }
+    if (e->rank < CACHE_SERVES && !target_is_barred(d, j->key, a, &j->request->problem)) {
+        return;
+    }
+    record_copy(&o->former, &a->config);
+    o->min_gain = d->config->min_gain;
+}
+
+static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wire_buf *b,
+                struct error *err)
+{
+    struct daemon *d = t->daemon;
+    o->job = j->id;
+    memcpy(o->key, j->key, sizeof(o->key));
+    memcpy(o->stamp, j->trial_stamp, sizeof(o->stamp));
+    o->request = *j->request; /* its lists stay the job's */
+    if (j->reverify) {
+        snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "given");
+        memcpy(o->request.query.target, j->known_target, sizeof(j->known_target));
+        o->request.n_configs = 1;
+        o->request.configs = j->known;
+    } else {
+        o->n_done = unpack_done(j, d->doc, &o->done);
+        add_former(d, j, o);
+        o->hints = malloc(HINTS_MAX * sizeof(*o->hints));
+        if (o->hints) {
+            struct key *k = &d->scratch->key;
+            key_make(k, &j->request->problem, d->device.class, NULL);
+            o->n_hints =
+                (uint32_t)tiers_hints(t, &j->request->problem, k, j->target, HINTS_MAX, o->hints);
+        }
+    }
+    if (j->closing) {
+        close_search(o);
+    } else if (j->deaths >= FAVOURITES_MAX && j->n_ok == 0 && j->request->n_configs == 0) {
+        /* what the model likes has a common flaw */
+        snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "random");
+    }
+    o->spent_device_ms = j->spent_device_ms;
+    o->spent_ms = j->spent_ms;
+    o->avoid = j->avoid;
+    o->n_avoid = j->n_avoid;
+    tune_order_pack(b, o);
+    return b->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for the order of a tuning") : 0;
+}
+
+static int pack_new(struct tiers *t, struct job *j, struct wire_buf *out, struct error *err)
+{
+    struct tune_order *o = calloc(1, sizeof(*o));
+    if (!o) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the order of a tuning");
+    }
+    int status = pack(t, j, o, out, err);
+    free(o->done);
+    free(o->hints);
+    free(o);
+    return status;
+}
+
+int tuning_order(struct tiers *t, struct job *j, struct wire_buf *out, struct error *err)
+{
+    int status = pack_new(t, j, out, err);
+    if (status == 0 && out->len > RUNNER_MESSAGE_BYTES_MAX - 4096) {
+        wire_buf_deinit(out);
+        status = tuning_forget(j) ? tuning_order(t, j, out, err)
+                                  : error_set(err, ERROR_TOO_LARGE,
+                                              "the order of this tuning is too large: give fewer "
+                                              "configs");
+    }
+    if (status < 0) {
+        wire_buf_deinit(out);
+    }
+    return status;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places in the queue, by looks at all of it (rounds.h). */
+#include <string.h>
+
+#include "daemon/tuning/rounds.h"
+
+static bool same_kind(const struct job *a, const struct job *b)
+{
+    return (a->n_waiters > 0) == (b->n_waiters > 0);
+}
+
+/* The running job is in the first round. */
+static void begin(const struct accounts *all, const struct job *running)
+{
+    LIST_EACH(node, &all->all) {
+        LIST_OF(node, struct account, link)->round = 0;
+    }
+    if (running) {
+        running->turn->round = 1;
+    }
+}
+
+/* The round of the user's next job, behind all that he has. */
+static unsigned round_of(const struct list *queue, const struct job *running, const struct job *j,
+                         const struct account *user)
+{
+    unsigned round = running && running->turn == user ? 2 : 1;
+    LIST_EACH(node, queue) {
+        const struct job *other = LIST_OF(node, struct job, link);
+        round += other != j && other->turn == user && same_kind(other, j);
+    }
+    return round;
+}
+
+struct list *rounds_place(struct list *queue, const struct job *running, const struct job *j,
+                          const struct account *user)
+{
+    unsigned round = round_of(queue, running, j, user);
+    struct list *place = NULL;
+    begin(user->all, running);
+    LIST_EACH(node, queue) {
+        const struct job *other = LIST_OF(node, struct job, link);
+        if (other == j) {
+            return place ? place : node->next;
+        }
+        if (!same_kind(other, j)) {
+            continue;
+        }
+        bool later = ++other->turn->round > round;
+        if (other->turn == user || (other->set_aside && strcmp(other->key, j->key) == 0)) {
+            place = NULL; /* not before what came first, nor before what will answer it */
+        } else if (later && !place) {
+            place = node;
+        }
+    }
+    return place ? place : queue;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which job runs, and what its end says of the device (scheduler.h). What a running job does is in
+ * tuning.c, who waits for it in wanting.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/base/log.h"
+#include "daemon/tuning/rounds.h"
+#include "daemon/tuning/scheduler.h"
+
+enum { BEFORE_ASIDE = 3 /* jobs: as long as they take, compilers do */ };
+
+static void on_next(uv_timer_t *timer);
+static void on_retry(uv_timer_t *timer);
+
+void scheduler_init(struct scheduler *s, struct daemon *d, const struct scheduler_hooks *hooks,
+                    void *ctx)
+{
+    *s = (struct scheduler){.daemon = d, .hooks = hooks, .ctx = ctx};
+    list_init(&s->queue);
+    list_init(&s->elsewhere);
+    uv_timer_init(&d->loop, &s->next);
+    uv_timer_init(&d->loop, &s->retry);
+    s->next.data = s->retry.data = s;
+}
+
+void scheduler_next(struct scheduler *s)
+{
+    if (!s->running && s->n_queued && !s->stopping && !uv_is_active((uv_handle_t *)&s->next)) {
+        uv_timer_start(&s->next, on_next, 0, 0);
+    }
+    if (!s->running && !s->n_queued) {
+        s->hooks->idle(s->ctx);
+    }
+}
+
+static void set_running(struct scheduler *s, struct job *j)
+{
+    s->running = j;
+    s->daemon->tuning = j != NULL;
+}
+
+void scheduler_unqueue(struct scheduler *s, struct job *j)
+{
+    list_remove(&j->link);
+    if (j->state == JOB_ELSEWHERE) {
+        s->n_elsewhere--;
+    } else {
+        s->n_queued--;
+    }
+}
+
+void scheduler_drop(struct scheduler *s, struct job *j)
+{
+    scheduler_unqueue(s, j);
+    s->hooks->dropped(s->ctx, j);
+    job_free(j);
+}
+
+static void on_next(uv_timer_t *timer)
+{
+    struct scheduler *s = timer->data;
+    struct job *next = NULL;
+    LIST_EACH(node, &s->queue) {
+        struct job *j = LIST_OF(node, struct job, link);
+        if (!next || (j->n_waiters && !next->n_waiters)) {
+            next = j;
+        }
+        if (next->n_waiters) {
+            break;
+        }
+    }
+    if (next && !s->running) {
+        scheduler_unqueue(s, next);
+        set_running(s, next);
+        s->hooks->begin(s->ctx, next);
+    }
+}
+
+void scheduler_step_aside(struct scheduler *s, struct job *j)
+{
+    set_running(s, NULL);
+    j->state = JOB_ELSEWHERE;
+    j->was_elsewhere = true;
+    snprintf(j->progress.phase, sizeof(j->progress.phase), "elsewhere");
+    list_append(&s->elsewhere, &j->link);
+    s->n_elsewhere++;
+    job_tell(j);
+    scheduler_next(s);
+}
+
+bool scheduler_others_wait(const struct scheduler *s)
+{
+    const struct job *running = s->running;
+    LIST_EACH(node, &s->queue) {
+        const struct job *j = LIST_OF(node, struct job, link);
+        if (running && (j->n_waiters || !running->n_waiters) && !j->was_elsewhere &&
+            strcmp(j->key, running->key) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a job that is set aside goes before; the queue itself: it is the last. */
+static struct list *place_for(struct scheduler *s, const struct job *aside)
+{
+    unsigned n = 0;
+    LIST_EACH(node, &s->queue) {
+        const struct job *j = LIST_OF(node, struct job, link);
+        if (n == BEFORE_ASIDE || strcmp(j->key, aside->key) == 0) {
+            return node;
+        }
+        n += j->n_waiters > 0;
+    }
+    return &s->queue;
+}
+
+void scheduler_set_aside(struct scheduler *s, struct job *j)
+{
+    set_running(s, NULL);
+    j->state = JOB_QUEUED;
+    j->set_aside = true;
+    snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
+    list_append(place_for(s, j), &j->link);
+    s->n_queued++;
+    job_tell(j);
+    scheduler_next(s);
+}
+
+static struct job *find_aside(struct list *jobs, int64_t id)
+{
+    LIST_EACH(node, jobs) {
+        struct job *j = LIST_OF(node, struct job, link);
+        if (j->id == id && j->set_aside) {
+            return j;
+        }
+    }
+    return NULL;
+}
+
+struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
+{
+    struct job *j = find_aside(&s->queue, id);
+    return j ? j : find_aside(&s->elsewhere, id);
+}
+
+void scheduler_come_back(struct scheduler *s, struct job *j)
+{
+    list_remove(&j->link);
+    s->n_elsewhere--;
+    j->state = JOB_QUEUED;
+    list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
+    s->n_queued++;
+}
+
+void scheduler_queue(struct scheduler *s, struct job *j)
+{
+    j->turn = account_hold(j->account);
+    list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
+    s->n_queued++;
+    scheduler_next(s);
+    s->hooks->queued(s->ctx, j);
+}
+
+/* What is set aside stays where it is: compilers have their time. */
+static void join(struct scheduler *s, struct job *j, struct account *user)
+{
+    struct list *place = rounds_place(&s->queue, s->running, j, user);
+    bool moves = place != j->link.next && !j->set_aside;
+    if (moves) {
+        list_remove(&j->link);
+        list_append(place, &j->link);
+    }
+    if (moves || j->n_waiters == 1) {
+        account_hold(user);
+        account_drop(j->turn);
+        j->turn = user;
+    }
+}
+
+void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user)
+{
+    if (j != s->running && j->state == JOB_QUEUED) {
+        join(s, j, user);
+        s->hooks->queued(s->ctx, j);
+    }
+}
+
+void scheduler_unwanted(struct scheduler *s, struct job *j)
+{
+    if (j->n_waiters || j->cancelled) {
+        return;
+    }
+    if (j->background) {
+        s->hooks->left(s->ctx, j);
+        return;
+    }
+    j->cancelled = true;
+    if (j == s->running) {
+        s->hooks->cancel(s->ctx, j);
+    } else {
+        scheduler_drop(s, j);
+        s->cancelled++;
+    }
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+static void retry_later(struct scheduler *s)
+{
+    uint64_t first = (uint64_t)s->daemon->config->retry_ms;
+    uint64_t twice = s->retry_ms > RETRY_MS_MAX / 2 ? RETRY_MS_MAX : 2 * s->retry_ms;
+    s->retry_ms = s->retry_ms && first ? twice : first;
+    if (s->retry_ms && !s->stopping) {
+        uv_timer_start(&s->retry, on_retry, s->retry_ms, 0);
+    }
+}
+
+/* One job may show that the device is well again. */
+static void on_retry(uv_timer_t *timer)
+{
+    struct scheduler *s = timer->data;
+    struct daemon *d = s->daemon;
+    if (!s->hooks->device_is_free(s->ctx)) { /* one that does not end still has the device */
+        uv_timer_start(timer, on_retry, s->retry_ms, 0);
+        return;
+    }
+    log_notice("tuning is tried again after %llu s", (unsigned long long)s->retry_ms / 1000);
+    daemon_event(d, "tuning_on", (int64_t)geteuid(), "tried again after %llu s",
+                 (unsigned long long)s->retry_ms / 1000);
+    s->off = ERROR_NULL;
+    s->failing = FAILING_JOBS_MAX - 1;
+}
+
+/* All that do not run. Returns how many. */
+static unsigned fail_waiting(struct scheduler *s, const struct error *e)
+{
+    unsigned n = 0;
+    while (!list_empty(&s->queue) || !list_empty(&s->elsewhere)) {
+        struct list *jobs = list_empty(&s->queue) ? &s->elsewhere : &s->queue;
+        struct job *j = LIST_OF(jobs->next, struct job, link);
+        job_fail(j, e);
+        scheduler_drop(s, j);
+        n++;
+    }
+    return n;
+}
+
+const char *scheduler_tuning(const struct scheduler *s)
+{
+    if (s->off.code) {
+        return s->off.text;
+    }
+    return s->daemon->device.compiler[0] ? "on" : "off: no compiler was found when gemmd started";
+}
+
+void scheduler_switch_off(struct scheduler *s, const struct error *why)
+{
+    s->off = *why;
+    log_error("tuning is off: %s", s->off.text);
+    daemon_event(s->daemon, "tuning_off", (int64_t)geteuid(), "%s", s->off.text);
+    retry_later(s);
+    s->failed += fail_waiting(s, &s->off);
+}
+
+void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
+{
+    set_running(s, NULL);
+    s->done += how == JOB_DONE;
+    s->failed += how == JOB_FAILED || how == JOB_DIED;
+    s->cancelled += how == JOB_CANCELLED;
+    s->shared += how == JOB_SHARED;
+    if (how != JOB_CANCELLED && how != JOB_SHARED) { /* these say nothing of the device */
+        s->failing = how == JOB_DIED ? s->failing + 1 : 0;
+    }
+    s->retry_ms = how == JOB_DONE ? 0 : s->retry_ms;
+    job_free(j);
+    if (s->failing >= FAILING_JOBS_MAX && !s->off.code) {
+        struct error e = ERROR_NULL;
+        error_set(
+            &e, ERROR_DEVICE_LOST,
+            "device unhealthy: %u jobs in a row ended by the death of their runner; answers "
+            "that are known are served on; see gemmctl quarantine and check the device; tuning "
+            "is tried again after a while",
+            s->failing);
+        scheduler_switch_off(s, &e);
+    }
+    scheduler_next(s);
+}
+
+void scheduler_stop(struct scheduler *s)
+{
+    struct error e = ERROR_NULL;
+    s->stopping = true;
+    error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    if (s->running) {
+        s->cancelled++;
+        job_fail(s->running, &e);
+        job_free(s->running);
+        set_running(s, NULL);
+    }
+    s->cancelled += fail_waiting(s, &e);
+    uv_close((uv_handle_t *)&s->next, NULL);
+    uv_close((uv_handle_t *)&s->retry, NULL);
+}

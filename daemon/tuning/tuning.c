@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A running job's beginning and middle: what was measured before, the order, trials, deaths.
+ * end.c has its ends.
+ *
+ * What counts as measured before ("done"): finished trials of this key whose stamp is today's. A
+ * trial's stamp also names the tolerances when they are not the usual ones, since a result that was
+ * right at 0.1 says nothing about 0.01. When a tuning is asked for again, only what an
+ * unfinished tuning left, and failures, are not repeated; failures of what answers the key now are,
+ * since it worked after them. A config that somebody gives by name is
+ * always measured.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "daemon/answers/quarantine.h"
+#include "daemon/base/log.h"
+#include "daemon/tuning/blame.h"
+#include "daemon/tuning/end.h"
+#include "daemon/tuning/known.h"
+#include "daemon/tuning/order.h"
+#include "daemon/tuning/tuning.h"
+
+enum {
+    LEAVING_MAX = 5,
+    TELL_EVERY_MS = 100, /* progress, per request */
+};
+
+static struct job *running(const struct tuner *x)
+{
+    return x->scheduler->running;
+}
+
+static void send_order(struct tuner *x, struct job *j);
+static void ask_history(struct tuner *x, struct job *j);
+
+/* ---- ends, and other beginnings -------------------------------------------------------------- */
+
+/* After a look at the known best only: the whole search. */
+static void search(struct tuner *x, struct job *j, const char *reason)
+{
+    struct daemon *d = x->daemon;
+    struct query *q = &j->request->query;
+    log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, reason);
+    if (j->stale) {
+        daemon_event(d, "pin", j->uid,
+                     "%s: the pinned config does not hold under the new stamp: %.160s", j->key,
+                     reason);
+    }
+    /* What failed under tighter tolerances than those asked for may do now; and what is searched
+     * may be another target than the known one's. */
+    char before[STAMP_MAX];
+    memcpy(before, j->trial_stamp, sizeof(before));
+    j->reverify = false;
+    q->atol = j->atol;
+    q->rtol = j->rtol;
+    tuning_stamp(d, j, j->target, NULL); /* it was there when the job began */
+    if (strcmp(before, j->trial_stamp) == 0) {
+        send_order(x, j);
+        return;
+    }
+    tuning_forget(j);
+    ask_history(x, j);
+}
+
+static void on_error(void *ctx, const struct error *e)
+{
+    struct tuner *x = ctx;
+    struct job *j = running(x);
+    if (!j) {
+        return;
+    }
+    if (j->cancelled || e->code == ERROR_CANCELLED) {
+        tuning_ended(x, j, JOB_CANCELLED);
+    } else if (j->reverify) {
+        search(x, j, e->text);
+    } else {
+        bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
+        bool just_died = e->code == ERROR_QUARANTINED && j->died;
+        tuning_failed(x, j, just_died ? j->died : e, nothing_lived ? JOB_DIED : JOB_FAILED);
+    }
+}
+
+/* Also what no database has yet: its disk may be full. */
+static void avoid_barred(const struct daemon *d, struct job *j)
+{
+    for (uint32_t i = 0; i < d->barred.n; i++) {
+        tuning_avoid(j, d->barred.all[i].variant);
+    }
+}
+
+static void send_order(struct tuner *x, struct job *j)
+{
+    struct error err = ERROR_NULL;
+    WIRE_BUF_AUTO order = WIRE_BUF_NULL;
+    if (x->scheduler->off.code) { /* by a runner that does not end, while the ledger was asked */
+        tuning_failed(x, j, &x->scheduler->off, JOB_FAILED);
+        return;
+    }
+    avoid_barred(x->daemon, j);
+    if (tuning_order(x->tiers, j, &order, &err) < 0) {
+        on_error(x, &err);
+        return;
+    }
+    j->state = JOB_RUNNING;
+    supervisor_tune(x->supervisor, j->id, &order);
+    tuning_others(x);
+}
+
+void tuning_others(struct tuner *x)
+{
+    const struct job *j = running(x);
+    if (j && j->state == JOB_RUNNING && scheduler_others_wait(x->scheduler)) {
+        supervisor_others_wait(x->supervisor, j->id);
+    }
+}
+
+/* ---- what was measured before ---------------------------------------------------------------- */
+
+/* What answers this key now; NULL: nothing does. */
+static const struct answer *answers_now(struct daemon *d, const struct job *j)
+{
+    struct answer *a = &d->scratch->answer;
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    bool serves = e && e->rank >= CACHE_SERVES && cache_answer(&d->cache, e, a, NULL) == 0;
+    return serves ? a : NULL;
+}
+
+/* Whether a trial of before is repeated. `former`: what answers a key that is to be tuned again. */
+static bool is_repeated(const struct job *j, const struct trial *t, const struct answer *former)
+{
+    bool over = former && t->created_s <= former->created_s;
+    if (over && record_equal(&t->config, &former->config)) {
+        return true;
+    }
+    /* Stopped early for the sake of one that the restriction may exclude. */
+    bool cut = j->request->n_restrict > 0 && strcmp(t->status, "aborted") == 0;
+    return tuning_worked(t) && (over || cut || j->request->n_configs > 0);
+}
+
+static void on_history(void *ctx, int status, const struct trial *trials, uint32_t n,
+                       char (*quarantined)[HASH_HEX], uint32_t n_quarantined,
+                       const struct error *err)
+{
+    struct tuner *x = ctx;
+    struct daemon *d = x->daemon;
+    struct job *j = running(x);
+    if (!j) {
+        return;
+    }
+    if (j->cancelled) {
+        tuning_ended(x, j, JOB_CANCELLED);
+        return;
+    }
+    if (status < 0) {
+        log_warning("what was measured before for %s is not known: %s", j->key, err->text);
+    }
+    if (status == 0) {
+        quarantine_known(d, quarantined, n_quarantined);
+    }
+    const struct answer *former = j->again ? answers_now(d, j) : NULL;
+    struct trial *t = &d->scratch->trial;
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        if (!is_repeated(j, &trials[i], former)) {
+            *t = trials[i];
+            t->samples_us.n = 0;
+            tuning_remember(j, t);
+        }
+    }
+    if (j->n_done) {
+        log_info("job %lld: %u trials of before are not repeated", (long long)j->id, j->n_done);
+    }
+    send_order(x, j);
+}
+
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+static void ask_history(struct tuner *x, struct job *j)
+{
+    struct daemon *d = x->daemon;
+    j->state = JOB_HISTORY;
+    if (d->ledger->ops->history(d->ledger, j->key, j->trial_stamp, d->device.class,
+                                d->device.driver, on_history, x) < 0) {
+        send_order(x, j);
+    }
+}
+
+/* One that was set aside: with what it has. */
+static void go_on(struct tuner *x, struct job *j)
+{
+    j->set_aside = false;
+    send_order(x, j);
+}
+
+void tuning_begin(struct tuner *x, struct job *j)
+{
+    struct daemon *d = x->daemon;
+    struct error err = ERROR_NULL;
+    WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    if (j->set_aside && j->leased) {
+        go_on(x, j);
+        return;
+    }
+    if (j->set_aside) {
+        elsewhere_lease(x->elsewhere, j);
+        return;
+    }
+    j->state = JOB_HISTORY;
+    j->began_ms = uv_now(&d->loop);
+    int status = tuning_unpack(d, j, &err);
+    if (status < 0) {
+        on_error(x, &err);
+        return;
+    }
+    if (tuning_known_now(d, j, &answer)) {
+        job_answer(j, answer.data, answer.len);
+        tuning_ended(x, j, JOB_SHARED);
+        return;
+    }
+    elsewhere_lease(x->elsewhere, j);
+}
+
+void tuning_leased(struct tuner *x, struct job *j)
+{
+    struct daemon *d = x->daemon;
+    WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    if (j->cancelled) {
+        tuning_ended(x, j, JOB_CANCELLED);
+        return;
+    }
+    /* published while the ledger was asked, or while it was set aside */
+    bool known = j->set_aside ? tuning_answered(d, j, &answer) : tuning_known_now(d, j, &answer);
+    if (known) {
+        job_answer(j, answer.data, answer.len);
+        tuning_ended(x, j, JOB_SHARED);
+        return;
+    }
+    if (j->set_aside) {
+        go_on(x, j);
+        return;
+    }
+    log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
+    ask_history(x, j);
+}
+
+void tuning_cancel(struct tuner *x, struct job *j)
+{
+    log_info("job %lld: nobody waits any more", (long long)j->id);
+    if (j->state == JOB_RUNNING && supervisor_cancel(x->supervisor, j->id)) {
+        tuning_ended(x, j, JOB_CANCELLED);
+    }
+}
+
+/* ---- while it runs --------------------------------------------------------------------------- */
+
+static void on_trial(void *ctx, int64_t job, struct trial *t)
+{
+    struct tuner *x = ctx;
+    struct job *j = running(x);
+    if (j && j->id == job) {
+        tuning_record(x, j, t);
+    }
+}
+
+static void on_baseline(void *ctx, struct trial *t)
+{
+    struct tuner *x = ctx;
+    struct ledger *l = x->daemon->ledger;
+    t->created_s = time(NULL);
+    l->ops->add_trial(l, t);
+}
+
+static void on_module(void *ctx, const struct module *m)
+{
+    struct tuner *x = ctx;
+    struct ledger *l = x->daemon->ledger;
+    l->ops->add_module(l, m);
+}
+
+static void on_progress(void *ctx, int64_t job, const struct progress *p)
+{
+    struct tuner *x = ctx;
+    struct job *j = running(x);
+    if (!j || j->id != job) {
+        return;
+    }
+    uint64_t now = uv_now(&x->daemon->loop);
+    bool same_phase = strcmp(j->progress.phase, p->phase) == 0;
+    j->progress = *p;
+    if (!same_phase || now - j->told_ms >= TELL_EVERY_MS) {
+        j->told_ms = now;
+        job_tell(j);
+    }
+}
+
+static void on_death(void *ctx, const struct death *why, const struct attempt *a)
+{
+    struct tuner *x = ctx;
+    struct job *j = running(x);
+    struct error err = ERROR_NULL;
+    if (!j) {
+        return;
+    }
+    if (j->cancelled) {
+        tuning_ended(x, j, JOB_CANCELLED);
+        return;
+    }
+    if (why->leaving && ++j->refused < LEAVING_MAX) {
+        send_order(x, j);
+        return;
+    }
+    bool known = !why->outside && a->config.n && a->variant[0];
+    struct job *other = known ? scheduler_find_aside(x->scheduler, a->job) : NULL;
+    if (other) { /* its kernel, which was still being compiled: this job is not to blame */
+        tuning_blame(x, other, why, a);
+        send_order(x, j);
+        return;
+    }
+    j->deaths++;
+    bool named = known && a->job == j->id;
+    if (named) {
+        tuning_blame(x, j, why, a);
+    } else {
+        j->unnamed_deaths++;
+    }
+    if (tuning_too_many(j, why, &err)) {
+        tuning_failed(x, j, &err, JOB_DIED);
+    } else if (j->reverify && named) {
+        search(x, j, why->reason);
+    } else {
+        send_order(x, j);
+    }
+}
+
+/* The device cannot be used until its runner has ended, or not by this gemmd. */
+static void on_stuck(void *ctx, int64_t job, const struct error *e)
+{
+    struct tuner *x = ctx;
+    struct job *j = running(x);
+    scheduler_switch_off(x->scheduler, e);
+    if (!job || !j || j->id != job) {
+        return;
+    }
+    if (j->cancelled) {
+        tuning_ended(x, j, JOB_CANCELLED);
+    } else {
+        tuning_failed(x, j, e, JOB_DIED);
+    }
+}
+
+/* It keeps what it knows, and its lease while somebody waits for it. */
+static void set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
+{
+    j->spent_device_ms = r->device_ms;
+    j->spent_ms = r->wall_ms;
+    j->refused = 0;
+    if (!scheduler_others_wait(x->scheduler)) { /* any more */
+        send_order(x, j);
+        return;
+    }
+    log_info("job %lld: set aside, %u trials so far: compilers have the next", (long long)j->id,
+             j->n_done);
+    daemon_event(x->daemon, "set_aside", j->uid, "%s: %llu ms, of these %.0f in the runner: %s",
+                 j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,
+                 r->timeline);
+    scheduler_set_aside(x->scheduler, j);
+    elsewhere_left(x->elsewhere, j);
+}
+
+static void on_result(void *ctx, const struct tune_result *r)
+{
+    struct tuner *x = ctx;
+    struct job *j = running(x);
+    if (j && r->doubt[0]) {
+        memcpy(j->doubt, r->doubt, sizeof(j->doubt));
+    }
+    if (!j || !r->set_aside) {
+        tuning_result(x, r);
+    } else if (j->cancelled) {
+        tuning_ended(x, j, JOB_CANCELLED);
+    } else {
+        set_aside(x, j, r);
+    }
+}
+
+const struct supervisor_hooks tuning_hooks = {.trial = on_trial,
+                                              .baseline = on_baseline,
+                                              .module = on_module,
+                                              .progress = on_progress,
+                                              .result = on_result,
+                                              .error = on_error,
+                                              .death = on_death,
+                                              .stuck = on_stuck};

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who waits for which job, and who is let go when (wanting.h). */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/answers/precheck.h"
+#include "daemon/cache/answer.h"
+#include "daemon/tuning/wanting.h"
+
+static void on_deadline(uv_timer_t *timer);
+
+void wanting_init(struct wanting *x, struct scheduler *s, struct tiers *t)
+{
+    *x = (struct wanting){.daemon = s->daemon, .scheduler = s, .tiers = t};
+    uv_timer_init(&s->daemon->loop, &x->deadlines);
+    x->deadlines.data = x;
+}
+
+void wanting_stop(struct wanting *x)
+{
+    uv_close((uv_handle_t *)&x->deadlines, NULL);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+/* What the request looks for among the jobs. */
+struct sought {
+    uint64_t identity;
+    const struct wire_buf *search;
+    bool pin, again;
+};
+
+/* One that only looks at the known best again is no search: who wants one has a job of his own. */
+static bool same(const struct job *j, const struct sought *x)
+{
+    return j->identity == x->identity && j->pin == x->pin && !j->cancelled &&
+           !(x->again && j->reverify) && j->search.len == x->search->len &&
+           memcmp(j->search.data, x->search->data, x->search->len) == 0;
+}
+
+static struct job *find_in(const struct list *jobs, const struct sought *x)
+{
+    LIST_EACH(node, jobs) {
+        struct job *j = LIST_OF(node, struct job, link);
+        if (same(j, x)) {
+            return j;
+        }
+    }
+    return NULL;
+}
+
+static struct job *find_same(const struct scheduler *s, const struct sought *x)
+{
+    if (s->running && same(s->running, x)) {
+        return s->running;
+    }
+    struct job *j = find_in(&s->queue, x);
+    return j ? j : find_in(&s->elsewhere, x);
+}
+
+static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf *search,
+                    struct job **out, struct error *err)
+{
+    if (s->n_queued >= QUEUE_MAX) {
+        return error_set(err, ERROR_BUSY, "%d tunings are queued already; retry later", QUEUE_MAX);
+    }
+    if (account_add_job(w->account, err) < 0) {
+        return err->code;
+    }
+    uint64_t identity = job_identity(search, w->pin);
+    struct job *j = job_new(++s->last_id, search, err);
+    if (!j) {
+        w->account->jobs--;
+        return ERROR_NO_MEMORY;
+    }
+    j->account = account_hold(w->account);
+    j->scheduler = s;
+    memcpy(j->key, w->key->id, sizeof(j->key));
+    j->identity = identity;
+    j->pin = w->pin;
+    j->again = w->again;
+    j->restricted = request_is_restricted(w->request);
+    memcpy(j->target, w->request->query.target, sizeof(j->target));
+    memcpy(j->bucket, w->request->query.bucket, sizeof(j->bucket));
+    j->uid = (int64_t)w->account->uid;
+    j->progress.best_us = j->progress.reference_us = j->progress.eta_ms = NAN;
+    snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
+    *out = j;
+    return 0;
+}
+
+static void watch_deadline(struct wanting *x, uint64_t deadline_ms)
+{
+    uv_timer_t *t = &x->deadlines;
+    uint64_t now = uv_now(t->loop);
+    uint64_t in = deadline_ms > now ? deadline_ms - now : 0;
+    if (!uv_is_active((uv_handle_t *)t) || uv_timer_get_due_in(t) > in) {
+        uv_timer_start(t, on_deadline, in, 0);
+    }
+}
+
+static void waiter_gone(struct ticket *t);
+static void cancel_waiter(struct ticket *t, const struct error *e);
+
+static int wait_for(struct wanting *x, struct job *j, const struct wanted *w,
+                    const struct problem *problem, const struct query *q, struct error *err)
+{
+    if (!w->session) {
+        return 0;
+    }
+    uint64_t deadline = q->deadline_ms ? uv_now(x->deadlines.loop) + (uint64_t)q->deadline_ms : 0;
+    struct waiter *waiter;
+    int status = job_wait(j, w->session, w->id, problem, deadline, q->progress, &waiter, err);
+    if (status < 0) {
+        return status;
+    }
+    waiter->ticket.gone = waiter_gone;
+    waiter->ticket.cancel = cancel_waiter;
+    if (deadline) {
+        watch_deadline(x, deadline);
+    }
+    return 0;
+}
+
+int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
+{
+    struct scheduler *s = x->scheduler;
+    if (s->off.code) {
+        *err = s->off;
+        return err->code;
+    }
+    struct query query = w->request->query;
+    struct problem *problem = &s->daemon->scratch->other;
+    *problem = w->request->problem;
+    w->request->problem = *w->bucket;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    int status = job_pack(&search, w->request, err);
+    if (status < 0) {
+        return status;
+    }
+    const struct sought sought = {job_identity(&search, w->pin), &search, w->pin, w->again};
+    struct job *j = find_same(s, &sought);
+    bool fresh = !j;
+    if (fresh) {
+        status = precheck(s->daemon, w->request, err);
+        if (status == 0 && w->session) {
+            status = precheck_space(s->daemon, w->request, err);
+        }
+        status = status ? status : make_job(s, w, &search, &j, err);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = wait_for(x, j, w, problem, &query, err);
+    if (status < 0) {
+        if (fresh) {
+            job_free(j);
+        }
+        return status;
+    }
+    j->background = j->background || w->background;
+    if (j->state < JOB_RUNNING) { /* it has not begun: it may be asked for more */
+        j->again = j->again || w->again;
+    }
+    if (fresh) {
+        scheduler_queue(s, j);
+    } else if (w->session) {
+        scheduler_wanted(s, j, w->account);
+    }
+    if (query.progress) {
+        job_tell(j);
+    }
+    return 0;
+}
+
+/* The search of scratch->request, of its bucket; the request is as before. */
+static bool pack_search(struct daemon *d, struct wire_buf *out)
+{
+    struct scratch *x = d->scratch;
+    struct request *r = &x->request;
+    struct query query = r->query; /* packing it takes what is no part of a search */
+    x->other = r->problem;
+    r->problem = x->bucket;
+    bool packed = job_pack(out, r, NULL) == 0;
+    r->problem = x->other;
+    r->query = query;
+    return packed;
+}
+
+bool wanting_known(struct daemon *d, struct wire_buf *out)
+{
+    const struct request *r = &d->scratch->request;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    return request_is_restricted(r) && r->n_configs == 0 && !r->query.again &&
+           pack_search(d, &search) && partials_reply(&d->cache.partials, &search, out);
+}
+
+static bool recall(struct daemon *d, const struct wire_buf *search, struct answer *out)
+{
+    WIRE_BUF_AUTO known = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    return partials_reply(&d->cache.partials, search, &known) &&
+           wire_decode(d->doc, known.data, known.len, &map, NULL) == 0 &&
+           schema_decode(&answer_schema, SCHEMA_LENIENT, map, out, NULL) == 0;
+}
+
+bool wanting_recall(struct daemon *d, struct answer *out)
+{
+    const struct request *r = &d->scratch->request;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    return request_is_restricted(r) && r->n_configs == 0 && pack_search(d, &search) &&
+           recall(d, &search, out);
+}
+
+/* ---- letting go ------------------------------------------------------------------------------ */
+
+static void waiter_gone(struct ticket *t)
+{
+    struct waiter *w = LIST_OF(t, struct waiter, ticket);
+    struct job *j = w->job;
+    waiter_free(w);
+    scheduler_unwanted(j->scheduler, j);
+}
+
+/* Out of its job, which goes on for others. */
+static void cancel_waiter(struct ticket *t, const struct error *e)
+{
+    struct waiter *w = LIST_OF(t, struct waiter, ticket);
+    struct job *j = w->job;
+    ticket_fail(&w->ticket, e);
+    waiter_free(w);
+    scheduler_unwanted(j->scheduler, j);
+}
+
+/* The deadline has passed: the best lower tier is the answer, and the tuning goes on. */
+static void give_lower_tier(struct wanting *wanting, struct waiter *w)
+{
+    struct daemon *d = wanting->daemon;
+    struct job *j = w->job;
+    struct scratch *x = d->scratch;
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    static const char passed[] = "deadline passed, the tuning goes on";
+    int status = ERROR_DEADLINE;
+    if (!j->pin) { /* what it allows is what the job searches; its problem is its own */
+        status = wire_decode(d->doc, j->search.data, j->search.len, &map, &err);
+        status = status ? status : request_unpack(&x->request, map, &err);
+        status = status ? status : wire_decode(d->doc, w->problem, w->problem_len, &map, &err);
+    }
+    if (status == 0) {
+        status = problem_unpack(&x->request.problem, map, &err);
+    }
+    if (status == 0) {
+        memcpy(x->request.query.bucket, j->bucket, sizeof(j->bucket)); /* as it was asked for */
+        status = daemon_key(d, &err);
+        x->request.query.bucket[0] = '\0';
+    }
+    if (status == 0 && recall(d, &j->search, &x->answer)) {
+        answer_note(&x->answer, "%s", passed);
+    } else if (status == 0) {
+        key_id(&x->key);
+        status = tiers_answer(wanting->tiers, &x->request, &x->bucket, &x->key, passed, &x->answer,
+                              &err);
+    }
+    request_deinit(&x->request);
+    x->request.query = (struct query){0};
+    j->background = true;
+    if (status < 0) {
+        error_set(&err, ERROR_DEADLINE, "not done within its deadline_ms; the tuning goes on");
+        ticket_fail(&w->ticket, &err);
+    } else {
+        struct wire_buf *out = ticket_out(&w->ticket);
+        rpc_put_result(out, w->ticket.id);
+        schema_encode(out, &answer_schema, &x->answer);
+        ticket_close(&w->ticket);
+    }
+    waiter_free(w);
+    scheduler_unwanted(j->scheduler, j);
+}
+
+static uint64_t expire(struct wanting *x, struct job *j, uint64_t now, uint64_t next)
+{
+    LIST_EACH(node, &j->waiters) {
+        struct waiter *w = LIST_OF(node, struct waiter, link);
+        if (w->deadline_ms && w->deadline_ms <= now) {
+            give_lower_tier(x, w);
+        } else if (w->deadline_ms && w->deadline_ms < next) {
+            next = w->deadline_ms;
+        }
+    }
+    return next;
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct wanting *x = timer->data;
+    struct scheduler *s = x->scheduler;
+    uint64_t now = uv_now(timer->loop), next = UINT64_MAX;
+    if (s->running) {
+        next = expire(x, s->running, now, next);
+    }
+    LIST_EACH(node, &s->queue) {
+        next = expire(x, LIST_OF(node, struct job, link), now, next);
+    }
+    LIST_EACH(node, &s->elsewhere) {
+        next = expire(x, LIST_OF(node, struct job, link), now, next);
+    }
+    if (next != UINT64_MAX) {
+        watch_deadline(x, next);
+    }
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is wanted, and who waits for it until when: a request joins the job that does its search, or
+ * makes one for the scheduler. When its deadline passes first, it is answered by the best lower
+ * tier, and the tuning goes on.
+ */
+#ifndef GEMMD_DAEMON_TUNING_WANTING_H
+#define GEMMD_DAEMON_TUNING_WANTING_H
+
+#include "daemon/answers/tiers.h"
+#include "daemon/tuning/scheduler.h"
+
+struct wanting {
+    struct daemon *daemon;       /* borrowed */
+    struct scheduler *scheduler; /* borrowed: it has the jobs */
+    struct tiers *tiers;         /* borrowed */
+    uv_timer_t deadlines;        /* the earliest of all waiters */
+};
+
+/* How a request wants its search. */
+struct wanted {
+    struct request *request; /* problem = the true one; used up */
+    const struct problem *bucket;
+    const struct key *key; /* with id */
+    bool pin, again, background;
+    struct account *account; /* whose it is: borrowed, charged when it becomes a job */
+    /* Whom to answer; NULL: nobody. */
+    struct session *session;
+    uint32_t id;
+};
+
+void wanting_init(struct wanting *x, struct scheduler *s, struct tiers *t);
+void wanting_stop(struct wanting *x); /* closes its timer; nobody may wait any more */
+
+/* Joins the job that does this search, or makes one. Errors: ERROR_BUSY, what `off` says, and what
+ * can be known to fail beforehand (no valid config; a restriction or a given config that is
+ * wrong). */
+int wanting_want(struct wanting *x, const struct wanted *w, struct error *err);
+/* What the restricted search of scratch->request (and bucket) came to before: appended to `out`.
+ * false: it is not known, or is to be made in any case (`again`; a given list). */
+bool wanting_known(struct daemon *d, struct wire_buf *out);
+/* The same, also when it is to be made again: for who does not wait for that. */
+bool wanting_recall(struct daemon *d, struct answer *out);
+
+#endif
