@@ -4,8 +4,8 @@
  * each mode with each of its flags and types. None may spill more than a few bytes, and none may
  * need more registers than its launch bounds leave. Needs no GPU and no driver.
  *
- * GEMMD_TEST_VARIANTS says how many per architecture and target (default 8, of hopper 12); 0 means all there are.
- * GEMMD_TEST_ARCHS names the architectures, GEMMD_TEST_SEED draws another sample.
+ * GEMMD_TEST_VARIANTS says how many per architecture and target (default 8, of hopper 12); 0 means
+ * all there are. GEMMD_TEST_ARCHS names the architectures, GEMMD_TEST_SEED draws another sample.
  */
 #include <setjmp.h>
 #include <stdarg.h>
