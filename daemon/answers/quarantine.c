@@ -165,6 +165,16 @@ bool quarantine_remove(struct daemon *d, const char *variant)
     return any;
 }
 
+void quarantine_tell_unsaved(struct daemon *d)
+{
+    for (uint32_t i = 0; i < d->barred.n; i++) {
+        const struct barred_one *one = &d->barred.all[i];
+        if (!one->saved) {
+            tell(d, "barred", d->device.class, d->device.driver, one->variant, one->key);
+        }
+    }
+}
+
 void quarantine_heard(struct daemon *d, const struct wire_obj *said)
 {
     char variant[HASH_HEX], key[HASH_HEX];

@@ -19,6 +19,9 @@ void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
 void quarantine_add(struct daemon *d, const struct quarantine *q);
 /* Whatever device it was of. False: it was not known here. */
 bool quarantine_remove(struct daemon *d, const char *variant);
+/* The keeper's, when another daemon follows it: tells what nobody has written yet, and he could
+ * read nowhere. */
+void quarantine_tell_unsaved(struct daemon *d);
 /* What a daemon said (ledger/ledger.h: tell). */
 void quarantine_heard(struct daemon *d, const struct wire_obj *said);
 

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "daemon/answers/quarantine.h"
 #include "daemon/ledger/wire.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
@@ -35,6 +36,7 @@ int method_follow(struct call *c, struct error *err)
     wire_put_kv_str(b, "owner", d->owner);
     wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
     wire_put_kv_int(b, "generation", d->generation);
+    quarantine_tell_unsaved(d); /* behind the answer: he takes no news before it */
     return 0;
 }
 

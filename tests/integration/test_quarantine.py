@@ -233,6 +233,19 @@ def test_what_no_database_took_is_kept_away_from_when_the_keeper_is_another(host
         time.sleep(0.05)
 
 
+def test_who_joins_keeps_away_from_what_no_database_took(host, folder):  # noqa: F811
+    best = host(1)[0].call("get", problem=gemm(), budget=20)
+    keeper, one = host(1, env=faults(folder, crash_of(best["config"])))
+    limit_files(keeper, True)
+    with one.connect() as c:
+        crash_it_unsaved(c, gemm(), best["config"])
+    eventually(lambda: keeper.status()["store"]["unsaved_quarantine"] == 1)
+    late = host(1)[-1]
+    eventually(lambda: tier(late) != "exact")
+    assert keeper.status()["store"]["unsaved_quarantine"] == 1 and not late.connect().list("quarantine")
+    limit_files(keeper, False)
+
+
 def test_what_crashed_while_the_keeper_was_silent_is_heard_of_later(host, folder, stopped):  # noqa: F811
     best = host(1, options=["--keeper-ms", "500"])[0].call("get", problem=gemm(), budget=20)
     host(1, env=faults(folder, crash_of(best["config"])), options=["--keeper-ms", "500"])
