@@ -17,6 +17,7 @@
 
 struct computed {
     const char *name, *sql;
+    bool text; /* else a number */
 };
 
 struct list {
@@ -30,13 +31,19 @@ struct list {
 
 #define BEST_COMPUTED                                                                              \
     {                                                                                              \
-        {"tflops", "(flops / time_us * 1e-6)"}, {"gbps", "(bytes / time_us * 1e-3)"},              \
-            {"floor_percent", "(100 * floor_us / time_us)"},                                       \
-            {"speedup", "(reference_us / time_us)"}, {NULL, NULL},                                 \
+        {.name = "tflops", .sql = "(flops / time_us * 1e-6)"},                                     \
+            {.name = "gbps", .sql = "(bytes / time_us * 1e-3)"},                                   \
+            {.name = "floor_percent", .sql = "(100 * floor_us / time_us)"},                        \
+            {.name = "speedup", .sql = "(reference_us / time_us)"}, {.name = NULL},                \
     }
 /* The flops of a trial are those of its key, which its bests know. */
 #define TRIAL_FLOPS                                                                                \
     "(SELECT flops FROM best WHERE best.key = trial.key ORDER BY generation DESC LIMIT 1)"
+/* So is their class of device; without one it is that of the device which measured them, as that
+ * is today. */
+#define TRIAL_CLASS                                                                                \
+    "coalesce((SELECT class FROM best WHERE best.key = trial.key LIMIT 1), (SELECT class FROM "    \
+    "device WHERE uuid = (SELECT device FROM run WHERE run.id = trial.run)))"
 
 static const struct list lists[] = {
     {"best", TABLE_BEST, "current_best", "key", true, BEST_COMPUTED},
@@ -46,12 +53,15 @@ static const struct list lists[] = {
      NULL,
      "id",
      true,
-     {{"speedup", "(1 / ratio)"}, {"tflops", "(" TRIAL_FLOPS " / time_us * 1e-6)"}, {NULL, NULL}}},
-    {"modules", TABLE_MODULE, NULL, "id, variant", false, {{NULL, NULL}}},
-    {"quarantine", TABLE_QUARANTINE, NULL, "id", true, {{NULL, NULL}}},
-    {"runs", TABLE_RUN, NULL, "id", true, {{NULL, NULL}}},
-    {"devices", TABLE_DEVICE, NULL, "uuid", true, {{NULL, NULL}}},
-    {"events", TABLE_EVENT, NULL, "id", true, {{NULL, NULL}}},
+     {{.name = "speedup", .sql = "(1 / ratio)"},
+      {.name = "tflops", .sql = "(" TRIAL_FLOPS " / time_us * 1e-6)"},
+      {.name = "class", .sql = TRIAL_CLASS, .text = true},
+      {.name = NULL}}},
+    {"modules", TABLE_MODULE, NULL, "id, variant", false, {{.name = NULL}}},
+    {"quarantine", TABLE_QUARANTINE, NULL, "id", true, {{.name = NULL}}},
+    {"runs", TABLE_RUN, NULL, "id", true, {{.name = NULL}}},
+    {"devices", TABLE_DEVICE, NULL, "uuid", true, {{.name = NULL}}},
+    {"events", TABLE_EVENT, NULL, "id", true, {{.name = NULL}}},
 };
 
 enum { N_LISTS = sizeof(lists) / sizeof(lists[0]), SQL_MAX = 16 * 1024 };
@@ -125,7 +135,7 @@ static int column_sql(const struct list *l, const char *name, char out[256], enu
     }
     for (const struct computed *c = l->computed; c->name; c++) {
         if (strcmp(c->name, name) == 0) {
-            *kind = COLUMN_NUMBER;
+            *kind = c->text ? COLUMN_TEXT : COLUMN_NUMBER;
             snprintf(out, 256, "%s", c->sql);
             return 0;
         }

@@ -109,7 +109,7 @@ static const struct view {
 } views[] = {
     {"best", best_columns, COUNT(best_columns), true},
     {"history", best_columns, COUNT(best_columns), true},
-    {"trials", trial_columns, COUNT(trial_columns), false},
+    {"trials", trial_columns, COUNT(trial_columns), true},
     {"modules", module_columns, COUNT(module_columns), false},
     {"quarantine", quarantine_columns, COUNT(quarantine_columns), true},
     {"runs", run_columns, COUNT(run_columns), false},

@@ -351,6 +351,7 @@ def test_rows_of_several_devices_can_be_told_apart(daemon, folder):
         names = {row["class"] if n == 2 else row["class"].split("/")[0] for row in rows}
         assert n == 0 or len(names) == n + 1 and all(f" {name} " in shown for name in names)
         assert n != 1 or "/sm_" not in shown
+        assert headings(d, "--what", "trials")[:2] == (["KEY", "DEVICE"] if n else ["KEY", "STATUS"])
         assert headings(d, "--what", "devices")[:2] == ["UUID", "NAME"]
         d.stop()
 

@@ -126,6 +126,20 @@ static void rows_are_as_clients_see_them(void **state)
     assert_float_equal(real_of(&p, 0, "speedup"), 1 / real_of(&p, 0, "ratio"), 1e-9);
     assert_true(real_of(&p, 0, "tflops") > 0); /* the flops of its key's best */
     page_free(&p);
+
+    enum { NO_BEST = 50 };
+    struct error err;
+    struct device_info device;
+    struct trial t;
+    char filter[128];
+    fixture_device(&device);
+    fixture_failed_trial(&t, 1, NO_BEST, 1);
+    assert_ok(store_add_trial(s, &t, &err));
+    snprintf(filter, sizeof(filter), "key=%s sort=class", t.key);
+    list(s, &p, "trials", filter, RESPONSE_BYTES_MAX);
+    assert_int_equal(p.n, 1);
+    assert_true(wire_is_str(wire_find(wire_at(p.rows, 0), "class"), device.class)); /* its run's */
+    page_free(&p);
     store_close(s);
 }
 
@@ -153,6 +167,8 @@ static void filters(void **state)
     assert_int_equal(matching(s, "trials", "reference=true"), 12);
     assert_int_equal(matching(s, "trials", "ratio=0.5"), 12);
     assert_int_equal(matching(s, "trials", "speedup=2"), 12);
+    assert_int_equal(matching(s, "trials", "class=~h200"), 96); /* of their keys */
+    assert_int_equal(matching(s, "trials", "class=~h100"), 0);
     assert_int_equal(matching(s, "trials", "status=ok run=1 family=grouped_gemm stage=final"), 48);
     store_close(s);
 }
