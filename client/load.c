@@ -115,8 +115,14 @@ static int fetch(struct gemmd *g, const struct problem *p, const struct gemmd_an
     return r;
 }
 
-/* The cache directory may have been emptied, or have had no room, when the answer was found. What
- * is compiled here is kept there too, so that whoever comes next finds it. */
+/* The cache directory was emptied, had no room when the answer was found, or cannot be read. */
+static bool is_lost(int status)
+{
+    return status == ERROR_NOT_FOUND || status == ERROR_IO;
+}
+
+/* What is compiled here is kept in the cache directory, too, so that whoever comes next finds it.
+ */
 static int make_again(const struct gemmd_problem *problem, const struct gemmd_answer *answer,
                       struct gemmd_kernel **out, struct error *err)
 {
@@ -141,7 +147,7 @@ static int load(struct gemmd *g, const struct gemmd_problem *problem,
     }
     r = answer->module[0] ? fetch(g, &p, answer, out, err)
                           : error_set(err, ERROR_NOT_FOUND, "gemmd could not keep the kernel");
-    return r == ERROR_NOT_FOUND && was_measured(answer) ? make_again(problem, answer, out, err) : r;
+    return is_lost(r) && was_measured(answer) ? make_again(problem, answer, out, err) : r;
 }
 
 static int check(struct gemmd *g, const struct gemmd_answer *answer, struct gemmd_kernel **out,

@@ -45,7 +45,7 @@ struct timing {
     uint32_t warmup;
     uint32_t samples;     /* wanted, <= SAMPLES_MAX */
     double stop_after_us; /* give up when the first sample is above this (0: never) */
-    double gap_ms;        /* idle before each sample (power: kernels_gpu facts) */
+    double gap_ms; /* idle before each sample (back to back, a GPU's power limit slows it down) */
 };
 
 /* Whence a device has the images that it needs beside candidates: from a cache, compiled meanwhile.

@@ -22,7 +22,7 @@
 #include "kernels/modules_inner.h"
 #include "proto/hash.h"
 
-enum { BLOCK = 4096, GONE_S = 30 * 24 * 3600 };
+enum { BLOCK = 4096, GONE_S = 30 * 24 * 3600, SKEW_S = 24 * 3600 /* of hosts' clocks */ };
 
 struct file {
     struct timespec used;
@@ -35,6 +35,7 @@ struct files {
     struct file *at; /* owned; NULL: only counted */
     size_t n, room;
     bool keep, failed;
+    time_t now;
     struct modules_usage *usage;
 };
 
@@ -75,7 +76,9 @@ static void look_at(struct files *f, const char *cache_dir, bool image, int fold
         return;
     }
     bool refusal = !image && !has_link(cache_dir, name);
-    file.used = st.st_mtim;
+    /* What says that it will be used (copied, or of a day when the clock was wrong) would else stay
+     * until then, and what is used go. */
+    file.used = st.st_mtim.tv_sec > f->now + SKEW_S ? (struct timespec){0} : st.st_mtim;
     file.bytes = (st.st_size + BLOCK - 1) / BLOCK * BLOCK;
     f->usage->bytes += file.bytes;
     f->usage->modules += image;
@@ -100,6 +103,7 @@ static void look_through(struct files *f, const char *cache_dir, const char *fol
 
 static void look(struct files *f, const char *cache_dir)
 {
+    f->now = time(NULL);
     look_through(f, cache_dir, "modules", true);
     look_through(f, cache_dir, "records", false);
 }
@@ -119,7 +123,7 @@ struct served {
     bool failed;
 };
 
-enum { MARK_MAX = 64 };
+enum { MARK_MAX = 64, LIST_BYTES_MAX = 256 * 1024 * 1024 };
 
 /* Which file it is: another container may have another one of that name. */
 static void mark_of(const char *database, char out[MARK_MAX])
@@ -177,12 +181,30 @@ static bool is_old(FILE *f)
     return fstat(fileno(f), &st) == 0 && time(NULL) - st.st_mtime > GONE_S;
 }
 
+/* Whatever else may stand there has nothing to say, and must not keep who looks: a FIFO opens
+ * without a writer, and is left out below. */
+static bool is_list(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) < 0 || (S_ISREG(st.st_mode) && st.st_size <= LIST_BYTES_MAX);
+}
+
+static FILE *open_list(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    if (fd >= 0 && !f) {
+        close(fd);
+    }
+    return f;
+}
+
 /* A list: the database's path, which file that is, and an id a line. */
 static void read_served(struct served *s, const char *path)
 {
     char *line = NULL, mark[MARK_MAX] = "";
     size_t room = 0;
-    FILE *f = fopen(path, "re");
+    FILE *f = open_list(path);
     bool first = true, gone = false, marked = false;
     const bool old = f && is_old(f);
     for (ssize_t n; f && !gone && (n = getline(&line, &room, f)) > 0; first = false) {
@@ -220,7 +242,7 @@ static int read_all_served(struct served *s, const char *cache_dir, struct error
     DIR *d = r ? NULL : opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (modules_is_id(e->d_name, strlen(e->d_name)) &&
-            modules_path(path, err, "%s/serving/%s", cache_dir, e->d_name) == 0) {
+            modules_path(path, err, "%s/serving/%s", cache_dir, e->d_name) == 0 && is_list(path)) {
             read_served(s, path);
         }
     }

@@ -13,7 +13,7 @@ struct rejection {
     int code;          /* ERROR_INVALID, ERROR_CONFLICT, ERROR_RESOURCE */
     char resource[32]; /* of ERROR_RESOURCE: "shared_memory" ... */
     int64_t required, limit;
-    char rule[32]; /* short stable name of the rule, for counting: "tile_k_divides" */
+    char rule[32]; /* short stable name of the rule, for counting: "unroll_rows_divides" */
     char text[320];
     /* The last tunable, in the target's order, that the rule looks at: who walks a space drops the
      * points that differ in later ones only with this one. NULL: it may look at all. */

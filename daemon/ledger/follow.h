@@ -14,13 +14,13 @@
  * Reads go to the file as it is now: of one's own writes they show what was answered.
  *
  * The parts, each calling only those above it:
- *   ledger_outbox   what the keeper was asked and has not answered
- *   ledger_heard    what the keeper has in its memory alone
- *   ledger_follow   finding the keeper, or becoming it; what it tells; the end
- *   ledger_reads    what is read from the file
- *   ledger_keep     the ledger's calls as the keeper
- *   ledger_ask      the same as one of the others
- *   ledger_shared   its beginning
+ *   outbox   what the keeper was asked and has not answered
+ *   heard    what the keeper has in its memory alone
+ *   follow   finding the keeper, or becoming it; what it tells; the end
+ *   reads    what is read from the file
+ *   keep     the ledger's calls as the keeper
+ *   ask      the same as one of the others
+ *   shared   its beginning
  * The ledger has the one table of calls or the other, and changes it when it becomes the keeper.
  */
 #ifndef GEMMD_DAEMON_LEDGER_FOLLOW_H

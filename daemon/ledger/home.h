@@ -4,13 +4,13 @@
  * pool. Requests go from the loop to `todo` under the mutex, and come back by `done`, for which one
  * uv_async_t wakes the loop. The parts, each calling only those above it:
  *
- *   ledger_request   a request, and queues
- *   ledger_home      this struct, and what both threads do with it
- *   ledger_unsaved   bests, and rows of quarantine, that the store would not take
- *   ledger_modules   the cache directory
- *   ledger_verbs     what each request does on the thread, and its answer on the loop
- *   ledger_writer    the thread: order, transactions, upkeep
- *   ledger_local     the ledger's calls, and its life
+ *   request   a request, and queues
+ *   home      this struct, and what both threads do with it
+ *   unsaved   bests, and rows of quarantine, that the store would not take
+ *   modules   the cache directory
+ *   verbs     what each request does on the thread, and its answer on the loop
+ *   writer    the thread: order, transactions, upkeep
+ *   local     the ledger's calls, and its life
  */
 #ifndef GEMMD_DAEMON_LEDGER_HOME_H
 #define GEMMD_DAEMON_LEDGER_HOME_H

@@ -403,6 +403,17 @@ static int time_winner(struct finals *s, struct finalist *w, struct error *err)
     return r;
 }
 
+/* Nobody has won: those who are still there cannot be compared (times of nothing have no ratio),
+ * and are not to come again. */
+static void give_up_seats(struct finals *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->f[i].kernel) {
+            s->job->outcomes[s->f[i].c.id].out_of_race = true;
+        }
+    }
+}
+
 /* One set of finalists. PLAN_NONE when none of them is left. */
 static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner, struct error *err)
 {
@@ -424,6 +435,9 @@ static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner
         }
     }
     *winner = w ? w->c.id : PLAN_NONE;
+    if (r == 0 && !w) {
+        give_up_seats(s);
+    }
     leave(s, r);
     timeline_enter(&j->runner->timeline, PHASE_OTHER);
     free(s);

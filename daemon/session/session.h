@@ -31,7 +31,7 @@
  * Tickets. A request that is answered later holds a ticket. When the session ends first, each of
  * its tickets is told (`gone`), and a late answer finds session == NULL and is dropped.
  *
- * Lifetime: session_accept gives the session to the loop. session_close may be called at any time,
+ * Lifetime: sessions_accept gives the session to the loop. session_close may be called at any time,
  * twice too; the memory is freed in the close callback. `closing` makes late callbacks harmless.
  */
 #ifndef GEMMD_DAEMON_SESSION_SESSION_H

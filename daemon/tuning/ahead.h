@@ -10,8 +10,8 @@
  * so it disturbs no measurement there; on the CPU, where a compiler beside a kernel would be
  * measured with it, and in replays nothing is compiled ahead.
  *
- * It is never waited for: a variant that it works on is compiled once all the same (modules.h), and
- * what it has not done the runner does.
+ * It is never waited for: a variant that it works on is compiled once all the same
+ * (kernels/modules.h), and what it has not done the runner does.
  */
 #ifndef GEMMD_DAEMON_TUNING_AHEAD_H
 #define GEMMD_DAEMON_TUNING_AHEAD_H

@@ -73,6 +73,22 @@ def test_a_bad_problem_leaves_no_file(folder, shared_cache):
     assert said.startswith("gemmd-runner: M is 0") and not path.exists()
 
 
+def test_two_recordings_into_one_file(folder, shared_cache):
+    """The second is refused at once, and takes nothing of the first one's away."""
+    path = folder / "x.jsonl"
+    first = subprocess.Popen([str(GEMMCTL), "landscape", *map(str, WORDS), "--device", "cpu", "--to", str(path),
+                              "--cache-dir", shared_cache, "-q", "--note", "the first", "--seconds", "4",
+                              "--variants", "1"], env={**os.environ, "GEMMD_RUNNER": str(RUNNER)},
+                             stdout=subprocess.PIPE, text=True)
+    eventually(lambda: path.with_name("x.jsonl.part").exists(), 60)
+    said = landscape("--to", path, "--device", "cpu", "--cache-dir", shared_cache, "-q", *WORDS, *FEW, code=1)
+    assert "another recording is writing" in said and "into another file" in said
+    assert first.wait(60 * PATIENCE) == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert "the first" in path.read_text() and "end" in lines[-1]
+    assert [p.name for p in folder.glob("x.jsonl*")] == ["x.jsonl"]
+
+
 def test_ctrl_c_leaves_a_whole_line_and_no_landscape(folder, shared_cache):
     path = folder / "x.jsonl"
     recording = Watched([str(GEMMCTL), "landscape", *map(str, WORDS), "--device", "cpu", "--to",

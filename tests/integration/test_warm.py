@@ -69,6 +69,8 @@ def test_a_limit_of_file_sizes_is_a_full_disk(cache):
                                 resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY)))
     assert result.returncode == 1 and "signal" not in result.stderr, result
     assert "does not take what is compiled" in result.stderr and "free space" in result.stderr
+    said = json.loads(result.stdout)
+    assert said["full"] and said["left"] > said["variants"] // 2 > said["failed"] > 0, "the rest would be for nothing"
     assert cache.warm(*PROBLEM)["failed"] == 0
 
 
@@ -161,11 +163,20 @@ def test_kill_9_and_on(cache):
 def test_time_and_room_are_limits(cache):
     outcome = cache.warm(*PROBLEM, "--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="50")
     assert 0 < outcome["compiled"] < outcome["variants"] and outcome["left"] > 0
+    assert outcome["full"] is False
     outcome = cache.warm(*PROBLEM, "--cache-max-mib", "1")
-    assert outcome["left"] > 0
+    assert outcome["left"] > 0 and outcome["full"] is True
     size = sum(-(-p.lstat().st_size // 4096) * 4096 for p in cache.path.rglob("*") if p.is_file()
                and not p.is_symlink())
     assert size < 3 << 20
+
+
+@needs_stub
+def test_a_result_that_cannot_be_written_is_a_failure(cache):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(cache.command(*PROBLEM, "--seconds", "1", "--json"), stdout=full, text=True,
+                                stderr=subprocess.PIPE, env=cache.env, timeout=100 * PATIENCE)
+    assert result.returncode == 1 and "cannot write the result: No space left" in result.stderr, result
 
 
 @needs_stub

@@ -4,7 +4,7 @@
  * have been said before it is done. Reads never block: they happen between steps.
  *
  * When gemmd is gone the runner has nothing left to do, so every call may find `gone` set and does
- * nothing then; inbox.c ends the process.
+ * nothing then; runner/inbox.c ends the process.
  */
 #ifndef GEMMD_RUNNER_BASE_CHANNEL_H
 #define GEMMD_RUNNER_BASE_CHANNEL_H

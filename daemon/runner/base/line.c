@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/runner/base/line.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -58,6 +60,16 @@ void line_end(const struct line *l)
         fflush(stderr);
         stands = 0;
     }
+}
+
+bool line_said(void)
+{
+    bool said = fflush(stdout) == 0 && !ferror(stdout);
+    if (!said) {
+        fprintf(stderr, "gemmd-runner: cannot write the result: %s\n", strerror(errno));
+    }
+    fflush(stderr);
+    return said;
 }
 
 /* ---- being stopped -------------------------------------------------------------------------- */

@@ -20,6 +20,9 @@ void line_put(const struct line *l, const char *format, ...) __attribute__((form
 /* The terminal's line is empty again. */
 void line_end(const struct line *l);
 
+/* Whether what was printed has been written; else says so on stderr. */
+bool line_said(void);
+
 /* For handlers of signals that end the process: a line that stands becomes a whole one, so that the
  * shell's prompt does not stand behind it, and the signal does what it does by default. */
 void line_die(int signal);

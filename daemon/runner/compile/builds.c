@@ -187,6 +187,14 @@ static void begin(struct builds *b, struct build *w, struct work *work)
     }
 }
 
+/* The disk may have room again. */
+static void save(struct builds *b, struct build *w)
+{
+    struct error ignored;
+    w->unsaved =
+        modules_put(b->setup.cache_dir, &w->image, b->setup.compiler->ops->suffix, &ignored) != 0;
+}
+
 int builds_want(struct builds *b, const struct variant *v, const char *hash, const void *note,
                 size_t note_size, struct build **out, struct error *err)
 {
@@ -204,6 +212,8 @@ int builds_want(struct builds *b, const struct variant *v, const char *hash, con
         w->next = b->first;
         b->first = w;
         begin(b, w, work);
+    } else if (w->unsaved) {
+        save(b, w);
     }
     w->refs++;
     *out = w;

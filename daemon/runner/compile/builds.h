@@ -33,7 +33,7 @@ struct build {
     struct build *next;
     struct work *work; /* owned while pending; lost with its thread when given up */
     uint32_t refs;
-    bool unsaved; /* not on disk: kept in memory */
+    bool unsaved; /* not on disk: kept in memory, and tried again when it is wanted again */
 };
 
 struct builds_setup {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,6 +110,38 @@ static int open_all(struct survey *s, struct error *err)
     return r ? r : open_helpers(s, err);
 }
 
+static int fail_part(int fd, const char *part, struct error *err)
+{
+    int why = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return why == EWOULDBLOCK
+               ? error_set(err, ERROR_BUSY,
+                           "another recording is writing %s: wait for its end, or record into "
+                           "another file",
+                           part)
+               : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(why));
+}
+
+/* Of two recordings into one file the second would write into the first one's. Returns the file,
+ * empty and locked. What another one has finished meanwhile has another name by now. */
+static int lock_part(const char *part, struct error *err)
+{
+    struct stat locked, named;
+    for (;;) {
+        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &locked) != 0) {
+            return fail_part(fd, part, err);
+        }
+        if (stat(part, &named) == 0 && named.st_dev == locked.st_dev &&
+            named.st_ino == locked.st_ino) {
+            return ftruncate(fd, 0) == 0 ? fd : fail_part(fd, part, err);
+        }
+        close(fd);
+    }
+}
+
 static int open_file(struct survey *s, const char *part, struct error *err)
 {
     struct stat st;
@@ -116,19 +150,25 @@ static int open_file(struct survey *s, const char *part, struct error *err)
         return error_set(err, ERROR_INVALID, "cannot write %s: it is %s, not a file",
                          s->order->path, S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
     }
-    s->file = fopen(part, "we");
+    int fd = lock_part(part, err);
+    if (fd < 0) {
+        return fd;
+    }
+    s->file = fdopen(fd, "w");
     line_scrap(s->file ? part : NULL);
     return s->file ? 0 : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));
 }
 
+/* The file stays open, and with it locked, until it has its name. */
 static int close_file(struct survey *s, const char *part, struct error *err)
 {
-    bool bad = ferror(s->file), unflushed = fclose(s->file) != 0;
-    s->file = NULL;
-    if (bad || unflushed || rename(part, s->order->path) != 0) {
+    if (fflush(s->file) != 0 || ferror(s->file) || fsync(fileno(s->file)) != 0 ||
+        rename(part, s->order->path) != 0) {
         return error_set(err, ERROR_IO, "cannot write %s: %s", s->order->path, strerror(errno));
     }
     line_scrap(NULL);
+    fclose(s->file);
+    s->file = NULL;
     return 0;
 }
 
@@ -199,7 +239,9 @@ int survey_run(const struct survey_order *o)
     } else {
         summarise(&s);
     }
-    fflush(NULL);
+    bool said = line_said();
     apart_quit();
-    _exit(r ? 1 : 0); /* as serve.c: the operating system frees what we hold, threads may be lost */
+    _exit(r || !said
+              ? 1
+              : 0); /* as serve.c: the operating system frees what we hold, threads may be lost */
 }

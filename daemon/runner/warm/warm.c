@@ -107,15 +107,16 @@ static void summarise(const struct warm *w)
     uint32_t left = w->plan.n - done(w);
     if (w->order->json) {
         printf("{\"variants\": %u, \"compiled\": %u, \"found\": %u, \"refused\": %u, "
-               "\"failed\": %u, \"left\": %u, \"seconds\": %.3f}\n",
-               w->plan.n, w->compiled, w->found, w->refused, w->failed, left, seconds);
+               "\"failed\": %u, \"left\": %u, \"full\": %s, \"seconds\": %.3f}\n",
+               w->plan.n, w->compiled, w->found, w->refused, w->failed, left,
+               w->full ? "true" : "false", seconds);
         return;
     }
     printf("%u variants for %s: %u compiled, %u were there, %u refused, %u failed, %u left, in "
            "%.1f s (%s)\n",
            w->plan.n, w->plan.info.arch[0] ? w->plan.info.arch : w->plan.info.name, w->compiled,
            w->found, w->refused, w->failed, left, seconds, w->cache_dir);
-    if (w->full) {
+    if (w->full && w->failed == 0) {
         printf("the cache directory is full: --cache-max-mib says how much it may hold\n");
     }
 }
@@ -125,7 +126,7 @@ static void summarise(const struct warm *w)
 static bool stopping(struct warm *w)
 {
     const struct warm_order *o = w->order;
-    w->full = o->max_bytes > 0 && w->bytes >= o->max_bytes;
+    w->full = w->full || (o->max_bytes > 0 && w->bytes >= o->max_bytes);
     return interrupted || w->full ||
            (o->seconds > 0 && clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
 }
@@ -145,6 +146,7 @@ static void settle(struct warm *w, const struct build *b, uint32_t item)
         struct error why = ERROR_NULL;
         error_set(&why, ERROR_IO, "the cache directory does not take what is compiled");
         note_failure(w, &why);
+        w->full = true; /* the rest would be compiled for nothing */
     } else if (b->state == BUILD_READY) {
         w->found += b->found;
         w->compiled += !b->found;
@@ -327,7 +329,9 @@ int warm_run(struct warm_order *o)
             fprintf(stderr, "gemmd-runner: %u failed, the first: %s\n", w.failed, w.failure.text);
         }
     }
+    bool said = line_said();
     apart_quit();
-    fflush(NULL);
-    _exit(r || w.failed ? 1 : interrupted ? 128 + interrupted : 0); /* threads may be lost */
+    _exit(r || w.failed || !said ? 1
+          : interrupted          ? 128 + interrupted
+                                 : 0); /* threads may be lost */
 }

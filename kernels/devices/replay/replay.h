@@ -50,8 +50,9 @@
  *   slow_compile  takes `ms` longer       compile
  *
  * The device says that it is of the recorded kind, so that the recorded family target's space and
- * rules hold; its uuid is "replay-<file name without extension>", its class begins with "replay:",
- * its compiler with "replay ", so that nothing it says is ever taken for a real device's.
+ * rules hold; its uuid is "replay-<file name up to its first dot>", its class begins with
+ * "replay:", its compiler with "replay ", so that nothing it says is ever taken for a real
+ * device's.
  *
  * Times are drawn from the recorded samples, seeded, in the order of the calls (noise.c). A device
  * that was recorded knows the recorded configs only: there is no other in its space. The clock

@@ -166,7 +166,7 @@ static uint32_t read_times(const struct wire_obj *list, double us[SHOTS_MAX])
 {
     size_t n = wire_count(list);
     for (size_t i = 0; i < n && n <= SHOTS_MAX; i++) {
-        if (!wire_get_real(wire_at(list, i), &us[i]) || !(us[i] > 0)) {
+        if (!wire_get_real(wire_at(list, i), &us[i]) || !(us[i] * UNIT_US > 0)) {
             return 0;
         }
         us[i] *= UNIT_US;

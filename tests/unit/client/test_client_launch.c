@@ -23,7 +23,7 @@
 enum { M = 32, N = 16, K = 64 };
 
 static struct image image;
-static atomic_bool gone; /* the image, from the fake daemon */
+static atomic_int gone; /* why the fake daemon has not the image; 0: it has */
 static struct gemmd_answer answer = GEMMD_ANSWER_INIT;
 
 static void serve_module(struct fake *f, int fd, const struct rpc_message *m)
@@ -31,7 +31,7 @@ static void serve_module(struct fake *f, int fd, const struct rpc_message *m)
     (void)f;
     int64_t offset = 0;
     if (gone) {
-        fake_error(fd, m->id, ERROR_NOT_FOUND, "the cache was emptied");
+        fake_error(fd, m->id, gone, "the cache was emptied");
         return;
     }
     wire_get_int(wire_find(m->params, "offset"), &offset);
@@ -370,11 +370,11 @@ static void test_compiled_without_a_cache(void **state)
     setenv("GEMMD_SYSTEM", "0", 1);
     setenv("XDG_CACHE_HOME", longer, 1);
     compile_and_launch();
-    gone = true; /* an answer's kernel is made again */
+    gone = ERROR_NOT_FOUND; /* an answer's kernel is made again */
     struct gemmd_kernel *k = load();
     launch_and_check(k);
     gemmd_kernel_free(k);
-    gone = false;
+    gone = 0;
 }
 
 /* What others may write to is not loaded: they could put a kernel of theirs there. */
@@ -460,9 +460,12 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     struct gemmd_error e;
     struct gemmd_answer never = answer;
     never.module[0] = '\0';
-    gone = true;
-    launch_and_check(k = load());
-    gemmd_kernel_free(k);
+    static const int reasons[] = {ERROR_IO, ERROR_NOT_FOUND};
+    for (int i = 0; i < 2; i++) {
+        gone = reasons[i];
+        launch_and_check(k = load());
+        gemmd_kernel_free(k);
+    }
     check_kept(cache);
     assert_int_equal(gemmd_kernel_load(g, &p, &never, &k, &e), 0);
     launch_and_check(k);
@@ -476,7 +479,7 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
              "default"); /* that was never measured: who asks, decides */
     bad.module[0] = '\0';
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
-    gone = false;
+    gone = 0;
     drop_cache(cache);
 }
 

@@ -466,6 +466,37 @@ static void test_limit_spares(void **state)
     assert_int_equal(entries("serving"), 0);
 }
 
+/* Times of the future, of copied files or from before a clock was set right, are no use. */
+static void test_limit_of_times_to_come(void **state)
+{
+    (void)state;
+    char ids[2][HASH_HEX];
+    struct modules_usage u;
+    put_aged(0, -5 * 365 * 24 * 3600, ids[0]);
+    put_aged(1, 100000, ids[1]);
+    assert_ok(modules_trim(folder, 20000, &u, err));
+    assert_int_equal(u.removed, 1);
+    assert_false(has_file(ids[0]));
+    assert_true(has_file(ids[1]));
+}
+
+/* What is no list does not keep a trim, and says nothing. */
+static void test_limit_beside_what_is_no_list(void **state)
+{
+    (void)state;
+    char id[HASH_HEX], path[PATH_MAX];
+    struct modules_usage u;
+    put_aged(0, 100000, id);
+    snprintf(path, sizeof(path), "%s/serving", folder);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s/serving/%032d", folder, 1);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    snprintf(path, sizeof(path), "%s/serving/%032d", folder, 2);
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    assert_ok(modules_trim(folder, 1, &u, err));
+    assert_int_equal(u.removed, 1);
+}
+
 /* Containers that share the cache may each have a database of the same path. */
 static void test_limit_of_databases_alike(void **state)
 {
@@ -536,6 +567,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit_of_databases_alike, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit_spares, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit_of_times_to_come, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit_beside_what_is_no_list, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit_of_refusals, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -412,6 +412,29 @@ static void test_no_cache_folder(void **state)
     builds_free(b);
 }
 
+/* Where there was no room it is kept in memory, and on the disk when there is. */
+static void test_room_again(void **state)
+{
+    (void)state;
+    char *cache = folder_make(), path[256];
+    snprintf(path, sizeof(path), "%s/modules", cache);
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)); /* no folder can be there */
+    struct counting c = {.base.ops = &counting_ops};
+    struct builds *b = open_builds(&c, cache);
+    for (int i = 0; i < 3; i++) {
+        struct build *w = want(b, "-DA=3");
+        settle(b, w);
+        assert_int_equal(w->state, BUILD_READY);
+        assert_int_equal(w->unsaved, i == 0 || access(path, X_OK) < 0);
+        assert_int_equal(modules_has(cache, w->hash), !w->unsaved);
+        builds_release(b, w);
+        unlink(path);
+    }
+    assert_int_equal(atomic_load(&c.compiled), 1);
+    builds_free(b);
+    folder_remove(cache);
+}
+
 /* What is in the cache is there at once, though all threads compile. */
 static void test_known_waits_for_no_thread(void **state)
 {
@@ -517,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_runners_at_once),
         cmocka_unit_test(test_impatient),
         cmocka_unit_test(test_no_cache_folder),
+        cmocka_unit_test(test_room_again),
         cmocka_unit_test(test_known_waits_for_no_thread),
         cmocka_unit_test(test_released_before_it_began),
         cmocka_unit_test(test_give_up),
