@@ -7,9 +7,11 @@
  * A refusal is a verdict of the compiler and of gemmd's own rules about spills, so it holds only
  * for the build that wrote it.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "kernels/modules_inner.h"
 #include "proto/build.h"
@@ -143,6 +145,9 @@ int record_read(const char *cache_dir, const char *variant, struct image *out, c
     } else if (a) {
         snprintf(out->log, sizeof(out->log), "%s", a->log);
         snprintf(suffix, 16, "%s", a->suffix);
+    }
+    if (r == MODULES_REFUSED) { /* used now, as an image would be */
+        utimensat(AT_FDCWD, path, NULL, 0);
     }
     free(a);
     image_deinit(&file);

@@ -541,6 +541,11 @@ static void test_limit_of_refusals(void **state)
     modules_count(folder, &u);
     assert_int_equal(u.refusals, 1);
     assert_int_equal(u.bytes, 4096);
+    struct image out;
+    assert_int_equal(modules_find(folder, variant, &out, &why), MODULES_REFUSED);
+    assert_ok(modules_trim(folder, 100, &u, err));
+    assert_int_equal(u.refusals, 1); /* it was used just now */
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
     assert_ok(modules_trim(folder, 100, &u, err));
     assert_int_equal(u.refusals, 0);
     assert_int_equal(entries("records"), 0);
