@@ -3,7 +3,8 @@
  * Writes aiter's JSON: for each (N, K) a file with the config of each class of M, and beside them
  * DEFAULT.json, which has for each class the config that most files have. `any` is the one that
  * most classes have. The format is of forward GEMMs of one matrix with operands of 16 bits; its
- * lookup rounds M up to a class, so of several M the largest decides.
+ * lookup rounds M up to a class, so of several M the largest decides; of one M bf16 before fp16,
+ * then uniform routing before others, then the answer that is listed first.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,13 +84,38 @@ static json_t *entry_of(const struct tile *t)
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
-/* Whether `a` decides a class rather than `b`: the larger M, and of one M bf16. */
-static bool decides(const json_t *a, const json_t *b)
+static bool is_bf16(const json_t *problem)
+{
+    return strcmp(text_at(problem, "dtype_in"), "bf16") == 0;
+}
+
+static bool is_uniform(const json_t *problem)
+{
+    const char *routing = text_at(problem, "routing");
+    return !*routing || strcmp(routing, "uniform") == 0;
+}
+
+/* Which of two decides a class: above 0, `a`; below 0, `b`; 0: nothing tells them apart. *why is
+ * what the one that decides is. */
+static int decides(const json_t *a, const json_t *b, const char **why)
 {
     const json_t *p = json_object_get(a, "problem"), *q = json_object_get(b, "problem");
     json_int_t m = json_integer_value(json_object_get(p, "M"));
     json_int_t n = json_integer_value(json_object_get(q, "M"));
-    return m != n ? m > n : strcmp(text_at(p, "dtype_in"), "bf16") == 0;
+    if (m != n) {
+        *why = "a larger M";
+        return m > n ? 1 : -1;
+    }
+    if (is_bf16(p) != is_bf16(q)) {
+        *why = "bf16 beside fp16";
+        return is_bf16(p) ? 1 : -1;
+    }
+    if (is_uniform(p) != is_uniform(q)) {
+        *why = "uniform routing beside another";
+        return is_uniform(p) ? 1 : -1;
+    }
+    *why = "an answer of the same M that is listed before";
+    return 0;
 }
 
 static void put(struct writing *w, json_t *file, const char *class, json_t *best, json_t *entry)
@@ -97,11 +123,13 @@ static void put(struct writing *w, json_t *file, const char *class, json_t *best
     json_t *old = json_object_get(file, class);
     json_t *before = json_object_get(old, "best");
     char why[WHY_MAX];
-    snprintf(why, sizeof(why), "a larger M, or bf16 beside fp16, decides %s of its file", class);
+    const char *what = "";
+    bool first = !before || decides(best, before, &what) > 0;
     if (before) {
-        writing_skip(w, decides(best, before) ? before : best, why);
+        snprintf(why, sizeof(why), "%s decides %s of its file", what, class);
+        writing_skip(w, first ? before : best, why);
     }
-    if (!before || decides(best, before)) {
+    if (first) {
         json_object_set_new(file, class, json_pack("{sO, sO}", "best", best, "entry", entry));
     }
 }

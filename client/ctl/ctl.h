@@ -217,6 +217,9 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e);
 /* Derived columns (shape, flags, percentage of the floor, speedup, target) into a row that has
  * "problem". */
 void result_derive(json_t *row);
+/* Whether it is a matrix product (NULL: the op that is meant without one), which has mode, M, N and
+ * K; of any other op gemmctl knows no field. */
+bool result_is_product(const char *op);
 /* The target that a row's stamp names, as a column of its own. */
 void result_target(json_t *row);
 void results_print(const json_t *rows);

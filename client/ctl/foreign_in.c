@@ -17,10 +17,10 @@ struct importing {
     struct ctl *ctl;  /* borrowed */
     const char *path; /* borrowed: of this file */
     bool aiter;
-    struct entries entries; /* owned: of this file */
-    json_t *rows;           /* owned: what will be sent */
-    json_t *skipped;        /* owned */
-    json_t *keys;           /* owned: that have a hint already */
+    struct entries *entries; /* borrowed: of this file */
+    json_t *rows;            /* owned: what will be sent */
+    json_t *skipped;         /* owned */
+    json_t *keys;            /* owned: that have a hint already */
 };
 
 static void skip(struct importing *x, int line, const json_t *problem, const char *why)
@@ -149,7 +149,7 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
     int code = DONE;
     if (x->aiter) {
         json_int_t m = json_integer_value(json_object_get(problem, "M"));
-        const struct entry *e = aiter_find(&x->entries, m);
+        const struct entry *e = aiter_find(x->entries, m);
         if (e) {
             take_entry(x, e, problem, known, &code);
         } else {
@@ -157,8 +157,8 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
         }
         return code;
     }
-    for (size_t i = 0; i < x->entries.n && code == DONE; i++) {
-        if (take_entry(x, &x->entries.all[i], problem, known, &code)) {
+    for (size_t i = 0; i < x->entries->n && code == DONE; i++) {
+        if (take_entry(x, &x->entries->all[i], problem, known, &code)) {
             break;
         }
     }
@@ -169,7 +169,7 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
 static const char *other_problem(const struct importing *x, const json_t *problem)
 {
     const char *mode = json_string_value(json_object_get(problem, "mode"));
-    const struct entries *e = &x->entries;
+    const struct entries *e = x->entries;
     if (mode && strcmp(mode, e->mode) != 0) {
         return "the problem is of another mode than the file";
     }
@@ -248,8 +248,8 @@ static void bounds_list(struct importing *x, char out[LIST_MAX])
 {
     size_t n = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < x->entries.n; i++) {
-        const struct entry *e = &x->entries.all[i];
+    for (size_t i = 0; i < x->entries->n; i++) {
+        const struct entry *e = &x->entries->all[i];
         int64_t bound = aiter_bound(e->class);
         if (bound > 0 && n + 24 < LIST_MAX) {
             n += (size_t)snprintf(out + n, LIST_MAX - n, "%s%lld", n ? "," : "", (long long)bound);
@@ -268,8 +268,8 @@ struct lists {
 /* What the file says of its problems, where the options do not. */
 static void complete(struct importing *x, struct problems *p, struct lists *lists)
 {
-    const struct entries *e = &x->entries;
-    problems_set(p, "mode", x->entries.mode);
+    const struct entries *e = x->entries;
+    problems_set(p, "mode", x->entries->mode);
     if (!x->aiter || p->shapes || p->moe) {
         return;
     }
@@ -307,8 +307,8 @@ static int take_problems(struct importing *x, const struct problems *given)
     struct problems p = *given;
     struct lists lists;
     const char *modes = problems_list(given, "mode");
-    if (modes && !list_has(modes, x->entries.mode)) {
-        return ctl_usage("%s is of mode %s, and --mode is %s", x->path, x->entries.mode, modes);
+    if (modes && !list_has(modes, x->entries->mode)) {
+        return ctl_usage("%s is of mode %s, and --mode is %s", x->path, x->entries->mode, modes);
     }
     complete(x, &p, &lists);
     if (problems_list(&p, "m") && !*problems_list(&p, "m")) {
@@ -332,7 +332,7 @@ static int take_problems(struct importing *x, const struct problems *given)
 
 static void say_unused(const struct importing *x)
 {
-    char *names = x->ctl->quiet ? NULL : notice_names(x->entries.unused);
+    char *names = x->ctl->quiet ? NULL : notice_names(x->entries->unused);
     if (names && *names) {
         fprintf(stderr, "%s: no kernel here knows %s, and hints go without\n", x->path, names);
     }
@@ -341,25 +341,23 @@ static void say_unused(const struct importing *x)
 
 static int take_file(struct importing *x, const struct problems *p)
 {
-    int code = x->aiter ? aiter_read(x->path, &x->entries) : unsloth_read(x->path, &x->entries);
-    code = code ? code : take_problems(x, p);
+    int code = take_problems(x, p);
     if (code == DONE) {
         say_unused(x);
     }
-    entries_deinit(&x->entries);
     return code;
 }
 
-/* Every file is read once before anything is asked: syntax is judged without a daemon. */
-static int read_all(struct importing *x, char **paths, size_t n)
+/* Every file is read before anything is asked: syntax is judged without a daemon. And only once,
+ * since what a pipe says comes but once. */
+static int read_all(bool aiter, char **paths, size_t n, struct entries files[])
 {
     int code = DONE;
     for (size_t i = 0; i < n && code == DONE; i++) {
         if (strcmp(paths[i], "-") == 0) {
             return ctl_usage("these formats are read from named files, not from stdin");
         }
-        code = x->aiter ? aiter_read(paths[i], &x->entries) : unsloth_read(paths[i], &x->entries);
-        entries_deinit(&x->entries);
+        code = aiter ? aiter_read(paths[i], &files[i]) : unsloth_read(paths[i], &files[i]);
     }
     return code;
 }
@@ -408,13 +406,19 @@ int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char
                           .rows = json_array(),
                           .skipped = json_array(),
                           .keys = json_object()};
-    int code = read_all(&x, paths, n);
+    struct entries *files = calloc(n + 1, sizeof(*files));
+    int code = files ? read_all(x.aiter, paths, n, files) : ctl_failed("no memory");
     code = code ? code : ctl_connect(ctl);
     for (size_t i = 0; i < n && code == DONE; i++) {
         x.path = paths[i];
+        x.entries = &files[i];
         code = take_file(&x, p);
     }
     code = code ? code : send_rows(&x, dry_run);
+    for (size_t i = 0; files && i < n; i++) {
+        entries_deinit(&files[i]);
+    }
+    free(files);
     json_decref(x.rows);
     json_decref(x.skipped);
     json_decref(x.keys);

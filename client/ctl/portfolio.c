@@ -72,27 +72,39 @@ static json_t *make_groups(const json_t *rows)
     return groups;
 }
 
-/* What is said of a group on stderr; of one that other code was measured with, that it does not
- * answer. `now` is the stamp of the daemon's own kernels. */
-static void remark(const struct listing *l, const json_t *group, const char *now)
+/* Whether other code than today's was measured. `now` is the stamp of the product's own kernels: of
+ * another op, whose target may have the same name, it says nothing. */
+static bool is_old(const json_t *group, const char *now)
 {
     const char *stamp = json_string_value(json_object_get(group, "stamp"));
     const char *target = json_string_value(json_object_get(group, "target"));
     char word[64];
     snprintf(word, sizeof(word), "target=%s ", target ? target : "");
-    const char *tolerances = stamp ? strstr(stamp, " atol=") : NULL; /* of others than the usual */
-    const size_t n = tolerances ? (size_t)(tolerances - stamp) : stamp ? strlen(stamp) : 0;
-    bool old = now && stamp && strstr(now, word) && (strncmp(now, stamp, n) != 0 || now[n]);
+    if (!now || !stamp || !strstr(now, word) ||
+        !result_is_product(json_string_value(json_object_get(group, "op")))) {
+        return false;
+    }
+    const char *tolerances = strstr(stamp, " atol=");
+    const size_t n = tolerances ? (size_t)(tolerances - stamp) : strlen(stamp);
+    return strncmp(now, stamp, n) != 0 || now[n];
+}
+
+/* What is said of a group on stderr; of one that other code was measured with, that it does not
+ * answer. */
+static void remark(const struct listing *l, const json_t *group, const char *now)
+{
+    const char *stamp = json_string_value(json_object_get(group, "stamp"));
+    const char *mode = json_string_value(json_object_get(group, "mode")); /* not of every op */
+    bool tolerances = stamp && strstr(stamp, " atol="); /* of others than the usual */
     if (!l->ctl.quiet) {
-        fprintf(stderr, "%s %s: %zu configs for %lld shapes, at most %.2f %% behind the best%s\n",
-                json_string_value(json_object_get(group, "op")),
-                json_string_value(json_object_get(group, "mode")),
-                json_array_size(json_object_get(group, "configs")),
+        fprintf(stderr, "%s%s%s: %zu configs for %lld shapes, at most %.2f %% behind the best%s\n",
+                json_string_value(json_object_get(group, "op")), mode && *mode ? " " : "",
+                mode ? mode : "", json_array_size(json_object_get(group, "configs")),
                 (long long)json_integer_value(json_object_get(group, "shapes")),
                 json_number_value(json_object_get(group, "max_regret_percent")),
-                old          ? "; measured with other kernels or another compiler: not served"
-                : tolerances ? "; verified with other tolerances than the usual"
-                             : "");
+                is_old(group, now) ? "; measured with other kernels or another compiler: not served"
+                : tolerances       ? "; verified with other tolerances than the usual"
+                                   : "");
     }
 }
 

@@ -59,7 +59,7 @@ static void append(char *out, size_t size, const char *word)
     snprintf(out + n, size - n, "%s%s", n > 0 ? " " : "", word);
 }
 
-/* Of an op that gemmd only keeps: all its fields. */
+/* Of an op that is no product: all its fields. */
 static json_t *fields_of(const json_t *problem)
 {
     json_t *fields = json_copy((json_t *)(uintptr_t)problem);
@@ -119,16 +119,21 @@ void result_target(json_t *row)
     }
 }
 
+bool result_is_product(const char *op)
+{
+    return !op || strcmp(op, "grouped_gemm") == 0 || strcmp(op, "gemm") == 0;
+}
+
 void result_derive(json_t *row)
 {
     const json_t *problem = json_object_get(row, "problem");
     const char *op = json_string_value(json_object_get(problem, "op"));
     op = op ? op : json_string_value(json_object_get(row, "op"));
     const json_t *mode = json_object_get(problem, "mode");
-    bool gemm = !op || strncmp(op, "custom:", 7) != 0;
+    bool product = result_is_product(op);
     json_object_set_new(row, "mode",
-                        gemm ? json_incref((json_t *)(uintptr_t)mode) : json_string(op));
-    json_object_set_new(row, "flags", gemm ? flags_of(problem) : fields_of(problem));
+                        product ? json_incref((json_t *)(uintptr_t)mode) : json_string(op));
+    json_object_set_new(row, "flags", product ? flags_of(problem) : fields_of(problem));
     set_ratio(row, "floor_percent", "floor_us", 100);
     set_ratio(row, "speedup", "reference_us", 1);
     result_target(row);
@@ -141,7 +146,7 @@ static char *show_count(const json_t *problem, const char *name)
 {
     const json_t *v = json_object_get(problem, name);
     const char *op = json_string_value(json_object_get(problem, "op"));
-    bool product = problem && (!op || strcmp(op, "grouped_gemm") == 0 || strcmp(op, "gemm") == 0);
+    bool product = problem && result_is_product(op);
     return !v && product ? strdup("1") : show_plain(v);
 }
 

@@ -303,6 +303,14 @@ static int show(struct verifying *v, char **schemes, size_t n)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
+static int cannot_spread(const json_t *problem)
+{
+    const char *op = json_string_value(json_object_get(problem, "op"));
+    return ctl_usage("--samples takes less of M, and this problem of op %s has no M that is a "
+                     "whole number: leave --samples out",
+                     op ? op : "grouped_gemm");
+}
+
 /* Instead of each problem: some inside the bucket that it ends, from half of its tokens on. */
 static int spread(struct verifying *v)
 {
@@ -312,6 +320,10 @@ static int spread(struct verifying *v)
         const json_t *problem = json_object_get(item, "problem");
         json_int_t topk = json_integer_value(json_object_get(problem, "topk"));
         topk = topk > 0 ? topk : 1;
+        if (!json_is_integer(json_object_get(problem, "M"))) {
+            json_decref(all);
+            return cannot_spread(problem);
+        }
         json_int_t rows = json_integer_value(json_object_get(problem, "M"));
         if (rows <= 0 || rows % topk) {
             json_decref(all);

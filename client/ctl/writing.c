@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What writers of foreign files share: the file itself, and rows that it has no place for. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,29 @@ static int cannot_write(const char *path)
     return ctl_failed("cannot write %s: %s", path, strerror(errno));
 }
 
+/* ---- what a path is -------------------------------------------------------------------------- */
+
+/* Where the name in it begins. */
+static const char *name_in(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Whether it is a name of what a process has open. That can be a regular file, in which others go
+ * on writing where this ends. */
+static bool is_descriptor(const char *path)
+{
+    static const char *const names[] = {"/dev/std", "/dev/fd/", "/proc/"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        is = is || strncmp(path, names[i], strlen(names[i])) == 0;
+    }
+    return is;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
 /* Into stdout, a pipe or a device, which nothing can take the place of. */
 static int save_there(const char *path, const char *text)
 {
@@ -46,11 +70,26 @@ static int save_there(const char *path, const char *text)
     return failed ? cannot_write(path) : DONE;
 }
 
+/* Beside the file: its name, cut so that what is added leaves it a legal one. malloc'ed. */
+static char *part_of(const char *path)
+{
+    char end[32], *part;
+    const char *name = name_in(path);
+    size_t keep = strlen(name);
+    int n = snprintf(end, sizeof(end), ".part%d", (int)getpid());
+    keep = keep > (size_t)(NAME_MAX - n) ? (size_t)(NAME_MAX - n) : keep;
+    while (keep > 1 && (name[keep] & 0xc0) == 0x80) { /* not inside a character of UTF-8 */
+        keep--;
+    }
+    int length = (int)(name - path) + (int)keep;
+    return asprintf(&part, "%.*s%s", length, path, end) < 0 ? NULL : part;
+}
+
 /* Beside the file, then in its place, with the rights that it had. */
 static int save_whole(const char *path, const char *text, const struct stat *before)
 {
-    char *part = NULL;
-    FILE *f = asprintf(&part, "%s.part%d", path, (int)getpid()) < 0 ? NULL : fopen(part, "we");
+    char *part = part_of(path);
+    FILE *f = part ? fopen(part, "we") : NULL;
     bool failed = !f || (before && fchmod(fileno(f), before->st_mode & 0777));
     failed = failed || fputs(text, f) == EOF;
     failed = (f && fclose(f)) || failed || rename(part, path);
@@ -80,7 +119,7 @@ static int save_file(const char *path, const char *text)
     if (!there && make_target(path)) {
         return FAILED;
     }
-    if (there && (!S_ISREG(before.st_mode) || strncmp(path, "/dev/", 5) == 0)) {
+    if (there && (!S_ISREG(before.st_mode) || is_descriptor(path))) {
         return save_there(path, text);
     }
     char *real = realpath(path, NULL); /* what a link names is replaced, not the link */

@@ -92,7 +92,9 @@ class Acquire(Structure):
 
 
 class Args(Structure):
-    """struct gemmd_grouped_gemm_args; pointers are None or numbers."""
+    """struct gemmd_grouped_gemm_args; pointers are None or numbers. What it is made of is checked;
+    a field that is set later is not, since launches do that, but for its name."""
+    __slots__ = ()  # no other attributes
     c_name = "gemmd_grouped_gemm_args"
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("x", c_void_p), ("w", c_void_p),
                 ("dy", c_void_p), ("out", c_void_p), ("x_stride", c_int64), ("w_stride", c_int64),
@@ -104,12 +106,23 @@ class Args(Structure):
                 ("workspace", c_void_p), ("workspace_bytes", c_int64), ("stream", c_void_p)]
 
     def __init__(self, **fields):
-        super().__init__(size=sizeof(Args), **fields)
+        super().__init__(size=sizeof(Args))
+        kinds = _KINDS[Args]
+        for name, value in fields.items():
+            if name not in kinds or name == "size":
+                raise TypeError(f"Args has no field {name!r} to give: there are "
+                                f"{', '.join(n for n in kinds if n != 'size')}")
+            kind = kinds[name]
+            setattr(self, name,
+                    value if isinstance(value, kind) else convert("launch", name, kind, value))
 
 
-_WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number"}
+_WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number",
+           c_void_p: "None or an address"}
 INT_MAX = 2 ** 31 - 1
-_MOST = {c_int: INT_MAX, c_int64: 2 ** 63 - 1}  # ctypes itself takes the low bits of any number
+# Least and most: ctypes itself takes the low bits of any number.
+_RANGES = {c_int: (-INT_MAX - 1, INT_MAX), c_int64: (-2 ** 63, 2 ** 63 - 1),
+           c_uint32: (0, 2 ** 32 - 1), c_void_p: (0, 256 ** sizeof(c_void_p) - 1)}
 
 
 def whole(data):
@@ -120,6 +133,8 @@ def whole(data):
 
 
 def _convert(kind, value):
+    if kind is c_void_p and value is None:
+        return None
     if kind is c_char_p:
         return value if value is None else os.fsencode(value)
     if kind is c_bool:  # of numpy's, too; but no text, all of which is true
@@ -137,10 +152,10 @@ def convert(what, name, kind, value):
                         "here") from None
     if kind is c_char_p:
         whole(value)
-    most = _MOST.get(kind)
-    if most is not None and not -most - 1 <= value <= most:
+    least, most = _RANGES.get(kind, (None, None))
+    if most is not None and value is not None and not least <= value <= most:
         raise invalid(what.replace("gemmd_", ""),
-                      f"{name} is {value}: it must be from {-most - 1} to {most}")
+                      f"{name} is {value}: it must be from {least} to {most}")
     return value
 
 

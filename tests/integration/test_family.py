@@ -48,6 +48,26 @@ def test_both_families_side_by_side(second):
             assert e.value.name == name
 
 
+def test_gemmctl_shows_what_it_is(second):
+    text, problem = "transpose rows=200 cols=96", {"op": "transpose", "rows": 200, "cols": 96}
+    gemm_key = second.call("get", problem=gemm(dtype_in="fp32", m=64, n=64, k=64), budget=2)["key"]
+    key = second.call("get", problem=problem, budget=2)["key"]
+    answer = second.ctl("get", text).stdout
+    best = second.ctl("list", "--where", "op=transpose").stdout
+    rows = second.call("show", key=key)["problem"]["rows"]
+    for table, fields in ((answer, "cols=96 rows=200"), (best, f"cols=96 dtype=fp32 rows={rows}")):
+        titles, row = table.splitlines()
+        assert row[titles.index("MODE"):].split()[0] == "transpose"
+        assert row[titles.index("FLAGS"):titles.index("TIME us")].strip() == fields
+    assert second.ctl("trials", key).stderr == second.ctl("trials", gemm_key).stderr == (
+        "baseline: the run's reference kernel, which is the analytic default\n")
+    exported = second.ctl("export", "--format", "portfolio").stderr
+    assert "transpose: " in exported and "grouped_gemm forward: " in exported
+    assert "not served" not in exported
+    said = second.ctl("verify", "--exact", "--samples", 2, text, check=False)
+    assert said.returncode == 2 and "op transpose has no M" in said.stderr
+
+
 def test_the_usual_program_does_not_know_it(daemon):
     d = daemon("cpu")
     with pytest.raises(RpcError) as e:

@@ -10,6 +10,7 @@ import pytest
 
 from conftest import LIB, ROOT
 from gemmd import ffi
+from gemmd.errors import Invalid
 
 
 def cc():
@@ -76,6 +77,36 @@ def test_a_library_that_is_not_there_or_too_old(tmp_path):
                    check=True)
     with pytest.raises(OSError, match="gemmd_error_name.*older gemmd"):
         ffi.Library(tmp_path / "libold.so")
+
+
+@pytest.mark.no_library
+@pytest.mark.parametrize("fields, error, sentence", [
+    ({"strem": 1}, TypeError, "no field 'strem'.*stream"),
+    ({"size": 8}, TypeError, "no field 'size'"),
+    ({"rows": 1.5}, TypeError, "rows is 1.5: a whole number"),
+    ({"x": "a"}, TypeError, "x is 'a': None or an address"),
+    ({"rows": 2 ** 64 + 64}, Invalid, "rows is 18446744073709551680: it must be from"),
+    ({"rows": -2 ** 63 - 1}, Invalid, "rows is"),
+    ({"flags": 2 ** 32}, Invalid, "flags is 4294967296: it must be from 0 to 4294967295"),
+    ({"m_sizes_dtype": -1}, Invalid, "m_sizes_dtype is -1"),
+    ({"x": 2 ** 64}, Invalid, "x is 18446744073709551616"),
+    ({"stream": -1}, Invalid, "stream is -1")])
+def test_arguments_that_are_none(fields, error, sentence):
+    with pytest.raises(error, match=sentence):
+        ffi.Args(**fields)
+
+
+@pytest.mark.no_library
+def test_arguments_as_they_are_given():
+    least, most = ffi.Args(rows=-2 ** 63, flags=0, x=None), ffi.Args(rows=2 ** 63 - 1, flags=2 ** 32 - 1, x=2 ** 64 - 1)
+    assert (least.rows, least.flags, least.x) == (-2 ** 63, 0, None)
+    assert (most.rows, most.flags, most.x) == (2 ** 63 - 1, 2 ** 32 - 1, 2 ** 64 - 1)
+    assert ffi.Args(x=ctypes.c_void_p(16)).x == 16
+    copy = ffi.Args.from_buffer_copy(most)
+    copy.stream = 32
+    assert (copy.rows, copy.size, copy.stream) == (most.rows, ctypes.sizeof(ffi.Args), 32)
+    with pytest.raises(AttributeError, match="strem"):
+        copy.strem = 1
 
 
 def test_the_library_of_the_environment_is_taken():

@@ -216,6 +216,17 @@ def test_only_answers_are_of_a_generation(fake, args):
     assert fake.params_of("hello") and all("generation" not in p for p in fake.params_of("hello"))
 
 
+@pytest.mark.parametrize("problem, op", [("custom:sort n=4", "custom:sort"), ("transpose rows=4", "transpose"),
+                                         ("custom:sort M=x", "custom:sort")])
+def test_samples_of_a_problem_without_m(fake, problem, op):
+    said = ctl(fake, "verify", "--exact", "--samples", 2, problem, code=2).stderr
+    assert said == (f"gemmctl: --samples takes less of M, and this problem of op {op} has no M that is a "
+                    "whole number: leave --samples out\n")
+    assert fake.problems() == []
+    said = ctl(fake, "verify", "--exact", "--samples", 2, "M=5 N=1 K=1 topk=2", code=2).stderr
+    assert "M is 5, which is no multiple of topk 2" in said
+
+
 @pytest.mark.parametrize("args", [["get", PROBLEM], ["verify", "--exact", PROBLEM]],
                          ids=lambda args: args[0])
 def test_answers_of_a_generation(fake, args):

@@ -2,9 +2,12 @@
 """gemmctl: export, import and backup."""
 import json
 import os
+import pathlib
 import resource
 import signal
 import subprocess
+import tempfile
+import threading
 
 import msgpack
 import pytest
@@ -73,6 +76,52 @@ def test_an_export_into_a_pipe_does_not_take_its_place(fake, folder):
     ctl(fake, "export", "--to", folder / "pipe")
     assert json.loads(reader.communicate(timeout=30)[0])["rows"] == BEST
     assert (folder / "pipe").is_fifo()
+
+
+@pytest.fixture
+def shared_memory():
+    """A folder under /dev that is of regular files."""
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("nothing can be written to /dev/shm")
+    with tempfile.TemporaryDirectory(prefix="gemmd-", dir="/dev/shm") as path:
+        yield pathlib.Path(path)
+
+
+def test_a_regular_file_under_dev_outlives_an_export_that_fails(fake, shared_memory):
+    fake.answers["list"] = rows_of(BEST * 20, page=256)
+    fake.answers["status"] = {"build": "b"}
+    path = shared_memory / "e.json"
+    path.write_text("before")
+    result = subprocess.run([GEMMCTL, "export", "--to", path], capture_output=True, text=True,
+                            env=environment(fake), restore_signals=False,
+                            preexec_fn=lambda: no_more_than(4096))
+    assert result.returncode == 1 and f"cannot write {path}: File too large" in result.stderr
+    assert path.read_text() == "before" and list(shared_memory.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/{}", "/proc/self/fd/{}"])
+def test_what_is_open_already_is_written_where_it_is(fake, folder, name):
+    """Also where it is a regular file: who opened it goes on with that one."""
+    fake.answers["list"] = rows_of(BEST)
+    fake.answers["status"] = {"build": "b"}
+    with open(folder / "e.json", "w+", encoding="utf-8") as f:
+        subprocess.run([GEMMCTL, "export", "--to", name.format(f.fileno())], check=True, stdout=f,
+                       pass_fds=[f.fileno()], env=environment(fake), stderr=subprocess.PIPE)
+        assert json.load(f)["rows"] == BEST
+    assert sorted(p.name for p in folder.iterdir() if p.is_file()) == ["e.json"]
+    full = ctl(fake, "export", "--to", "/dev/full", code=1)
+    assert "cannot write /dev/full: No space left on device" in full.stderr
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "\u00e4" * 127])
+def test_an_export_to_the_longest_name(fake, folder, name):
+    fake.answers["list"] = rows_of(BEST)
+    fake.answers["status"] = {"build": "b"}
+    (folder / "out").mkdir()
+    path = folder / "out" / name
+    for _ in range(2):
+        ctl(fake, "export", "--to", path)
+        assert json.loads(path.read_text())["rows"] == BEST and list(path.parent.iterdir()) == [path]
 
 
 def test_a_large_import_goes_in_chunks(fake, folder):
@@ -160,3 +209,68 @@ def test_a_layers_numbers_beside_a_file_of_aiters(fake):
     hint, = made["hints"]
     assert (hint["problem"]["M"], hint["problem"]["N"], hint["problem"]["K"]) == (16, 512, 256)
     assert hint["problem"]["permute_x"] and "another N or K" in made["unusable"][0]["why"]
+
+
+TILE = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "num_warps": 4, "num_stages": 3,
+        "GROUP_SIZE_M": 8}
+PLAIN, BY_CHANCE = {}, {"routing": "zipf:1"}
+EXCHANGE = ROOT / "tests" / "data" / "exchange"
+
+
+def dense(i, m=64, **fields):
+    """An answer that aiter's format can have, told from others by its GROUP_SIZE_M."""
+    problem = {"mode": "forward", "M": m, "N": 32, "K": 64, "experts": 1, "topk": 1, "dtype_in": "bf16",
+               "dtype_out": "bf16", **fields}
+    return {**BEST[0], "key": f"{i:032x}", "problem": problem, "config": {**TILE, "GROUP_SIZE_M": i}}
+
+
+@pytest.mark.parametrize("rows, decides, why", [
+    ([dict(m=64), dict(m=60)], 1, "a larger M"),
+    ([dict(m=60), dict(m=64, dtype_in="fp16")], 2, "a larger M"),
+    ([dict(dtype_in="fp16"), BY_CHANCE], 2, "bf16 beside fp16"),
+    ([BY_CHANCE, dict(dtype_in="fp16")], 1, "bf16 beside fp16"),
+    ([BY_CHANCE, PLAIN], 2, "uniform routing beside another"),
+    ([PLAIN, BY_CHANCE], 1, "uniform routing beside another"),
+    ([dict(routing="uniform"), BY_CHANCE], 1, "uniform routing beside another"),
+    ([BY_CHANCE, dict(routing="rows:64")], 1, "an answer of the same M that is listed before"),
+    ([PLAIN, dict(dtype_out="fp32")], 1, "an answer of the same M that is listed before")])
+def test_which_of_two_answers_decides_a_class_of_aiters(fake, folder, rows, decides, why):
+    fake.answers["list"] = rows_of([dense(i + 1, **row) for i, row in enumerate(rows)])
+    fake.answers["status"] = {"build": "b", "device": {"arch": "sm_80", "class": "c"}}
+    written = ctl_json(fake, "export", "--format", "aiter", "--to", folder / "out")
+    path = next((folder / "out").rglob("*N=32*.json"))
+    assert json.loads(path.read_text())["M_LEQ_64"]["GROUP_SIZE_M"] == decides
+    skipped, = written["skipped"]
+    assert skipped["why"] == f"{why} decides M_LEQ_64 of its file"
+    assert skipped["what"].startswith(f"{3 - decides:032x}"[:8])
+
+
+@pytest.fixture
+def hints(fake):
+    """What an import of a foreign file, by its path, would send."""
+    fake.answers["get"] = {**ANSWER, "tier": "default", "stamp": "src=1 target=portable compiler=x"}
+    fake.answers["check"] = {"valid": True, "target": "portable"}
+
+    def made(name, path, **more):
+        result = subprocess.run([GEMMCTL, "import", "--format", name, path, "--dry-run", "--m", "256", "--n",
+                                 "512", "--k", "256", "--json"], capture_output=True, text=True, timeout=30,
+                                env=environment(fake), **more)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)["hints"]
+    return made
+
+
+@pytest.mark.parametrize("name, file", [("unsloth", "unsloth-forward.csv"),
+                                        ("aiter", "GEMM-A16W16-N=512-K=256.json")])
+def test_a_foreign_file_may_come_through_a_pipe(hints, folder, name, file):
+    wanted = hints(name, EXCHANGE / file)
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as f:
+        f.write((EXCHANGE / file).read_bytes())  # less than a pipe holds
+    with os.fdopen(read):
+        assert hints(name, f"/dev/fd/{read}", pass_fds=[read]) == wanted
+    os.mkfifo(folder / file)
+    writer = threading.Thread(target=(folder / file).write_bytes, args=[(EXCHANGE / file).read_bytes()])
+    writer.start()
+    assert hints(name, folder / file) == wanted
+    writer.join(30)

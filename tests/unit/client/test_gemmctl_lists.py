@@ -96,6 +96,40 @@ def test_trials(fake):
         assert [r["id"] for r in ctl_json(fake, "trials", "--failed", *more)] == ids
 
 
+@pytest.mark.parametrize("row, can", [
+    ({"family": "grouped_gemm", "stamp": "src=1 abi=1 target=portable compiler=x"}, True),
+    ({"family": "grouped_gemm", "stamp": "src=1 abi=1 target=hopper compiler=x"}, True),
+    ({"family": "grouped_gemm", "stamp": "src=1 abi=1 target=cpu compiler=x"}, False),
+    ({"family": "transpose", "stamp": "src=1 abi=1 target=portable compiler=x"}, False)])
+def test_cublas_is_named_only_where_it_could_be_measured(fake, row, can):
+    fake.answers["list"] = rows_of([{**trial, **row} for trial in TRIALS])
+    said = ctl(fake, "trials").stderr
+    assert ("cuBLAS has not been measured for these rows (a GPU's gemmd" in said) == can
+    if not can:
+        assert said == "baseline: the run's reference kernel, which is the analytic default\n"
+
+
+STAMP = "src=1 abi=1 target=cpu compiler=x"
+
+
+@pytest.mark.parametrize("row, stamp, said", [
+    ({}, STAMP, "grouped_gemm dX: 1 configs for 1 shapes, at most 0.00 % behind the best"),
+    ({}, STAMP.replace("src=1", "src=2"), "grouped_gemm dX: 1 configs for 1 shapes, at most 0.00 % behind "
+     "the best; measured with other kernels or another compiler: not served"),
+    ({}, STAMP + " atol=1", "grouped_gemm dX: 1 configs for 1 shapes, at most 0.00 % behind the best; "
+     "verified with other tolerances than the usual"),
+    ({"op": "transpose", "mode": ""}, STAMP.replace("src=1", "src=2"),
+     "transpose: 1 configs for 1 shapes, at most 0.00 % behind the best"),
+    ({"op": "transpose", "mode": None}, STAMP.replace("src=1", "src=2"),
+     "transpose: 1 configs for 1 shapes, at most 0.00 % behind the best")])
+def test_what_a_portfolio_says_of_other_kernels(fake, row, stamp, said):
+    """The daemon's own stamp is the product's: of another op it says nothing."""
+    fake.answers["hello"] = {"version": 1, "stamp": STAMP, "device": {"class": "c"}}
+    fake.answers["list"] = rows_of([{**BEST[0], "mode": "dX", "shapes": 1, "bound_percent": 5,
+                                     "regret_percent": 0.0, **row, "stamp": stamp}])
+    assert ctl(fake, "export", "--format", "portfolio").stderr == said + "\n"
+
+
 def test_show(fake):
     fake.answers["show"] = {"best": BEST[0], "problem": {"op": "grouped_gemm", **BEST[0]["problem"]},
                             "answer": ANSWER, "trials": 12, "failed": 3}
