@@ -4,6 +4,7 @@ improvements subscribes."""
 import itertools
 import threading
 
+import msgpack
 import pytest
 from conftest import RpcError, eventually, gemm
 from test_keeper import host  # noqa: F401: the fixture
@@ -206,8 +207,11 @@ def test_who_waits_for_the_rows_of_a_generation_can_be_cancelled(daemon):
         first = c.call("get", problem=gemm(), budget=6)
         job = pinned(d)
         improve(c, gemm())
-        get = job.send("get", problem=gemm())
-        assert job.call("cancel", request=get)["cancelled"]
+        get, cancel = job.next_id + 1, job.next_id + 2  # in one piece: the rows may be there at once
+        job.socket.sendall(msgpack.packb([0, get, "get", {"problem": gemm()}])
+                           + msgpack.packb([0, cancel, "cancel", {"request": get}]))
+        job.next_id = cancel
+        assert job.wait(cancel)["cancelled"]
         with pytest.raises(RpcError, match="cancelled by request"):
             job.wait(get)
         assert not job.call("cancel", request=get)["cancelled"]
