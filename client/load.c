@@ -121,8 +121,7 @@ static bool is_lost(int status)
     return status == ERROR_NOT_FOUND || status == ERROR_IO;
 }
 
-/* What is compiled here is kept in the cache directory, too, so that whoever comes next finds it.
- */
+/* What is compiled here is kept there too, so that whoever comes next finds it. */
 static int make_again(const struct gemmd_problem *problem, const struct gemmd_answer *answer,
                       struct gemmd_kernel **out, struct error *err)
 {

@@ -19,8 +19,8 @@
  *   asked               requests that wait for the ledger, which answers one after the other; some
  *                       are as heavy as several. Above the limit no request of the user is handled
  *   pinned              bytes of what pinned connections have had read, and of what is remembered
- *                       for them (requests/views.h). Above the limit no more is: `busy`, until some
- * are closed
+ *                       for them (requests/views.h). Above the limit no more is: `busy`,
+ *                       until some are closed
  *
  * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on
  * between two rounds of the loop; then its connections wait for the next one. So a user of a

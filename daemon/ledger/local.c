@@ -398,8 +398,7 @@ static bool is_zombie(long pid)
 }
 
 /* Owners are "<pid>.<when>" (answers/daemon.h), of processes of this host. One that is gone, or
- * whose number is ours by now, holds nothing any more; judged wrongly, a key is worked out twice.
- */
+ * whose number is ours by now, holds nothing any more; judged wrongly, a key is made twice. */
 static bool is_lost(const char *owner)
 {
     long pid = strtol(owner, NULL, 10);
