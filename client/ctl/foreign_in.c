@@ -3,7 +3,9 @@
  * import --format: configs of other tuners as hints. All files are read and judged before the first
  * row is sent, so that a bad line of the last file leaves the database as it was. A key keeps one
  * hint: of several configs for a problem it is the fastest that a kernel of this device can be
- * like. Times of other kernels, measured elsewhere, are not times of ours: the rows have none.
+ * like, whatever the order of files. Unsloth's rows say how fast they were; of aiter's, which say
+ * nothing, the daemon predicts it. Times of other kernels, measured elsewhere, are not times of
+ * ours: the rows have none.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,25 +22,35 @@ struct importing {
     struct entries *entries; /* borrowed: of this file */
     json_t *rows;            /* owned: what will be sent */
     json_t *skipped;         /* owned */
-    json_t *keys;            /* owned: that have a hint already */
+    json_t *keys;            /* owned: {key: {"row": its place, "rank", "what"}} that have a hint */
+    json_t *unused;          /* owned: what the files say and no kernel here knows (name: count) */
+    json_t *changed;         /* owned: values that became the nearest legal one (name: count) */
 };
 
-static void skip(struct importing *x, int line, const json_t *problem, const char *why)
+/* Which line of the file for which problem (NULL: for all); malloc'ed. */
+static char *where(const struct importing *x, int line, const json_t *problem)
 {
     char *text = problem ? text_of_json(problem) : NULL, *what;
     int n =
         asprintf(&what, "%s, line %d%s%s", x->path, line, text ? ", for " : "", text ? text : "");
-    if (n >= 0) {
+    free(text);
+    return n < 0 ? NULL : what;
+}
+
+static void skip(struct importing *x, int line, const json_t *problem, const char *why)
+{
+    char *what = where(x, line, problem);
+    if (what) {
         notice_skip(x->skipped, what, why);
         free(what);
     }
-    free(text);
 }
 
 /* What the daemon would answer now. */
 struct known {
     char target[32];      /* whose kernels tune the problem */
     const json_t *config; /* borrowed */
+    const char *key;      /* borrowed */
 };
 
 /* ---- one config for one problem ------------------------------------------------------------- */
@@ -71,13 +83,15 @@ static const char *disagreement(const struct importing *x, const struct entry *e
 
 /* 1: valid; 0: not, and why; negative: the call failed, and *code says how. */
 static int judge(struct importing *x, const json_t *problem, const json_t *config,
-                 const char *target, char why[WHY_MAX], int *code)
+                 const char *target, char why[WHY_MAX], double *predicted_us, int *code)
 {
-    json_t *verdict = ctl_call(
-        x->ctl, "check",
-        json_pack("{sO, sO, ss}", "problem", problem, "config", config, "target", target), code);
+    json_t *verdict = ctl_call(x->ctl, "check",
+                               json_pack("{sO, sO, ss, sb}", "problem", problem, "config", config,
+                                         "target", target, "predict", true),
+                               code);
     int valid = verdict ? json_is_true(json_object_get(verdict, "valid")) : -1;
     const char *message = json_string_value(json_object_get(verdict, "message"));
+    *predicted_us = json_number_value(json_object_get(verdict, "predicted_us"));
     if (why && message) {
         snprintf(why, WHY_MAX, "%s", message);
     }
@@ -89,18 +103,20 @@ static int judge(struct importing *x, const json_t *problem, const json_t *confi
  * nearest. What a tile does not say is as in `base`, the best that is known so far, or left to the
  * kernel. */
 static json_t *first_valid(struct importing *x, const json_t *configs, const json_t *problem,
-                           const struct known *known, char why[WHY_MAX], int *code)
+                           const struct known *known, char why[WHY_MAX], double *predicted_us,
+                           int *code)
 {
     size_t i;
     json_t *config;
     json_array_foreach((json_t *)(uintptr_t)configs, i, config) {
         json_t *whole = json_copy((json_t *)(uintptr_t)known->config);
         json_object_update(whole, config);
-        int valid = judge(x, problem, whole, known->target, NULL, code);
+        int valid = judge(x, problem, whole, known->target, NULL, predicted_us, code);
         if (valid == 0) {
             json_decref(whole);
             whole = json_incref(config);
-            valid = judge(x, problem, whole, known->target, i == 0 ? why : NULL, code);
+            valid =
+                judge(x, problem, whole, known->target, i == 0 ? why : NULL, predicted_us, code);
         }
         if (valid > 0) {
             return whole;
@@ -121,22 +137,97 @@ static json_t *row_of(const json_t *problem, const json_t *config)
     return json_pack("{so, so, sO, sn}", "op", op, "problem", fields, "config", config, "time_us");
 }
 
-/* Whether the config became the problem's hint. */
+/* Above 0: a is the better hint of their key. The larger M is nearest to the key's, which is
+ * rounded up; then the faster of the files, or by the daemon's model; then whose text comes first,
+ * so that the order of files decides nothing. */
+static int outranks(const json_t *a, const json_t *b)
+{
+    static const char *const least_first[] = {"-M", "-speedup", "time_ms", "predicted_us"};
+    for (size_t i = 0; i < COUNT(least_first); i++) {
+        const bool most = least_first[i][0] == '-';
+        const double v = json_number_value(json_object_get(a, least_first[i] + most));
+        const double w = json_number_value(json_object_get(b, least_first[i] + most));
+        if (v != w) {
+            return (v > w) == most ? 1 : -1;
+        }
+    }
+    return strcmp(json_string_value(json_object_get(b, "config")),
+                  json_string_value(json_object_get(a, "config")));
+}
+
+/* The rank of a hint among others of its key. */
+static json_t *rank_of(const struct entry *e, const json_t *problem, const json_t *config,
+                       double predicted_us)
+{
+    char *text = json_dumps(config, JSON_COMPACT | JSON_SORT_KEYS);
+    json_t *rank = json_pack("{sO*, sf, sf, sf, ss}", "M", json_object_get(problem, "M"), "speedup",
+                             e->speedup, "time_ms", e->time_ms, "predicted_us", predicted_us,
+                             "config", text ? text : "");
+    free(text);
+    return rank;
+}
+
+/* Takes over the row and its rank, and keeps the better hint of the key. */
+static void offer_row(struct importing *x, const char *key, const struct entry *e, json_t *row,
+                      json_t *rank)
+{
+    json_t *before = json_object_get(x->keys, key);
+    char *what = where(x, e->line, json_object_get(row, "problem"));
+    const int better = before ? outranks(rank, json_object_get(before, "rank")) : 1;
+    const char *loser = better > 0 ? json_string_value(json_object_get(before, "what")) : what;
+    if (before && loser) {
+        notice_skip(x->skipped, loser,
+                    "its key has the hint of a larger M of its bucket, of a faster row, or the "
+                    "same hint");
+    }
+    if (before && better > 0) {
+        const size_t at = (size_t)json_integer_value(json_object_get(before, "row"));
+        json_array_set(x->rows, at, row);
+        json_object_set(before, "rank", rank);
+        json_object_set_new(before, "what", json_string(what ? what : ""));
+    } else if (!before) {
+        json_object_set_new(x->keys, key,
+                            json_pack("{sI, sO, ss}", "row", (json_int_t)json_array_size(x->rows),
+                                      "rank", rank, "what", what ? what : ""));
+        json_array_append(x->rows, row);
+    }
+    json_decref(row);
+    json_decref(rank);
+    free(what);
+}
+
+static void add_counts(json_t *to, const json_t *counts)
+{
+    const char *name;
+    json_t *n;
+    json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
+        json_int_t before = json_integer_value(json_object_get(to, name));
+        json_object_set_new(to, name, json_integer(before + json_integer_value(n)));
+    }
+}
+
+/* Whether a kernel of the device can be like the config: then it is offered as the key's hint. */
 static bool take_entry(struct importing *x, const struct entry *e, const json_t *problem,
                        const struct known *known, int *code)
 {
     char why[WHY_MAX];
+    double predicted_us = 0;
+    json_t *changed = json_object();
     const char *mode = json_string_value(json_object_get(problem, "mode"));
     snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", known->target);
     const char *cannot = disagreement(x, e, problem);
     json_t *configs =
-        cannot ? NULL : tile_configs(&e->tile, known->target, mode ? mode : "forward");
-    json_t *config = cannot ? NULL : first_valid(x, configs, problem, known, why, code);
+        cannot ? NULL : tile_configs(&e->tile, known->target, mode ? mode : "forward", changed);
+    json_t *config =
+        cannot ? NULL : first_valid(x, configs, problem, known, why, &predicted_us, code);
     if (config) {
-        json_array_append_new(x->rows, row_of(problem, config));
+        offer_row(x, known->key, e, row_of(problem, config),
+                  rank_of(e, problem, config, predicted_us));
+        add_counts(x->changed, changed);
     } else if (*code == DONE) {
         skip(x, e->line, problem, cannot ? cannot : why);
     }
+    json_decref(changed);
     json_decref(configs);
     json_decref(config);
     return config != NULL;
@@ -219,23 +310,12 @@ static int take_problem(struct importing *x, const json_t *problem)
     code = find_known(x, problem, answer, &known);
     const char *key = json_string_value(json_object_get(answer, "key"));
     const char *tier = json_string_value(json_object_get(answer, "tier"));
-    size_t before = json_array_size(x->rows);
-    if (code) {
-        json_decref(answer);
-        return code;
-    }
-    if (tier && strcmp(tier, "exact") == 0) {
+    known.key = key ? key : "";
+    if (code == DONE && tier && strcmp(tier, "exact") == 0) {
         skip(x, 1, problem,
              "it has an answer that was measured here, which a hint does not replace");
-    } else if (key && json_object_get(x->keys, key)) {
-        skip(x, 1, problem,
-             "it has a hint already: of another problem of its bucket, or of a file "
-             "before this");
-    } else {
+    } else if (code == DONE) {
         code = take_entries(x, problem, &known);
-    }
-    if (key && json_array_size(x->rows) > before) {
-        json_object_set_new(x->keys, key, json_true());
     }
     json_decref(answer);
     return code;
@@ -330,22 +410,21 @@ static int take_problems(struct importing *x, const struct problems *given)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
-static void say_unused(const struct importing *x)
+/* "<words>: a (2), b (1)", where there is any; and the sum. */
+static json_int_t say_counts(const struct importing *x, const char *words, const json_t *counts)
 {
-    char *names = x->ctl->quiet ? NULL : notice_names(x->entries->unused);
+    char *names = x->ctl->quiet ? NULL : text_visible(notice_counts(counts));
+    json_int_t sum = 0;
+    const char *name;
+    json_t *n;
+    json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
+        sum += json_integer_value(n);
+    }
     if (names && *names) {
-        fprintf(stderr, "%s: no kernel here knows %s, and hints go without\n", x->path, names);
+        fprintf(stderr, "%s: %s\n", words, names);
     }
     free(names);
-}
-
-static int take_file(struct importing *x, const struct problems *p)
-{
-    int code = take_problems(x, p);
-    if (code == DONE) {
-        say_unused(x);
-    }
-    return code;
+    return sum;
 }
 
 /* Every file is read before anything is asked: syntax is judged without a daemon. And only once,
@@ -365,7 +444,8 @@ static int read_all(bool aiter, char **paths, size_t n, struct entries files[])
 static int send_rows(struct importing *x, bool dry_run)
 {
     size_t n = json_array_size(x->rows);
-    json_t *total = json_pack("{si, sO, s[]}", "imported", 0, "unusable", x->skipped, "skipped");
+    json_t *total = json_pack("{si, sO, s[], sO, sO}", "imported", 0, "unusable", x->skipped,
+                              "skipped", "unknown", x->unused, "changed", x->changed);
     if (n == 0) {
         notices_print(x->skipped);
         json_decref(total);
@@ -390,8 +470,13 @@ static int send_rows(struct importing *x, bool dry_run)
                     message ? message : "");
             free(message);
         }
-        printf("%lld hints imported%s\n",
+        const json_int_t unknown =
+            say_counts(x, "no kernel here knows, and hints go without", x->unused);
+        const json_int_t changed =
+            say_counts(x, "not legal here, and became the nearest legal value", x->changed);
+        printf("%lld hints imported, %lld parameters passed over, %lld values changed%s\n",
                (long long)json_integer_value(json_object_get(total, "imported")),
+               (long long)unknown, (long long)changed,
                dry_run ? ": --dry-run" : "; a tuning of their problems tries them first");
     }
     json_decref(total);
@@ -405,14 +490,17 @@ int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char
                           .aiter = strcmp(format, "aiter") == 0,
                           .rows = json_array(),
                           .skipped = json_array(),
-                          .keys = json_object()};
+                          .keys = json_object(),
+                          .unused = json_object(),
+                          .changed = json_object()};
     struct entries *files = calloc(n + 1, sizeof(*files));
     int code = files ? read_all(x.aiter, paths, n, files) : ctl_failed("no memory");
     code = code ? code : ctl_connect(ctl);
     for (size_t i = 0; i < n && code == DONE; i++) {
         x.path = paths[i];
         x.entries = &files[i];
-        code = take_file(&x, p);
+        code = take_problems(&x, p);
+        add_counts(x.unused, files[i].unused);
     }
     code = code ? code : send_rows(&x, dry_run);
     for (size_t i = 0; files && i < n; i++) {
@@ -422,5 +510,7 @@ int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char
     json_decref(x.rows);
     json_decref(x.skipped);
     json_decref(x.keys);
+    json_decref(x.unused);
+    json_decref(x.changed);
     return code;
 }

@@ -39,8 +39,9 @@ struct tile {
  * have none, but only steer the kernel, are added to the object `left_out` (name: count). */
 bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, char why[WHY_MAX]);
 /* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, the
- * nearest first: a JSON array; empty when that target has no such tile. */
-json_t *tile_configs(const struct tile *t, const char *target, const char *mode);
+ * nearest first: a JSON array; empty when that target has no such tile. Each value that the kernels
+ * lack becomes the nearest value that they have, and `changed` counts the name (name: count). */
+json_t *tile_configs(const struct tile *t, const char *target, const char *mode, json_t *changed);
 
 /* ---- notices.c ------------------------------------------------------------------------------ */
 
@@ -49,6 +50,9 @@ void notice_skip(json_t *skipped, const char *what, const char *why);
 void notices_print(const json_t *skipped);
 /* "a, b, c" of an object's names; malloc'ed. */
 char *notice_names(const json_t *object);
+/* One more of the name in an object of counts; and "a (2), b (1)" of the object, malloc'ed. */
+void notice_count(json_t *counts, const char *name);
+char *notice_counts(const json_t *counts);
 
 /* ---- what a file holds ---------------------------------------------------------------------- */
 
@@ -59,7 +63,7 @@ char *foreign_read_file(const char *path);
 struct entry {
     struct tile tile;
     int line;
-    double speedup;                           /* Unsloth: rows are tried from the best down */
+    double speedup, time_ms;                  /* Unsloth: rows are tried from the best down */
     bool permute_x, permute_y, fuse_mul_post; /* Unsloth: must be the problem's */
     char class[32];                           /* aiter: of M; "" otherwise */
 };

@@ -38,6 +38,30 @@ void notices_print(const json_t *skipped)
     }
 }
 
+void notice_count(json_t *counts, const char *name)
+{
+    json_int_t n = json_integer_value(json_object_get(counts, name));
+    json_object_set_new(counts, name, json_integer(n + 1));
+}
+
+char *notice_counts(const json_t *counts)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *f = open_memstream(&text, &length);
+    const char *name, *comma = "";
+    json_t *v;
+    if (!f) {
+        return NULL;
+    }
+    json_object_foreach((json_t *)(uintptr_t)counts, name, v) {
+        fprintf(f, "%s%s (%lld)", comma, name, (long long)json_integer_value(v));
+        comma = ", ";
+    }
+    fclose(f);
+    return text;
+}
+
 char *notice_names(const json_t *object)
 {
     char *text = NULL;

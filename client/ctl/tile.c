@@ -5,8 +5,9 @@
  * ours (the order of tiles, buffers of output) is left out and counted; what another kernel cannot
  * do at all makes the config one without counterpart.
  *
- * The other way a tile is a wish: the reduction's block becomes one that the kernel has, with as
- * many bytes in flight, and then come ever fewer stages, since the daemon knows what fits.
+ * The other way a tile is a wish: each value becomes the nearest that the kernel has, the
+ * reduction's block with as many bytes in flight, and then come ever fewer stages, since the daemon
+ * knows what fits.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "client/ctl/formats.h"
 
 enum { BLOCK_LEAST = 16, LOADING_WARPS = 4, PINGPONG_WARPS = 4, STAGES_LEAST = 2, STAGES_MOST = 8 };
-enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_MOST = 128, GROUP_DEFAULT = 8 };
+enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_LEAST = 32, PORTABLE_DEPTH_MOST = 128, GROUP_DEFAULT = 8 };
 
 /* ---- ours to theirs ------------------------------------------------------------------------- */
 
@@ -95,8 +96,7 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)config, name, v) {
         if (!is_told(name)) {
-            json_int_t n = json_integer_value(json_object_get(left_out, name));
-            json_object_set_new(left_out, name, json_integer(n + 1));
+            notice_count(left_out, name);
         }
     }
     return true;
@@ -104,10 +104,41 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
 
 /* ---- theirs to ours ------------------------------------------------------------------------- */
 
-/* The block that tiles the dimension which the mode sums over. */
+/* The block that tiles the dimension which the mode sums over, and those of the output's rows and
+ * columns. */
 static int64_t *depth_of(struct tile *t, const char *mode)
 {
     return strcmp(mode, "dX") == 0 ? &t->n : strcmp(mode, "dW") == 0 ? &t->m : &t->k;
+}
+
+static int64_t *rows_of(struct tile *t, const char *mode)
+{
+    return strcmp(mode, "dW") == 0 ? &t->n : &t->m;
+}
+
+static int64_t *cols_of(struct tile *t, const char *mode)
+{
+    return strcmp(mode, "forward") == 0 ? &t->n : &t->k;
+}
+
+/* Values that a kernel has: from `least` to `most`, in steps of `step`; 0: powers of two. */
+struct range {
+    int64_t least, most, step;
+};
+static const struct values {
+    struct range rows, cols, warps, group, split;
+} portable_values = {{16, 256, 0}, {32, 256, 0}, {4, 8, 0}, {1, 32, 0}, {1, 1, 1}},
+  hopper_values = {{64, 256, 64}, {64, 256, 64}, {4, 8, 4}, {1, 64, 1}, {1, 8, 0}};
+
+/* Of two that are equally near the smaller, which needs less of the device. */
+static int64_t nearest(int64_t v, const struct range *r)
+{
+    int64_t below = r->least, above = r->least;
+    while (above < v && above < r->most) {
+        below = above;
+        above = r->step ? above + r->step : 2 * above;
+    }
+    return above < v || above - v < v - below ? above : below;
 }
 
 /* As many bytes in flight with another depth. */
@@ -157,23 +188,70 @@ static void add_portable(json_t *out, const struct tile *t)
 {
     json_t *config = blocks_of(t);
     json_object_set_new(config, "num_warps", json_integer(t->warps));
-    if (t->split > 1) { /* for the daemon to refuse: its configs do not name it otherwise */
-        json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
-    }
     json_array_append_new(out, config);
 }
 
-json_t *tile_configs(const struct tile *t, const char *target, const char *mode)
+/* A warp of the portable kernel multiplies at least 16 rows by 32 columns. */
+static void fill_warps(struct tile *t, const char *mode)
+{
+    int64_t *rows = rows_of(t, mode), *cols = cols_of(t, mode);
+    const struct values *v = &portable_values;
+    while (*rows / v->rows.least * (*cols / v->cols.least) < t->warps && *cols < v->cols.most) {
+        if (t->warps > v->warps.least) {
+            t->warps = v->warps.least;
+        } else {
+            *cols *= 2;
+        }
+    }
+}
+
+static void count_changes(const struct tile *a, const struct tile *b, json_t *changed)
+{
+    const struct {
+        const char *name;
+        bool differs;
+    } values[] = {{"BLOCK_SIZE_M", a->m != b->m},
+                  {"BLOCK_SIZE_N", a->n != b->n},
+                  {"BLOCK_SIZE_K", a->k != b->k},
+                  {"num_warps", a->warps != b->warps},
+                  {"GROUP_SIZE_M", a->group > 0 && a->group != b->group},
+                  {"NUM_KSPLIT", a->split != b->split}};
+    for (size_t i = 0; i < COUNT(values); i++) {
+        if (values[i].differs) {
+            notice_count(changed, values[i].name);
+        }
+    }
+}
+
+/* The nearest tile that kernels have. */
+static struct tile tile_nearest(const struct tile *t, const char *mode, bool hopper)
+{
+    const struct values *v = hopper ? &hopper_values : &portable_values;
+    struct tile near = *t;
+    int64_t *const depth = depth_of(&near, mode);
+    *rows_of(&near, mode) = nearest(*rows_of(&near, mode), &v->rows);
+    *cols_of(&near, mode) = nearest(*cols_of(&near, mode), &v->cols);
+    near.warps = nearest(t->warps, &v->warps);
+    near.group = t->group > 0 ? nearest(t->group, &v->group) : 0;
+    near.split = nearest(t->split, &v->split);
+    const struct range depths = {hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_LEAST,
+                                 hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_MOST, 0};
+    set_depth(&near, mode, nearest(*depth, &depths));
+    if (!hopper) {
+        fill_warps(&near, mode);
+    }
+    return near;
+}
+
+json_t *tile_configs(const struct tile *t, const char *target, const char *mode, json_t *changed)
 {
     json_t *out = json_array();
-    struct tile near = *t;
     bool hopper = strcmp(target, "hopper") == 0;
     if (!hopper && strcmp(target, "portable") != 0) {
         return out;
     }
-    if (hopper || *depth_of(&near, mode) > PORTABLE_DEPTH_MOST) {
-        set_depth(&near, mode, hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_MOST);
-    }
+    struct tile near = tile_nearest(t, mode, hopper);
+    count_changes(t, &near, changed);
     near.stages = near.stages > STAGES_MOST    ? STAGES_MOST
                   : near.stages < STAGES_LEAST ? STAGES_LEAST
                                                : near.stages;

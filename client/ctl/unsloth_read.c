@@ -2,8 +2,8 @@
 /*
  * Reads the CSV of Unsloth's MoE tuning: ten columns of every config, two of the mode's TMA loads,
  * which say the mode, three times; the benchmark's variant has four more. The file names no shape
- * and no device: who imports it says for which problems. Columns go by their names, in any order,
- * but each must be known: one that is not may change what the row means.
+ * and no device: who imports it says for which problems. Columns go by their names, in any order;
+ * columns of other names are passed over and counted.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "client/ctl/formats.h"
 
 enum kind { NUMBER, FLAG, TIME, LOAD, WORD };
-enum { COLUMNS = 20, NUMBER_MAX = 65536 };
+enum { COLUMNS = 20, FIELDS_MAX = 64, NUMBER_MAX = 65536 };
 
 enum {
     C_M,
@@ -109,22 +109,25 @@ static int read_mode(struct csv *csv, struct entries *out)
 
 static int read_head(struct csv *csv, char *line, struct entries *out)
 {
-    char *fields[COLUMNS];
-    csv->n = split(line, fields, COLUMNS);
+    char *fields[FIELDS_MAX];
+    csv->n = split(line, fields, FIELDS_MAX);
     for (int c = 0; c < COLUMNS; c++) {
         csv->place[c] = -1;
     }
-    for (int i = 0; i < csv->n && i < COLUMNS; i++) {
+    for (int i = 0; i < csv->n && i < FIELDS_MAX; i++) {
         int c = column_of(fields[i]);
-        if (c < 0 || csv->place[c] >= 0) {
-            return ctl_failed("%s, line 1: column %d, \"%.60s\", is %s", csv->path, i + 1,
-                              fields[i], c < 0 ? "none of Unsloth's CSV" : "there twice");
+        if (c < 0) {
+            notice_count(out->unused, fields[i]);
+        } else if (csv->place[c] >= 0) {
+            return ctl_failed("%s, line 1: column %d, \"%.60s\", is there twice", csv->path, i + 1,
+                              fields[i]);
+        } else {
+            csv->place[c] = i;
         }
-        csv->place[c] = i;
     }
-    if (csv->n > COLUMNS) {
-        return ctl_failed("%s, line 1: %d columns, Unsloth's CSV has %d at most", csv->path, csv->n,
-                          COLUMNS - 1);
+    if (csv->n > FIELDS_MAX) {
+        return ctl_failed("%s, line 1: %d columns, and at most %d can be read", csv->path, csv->n,
+                          FIELDS_MAX);
     }
     for (int c = 0; c < C_LOAD_X; c++) {
         if (csv->place[c] < 0) {
@@ -182,8 +185,8 @@ static int read_value(struct csv *csv, int c, const char *text)
 
 static int read_row(struct csv *csv, char *line, struct entries *out)
 {
-    char *fields[COLUMNS];
-    int n = split(line, fields, COLUMNS);
+    char *fields[FIELDS_MAX];
+    int n = split(line, fields, FIELDS_MAX);
     if (n != csv->n) {
         return ctl_failed("%s, line %d: %d columns, line 1 has %d", csv->path, csv->line, n,
                           csv->n);
@@ -205,6 +208,7 @@ static int read_row(struct csv *csv, char *line, struct entries *out)
     const double *v = csv->value;
     e->line = csv->line;
     e->speedup = v[C_SPEEDUP];
+    e->time_ms = v[C_TRITON];
     e->permute_x = v[C_PERMUTE_X] > 0;
     e->permute_y = v[C_PERMUTE_Y] > 0;
     e->fuse_mul_post = v[C_FUSE] > 0;
@@ -223,8 +227,9 @@ static int read_row(struct csv *csv, char *line, struct entries *out)
 static int faster(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
-    return x->speedup != y->speedup ? (x->speedup < y->speedup) - (x->speedup > y->speedup)
-                                    : x->line - y->line;
+    return x->speedup != y->speedup   ? (x->speedup < y->speedup) - (x->speedup > y->speedup)
+           : x->time_ms != y->time_ms ? (x->time_ms > y->time_ms) - (x->time_ms < y->time_ms)
+                                      : x->line - y->line;
 }
 
 int unsloth_read(const char *path, struct entries *out)
@@ -232,6 +237,7 @@ int unsloth_read(const char *path, struct entries *out)
     char *text = foreign_read_file(path), *at = text;
     struct csv csv = {.path = path};
     int code = text ? DONE : FAILED;
+    out->unused = json_object();
     for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
         csv.line++;
         if (csv.line == 1) {

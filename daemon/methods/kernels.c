@@ -33,22 +33,32 @@ static int judge(struct call *c, const struct family_target **out, struct reject
 
 int method_check(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", "config", "target", NULL};
+    static const char *const names[] = {"problem", "config", "target", "predict", NULL};
     const struct family_target *t = NULL;
     struct rejection why;
+    bool predict = false;
     int status = call_only(c, names, err);
     status = status ? status : call_problem(c, CUSTOM_READ, err);
     status = status ? status : call_config(c, &c->d->scratch->config, err);
+    const struct wire_obj *word = wire_find(c->params, "predict");
+    if (status == 0 && word && !wire_get_bool(word, &predict)) {
+        status = error_set(err, ERROR_INVALID, "'predict' must be true or false");
+    }
     status = status ? status : judge(c, &t, &why, err);
     if (status < 0) {
         return status;
     }
     struct wire_buf *b = &c->s->out;
     rpc_put_result(b, c->id);
-    wire_put_map(b, t ? 2 : 6);
+    wire_put_map(b, t ? 2 + predict : 6);
     wire_put_kv_bool(b, "valid", t != NULL);
     if (t) {
+        const struct scratch *x = c->d->scratch;
         wire_put_kv_str(b, "target", t->label);
+        if (predict) {
+            wire_put_kv_real(b, "predicted_us",
+                             t->predict(&x->request.problem, &x->config, &c->d->device, NULL));
+        }
     } else {
         wire_put_kv_str(b, "rule", why.rule);
         wire_put_kv_str(b, "message", why.text);

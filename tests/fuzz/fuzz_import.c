@@ -35,13 +35,15 @@ static void check_tile(const struct tile *t, const char *mode)
 {
     char why[WHY_MAX];
     CHECK(t->m >= 1 && t->n >= 1 && t->k >= 1 && t->warps >= 1 && t->stages >= 1 && t->split >= 1);
-    json_t *configs = tile_configs(t, "portable", mode), *left_out = json_object();
+    json_t *left_out = json_object(), *changed = json_object();
+    json_t *configs = tile_configs(t, "portable", mode, changed);
     size_t i;
     json_t *config;
     json_array_foreach(configs, i, config) {
         struct tile back;
         CHECK(tile_of_config(config, &back, left_out, why) || why[0]);
     }
+    json_decref(changed);
     json_decref(left_out);
     json_decref(configs);
 }

@@ -60,6 +60,13 @@ def empty(shared_cache):
     stopped(d)
 
 
+@pytest.fixture(scope="module")
+def one_of_each(empty, shared_cache):
+    d = started(HOPPER, shared_cache)
+    yield {SYNTHETIC: empty, HOPPER: d}
+    stopped(d)
+
+
 def generation(d):
     return d.status()["generation"]
 
@@ -213,14 +220,82 @@ def test_classes_of_m(daemon):
     d = daemon()
     result = d.ctl("import", "--format", "aiter", AITER)
     problems = {(b["problem"]["M"], b["config"]["BLOCK_SIZE_M"]) for b in d.ctl_json("list")}
-    assert problems == {(16, 32), (256, 64)}, result.stderr
-    assert "NUM_KSPLIT=4" in result.stderr and "no upper bound" in result.stderr
+    assert problems == {(16, 32), (256, 64), (1024, 64)}, result.stderr
+    assert "became the nearest legal value: BLOCK_SIZE_K (1), NUM_KSPLIT (1)" in result.stderr
+    assert "no upper bound" in result.stderr
     assert "line 38" in result.stderr  # of `any`
     assert "waves_per_eu" in result.stderr
     result = d.ctl("import", "--format", "aiter", AITER, "--m", "100,5000", "--dtype", "fp16")
     got = {(b["problem"]["M"], b["config"]["BLOCK_SIZE_M"]) for b in d.ctl_json("list")
            if b["problem"]["dtype_in"] == "fp16"}
     assert {block for _, block in got} == {64, 128} and len(got) == 2
+
+
+def test_a_newer_parameter_of_aiters_file_and_a_group_of_64_keep_no_config_back(empty, folder):
+    document = json.loads(AITER.read_text())
+    for entry in document.values():
+        entry.update(SPLITK_BLOCK_SIZE=128, GROUP_SIZE_M=64, num_stages=0)
+    path = folder / AITER.name
+    path.write_text(json.dumps(document))
+    result = empty.ctl("import", "--format", "aiter", path, "--m", "16,256", "--dry-run")
+    assert "SPLITK_BLOCK_SIZE (4)" in result.stderr and "waves_per_eu (4)" in result.stderr
+    assert "became the nearest legal value: GROUP_SIZE_M (2), BLOCK_SIZE_K (1)" in result.stderr
+    assert "16 parameters passed over, 3 values changed" in result.stdout
+    shown = json.loads(empty.ctl("import", "--format", "aiter", path, "--m", "16,256", "--dry-run",
+                                 "--json").stdout)
+    assert [h["config"]["GROUP_SIZE_M"] for h in shown["hints"]] == [32, 32]
+    assert shown["unknown"]["SPLITK_BLOCK_SIZE"] == 4 and shown["changed"] == {"GROUP_SIZE_M": 2, "BLOCK_SIZE_K": 1}
+
+
+@pytest.mark.parametrize("device", [SYNTHETIC, HOPPER])
+@pytest.mark.parametrize("name, value", [
+    ("BLOCK_SIZE_M", 8), ("BLOCK_SIZE_N", 16), ("BLOCK_SIZE_N", 96), ("BLOCK_SIZE_K", 512),
+    ("num_warps", 16), ("num_warps", 3), ("GROUP_SIZE_M", 3), ("GROUP_SIZE_M", 1000),
+    ("NUM_KSPLIT", 3), ("num_stages", 20)])
+def test_every_value_of_another_tuner_has_a_nearest_legal_value(one_of_each, folder, device, name, value):
+    document = {"any": {**json.loads(AITER.read_text())["M_LEQ_256"], name: value}}
+    path = folder / "GEMM-A16W16-N=512-K=2048.json"
+    path.write_text(json.dumps(document))
+    d = one_of_each[device]
+    shown = json.loads(d.ctl("import", "--format", "aiter", path, "--m", 4096, "--dry-run", "--json").stdout)
+    assert [h["problem"]["M"] for h in shown["hints"]] == [4096], shown["unusable"]
+
+
+def hints(d, *args):
+    return json.loads(d.ctl("import", *args, "--dry-run", "--json").stdout)["hints"]
+
+
+def test_of_two_csvs_with_one_shape_the_faster_row_wins_in_either_order(empty, folder):
+    text = CSV.read_text()
+    slow, fast = folder / "slow.csv", folder / "fast.csv"
+    slow.write_text("\n".join(text.splitlines()[:2]) + "\n")  # the row of speedup 1.07
+    fast.write_text(text)
+    wanted = hints(empty, "--format", "unsloth", fast, *SIZE)
+    assert wanted != hints(empty, "--format", "unsloth", slow, *SIZE)
+    assert hints(empty, "--format", "unsloth", slow, fast, *SIZE) == wanted
+    assert hints(empty, "--format", "unsloth", fast, slow, *SIZE) == wanted
+
+
+def test_of_two_files_of_aiters_with_one_shape_the_faster_config_wins_in_either_order(empty, folder):
+    """These files have no times: the daemon's model says which config is faster."""
+    names = {}
+    for name, block in (("slow", 32), ("fast", 128)):
+        (folder / name).mkdir()
+        names[name] = folder / name / "GEMM-A16W16-N=4096-K=4096.json"
+        names[name].write_text(json.dumps({"any": {
+            **json.loads(AITER.read_text())["any"], "BLOCK_SIZE_M": block}}))
+    of = ["--format", "aiter", "--m", 8192]
+    wanted = hints(empty, *of, names["fast"])
+    assert wanted[0]["config"]["BLOCK_SIZE_M"] == 128
+    assert hints(empty, *of, names["slow"], names["fast"]) == wanted
+    assert hints(empty, *of, names["fast"], names["slow"]) == wanted
+
+
+def test_an_unknown_column_of_a_csv_is_passed_over_and_counted(empty, folder):
+    lines = [line + tail for line, tail in zip(CSV.read_text().splitlines(), [",clock_mhz", *[",1980"] * 3])]
+    (folder / "more.csv").write_text("\n".join(lines) + "\n")
+    result = empty.ctl("import", "--format", "unsloth", folder / "more.csv", *SIZE, "--dry-run")
+    assert "clock_mhz (1)" in result.stderr and "1 parameters passed over" in result.stdout
 
 
 def test_folders_around_a_default_may_be_called_anything(tuned, folder):
@@ -288,7 +363,7 @@ LINES = CSV.read_text().splitlines()
 @pytest.mark.parametrize("text, sentence", [
     ("", "no rows"),
     (LINES[0] + "\n", "no rows"),
-    ("\n".join(LINES).replace("num_warps", "warps"), 'line 1: column 4, "warps", is none'),
+    ("\n".join(LINES).replace("num_warps", "warps"), "no column num_warps"),
     ("\n".join(LINES).replace("num_stages", "num_warps"), "line 1: column 5"),
     ("\n".join(LINES).replace("use_tma_load_x", "use_tma_load_w"), "there twice"),
     ("\n".join(LINES).replace(",speedup", ""), "no column speedup"),
@@ -301,7 +376,7 @@ LINES = CSV.read_text().splitlines()
     ("\n".join(LINES).replace("True", "yes", 1), 'line 2: flatten is "yes"'),
     ("\n".join(LINES[:2]) + "\n\0\n", "line 3: a NUL byte"),
     ("x" * (4 << 20) + "y", "larger than 4 MiB"),
-    ("\x1b[31m,b\n", "\\x1b")], ids=short)
+    ("\n".join(LINES).replace("64,256,64", "\x1b[31m,256,64"), "\\x1b")], ids=short)
 def test_bad_csvs(empty, folder, text, sentence):
     (folder / "bad.csv").write_text(text)
     for paths in ([folder / "bad.csv"], [CSV, folder / "bad.csv"]):
@@ -322,7 +397,7 @@ WHOLE = AITER.read_text()
     (WHOLE.replace('"num_warps": 4', '"num_warps": "4"', 1), "line 7: M_LEQ_16: num_warps"),
     (WHOLE.replace('"num_warps": 4', '"num_warps": NaN', 1), "line 7"),
     (WHOLE.replace('"num_warps": 4', '"num_warps": 4.0', 1), "whole number"),
-    (WHOLE.replace('"num_warps": 4', '"warps": 4', 1), "line 7: M_LEQ_16: warps: there is no"),
+    (WHOLE.replace('"num_warps": 4', '"warps": 4', 1), "line 2: M_LEQ_16: num_warps is missing"),
     (WHOLE.replace('        "num_warps": 4,\n', '', 1), "num_warps is missing"),
     (WHOLE.replace('".cg"', "7"), "line 11: M_LEQ_16: cache_modifier"),
     (WHOLE.replace("M_LEQ_256", "M_LEQ_16"), "duplicate"),
