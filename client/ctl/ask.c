@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* get, tune, bench: ask about problems one after the other, and show what came. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@ struct asking {
     bool each;              /* every config by itself (bench) */
     json_t *rows;           /* owned */
     size_t n, done;
+    double began_ms;
     int code; /* of the first failure */
 };
 
@@ -57,6 +59,7 @@ static void remark_failed(const struct asking *a, const struct progress_line *li
     }
 }
 
+/* NULL: a signal came first. */
 static json_t *ask_one(struct asking *a, const json_t *problem)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
@@ -77,9 +80,13 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     q->ctx = &line;
     double began = ctl_now_ms();
     int r = (a->tune ? gemmd_tune : gemmd_get)(a->subject.ctl.g, &p, q, &answer, &e);
+    r = ctl_finish(&a->subject.ctl, r, &e);
     double ms = ctl_now_ms() - began;
     progress_end(&line);
     free(text);
+    if (r == GEMMD_WAITING) {
+        return NULL;
+    }
     if (r) {
         if (a->n > 1 && r != GEMMD_UNREACHABLE) {
             fprintf(stderr, "%s: ", label);
@@ -100,6 +107,9 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
 static void ask_named(struct asking *a, const json_t *item, json_t *config)
 {
     json_t *row = ask_one(a, json_object_get(item, "problem"));
+    if (!row) {
+        return;
+    }
     if (config && !json_object_get(row, "config")) {
         json_object_set(row, "config", config);
     }
@@ -116,7 +126,7 @@ static void ask_named(struct asking *a, const json_t *item, json_t *config)
 /* Nobody there: the next problem would only say so again. */
 static bool goes_on(const struct asking *a)
 {
-    return a->code != UNREACHABLE;
+    return a->code != UNREACHABLE && !stops_came();
 }
 
 static void ask_configs(struct asking *a, const json_t *item)
@@ -154,7 +164,35 @@ static void remark_hit(const struct asking *a)
     }
 }
 
-static int show(struct asking *a)
+/* The last line of a batch. */
+static void remark_batch(const struct asking *a)
+{
+    json_t *keys = json_object(), *row;
+    size_t i, n = 0, failed = 0;
+    double logs = 0;
+    char mean[80] = "no time beside a reference";
+    json_array_foreach(a->rows, i, row) {
+        const char *key = json_string_value(json_object_get(row, "key"));
+        const double speedup = json_number_value(json_object_get(row, "speedup"));
+        failed += json_object_get(row, "error") != NULL;
+        if (key) {
+            json_object_set_new(keys, key, json_true());
+        }
+        if (speedup > 0) {
+            logs += log(speedup);
+            n++;
+        }
+    }
+    if (n > 0) {
+        snprintf(mean, sizeof(mean), "%.2fx the reference (geometric mean of %zu)",
+                 exp(logs / (double)n), n);
+    }
+    fprintf(stderr, "%zu keys in %.1f s, %s, %zu failed\n", json_object_size(keys),
+            (ctl_now_ms() - a->began_ms) / 1e3, mean, failed);
+    json_decref(keys);
+}
+
+static int show_rows(struct asking *a)
 {
     size_t good = 0, i;
     json_t *row;
@@ -179,6 +217,21 @@ static int show(struct asking *a)
     return a->code;
 }
 
+static int show(struct asking *a)
+{
+    size_t kept = 0, i;
+    const json_t *row;
+    int code = show_rows(a);
+    if (a->n > 1 && !a->subject.ctl.quiet) {
+        remark_batch(a);
+    }
+    json_array_foreach(a->rows, i, row) {
+        kept += !json_object_get(row, "error");
+    }
+    stops_end(kept, a->n);
+    return code;
+}
+
 /* A daemon that lives greets within this, also on a busy machine. */
 enum { GREETING_MS = 1000 };
 
@@ -200,10 +253,13 @@ static int run(void *command)
         a->subject.ctl.patience_ms =
             q->deadline_ms > 0 && q->deadline_ms < GREETING_MS ? GREETING_MS : q->deadline_ms;
     }
+    a->subject.ctl.step_ms = STOPS_STEP_MS;
     code = code ? code : ctl_connect(&a->subject.ctl);
     if (code) {
         return code;
     }
+    stops_catch();
+    a->began_ms = ctl_now_ms();
     search_finish(&a->subject.search);
     a->rows = json_array();
     a->n = json_array_size(a->subject.problems.all);

@@ -149,6 +149,7 @@ struct gemmd_options ctl_options(const struct ctl *c)
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
     o.socket = c->socket;
     o.device = c->device;
+    o.step_ms = c->step_ms;
     o.generation = c->pinned ? c->generation : ""; /* not even $GEMMD_GENERATION */
     return o;
 }
@@ -267,14 +268,29 @@ static int fail_call(struct ctl *c, const char *method, const struct gemmd_error
     return ctl_fail(e);
 }
 
+int ctl_finish(struct ctl *c, int r, struct gemmd_error *e)
+{
+    while (r == GEMMD_WAITING && !stops_came()) {
+        r = gemmd_wait(c->g, NULL, e);
+    }
+    if (r == GEMMD_WAITING) {
+        gemmd_cancel(c->g);
+    }
+    return r;
+}
+
 json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
 {
     char *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL;
     char *result = NULL;
     struct gemmd_error e;
-    int r = gemmd_call(c->g, method, text, 0, &result, NULL, NULL, &e);
+    int r = ctl_finish(c, gemmd_call(c->g, method, text, 0, &result, NULL, NULL, &e), &e);
     free(text);
     json_decref(params);
+    if (r == GEMMD_WAITING) {
+        *code = FAILED; /* the end of the command says why */
+        return NULL;
+    }
     if (r) {
         *code = fail_call(c, method, &e);
         return NULL;

@@ -50,6 +50,7 @@ struct ctl {
     bool json, quiet;
     struct gemmd *g; /* owned */
     int patience_ms; /* with a daemon that does not answer; 0: the library's */
+    int step_ms;     /* gemmd_options.step_ms: set before connecting by commands that catch stops */
     int failed;      /* enum gemmd_error_code of the last ctl_call that failed */
 };
 /* Input: struct ctl. Of a pinned connection only the answers to `get` are of its generation, so
@@ -80,6 +81,9 @@ int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /
 
 /* A call whose params and result are JSON; takes over params. NULL and *code on failure. */
 json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code);
+/* The outcome of a library call that returned `r`: waits step by step until the call is over.
+ * GEMMD_WAITING: a signal came first, and the call was given up. */
+int ctl_finish(struct ctl *c, int r, struct gemmd_error *e);
 json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code);
 /* Prints a document and takes it over. */
 int ctl_print_json(json_t *j);
@@ -254,6 +258,14 @@ struct progress_line {
 void progress_begin(struct progress_line *p, bool quiet, const char *label);
 void progress_show(void *ctx, const struct gemmd_progress *report); /* ctx: struct progress_line */
 void progress_end(struct progress_line *p);
+
+/* Commands that work long catch the signals that stop them, show their finished rows, and end by
+ * the same signal. A second signal ends them at once; ignored signals stay ignored. */
+enum { STOPS_STEP_MS = 100 };
+void stops_catch(void);
+bool stops_came(void);
+/* After a stop: says how many of all keys are in the database, and does not return. */
+void stops_end(size_t kept, size_t all);
 
 /* ---- commands ------------------------------------------------------------------------------- */
 

@@ -23,27 +23,37 @@ static bool is_smart_terminal(void)
 
 /* ---- being stopped -------------------------------------------------------------------------- */
 
-/* A line stands on the terminal: whoever is stopped leaves it as a whole one, so that the shell's
- * prompt does not stand behind it. */
-static volatile sig_atomic_t stands;
+static volatile sig_atomic_t stop; /* the signal's number; 0: none came */
 
 static void on_stop(int number)
 {
-    if (stands && write(STDERR_FILENO, "\n", 1) < 0) {
-        stands = 0; /* nothing to be done about it */
-    }
-    raise(number); /* the default again, since SA_RESETHAND */
+    stop = number;
 }
 
-/* A signal that is ignored, or is somebody's, stays so. */
-static void watch_stops(void)
+void stops_catch(void)
 {
     static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
-        struct sigaction old, action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < COUNT(stops); i++) {
+        struct sigaction old,
+            action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
         if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) {
             sigaction(stops[i], &action, NULL);
         }
+    }
+}
+
+bool stops_came(void)
+{
+    return stop != 0;
+}
+
+void stops_end(size_t kept, size_t all)
+{
+    if (stop) {
+        fprintf(stderr, "interrupted, %zu of %zu kept\n", kept, all);
+        fflush(stdout);
+        signal(stop, SIG_DFL);
+        raise(stop);
     }
 }
 
@@ -124,10 +134,7 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
     char line[LINE_BYTES];
     compose(line, p, report);
     if (p->terminal) {
-        if (!p->drawn) {
-            watch_stops();
-        }
-        stands = p->drawn = true;
+        p->drawn = true;
         draw(line, report);
     } else {
         fprintf(stderr, "%s\n", line);
@@ -140,5 +147,5 @@ void progress_end(struct progress_line *p)
         fputs("\r\033[K", stderr);
         fflush(stderr);
     }
-    stands = p->drawn = false;
+    p->drawn = false;
 }

@@ -14,7 +14,7 @@ json_t *unsaved_status(struct ctl *c)
 {
     char *text = NULL;
     struct gemmd_error e;
-    if (gemmd_call(c->g, "status", NULL, 0, &text, NULL, NULL, &e)) {
+    if (ctl_finish(c, gemmd_call(c->g, "status", NULL, 0, &text, NULL, NULL, &e), &e)) {
         return NULL;
     }
     json_t *status = json_loads(text, JSON_ALLOW_NUL, NULL);

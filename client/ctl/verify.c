@@ -60,9 +60,10 @@ static int ask(struct verifying *v, const json_t *problem, const char *scheme,
     q.progress = progress_show;
     q.ctx = &line;
     int r = (configs_json ? gemmd_tune : gemmd_get)(v->subject.ctl.g, &p, &q, out, &e);
+    r = ctl_finish(&v->subject.ctl, r, &e);
     progress_end(&line);
     free(text);
-    return r ? ctl_fail_waiting(&e, q.deadline_ms) : DONE;
+    return r == GEMMD_WAITING ? FAILED : r ? ctl_fail_waiting(&e, q.deadline_ms) : DONE;
 }
 
 /* ---- comparing ------------------------------------------------------------------------------ */
@@ -383,14 +384,18 @@ static int verify_all(struct verifying *v)
     json_t *item;
     int code = find_schemes(v, own, schemes, &n);
     v->rows = json_array();
+    size_t kept = 0;
     json_array_foreach(v->subject.problems.all, i, item) {
-        if (code == DONE && v->code != UNREACHABLE) {
+        if (code == DONE && v->code != UNREACHABLE && !stops_came()) {
             int r = verify_one(v, json_object_get(item, "problem"), schemes, n);
             v->code = v->code ? v->code : r;
             v->done++;
+            kept += r == DONE;
         }
     }
-    return code ? code : show(v, schemes, n);
+    code = code ? code : show(v, schemes, n);
+    stops_end(kept, json_array_size(v->subject.problems.all));
+    return code;
 }
 
 static int run(void *command)
@@ -400,11 +405,13 @@ static int run(void *command)
         return ctl_usage("what is to be verified? --exact: the answers of buckets against the best "
                          "of the shapes inside");
     }
+    v->subject.ctl.step_ms = STOPS_STEP_MS;
     int code = problems_make(&v->subject.problems);
     code = code ? code : ctl_connect(&v->subject.ctl);
     if (code) {
         return code;
     }
+    stops_catch();
     if (v->samples > 0 && (code = spread(v))) {
         return code;
     }

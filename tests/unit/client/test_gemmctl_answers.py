@@ -4,7 +4,9 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -114,6 +116,67 @@ def test_a_tuning_has_no_round_trip(fake):
     fake.answers["get"] = tune_with_progress
     row, = ctl_json(fake, "get", "--m", 16, "--n", 32, "--k", 64)
     assert "round_trip_us" not in row and row["elapsed_ms"] > 500
+
+
+BATCH = ["--m", "16,32,64,128", "--n", 32, "--k", 64]
+
+
+class Tuned:
+    """Answers problems with keys of their own; the one of M=`last` never comes."""
+
+    def __init__(self, last=None, refused=None):
+        self.last, self.refused = last, refused
+        self.asked, self.over = threading.Event(), threading.Event()
+
+    def answer(self, params):
+        m = params["problem"]["M"]
+        if m == self.last:
+            self.asked.set()
+            self.over.wait(60)
+        if m == self.refused:
+            raise Refusal("wrong_result", "no config is right")
+        return {**ANSWER, "key": f"{m:032x}"}
+
+
+def interrupted(fake, tuned, *args):
+    process = subprocess.Popen([GEMMCTL, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment(fake), text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    assert tuned.asked.wait(60)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    tuned.over.set()
+    assert process.returncode == -signal.SIGINT, (out, err)
+    return out, err
+
+
+@pytest.mark.parametrize("command", ["tune", "get"])
+def test_ctrl_c_in_a_batch_shows_the_finished_rows_and_how_many_are_kept(fake, command):
+    for form in ([], ["--json"]):
+        tuned = Tuned(last=64)
+        fake.answers[command] = lambda params: tuned.answer(params)
+        out, err = interrupted(fake, tuned, command, *BATCH, *form)
+        assert "interrupted, 2 of 4 kept\n" in err and "2 keys in" in err
+        if form:
+            assert [row["problem"]["M"] for row in json.loads(out)] == [16, 32]
+        else:
+            assert len(out.splitlines()) == 3 and "TIME us" in out  # the title, and two rows
+
+
+def test_ctrl_c_in_verify_says_how_many_are_kept(fake):
+    tuned = Tuned(last=16)
+    fake.answers["get"] = lambda params: tuned.answer(params)
+    fake.answers["status"] = {"bucket_scheme": "sqrt2"}
+    out, err = interrupted(fake, tuned, "verify", "--exact", *BATCH)
+    assert err.endswith("interrupted, 0 of 4 kept\n")
+
+
+def test_a_batch_ends_with_keys_seconds_mean_and_failures(fake):
+    tuned = Tuned(refused=64)
+    fake.answers["tune"] = lambda params: tuned.answer(params)
+    last = ctl(fake, "tune", *BATCH, code=1).stderr.splitlines()[-1]
+    assert re.fullmatch(r"3 keys in \d+\.\d s, 1\.50x the reference \(geometric mean of 3\), 1 failed", last)
+    assert "keys in" not in ctl(fake, "tune", "--m", 16, "--n", 32, "--k", 64).stderr
 
 
 def test_pin_unpin_evict(fake):
