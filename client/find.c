@@ -16,6 +16,7 @@
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 #include "kernels/loading.h"
+#include "proto/uuid.h"
 
 #define SYSTEM_RUNTIME_DIR "/run/gemmd"
 
@@ -67,17 +68,13 @@ static bool is_cpu(const char *device)
     return strcmp(device, "cpu") == 0 || strncmp(device, "cpu:", 4) == 0;
 }
 
-/* The name of its socket, of a device whose spec says it; NULL: it has to be looked at for that. */
-static const char *said_name(const char *device)
+/* The name of its socket, of a device whose spec says it. False: it has to be looked at for that.
+ */
+static bool said_name(const char *device, char out[64])
 {
-    if (is_cpu(device)) { /* the threads do not name the socket */
-        return "cpu";
-    }
-    bool cuda = strncmp(device, "cuda:GPU-", 9) == 0 || strncmp(device, "cuda:MIG-", 9) == 0;
-    const char *name = device + (cuda ? 5 : 0);
-    bool plain = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0 ||
-                 strncmp(name, "replay-", 7) == 0;
-    return plain && is_name(name) ? name : NULL;
+    bool cpu = is_cpu(device); /* the threads do not name the socket */
+    bool plain = cpu || (strncmp(device, "replay-", 7) == 0 && is_name(device));
+    return plain ? snprintf(out, 64, "%s", cpu ? "cpu" : device) < 64 : uuid_of_spec(device, out);
 }
 
 static int probe(const char *device, struct device_info *out, struct error *err)
@@ -87,11 +84,9 @@ static int probe(const char *device, struct device_info *out, struct error *err)
 }
 
 /* A device's spec to the name of its socket. */
-static int device_name_of(const char *device, char *out, size_t size, struct error *err)
+static int device_name_of(const char *device, char out[64], struct error *err)
 {
-    const char *name = said_name(device);
-    if (name && strlen(name) < size) {
-        snprintf(out, size, "%s", name);
+    if (said_name(device, out)) {
         return 0;
     }
     struct device_info info;
@@ -99,7 +94,7 @@ static int device_name_of(const char *device, char *out, size_t size, struct err
     if (r) {
         return r;
     }
-    snprintf(out, size, "%s", info.uuid);
+    snprintf(out, 64, "%s", info.uuid);
     return 0;
 }
 
@@ -108,8 +103,9 @@ int find_own_device(const char *spec, struct device_info *out, struct error *err
     const char *named = spec && strcmp(spec, "any") != 0 ? spec : NULL;
     bool cpu = named && is_cpu(named);
     struct device_info info;
+    char name[64];
     int r = named && !cpu ? probe(named, &info, err) : ERROR_NO_DEVICE;
-    if (r == ERROR_INVALID && !said_name(named)) { /* there is none of that name anywhere */
+    if (r == ERROR_INVALID && !said_name(named, name)) { /* there is none of that name anywhere */
         return r;
     }
     if (!cpu && find_current_cuda(out)) {
@@ -126,7 +122,7 @@ static int name_socket(struct places *p, const char *device, struct error *err)
 {
     struct device_info info;
     if (device) {
-        return device_name_of(device, p->device, sizeof(p->device), err);
+        return device_name_of(device, p->device, err);
     }
     snprintf(p->device, sizeof(p->device), "%s", find_current_cuda(&info) ? info.uuid : "cpu");
     return 0;
@@ -152,7 +148,16 @@ struct any {
     char paths[ANY_MAX][PATHS_MAX]; /* sockets on which somebody listens */
 };
 
-static void look_into(struct any *a, const char *dir)
+/* Whether a socket is of the GPU `uuid`, which may be shortened in either of both. */
+static bool is_spelled(const char *file, const char *uuid)
+{
+    char stem[64], named[UUID_LENGTH + 1];
+    snprintf(stem, sizeof(stem), "%.*s", (int)(strlen(file) - strlen(".sock")), file);
+    return uuid_of_spec(stem, named) && uuid_match(named, uuid);
+}
+
+/* uuid: only sockets of that GPU; NULL: all. */
+static void look_into(struct any *a, const char *dir, const char *uuid)
 {
     DIR *d = opendir(dir);
     struct dirent *entry;
@@ -161,7 +166,7 @@ static void look_into(struct any *a, const char *dir)
         char *path = a->paths[a->n];
         bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* of who started it */
         bool named = !private && n > 5 && strcmp(entry->d_name + n - 5, ".sock") == 0 &&
-                     a->n < ANY_MAX - 1 &&
+                     a->n < ANY_MAX - 1 && (!uuid || is_spelled(entry->d_name, uuid)) &&
                      snprintf(path, PATHS_MAX, "%s/%s", dir, entry->d_name) < PATHS_MAX;
         a->n += named && link_listens(path);
     }
@@ -194,9 +199,9 @@ static int find_any(struct places *p, struct error *err)
     if (!a) {
         return r ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
     }
-    look_into(a, dir);
+    look_into(a, dir, NULL);
     if (strcmp(dir, SYSTEM_RUNTIME_DIR) != 0) {
-        look_into(a, SYSTEM_RUNTIME_DIR);
+        look_into(a, SYSTEM_RUNTIME_DIR, NULL);
     }
     if (a->n == 1) {
         r = one_place(p, a->paths[0], err);
@@ -207,7 +212,56 @@ static int find_any(struct places *p, struct error *err)
     return r;
 }
 
+int find_spelled(struct places *p, struct error *err)
+{
+    char dir[PATHS_MAX], uuid[UUID_LENGTH + 1];
+    if (!uuid_of_spec(p->device, uuid)) {
+        return ERROR_UNREACHABLE;
+    }
+    int r = paths_runtime_dir(dir, err);
+    struct any *a = r ? NULL : calloc(1, sizeof(*a));
+    if (!a) {
+        return r ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
+    }
+    look_into(a, dir, uuid);
+    if (a->n == 0) { /* as elsewhere, this user's own daemons go before the system's */
+        look_into(a, SYSTEM_RUNTIME_DIR, uuid);
+    }
+    r = a->n == 0 ? ERROR_UNREACHABLE : a->n > 1 ? several(a, err) : 0;
+    snprintf(p->paths[FIND_SPELLED], PATHS_MAX, "%s", a->paths[0]);
+    free(a);
+    return r;
+}
+
 /* ---- the places ----------------------------------------------------------------------------- */
+
+/* Of the device, by its name. */
+static int name_paths(struct places *p, struct error *err)
+{
+    int r = paths_socket(p->device, p->paths[0], err);
+    if (r) {
+        return r;
+    }
+    snprintf(p->paths[1], sizeof(p->paths[1]), SYSTEM_RUNTIME_DIR "/%s.sock", p->device);
+    p->n = strcmp(p->paths[0], p->paths[1]) == 0 ? 1 : 2;
+    return 0;
+}
+
+int find_whole(struct places *p, struct error *err)
+{
+    char uuid[UUID_LENGTH + 1], spec[64];
+    if (!uuid_of_spec(p->device, uuid) || strlen(uuid) == UUID_LENGTH) {
+        return 0;
+    }
+    struct device_info info;
+    snprintf(spec, sizeof(spec), "cuda:%s", uuid);
+    int r = probe(spec, &info, err);
+    if (r == 0) {
+        snprintf(p->device, sizeof(p->device), "%s", info.uuid);
+        r = name_paths(p, err);
+    }
+    return r;
+}
 
 int find_places(struct places *p, const char *socket, const char *device, struct error *err)
 {
@@ -221,17 +275,5 @@ int find_places(struct places *p, const char *socket, const char *device, struct
         return find_any(p, err);
     }
     int r = name_socket(p, device, err);
-    if (r) {
-        return r;
-    }
-    r = paths_socket(p->device, p->paths[0], err);
-    if (r) {
-        return r;
-    }
-    p->n = 1;
-    snprintf(p->paths[1], sizeof(p->paths[1]), SYSTEM_RUNTIME_DIR "/%s.sock", p->device);
-    if (strcmp(p->paths[0], p->paths[1]) != 0) {
-        p->n = 2;
-    }
-    return 0;
+    return r ? r : name_paths(p, err);
 }

@@ -92,7 +92,8 @@ struct gemmd_options {
     const char *socket; /* path; NULL: GEMMD_SOCKET, else found by `device` */
     const char *device; /* "cuda:0", "cuda:GPU-<uuid>", "cpu", "replay-<name>"; NULL: the current
                            CUDA device when the process has one, else "cpu"; "any": the only
-                           daemon that runs here */
+                           daemon that runs here. A UUID may be shortened, as in
+                           CUDA_VISIBLE_DEVICES */
     int deadline_ms;    /* default for connect and every call without its own; 0: 5000 */
     bool autostart;     /* start a daemon for `device` when none answers: $GEMMD_DAEMON, else
                            gemmd beside this program, else in PATH; its log is in the state

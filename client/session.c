@@ -382,6 +382,10 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
         s->place = i;
         r = link_open(&s->link, s->places.paths[i], deadline, err);
     }
+    if (r == ERROR_UNREACHABLE && (r = find_spelled(&s->places, err)) == 0) {
+        s->place = FIND_SPELLED;
+        r = link_open(&s->link, s->places.paths[FIND_SPELLED], deadline, err);
+    }
     return r == ERROR_UNREACHABLE ? unreachable(s, err) : r;
 }
 
@@ -429,7 +433,8 @@ static int reach(struct session *s, int64_t until, struct error *err)
         }
     }
     s->way.starts = true;
-    int r = start_by(s, until, err);
+    int r = find_whole(&s->places, err);
+    r = r ? r : start_by(s, until, err);
     return r ? r : open_by(s, until, err);
 }
 

@@ -125,7 +125,8 @@ struct device { /* embedded first in each device's own struct */
 };
 
 /* spec: "cuda:0" | "cuda:GPU-<uuid>" | "cuda" (= cuda:0) | "cpu" | "cpu:<threads>" |
- * "replay:<file>"; for device_probe and compiler_open "cuda:sm_90a", too. */
+ * "replay:<file>"; for device_probe and compiler_open "cuda:sm_90a", too. The UUID as proto/uuid.h
+ * has it; a beginning that several GPUs have is ERROR_INVALID. */
 int device_open(const char *spec, struct device **out, struct error *err);
 /* What the device is, without a context on it and without opening it: gemmd asks its runner
  * program for this (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing

@@ -34,7 +34,7 @@ MAY = {
                        "proto"},
     "daemon": {"daemon/base", "daemon/answers", "daemon/requests", "daemon/tuning",
                "daemon/methods", "kernels", "proto"},
-    "client/ctl": {"client/gemmd.h", "proto/std_files.h"},
+    "client/ctl": {"client/gemmd.h", "proto/std_files.h", "proto/uuid.h"},
     "client": {"kernels", "proto"},
 }
 # library header -> the only folder that may include it

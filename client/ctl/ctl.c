@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/uuid.h"
 
 /* ---- options -------------------------------------------------------------------------------- */
 
@@ -188,9 +189,11 @@ static bool is_device(const char *spec, const json_t *device)
         return true;
     }
     kind = strncmp(uuid, "replay-", 7) == 0 ? "replay" : kind; /* it says what it plays */
-    spec += strncmp(spec, "cuda:GPU-", 9) == 0 || strncmp(spec, "cuda:MIG-", 9) == 0 ? 5 : 0;
-    if (strncmp(spec, "GPU-", 4) == 0 || strncmp(spec, "MIG-", 4) == 0 ||
-        strncmp(spec, "replay-", 7) == 0) {
+    char named[UUID_LENGTH + 1];
+    if (uuid_of_spec(spec, named)) {
+        return uuid_match(named, uuid);
+    }
+    if (strncmp(spec, "replay-", 7) == 0) {
         return strcmp(spec, uuid) == 0;
     }
     size_t n = strcspn(spec, ":");

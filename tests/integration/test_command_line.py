@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from conftest import (DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, RpcError, Watched,
-                      gemm)
+from conftest import (BUILD, DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, Daemon, RpcError,
+                      Watched, gemm)
 
 SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
@@ -285,6 +285,46 @@ def test_a_daemon_of_that_device_answers(daemon_of_module):
     for device in (SYNTHETIC, d.status()["device"]["uuid"], "any"):
         assert "runs already" in ctl(d, "start", "--device", device)[0]
     ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # a default, which the socket goes before
+
+
+STUBS = BUILD / "tests" / "cuda_stub"
+
+
+@pytest.mark.skipif(not (STUBS / "libstub_cuda.so").exists(), reason="built without cuda")
+@pytest.mark.parametrize("unit", [False, True], ids=["by itself", "as a unit"])
+def test_a_gpu_is_found_by_every_spelling_of_its_uuid(folder, unit):
+    """Upper case, and its beginning: what CUDA_VISIBLE_DEVICES takes. An instance of the unit has its socket
+    where its own name says."""
+    first = os.getpid()  # others may run this test here
+    whole = f"MIG-{first.to_bytes(4, 'little').hex()}-0405-0607-0809-0a0b0c0d0e0f"
+    short = whole[:9].upper()
+    spellings = [whole, "cuda:" + whole.upper(), "cuda:" + short, whole[:12]]
+    sockets = folder / "gemmd"
+    env = {"GEMMD_LIBCUDA": str(STUBS / "libstub_cuda.so"), "GEMMD_NVRTC": str(STUBS / "libstub_nvrtc.so"),
+           "GEMMD_LIBNVML": str(STUBS / "libstub_nvml.so"), "GEMMD_STUB_UUID": str(first), "GEMMD_SYSTEM": "0",
+           "XDG_RUNTIME_DIR": str(folder), "XDG_STATE_HOME": str(folder), "XDG_CACHE_HOME": str(folder),
+           "GEMMD_DAEMON": str(GEMMD), "GEMMD_RUNNER": str(RUNNER), "GEMMD_SOCKET": ""}
+    if unit:
+        d = Daemon(folder, f"cuda:{short}", env=env)
+        sockets.mkdir(mode=0o700)
+        d.socket = sockets / f"{short}.sock"
+        d.start()
+    else:
+        d = Daemon(folder, "cuda", env=env)
+        ctl(d, "start", "--device", f"cuda:{short}", env=env)
+        d.socket = sockets / f"{whole}.sock"
+    try:
+        for spelling in spellings:
+            status = json.loads(ctl(d, "status", "--json", "--device", spelling, env=env)[0])
+            assert (status["device"]["uuid"], status["socket"]) == (whole, str(d.socket))
+        ctl(d, "status", "--device", short, env={"GEMMD_SOCKET": str(d.socket)})
+        other = "cuda:MIG-" + ("1" if short[4] == "0" else "0") + short[5:]
+        said = ctl(d, "status", "--device", other, code=3, env=env)[1]
+        assert "no gemmd answers" in said
+    finally:
+        ctl(d, "stop", "--socket", str(d.socket), env=env)
+        if unit:
+            assert d.process.wait(60 * PATIENCE) == 0
 
 
 def test_a_daemon_of_other_threads_does_not_answer(daemon):

@@ -14,6 +14,7 @@
 #include "kernels/devices/cuda/driver.h"
 #include "kernels/devices/cuda/nvml.h"
 #include "kernels/devices/cuda/nvrtc.h"
+#include "proto/uuid.h"
 
 /* ---- which one ------------------------------------------------------------------------------ */
 
@@ -25,26 +26,56 @@ static void format_uuid(const CUuuid *uuid, bool mig, char out[64])
              b[11], b[12], b[13], b[14], b[15]);
 }
 
-static int find_uuid(const struct cuda_driver *cu, const char *text, int n, CUdevice *out,
+/* "NVIDIA H100 80GB HBM3 MIG 1g.10gb": the profile is the end of the name. NULL: it is no MIG. */
+static const char *mig_of_name(const char *name)
+{
+    const char *at = strstr(name, " MIG ");
+    return at ? at + 5 : NULL;
+}
+
+static int read_uuid(const struct cuda_driver *cu, CUdevice device, const char *name, char out[64],
                      struct error *err)
 {
+    CUuuid uuid;
+    int r = cuda_check(cu, cu->device_uuid(&uuid, device), err, "asking the GPU its UUID");
+    if (r == 0) {
+        format_uuid(&uuid, mig_of_name(name) != NULL, out);
+    }
+    return r;
+}
+
+static int find_uuid(const struct cuda_driver *cu, const char *wanted, int n, CUdevice *out,
+                     struct error *err)
+{
+    char found[64] = "";
     for (int i = 0; i < n; i++) {
-        CUuuid uuid;
-        char own[64];
-        int r = cuda_check(cu, cu->device_get(out, i), err, "asking for GPU %d", i);
-        r = r ? r : cuda_check(cu, cu->device_uuid(&uuid, *out), err, "asking GPU %d its UUID", i);
+        CUdevice device;
+        char name[128], own[64];
+        int r = cuda_check(cu, cu->device_get(&device, i), err, "asking for GPU %d", i);
+        r = r ? r
+              : cuda_check(cu, cu->device_name(name, sizeof(name), device), err,
+                           "asking GPU %d its name", i);
+        r = r ? r : read_uuid(cu, device, name, own, err);
         if (r) {
             return r;
         }
-        format_uuid(&uuid, strncmp(text, "MIG-", 4) == 0, own);
-        if (strcasecmp(own, text) == 0) {
-            return 0;
+        if (!uuid_match(wanted, own)) {
+            continue;
         }
+        if (found[0]) {
+            return error_set(err, ERROR_INVALID,
+                             "%s is the beginning of several UUIDs here, %s and %s: write more "
+                             "of it",
+                             wanted, found, own);
+        }
+        strcpy(found, own);
+        *out = device;
     }
-    return error_set(err, ERROR_NO_DEVICE,
-                     "no GPU here has UUID %s (%d looked at): check nvidia-smi -L "
-                     "and CUDA_VISIBLE_DEVICES",
-                     text, n);
+    return found[0] ? 0
+                    : error_set(err, ERROR_NO_DEVICE,
+                                "no GPU here has UUID %s (%d looked at): check nvidia-smi -L "
+                                "and CUDA_VISIBLE_DEVICES",
+                                wanted, n);
 }
 
 int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, struct error *err)
@@ -60,8 +91,9 @@ int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, str
                          "the driver sees no GPU: check nvidia-smi and "
                          "CUDA_VISIBLE_DEVICES, or ask for cpu instead");
     }
-    if (strncmp(which, "GPU-", 4) == 0 || strncmp(which, "MIG-", 4) == 0) {
-        return find_uuid(cu, which, n, out, err);
+    char uuid[UUID_LENGTH + 1];
+    if (uuid_of_spec(which, uuid)) {
+        return find_uuid(cu, uuid, n, out, err);
     }
     char *end;
     errno = 0;
@@ -119,12 +151,11 @@ static void set_arch(struct device_info *info)
              info->cc_major == 9 && info->cc_minor == 0 ? "a" : "");
 }
 
-/* "NVIDIA H100 80GB HBM3 MIG 1g.10gb": the profile is the end of the name. */
 static void set_mig(struct device_info *info)
 {
-    char *at = strstr(info->name, " MIG ");
-    if (at) {
-        snprintf(info->mig, sizeof(info->mig), "%.*s", (int)sizeof(info->mig) - 1, at + 5);
+    const char *profile = mig_of_name(info->name);
+    if (profile) {
+        snprintf(info->mig, sizeof(info->mig), "%.*s", (int)sizeof(info->mig) - 1, profile);
     }
 }
 
@@ -198,13 +229,12 @@ int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nv
                   struct device_info *out, struct error *err)
 {
     *out = (struct device_info){.kind = "cuda", .index = device};
-    CUuuid uuid;
     size_t bytes;
     int r = read_attributes(cu, device, out, err);
     r = r ? r
           : cuda_check(cu, cu->device_name(out->name, sizeof(out->name), device), err,
                        "asking the GPU its name");
-    r = r ? r : cuda_check(cu, cu->device_uuid(&uuid, device), err, "asking the GPU its UUID");
+    r = r ? r : read_uuid(cu, device, out->name, out->uuid, err);
     r = r ? r : cuda_check(cu, cu->device_memory(&bytes, device), err, "asking the GPU its memory");
     if (r) {
         return r;
@@ -212,7 +242,6 @@ int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nv
     out->memory_bytes = (int64_t)bytes;
     set_arch(out);
     set_mig(out);
-    format_uuid(&uuid, out->mig[0] != '\0', out->uuid);
     set_peaks(cu, device, out);
     snprintf(out->driver, sizeof(out->driver), "CUDA %d.%d", cu->version / 1000,
              cu->version % 1000 / 10);

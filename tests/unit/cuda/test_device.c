@@ -79,6 +79,12 @@ static void test_probe(void **state)
         {NULL, NULL, "cuda:x", ERROR_INVALID, "unknown device"},
         {NULL, NULL, "cuda:-1", ERROR_INVALID, "unknown device"},
         {NULL, NULL, "cuda:GPU-12", ERROR_NO_DEVICE, "UUID GPU-12"},
+        {NULL, NULL, "cuda:mig-00010203-0405-0607-0809-0A0B0C0D0E0F", 0, NULL},
+        {NULL, NULL, "cuda:MIG-0001", 0, NULL},
+        {"GEMMD_STUB_DEVICES", "2", "cuda:MIG-1", 0, NULL},
+        {"GEMMD_STUB_DEVICES", "17", "cuda:MIG-0", ERROR_INVALID, "of several UUIDs here"},
+        {NULL, NULL, "cuda:GPU-0001", ERROR_NO_DEVICE, "UUID GPU-0001"}, /* it is a MIG */
+        {NULL, NULL, "cuda:" UUID_0 "0", ERROR_INVALID, "unknown device"},
         {NULL, NULL, "cuda:sm_90a", 0, NULL},
         {NULL, NULL, "cuda:sm_1", ERROR_INVALID, "unknown architecture"},
     };
