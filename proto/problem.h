@@ -49,6 +49,8 @@ struct op {
      * line, on the scale of log2 of a size. NAN, or no such function: problems with another text
      * are no neighbours. */
     double (*place)(const struct problem *p, const char *field);
+    /* The integer field that differs most from call to call, the rows of the input; NULL: none. */
+    const char *rows;
 };
 
 struct problem {

@@ -93,7 +93,7 @@ void learned_judge(struct daemon *d, const char *key)
         strlen(key) == HASH_HEX - 1 ? cache_find_id(&d->cache, key, &many) : NULL;
     if (e && cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
         cache_problem(&d->cache, e, d->device.class, &x->other, NULL) == 0) {
-        e->rank = (uint8_t)target_rank_of(d, &x->answer, &x->other);
+        cache_rerank(&d->cache, e, target_rank_of(d, &x->answer, &x->other));
         memo_forget(&d->cache.memo, e);
         partials_forget(&d->cache.partials, key);
     }

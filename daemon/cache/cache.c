@@ -11,6 +11,9 @@
 int cache_init(struct cache *c, const char *device_class, struct error *err)
 {
     *c = (struct cache){0};
+    for (int i = 0; i < CACHE_LISTS; i++) {
+        c->lists[i].which = (enum cache_list)i;
+    }
     return entries_init(&c->entries, device_class, err);
 }
 
@@ -37,7 +40,9 @@ void cache_deinit(struct cache *c)
     memo_deinit(&c->memo);
     partials_deinit(&c->partials);
     ids_deinit(&c->ids);
-    groups_deinit(&c->groups);
+    for (int i = 0; i < CACHE_LISTS; i++) {
+        groups_deinit(&c->lists[i]);
+    }
     free(c->slots);
     entries_deinit(&c->entries);
     *c = (struct cache){0};
@@ -68,7 +73,9 @@ static int grow(struct cache *c, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %zu keys", capacity);
     }
     int status = ids_grow(&c->ids, capacity, err);
-    status = status ? status : groups_grow(&c->groups, capacity, err);
+    for (int i = 0; i < CACHE_LISTS && status == 0; i++) {
+        status = groups_grow(&c->lists[i], capacity, err);
+    }
     if (status) {
         free(slots);
         return status;
@@ -88,6 +95,28 @@ static int grow(struct cache *c, struct error *err)
     c->capacity = capacity;
     c->moves++;
     return 0;
+}
+
+/* Only what serves is in the lists: no number of hints hides it. */
+static void list(struct cache *c, struct cache_entry *e)
+{
+    for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
+        groups_put(&c->lists[i], e);
+    }
+}
+
+static void unlist(struct cache *c, const struct cache_entry *e)
+{
+    for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
+        groups_remove(&c->lists[i], e);
+    }
+}
+
+void cache_rerank(struct cache *c, struct cache_entry *e, enum cache_rank rank)
+{
+    unlist(c, e);
+    e->rank = (uint8_t)rank;
+    list(c, e);
 }
 
 struct cache_entry *cache_find(const struct cache *c, const struct key *k)
@@ -120,14 +149,14 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     }
     if (c->slots[i]) {
         ids_replace(&c->ids, c->slots[i], e);
-        groups_replace(&c->groups, c->slots[i], e);
+        unlist(c, c->slots[i]);
         drop(c, c->slots[i]);
     } else {
         ids_put(&c->ids, e);
-        groups_put(&c->groups, e);
         c->n++;
     }
     c->slots[i] = e;
+    list(c, e);
     return 0;
 }
 
@@ -136,7 +165,7 @@ static void remove_at(struct cache *c, size_t i)
 {
     size_t mask = c->capacity - 1;
     ids_remove(&c->ids, c->slots[i]);
-    groups_remove(&c->groups, c->slots[i]);
+    unlist(c, c->slots[i]);
     forget_partials(c, c->slots[i]);
     drop(c, c->slots[i]);
     c->n--;
@@ -233,6 +262,8 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
 
 /* ---- near ------------------------------------------------------------------------------------ */
 
+enum { NEAR_MAX = 16 };
+
 static double distance(const struct cache_entry *e, const float dims[CACHE_DIMS])
 {
     double d = 0;
@@ -243,35 +274,47 @@ static double distance(const struct cache_entry *e, const float dims[CACHE_DIMS]
     return d;
 }
 
+struct nearest_few {
+    size_t n, max;
+    double distances[NEAR_MAX];
+    struct cache_entry **out;
+};
+
+static void offer(struct nearest_few *x, struct cache_entry *e, double d)
+{
+    size_t at = x->n;
+    while (at > 0 && (x->distances[at - 1] > d ||
+                      (x->distances[at - 1] == d && x->out[at - 1]->hash > e->hash))) {
+        at--; /* equal distances: the same order on every run */
+    }
+    if (at == x->max) {
+        return;
+    }
+    x->n += x->n < x->max;
+    for (size_t j = x->n - 1; j > at; j--) {
+        x->distances[j] = x->distances[j - 1];
+        x->out[j] = x->out[j - 1];
+    }
+    x->distances[at] = d;
+    x->out[at] = e;
+}
+
 size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
                   size_t max, struct cache_entry *out[])
 {
-    enum { NEAR_MAX = 16 };
-    double distances[NEAR_MAX];
+    struct nearest_few x = {.max = max < NEAR_MAX ? max : NEAR_MAX, .out = out};
+    uint64_t of[CACHE_LISTS];
     float dims[CACHE_DIMS];
-    uint64_t group = entry_group(bucket, dims);
-    size_t n = 0;
-    max = max < NEAR_MAX ? max : NEAR_MAX;
-    for (struct cache_entry *e = groups_first(&c->groups, group); e; e = e->group_after) {
-        if (e->rank < CACHE_SERVES || e->hash == k->hash) {
-            continue;
+    entry_lists(bucket, of, dims);
+    for (enum cache_list which = LIST_GROUP; which <= LIST_SHAPE; which++) {
+        const struct groups *g = &c->lists[which];
+        struct cache_entry *e = groups_first(g, of[which]);
+        for (int i = 0; e && i < LOOKS_MAX; i++, e = groups_next(g, e)) {
+            bool later = which == LIST_GROUP && e->in[LIST_SHAPE].of == of[LIST_SHAPE];
+            if (!later && e->hash != k->hash) {
+                offer(&x, e, distance(e, dims));
+            }
         }
-        double d = distance(e, dims);
-        size_t at = n;
-        while (at > 0 &&
-               (distances[at - 1] > d || (distances[at - 1] == d && out[at - 1]->hash > e->hash))) {
-            at--; /* equal distances: the same order on every run */
-        }
-        if (at == max) {
-            continue;
-        }
-        n += n < max;
-        for (size_t j = n - 1; j > at; j--) {
-            distances[j] = distances[j - 1];
-            out[j] = out[j - 1];
-        }
-        distances[at] = d;
-        out[at] = e;
     }
-    return n;
+    return x.n;
 }

@@ -17,7 +17,7 @@ struct cache {
     struct cache_entry **slots; /* owned; linear probing */
     size_t n, capacity;         /* a power of two, or 0 */
     struct ids ids;             /* the same entries by their ids */
-    struct groups groups;       /* ... and by what must be equal for `near` */
+    struct groups lists[CACHE_LISTS]; /* ... and those that serve by what they have in common */
     struct memo memo;           /* the same question again */
     struct partials partials;   /* what restricted searches of the keys came to */
     unsigned moves;             /* how often entries have changed their slots */
@@ -36,6 +36,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
               const struct answer *a, enum cache_rank rank, double atol, double rtol,
               struct error *err);
 bool cache_remove(struct cache *c, const struct key *k);
+void cache_rerank(struct cache *c, struct cache_entry *e, enum cache_rank rank);
 bool cache_remove_id(struct cache *c, const char *id);
 
 /* The database is read anew, to find out what is no longer in it: cache_unmeet, then each row of it
@@ -52,9 +53,13 @@ int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a,
 int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
                   struct problem *out, struct error *err);
 
+/* Entries of one list that one question looks at, at most. */
+enum { LOOKS_MAX = 2048 };
+
 /* The buckets with an exact answer that are most like `bucket`, nearest first: equal in everything
  * but integer fields and texts that have a place (op->place), at most max, never the key itself.
- * Returns how many. */
+ * Returns how many. Of more than LOOKS_MAX such buckets it looks at the newest, and at the newest
+ * of those that differ in nothing but the rows. */
 size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
                   size_t max, struct cache_entry *out[]);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over the cache, comparing bytes (proto/key_compare.c): some hundred nanoseconds a
- * key. */
+/* A look compares bytes (proto/key_compare.c): some hundred nanoseconds a key. */
 #include <math.h>
 #include <string.h>
 
@@ -29,24 +28,41 @@ static bool is_closer(const struct nearness *a, const struct nearness *b)
     return a->sizes != b->sizes ? a->sizes < b->sizes : a->hash < b->hash;
 }
 
+struct search {
+    const struct key *k;
+    float dims[CACHE_DIMS];
+    struct nearness best;
+    const struct cache_entry *found;
+};
+
+static void look(struct search *x, const struct cache_entry *e)
+{
+    if (!e || e->rank < CACHE_SERVES || e->hash == x->k->hash) {
+        return;
+    }
+    struct nearness its = {key_differences(x->k->bytes, x->k->len, entry_key(e), e->key_len),
+                           size_distance(x->dims, e->dims), e->hash};
+    if (its.fields >= 0 && (!x->found || is_closer(&its, &x->best))) {
+        x->best = its;
+        x->found = e;
+    }
+}
+
 const struct cache_entry *closest_find(const struct cache *c, const struct key *k,
                                        const struct problem *bucket)
 {
-    float dims[CACHE_DIMS];
-    struct nearness best = {0};
-    const struct cache_entry *found = NULL;
-    entry_group(bucket, dims);
-    for (size_t i = 0; i < c->capacity; i++) {
-        const struct cache_entry *e = c->slots[i];
-        if (!e || e->rank < CACHE_SERVES || e->hash == k->hash) {
-            continue;
-        }
-        struct nearness its = {key_differences(k->bytes, k->len, entry_key(e), e->key_len),
-                               size_distance(dims, e->dims), e->hash};
-        if (its.fields >= 0 && (!found || is_closer(&its, &best))) {
-            best = its;
-            found = e;
+    struct search x = {.k = k};
+    uint64_t of[CACHE_LISTS];
+    bool all = c->capacity <= CLOSEST_SLOTS;
+    entry_lists(bucket, of, x.dims);
+    for (size_t i = 0; i < (all ? c->capacity : CLOSEST_LOOKS); i++) {
+        look(&x, c->slots[(k->hash + i) & (c->capacity - 1)]);
+    }
+    for (int which = 0; which < CACHE_LISTS && !all; which++) {
+        const struct cache_entry *e = groups_first(&c->lists[which], of[which]);
+        for (int i = 0; e && i < CLOSEST_LOOKS; i++, e = groups_next(&c->lists[which], e)) {
+            look(&x, e);
         }
     }
-    return found;
+    return x.found;
 }

@@ -133,21 +133,31 @@ void entries_deinit(struct entries *x)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS])
+static uint64_t mix(uint64_t h, uint64_t part)
 {
-    struct record rest;
-    record_init(&rest);
-    uint64_t h = hash64(bucket->op_name, strlen(bucket->op_name));
+    return (h ^ part) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+void entry_lists(const struct problem *bucket, uint64_t of[CACHE_LISTS], float dims[CACHE_DIMS])
+{
+    const struct op *op = bucket->op;
+    uint64_t group = hash64(bucket->op_name, strlen(bucket->op_name)), sizes = group, shape = 0;
     size_t n = 0;
     memset(dims, 0, CACHE_DIMS * sizeof(dims[0]));
     for (size_t i = 0; i < bucket->fields.n; i++) {
         const struct record_field *f = &bucket->fields.fields[i];
         struct value v = record_at(&bucket->fields, i);
         uint64_t part = hash64(f->name, strlen(f->name));
+        if (v.type == VALUE_INT) {
+            uint64_t size = part ^ hash64(&v.integer, sizeof(v.integer));
+            bool rows = op->rows && strcmp(op->rows, f->name) == 0;
+            sizes = mix(sizes, size);
+            shape = rows ? shape : mix(shape, size);
+        }
         if (v.type == VALUE_INT && n < CACHE_DIMS) {
             dims[n++] = (float)log2((double)(v.integer > 0 ? v.integer : 0) + 1);
         } else if (v.type == VALUE_TEXT) {
-            double place = bucket->op->place ? bucket->op->place(bucket, f->name) : NAN;
+            double place = op->place ? op->place(bucket, f->name) : NAN;
             if (isfinite(place) && n < CACHE_DIMS) {
                 dims[n++] = (float)place;
             } else {
@@ -158,9 +168,18 @@ uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS])
         } else {
             part ^= hash64(&v.integer, sizeof(v.integer));
         }
-        h = (h ^ part) * UINT64_C(0x9e3779b97f4a7c15);
+        group = mix(group, part);
     }
-    return h;
+    of[LIST_GROUP] = group;
+    of[LIST_SHAPE] = mix(group, shape);
+    of[LIST_SIZES] = sizes;
+}
+
+uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS])
+{
+    uint64_t of[CACHE_LISTS];
+    entry_lists(bucket, of, dims);
+    return of[LIST_GROUP];
 }
 
 static void id_of(const struct key *k, uint8_t out[16])
@@ -216,7 +235,11 @@ struct cache_entry *entry_new(struct entries *x, const struct key *k, const stru
                               .key_len = (uint32_t)key_len,
                               .own_len = (uint32_t)own_len,
                               .saved = a->saved};
-    e->group = entry_group(bucket, e->dims);
+    uint64_t of[CACHE_LISTS];
+    entry_lists(bucket, of, e->dims);
+    for (int i = 0; i < CACHE_LISTS; i++) {
+        e->in[i].of = of[i];
+    }
     id_of(k, e->id);
     memcpy(e->bytes, b->data + own_at + own_skip, own_len);
     memcpy(e->bytes + own_len, k->bytes, key_len);

@@ -23,13 +23,26 @@ enum cache_rank { /* which of two rows of one key is kept */
                   CACHE_PINNED = 2,
 };
 
+/* The lists that a serving entry is in (groups.h), by what all entries of a list have in common. */
+enum cache_list {
+    LIST_GROUP, /* all but integer fields, and texts that have a place: `near` looks here */
+    LIST_SHAPE, /* of a group: the integer fields, too, but for the rows (op->rows) */
+    LIST_SIZES, /* op and integer fields: keys that differ in a type or a flag */
+    CACHE_LISTS
+};
+
+struct cache_entry;
+struct cache_link {
+    uint64_t of; /* a hash of what the list's entries have in common */
+    struct cache_entry *before, *after;
+};
+
 struct shared; /* an interned piece of answers */
 struct memo_record;
 
 struct cache_entry {
-    uint64_t hash;                                  /* of the key */
-    uint64_t group;                                 /* of what must be equal for `near` */
-    struct cache_entry *group_before, *group_after; /* others of it (groups.h) */
+    uint64_t hash; /* of the key */
+    struct cache_link in[CACHE_LISTS];
     int64_t generation;
     struct memo_record *asked; /* the questions that it answered lately (memo.h) */
     uint8_t id[16];            /* the key's id, binary */
@@ -66,7 +79,9 @@ struct cache_entry *entry_new(struct entries *x, const struct key *k, const stru
                               const struct answer *a, struct error *err);
 /* NULL. Its questions must be forgotten (memo.h). */
 struct cache_entry *entry_free(struct entries *x, struct cache_entry *e);
-/* What must be equal for `near`, as a hash; and where it stands otherwise. */
+/* Which lists it belongs to, and where it stands otherwise. */
+void entry_lists(const struct problem *bucket, uint64_t of[CACHE_LISTS], float dims[CACHE_DIMS]);
+/* Of these, LIST_GROUP. */
 uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS]);
 
 /* The answer as one MessagePack map, from the bytes kept. */

@@ -80,37 +80,35 @@ static bool may_take(const struct session *s)
     return !s->ending && !s->closing && !is_full(s);
 }
 
-/* Charges what went by since the last turn of this round, or tick: one look at the clock is enough.
- * The first turn is free. */
-static void spend(struct session *s, uint64_t now_ms)
+/* Charges the user for the time since the session's turn began, or since the last call in that
+ * turn. */
+static void spend(struct session *s)
 {
     struct sessions *all = s->all;
     uint64_t ns = uv_hrtime();
-    if (all->turn_tick_ms == now_ms) {
-        account_spend(s->account, now_ms, ns - all->turn_ended_ns);
-    }
-    all->turn_tick_ms = now_ms;
-    all->turn_ended_ns = ns;
+    account_spend(s->account, turns_now(all->turns), ns - all->spent_until_ns);
+    all->spent_until_ns = ns;
 }
 
 /*
  * Handles whole messages of data[0..n), the first of which was scanned up to `scanned`. Returns the
- * bytes handled; *partial is what the scan has seen of the message that begins there.
+ * bytes handled; *partial is what the scan has seen of the message that begins there. The user is
+ * charged after each message, and the turn ends when the user's time is spent.
  */
 static size_t take_messages(struct session *s, const uint8_t *data, size_t n, size_t scanned,
                             size_t *partial)
 {
     size_t at = 0;
-    uint64_t now = turns_now(s->all->turns);
     *partial = scanned;
-    if (must_wait(s)) {
-        return 0;
-    }
-    if (scanned == 0 && may_take(s) && s->all->hooks->known(s->all->ctx, s, data, n)) {
+    if (scanned == 0 && may_take(s) && !must_wait(s) &&
+        s->all->hooks->known(s->all->ctx, s, data, n)) {
         s->all->requests++; /* most reads are one message, of a client that waits for its answer */
         at = n;
     }
     for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
+        if (must_wait(s)) {
+            break;
+        }
         struct error err = ERROR_NULL;
         size_t used = 0;
         int status = scan_feed(&s->scan, data + at + *partial, n - at - *partial, &used, &err);
@@ -126,8 +124,8 @@ static size_t take_messages(struct session *s, const uint8_t *data, size_t n, si
         s->all->hooks->message(s->all->ctx, s, data + at, *partial + used, false);
         at += *partial + used;
         *partial = 0;
+        spend(s);
     }
-    spend(s, now);
     return at;
 }
 
@@ -278,9 +276,11 @@ void session_ready(struct polled *p, bool ended)
     }
     if (must_wait(s)) {
         turns_ready(s->all->turns, &s->turn);
-    } else {
-        read_some(s);
+        return;
     }
+    s->all->spent_until_ns = uv_hrtime();
+    read_some(s);
+    spend(s);
 }
 
 bool session_take_turn(struct turn *t)
@@ -289,9 +289,11 @@ bool session_take_turn(struct turn *t)
     if (must_wait(s)) { /* with its answers, too: a thousand connections' take a while to write */
         return s->closing;
     }
+    s->all->spent_until_ns = uv_hrtime();
     if (!s->reading || !s->readable || !read_some(s)) {
         take_turn(s);
     }
+    spend(s);
     return true;
 }
 

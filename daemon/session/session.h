@@ -97,7 +97,7 @@ struct sessions {
     uint8_t *input;        /* owned, INPUT_BYTES: what sessions read into */
     struct wire_buf spare; /* owned: what a large answer was in, for the next one */
 
-    uint64_t turn_tick_ms, turn_ended_ns; /* of the last session's turn */
+    uint64_t spent_until_ns; /* up to here the session whose turn is on was charged */
 
     uint64_t requests;
     uint64_t errors[ERROR_SLOTS]; /* answers by error (session_count_error) */

@@ -224,4 +224,5 @@ const struct op grouped_gemm_op = {
     .check = check,
     .bucket = bucket,
     .place = place,
+    .rows = "M",
 };
