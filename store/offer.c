@@ -18,6 +18,14 @@ int store_outranked(const char *key, struct error *err)
         key);
 }
 
+int store_belongs_to_another(const char *key, struct error *err)
+{
+    return error_set(err, ERROR_CONFLICT,
+                     "key %.12s has a row of another user, or of kernels of before, which your put "
+                     "does not push out; let it be tuned (`get`), or have gemmd's own user put it",
+                     key);
+}
+
 static bool is_from(const struct best *b, const char *source)
 {
     return strcmp(b->source, source) == 0;
@@ -26,6 +34,13 @@ static bool is_from(const struct best *b, const char *source)
 static bool is_measured_here(const struct best *b)
 {
     return is_from(b, "tuned") || is_from(b, "manual");
+}
+
+/* `now` serves, as far as can be told from rows, and was verified more tightly. */
+static bool is_looser(const struct best *b, const struct best *now)
+{
+    return is_from(now, "tuned") && strcmp(now->stamp, b->stamp) == 0 &&
+           (b->atol > now->atol || b->rtol > now->rtol);
 }
 
 static int pin_is_gone(const char *key, struct error *err)
@@ -49,6 +64,14 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
     }
     if (newer && is_from(b, "imported") && is_measured_here(now)) {
         return store_outranked(b->key, err);
+    }
+    if (newer && is_from(b, "imported") && !(is_from(now, "imported") && now->uid == b->uid)) {
+        return store_belongs_to_another(b->key, err);
+    }
+    if (newer && is_from(b, "tuned") && is_looser(b, now)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "verified less tightly than the row that key %.12s has got meanwhile",
+                         b->key);
     }
     if (newer && is_from(b, "partial") && is_measured_here(now)) {
         return error_set(err, ERROR_CONFLICT,

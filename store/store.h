@@ -117,11 +117,14 @@ int store_publish_again(struct store *s, struct best *b, struct error *err);
 int store_offer(struct store *s, struct best *b, struct error *err);
 /* Whether `now`, the newest row of b's key (NULL: none), has come after `known` and is not for b to
  * push out: 0, or ERROR_CONFLICT. Of an op that has kernels (b->family) a pin stays whoever comes,
- * and what was tuned stays when b is imported or partial. A pin (manual) with a `known` was
+ * and what was tuned stays when b is imported or partial, or was verified less tightly. An imported
+ * b takes the place of the same user's imported row only. A pin (manual) with a `known` was
  * verified again: the key must be pinned to it still; without, it was pinned now, and is never
  * late. */
 int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err);
-int store_outranked(const char *key, struct error *err); /* the sentence of that conflict; it */
+/* The sentences of such conflicts, and ERROR_CONFLICT. */
+int store_outranked(const char *key, struct error *err);
+int store_belongs_to_another(const char *key, struct error *err);
 
 /* Finished trials of a key with this stamp, oldest first (resume); malloc'ed array. Finished is
  * what would come out the same again: ok, aborted, invalid, compile, resource, wrong_result. What

@@ -13,6 +13,7 @@
 
 #include "proto/problem.h"
 
+struct cache_entry;
 struct daemon;
 
 #define CUSTOM_USER "user"
@@ -24,6 +25,8 @@ enum custom_use {
 
 bool custom_is(const struct problem *p); /* an op that gemmd only keeps */
 bool custom_is_owner(int64_t uid);       /* root or the daemon's user */
+/* Whether a row that was put may answer this user: the user's own, or the owner's. */
+bool custom_answers(const struct cache_entry *e, int64_t uid);
 /* daemon_key for a caller: scratch->bucket and key (without id) of scratch->request.problem, which
  * for custom ops becomes the caller's own problem, or the shared one. ERROR_DENIED: it names
  * another user. */

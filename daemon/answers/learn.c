@@ -39,7 +39,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
         d->learning(d, e, b, saved);
         answer_of_best(&x->hint, b, saved);
         status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint, rank, b->atol,
-                           b->rtol, &err);
+                           b->rtol, (uint32_t)b->uid, &err);
     }
     if (status == 0) {
         tried_remove(&d->tried, b->key);

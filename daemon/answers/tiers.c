@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/answers/custom.h"
 #include "daemon/answers/daemon.h"
 #include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"
@@ -20,6 +21,7 @@ struct lookup {
     const struct key *key;
     const struct family *family;
     const struct family_target *target;
+    int64_t uid;  /* who asks */
     char *origin; /* HASH_HEX: the key whose row the answer is from */
 };
 
@@ -100,7 +102,7 @@ static bool own_row(const struct lookup *q, const char *why, struct answer *out)
 {
     struct cache *c = &q->d->cache;
     const struct cache_entry *e = cache_find(c, q->key);
-    if (!e || cache_answer(c, e, out, NULL) < 0) {
+    if (!e || !custom_answers(e, q->uid) || cache_answer(c, e, out, NULL) < 0) {
         return false;
     }
     memcpy(q->origin, q->key->id, HASH_HEX);
@@ -135,9 +137,11 @@ static bool neighbour(const struct lookup *q, const char *why, struct answer *ou
     struct cache *c = &q->d->cache;
     struct cache_entry *near[NEIGHBOURS];
     struct problem *other = &q->d->scratch->other;
+    const struct query *asked = &q->request->query;
     size_t n = cache_near(c, q->key, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
-        if (cache_answer(c, near[i], out, NULL) < 0 || !fits(q, out) ||
+        if (!cache_verified(near[i], asked->atol, asked->rtol) ||
+            cache_answer(c, near[i], out, NULL) < 0 || !fits(q, out) ||
             cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
             continue;
         }
@@ -227,9 +231,9 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
     return status ? status : analytic(&q, why, out, err);
 }
 
-int tiers_find(struct tiers *t, const struct request *request, const struct problem *bucket,
-               const struct key *k, const char *why, struct answer *out, char origin[HASH_HEX],
-               struct error *err)
+int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
+               const struct problem *bucket, const struct key *k, const char *why,
+               struct answer *out, char origin[HASH_HEX], struct error *err)
 {
     const struct problem *problem = &request->problem;
     struct lookup q = {.d = t->daemon,
@@ -238,6 +242,7 @@ int tiers_find(struct tiers *t, const struct request *request, const struct prob
                        .problem = problem,
                        .bucket = bucket,
                        .key = k,
+                       .uid = uid,
                        .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
@@ -252,11 +257,12 @@ int tiers_find(struct tiers *t, const struct request *request, const struct prob
     return analytic(&q, why, out, err);
 }
 
-int tiers_answer(struct tiers *t, const struct request *request, const struct problem *bucket,
-                 const struct key *k, const char *why, struct answer *out, struct error *err)
+int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
+                 const struct problem *bucket, const struct key *k, const char *why,
+                 struct answer *out, struct error *err)
 {
     char origin[HASH_HEX];
-    return tiers_find(t, request, bucket, k, why, out, origin, err);
+    return tiers_find(t, request, uid, bucket, k, why, out, origin, err);
 }
 
 /* What scratch->hint holds. */

@@ -5,7 +5,8 @@
  * allow (its target, `restrict`, `configs`) answers it in no tier.
  *
  *   near      this key's own row that is not an answer any more or yet (another stamp, imported,
- *             verified less tightly than is asked); else the best of the nearest bucket
+ *             verified less tightly than is asked); else the best of the nearest bucket that was
+ *             verified as tightly as is asked. What a user has put answers that user alone
  *   portfolio the member of the portfolio (shortlist.h) that is best for the nearest known shape of
  *             this op, mode and types, whose permutes and fusions may be others
  *   default   the analytic choice
@@ -21,15 +22,16 @@ struct tiers {
     struct shortlist shortlist;
 };
 
-/* `request`: its true problem, and what it allows. `why` is for people: why there is no exact
- * answer now. ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is valid, or
- * no kernels for this device. */
-int tiers_answer(struct tiers *t, const struct request *request, const struct problem *bucket,
-                 const struct key *k, const char *why, struct answer *out, struct error *err);
+/* `request`: its true problem, and what it allows. `uid`: who asks. `why` is for people: why there
+ * is no exact answer now. ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is
+ * valid, or no kernels for this device. */
+int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
+                 const struct problem *bucket, const struct key *k, const char *why,
+                 struct answer *out, struct error *err);
 /* The same, and the id of the key whose row the answer comes from; "": from no row. */
-int tiers_find(struct tiers *t, const struct request *request, const struct problem *bucket,
-               const struct key *k, const char *why, struct answer *out, char origin[HASH_HEX],
-               struct error *err);
+int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
+               const struct problem *bucket, const struct key *k, const char *why,
+               struct answer *out, char origin[HASH_HEX], struct error *err);
 /* The last tier only: it depends on nothing that was measured. */
 int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
                   const char *why, struct answer *out, struct error *err);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/answers/custom.h"
 #include "daemon/answers/target.h"
 #include "daemon/answers/why.h"
 #include "daemon/cache/closest.h"
@@ -95,7 +96,7 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
 
 /* Of a row that is only a hint. */
 static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *e,
-                     const struct query *q)
+                     const struct query *q, int64_t uid)
 {
     char parts[240], hope[100];
     const char *why = tiers_no_hint(d, &w->bucket, q->target, &w->own);
@@ -108,7 +109,8 @@ static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *
             "quarantine) and answers no more: %s finds another one",
             e->manual ? "the next `get` that waits" : "a tuning");
     } else if (strcmp(w->own.source, "imported") == 0) {
-        say(w, "imported", "tune", "this key's row was imported and not measured here yet: %s",
+        say(w, "imported", "tune", "this key's row was %s and not measured here yet: %s",
+            custom_answers(e, uid) ? "imported" : "put by another user, whom alone it answers,",
             hope);
     } else if (strcmp(w->own.source, "partial") == 0) {
         say(w, "partial", "tune",
@@ -129,7 +131,7 @@ static bool serves(const struct why *w, const struct cache_entry *e, const struc
 }
 
 static void judge(struct why *w, struct daemon *d, const struct cache_entry *e,
-                  const struct query *q)
+                  const struct query *q, int64_t uid)
 {
     if (!e) {
         say(w, "unknown", family_of_problem(&w->bucket) ? "tune" : "put",
@@ -138,7 +140,7 @@ static void judge(struct why *w, struct daemon *d, const struct cache_entry *e,
     } else if (serves(w, e, q)) {
         say_answered(w, d, e);
     } else if (e->rank < CACHE_SERVES) {
-        say_hint(w, d, e, q);
+        say_hint(w, d, e, q, uid);
     } else if (!cache_verified(e, q->atol, q->rtol)) {
         say(w, "tolerance", "get",
             "its row was verified with atol %g and rtol %g, and this query asks for %g and %g: the "
@@ -182,7 +184,8 @@ static void take_searched(struct why *w, const struct answer *searched)
     w->row = searched->generation ? searched->generation : WHY_NO_ROW;
 }
 
-int why_make(struct why *w, struct tiers *t, const struct answer *searched, struct error *err)
+int why_make(struct why *w, struct tiers *t, int64_t uid, const struct answer *searched,
+             struct error *err)
 {
     struct daemon *d = t->daemon;
     const struct scratch *x = d->scratch;
@@ -193,7 +196,7 @@ int why_make(struct why *w, struct tiers *t, const struct answer *searched, stru
     memcpy(w->key, x->key.id, sizeof(w->key));
     find_stamp(w, d, q->target);
     w->has_own = e && cache_answer(&d->cache, e, &w->own, NULL) == 0;
-    judge(w, d, w->has_own ? e : NULL, q);
+    judge(w, d, w->has_own ? e : NULL, q, uid);
     if (strcmp(w->action, "none") == 0) {
         w->answer = w->own;
         w->has_answer = true;
@@ -210,7 +213,7 @@ int why_make(struct why *w, struct tiers *t, const struct answer *searched, stru
     if (!family_of_problem(&w->problem)) {
         return 0; /* there is no lower tier */
     }
-    int status = tiers_find(t, &x->request, &w->bucket, &x->key, "not tuned yet", &w->answer,
+    int status = tiers_find(t, &x->request, uid, &w->bucket, &x->key, "not tuned yet", &w->answer,
                             w->origin, err);
     w->has_answer = status == 0;
     return status == ERROR_QUARANTINED ? 0 : status;

@@ -43,10 +43,11 @@ struct why {
     char because[BECAUSE_MAX];
 };
 
-/* Of the request in the daemon's scratch: problem, query (the usual one but for target, atol,
- * rtol), bucket, key with id. `searched`: what this very search came to before, when it is a
- * restricted one; NULL: it is none, or nothing is known. */
-int why_make(struct why *w, struct tiers *t, const struct answer *searched, struct error *err);
+/* For user `uid`, of the request in the daemon's scratch: problem, query (the usual one but for
+ * target, atol, rtol), bucket, key with id. `searched`: what this very search came to before, when
+ * it is a restricted one; NULL: it is none, or nothing is known. */
+int why_make(struct why *w, struct tiers *t, int64_t uid, const struct answer *searched,
+             struct error *err);
 
 /* Fields of `why`'s result. */
 enum { WHY_FIELDS = 12 };

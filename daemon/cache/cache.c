@@ -125,7 +125,7 @@ struct cache_entry *cache_find(const struct cache *c, const struct key *k)
 }
 
 int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
-              const struct answer *a, enum cache_rank rank, double atol, double rtol,
+              const struct answer *a, enum cache_rank rank, double atol, double rtol, uint32_t uid,
               struct error *err)
 {
     if (c->n * 3 >= c->capacity * 2) {
@@ -141,6 +141,8 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->rank = (uint8_t)rank;
     e->met = true;
     e->manual = strcmp(a->source, "manual") == 0;
+    e->brought = strcmp(a->source, "imported") == 0;
+    e->uid = uid;
     e->atol = (float)atol;
     e->rtol = (float)rtol;
     size_t i = probe(c, k);

@@ -31,9 +31,9 @@ void cache_deinit(struct cache *c);
 struct cache_entry *cache_find(const struct cache *c, const struct key *k);
 /* By the beginning of an id (hex). NULL: none, or (with *many) more than one. */
 struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many);
-/* Inserts or replaces. `bucket` is the key's problem. ERROR_NO_MEMORY. */
+/* Inserts or replaces. `bucket` is the key's problem, `uid` the row's user. ERROR_NO_MEMORY. */
 int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
-              const struct answer *a, enum cache_rank rank, double atol, double rtol,
+              const struct answer *a, enum cache_rank rank, double atol, double rtol, uint32_t uid,
               struct error *err);
 bool cache_remove(struct cache *c, const struct key *k);
 void cache_rerank(struct cache *c, struct cache_entry *e, enum cache_rank rank);

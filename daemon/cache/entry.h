@@ -17,6 +17,8 @@
 
 enum { CACHE_DIMS = 8 };
 
+enum { CACHE_NOBODY = UINT32_MAX };
+
 enum cache_rank { /* which of two rows of one key is kept */
                   CACHE_HINT = 0,
                   CACHE_SERVES = 1,
@@ -49,9 +51,11 @@ struct cache_entry {
     float atol, rtol;          /* verified with */
     float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
     uint8_t rank;              /* enum cache_rank */
-    bool manual; /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
-    bool saved;
-    bool met; /* put, or met in the database, since cache_unmeet */
+    bool manual : 1;  /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
+    bool brought : 1; /* not measured here: `uid` put it */
+    bool saved : 1;
+    bool met : 1; /* put, or met in the database, since cache_unmeet */
+    uint32_t uid; /* who asked for the row, pinned it or put it; CACHE_NOBODY: not known */
     /* What a repeated question needs: */
     struct shared *shared; /* counted */
     uint32_t own_len, key_len;

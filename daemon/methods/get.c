@@ -44,7 +44,7 @@ static int find_lower(struct call *c, const char *why, struct error *err)
         answer_note(&x->answer, "%s", why);
         return 0;
     }
-    return tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+    return tiers_answer(t, &x->request, c->s->uid, &x->bucket, &x->key, why, &x->answer, err);
 }
 
 static int reply_lower(struct call *c, const char *why, struct error *err)

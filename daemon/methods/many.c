@@ -56,7 +56,8 @@ static int lower_tier(struct many *m, const char *why, struct error *err)
     struct scratch *x = d->scratch;
     const bool pinned = m->view && !request_is_restricted(&x->request);
     int status = pinned ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
-                        : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+                        : tiers_answer(t, &x->request, m->pending.uid, &x->bucket, &x->key, why,
+                                       &x->answer, err);
     if (status == 0) {
         schema_encode(&m->answers, &answer_schema, &x->answer);
     }

@@ -63,8 +63,9 @@ static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
-/* Refuses a row whose key has an answer that outranks it, or is one too many. What is on its way to
- * the cache, the ledger knows: it is told which row of the key was known here. */
+/* Refuses a row whose key has an answer that outranks it, or is one too many. A user's row pushes
+ * out rows of that user only: another row may answer everybody. What is on its way to the cache,
+ * the ledger knows: it is told which row of the key was known here. */
 static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
                       int64_t uid, int64_t *known, struct error *err)
 {
@@ -73,8 +74,14 @@ static int check_rank(const struct daemon *d, const struct key *k, const struct 
     if (custom_check_room(d, k->id, uid, err) < 0) {
         return ERROR_DENIED;
     }
-    return e && e->rank >= CACHE_SERVES && family_of_problem(bucket) ? store_outranked(k->id, err)
-                                                                     : 0;
+    if (!e || custom_is(bucket)) {
+        return 0;
+    }
+    if (e->rank >= CACHE_SERVES) {
+        return store_outranked(k->id, err);
+    }
+    bool own = custom_is_owner(uid) || (e->brought && (int64_t)e->uid == uid);
+    return own ? 0 : store_belongs_to_another(k->id, err);
 }
 
 static void learned(struct daemon *d, int status, const struct best *b, bool saved,
@@ -107,7 +114,8 @@ static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *
             why = tiers_no_hint(d, bucket, NULL, a);
         }
         snprintf(a->tier, sizeof(a->tier), "near");
-        answer_note(a, "a hint until it is measured here%s%s",
+        answer_note(a, "a hint until it is measured here%s%s%s",
+                    custom_is_owner(best->uid) ? "" : ", and for you alone",
                     why ? "; but no tuning tries it: " : "", why ? why : "");
     }
     schema_encode(b, &answer_schema, a);

@@ -363,7 +363,7 @@ int method_why(struct call *c, struct error *err)
     struct answer before;
     const bool known = wanting_recall(c->d, &before);
     x->left = 1; /* held until all are asked */
-    if (why_make(&x->why, &c->parts->tiers, known ? &before : NULL, &x->error) == 0) {
+    if (why_make(&x->why, &c->parts->tiers, p->uid, known ? &before : NULL, &x->error) == 0) {
         ask_row(x);
         ask_counts(x);
         ask_elsewhere(x);

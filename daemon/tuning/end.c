@@ -4,7 +4,8 @@
  * cancellation.
  *
  * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of
- * a restricted search does not push out the winner of a whole one. Such a winner answers its own
+ * a restricted search, or one that was verified less tightly than the key's row, does not push out
+ * the winner of a whole one. Such a winner answers its own
  * search only (cache/partials.h), and its evidence (the trials) is kept.
  */
 #include <stdio.h>
@@ -100,6 +101,15 @@ static bool pin_gives_way(struct daemon *d, const struct job *j, const struct ca
                          target_is_barred(d, j->key, a, &j->request->problem)));
 }
 
+/* Verified less tightly than the row that serves the key. */
+static bool is_looser(struct daemon *d, const struct job *j)
+{
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    return !is_pin(j) && e && e->rank >= CACHE_SERVES &&
+           ((float)j->best->atol > e->atol || (float)j->best->rtol > e->rtol);
+}
+
 /* Why this winner does not become the key's answer; NULL: it does. */
 static const char *kept_apart(struct daemon *d, const struct job *j)
 {
@@ -120,16 +130,19 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
     if (j->restricted && e->rank >= CACHE_SERVES) {
         return "winner of a restricted search; the key keeps its own answer";
     }
+    if (is_looser(d, j)) {
+        return "verified less tightly than the key's own row, which stays its answer";
+    }
     return NULL;
 }
 
 /* Whether this answer is the answer to the same search when it is asked for again
  * (cache/partials.h). Whether it is saved is part of an answer: one that will be later is not
  * repeated. */
-static bool answers_again(const struct job *j, bool saved)
+static bool answers_again(struct daemon *d, const struct job *j, bool saved)
 {
-    return j->restricted && !j->pin && !j->closing && j->request->n_configs == 0 &&
-           (saved || j->state != JOB_PUBLISHING);
+    return (j->restricted || is_looser(d, j)) && !j->pin && !j->closing &&
+           j->request->n_configs == 0 && (saved || j->state != JOB_PUBLISHING);
 }
 
 static void answer_all(struct tuner *x, struct job *j, const struct best *b, bool saved,
@@ -142,7 +155,7 @@ static void answer_all(struct tuner *x, struct job *j, const struct best *b, boo
         answer_note(a, "%s", note);
     }
     schema_encode(&packed, &answer_schema, a);
-    if (answers_again(j, saved)) {
+    if (answers_again(x->daemon, j, saved)) {
         partials_put(&x->daemon->cache.partials, j->key, &j->search, &packed);
     }
     job_answer(j, packed.data, packed.len);

@@ -192,8 +192,8 @@ bool wanting_known(struct daemon *d, struct wire_buf *out)
 {
     const struct request *r = &d->scratch->request;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
-    return request_is_restricted(r) && r->n_configs == 0 && !r->query.again &&
-           pack_search(d, &search) && partials_reply(&d->cache.partials, &search, out);
+    return r->n_configs == 0 && !r->query.again && pack_search(d, &search) &&
+           partials_reply(&d->cache.partials, &search, out);
 }
 
 static bool recall(struct daemon *d, const struct wire_buf *search, struct answer *out)
@@ -260,8 +260,8 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
         answer_note(&x->answer, "%s", passed);
     } else if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(wanting->tiers, &x->request, &x->bucket, &x->key, passed, &x->answer,
-                              &err);
+        status = tiers_answer(wanting->tiers, &x->request, w->ticket.session->uid, &x->bucket,
+                              &x->key, passed, &x->answer, &err);
     }
     request_deinit(&x->request);
     x->request.query = (struct query){0};

@@ -36,10 +36,12 @@ void wanting_stop(struct wanting *x); /* closes its timer; nobody may wait any m
  * can be known to fail beforehand (no valid config; a restriction or a given config that is
  * wrong). */
 int wanting_want(struct wanting *x, const struct wanted *w, struct error *err);
-/* What the restricted search of scratch->request (and bucket) came to before: appended to `out`.
- * false: it is not known, or is to be made in any case (`again`; a given list). */
+/* What the search of scratch->request (and bucket) came to before, when its winner did not become
+ * the key's answer (cache/partials.h): appended to `out`. false: it is not known, or is to be made
+ * in any case (`again`; a given list). */
 bool wanting_known(struct daemon *d, struct wire_buf *out);
-/* The same, also when it is to be made again: for who does not wait for that. */
+/* The same of a restricted search, also when it is to be made again: for who does not wait for
+ * that. */
 bool wanting_recall(struct daemon *d, struct answer *out);
 
 #endif

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One user's share: whatever one does, another one connects, asks, is answered and can have tuned."""
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -603,3 +604,79 @@ def test_keys_that_users_put_are_bounded(daemon):
         c.call("evict", key=next(r["key"] for r in rows if r["uid"] != os.geteuid()))
     assert as_nobody(d, put.format(numbers="[20]", us=5)) == ["exact"], "there is room again"
     assert d.stop() == 0
+
+
+# ---- one user's answers are not another one's ------------------------------------------------------
+
+LOOSE = "budget=8, atol=1.0, rtol=1.0"
+
+
+@ROOT_ONLY
+def test_a_loose_tune_of_one_user_leaves_everybody_the_exact_answer(daemon):
+    d = daemon()
+    tuned = d.call("get", problem=gemm(), budget=12)
+    said = as_nobody(d, "with Client(socket) as c:\n"
+                        f"    for i in range(2): a = c.call('tune', problem=gemm(), {LOOSE})\n"
+                        "    print(a['tier'], a['saved'], 'less tightly' in a['note'])\n"
+                        f"    print(c.call('get', problem=gemm(), {LOOSE})['generation'])")
+    assert said == ["exact", "False", "True", str(tuned["generation"])]
+    with d.connect() as c:
+        assert c.call("get", problem=gemm(), wait="cached") == tuned
+        assert [(r["atol"], r["generation"]) for r in c.list("history")] == [(0.01, tuned["generation"])]
+        assert any("atol=1" in t["stamp"] for t in c.list("trials")), "what was measured is kept"
+
+
+@ROOT_ONLY
+def test_a_loosely_verified_key_answers_no_neighbour_that_asks_for_more(daemon):
+    d = daemon()
+    as_nobody(d, f"with Client(socket) as c: c.call('get', problem=gemm(), {LOOSE})")
+    with d.connect() as c:
+        assert c.call("get", problem=gemm(n=512), wait="cached")["tier"] == "default"
+        assert c.call("get", problem=gemm(n=512), wait="cached", atol=1.0, rtol=1.0)["tier"] == "near"
+
+
+PUT = "c.call('put', problem=gemm(), config=config, time_us=0.001)"
+
+
+@ROOT_ONLY
+def test_a_put_of_one_user_answers_nobody_else_until_it_is_measured(daemon):
+    d = daemon()
+    with d.connect() as c:
+        default = c.call("get", problem=gemm(), wait="cached")
+        tuned = c.call("get", problem=gemm(n=512), budget=12)
+        slow = next(t["config"] for t in c.list("trials", key=tuned["key"], status="ok", sort="-time_us")
+                    if t["config"] not in (tuned["config"], default["config"]))
+        c.call("evict", problem=gemm(n=512))
+        said = as_nobody(d, "import json\n"
+                            f"config = json.loads({json.dumps(json.dumps(slow))})\n"
+                            "with Client(socket) as c:\n"
+                            f"    for i in range(2): a = {PUT}\n"
+                            "    print('alone' in a['note'])\n"
+                            "    a = c.call('get', problem=gemm(), wait='cached')\n"
+                            "    print(a['tier'], a['config'] == config)\n"
+                            "    (a,) = c.call('get_many', problems=[gemm()])['answers']\n"
+                            "    print(a['tier'], a['config'] == config)\n")
+        assert said == ["True", "near", "True", "near", "True"]
+        assert c.call("get", problem=gemm(), wait="cached") == default
+        assert c.call("get_many", problems=[gemm()])["answers"] == [default]
+        why = c.call("why", problem=gemm())
+        assert why["verdict"] == "imported" and "another user" in why["because"]
+        c.call("get", problem=gemm(), budget=8)
+        measured = {json.dumps(t["config"]) for t in c.list("trials", key=default["key"])}
+        assert json.dumps(slow) in measured, "a hint all the same"
+
+
+@ROOT_ONLY
+def test_a_put_of_one_user_takes_away_no_other_users_row(daemon):
+    d = daemon()
+    put = ("config = c.call('get', problem=gemm(), wait='cached')['config']\n"
+           "    try: print(c.call('put', problem=gemm(), config=config, time_us=1.0)['tier'])\n"
+           "    except RpcError as e: print(e.name)")
+    with d.connect() as c:
+        config = c.call("get", problem=gemm(), wait="cached")["config"]
+        mine = c.call("put", problem=gemm(), config=config, time_us=5.0)
+        assert as_nobody(d, f"with Client(socket) as c:\n    {put}") == ["conflict"]
+        assert c.list("best")[0]["generation"] == mine["generation"]
+        c.call("evict", problem=gemm())
+        assert as_nobody(d, f"with Client(socket) as c:\n    {put}") == ["near"]
+        assert c.call("put", problem=gemm(), config=config, time_us=5.0)["generation"] > mine["generation"]

@@ -74,7 +74,7 @@ static void put(struct fixture *f, const char *text, int64_t generation, enum ca
     key_id(&f->k);
     fill(&f->a, generation);
     memcpy(f->a.key, f->k.id, sizeof(f->a.key));
-    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, rank, 1e-2, 1e-2, &err), &err);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, rank, 1e-2, 1e-2, 0, &err), &err);
 }
 
 static struct cache_entry *find(struct fixture *f, const char *text)
@@ -131,7 +131,7 @@ static void unknown_times_stay_unknown(void **state)
     make_problem(&f->p, GEMM "M=64");
     assert_ok(key_make(&f->k, &f->p, CLASS, &err), &err);
     answer_init(&f->a);
-    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, &err), &err);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, 0, &err), &err);
     assert_ok(cache_answer(&f->cache, cache_find(&f->cache, &f->k), &f->b, &err), &err);
     assert_true(isnan(f->b.time_us) && isnan(f->b.tflops));
 }
@@ -384,11 +384,11 @@ static void unsaved_answers_become_saved(void **state)
     struct error err = ERROR_NULL;
     put(f, GEMM "M=256", 1, CACHE_SERVES);
     f->a.saved = false;
-    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, &err), &err);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, 0, &err), &err);
     assert_ok(cache_answer(&f->cache, find(f, GEMM "M=256"), &f->b, &err), &err);
     assert_false(f->b.saved);
     f->a.saved = true;
-    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, &err), &err);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, 0, &err), &err);
     assert_ok(cache_answer(&f->cache, find(f, GEMM "M=256"), &f->b, &err), &err);
     assert_true(f->b.saved);
     assert_string_equal(f->b.stamp, f->a.stamp);
@@ -405,7 +405,7 @@ static void what_the_database_has_no_more_is_swept(void **state)
         put(f, text, i + 1, CACHE_SERVES);
         f->a.saved = false;
         if (i == 3) {
-            assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, &err), &err);
+            assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, 0, &err), &err);
         }
     }
     cache_unmeet(&f->cache);
@@ -577,17 +577,17 @@ static void restricted_searches_are_kept_while_their_key_is_what_it_was(void **s
     assert_null(ask_partial(f, 2));
 
     strcpy(f->a.source, "partial");
-    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, &err), &err);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, 0, &err), &err);
     assert_string_equal(ask_partial(f, 1), "answer 1");
     put(f, GEMM "M=1024", 8, CACHE_SERVES); /* tuned */
     assert_null(ask_partial(f, 1));
     assert_string_equal(ask_partial(f, 3), "answer 3");
     put_partial(f, ours, 1, "answer", 0);
     strcpy(f->a.source, "manual"); /* a pin is taken back, maybe by another daemon */
-    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_PINNED, 0, 0, &err), &err);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_PINNED, 0, 0, 0, &err), &err);
     put_partial(f, ours, 1, "answer", 0);
     strcpy(f->a.source, "partial");
-    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, &err), &err);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, 0, &err), &err);
     assert_null(ask_partial(f, 1));
     put_partial(f, ours, 1, "answer", 0);
     assert_true(cache_remove_id(&f->cache, ours));
