@@ -10,6 +10,7 @@
 void given_init(struct given *g, const struct op_index *index)
 {
     g->index = index;
+    g->has_op = false;
     g->guess = 0;
     g->list_n = 0;
     for (size_t i = 0; i < index->op->n_fields; i++) {
@@ -189,7 +190,7 @@ static int append(struct problem *p, struct given *g, struct error *err)
             return refuse(f, s, err);
         }
         if (!record_push(&p->fields, g->index->names[i], &s->v, s->text_n)) {
-            return error_set(err, ERROR_TOO_LARGE,
+            return error_set(err, ERROR_INVALID,
                              "%s is too long: all text of a problem is at most %d bytes", f->name,
                              RECORD_TEXT_MAX);
         }

@@ -18,6 +18,7 @@ struct slot {
 struct given {
     const struct op_index *index;
     struct slot slots[RECORD_FIELDS_MAX]; /* by place in the index; only n_fields are in use */
+    bool has_op;                          /* the wire's map has named it */
     size_t guess;                         /* where the next name is looked for first */
     size_t list_n;
     char list[RECORD_TEXT_MAX]; /* arrays of integers, made text */

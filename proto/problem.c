@@ -91,9 +91,8 @@ static int list_value(struct given *g, const char *name, const struct wire_obj *
         text_put_int(&text, v);
     }
     if (text.len + 1 > room) {
-        return error_set(err, ERROR_TOO_LARGE,
-                         "%s: the array is too long: as text, at most %d bytes", name,
-                         RECORD_TEXT_MAX);
+        return error_set(err, ERROR_INVALID, "%s: the array is too long: as text, at most %d bytes",
+                         name, RECORD_TEXT_MAX);
     }
     s->v = VALUE_OF_TEXT(g->list + g->list_n);
     s->text_n = text.len;
@@ -127,7 +126,9 @@ static int take_pair(struct given *g, const msgpack_object_kv *kv, struct error 
     const char *name = wire_chars(kv->key.via.str.ptr);
     size_t n = kv->key.via.str.size;
     if (n == 2 && name[0] == 'o' && name[1] == 'p') {
-        return 0;
+        bool again = g->has_op;
+        g->has_op = true;
+        return again ? error_set(err, ERROR_CONFLICT, "field 'op' is given twice") : 0;
     }
     struct slot *s = NULL;
     int r = given_slot(g, name, n, &s, err);

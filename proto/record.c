@@ -198,7 +198,7 @@ static size_t live_text(const struct record *r, size_t but)
 
 static int no_room(const char *name, size_t n, struct error *err)
 {
-    return error_set(err, ERROR_TOO_LARGE,
+    return error_set(err, ERROR_INVALID,
                      "field '%s' does not fit: a record holds %d fields and %d bytes of text",
                      text_show(name, n).text, RECORD_FIELDS_MAX, RECORD_TEXT_MAX);
 }

@@ -72,7 +72,7 @@ void record_copy(struct record *to, const struct record *from);
 bool record_equal(const struct record *a, const struct record *b);
 
 /* Insert or replace; a failure changes nothing. ERROR_INVALID: empty or overlong name, name not
- * [A-Za-z_][A-Za-z0-9_.:-]*, a real that is not finite, text that is not UTF-8; ERROR_TOO_LARGE: no
+ * [A-Za-z_][A-Za-z0-9_.:-]*, a real that is not finite, text that is not UTF-8, or no
  * room. -0.0 becomes 0.0, so that equal records have equal bytes. Pointers to texts of r become
  * invalid. */
 int record_set(struct record *r, const char *name, struct value v, struct error *err);

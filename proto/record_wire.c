@@ -80,13 +80,16 @@ int record_unpack_but(struct record *r, const struct wire_obj *map, const char *
     if (wire_type_of(map) != WIRE_MAP) {
         return error_set(err, ERROR_INVALID, "expected a map of named values");
     }
-    for (size_t i = 0; i < wire_count(map); i++) {
+    for (size_t i = 0, met = 0; i < wire_count(map); i++) {
         const struct wire_obj *key, *value;
         wire_pair(map, i, &key, &value);
-        if (but && wire_is_str(key, but)) {
+        bool passed = but && wire_is_str(key, but);
+        met += passed;
+        if (passed && met == 1) {
             continue;
         }
-        int done = unpack_pair(r, key, value, err);
+        int done = passed ? error_set(err, ERROR_CONFLICT, "field '%s' is given twice", but)
+                          : unpack_pair(r, key, value, err);
         if (done < 0) {
             return done;
         }

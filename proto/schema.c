@@ -181,14 +181,15 @@ static int get_member(const struct schema *s, const struct schema_field *f,
     return get_reals(s, f, o, member, err);
 }
 
-static bool in_list(const char *const *list, const char *given, size_t n)
+/* The place of a name in a list; -1: it is not there. */
+static int find_in_list(const char *const *list, const char *given, size_t n)
 {
-    for (; list && *list; list++) {
-        if (text_is(*list, given, n)) {
-            return true;
+    for (int i = 0; list && list[i]; i++) {
+        if (text_is(list[i], given, n)) {
+            return i;
         }
     }
-    return false;
+    return -1;
 }
 
 static int unknown(const struct schema *s, const char *const *others, const char *given, size_t n,
@@ -235,9 +236,21 @@ struct decoding {
     enum schema_strictness strict;
     const char *const *others;
     void *object;
-    uint64_t seen; /* a bit per field */
-    size_t next;   /* the field that is expected next */
+    uint64_t seen, seen_others; /* a bit per field, and per name of `others` */
+    size_t next;                /* the field that is expected next */
 };
+
+/* Sets the bit of a name. Fails when a strict decoding has met the name before. */
+static int mark_seen(const struct decoding *d, uint64_t *seen, size_t at, const char *name,
+                     struct error *err)
+{
+    uint64_t bit = UINT64_C(1) << at;
+    if (d->strict == SCHEMA_STRICT && *seen & bit) {
+        return error_set(err, ERROR_CONFLICT, "%s.%s is given twice", d->s->name, name);
+    }
+    *seen |= bit;
+    return 0;
+}
 
 static int decode_pair(struct decoding *d, const struct wire_obj *key, const struct wire_obj *value,
                        struct error *err)
@@ -248,18 +261,19 @@ static int decode_pair(struct decoding *d, const struct wire_obj *key, const str
     if (!wire_get_str(key, &name, &n)) {
         return error_set(err, ERROR_INVALID, "field names of %s must be text", s->name);
     }
-    if (in_list(d->others, name, n)) {
-        return 0;
+    int other = find_in_list(d->others, name, n);
+    if (other >= 0) {
+        return mark_seen(d, &d->seen_others, (size_t)other, d->others[other], err);
     }
     size_t at = find_field(s, d->next, name, n);
     if (at == s->n) {
         return d->strict == SCHEMA_STRICT ? unknown(s, d->others, name, n, err) : 0;
     }
     const struct schema_field *f = &s->fields[at];
-    if (d->strict == SCHEMA_STRICT && d->seen >> at & 1) {
-        return error_set(err, ERROR_CONFLICT, "%s.%s is given twice", s->name, f->name);
+    int status = mark_seen(d, &d->seen, at, f->name, err);
+    if (status < 0) {
+        return status;
     }
-    d->seen |= UINT64_C(1) << at;
     d->next = at + 1 < s->n ? at + 1 : 0;
     return get_member(s, f, value, (char *)d->object + f->offset, err);
 }
@@ -268,7 +282,7 @@ int schema_decode_beside(const struct schema *s, enum schema_strictness strict,
                          const struct wire_obj *map, const char *const *others, void *object,
                          struct error *err)
 {
-    struct decoding d = {s, strict, others, object, 0, 0};
+    struct decoding d = {s, strict, others, object, 0, 0, 0};
     for (size_t i = 0; i < s->n; i++) {
         zero_member(&s->fields[i], (char *)object + s->fields[i].offset);
     }

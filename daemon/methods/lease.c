@@ -63,7 +63,7 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     int status = schema_decode_beside(&trial_schema, SCHEMA_STRICT, map, config, t, err);
     status = status ? status : call_read_config(wire_find(map, "config"), &t->config, err);
     if (status == 0 && record_format(&t->config, NULL, 0) >= CONFIG_TEXT_MAX) {
-        status = error_set(err, ERROR_TOO_LARGE, "a config is at most %d bytes of text",
+        status = error_set(err, ERROR_INVALID, "a config is at most %d bytes of text",
                            CONFIG_TEXT_MAX - 1);
     }
     if (!wire_find(map, "status")) {

@@ -345,6 +345,9 @@ static const uint8_t *usual_problems(const uint8_t *params, const uint8_t *end, 
     const uint8_t *problems = NULL;
     size_t pairs = 0;
     const uint8_t *at = span_map(params, (size_t)(end - params), &pairs);
+    if (pairs > 2) {
+        return NULL;
+    }
     for (; at && pairs > 0; pairs--) {
         const uint8_t *name = at;
         bool is_problems = span_named(&at, end, "problems");

@@ -29,7 +29,7 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
         return error_set(err, ERROR_INVALID, "the config is empty: it must name its parameters");
     }
     if (record_format(config, NULL, 0) >= CONFIG_TEXT_MAX) {
-        return error_set(err, ERROR_TOO_LARGE, "a config is at most %d bytes of text",
+        return error_set(err, ERROR_INVALID, "a config is at most %d bytes of text",
                          CONFIG_TEXT_MAX - 1);
     }
     /* Of whichever target: an old answer of the portable kernel is worth keeping on a device that

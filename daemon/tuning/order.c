@@ -165,7 +165,7 @@ int tuning_order(struct tiers *t, struct job *j, struct wire_buf *out, struct er
     if (status == 0 && out->len > RUNNER_MESSAGE_BYTES_MAX - 4096) {
         wire_buf_deinit(out);
         status = tuning_forget(j) ? tuning_order(t, j, out, err)
-                                  : error_set(err, ERROR_TOO_LARGE,
+                                  : error_set(err, ERROR_INVALID,
                                               "the order of this tuning is too large: give fewer "
                                               "configs");
     }

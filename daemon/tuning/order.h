@@ -15,7 +15,7 @@ void tuning_remember(struct job *j, const struct trial *t);
 /* Thousands of old trials: they would rather be measured again than not at all. False: there are
  * none to forget, so that the order does not get smaller by it. */
 bool tuning_forget(struct job *j);
-/* The params of the runner's `tune`. ERROR_NO_MEMORY, ERROR_TOO_LARGE. */
+/* The params of the runner's `tune`. ERROR_NO_MEMORY; ERROR_INVALID: too many configs are given. */
 int tuning_order(struct tiers *t, struct job *j, struct wire_buf *out, struct error *err);
 
 #endif

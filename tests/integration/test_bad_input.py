@@ -105,6 +105,101 @@ BAD_REQUESTS = [
 ]
 
 
+def custom(**fields):
+    return {"op": "custom:limits", **fields}
+
+
+# of each limit: a request with as much as it allows, what is one too much, and the error
+LIMITS = {
+    "fields of a config": ("put", lambda n: {"config": {f"a{i}": 1 for i in range(n)}}, 40, "invalid"),
+    "fields of a problem": (
+        "get", lambda n: {"problem": custom(**{f"a{i}": i for i in range(n - 1)})}, 40, "invalid"),
+    "texts of a problem": ("get", lambda n: {"problem": custom(a="x" * (n - 1))}, 8192, "invalid"),
+    "name of a field": ("get", lambda n: {"problem": custom(**{"a" * n: 1})}, 31, "invalid"),
+    "text of a config": ("put", lambda n: {"config": {"a": "x" * (n - 2)}}, 511, "invalid"),
+    "config of a trial": (
+        "record", lambda n: {"trials": [{"config": {"a": "x" * (n - 2)}, "time_us": 1}]}, 511, "invalid"),
+    "reason of a trial": (
+        "record", lambda n: {"trials": [{"config": {"a": 1}, "status": "compile", "reason": "r" * n}]},
+        319, "invalid"),
+    "client": ("hello", lambda n: {"client": "c" * n}, 63, "invalid"),
+    "name of an op": ("get", lambda n: {"problem": {"op": "custom:" + "o" * n}}, 48, "unknown_op"),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_value_above_its_limit_is_refused_and_the_connection_stays(daemon_of_module, limit):
+    method, params, most, name = LIMITS[limit]
+    table = (pathlib.Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    assert re.search(rf"^\| [^|]* \| {most}[ |]", table, re.M), "protocol.md does not say it"
+    beside = {"get": {"wait": "cached"}, "put": {"problem": custom(i=1), "time_us": 1},
+              "record": {"problem": custom(i=1)}}.get(method, {})
+    with daemon_of_module.connect() as c:
+        try:
+            c.call(method, **{**beside, **params(most)})
+        except RpcError as e:
+            assert e.name == "not_found", "as much as that is allowed"
+        with pytest.raises(RpcError) as e:
+            c.call(method, **{**beside, **params(most + 1)})
+        assert e.value.name == name and e.value.survives, e.value
+        assert c.call("status")["pid"], "on the same connection"
+
+
+# of each method its parameters; those of `status`, `shutdown` and `ledger` are not looked at, or a daemon's
+REPEATABLE = {
+    "get": {"problem": gemm(), "wait": "cached", "configs": [{"a": 1}], "restrict": {}},
+    "tune": {"problem": gemm(), "deadline_ms": 1}, "space": {"problem": gemm(), "target": ""},
+    "get_many": {"problems": [], "wait": "cached"}, "cancel": {"request": 1}, "hello": {"client": "a"},
+    "put": {"problem": gemm(), "config": {"a": 1}, "time_us": 1.0}, "acquire": {"problem": gemm()},
+    "record": {"problem": gemm(), "trials": []}, "release": {"problem": gemm()},
+    "list": {"what": "best", "filter": {}}, "show": {"key": "123456"}, "why": {"problem": gemm()},
+    "module": {"id": "a", "offset": 0}, "check": {"problem": gemm(), "config": {}},
+    "pin": {"problem": gemm(), "config": {"a": 1}}, "unpin": {"key": "123456"}, "evict": {"key": "123456"},
+    "promote": {"key": "123456"}, "unquarantine": {"variant": "a"}, "import": {"rows": []},
+    "backup": {"path": "a"}, "subscribe": {"on": True}, "follow": {"owner": "a"},
+}
+
+
+def pairs(fields, *more):
+    """A map of MessagePack, which may name a field twice."""
+    all_of_them = [*fields.items(), *more]
+    head = bytes([0x80 | len(all_of_them)])
+    return head + b"".join(msgpack.packb(part) for pair in all_of_them for part in pair)
+
+
+@pytest.mark.parametrize("method", REPEATABLE)
+def test_every_method_refuses_a_parameter_that_is_given_twice(daemon_of_module, method):
+    params = REPEATABLE[method]
+    with daemon_of_module.connect() as c:
+        for again in params.items():
+            c.next_id += 1
+            c.socket.sendall(b"\x94\x00" + msgpack.packb(c.next_id) + msgpack.packb(method) +
+                             pairs(params, again))
+            with pytest.raises(RpcError, match="is given twice") as e:
+                c.wait(c.next_id)
+            assert e.value.survives and again[0] in e.value.message
+
+
+def test_every_method_is_asked_twice_for_something(daemon_of_module):
+    with daemon_of_module.connect() as c:
+        assert set(c.call("hello")["capabilities"]) - set(REPEATABLE) == {"status", "shutdown", "ledger"}
+
+
+def test_a_problem_or_trial_that_names_a_field_twice_is_refused(daemon_of_module):
+    trial = pairs({"config": {"a": 1}, "time_us": 1.0}, ("config", {"a": 2}))
+    requests = [
+        (b"get", b"\x81\xa7problem" + pairs(gemm(), ("op", "gemm"))),
+        (b"get", b"\x81\xa7problem" + pairs(custom(i=1), ("op", "custom:other"))),
+        (b"record", b"\x82\xa7problem" + msgpack.packb(custom(i=1)) + b"\xa6trials\x91" + trial),
+    ]
+    with daemon_of_module.connect() as c:
+        for method, params in requests:
+            c.next_id += 1
+            c.socket.sendall(b"\x94\x00" + msgpack.packb(c.next_id) + msgpack.packb(method.decode()) + params)
+            with pytest.raises(RpcError, match="is given twice"):
+                c.wait(c.next_id)
+
+
 @pytest.mark.parametrize("method,params,name,word", BAD_REQUESTS)
 def test_bad_requests(daemon_of_module, method, params, name, word):
     with daemon_of_module.connect() as c:

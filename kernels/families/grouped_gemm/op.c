@@ -147,7 +147,7 @@ static int check_routing(struct problem *p, const struct grouped_gemm_problem *v
         return r;
     }
     if (routing_format(&routing, v->experts, text, sizeof(text)) >= sizeof(text)) {
-        return error_set(err, ERROR_TOO_LARGE, "routing is longer than %d bytes", RECORD_TEXT_MAX);
+        return error_set(err, ERROR_INVALID, "routing is longer than %d bytes", RECORD_TEXT_MAX);
     }
     return record_set(&p->fields, "routing", VALUE_OF_TEXT(text), err);
 }

@@ -52,6 +52,11 @@ static void test_limits(void **state)
         {"problems of one `get_many`", MANY_MAX, ""},
         {"bytes of one `module` response", MODULE_CHUNK_BYTES, ""},
         {"socket path", SOCKET_PATH_MAX, " bytes"},
+        {"fields of a problem or config", RECORD_FIELDS_MAX, ""},
+        {"name of a field", RECORD_NAME_MAX - 1, " bytes"},
+        {"all texts of a problem or config, each with a zero byte", RECORD_TEXT_MAX, " bytes"},
+        {"config of `put`, `record` or `import`, as one-line text", CONFIG_TEXT_MAX - 1, " bytes"},
+        {"`reason` of a trial", sizeof(((struct trial *)0)->reason) - 1, " bytes"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char row[200];

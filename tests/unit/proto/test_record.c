@@ -116,12 +116,12 @@ static void test_limits(void **state)
     static char text[RECORD_TEXT_MAX + 1];
     record_init(&r);
     memset(text, 'x', sizeof(text) - 1);
-    assert_error(err, ERROR_TOO_LARGE, "8192", record_set(&r, "a", VALUE_OF_TEXT(text), &err));
+    assert_error(err, ERROR_INVALID, "8192", record_set(&r, "a", VALUE_OF_TEXT(text), &err));
     assert_ok(err, record_set(&r, "a", VALUE_OF_TEXT(text + 1), &err)); /* with its zero: exact */
-    assert_error(err, ERROR_TOO_LARGE, "'b'", record_set(&r, "b", VALUE_OF_TEXT(""), &err));
+    assert_error(err, ERROR_INVALID, "'b'", record_set(&r, "b", VALUE_OF_TEXT(""), &err));
     assert_ok(err, record_set(&r, "b", VALUE_OF_INT(1), &err));
     record_copy(&before, &r);
-    assert_error(err, ERROR_TOO_LARGE, "'b'", record_set(&r, "b", VALUE_OF_TEXT("t"), &err));
+    assert_error(err, ERROR_INVALID, "'b'", record_set(&r, "b", VALUE_OF_TEXT("t"), &err));
     assert_true(record_equal(&r, &before)); /* a failure changes nothing */
     assert_ok(err, record_set(&r, "a", VALUE_OF_TEXT("a"), &err));
     assert_ok(err, record_set(&r, "b", VALUE_OF_TEXT(text + 3), &err));
@@ -131,7 +131,7 @@ static void test_limits(void **state)
         snprintf(name, sizeof(name), "f%d", i);
         record_put_int(&r, name, i);
     }
-    assert_error(err, ERROR_TOO_LARGE, "40 fields", record_set(&r, "g", VALUE_OF_INT(1), &err));
+    assert_error(err, ERROR_INVALID, "40 fields", record_set(&r, "g", VALUE_OF_INT(1), &err));
     assert_ok(err, record_set(&r, "f7", VALUE_OF_TEXT("seven"), &err));
     assert_int_equal(r.n, RECORD_FIELDS_MAX);
 }

@@ -242,6 +242,13 @@ static void test_beside(void **state)
     assert_ok(f->err,
               schema_decode_beside(&sample_schema, SCHEMA_STRICT, o, others, &f->s, &f->err));
     assert_int_equal(f->s.count, 1);
+    WIRE_BUF_AUTO twice = WIRE_BUF_NULL;
+    wire_put_map(&twice, 2);
+    wire_put_kv_int(&twice, "keys", 1);
+    wire_put_kv_int(&twice, "keys", 2);
+    assert_ok(f->err, wire_decode(f->doc, twice.data, twice.len, &o, &f->err));
+    assert_error(f->err, ERROR_CONFLICT, "sample.keys is given twice",
+                 schema_decode_beside(&sample_schema, SCHEMA_STRICT, o, others, &f->s, &f->err));
     o = wire_of(f->doc, &f->b, "{\"problm\":{}}");
     assert_error(f->err, ERROR_UNKNOWN_FIELD, "did you mean 'problem'?",
                  schema_decode_beside(&sample_schema, SCHEMA_STRICT, o, others, &f->s, &f->err));
