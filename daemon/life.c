@@ -211,6 +211,7 @@ static int64_t count_daemons(void *ctx)
 
 static int use_ledger(struct daemon *d, struct error *err)
 {
+    d->generation = d->ledger->generation; /* rows come later, and may have been evicted */
     d->ledger->ops->put_device(d->ledger, &d->device);
     return scheme_settle(d, on_scheme, err);
 }

@@ -14,6 +14,7 @@
 #define GEMMD_PROTO_LOCKFILE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "proto/error.h"
 
@@ -25,6 +26,12 @@ enum { LOCKFILE_HELD = 1 };
  * is there is a symbolic link, no plain file, or has a second name: it is neither followed nor
  * written to. ERROR_DISK_FULL, ERROR_IO. */
 int lockfile_take(const char *path, const char *second, int *fd, struct error *err);
+
+/* A number in a third line, which stays in the file from holder to holder; 0: none. Of a file that
+ * was taken with `second`. Not synced: the file of a host that lost its power may lack the last
+ * numbers. */
+int64_t lockfile_number(int fd);
+void lockfile_set_number(int fd, int64_t number);
 
 struct lockfile_holder {
     long pid;   /* as it wrote: 0: nothing to be read */

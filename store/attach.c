@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "proto/lockfile.h"
 #include "store/inner.h"
 #include "store/portfolio.h"
 #include "store/version.h"
@@ -87,6 +88,14 @@ static int attach_ids(struct store *s, enum table_id table, struct error *err)
     return r;
 }
 
+/* Generations go on above all that were given, also of a file that has lost some: an older copy was
+ * put in its place, say. Jobs that are pinned to those numbers must not get other keys' rows. */
+static void go_on_above_given(struct store *s)
+{
+    const int64_t noted = s->lock_fd >= 0 ? lockfile_number(s->lock_fd) : 0;
+    rows_given(s, noted > s->generation ? noted : s->generation);
+}
+
 /* That every table has the columns we read and write, and its first page can be read. */
 static int attach_tables(struct store *s, struct error *err)
 {
@@ -102,8 +111,8 @@ static int attach_tables(struct store *s, struct error *err)
         r = r ? r : db_step(&s->db, st, err);
         r = r < 0 ? r : attach_ids(s, i, err);
     }
-    if (r == 0 && s->generation >= s->next_id[TABLE_BEST]) {
-        s->next_id[TABLE_BEST] = s->generation + 1;
+    if (r == 0) {
+        go_on_above_given(s);
     }
     return r;
 }

@@ -83,6 +83,9 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
              struct error *err);
 /* Gives the object the next number of its table. */
 void rows_number(struct store *s, enum table_id table, void *object);
+/* Bests up to this generation have been given: new ones get higher numbers, also after the next
+ * opening of the file, or of an older copy of it. */
+void rows_given(struct store *s, int64_t generation);
 /* Reports a row once, and leaves it out of listings from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/lockfile.h"
 #include "store/inner.h"
 
 static int begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
@@ -93,6 +94,18 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
 void rows_number(struct store *s, enum table_id table, void *object)
 {
     tables[table].id(object, s->next_id[table]++);
+    if (table == TABLE_BEST) {
+        rows_given(s, s->next_id[table] - 1);
+    }
+}
+
+void rows_given(struct store *s, int64_t generation)
+{
+    int64_t *next = &s->next_id[TABLE_BEST];
+    *next = generation >= *next ? generation + 1 : *next;
+    if (s->lock_fd >= 0) {
+        lockfile_set_number(s->lock_fd, *next - 1);
+    }
 }
 
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err)

@@ -144,6 +144,11 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     return 0;
 }
 
+int64_t store_generation(const struct store *s)
+{
+    return s->next_id[TABLE_BEST] - 1;
+}
+
 void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
                       void *ctx)
 {
@@ -264,7 +269,7 @@ int store_stats(struct store *s, struct store_stats *out, struct error *err)
         }
         s->stats_at = now;
     }
-    s->stats.generation = s->next_id[TABLE_BEST] - 1;
+    s->stats.generation = store_generation(s);
     s->stats.file_bytes = size_of(s->path, "");
     s->stats.wal_bytes = size_of(s->path, "-wal");
     *out = s->stats;

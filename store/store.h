@@ -42,6 +42,8 @@ struct store_options {
  * what is readable. ERROR_STORE: newer schema, unreadable, read-only place, network file system
  * (each its own sentence); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds "<path>.lock". */
 int store_open(const struct store_options *o, struct store **out, struct error *err);
+/* The highest generation that has been given; 0: none. */
+int64_t store_generation(const struct store *s);
 /* Who holds the lock of a database, or held it last: his pid and `address` ("": none). False: not
  * known. */
 bool store_holder(const char *path, long *pid, char *address, size_t size);

@@ -260,9 +260,7 @@ static int find_number(struct store *s, const struct best *b, struct error *err)
 int store_publish_again(struct store *s, struct best *b, struct error *err)
 {
     assert(b->generation > 0);
-    if (b->generation >= s->next_id[TABLE_BEST]) {
-        s->next_id[TABLE_BEST] = b->generation + 1;
-    }
+    rows_given(s, b->generation);
     int r = find_number(s, b, err);
     return r ? r : publish(s, ROW_UPDATE, b, err);
 }

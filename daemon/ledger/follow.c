@@ -44,9 +44,14 @@ void shared_said(struct shared *s, const struct wire_obj *said)
     }
 }
 
+static void note_given(struct shared *s, int64_t generation)
+{
+    s->base.generation = generation > s->base.generation ? generation : s->base.generation;
+}
+
 static void hear_best(struct shared *s, const struct best *b, bool saved)
 {
-    s->generation = b->generation > s->generation ? b->generation : s->generation;
+    note_given(s, b->generation);
     heard_best(&s->heard, b, saved);
     shared_news(s, NEWS_BEST, b->key, b, saved);
 }
@@ -272,6 +277,7 @@ static void become_keeper(struct shared *s, struct ledger *writer)
     struct error none = ERROR_NULL;
     s->writer = writer;
     s->base.ops = s->keeps;
+    note_given(s, writer->generation);
     if (s->ready) {
         log_notice("this gemmd is the keeper of %s now", s->config.path);
     }
@@ -304,7 +310,7 @@ static int open_home(struct shared *s, bool read_only, struct ledger **out, stru
     c.notice = s->config.notice ? on_notice : NULL;
     c.saved = on_saved;
     c.ctx = s;
-    c.generation = s->generation;
+    c.generation = s->base.generation;
     return ledger_local_ops.start(out, s->loop, &c, err);
 }
 
@@ -395,7 +401,7 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
     memcpy(before, s->keeper, sizeof(before));
     wire_copy_str(wire_find(m->result, "owner"), s->keeper, sizeof(s->keeper));
     wire_get_int(wire_find(m->result, "generation"), &generation);
-    s->generation = generation > s->generation ? generation : s->generation;
+    note_given(s, generation);
     if (!s->reader && open_home(s, true, &s->reader, &err) < 0) {
         tell_fault(s, err.code, &err);
         keeper_link_close(&s->link);

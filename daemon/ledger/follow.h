@@ -40,7 +40,6 @@ struct shared {
     uv_timer_t timer; /* the next attempt; while stopping: the end of patience */
     struct outbox outbox;
     struct heard heard; /* what the keeper has not saved */
-    int64_t generation; /* the highest that the keeper told of */
     uint32_t follow_id;
     char keeper[80];              /* as the keeper calls itself in leases */
     bool following;               /* the keeper listens to us */

@@ -162,6 +162,7 @@ struct ledger_ops {
 
 struct ledger { /* embedded first in each home's struct */
     const struct ledger_ops *ops;
+    int64_t generation; /* the highest that is known to have been given */
 };
 extern const struct ledger_ops ledger_local_ops, ledger_shared_ops;
 /* The sentence for a call's fault at once. Returns status. */

@@ -460,6 +460,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         local_free(l);
         return r;
     }
+    l->base.generation = store_generation(l->store);
     store_set_notice(l->store, local_notice, l);
     store_set_patience(l->store, PATIENCE_MS);
     set_cache(l, c);

@@ -68,13 +68,15 @@ static int pin_to(struct parts *p, struct session *s, int64_t generation, struct
     return 0;
 }
 
-static void on_news_heard(void *ctx, const struct ledger_status *ignored)
+static void on_news_heard(void *ctx, const struct ledger_status *store)
 {
     struct pinning *x = ctx;
     struct pending *p = &x->pending;
     struct session *s = p->ticket.session;
     struct error err = ERROR_NULL;
-    (void)ignored;
+    if (store->generation > p->d->generation) {
+        p->d->generation = store->generation; /* given, with no row that is left */
+    }
     if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
         pending_fail(p, &err);
         return;

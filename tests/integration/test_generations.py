@@ -2,6 +2,7 @@
 """A job that pins a generation has one set of answers for its whole life; who wants to hear of
 improvements subscribes."""
 import itertools
+import shutil
 import threading
 
 import msgpack
@@ -312,3 +313,33 @@ def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
         assert rank.call("get", problem=CUSTOM)["config"] == {"A": 1}
         assert rank.call("get_many", problems=[CUSTOM])["answers"][0]["config"] == {"A": 1}
         assert pinned(one, old["generation"]).call("get", problem=CUSTOM)["config"] == {"A": 1}
+
+
+def restore(d, copy):
+    """As ops do: stop, put the copy in the file's place, start."""
+    assert d.stop() == 0
+    for part in ("", "-wal", "-shm"):
+        d.database.with_name(d.database.name + part).unlink(missing_ok=True)
+    shutil.copy(copy, d.database)
+    d.start()
+
+
+def test_no_generation_is_given_to_another_key_after_an_older_backup_is_restored(daemon, folder):
+    d, copy = daemon(), folder / "copy.db"
+    keys = [{"op": "custom:mine", "n": n} for n in range(6)]
+    with d.connect() as c:
+        c.call("put", problem=keys[0], config={"a": 1}, time_us=1)
+        c.call("backup", path=str(copy))
+        lost = [c.call("put", problem=k, config={"a": 1}, time_us=1)["generation"] for k in keys[1:4]]
+        newest = c.call("hello")["generation"]
+        assert newest == max(lost)
+    restore(d, copy)
+    with d.connect() as c, pinned(d, newest) as job:
+        assert c.call("hello")["generation"] == newest, "jobs may still be pinned to it"
+        assert c.call("status")["keys"] == 1
+        again = c.call("put", problem=keys[4], config={"a": 1}, time_us=1)["generation"]
+        assert again > newest
+        assert job.call("get", problem=keys[0], wait="cached")["generation"] < min(lost)
+    restore(d, copy)  # a second time: what came after the first one counts
+    with d.connect() as c:
+        assert c.call("put", problem=keys[5], config={"a": 1}, time_us=1)["generation"] > again

@@ -85,6 +85,17 @@ def test_what_needs_the_whole_waits_for_it(large):
         assert c.call("get", problem=custom)["config"] == {"number": 1}
 
 
+def test_the_generation_is_right_while_the_rows_are_still_loaded(large):
+    newest, i = large.sql("SELECT generation, (time_us - 100) * 8 FROM best ORDER BY 1 DESC LIMIT 1")[0]
+    spoil(large, int(i))  # no row tells of it any more, as none does before the first are loaded
+    large.start()
+    with large.connect() as c:
+        requests = [c.send("hello"), c.send("subscribe"), c.send("status")]
+        answers = [c.wait(r) for r in requests]
+        assert answers[-1]["loading"], "the test's database is too small to show anything"
+        assert [a["generation"] for a in answers] == [newest] * 3
+
+
 def test_who_waits_for_the_end_of_loading_can_be_cancelled(large):
     unknown = {**problem(0), "M": 8}
     large.start()
