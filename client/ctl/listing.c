@@ -21,7 +21,10 @@ static const struct argp_option filter_options[] = {
     {"sort", KEY_SORT, "COLUMN", 0,
      "speedup, tflops, gbps and floor_percent sort from the best down, others up; -COLUMN: down",
      0},
-    {"top", KEY_TOP, "N", 0, "the first N rows only", 0},
+    {"top", KEY_TOP, "N", 0,
+     "the first N rows only; of history, trials, quarantine, runs and events without --sort the "
+     "newest N, the newest first",
+     0},
     {"offset", KEY_OFFSET, "N", 0, "without the first N rows", 0},
     {0},
 };
@@ -123,6 +126,24 @@ static error_t parse_plain(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* --top of a list that grows in the order of time: its newest rows are meant. */
+static void sort_newest_first(struct listing *l)
+{
+    static const struct {
+        const char *what, *order;
+    } growing[] = {{"history", "-generation"},
+                   {"trials", "-id"},
+                   {"quarantine", "-id"},
+                   {"runs", "-id"},
+                   {"events", "-id"}};
+    for (size_t i = 0; i < COUNT(growing); i++) {
+        if (strcmp(growing[i].what, l->what) == 0 && json_object_get(l->filter, "limit") &&
+            !json_object_get(l->filter, "sort")) {
+            listing_sort(l, growing[i].order);
+        }
+    }
+}
+
 static int run_list(struct listing *l)
 {
     if (!rows_known(l->what)) {
@@ -131,6 +152,7 @@ static int run_list(struct listing *l)
             "devices, events, portfolio",
             l->what);
     }
+    sort_newest_first(l);
     int code = ctl_connect(&l->ctl);
     json_t *baselines = NULL, *rows = NULL, *status = NULL;
     if (code == DONE && !l->ctl.quiet && strcmp(l->what, "best") == 0) {

@@ -483,6 +483,24 @@ def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):
     assert not folder.with_name(folder.name + ".part").exists()
 
 
+@pytest.mark.parametrize("what", ["events", "runs", "history", "trials"])
+def test_top_of_a_list_in_the_order_of_time_is_its_newest_rows(daemon, what):
+    d = daemon()
+    for m in (64, 128, 256, 512):
+        d.call("tune", problem=gemm(m=m), budget=2)
+    d.stop()
+    d.start()
+    order = "generation" if what == "history" else "id"
+    rows = [r[order] for r in json.loads(ctl(d, "list", "--what", what, "--json")[0])]
+    top = [r[order] for r in json.loads(ctl(d, "list", "--what", what, "--top", "3", "--json")[0])]
+    assert len(rows) > 3 or what == "runs"
+    assert top == sorted(rows, reverse=True)[:3]
+    again = json.loads(ctl(d, "list", "--what", what, "--top", "1", "--offset", "1", "--json")[0])
+    assert [r[order] for r in again] == top[1:2]
+    first = json.loads(ctl(d, "list", "--what", what, "--top", "1", "--sort", order, "--json")[0])
+    assert first[0][order] == min(rows)
+
+
 def test_ctrl_c_leaves_a_whole_line(daemon):
     d = daemon("cpu")
     tuning = Watched([GEMMCTL, "tune", *SIZE, "--budget", "500", "--socket", str(d.socket)], d.env)
