@@ -6,6 +6,7 @@
  * one line more is one model more.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,37 @@ static bool take_line(struct moe *m, const char *line, const char *model)
     return found;
 }
 
+/* "a, b, c" of the table's lines, whose first one has the titles; malloc'ed. */
+static char *list_models(char *text)
+{
+    char *out = NULL;
+    size_t length;
+    FILE *f = open_memstream(&out, &length);
+    const char *comma = "";
+    for (char *line = strsep(&text, "\n"); f && (line = strsep(&text, "\n"));) {
+        struct moe one = {.name = csv_field(line, 0)};
+        if (one.name && take_line(&one, line, one.name)) {
+            fprintf(f, "%s%s", comma, one.name);
+            comma = ", ";
+        }
+        free(one.name);
+    }
+    if (f) {
+        fclose(f);
+    }
+    return out;
+}
+
+static int no_such_model(const char *model, char *text)
+{
+    char *known = list_models(text);
+    int code = ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or give "
+                         "experts=128,topk=8,hidden=2048,inter=768",
+                         model, table_path(), known && *known ? known : "no models");
+    free(known);
+    return code;
+}
+
 static int find_model(struct moe *m, const char *model)
 {
     struct gemmd_error e;
@@ -101,16 +133,15 @@ static int find_model(struct moe *m, const char *model)
             e.text);
     }
     bool found = false;
-    char *at = text;
+    char *copy = strdup(text), *at = copy;
     for (char *line; !found && (line = strsep(&at, "\n"));) {
         found = take_line(m, line, model);
     }
-    free(text);
     m->name = strdup(model);
-    return found ? DONE
-                 : ctl_usage("--moe: no model \"%s\" in %s: add a line to it, or give "
-                             "experts=128,topk=8,hidden=2048,inter=768",
-                             model, table_path());
+    int code = found ? DONE : no_such_model(model, text);
+    free(copy);
+    free(text);
+    return code;
 }
 
 /* ---- problems -------------------------------------------------------------------------------- */

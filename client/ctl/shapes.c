@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
+#include "client/ctl/formats.h"
 
 enum { MODEL, LAYER, TOKENS, MODE, EXPERTS, TOPK, M, N, K, COLUMNS };
 static const char *const names[COLUMNS] = {"model", "layer", "tokens", "mode", "experts",
@@ -18,6 +18,7 @@ struct reader {
     const char *path;
     int line;
     int place[COLUMNS]; /* index of the field in a line, or NOT_THERE */
+    json_t *models;     /* owned: the names in the column `model` */
 };
 
 /* Which field of the first line has a column's name. A sentence: two have. */
@@ -117,6 +118,9 @@ static int take_row(const struct reader *r, char *const fields[COLUMNS],
                              r->line, names[c]);
         }
     }
+    if (fields[MODEL]) {
+        json_object_set_new(r->models, fields[MODEL], json_true());
+    }
     if (!wanted(fields, f)) {
         return DONE;
     }
@@ -167,7 +171,7 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f)
         ctl_usage("%s", e.text);
         return NULL;
     }
-    struct reader r = {.path = path};
+    struct reader r = {.path = path, .models = json_object()};
     json_t *rows = json_array();
     int code = DONE;
     char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
@@ -179,9 +183,13 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f)
         code = read_head(&r, "", f);
     }
     if (code == DONE && json_array_size(rows) == 0) {
-        code =
-            ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for", path);
+        char *models = notice_names(r.models);
+        const bool named = f->model && models && *models;
+        code = ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for%s%s",
+                         path, named ? "; its models are " : "", named ? models : "");
+        free(models);
     }
+    json_decref(r.models);
     if (code) {
         json_decref(rows);
         return NULL;

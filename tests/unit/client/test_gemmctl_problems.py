@@ -121,6 +121,16 @@ def test_known_models_are_lines_of_a_table(fake, folder):
                                GEMMD_MODELS=str(table)).stderr
 
 
+def test_a_model_that_is_not_there_lists_those_that_are(fake, folder):
+    said = ctl(fake, "get", "--moe", "nosuch", "--tokens", "2", code=2, GEMMD_MODELS=str(MODELS)).stderr
+    names = [line.split(",")[0] for line in MODELS.read_text().splitlines()[1:] if line]
+    assert len(names) > 15 and ", ".join(names) in said
+    shapes = folder / "shapes.csv"
+    shapes.write_text("model,mode,M,N,K\none,forward,1,2,4\nother,dX,1,2,4\none,dW,1,2,4\n")
+    said = ctl(fake, "get", "--shapes", shapes, "--model", "nosuch", code=2).stderr
+    assert "its models are one, other" in said
+
+
 def test_the_projects_own_shapes(fake):
     path = ROOT / "tests" / "data" / "shapes" / "moe.csv"
     ctl(fake, "tune", "--shapes", path, "--quiet")
