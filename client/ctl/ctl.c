@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "client/ctl/ctl.h"
 #include "proto/uuid.h"
@@ -93,10 +94,38 @@ const struct argp pinned_ctl_argp = {
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
+/* What --json says at the end of a command that failed and has printed no document. */
+static struct {
+    bool wanted, printed;
+    char name[32]; /* of the first failure; "": none was said */
+    char text[1024];
+    char heard[1024]; /* the beginning of what was written to stderr */
+    size_t n;
+} outcome;
+
+void ctl_name_error(const char *name)
+{
+    if (!outcome.text[0]) {
+        snprintf(outcome.name, sizeof(outcome.name), "%s", name);
+    }
+}
+
+static void note_failure(const char *name, const char *text)
+{
+    if (!outcome.text[0]) {
+        if (!outcome.name[0]) {
+            ctl_name_error(name);
+        }
+        snprintf(outcome.text, sizeof(outcome.text), "%s", text);
+    }
+}
+
+__attribute__((format(printf, 2, 0))) static void say(const char *name, const char *format,
+                                                      va_list args)
 {
     char *text;
     text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
+    note_failure(name, text ? text : "no memory");
     fprintf(stderr, "gemmctl: %s\n", text ? text : "no memory");
     free(text);
 }
@@ -105,7 +134,7 @@ int ctl_usage(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(format, args);
+    say("usage", format, args);
     va_end(args);
     return USAGE;
 }
@@ -114,13 +143,63 @@ int ctl_failed(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say(format, args);
+    say("failed", format, args);
     va_end(args);
     return FAILED;
 }
 
+/* argp and getopt say their sentences themselves, to the variable `stderr`. */
+static ssize_t write_stderr(void *ctx, const char *text, size_t n)
+{
+    (void)ctx;
+    const size_t room = sizeof(outcome.heard) - 1 - outcome.n, some = n < room ? n : room;
+    memcpy(outcome.heard + outcome.n, text, some);
+    outcome.n += some;
+    return write(STDERR_FILENO, text, n);
+}
+
+void ctl_want_error(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        outcome.wanted = outcome.wanted || strcmp(argv[i], "--json") == 0;
+    }
+    FILE *f = outcome.wanted
+                  ? fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_stderr})
+                  : NULL;
+    if (f) {
+        setvbuf(f, NULL, _IONBF, 0);
+        stderr = f;
+    }
+}
+
+json_t *ctl_error(void)
+{
+    return outcome.text[0] ? json_pack("{ss, ss}", "name", outcome.name, "message", outcome.text)
+                           : NULL;
+}
+
+void ctl_printed(void)
+{
+    outcome.printed = true;
+}
+
+void ctl_print_error(int code)
+{
+    if (code == DONE || !outcome.wanted || outcome.printed) {
+        return;
+    }
+    if (!outcome.text[0]) { /* "gemmctl get: --top takes ..." */
+        outcome.heard[strcspn(outcome.heard, "\n")] = '\0';
+        const char *text = strstr(outcome.heard, ": ");
+        note_failure(code == USAGE ? "usage" : "failed", text ? text + 2 : outcome.heard);
+    }
+    json_t *error = ctl_error();
+    ctl_print_json(json_pack("{so*}", "error", error));
+}
+
 int ctl_fail(const struct gemmd_error *e)
 {
+    ctl_name_error(gemmd_error_name(e->code));
     switch (e->code) {
     case GEMMD_UNREACHABLE:
         ctl_failed("%s; start one with `gemmctl start --device cpu` (or cuda:0)", e->text);
@@ -311,6 +390,7 @@ static int fail_list(const char *what, const struct gemmd_error *e)
         problem = best ? "; fields of the problem are problem.M, problem.mode, ..." : "";
         config = any ? "; parameters of the config are config.BLOCK_SIZE_M, ..." : "";
     }
+    ctl_name_error(gemmd_error_name(e->code));
     return *config ? ctl_failed("%s%s%s", e->text, problem, config) : ctl_fail(e);
 }
 
@@ -331,6 +411,7 @@ json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code)
 
 int ctl_print_json(json_t *j)
 {
+    ctl_printed();
     int r = json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
     json_decref(j);
     if (r || putchar('\n') == EOF || fflush(stdout)) {

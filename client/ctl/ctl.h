@@ -87,6 +87,16 @@ int ctl_finish(struct ctl *c, int r, struct gemmd_error *e);
 json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code);
 /* Prints a document and takes it over. */
 int ctl_print_json(json_t *j);
+/* With --json stdout has one document, also of a command that failed: its own, or {"error":
+ * {"name", "message"}} of the first sentence that was said. At the beginning; a document is there;
+ * at the end. */
+void ctl_want_error(int argc, char **argv);
+void ctl_printed(void);
+void ctl_print_error(int code);
+/* That error for a document of one's own; NULL: nothing failed. */
+json_t *ctl_error(void);
+/* The name of the failure whose sentence comes next; without it "usage" or "failed". */
+void ctl_name_error(const char *name);
 double ctl_now_ms(void);
 
 /* ---- text.c --------------------------------------------------------------------------------- */

@@ -200,6 +200,7 @@ static int check_device(const char *spec)
 
 static int fail_start(const struct gemmd_error *e)
 {
+    ctl_name_error(gemmd_error_name(e->code));
     ctl_failed("%s", e->text); /* not ctl_fail: it would say to start one */
     switch (e->code) {
     case GEMMD_INVALID:
@@ -294,6 +295,7 @@ static int connect_to_stop(struct ctl *c)
     struct gemmd_error e;
     int r = ctl_try(c, &e);
     if (r == GEMMD_UNREACHABLE) {
+        ctl_name_error(gemmd_error_name(r));
         ctl_failed("%s: there is none to stop", e.text);
         return UNREACHABLE;
     }
@@ -351,9 +353,10 @@ static int version(struct ctl *c)
             ctl_call(c, "hello", json_pack("{si, ss}", "version", 1, "client", "gemmctl"), &code);
     }
     const json_t *build = json_object_get(hello, "build");
-    if (c->json) {
+    const bool failed = code || (r && r != GEMMD_UNREACHABLE);
+    if (c->json && !failed) {
         ctl_print_json(json_pack("{ss, sO?}", "gemmctl", gemmd_version(), "gemmd", build));
-    } else {
+    } else if (!c->json) {
         printf("gemmctl %s\ngemmd %s\n", gemmd_version(),
                build                    ? json_string_value(build)
                : r == GEMMD_UNREACHABLE ? "not running"

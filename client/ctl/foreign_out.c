@@ -39,8 +39,9 @@ static int finish(struct writing *w, int code)
         return ctl_failed("nothing was written: no answer that is asked for has a counterpart");
     }
     if (code == DONE && w->listing->ctl.json) {
-        return ctl_print_json(json_pack("{sO, sO, sO, sO}", "files", w->files, "skipped",
-                                        w->skipped, "left_out", w->left_out, "notes", w->notes));
+        return ctl_print_json(json_pack("{sO, sO, sO, sO, so*}", "files", w->files, "skipped",
+                                        w->skipped, "left_out", w->left_out, "notes", w->notes,
+                                        "error", ctl_error()));
     }
     if (code == DONE) {
         print_notices(w);

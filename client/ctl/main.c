@@ -136,6 +136,7 @@ static int check_words(int argc, char **argv)
 static void check_written(int code, void *ignored)
 {
     (void)ignored;
+    ctl_print_error(code);
     bool lost = fflush(stdout) != 0 || ferror(stdout);
     if (lost && code == DONE) {
         _exit(ctl_failed("cannot write the result: %s", strerror(errno)));
@@ -147,6 +148,7 @@ int main(int argc, char **argv)
     static char help_option[] = "--help";
     static char name[64];
     std_files_open();
+    ctl_want_error(argc, argv);
     on_exit(check_written, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk, which is said (EFBIG) */
     if (argc < 2) {

@@ -292,6 +292,10 @@ static int run_check(void *command)
             break;
         }
     }
+    if (a->ctl.json && code && json_array_size(verdicts) < json_array_size(a->search.configs)) {
+        json_decref(verdicts);
+        return code; /* a call failed: its error is the document */
+    }
     if (a->ctl.json) {
         int r = ctl_print_json(verdicts);
         return code ? code : r;

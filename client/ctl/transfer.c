@@ -294,15 +294,20 @@ static int backup(struct transfer *t)
     json_t *status = code ? NULL : unsaved_status(c);
     json_t *result = code ? NULL : ctl_call(c, "backup", json_pack("{ss}", "path", path), &code);
     free(path);
+    int lacks =
+        result ? unsaved_fail(status, unsaved_at_all(status), "this copy", "make a backup") : DONE;
     if (result && c->json) {
+        json_t *error = ctl_error();
+        if (error) {
+            json_object_set_new(result, "error", error);
+        }
         code = ctl_print_json(result);
     } else if (result) {
         printf("%s\n", json_string_value(json_object_get(result, "path")));
         json_decref(result);
     }
-    code = code ? code : unsaved_fail(status, unsaved_at_all(status), "this copy", "make a backup");
     json_decref(status);
-    return code;
+    return code ? code : lacks;
 }
 
 int cmd_backup(int argc, char **argv)

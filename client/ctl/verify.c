@@ -294,7 +294,8 @@ static int show(struct verifying *v, char **schemes, size_t n)
     }
     int r = DONE;
     if (v->subject.ctl.json) {
-        r = ctl_print_json(json_pack("{sO, sO}", "rows", v->rows, "summary", summary));
+        r = ctl_print_json(
+            json_pack("{sO, sO, so*}", "rows", v->rows, "summary", summary, "error", ctl_error()));
     } else if (json_array_size(v->rows) > 0) {
         print_outcome(v, summary);
     }

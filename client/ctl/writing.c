@@ -66,6 +66,9 @@ static int save_there(const char *path, const char *text)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
     bool failed = !f || fputs(text, f) == EOF;
+    if (f == stdout) {
+        ctl_printed();
+    }
     failed = (f && (f == stdout ? fflush(f) : fclose(f))) || failed;
     return failed ? cannot_write(path) : DONE;
 }

@@ -5,9 +5,12 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "proto/wire.h"
 
 enum { REDRAW_MS = 200, LOG_MS = 10000, LINE_BYTES = 512, COLUMNS = 80 };
 
@@ -60,6 +63,26 @@ void line_end(const struct line *l)
         fflush(stderr);
         stands = 0;
     }
+}
+
+void line_fail(const struct error *err, bool json)
+{
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    struct wire_doc *doc = json ? wire_doc_new() : NULL;
+    char *text = NULL;
+    fprintf(stderr, "gemmd-runner: %s\n", err->text);
+    wire_put_map(&b, 1);
+    wire_put_str(&b, "error");
+    wire_put_map(&b, 2);
+    wire_put_kv_str(&b, "name", error_name(err->code));
+    wire_put_kv_str(&b, "message", err->text);
+    if (doc && !b.failed && wire_decode(doc, b.data, b.len, &map, NULL) == 0 &&
+        wire_to_json(map, &text, NULL) == 0) {
+        printf("%s\n", text);
+    }
+    free(text);
+    wire_doc_free(doc);
 }
 
 bool line_said(void)

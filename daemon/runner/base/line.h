@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 
+#include "proto/error.h"
+
 struct line {
     bool quiet, terminal;
     double last_ms;
@@ -20,6 +22,8 @@ void line_put(const struct line *l, const char *format, ...) __attribute__((form
 /* The terminal's line is empty again. */
 void line_end(const struct line *l);
 
+/* Says the error on stderr, and with `json` also on stdout: {"error": {"name", "message"}}. */
+void line_fail(const struct error *err, bool json);
 /* Whether what was printed has been written; else says so on stderr. */
 bool line_said(void);
 

@@ -235,7 +235,7 @@ int survey_run(const struct survey_order *o)
     int r = survey_all(&s, &err);
     line_end(&s.line);
     if (r) {
-        fprintf(stderr, "gemmd-runner: %s\n", err.text);
+        line_fail(&err, o->json);
     } else {
         summarise(&s);
     }

@@ -322,7 +322,7 @@ int warm_run(struct warm_order *o)
     r = r ? r : compile_all(&w, &err);
     line_end(&w.line);
     if (r) {
-        fprintf(stderr, "gemmd-runner: %s\n", err.text);
+        line_fail(&err, o->json);
     } else {
         summarise(&w);
         if (w.failed) {

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmctl --json: a command that fails prints one document, whose `error` says the name and the sentence."""
+import json
+import re
+import subprocess
+
+import pytest
+
+from fake_gemmd import GEMMCTL, Refusal, environment
+
+SIZE = ["--m", "16", "--n", "32", "--k", "64"]
+CONFIG = ["--config", "A=1"]
+# What a command needs, so that it asks the daemon; and those that ask none.
+WORDS = {"get": SIZE, "tune": SIZE, "bench": SIZE + CONFIG, "pin": SIZE + CONFIG, "unpin": ["abcdef"],
+         "promote": ["abcdef"], "show": ["abcdef"], "why": SIZE, "verify": ["--exact", *SIZE],
+         "evict": ["abcdef"], "space": SIZE, "check": SIZE + CONFIG, "import": ["EXPORT"],
+         "backup": ["copy.db"], "warm": SIZE, "landscape": [*SIZE, "--to", "x.jsonl"]}
+ALONE = ["warm", "landscape"]
+
+
+def commands():
+    shown = subprocess.run([GEMMCTL, "help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return [c for c in re.findall(r"^  (\w+) ", shown, re.M) if c != "help"]
+
+
+def fails(fake, *words, codes=(1,), **env):
+    result = subprocess.run([GEMMCTL, *words, "--json"], capture_output=True, text=True, timeout=60,
+                            env=environment(fake, **env))
+    assert result.returncode in codes, (words, result.stdout, result.stderr)
+    assert result.stderr.startswith("gemmctl"), (words, result.stderr)
+    document = json.loads(result.stdout)  # one, and nothing else
+    rows = document if isinstance(document, list) else [document]
+    assert [set(r["error"]) for r in rows] == [{"name", "message"}], words
+    return rows[0]["error"], result.stderr
+
+
+def test_every_command_says_wrong_usage_as_an_error_object(folder):
+    for command in commands():
+        error, said = fails(None, command, "--nosuch", codes=(2,), HOME=str(folder))
+        assert error == {"name": "usage", "message": "unrecognized option '--nosuch'"}, command
+
+
+def test_every_command_says_what_the_daemon_refuses_as_an_error_object(fake, folder):
+    def refuse(params):
+        raise Refusal("conflict", "the reason")
+    (folder / "export.json").write_text(json.dumps({"gemmd_export": 1, "rows": [{"op": "custom:x"}]}))
+    for method in ("get", "tune", "pin", "unpin", "promote", "list", "show", "why", "evict", "space", "check",
+                   "import", "backup", "status", "shutdown", "unquarantine", "hello"):
+        fake.answers[method] = refuse
+    tried = 0
+    for command in commands():
+        if command in ALONE:
+            continue
+        if command == "version":
+            continue  # below: it needs no method but hello
+        fake.answers["hello"] = {"version": 1, "build": "fake-build", "bucket_scheme": "sqrt2"}
+        words = [str(folder / "export.json") if w == "EXPORT" else w for w in WORDS.get(command, [])]
+        error, said = fails(fake, command, *words)
+        assert error["name"] == "conflict" and "the reason" in error["message"], (command, error)
+        assert error["message"] in said
+        tried += 1
+    assert tried > 20
+    fake.answers["hello"] = refuse
+    assert fails(fake, "version")[0]["name"] == "conflict"
+
+
+def test_every_command_says_that_no_daemon_is_there_as_an_error_object(folder):
+    (folder / "export.json").write_text(json.dumps({"gemmd_export": 1, "rows": []}))
+    for command in commands():
+        if command in [*ALONE, "version", "start"]:  # these two are content without
+            continue
+        words = [str(folder / "export.json") if w == "EXPORT" else w for w in WORDS.get(command, [])]
+        error, _ = fails(None, command, *words, "--socket", str(folder / "none.sock"), codes=(3,))
+        assert error["name"] == "unreachable", command
+    assert fails(None, "start", GEMMD_DAEMON="/nonexistent", HOME=str(folder), GEMMD_SOCKET=str(folder / "x.sock"),
+                 codes=(1, 3))[0]["message"]
+
+
+@pytest.mark.parametrize("command", ALONE)
+def test_a_command_that_asks_no_daemon_says_its_failure_as_an_error_object(folder, command):
+    error, _ = fails(None, command, *SIZE, *(["--to", str(folder / "x")] if command == "landscape" else []),
+                     GEMMD_RUNNER="/nonexistent")
+    assert error == {"name": "failed", "message": "GEMMD_RUNNER=/nonexistent is not a program that can be run"}
+
+
+def test_wrong_usage_without_a_command_is_an_error_object():
+    assert fails(None, codes=(2,))[0]["name"] == "usage"
+    assert "no command" in fails(None, "nosuch", codes=(2,))[0]["message"]
