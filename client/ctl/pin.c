@@ -43,7 +43,13 @@ static int show_answer(struct subject *d, const json_t *problem, json_t *answer)
         return ctl_print_json(answer);
     }
     json_t *rows = json_pack("[o]", answer);
+    const char *note = json_string_value(json_object_get(answer, "note"));
     results_print(rows);
+    if (note && *note && !d->ctl.quiet) {
+        char *text = text_visible(strdup(note));
+        fprintf(stderr, "%s\n", text ? text : "");
+        free(text);
+    }
     if (!d->ctl.quiet) {
         unsaved_remark(&d->ctl, rows);
     }

@@ -216,6 +216,22 @@ static int print_import(const struct ctl *c, json_t *total, int code)
     return code;
 }
 
+/* Rows that their own reference beats: pins, say, which become hints here like any others. */
+static void say_slower(const json_t *rows)
+{
+    size_t i, n = 0;
+    const json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        const double us = json_number_value(json_object_get(row, "time_us"));
+        const double reference_us = json_number_value(json_object_get(row, "reference_us"));
+        n += reference_us > 0 && us > 0 && reference_us / us < 0.98;
+    }
+    if (n > 0) {
+        fprintf(stderr, "slower than the reference of their run: %zu of %zu rows\n", n,
+                json_array_size(rows));
+    }
+}
+
 static int import(struct transfer *t)
 {
     struct ctl *c = &t->listing.ctl;
@@ -234,6 +250,9 @@ static int import(struct transfer *t)
     json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");
     int code = ctl_connect(c);
     code = code ? code : import_rows(c, rows, total);
+    if (code == DONE && !c->quiet) {
+        say_slower(rows);
+    }
     json_decref(document);
     code = print_import(c, total, code);
     if (code == DONE && !c->quiet) {

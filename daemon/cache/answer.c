@@ -22,6 +22,18 @@ static double rate(double work, double time_us, double scale)
     return work > 0 && time_us > 0 ? work / time_us * scale : NAN;
 }
 
+static const char SLOWER[] = "slower than the reference of its run: ";
+
+/* Of a pin or another row that nobody chose for its speed. What noise explains is not said. */
+static void note_slower(struct answer *a)
+{
+    const double ratio = a->reference_us / a->time_us; /* NaN: not known */
+    if (!a->note[0] && ratio < 0.98) {
+        answer_note(a, "%s%.2f of its speed, %.4g us against %.4g us", SLOWER, ratio, a->time_us,
+                    a->reference_us);
+    }
+}
+
 #define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%s", (from))
 
 void answer_of_best(struct answer *a, const struct best *b, bool saved)
@@ -47,6 +59,7 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     COPY_TEXT(a->stamp, b->stamp);
     a->created_s = b->created_s;
     answer_note(a, "%s", b->doubt);
+    note_slower(a);
 }
 
 /* NaN: not known, as in rows without a family. */
@@ -82,7 +95,9 @@ void best_of_answer(struct best *b, const struct answer *a, const struct problem
     b->generation = a->generation;
     COPY_TEXT(b->stamp, a->stamp);
     b->created_s = a->created_s;
-    COPY_TEXT(b->doubt, a->note);
+    if (strncmp(a->note, SLOWER, strlen(SLOWER)) != 0) {
+        COPY_TEXT(b->doubt, a->note);
+    }
 }
 
 void best_work(struct best *b, const struct family *f, const struct problem *bucket,

@@ -54,6 +54,25 @@ def test_a_pin_outlives_a_new_stamp(pinned):
         assert c.call("unpin", problem=gemm())["source"] == "tuned"
 
 
+def test_a_pin_that_is_slower_than_the_default_says_so(daemon, folder):
+    d = daemon()
+    problem = gemm(m=8192, n=4096, k=1024)
+    config = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 32, "num_warps": 4, "num_stages": 2,
+              "GROUP_SIZE_M": 1}
+    with d.connect() as c:
+        assert "slower" not in c.call("get", problem=problem, budget=4)["note"]
+        answer = c.call("pin", problem=problem, config=config)
+        assert answer["time_us"] > 1.5 * answer["reference_us"]
+        says = f"slower than the reference of its run: {answer['reference_us'] / answer['time_us']:.2f} of its speed"
+        assert answer["note"].startswith(says)
+        assert c.call("get", problem=problem, wait="cached")["note"].startswith(says)
+    words = " ".join(f"{k}={v}" for k, v in problem.items() if k != "op")
+    said = d.ctl("pin", words, "--config", " ".join(f"{k}={v}" for k, v in config.items())).stderr
+    assert "slower than the reference of its run" in said
+    d.ctl("export", "--to", folder / "rows.json")
+    assert "slower than the reference of their run: 1 of 1 rows" in d.ctl("import", folder / "rows.json").stderr
+
+
 def test_unpin_of_a_pin_of_another_stamp(pinned):
     d, pin = pinned
     assert d.stop() == 0
