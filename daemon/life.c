@@ -25,16 +25,17 @@
 #include "daemon/wiring.h"
 #include "proto/build.h"
 
-enum { EXIT_USAGE = 2, EXIT_BUSY = 75, ENDS = 3 };
+enum { EXIT_USAGE = 2, EXIT_BUSY = 75, ENDS = 2 };
 
 static const struct end_signal {
     int number;
     const char *name;
-} end_signals[ENDS] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}};
+} end_signals[ENDS] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}};
 
 struct life {
     struct parts parts;
     uv_signal_t signals[ENDS]; /* as end_signals */
+    uv_signal_t hangup;
     struct chores chores;
     struct orphans orphans;
     int exit_code;
@@ -71,11 +72,17 @@ static void on_signal(uv_signal_t *signal, int number)
     p->stop(p, geteuid(), end_signals[signal - x->signals].name);
 }
 
-/* A terminal or a session is gone. Who started us with it ignored (nohup) wants us to stay. */
-static bool is_ignored_hangup(int number)
+/* The log was renamed, or a terminal is gone, which is no reason to end. */
+static void on_hangup(uv_signal_t *signal, int number)
 {
-    struct sigaction now;
-    return number == SIGHUP && sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+    struct error err = ERROR_NULL;
+    (void)signal;
+    (void)number;
+    if (log_reopen(&err) < 0) {
+        log_warning("SIGHUP: %s", err.text);
+    } else {
+        log_notice("SIGHUP: the log is open anew");
+    }
 }
 
 static void init_signals(struct life *x)
@@ -83,10 +90,10 @@ static void init_signals(struct life *x)
     for (int i = 0; i < ENDS; i++) {
         uv_signal_init(&x->parts.daemon.loop, &x->signals[i]);
         x->signals[i].data = x;
-        if (!is_ignored_hangup(end_signals[i].number)) {
-            uv_signal_start(&x->signals[i], on_signal, end_signals[i].number);
-        }
+        uv_signal_start(&x->signals[i], on_signal, end_signals[i].number);
     }
+    uv_signal_init(&x->parts.daemon.loop, &x->hangup);
+    uv_signal_start(&x->hangup, on_hangup, SIGHUP);
 }
 
 static void on_learning(struct daemon *d, const struct cache_entry *known, const struct best *b,
@@ -286,6 +293,7 @@ static void close_handles(struct life *x)
     for (int i = 0; i < ENDS; i++) {
         uv_close((uv_handle_t *)&x->signals[i], NULL);
     }
+    uv_close((uv_handle_t *)&x->hangup, NULL);
     chores_close(&x->chores);
     orphans_close(&x->orphans);
     shortlist_close(&x->parts.tiers.shortlist);
@@ -360,7 +368,11 @@ static void release(struct parts *p)
 
 static void set_process(void)
 {
-    signal(SIGPIPE, SIG_IGN);
+    static const int ignored[] = {SIGPIPE, SIGHUP, SIGUSR1,
+                                  SIGUSR2}; /* SIGHUP: until it is watched */
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+        signal(ignored[i], SIG_IGN);
+    }
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
     mallopt(M_ARENA_MAX, 1);  /* the writer thread is no reason for a second heap */
     families_register();

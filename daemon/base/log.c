@@ -8,6 +8,7 @@
  * costs the lines that do not fit. They are counted, and that is said when it goes on.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "daemon/base/log.h"
+#include "proto/paths.h"
 #include "proto/std_files.h"
 
 enum { LINES_BURST = 200, LINES_PER_S = 20, LINE_MAX_BYTES = 2048 };
@@ -29,6 +31,7 @@ static struct {
     double tokens;
     double at_s; /* when tokens was counted last, monotonic */
     unsigned long suppressed, untaken;
+    char path[PATHS_MAX]; /* of stderr, when it is a file */
 } state = {.level = LEVEL_INFO, .fd = STDERR_FILENO, .tokens = LINES_BURST};
 
 /* systemd writes "<device>:<inode>" of the stream; ours only when stderr is that stream. */
@@ -46,8 +49,18 @@ static void trace(int code, const char *text)
     log_debug("%s: %s", error_name(code), text);
 }
 
+/* Now, since after a renaming the link names the old file. */
+static void find_path(void)
+{
+    struct stat st;
+    const bool file = fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode);
+    const ssize_t n = file ? readlink("/proc/self/fd/2", state.path, sizeof(state.path) - 1) : -1;
+    state.path[n > 0 ? n : 0] = '\0';
+}
+
 void log_open(enum log_level level)
 {
+    find_path();
     state.level = level;
     state.journal = stderr_is_journal();
     if (state.fd != STDERR_FILENO) {
@@ -57,6 +70,39 @@ void log_open(enum log_level level)
     state.fd = own >= 0 ? own : STDERR_FILENO;
     /* Every error that is made is worth a line only to somebody who asked for all. */
     error_trace_hook = level >= LEVEL_DEBUG ? trace : NULL;
+}
+
+static bool is_same_file(int fd, const struct stat *st)
+{
+    struct stat its;
+    return fstat(fd, &its) == 0 && its.st_dev == st->st_dev && its.st_ino == st->st_ino;
+}
+
+/* stdout goes along, where both are one file. */
+static int move_to(int fd, const struct stat *old)
+{
+    const bool both = is_same_file(STDOUT_FILENO, old);
+    return dup2(fd, STDERR_FILENO) < 0 || (both && dup2(fd, STDOUT_FILENO) < 0) ? -1 : 0;
+}
+
+int log_reopen(struct error *err)
+{
+    struct stat old, made;
+    if (!state.path[0] || fstat(STDERR_FILENO, &old) < 0) {
+        return error_set(err, ERROR_INVALID, "the log goes to no file that could be reopened");
+    }
+    const int fd = open(
+        state.path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+        old.st_mode & 0777);
+    const bool good = fd >= 0 && fstat(fd, &made) == 0 && S_ISREG(made.st_mode);
+    const int r = good && move_to(fd, &old) == 0
+                      ? 0
+                      : error_set(err, ERROR_IO, "cannot reopen the log %s: %s", state.path,
+                                  fd >= 0 && !good ? "it is no regular file" : strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+    }
+    return r;
 }
 
 static const char *const names[] = {[LEVEL_ERROR] = "error",

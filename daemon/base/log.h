@@ -21,6 +21,9 @@ enum log_level {
 };
 
 void log_open(enum log_level level);
+/* Goes on in a new file of the same name, when stderr is a file: somebody has renamed the old one.
+ * ERROR_INVALID: stderr is no file. ERROR_IO: the log goes on in the old file. */
+int log_reopen(struct error *err);
 /* "error" | "warning" | "notice" | "info" | "debug". ERROR_INVALID lists them. */
 int log_level_parse(const char *name, enum log_level *out, struct error *err);
 bool log_wants(enum log_level level);

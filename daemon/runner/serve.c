@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "daemon/runner/base/crash.h"
+#include "daemon/runner/base/self.h"
 #include "daemon/runner/job.h"
 #include "proto/build.h"
 #include "proto/std_files.h"
@@ -129,6 +130,7 @@ int runner_serve(const struct runner_options *opt)
     static struct runner r; /* the process is one runner */
     struct error err = ERROR_NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    self_ignore_signals();
     wait_for_no_reader();
     /* Never a higher priority than it was started with: that takes a right, and somebody's wish. */
     if (opt->nice > getpriority(PRIO_PROCESS, 0) &&

@@ -221,7 +221,7 @@ def test_kill_9_of_everything_then_resume(daemon, after):
     assert measured_twice(d) == []
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
 def test_the_runner_alone_is_killed(daemon, by):
     d = daemon(env={"GEMMD_REPLAY_SPEED": "0.7"})
     with d.connect() as c:

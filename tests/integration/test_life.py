@@ -139,13 +139,41 @@ def test_a_stop_while_it_compiles_leaves_no_folders(daemon, folder):
     eventually(lambda: not cc.left())
 
 
-def test_a_session_that_ends_is_an_end_in_order(daemon):
+def test_a_sighup_makes_it_reopen_its_log_and_go_on(daemon):
     ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     d = daemon()
     signal.signal(signal.SIGHUP, ours)
+    old = d.log.rename(d.log.with_name("log.1"))
+    old.chmod(0o600)
     d.process.send_signal(signal.SIGHUP)
-    assert d.process.wait(20 * PATIENCE) == 0
-    assert "stopping: SIGHUP" in d.text() and not d.socket.exists()
+    eventually(d.log.exists)
+    eventually(lambda: "SIGHUP: the log is open anew" in d.text())
+    before = old.read_text()
+    assert d.call("get", problem=gemm(), budget=4)["source"] == "tuned"
+    assert d.stop() == 0
+    assert "stopping: SIGTERM" in d.text() and old.read_text() == before
+    assert d.log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_cannot_be_reopened_goes_on_in_the_old_file(daemon, folder):
+    d = daemon()
+    old = d.log.rename(d.log.with_name("log.1"))
+    (folder / "elsewhere").write_text("")
+    d.log.symlink_to(folder / "elsewhere")
+    d.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "SIGHUP: cannot reopen the log" in old.read_text())
+    assert d.call("status")["pid"] == d.process.pid and (folder / "elsewhere").read_text() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE], ids=str)
+def test_a_signal_that_asks_for_no_end_ends_neither_it_nor_its_runner(daemon, number):
+    d = daemon()
+    d.call("get", problem=gemm(), budget=4)
+    runner = d.runner_pid()
+    os.kill(runner, number)
+    d.process.send_signal(number)
+    assert d.call("get", problem=gemm(m=512), budget=4)["source"] == "tuned"
+    assert d.runner_pid() == runner and d.status()["runner"]["deaths"] == 0
 
 
 def test_nohup_keeps_it(daemon):

@@ -33,7 +33,7 @@ static void await_end(int fd)
 
 int clocks_child(const char *uuid, int64_t mhz, int fd)
 {
-    static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int stops[] = {SIGTERM, SIGINT};
     const struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART */
     struct error err = ERROR_NULL;
     for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {

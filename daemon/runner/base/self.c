@@ -54,8 +54,16 @@ int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err)
     return r;
 }
 
+void self_ignore_signals(void)
+{
+    static const int ignored[] = {SIGPIPE, SIGHUP, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
+        signal(ignored[i], SIG_IGN);
+    }
+}
+
 void self_begin(int fd)
 {
-    signal(SIGPIPE, SIG_IGN);
+    self_ignore_signals();
     closefrom(fd + 1);
 }

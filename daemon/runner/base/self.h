@@ -18,7 +18,10 @@
  * calls, would count among nobody. Its socket closes when this process ends, however it does. *fd:
  * to be closed; *pid: to be waited for, or not. */
 int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err);
-/* In the child, at its beginning: of its parent's other descriptors it keeps none open. */
+/* SIGPIPE, and what ends no daemon either: SIGHUP, SIGUSR1, SIGUSR2. Compilers inherit it. */
+void self_ignore_signals(void);
+/* In the child, at its beginning: ignores these, and of its parent's other descriptors it keeps
+ * none open. */
 void self_begin(int fd);
 
 #endif
