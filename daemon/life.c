@@ -55,10 +55,11 @@ static int fail(struct life *x, const struct error *err)
     return x->exit_code;
 }
 
+/* The error is the last line of the log, which is shown to who started us. */
 static void fail_start(struct life *x, const struct error *err)
 {
-    x->parts.stop(&x->parts, geteuid(), "it could not start");
-    fail(x, err); /* the last line of the log, which is shown to who started us */
+    fail(x, err);
+    x->parts.stop(&x->parts, geteuid(), NULL);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -335,11 +336,13 @@ static void stop(struct parts *p, uid_t by, const char *why)
         return;
     }
     d->stopping = true;
-    log_notice("stopping: %s", why);
+    if (why) {
+        log_notice("stopping: %s", why);
+    }
     refill_finish(&p->refill);
     notify_send("STOPPING=1");
     if (p->server.open) {
-        daemon_event(d, "stop", (int64_t)by, "%s", why);
+        daemon_event(d, "stop", (int64_t)by, "%s", why ? why : "it could not start");
         server_stop_listening(&p->server);
     }
     elsewhere_stop(&p->elsewhere);

@@ -52,7 +52,7 @@ struct parts {
     struct list views;       /* of pinned sessions (requests/views.h) */
     struct list subscribers; /* announce.h */
     uint64_t started_ms;
-    /* Ends the daemon; see life.h. */
+    /* Ends the daemon; see life.h. `why` NULL: the reason is in the log already. */
     void (*stop)(struct parts *p, uid_t by, const char *why);
 };
 

@@ -186,6 +186,12 @@ def test_nohup_keeps_it(daemon):
     assert "stopping: SIGHUP" not in d.text()
 
 
+def test_the_error_of_a_failed_start_is_its_last_line(folder):
+    (folder / "a.db").mkdir()
+    code, text = start_fails(folder, database=folder / "a.db")
+    assert code != 0 and "stopping" not in text and " error " in text.splitlines()[-1], text
+
+
 def test_shutdown_by_request(daemon):
     d = daemon()
     assert d.call("shutdown")["stopping"] is True
