@@ -83,12 +83,20 @@ static int depth_of(const json_t *j)
 /* ---- sending -------------------------------------------------------------------------------- */
 
 struct sending {
-    struct ctl *ctl; /* borrowed */
-    json_t *total;   /* borrowed: {"imported": n, "skipped": [{"row", "message"}]} */
-    json_t *chunk;   /* owned: rows that go next */
-    size_t first;    /* of them: which row of the document */
+    struct ctl *ctl;            /* borrowed */
+    json_t *total;              /* borrowed: {"imported": n, "skipped": [{"row", "message"}]} */
+    json_t *chunk;              /* owned: rows that go next */
+    size_t numbers[CHUNK_ROWS]; /* which row of the document each of them is, or is a part of */
+    size_t at;                  /* the row that is being taken */
     size_t bytes;
 };
+
+static void add(struct sending *s, const json_t *result, const char *name)
+{
+    json_object_set_new(s->total, name,
+                        json_integer(json_integer_value(json_object_get(s->total, name)) +
+                                     json_integer_value(json_object_get(result, name))));
+}
 
 /* Sends the chunk, if it has rows, and adds up. */
 static int send_chunk(struct sending *s)
@@ -101,18 +109,17 @@ static int send_chunk(struct sending *s)
     if (!result) {
         return code;
     }
-    json_int_t imported = json_integer_value(json_object_get(s->total, "imported")) +
-                          json_integer_value(json_object_get(result, "imported"));
-    json_object_set_new(s->total, "imported", json_integer(imported));
+    add(s, result, "imported");
+    add(s, result, "trials");
     size_t i;
     json_t *skipped;
     json_array_foreach(json_object_get(result, "skipped"), i, skipped) {
-        json_int_t row = json_integer_value(json_object_get(skipped, "row"));
-        json_object_set_new(skipped, "row", json_integer(row + (json_int_t)s->first));
+        const size_t row = (size_t)json_integer_value(json_object_get(skipped, "row"));
+        json_object_set_new(skipped, "row",
+                            json_integer(row < CHUNK_ROWS ? (json_int_t)s->numbers[row] : -1));
         json_array_append(json_object_get(s->total, "skipped"), skipped);
     }
     json_decref(result);
-    s->first += json_array_size(s->chunk);
     s->bytes = 0;
     json_array_clear(s->chunk);
     return DONE;
@@ -122,8 +129,7 @@ static int send_chunk(struct sending *s)
 static void skip_row(struct sending *s, json_t *message)
 {
     json_array_append_new(json_object_get(s->total, "skipped"),
-                          json_pack("{sI, so}", "row", (json_int_t)s->first, "message", message));
-    s->first++;
+                          json_pack("{sI, so}", "row", (json_int_t)s->at, "message", message));
 }
 
 static int take_row(struct sending *s, json_t *row)
@@ -146,28 +152,64 @@ static int take_row(struct sending *s, json_t *row)
     if (why) {
         skip_row(s, why);
     } else {
+        s->numbers[json_array_size(s->chunk)] = s->at;
         json_array_append(s->chunk, row);
         s->bytes += bytes;
     }
     return DONE;
 }
 
+/* A row of a custom op has the trials of its key with it, up to thousands. They go as many at a
+ * time as a request holds: the first with the row, the others with what says its key. */
+static int take_parts(struct sending *s, json_t *row)
+{
+    json_t *trials = json_object_get(row, "trials"), *trial;
+    if (!json_is_array(trials)) {
+        return take_row(s, row);
+    }
+    json_t *part = json_copy(row), *some = json_array();
+    json_object_set(part, "trials", some);
+    int code = DONE;
+    size_t bytes = packed_bytes(part), i;
+    json_array_foreach(trials, i, trial) {
+        const size_t more = packed_bytes(trial);
+        if (code == DONE && bytes + more > CHUNK_BYTES && json_array_size(some) > 0) {
+            code = take_row(s, part);
+            json_decref(part);
+            json_decref(some);
+            some = json_array();
+            part = json_pack("{sO*, sO*, sO*, sO}", "op", json_object_get(row, "op"), "problem",
+                             json_object_get(row, "problem"), "class",
+                             json_object_get(row, "class"), "trials", some);
+            bytes = packed_bytes(part);
+        }
+        json_array_append(some, trial);
+        bytes += more;
+    }
+    code = code ? code : take_row(s, part);
+    json_decref(part);
+    json_decref(some);
+    return code;
+}
+
 /* Behind the sentence of what failed. */
 static void say_how_far(const struct sending *s, size_t rows)
 {
+    const size_t n = json_array_size(s->chunk), first = n ? s->numbers[0] : s->at;
     fprintf(stderr,
             "before that, the first %zu of %zu rows were done: %lld imported, %zu skipped; of the "
             "next %zu it is not known\n",
-            s->first, rows, (long long)json_integer_value(json_object_get(s->total, "imported")),
-            json_array_size(json_object_get(s->total, "skipped")), json_array_size(s->chunk));
+            first, rows, (long long)json_integer_value(json_object_get(s->total, "imported")),
+            json_array_size(json_object_get(s->total, "skipped")),
+            n ? s->numbers[n - 1] + 1 - first : 0);
 }
 
 int import_rows(struct ctl *c, const json_t *rows, json_t *total)
 {
     struct sending s = {.ctl = c, .total = total, .chunk = json_array()};
     int code = DONE;
-    for (size_t i = 0; i < json_array_size(rows) && code == DONE; i++) {
-        code = take_row(&s, json_array_get(rows, i));
+    for (; s.at < json_array_size(rows) && code == DONE; s.at++) {
+        code = take_parts(&s, json_array_get(rows, s.at));
     }
     code = code ? code : send_chunk(&s);
     if (code && c->failed != GEMMD_DENIED) { /* who is denied has done nothing */

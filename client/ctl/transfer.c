@@ -101,6 +101,52 @@ static int no_rows(const json_t *status)
     return code;
 }
 
+/* Of a trial what `record` takes; NULL: its config may work the next time. */
+static json_t *plain_trial(const json_t *t)
+{
+    static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
+    const char *status = json_string_value(json_object_get(t, "status"));
+    if (!status || strcmp(status, "crashed") == 0 || strcmp(status, "hung") == 0) {
+        return NULL;
+    }
+    json_t *plain = json_object();
+    for (size_t i = 0; i < COUNT(names); i++) {
+        json_t *v = json_object_get(t, names[i]);
+        if (v && !json_is_null(v)) {
+            json_object_set(plain, names[i], v);
+        }
+    }
+    return plain;
+}
+
+/* Into each row of a custom op, its trials, newest first: the first word on a config counts where
+ * they are imported. Who chooses among configs, as gemmd.triton does, asks for all of them. */
+static int add_trials(struct ctl *c, const json_t *rows)
+{
+    int code = DONE;
+    size_t i, j;
+    json_t *row, *t;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        const char *op = json_string_value(json_object_get(row, "op"));
+        if (!op || strncmp(op, "custom:", 7) != 0) {
+            continue;
+        }
+        json_t *list = ctl_list(
+            c, "trials", json_pack("{sO, ss}", "key", json_object_get(row, "key"), "sort", "-id"),
+            &code);
+        if (!list) {
+            return code;
+        }
+        json_t *trials = json_array();
+        json_array_foreach(list, j, t) {
+            json_array_append_new(trials, plain_trial(t)); /* NULL is not appended */
+        }
+        json_object_set_new(row, "trials", trials);
+        json_decref(list);
+    }
+    return DONE;
+}
+
 static int export(struct transfer *t)
 {
     struct ctl *c = &t->listing.ctl;
@@ -110,9 +156,10 @@ static int export(struct transfer *t)
     json_t *status = code ? NULL : listing_status(&t->listing, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(t->listing.filter), &code) : NULL;
     size_t n = json_array_size(rows);
-    if (rows && n == 0 && problems_given(&t->listing.problems)) {
+    code = rows ? add_trials(c, rows) : code;
+    if (rows && code == DONE && n == 0 && problems_given(&t->listing.problems)) {
         code = no_rows(status);
-    } else if (rows) {
+    } else if (rows && code == DONE) {
         json_t *document =
             json_pack("{si, sO*, sO*, sO*, sI, sO}", "gemmd_export", FORMAT_VERSION, "build",
                       json_object_get(status, "build"), "device", json_object_get(status, "device"),
@@ -207,9 +254,11 @@ static int print_import(const struct ctl *c, json_t *total, int code)
         return ctl_print_json(total);
     }
     if (code == DONE) {
-        printf("%lld imported, %zu skipped\n",
+        const json_int_t trials = json_integer_value(json_object_get(total, "trials"));
+        printf("%lld imported, %zu skipped",
                (long long)json_integer_value(json_object_get(total, "imported")),
                json_array_size(skipped));
+        printf(trials ? ", with %lld trials\n" : "\n", (long long)trials);
     }
     say_skipped(skipped);
     json_decref(total);
@@ -247,7 +296,7 @@ static int import(struct transfer *t)
         json_decref(document);
         return FAILED;
     }
-    json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");
+    json_t *total = json_pack("{si, si, s[]}", "imported", 0, "trials", 0, "skipped");
     int code = ctl_connect(c);
     code = code ? code : import_rows(c, rows, total);
     if (code == DONE && !c->quiet) {

@@ -6,12 +6,14 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
+#include "daemon/requests/choices.h"
 #include "daemon/requests/pending.h"
 #include "proto/hash.h"
 
@@ -54,7 +56,7 @@ static int check_status(const struct trial *t, struct error *err)
         t->status);
 }
 
-/* One of `trials`: config, status, time_us, reason. */
+/* One of `trials`: config, status, time_us, reason; of an import created_s, too. */
 static int read_trial(const struct wire_obj *map, const char *key, struct trial *t,
                       struct error *err)
 {
@@ -77,7 +79,8 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     t->time_us = time_us > 0 ? time_us : NAN;
     t->id = t->run = 0;
     t->family[0] = t->variant[0] = t->module[0] = t->stamp[0] = 0;
-    t->created_s = time(NULL);
+    int64_t now = time(NULL);
+    t->created_s = t->created_s > 0 && t->created_s < now ? t->created_s : now;
     return status;
 }
 
@@ -189,4 +192,136 @@ int method_record(struct call *c, struct error *err)
     snprintf(x->key, sizeof(x->key), "%s", key);
     record(x, list, key);
     return METHOD_LATER;
+}
+
+/* ---- brought by an import -------------------------------------------------------------------- */
+
+struct bringing {
+    struct daemon *d; /* borrowed */
+    char key[HASH_HEX];
+    struct wire_buf trials; /* owned: the list, as it came */
+    void (*done)(void *ctx, int64_t kept, const struct error *err);
+    void *ctx;
+    uint32_t left; /* one while the list is looked at, and each that is being written */
+    int64_t kept;
+    struct error why; /* of one that is not kept */
+};
+
+static void note_fault(struct bringing *x, int status, const struct error *err)
+{
+    error_set(&x->why, status, "%s", err ? err->text : "no memory");
+}
+
+static void end_one(struct bringing *x)
+{
+    if (--x->left == 0) {
+        x->done(x->ctx, x->kept, x->why.code ? &x->why : NULL);
+        wire_buf_deinit(&x->trials);
+        free(x);
+    }
+}
+
+static void on_brought(void *ctx, int status, const struct error *err)
+{
+    struct bringing *x = ctx;
+    x->kept += status == 0;
+    if (status < 0) {
+        note_fault(x, status, err);
+    }
+    end_one(x);
+}
+
+/* What crashed or hung there may be tried here, as it may be tried there again. */
+static bool is_known_for_good(const struct trial *t)
+{
+    return strcmp(t->status, "crashed") != 0 && strcmp(t->status, "hung") != 0;
+}
+
+/* Also a config that the list names twice is kept once. */
+static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64_t *hashes,
+                         size_t n)
+{
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    struct trial *t = &x->d->scratch->trial;
+    for (size_t i = 0; i < wire_count(list); i++) {
+        struct error e = ERROR_NULL;
+        if (read_trial(wire_at(list, i), x->key, t, &e) < 0 || !is_known_for_good(t)) {
+            continue; /* that all can be read, lease_bring has seen */
+        }
+        const uint64_t hash = choices_hash(&packed, &t->config);
+        size_t at = 0;
+        while (at < n && hashes[at] != hash) {
+            at++;
+        }
+        if (at < n) {
+            continue;
+        }
+        hashes[n++] = hash;
+        int status = x->d->ledger->ops->record(x->d->ledger, t, on_brought, x);
+        if (status < 0) {
+            note_fault(x, ledger_refused(status, &e), &e);
+        } else {
+            x->left++;
+        }
+    }
+}
+
+static void on_known(void *ctx, int status, const struct trial *t, uint32_t n,
+                     char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+{
+    (void)avoid;
+    (void)n_avoid;
+    struct bringing *x = ctx;
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    struct error e = ERROR_NULL;
+    const struct wire_obj *list;
+    struct wire_doc *doc = wire_doc_new();
+    status = status ? error_set(&e, status, "%s", err ? err->text : "no memory")
+             : doc  ? wire_decode(doc, x->trials.data, x->trials.len, &list, &e)
+                    : error_set(&e, ERROR_NO_MEMORY, "no memory for trials");
+    uint64_t *hashes = status ? NULL : calloc(n + wire_count(list) + 1, sizeof(*hashes));
+    for (uint32_t i = 0; hashes && i < n; i++) {
+        hashes[i] = choices_hash(&packed, &t[i].config);
+    }
+    if (hashes) {
+        keep_unknown(x, list, hashes, n);
+    } else if (status == 0) {
+        status = error_set(&e, ERROR_NO_MEMORY, "no memory for trials");
+    }
+    free(hashes);
+    wire_doc_free(doc);
+    if (status) {
+        note_fault(x, status, &e);
+    }
+    end_one(x);
+}
+
+int lease_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
+                void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
+                struct error *err)
+{
+    struct trial *t = &d->scratch->trial;
+    int status = wire_type_of(trials) == WIRE_ARRAY
+                     ? 0
+                     : error_set(err, ERROR_INVALID, "'trials' must be a list of maps");
+    for (size_t i = 0; status == 0 && i < wire_count(trials); i++) { /* all or nothing */
+        status = read_trial(wire_at(trials, i), key, t, err);
+        status = status ? error_prefix(err, "trials[%zu]", i) : 0;
+    }
+    struct bringing *x = status ? NULL : calloc(1, sizeof(*x));
+    if (status || !x) {
+        return status ? status : error_set(err, ERROR_NO_MEMORY, "no memory for trials");
+    }
+    *x = (struct bringing){.d = d, .done = done, .ctx = ctx, .left = 1};
+    snprintf(x->key, sizeof(x->key), "%s", key);
+    wire_put_obj(&x->trials, trials);
+    status = x->trials.failed ? ERROR_NO_MEMORY
+                              : d->ledger->ops->history(d->ledger, key, "", d->device.class,
+                                                        d->device.driver, on_known, x);
+    if (status < 0) {
+        wire_buf_deinit(&x->trials);
+        free(x);
+        return ledger_refused(status, err);
+    }
+    return 0;
 }

@@ -42,6 +42,13 @@ typedef int method(struct call *c, struct error *err);
 METHODS(METHOD_DECLARE)
 #undef METHOD_DECLARE
 
+/* Keeps trials that an import brings for the key of a custom op: those of configs about which
+ * nothing is known here. `done` is called once, later, with how many were kept or why some are not;
+ * a fault at once: it is not called. lease.c */
+int lease_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
+                void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
+                struct error *err);
+
 /* get_many whose problems were all hits before in the same bytes: answered. `tail`: as
  * call.tail. */
 bool many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail, size_t n);

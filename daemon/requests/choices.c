@@ -8,7 +8,7 @@
 #include "proto/hash.h"
 #include "proto/request.h"
 
-static uint64_t config_hash(struct wire_buf *scratch, const struct record *config)
+uint64_t choices_hash(struct wire_buf *scratch, const struct record *config)
 {
     wire_buf_clear(scratch);
     record_pack(scratch, config);
@@ -36,7 +36,7 @@ static int read_all(struct choices *c, const struct wire_obj *list, struct recor
         if (status < 0) {
             return error_prefix(err, "configs[%zu]", i);
         }
-        uint64_t hash = config_hash(&packed, scratch);
+        uint64_t hash = choices_hash(&packed, scratch);
         if (!find(c, hash)) {
             c->all[c->n++] = (struct choice){.hash = hash};
         }
@@ -96,7 +96,7 @@ void choices_learn(struct choices *c, const struct record *config, const char *s
                    double time_us, const char *reason, int64_t created_s)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    struct choice *one = find(c, config_hash(&packed, config));
+    struct choice *one = find(c, choices_hash(&packed, config));
     bool ok = strcmp(status, "ok") == 0;
     time_us = time_us > 0 ? time_us : NAN;
     if (!one || one->known || packed.failed) {
@@ -131,7 +131,7 @@ void choices_forget(struct choices *c)
 bool choices_best_is(const struct choices *c, const struct record *config)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    return config_hash(&packed, config) == hash64(c->best.data, c->best.len);
+    return choices_hash(&packed, config) == hash64(c->best.data, c->best.len);
 }
 
 int choices_best(const struct choices *c, struct wire_doc *doc, struct record *out,

@@ -41,6 +41,9 @@ void choices_learn(struct choices *c, const struct record *config, const char *s
                    double time_us, const char *reason, int64_t created_s);
 void choices_forget(struct choices *c); /* what was learned */
 
+/* By which configs are compared; 0: no memory. */
+uint64_t choices_hash(struct wire_buf *scratch, const struct record *config);
+
 /* When `any`: whether this is the best of them; and the best itself. */
 bool choices_best_is(const struct choices *c, const struct record *config);
 int choices_best(const struct choices *c, struct wire_doc *doc, struct record *out,

@@ -3,7 +3,10 @@
 anybody else until the owner says so."""
 import multiprocessing
 import os
+import pathlib
+import shutil
 import signal
+import tempfile
 import threading
 import time
 
@@ -52,6 +55,42 @@ def test_eight_processes_one_tunes(daemon):
     d.start()  # the second start of the job: nothing is measured
     got = d.call("acquire", problem=PROBLEM, configs=CONFIGS)
     assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 128}
+
+
+@pytest.fixture
+def elsewhere(daemon):
+    """A daemon with a database of its own, as on another host."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
+    d = Daemon(path, SYNTHETIC).start()
+    yield d
+    assert d.stop() == 0, d.text()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_a_job_whose_results_were_exported_and_imported_times_nothing_again(daemon, elsewhere, folder):
+    """Row and trials travel: of a custom op, what is known of all named configs is the answer."""
+    a, b = daemon(), elsewhere
+    many = [{"config": {"BLOCK": i}, "status": "compile", "reason": "no " * 90} for i in range(1000, 1300)]
+    with a.connect() as c:
+        assert c.call("acquire", problem=PROBLEM, configs=CONFIGS)["outcome"] == "lease"
+        c.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0, BLOCK_128=4.0, BLOCK_256=None))
+        c.call("record", problem=PROBLEM, trials=[{"config": "BLOCK=512", "status": "hung"}])
+        for i in range(0, len(many), 100):
+            c.call("record", problem=PROBLEM, trials=many[i:i + 100])
+        put = c.call("put", problem=PROBLEM, config={"BLOCK": 128}, time_us=4.0)
+        c.call("record", problem={"op": "custom:my_kernel", "n": 1}, trials=trials(BLOCK_64=9.0))
+    a.ctl("export", "--to", folder / "a.json")
+    with b.connect() as c:
+        c.call("record", problem=PROBLEM, trials=trials(BLOCK_64=8.0))  # its own, which stays
+        said = b.ctl("import", folder / "a.json").stdout
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS + [many[-1]["config"]])
+        assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 128}
+        assert {k["config"]["BLOCK"]: (k["status"], k["time_us"]) for k in got["known"]} == {
+            64: ("ok", 8.0), 128: ("ok", 4.0), 256: ("resource", None), 1299: ("compile", None)}
+        assert said == "1 imported, 0 skipped, with 302 trials\n"
+        assert c.call("acquire", problem=PROBLEM, configs=["BLOCK=512"])["outcome"] == "lease", "it may run here"
+        assert b.ctl("import", folder / "a.json").stdout == "1 imported, 0 skipped\n"
+        assert len(c.list("trials", key=put["key"])) == 303
 
 
 def test_a_config_more_is_one_measurement_more(daemon):

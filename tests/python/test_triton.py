@@ -68,6 +68,15 @@ def test_only_what_is_new_is_timed(cpu):
     assert run(cpu.socket, "4,8", n=32)["timed"] == [4, 8]  # another key
 
 
+def test_a_moved_result_answers_as_it_did_where_it_was_measured(cpu, tmp_path):
+    assert run(cpu.socket, "4,8,2")["timed"] == [4, 8, 2]  # the last one fails
+    cpu.ctl("export", "--to", tmp_path / "moved.json")
+    row, = cpu.call("list", what="best", filter={})["rows"]
+    cpu.call("evict", key=row["key"])
+    cpu.ctl("import", tmp_path / "moved.json")
+    assert run(cpu.socket, "4,8,2") == {"timed": [], "best": 8, "right": True}
+
+
 def test_a_constant_of_one_job_is_not_that_of_the_next(cpu):
     """Though it is no key: the same for all its launches, and what is best for one may not launch for another."""
     assert run(cpu.socket, "4,64", HEAD="64") == {"timed": [4, 64], "best": 64, "right": True}
