@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Setting aside. A search decides on its next kernels by what it has measured, and has nothing to
- * measure until they are compiled: half a second and more in which the device does nothing. When
- * gemmd has said that others wait for the device, the order ends there, set aside, and comes again
- * with the trials so far when the others have had their turn. What is on its way stays so, and is
- * what the search goes on with.
+ * Setting aside. When gemmd has said that others wait for the device, an order ends between two
+ * candidates, set aside, and comes again with the trials so far when the others have had their
+ * turn. What is on its way stays so, and is what the search goes on with. An order is set aside
+ * (patience.c):
  *
- * To begin again costs something (operands, the reference once more). So it is done only when the
- * wait is longer than that, by what the search's other kernels took to compile; and only after some
- * trials, so that no two searches do little but give way to each other.
+ *   - when the device would be idle: the search has nothing to measure until kernels are compiled;
+ *   - when its turn is over: it has had the device for TURN_MS since its problem was prepared, or
+ *     for as long as that took.
+ *
+ * To begin again costs something (operands, the reference once more). So the wait for a compiler
+ * must be longer than that, by what the search's other kernels took to compile; a turn is never
+ * shorter than its preparation; and every order measures something first, so that no two searches
+ * do little but give way to each other.
  */
 #ifndef GEMMD_RUNNER_ASIDE_H
 #define GEMMD_RUNNER_ASIDE_H

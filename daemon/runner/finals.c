@@ -94,9 +94,11 @@ static uint32_t choose(const struct job *j, uint32_t ids[SEATS_MAX])
 /* Out of the race, with a trial that says why. */
 static int drop(struct finals *s, struct finalist *f, int status)
 {
-    job_record(s->job, &f->c, &f->trial);
+    if (status != ERROR_CANCELLED) {
+        job_record(s->job, &f->c, &f->trial);
+    }
     if (status != MEASURE_FAILED) {
-        return status; /* a lost device: it is not touched again */
+        return status; /* of a lost device: it is not touched again */
     }
     if (f->kernel) {
         measure_unload(s->job, f->kernel);
@@ -134,7 +136,7 @@ static int load(struct finals *s, struct finalist *f, struct error *err)
         f->trial.max_error = o->max_error;
         f->trial.rel_norm = o->rel_norm;
     } else if (r == 0) {
-        r = measure_verify(j, &f->c, f->kernel, &f->trial, err);
+        r = measure_verify(j, &f->c, f->kernel, o->time_us, &f->trial, err);
     }
     return r ? drop(s, f, r) : 0;
 }
@@ -175,6 +177,9 @@ static uint32_t block_samples(const struct job *j, double time_us, double gap_ms
 {
     int64_t iters = j->order->request.query.iters;
     double n;
+    if (time_us >= BLOCK_ASKED_US) {
+        return 1; /* the rounds give as many as there are */
+    }
     if (iters > 0) {
         n = fmax(fmin(ceil((double)iters / ROUNDS), BLOCK_ASKED_US / time_us), BLOCK_MIN_ASKED);
     } else {
@@ -189,12 +194,11 @@ static int block(struct finals *s, struct finalist *f, uint32_t round, struct er
     const struct outcome *o = &j->outcomes[f->c.id];
     double time_us = o->known ? o->time_us : f->c.predicted_us;
     double gap_ms = measure_gap_ms(j, time_us, GAP_LAUNCHES);
-    struct timing t = {.warmup = j->idles && measure_is_long(time_us) ? 0 : 1,
-                       .samples = block_samples(j, time_us, gap_ms),
-                       .gap_ms = gap_ms};
+    const bool is_long = time_us >= BLOCK_ASKED_US || (j->idles && measure_is_long(time_us));
+    struct timing t = {
+        .warmup = is_long ? 0 : 1, .samples = block_samples(j, time_us, gap_ms), .gap_ms = gap_ms};
     uint32_t before = f->n;
-    int r = measure_time(j, &f->c, f->kernel, &t, fmax(time_us, f->c.predicted_us), f->samples,
-                         &f->n, &f->trial, err);
+    int r = measure_time(j, &f->c, f->kernel, &t, o->time_us, f->samples, &f->n, &f->trial, err);
     if (r) {
         return drop(s, f, r);
     }

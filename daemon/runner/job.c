@@ -291,7 +291,8 @@ static struct job *job_new(struct runner *r, const struct tune_order *o)
     if (j) {
         j->runner = r;
         j->order = o;
-        j->began_ms = runner_now_ms(j->runner) - o->spent_ms;
+        j->order_began_ms = runner_now_ms(j->runner);
+        j->began_ms = j->order_began_ms - o->spent_ms;
         j->device_ms = o->spent_device_ms;
         j->reference_us = j->best_us = NAN;
         j->former = PLAN_NONE;

@@ -81,8 +81,11 @@ struct job {
     uint32_t done_before;         /* by earlier orders */
     bool set_aside;               /* aside.h: the order ends, the search does not */
     double device_ms, compile_ms;
-    double took_ms, took_effort;   /* what was compiled, whenever: core time; times the mean */
-    double began_ms;               /* of runner_now_ms */
+    double took_ms, took_effort; /* what was compiled, whenever: core time; times the mean */
+    double began_ms;             /* of runner_now_ms, less what earlier orders took */
+    double order_began_ms;       /* this order, likewise */
+    double turn_began_ms;        /* when its problem had been prepared */
+    double reference_rate;       /* the independent reference's multiply-adds a us; 0: not known */
     const struct build *announced; /* whose compile was announced last; only compared */
     uint32_t n_told, room_told;
     char (*told)[HASH_HEX]; /* owned: modules that this job has sent */
@@ -114,6 +117,8 @@ void job_module(struct job *j, struct candidate *c);
 /* patience.c: how long, in ms, to wait at most for the builds of the queue before asking again. 0:
  * the search is to be set aside now (aside.h). ASIDE_NEVER: wait for them. */
 int64_t job_patience(const struct job *j, struct candidate *const queue[], uint32_t n);
+/* Others wait for the device, and this order has had it for long enough. */
+bool job_turn_is_over(const struct job *j);
 
 /* outcomes.c: books and sends a finished trial. */
 void job_record(struct job *j, const struct candidate *c, struct trial *t);
@@ -165,8 +170,9 @@ void trial_begin(struct trial *t, const struct job *j, const struct candidate *c
 void trial_fail(struct trial *t, const struct error *e);
 void trial_reject(struct trial *t, const struct rejection *why);
 void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n);
-/* One candidate whose build is done, through to a trial. 0 (the trial says how it went), or
- * ERROR_DEVICE_LOST. best_us: what is much slower is stopped early; 0: nothing is. */
+/* One candidate whose build is done, through to a trial. 0 (the trial says how it went),
+ * ERROR_DEVICE_LOST, or ERROR_CANCELLED. best_us: what is much slower is stopped early; 0: nothing
+ * is. */
 int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
             struct error *err);
 /* How long the device idles before a launch that takes so long (NaN: not known): as long as so many
@@ -175,16 +181,17 @@ double measure_gap_ms(const struct job *j, double expected_us, double launches);
 /* A launch that takes so long is not warmed up: the first costs some 20 us, and as long again as it
  * takes would be lost. */
 bool measure_is_long(double expected_us);
-/* The steps, for finals. 0: the trial goes on. 1: it has failed and says why. ERROR_DEVICE_LOST. */
+/* The steps, for finals. 0: the trial goes on. 1: it has failed and says why. ERROR_DEVICE_LOST;
+ * ERROR_CANCELLED: before a piece of the work, and the trial is nothing. */
 enum { MEASURE_FAILED = 1 };
 int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
                  struct error *err);
-int measure_verify(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
-                   struct error *err);
+/* seen_us: what a launch of this candidate took before; NaN: none was seen. */
+int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double seen_us,
+                   struct trial *t, struct error *err);
 /* `wanted` samples are appended to samples[*n]. */
 int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
-                 double expected_us, double *samples, uint32_t *n, struct trial *t,
-                 struct error *err);
+                 double seen_us, double *samples, uint32_t *n, struct trial *t, struct error *err);
 void measure_unload(struct job *j, struct kernel *k);
 
 /* notices.c */

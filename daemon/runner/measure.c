@@ -18,8 +18,13 @@
  * the same clocks and none is charged for its neighbours; finals take twice that.
  *
  * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
- * is expected of all their launches when that is more (predicted by the model, or seen in the
- * probe), and never more than 10 minutes. prepare and each compile have 120 s (job.c).
+ * is expected of all their launches when that is more, and never more than 10 minutes. A launch is
+ * expected to take what this candidate's launches took before, or what the model predicts, times
+ * the most by which the model was wrong in this run. Before the first launch of a run, which has
+ * nothing to go by, a step may take as long as the slow reference would, had it to do the whole
+ * problem. prepare and each compile have 120 s (job.c).
+ *
+ * What was asked to take long is timed in pieces, between which the socket is looked at.
  */
 #include <assert.h>
 #include <math.h>
@@ -37,7 +42,8 @@ enum {
     STEP_LIMIT_MAX_MS = 600000,
     WARM_UPS_MOST = 16
 };
-static const double SAMPLING_US = 3e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
+static const double SAMPLING_US = 3e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6,
+                    PIECE_US = 1e5;
 static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.04, FAR = 8;
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500,
                     WARM_UP_US = 2e4, AGREE = 0.01;
@@ -103,10 +109,23 @@ static double device_clock(const struct job *j)
     return j->runner->device->ops->clock_ms(j->runner->device);
 }
 
-static int64_t step_limit(const struct job *j, double expected_us, double launches, double gap_ms)
+/* The whole problem, at the pace of the reference; 0: not known. */
+static double reference_ms(const struct job *j)
 {
-    double us = isfinite(expected_us) ? expected_us : 0;
-    double ms = launches * (HANG_FACTOR * us / 1e3 + 2 * gap_ms);
+    double flops, bytes;
+    j->family->work(&j->order->request.problem, &flops, &bytes);
+    return j->reference_rate > 0 ? flops / 2 / j->reference_rate / 1e3 : 0;
+}
+
+/* Of so many launches. seen_us: of this candidate; NaN: none has been seen. */
+static int64_t step_limit(const struct job *j, const struct candidate *c, double seen_us,
+                          double launches, double gap_ms)
+{
+    const double slowdown = j->runner->slowdown;
+    double us = fmax(isfinite(c->predicted_us) ? c->predicted_us * fmax(slowdown, 1) : 0,
+                     isfinite(seen_us) ? seen_us : 0);
+    double each = fmax(HANG_FACTOR * us / 1e3, slowdown > 0 ? 0 : reference_ms(j));
+    double ms = launches * (each + 2 * gap_ms);
     return runner_limit(j->runner, fmin(fmax(ms, STEP_LIMIT_MS), STEP_LIMIT_MAX_MS));
 }
 
@@ -133,15 +152,15 @@ void measure_unload(struct job *j, struct kernel *k)
     j->runner->device->ops->unload(j->runner->device, k);
 }
 
-int measure_verify(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
-                   struct error *err)
+int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double seen_us,
+                   struct trial *t, struct error *err)
 {
     struct device *d = j->runner->device;
     const struct query *q = &j->order->request.query;
     struct tolerance tol = {.atol = q->atol, .rtol = q->rtol};
     struct verdict v = {0};
     enum phase before = timeline_step(&j->runner->timeline, PHASE_VERIFY);
-    notice_attempt(j, "verify", c, step_limit(j, c->predicted_us, 1, 0));
+    notice_attempt(j, "verify", c, step_limit(j, c, seen_us, 1, 0));
     double began = device_clock(j);
     int r = d->ops->verify(d, j->prepared, k, &c->config, &tol, &v, err);
     j->device_ms += device_clock(j) - began;
@@ -158,14 +177,25 @@ int measure_verify(struct job *j, struct candidate *c, struct kernel *k, struct 
     return 0;
 }
 
+static void note_slowdown(struct job *j, const struct candidate *c, const double samples[],
+                          uint32_t n)
+{
+    double *slowdown = &j->runner->slowdown;
+    for (uint32_t i = 0; c->predicted_us > 0 && i < n; i++) {
+        *slowdown = fmax(*slowdown, samples[i] / c->predicted_us);
+    }
+}
+
 int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
-                 double expected_us, double *samples, uint32_t *n, struct trial *t,
-                 struct error *err)
+                 double seen_us, double *samples, uint32_t *n, struct trial *t, struct error *err)
 {
     struct device *d = j->runner->device;
+    if (job_poll(j, err)) {
+        return ERROR_CANCELLED;
+    }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_TIME);
     notice_attempt(j, "time", c,
-                   step_limit(j, expected_us, timing->warmup + timing->samples, timing->gap_ms));
+                   step_limit(j, c, seen_us, timing->warmup + timing->samples, timing->gap_ms));
     double began = device_clock(j);
     uint32_t got = 0;
     int r = d->ops->time(d, j->prepared, k, &c->config, timing, samples + *n, &got, err);
@@ -177,6 +207,7 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
     if (r) {
         return judge(t, err);
     }
+    note_slowdown(j, c, samples + *n, got);
     *n += got;
     return 0;
 }
@@ -232,9 +263,8 @@ static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, s
     for (int64_t left = j->order->request.query.warmup;
          r == 0 && left > 0 && spent_us < SAMPLING_ASKED_US;) {
         uint32_t n = 0;
-        piece.warmup =
-            isnan(us) ? 0 : (uint32_t)fmin((double)left - 1, SAMPLING_ASKED_US / 10 / us);
-        r = measure_time(j, c, k, &piece, isnan(us) ? c->predicted_us : us, &us, &n, t, err);
+        piece.warmup = isnan(us) ? 0 : (uint32_t)fmin((double)left - 1, PIECE_US / us);
+        r = measure_time(j, c, k, &piece, us, &us, &n, t, err);
         spent_us += r ? 0 : us * (piece.warmup + 1);
         left -= piece.warmup + 1;
     }
@@ -251,7 +281,7 @@ static int warm_up(struct job *j, struct candidate *c, struct kernel *k, struct 
     uint32_t n = 0;
     int r = 0;
     for (bool agree = false; r == 0 && !agree && n < WARM_UPS_MOST && spent_us < WARM_UP_US;) {
-        r = measure_time(j, c, k, &one, c->predicted_us, us, &n, t, err);
+        r = measure_time(j, c, k, &one, n ? us[n - 1] : NAN, us, &n, t, err);
         spent_us += r ? 0 : us[n - 1];
         agree = r == 0 && n > 1 && fabs(us[n - 1] - us[n - 2]) <= AGREE * us[n - 1];
     }
@@ -274,11 +304,11 @@ static int look(struct job *j, struct candidate *c, struct kernel *k, double bes
                          .samples = 1,
                          .gap_ms = measure_gap_ms(j, c->predicted_us, 1)};
     int r = asked ? warm_as_asked(j, c, k, t, err) : 0;
-    r = r ? r : measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
+    r = r ? r : measure_time(j, c, k, &one, NAN, samples, n, t, err);
     *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
     if (r == 0 && *slow && samples[0] <= hopeless(j) * best_us) {
         one.warmup = 0;
-        r = measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
+        r = measure_time(j, c, k, &one, samples[0], samples, n, t, err);
         *slow = r == 0 && samples[1] > BEHIND * best_us;
     }
     return r;
@@ -291,6 +321,21 @@ static void abort_slow(struct trial *t, const struct job *j, const double sample
     snprintf(t->status, sizeof(t->status), "aborted");
     snprintf(t->reason, sizeof(t->reason), "its first %s took %.1f us; the best takes %.1f us",
              n > 1 ? "samples" : "sample", t->time_us, best_us);
+}
+
+/* Up to so many in all. */
+static int sample(struct job *j, struct candidate *c, struct kernel *k, uint32_t wanted,
+                  double samples[], uint32_t *n, struct trial *t, struct error *err)
+{
+    const double seen_us = stats_median(samples, *n);
+    const uint32_t piece = (uint32_t)fmin(fmax(PIECE_US / seen_us, 1), SAMPLES_MAX);
+    int r = 0;
+    while (r == 0 && *n < wanted) {
+        struct timing more = {.samples = wanted - *n < piece ? wanted - *n : piece,
+                              .gap_ms = measure_gap_ms(j, seen_us, 1)};
+        r = measure_time(j, c, k, &more, seen_us, samples, n, t, err);
+    }
+    return r;
 }
 
 /* Look, verify, samples, on a loaded kernel. */
@@ -310,12 +355,8 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
         return r;
     }
     double seen_us = stats_median(samples, n);
-    r = measure_verify(j, c, k, t, err);
-    uint32_t wanted = sample_count(j, seen_us);
-    if (r == 0 && wanted > n) {
-        struct timing more = {.samples = wanted - n, .gap_ms = measure_gap_ms(j, seen_us, 1)};
-        r = measure_time(j, c, k, &more, fmax(seen_us, c->predicted_us), samples, &n, t, err);
-    }
+    r = measure_verify(j, c, k, seen_us, t, err);
+    r = r ? r : sample(j, c, k, sample_count(j, seen_us), samples, &n, t, err);
     if (r == 0) {
         scatter_add(&j->scatter, samples, n);
         trial_samples(t, j, samples, n);

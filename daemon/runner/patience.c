@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a search is to be set aside (aside.h says why). */
+/* When a search is set aside (aside.h says why). */
 #include <math.h>
 
 #include "daemon/runner/job_inner.h"
@@ -7,13 +7,21 @@
 enum {
     AFTER_MS = 40,    /* of compiling: it is not in the cache */
     WORTH_MS = 200,   /* of waiting */
-    TRIALS_LEAST = 6, /* of an order */
+    TRIALS_LEAST = 6, /* of an order that waits for compilers */
+    TURN_MS = 10000,  /* more than most searches take in all */
 };
 
-static bool may_be_set_aside(const struct job *j)
+/* This order has measured so many candidates, and can be compared with the next one. */
+static bool has_measured(const struct job *j, uint32_t trials)
 {
-    return j->runner->others_wait && !j->given && j->done >= j->done_before + TRIALS_LEAST &&
-           isfinite(j->reference_us);
+    return j->done >= j->done_before + trials && isfinite(j->reference_us);
+}
+
+bool job_turn_is_over(const struct job *j)
+{
+    const double prepared = j->turn_began_ms - j->order_began_ms,
+                 had = runner_now_ms(j->runner) - j->turn_began_ms;
+    return j->runner->others_wait && had >= fmax(TURN_MS, prepared) && has_measured(j, 1);
 }
 
 /* Until a build is done, by what others took; NaN: nothing is known. */
@@ -29,7 +37,7 @@ static double left_ms(const struct job *j, const struct candidate *c)
 int64_t job_patience(const struct job *j, struct candidate *const queue[], uint32_t n)
 {
     double left = INFINITY, ran = 0;
-    if (!may_be_set_aside(j)) {
+    if (!j->runner->others_wait || j->given || !has_measured(j, TRIALS_LEAST)) {
         return ASIDE_NEVER;
     }
     for (uint32_t i = 0; i < n; i++) {

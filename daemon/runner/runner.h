@@ -94,6 +94,7 @@ struct runner {
     bool ordered;       /* it has had an order */
     bool cancelled;     /* it is to stop */
     bool others_wait;   /* for the device: it may step aside (aside.h) */
+    double slowdown;    /* the most that a launch took of what the model predicted; 0: not known */
     char unlocked[160]; /* why the clocks are not locked though they should be; "" */
 };
 

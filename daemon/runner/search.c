@@ -291,8 +291,10 @@ static int measure_one(struct search *s, struct candidate *c, struct error *err)
     const char *stage = c->reference && j->reference_again ? "reference" : "measure";
     job_module(j, c);
     int r = measure(j, c, stage, best_to_beat(j, c), t, err);
-    job_record(j, c, t);
-    observe(j, c->id);
+    if (r != ERROR_CANCELLED) {
+        job_record(j, c, t);
+        observe(j, c->id);
+    }
     free(t);
     return r;
 }
@@ -342,9 +344,19 @@ static bool spare_some(struct search *s)
     return s->n < before;
 }
 
+static void set_aside(struct search *s)
+{
+    aside_keep(s->job, s->queue, s->n);
+    s->job->set_aside = true;
+}
+
 static int step(struct search *s, struct error *err)
 {
     struct job *j = s->job;
+    if (job_turn_is_over(j)) {
+        set_aside(s);
+        return 0;
+    }
     uint32_t at = pick(s);
     if (at == s->n && !first_only(s) && !s->batches && spare_some(s)) {
         return job_poll(j, err);
@@ -357,8 +369,7 @@ static int step(struct search *s, struct error *err)
         bool waits = first_only(s) || s->batches;
         int64_t most = waits ? ASIDE_NEVER : job_patience(j, s->queue, s->n);
         if (most == 0) {
-            aside_keep(j, s->queue, s->n);
-            j->set_aside = true;
+            set_aside(s);
             return 0;
         }
         return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, wait_most(j, most), err);
@@ -466,6 +477,15 @@ static void search_deinit(struct search *s)
     free(s->begun_ids);
 }
 
+/* What the device was seen to do before any candidate: the slow and independent reference, on the
+ * check rows, filling the operands included. */
+static void note_reference(struct job *j, double took_ms)
+{
+    const struct workload *w = &j->workload;
+    const double did = (double)w->n_checks * (double)w->check_length * (double)w->check_terms;
+    j->reference_rate = took_ms > 0 ? did / (took_ms * 1e3) : 0;
+}
+
 /* The problem on the device: when compilers have begun, which takes as long. */
 static int prepare(struct job *j, struct error *err)
 {
@@ -482,7 +502,10 @@ static int prepare(struct job *j, struct error *err)
     int r =
         d->ops->prepare(d, j->family, &q->problem, inputs_drawn(d, q, j->seed), &j->prepared, err);
     waited = t->ms[PHASE_HELPERS] - waited;
-    j->device_ms += fmax(d->ops->clock_ms(d) - began - waited, 0);
+    const double took_ms = fmax(d->ops->clock_ms(d) - began - waited, 0);
+    j->device_ms += took_ms;
+    j->turn_began_ms = runner_now_ms(j->runner);
+    note_reference(j, took_ms);
     timeline_enter(t, before);
     return r;
 }

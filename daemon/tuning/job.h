@@ -42,7 +42,7 @@ struct job {
     bool leased;             /* its key is this daemon's */
     bool offered;            /* to another daemon (spread.h) */
     bool was_elsewhere;      /* another daemon had its key, when it was looked at last */
-    bool set_aside;          /* it has begun, and waits for compilers: what follows is kept */
+    bool set_aside;          /* it has begun, and others have their turn: what follows is kept */
     int64_t uid;             /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */
     struct account

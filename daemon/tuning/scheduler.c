@@ -10,7 +10,7 @@
 #include "daemon/tuning/rounds.h"
 #include "daemon/tuning/scheduler.h"
 
-enum { BEFORE_ASIDE = 3 /* jobs: as long as they take, compilers do */ };
+enum { BEFORE_ASIDE = 3 /* jobs that somebody waits for */ };
 
 static void on_next(uv_timer_t *timer);
 static void on_retry(uv_timer_t *timer);
@@ -165,7 +165,7 @@ void scheduler_queue(struct scheduler *s, struct job *j)
     s->hooks->queued(s->ctx, j);
 }
 
-/* What is set aside stays where it is: compilers have their time. */
+/* What is set aside stays where it is: it has had its turn. */
 static void join(struct scheduler *s, struct job *j, struct account *user)
 {
     struct list *place = rounds_place(&s->queue, s->running, j, user);

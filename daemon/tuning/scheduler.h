@@ -2,9 +2,10 @@
 /*
  * The scheduler: what is to be tuned, in which order, and who waits for it. One job at a time has
  * the device. Jobs that somebody waits for go before background ones; of each, users take turns,
- * and one user's go in the order they came (rounds.h). A waiting client does not interrupt a
- * running job. A running one that only waits for compilers is set aside, behind those that wait. A
- * job that nobody waits for any more and that nobody asked for in the background is cancelled.
+ * and one user's go in the order they came (rounds.h). A running job that others wait for is set
+ * aside between two candidates, behind the next three of them, when it would only wait for
+ * compilers or has had its turn (runner/aside.h). A job that nobody waits for any more and that
+ * nobody asked for in the background is cancelled.
  *
  * When the device kills job after job, tuning is switched off and hits are served on. After a while
  * it is tried again: the next job's death switches it off for twice as long, its success is the end

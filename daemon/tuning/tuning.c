@@ -359,7 +359,7 @@ static void set_aside(struct tuner *x, struct job *j, const struct tune_result *
         send_order(x, j);
         return;
     }
-    log_info("job %lld: set aside, %u trials so far: compilers have the next", (long long)j->id,
+    log_info("job %lld: set aside, %u trials so far: others wait for the device", (long long)j->id,
              j->n_done);
     daemon_event(x->daemon, "set_aside", j->uid, "%s: %llu ms, of these %.0f in the runner: %s",
                  j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,

@@ -15,7 +15,7 @@ void tuning_begin(struct tuner *x, struct job *j);  /* it has the device */
 void tuning_cancel(struct tuner *x, struct job *j); /* nobody wants it any more */
 /* The running job may go on: its key is its own, or cannot be leased (elsewhere.h). */
 void tuning_leased(struct tuner *x, struct job *j);
-/* A job was queued: the running one may be set aside while it waits for compilers. */
+/* A job was queued: the running one may be set aside. */
 void tuning_others(struct tuner *x);
 /* What the runner says; ctx: the tuner. */
 extern const struct supervisor_hooks tuning_hooks;

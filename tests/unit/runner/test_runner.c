@@ -117,6 +117,29 @@ static uint32_t ranked_configs(struct record *out, uint32_t n)
     return found;
 }
 
+/* A recording in `folder` of LARGE in which each of these launches takes `us`. */
+static const char *record_slow(const char *folder, const struct record configs[], uint32_t n,
+                               double us)
+{
+    static char spec[600];
+    char header[2048], text[CONFIG_TEXT_MAX];
+    size_t size = sizeof(header) + (n + 1) * (CONFIG_TEXT_MAX + 100), at;
+    char *lines = calloc(1, size);
+    FILE *f = fopen(TEST_DATA "/synthetic.jsonl", "r");
+    assert_non_null(fgets(header, sizeof(header), f));
+    fclose(f);
+    at = (size_t)snprintf(lines, size, "%s{\"problem\": \"%s\"}\n", header, LARGE);
+    for (uint32_t i = 0; i < n; i++) {
+        config_text(&configs[i], text);
+        at += (size_t)snprintf(lines + at, size - at,
+                               "{\"config\": \"%s\", \"samples_us\": [%.1f, %.1f]}\n", text,
+                               us * (1 + 0.02 * i), us * (1.001 + 0.02 * i));
+    }
+    snprintf(spec, sizeof(spec), "replay:%s", folder_file(folder, "slow.jsonl", lines));
+    free(lines);
+    return spec;
+}
+
 /* ---- what must hold of every stream ---------------------------------------------------------- */
 
 static void check_best(const struct child *c)
@@ -483,6 +506,88 @@ static void test_ties_are_settled(void **state)
     /* the default was not recorded: the first that worked is the yardstick */
     assert_string_equal(c.trials[0].status, "not_found");
     assert_true(c.trials[1].reference && c.trials[1].ratio == 1);
+    child_end(&c);
+    folder_remove(folder);
+}
+
+enum { SLOW = 6 };
+static const double SLOW_US = 2e6;
+
+/* An order for all of the slow configs, with what earlier orders measured. */
+static struct tune_order *slow_order(const struct record configs[SLOW], const struct child *c)
+{
+    struct tune_order *o = order_new(LARGE);
+    char text[CONFIG_TEXT_MAX];
+    for (int i = 0; i < SLOW; i++) {
+        config_text(&configs[i], text);
+        order_given(o, text);
+    }
+    o->request.query.iters = 100000;
+    if (c->n_trials) {
+        order_done(o, c->trials, c->n_trials);
+        o->spent_device_ms = c->result.device_ms;
+        o->spent_ms = c->result.wall_ms;
+    }
+    return o;
+}
+
+static void test_a_long_search_gives_way_between_candidates_while_others_wait(void **state)
+{
+    (void)state;
+    static struct record configs[SLOW];
+    char *folder = folder_make();
+    struct child c;
+    unsigned n = 0;
+    ranked_configs(configs, SLOW);
+    start(&c, record_slow(folder, configs, SLOW, SLOW_US));
+    do {
+        const uint32_t before = count_trials(&c, "measure", "ok");
+        struct tune_order *o = slow_order(configs, &c);
+        child_send_contended(&c, o);
+        child_wait(&c);
+        order_free(o);
+        must_work(&c);
+        n += c.result.set_aside;
+        assert_true(!c.result.set_aside || count_trials(&c, "measure", "ok") > before);
+    } while (c.result.set_aside);
+    assert_true(n >= 2 && n < SLOW);
+    assert_int_equal(count_trials(&c, "measure", "ok"), SLOW); /* none twice */
+    assert_true(record_equal(&c.result.config, &configs[0]));
+    struct tune_order *alone = slow_order(configs, &c);
+    child_forget(&c);
+    alone->n_done = 0;
+    child_tune(&c, alone);
+    must_work(&c);
+    assert_false(c.result.set_aside); /* nobody waits */
+    order_free(alone);
+    child_end(&c);
+    folder_remove(folder);
+}
+
+/* The model predicts a thousandth of it. */
+static void test_a_hang_is_judged_by_what_launches_took_here(void **state)
+{
+    (void)state;
+    static struct record configs[SLOW];
+    char *folder = folder_make();
+    struct child c;
+    uint32_t seen = 0, attempts = 0;
+    ranked_configs(configs, SLOW);
+    start(&c, record_slow(folder, configs, SLOW, SLOW_US));
+    struct tune_order *o = slow_order(configs, &c);
+    child_send_order(&c, o);
+    c.answered = false;
+    while (!c.answered && child_read(&c)) {
+        const bool measures =
+            strcmp(c.last.stage, "verify") == 0 || strcmp(c.last.stage, "time") == 0;
+        if (c.n_attempts > attempts && measures && seen++ > 0) { /* the first knows nothing yet */
+            assert_true(c.last.limit_ms >= 10 * SLOW_US / 1e3);
+        }
+        attempts = c.n_attempts;
+    }
+    must_work(&c);
+    assert_true(seen > 2 * SLOW && c.trials[0].predicted_us < SLOW_US / 100);
+    order_free(o);
     child_end(&c);
     folder_remove(folder);
 }
@@ -1057,6 +1162,8 @@ int main(void)
         cmocka_unit_test(test_hints_from_the_front),
         cmocka_unit_test(test_restricted),
         cmocka_unit_test(test_ties_are_settled),
+        cmocka_unit_test(test_a_long_search_gives_way_between_candidates_while_others_wait),
+        cmocka_unit_test(test_a_hang_is_judged_by_what_launches_took_here),
         cmocka_unit_test(test_recorded_reference),
         cmocka_unit_test(test_resume_measures_nothing_twice),
         cmocka_unit_test(test_resume_restricted),
