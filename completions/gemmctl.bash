@@ -3,7 +3,7 @@
 
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm
+    local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space warm
         landscape check export import backup status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
@@ -57,7 +57,7 @@ _gemmctl() {
     bench) options="$problem $measuring --deadline-ms $given $exact $common" ;;
     pin) options="$problem $given $exact $common" ;;
     check) options="$problem $given $common" ;;
-    unpin|promote|evict|show) options="$problem $common" ;;
+    unpin|promote|evict|cancel|show) options="$problem $common" ;;
     verify) options="--exact --bucket --samples $problem $search $exact --target --generation $common" ;;
     why) options="$problem $exact --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion of gemmctl
 
-set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm landscape check \
+set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space warm landscape check \
     export import backup status devices start stop version help
 set -l asking get tune bench verify
-set -l problems get tune bench verify pin unpin promote evict show why space warm landscape check trials
+set -l problems get tune bench verify pin unpin promote evict cancel show why space warm landscape check trials
 set -l listing list trials modules devices quarantine
 
 complete -c gemmctl -f

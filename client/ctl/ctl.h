@@ -286,6 +286,7 @@ int cmd_pin(int argc, char **argv);
 int cmd_unpin(int argc, char **argv);
 int cmd_promote(int argc, char **argv);
 int cmd_evict(int argc, char **argv);
+int cmd_cancel(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_why(int argc, char **argv);

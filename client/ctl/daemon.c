@@ -98,6 +98,7 @@ static void print_status(const json_t *status)
         {"disturbed", "runner.disturbed", NULL, false},
         {"jobs", "jobs", show_counts, false},
         {"running", "job.problem", show_config, false},
+        {"running key", "job.key", NULL, false},
         {"running phase", "job.phase", NULL, false},
         {"running done", "job.done", NULL, false},
         {"running total", "job.total", NULL, false},

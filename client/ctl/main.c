@@ -29,6 +29,7 @@ static const struct command {
     {"modules", cmd_modules, "the compiled kernels"},
     {"quarantine", cmd_quarantine, "variants that may not run again, and why"},
     {"evict", cmd_evict, "forget a problem's answer and its trials"},
+    {"cancel", cmd_cancel, "end a problem's tuning, whoever waits for it"},
     {"space", cmd_space, "the parameters of a problem, and what the rules drop"},
     {"warm", cmd_warm, "compile kernels ahead, in the background"},
     {"landscape", cmd_landscape, "record a problem's whole space, for the replay device"},

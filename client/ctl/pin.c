@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pin, unpin, promote, evict: what a person decides about one problem's answer. */
+/* pin, unpin, promote, evict, cancel: what a person decides about one problem's answer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,5 +187,24 @@ int cmd_evict(int argc, char **argv)
     return run_key("evict", show_removed,
                    "Forgets a problem's answer and all its trials. KEY is an id, or its first 6 "
                    "digits or more.",
+                   argc, argv);
+}
+
+static int show_cancelled(struct subject *d, json_t *result)
+{
+    if (d->ctl.json) {
+        return ctl_print_json(result);
+    }
+    bool cancelled = json_is_true(json_object_get(result, "cancelled"));
+    json_decref(result);
+    printf(cancelled ? "its tuning was cancelled\n" : "no tuning of this problem runs or waits\n");
+    return DONE;
+}
+
+int cmd_cancel(int argc, char **argv)
+{
+    return run_key("cancel", show_cancelled,
+                   "Cancels a problem's tuning, whoever waits for it. KEY is an id, or its first 6 "
+                   "digits or more (`gemmctl status` shows the one that runs).",
                    argc, argv);
 }

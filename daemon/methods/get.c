@@ -217,21 +217,55 @@ int method_tune(struct call *c, struct error *err)
     return get(c, true, err);
 }
 
-int method_cancel(struct call *c, struct error *err)
+static int cancel_request(struct call *c, bool *cancelled, struct error *err)
 {
-    static const char *const names[] = {"request", NULL};
     int64_t id;
-    int status = call_only(c, names, err);
-    if (status < 0) {
-        return status;
-    }
     if (!wire_get_int(wire_find(c->params, "request"), &id) || id < 0 || id > UINT32_MAX) {
         return error_set(err, ERROR_INVALID,
                          "'request' must be the id of a `get` or `tune` of this connection");
     }
     struct error e = ERROR_NULL;
     error_set(&e, ERROR_CANCELLED, "cancelled by request");
-    bool cancelled = ticket_cancel(c->s, (uint32_t)id, &e);
+    *cancelled = ticket_cancel(c->s, (uint32_t)id, &e);
+    return 0;
+}
+
+/* The owner ends anybody's tuning. */
+static int cancel_key(struct call *c, bool *cancelled, struct error *err)
+{
+    char key[HASH_HEX];
+    if (!session_is_owner(c->s)) {
+        return error_set(err, ERROR_DENIED,
+                         "cancelling a key's tuning is for root and the user that gemmd runs as; "
+                         "you are uid %d, and may cancel a 'request' of this connection",
+                         (int)c->s->uid);
+    }
+    int status = call_key_prefix(c, key, err);
+    if (status < 0) {
+        return status;
+    }
+    struct error e = ERROR_NULL;
+    error_set(&e, ERROR_CANCELLED, "this tuning was cancelled by gemmd's owner (uid %d)",
+              (int)c->s->uid);
+    *cancelled = scheduler_cancel(&c->parts->scheduler, key, &e) > 0;
+    if (*cancelled) {
+        daemon_event(c->d, "cancel", c->s->uid, "%s: cancelled by the owner", key);
+    }
+    return 0;
+}
+
+int method_cancel(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"request", "key", "problem", NULL};
+    const bool by_key = wire_find(c->params, "key") || wire_find(c->params, "problem");
+    bool cancelled = false;
+    int status = call_only(c, names, err);
+    status = status   ? status
+             : by_key ? cancel_key(c, &cancelled, err)
+                      : cancel_request(c, &cancelled, err);
+    if (status < 0) {
+        return status;
+    }
     rpc_put_result(&c->s->out, c->id);
     wire_put_map(&c->s->out, 1);
     wire_put_kv_bool(&c->s->out, "cancelled", cancelled);

@@ -92,12 +92,6 @@ static int key_by_prefix(struct call *c, const char *prefix, char id[HASH_HEX], 
 {
     size_t n = strlen(prefix);
     bool many;
-    if (n < PREFIX_MIN || n >= HASH_HEX || strspn(prefix, "0123456789abcdef") != n) {
-        return error_set(
-            err, ERROR_INVALID,
-            "key '%s' is no key: it is 32 hexadecimal digits, or their first %d or more",
-            text_show(prefix, n).text, PREFIX_MIN);
-    }
     const struct cache_entry *e = cache_find_id(&c->d->cache, prefix, &many);
     if (many) {
         return error_set(err, ERROR_INVALID, "more than one key begins with %s; give more digits",
@@ -114,19 +108,38 @@ static int key_by_prefix(struct call *c, const char *prefix, char id[HASH_HEX], 
     return 0;
 }
 
-int call_key(struct call *c, char id[HASH_HEX], struct error *err)
+int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err)
 {
     const struct wire_obj *key = wire_find(c->params, "key");
-    char prefix[64];
+    char text[64];
     if (!key && wire_find(c->params, "problem")) {
         int status = call_problem(c, CUSTOM_READ, err);
-        memcpy(id, c->d->scratch->key.id, HASH_HEX);
+        memcpy(prefix, c->d->scratch->key.id, HASH_HEX);
         return status;
     }
-    if (!wire_copy_str(key, prefix, sizeof(prefix))) {
+    if (!wire_copy_str(key, text, sizeof(text))) {
         return error_set(err, ERROR_INVALID, "'key' (text) or 'problem' (map) must say which one");
     }
-    return key_by_prefix(c, prefix, id, err);
+    size_t n = strlen(text);
+    if (n < PREFIX_MIN || n >= HASH_HEX || strspn(text, "0123456789abcdef") != n) {
+        return error_set(
+            err, ERROR_INVALID,
+            "key '%s' is no key: it is 32 hexadecimal digits, or their first %d or more",
+            text_show(text, n).text, PREFIX_MIN);
+    }
+    memcpy(prefix, text, n + 1);
+    return 0;
+}
+
+int call_key(struct call *c, char id[HASH_HEX], struct error *err)
+{
+    char prefix[HASH_HEX];
+    int status = call_key_prefix(c, prefix, err);
+    if (status == 0 && !wire_find(c->params, "key")) {
+        memcpy(id, prefix, HASH_HEX); /* of a problem, known or not */
+        return 0;
+    }
+    return status ? status : key_by_prefix(c, prefix, id, err);
 }
 
 int call_config(struct call *c, struct record *out, struct error *err)

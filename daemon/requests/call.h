@@ -37,6 +37,8 @@ int call_problem(struct call *c, enum custom_use use, struct error *err);
 /* The id of a key: from "key" (an id, or a unique beginning of 6 digits or more), else from
  * "problem". ERROR_NOT_FOUND: no such key is known. */
 int call_key(struct call *c, char id[HASH_HEX], struct error *err);
+/* The same without a look at the known keys: how the id begins. */
+int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err);
 /* params' "config": a map or one-line text. */
 int call_config(struct call *c, struct record *out, struct error *err);
 /* The same of a value; NULL: missing. */

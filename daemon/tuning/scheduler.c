@@ -207,6 +207,29 @@ void scheduler_unwanted(struct scheduler *s, struct job *j)
     }
 }
 
+static bool cancel_job(struct scheduler *s, struct job *j, const char *key, const struct error *e)
+{
+    if (strncmp(j->key, key, strlen(key)) != 0 || j->cancelled) {
+        return false;
+    }
+    job_fail(j, e);
+    j->background = false;
+    scheduler_unwanted(s, j);
+    return true;
+}
+
+unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why)
+{
+    unsigned n = 0;
+    LIST_EACH(node, &s->queue) {
+        n += cancel_job(s, LIST_OF(node, struct job, link), key, why);
+    }
+    LIST_EACH(node, &s->elsewhere) {
+        n += cancel_job(s, LIST_OF(node, struct job, link), key, why);
+    }
+    return s->running ? n + cancel_job(s, s->running, key, why) : n;
+}
+
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 static void retry_later(struct scheduler *s)

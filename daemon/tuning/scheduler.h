@@ -68,6 +68,9 @@ void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user);
 /* Somebody waits no more: the job is cancelled, and freed when it does not run, when nobody does,
  * and it is not in the background. */
 void scheduler_unwanted(struct scheduler *s, struct job *j);
+/* Cancels the jobs whose keys begin so, whoever waits for them, and answers those clients by the
+ * error. Returns how many jobs. */
+unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why);
 /* The next job, soon, unless one runs. */
 void scheduler_next(struct scheduler *s);
 /* Out of the queue, or from elsewhere, and freed. */

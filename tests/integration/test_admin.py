@@ -22,7 +22,8 @@ with Client({socket!r}) as c:
     print(c.call("get", problem=gemm(), wait="cached")["tier"])
     for method, params in [("shutdown", {{}}), ("evict", {{"problem": gemm()}}),
                            ("pin", {{"problem": gemm(), "config": "a=1"}}), ("import", {{"rows": []}}),
-                           ("backup", {{"path": "/tmp/x"}}), ("unquarantine", {{"variant": "0" * 32}})]:
+                           ("backup", {{"path": "/tmp/x"}}), ("cancel", {{"key": "0" * 32}}),
+                           ("unquarantine", {{"variant": "0" * 32}})]:
         try:
             c.call(method, **params)
             print(method, "was allowed")
@@ -42,7 +43,7 @@ def test_who_is_not_the_owner_may_ask_but_not_decide(daemon, folder):
                               user="nobody", group=group, extra_groups=[])
 
     result = run_as("nogroup")
-    assert result.stdout.split() == ["on", "default"] + ["denied"] * 6, result
+    assert result.stdout.split() == ["on", "default"] + ["denied"] * 7, result
     assert "PermissionError" in run_as("daemon").stderr, "the group decides who connects"
 
 

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from conftest import DATA, Daemon, eventually, gemm
+from conftest import DATA, Daemon, RpcError, eventually, gemm
 from test_disk import limit_files
 
 COLD = {"own_cache": True, "env": {"GEMMD_REPLAY_SPEED": "10"}}
@@ -164,3 +164,23 @@ def test_what_nobody_waits_for_here_may_be_tuned_elsewhere(two, waited):
         assert (jobs["done"], jobs["shared"]) == (len(requests), 1)
         assert b.sql("SELECT count(*) FROM best WHERE key = ?", key) == [(1,)]
         assert b.sql("SELECT count(*) FROM lease") == [(0,)]
+
+
+def test_the_owner_ends_any_tuning_whoever_waits_for_it(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "1"})
+    with d.connect() as user, d.connect() as owner:
+        runs, waits = ask(user, 2048), ask(user, 4096)
+        eventually(lambda: owner.call("status")["jobs"]["queued"] == 1, every=0.002)
+        owner.call("get", problem=gemm(m=512, n=512), wait="now")  # nobody waits for this one
+        left = owner.call("why", problem=gemm(m=512, n=512))["key"]
+        for problem, request in ((gemm(m=4096, n=4096), waits), (gemm(m=2048, n=2048), runs)):
+            assert owner.call("cancel", problem=problem) == {"cancelled": True}
+            with pytest.raises(RpcError, match="cancelled by gemmd's owner") as e:
+                user.wait(request)
+            assert e.value.name == "cancelled"
+        assert "was cancelled" in d.ctl("cancel", left[:8]).stdout
+        eventually(lambda: not owner.call("status")["jobs"]["running"])
+        jobs = owner.call("status")["jobs"]
+        assert (jobs["queued"], jobs["cancelled"], jobs["done"]) == (0, 3, 0)
+        assert owner.call("cancel", key=left) == {"cancelled": False}
+        assert user.call("get", problem=gemm(m=512, n=512), budget=2)["source"] == "tuned"
