@@ -48,6 +48,24 @@ def test_gradients_of_half_precision_are_rounded_once():
     torch.testing.assert_close(got[1], want[1])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_routing_weights_of_any_floating_type(dtype):
+    """transformers' routers give them in the model's type; each gradient is in its operand's."""
+    h, weights, da = operands(33, 40, True, torch.bfloat16)
+    weights = weights.detach().to(dtype).requires_grad_()
+    y = swiglu(h, weights)
+    got = torch.autograd.grad(y, (h, weights), da)
+    want = torch.autograd.grad(swiglu(h, weights.float()), (h, weights), da)
+    assert y.dtype == h.dtype and [t.dtype for t in got] == [torch.bfloat16, dtype]
+    torch.testing.assert_close(y, by_definition(h, weights), atol=1e-2, rtol=1e-2)
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a, b)
+    torch._dynamo.reset()
+    compiled = torch.compile(swiglu, fullgraph=True, backend="aot_eager")
+    for a, b in zip(torch.autograd.grad(compiled(h, weights), (h, weights), da), got):
+        torch.testing.assert_close(a, b)
+
+
 def test_operands_that_are_no_whole_blocks():
     h, weights, da = operands(6, 32, True)
     column = torch.rand(6, 4)[:, 1:2].requires_grad_()
@@ -82,7 +100,7 @@ def test_gradients_of_gradients_are_an_error(weighted):
 def test_what_cannot_be_meant():
     h, weights, _ = operands(4, 8, True)
     for args in ((h[:, :3],), (h[0],), (h, weights[:3]), (h, weights.reshape(-1)),
-                 (h, weights.bfloat16()), (h.double(),)):
+                 (h, weights.int()), (h.double(),)):
         with pytest.raises(ValueError, match="is \\("):
             swiglu(*args)
 
@@ -94,11 +112,11 @@ from gemmd.torch.activation import _cuda_grads, _plain_grads
 empty = torch.Tensor.new_empty
 torch.Tensor.new_empty = lambda *args, **options: empty(*args, **options).fill_(float("nan"))
 torch.empty_like = lambda t: torch.full_like(t, float("nan"))
-for rows, inter, dtype, weighted in ((9, 96, torch.float32, True), (5, 40, torch.bfloat16, False),
-                                     (3, 768, torch.float16, True), (17, 8, torch.bfloat16, True)):
+for rows, inter, dtype, weighted in ((9, 96, torch.float32, torch.float32), (5, 40, torch.bfloat16, None),
+                                     (3, 768, torch.float16, torch.bfloat16), (17, 8, torch.bfloat16, torch.float64)):
     torch.manual_seed(rows)
     h, da = torch.randn(rows, 2 * inter).to(dtype), torch.randn(rows, inter).to(dtype)
-    weights = torch.rand(rows, 1) if weighted else None
+    weights = torch.rand(rows, 1).to(weighted) if weighted else None
     strided = [None if t is None else torch.stack((t, t), -1)[..., 0] for t in (h, weights, da)]
     for a, b in (*zip(_cuda_grads(h, weights, da), _plain_grads(h, weights, da)),
                  *zip(_cuda_grads(*strided), _plain_grads(h, weights, da))):

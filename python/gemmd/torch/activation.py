@@ -93,22 +93,22 @@ class _WeightedSwiglu(Function):
     def backward(ctx, saved, da):
         h, weights = saved
         dh, dweights = _grads(h, weights, da)
-        return dh, dweights.view(weights.shape)
+        return dh, dweights.view(weights.shape).to(weights.dtype)
 
 
 def swiglu(h, weights=None):
-    """silu(gate) * up of h [T, 2 * inter] (gate, then up), times weights [T, 1] in fp32 where given.
+    """silu(gate) * up of h [T, 2 * inter] (gate, then up), times weights [T, 1] of a floating type where given.
 
-    Returns [T, inter] in h's type (bfloat16, float16, float32), with gradients of h and weights, whose
-    own gradients are an error. The product is with the weights rounded to h's type, the gradient of
-    h with them as they are. ValueError for other shapes and types.
+    Returns [T, inter] in h's type (bfloat16, float16, float32), with gradients of h and weights, each in
+    its own type, whose own gradients are an error. The product is with the weights rounded to h's type,
+    the gradient of h with them as they are. ValueError for other shapes and types.
     """
     if h.dim() != 2 or h.shape[1] % 2 or h.dtype not in DTYPES:
         raise ValueError(f"h is {tuple(h.shape)}, {h.dtype}: gate and up side by side, [T, 2 * inter], "
                          "in bfloat16, float16 or float32")
     if weights is None:
         return _Swiglu.apply(h)
-    if weights.shape != (h.shape[0], 1) or weights.dtype != torch.float32:
-        raise ValueError(f"weights is {tuple(weights.shape)}, {weights.dtype}: one fp32 number for "
-                         f"each of {h.shape[0]} rows, [T, 1]")
+    if weights.shape != (h.shape[0], 1) or not weights.is_floating_point():
+        raise ValueError(f"weights is {tuple(weights.shape)}, {weights.dtype}: one number of a floating "
+                         f"type for each of {h.shape[0]} rows, [T, 1]")
     return _WeightedSwiglu.apply(h, weights)

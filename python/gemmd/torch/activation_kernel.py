@@ -14,7 +14,7 @@ def _swiglu_grads(h, weights, da, dh, dweights, rows, INTER: tl.constexpr, WEIGH
                   ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     row_there = row < rows
-    weight = tl.load(weights + row, mask=row_there, other=0.0) if WEIGHTED else 1.0
+    weight = tl.load(weights + row, mask=row_there, other=0.0).to(tl.float32) if WEIGHTED else 1.0
     total = tl.zeros([ROWS], dtype=tl.float32)
     for first in range(0, INTER, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
@@ -36,7 +36,8 @@ def _swiglu_grads(h, weights, da, dh, dweights, rows, INTER: tl.constexpr, WEIGH
 
 
 def launch(h, weights, da, dh, dweights):
-    """h, dh [T, 2 * inter], da [T, inter], contiguous; weights, dweights [T] fp32, or weights None."""
+    """h, dh [T, 2 * inter], da [T, inter], contiguous; weights [T] of a floating type, or None;
+    dweights [T] fp32."""
     rows, inter = da.shape
     columns = min(max(math.gcd(inter, COLUMNS_MOST), COLUMNS_LEAST), COLUMNS_MOST)
     step = ELEMENTS // columns
