@@ -25,6 +25,7 @@
 #include "client/start.h"
 #include "proto/lockfile.h"
 #include "proto/paths.h"
+#include "proto/trust.h"
 
 enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
 
@@ -108,7 +109,7 @@ static int name_files(struct start *s, struct error *err)
     char dir[PATHS_MAX];
     int r = paths_state_dir(dir, err);
     struct error why = ERROR_NULL;
-    if (r || paths_make_dir(dir, 0750, &why)) {
+    if (r || paths_make_dir(dir, 0700, &why)) {
         return r ? r
                  : error_set(err, why.code, "%.300s; set XDG_STATE_HOME to another place",
                              why.text);
@@ -184,8 +185,8 @@ void start_after_fork(bool in_child)
 static void last_words(const struct start *s, char out[LAST_WORDS_MAX])
 {
     out[0] = '\0';
-    int fd = open(s->log, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    int fd;
+    if (trust_open(s->log, O_RDONLY, 0, &fd, NULL)) {
         return;
     }
     off_t end = lseek(fd, 0, SEEK_END);
@@ -206,12 +207,12 @@ static void last_words(const struct start *s, char out[LAST_WORDS_MAX])
 
 /* ---- running it ----------------------------------------------------------------------------- */
 
-static void prepare_files(posix_spawn_file_actions_t *files, const char *log, int pid_pipe)
+static void prepare_files(posix_spawn_file_actions_t *files, int log, int pid_pipe)
 {
     posix_spawn_file_actions_init(files);
     posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(files, pid_pipe, 1);
-    posix_spawn_file_actions_addopen(files, 2, log, O_WRONLY | O_CREAT | O_APPEND, 0640);
+    posix_spawn_file_actions_adddup2(files, log, 2);
     posix_spawn_file_actions_addclosefrom_np(files, 3);
 }
 
@@ -227,7 +228,7 @@ static void prepare_attributes(posix_spawnattr_t *attributes)
                              POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-static int run_shell(struct start *s, int pid_pipe)
+static int run_shell(struct start *s, int log, int pid_pipe)
 {
     const struct start_order *o = s->order;
     const char *argv[10] = {"sh", "-c", "\"$@\" >&2 & echo $!", "gemmd-start", s->program};
@@ -242,7 +243,7 @@ static int run_shell(struct start *s, int pid_pipe)
     }
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
-    prepare_files(&files, s->log, pid_pipe);
+    prepare_files(&files, log, pid_pipe);
     prepare_attributes(&attributes);
     pid_t shell;
     int r = posix_spawn(&shell, "/bin/sh", &files, &attributes, (char *const *)(uintptr_t)argv,
@@ -258,13 +259,20 @@ static int run_shell(struct start *s, int pid_pipe)
 
 static int launch(struct start *s, struct error *err)
 {
-    struct stat st;
-    s->log_from = stat(s->log, &st) == 0 ? st.st_size : 0;
-    int ends[2];
+    int ends[2], log;
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return error_set(err, ERROR_IO, "cannot make a pipe: %s", strerror(errno));
     }
-    int r = run_shell(s, ends[1]);
+    /* After the pipe: where this process has closed 1 or 2, the log never gets the lower number. */
+    int r = trust_open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0640, &log, err);
+    if (r) {
+        close(ends[0]);
+        close(ends[1]);
+        return error_prefix(err, "cannot write gemmd's log");
+    }
+    s->log_from = lseek(log, 0, SEEK_END);
+    r = run_shell(s, log, ends[1]);
+    close(log);
     close(ends[1]);
     char text[32] = "";
     ssize_t n = r == 0 ? read(ends[0], text, sizeof(text) - 1) : 0;

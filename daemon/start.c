@@ -69,10 +69,11 @@ static int probe(struct daemon *d, struct error *err)
 }
 
 /* A folder of the defaults: says how to choose another. */
-static int make_usual(const char *path, const char *option, const char *variable, struct error *err)
+static int make_usual(const char *path, unsigned mode, const char *option, const char *variable,
+                      struct error *err)
 {
     struct error why = ERROR_NULL;
-    if (paths_make_dir(path, 0750, &why) == 0) {
+    if (paths_make_dir(path, mode, &why) == 0) {
         return 0;
     }
     return error_set(err, why.code, "%.300s; choose another place by --%s, or set %s", why.text,
@@ -123,14 +124,15 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
         snprintf(d->cache_dir, sizeof(d->cache_dir), "%s", c->cache_dir);
     } else if (status == 0) {
         status = paths_cache_dir(d->cache_dir, err);
-        status = status ? status : make_usual(d->cache_dir, "cache-dir", "XDG_CACHE_HOME", err);
+        status =
+            status ? status : make_usual(d->cache_dir, 0750, "cache-dir", "XDG_CACHE_HOME", err);
     }
     if (status == 0 && c->database[0]) {
         snprintf(d->database, sizeof(d->database), "%s", c->database);
         status = check_offline(c, err);
     } else if (status == 0) {
         status = paths_state_dir(dir, err);
-        status = status ? status : make_usual(dir, "database", "XDG_STATE_HOME", err);
+        status = status ? status : make_usual(dir, 0700, "database", "XDG_STATE_HOME", err);
         snprintf(d->database, sizeof(d->database), "%.1000s/gemmd.db", dir);
     }
     status = status ? status : paths_make_dir(d->cache_dir, 0750, err);

@@ -16,6 +16,7 @@
 
 #include "kernels/modules_inner.h"
 #include "proto/hash.h"
+#include "proto/trust.h"
 
 static int link_variant(const char *cache_dir, const struct image *image, const char *suffix,
                         struct error *err)
@@ -192,11 +193,10 @@ int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n,
     if (fd < 0) {
         return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }
-    if (fstat(fd, &st) < 0) {
+    r = trust_opened(path, fd, err);
+    if (r == 0 && fstat(fd, &st) < 0) {
         r = modules_io_error(err, "read", path);
-    } else if (!S_ISREG(st.st_mode)) {
-        r = error_set(err, ERROR_IO, "%s is not a module: remove it", path);
-    } else if ((out->size = (size_t)st.st_size) > offset) {
+    } else if (r == 0 && (out->size = (size_t)st.st_size) > offset) {
         out->n = out->size - offset < n ? out->size - offset : n;
         out->data = malloc(out->n);
         if (!out->data) {

@@ -17,6 +17,7 @@
 
 #include "kernels/modules_inner.h"
 #include "proto/paths.h"
+#include "proto/trust.h"
 
 enum {
     IMAGE_BYTES_MAX = 256 * 1024 * 1024,
@@ -138,9 +139,13 @@ int modules_read_file(const char *path, struct image *out, struct error *err)
     if (fd < 0) {
         return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }
-    int r = 0;
     struct stat st;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > IMAGE_BYTES_MAX) {
+    int r = trust_opened(path, fd, err); /* it may be older than the folder's mode */
+    if (r) {
+        close(fd);
+        return r;
+    }
+    if (fstat(fd, &st) < 0 || st.st_size > IMAGE_BYTES_MAX) {
         r = error_set(err, ERROR_IO, "%s is not a module: remove it", path);
     } else if (!(out->data = malloc((size_t)st.st_size + 1))) {
         r = error_set(err, ERROR_NO_MEMORY, "no memory for a module of %lld bytes",

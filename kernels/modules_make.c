@@ -37,9 +37,9 @@ static int open_locks(const char *cache_dir)
     if (modules_path(path, NULL, "%s/compiling", cache_dir)) {
         return -1;
     }
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 && errno == ENOENT && modules_folder(cache_dir, "modules", NULL) == 0) {
-        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     }
     return fd;
 }

@@ -8,45 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "proto/lockfile.h"
+#include "proto/trust.h"
 
 enum { LOOK_MS = 20, OURS_ALONE = 0600, TEXT_MAX = 4096 + 64 /* a path and two numbers */ };
-
-static int refuse(const char *path, struct error *err)
-{
-    int code = errno == EACCES || errno == EPERM || errno == ELOOP ? ERROR_DENIED
-               : errno == ENOSPC || errno == EDQUOT                ? ERROR_DISK_FULL
-                                                                   : ERROR_IO;
-    return error_set(err, code, "cannot make the lock file %s: %s", path,
-                     errno == ELOOP ? "it is a symbolic link; remove it" : strerror(errno));
-}
-
-/* A second name is somebody's other file, which we would write to. */
-static int check_plain(const char *path, int fd, struct error *err)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0) {
-        return refuse(path, err);
-    }
-    if (!S_ISREG(st.st_mode) || st.st_nlink > 1) {
-        return error_set(err, ERROR_DENIED, "the lock file %s %s; remove it", path,
-                         S_ISREG(st.st_mode) ? "is also another file's name" : "is no plain file");
-    }
-    return 0;
-}
-
-/* It may be an older gemmd's. When it cannot be closed to others, it serves all the same. */
-static void close_to_others(int fd)
-{
-    struct stat st;
-    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 07777 & ~OURS_ALONE)) {
-        fchmod(fd, OURS_ALONE);
-    }
-}
 
 /* For the sentences of those who are refused, and for people: a disk too full for it is no
  * fault. */
@@ -91,18 +59,13 @@ void lockfile_set_number(int fd, int64_t number)
 
 int lockfile_take(const char *path, const char *second, int *fd, struct error *err)
 {
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, OURS_ALONE);
-    if (*fd < 0) {
-        return refuse(path, err);
+    if (trust_open(path, O_RDWR | O_CREAT, OURS_ALONE, fd, err)) {
+        return error_prefix(err, "cannot make the lock file %s", path);
     }
-    int status = check_plain(path, *fd, err);
-    if (status == 0) {
-        close_to_others(*fd);
-    }
-    if (status == 0 && flock(*fd, LOCK_EX | LOCK_NB) < 0) {
-        status = errno == EWOULDBLOCK ? LOCKFILE_HELD : refuse(path, err);
-    }
-    if (status) {
+    if (flock(*fd, LOCK_EX | LOCK_NB) < 0) {
+        int status = errno == EWOULDBLOCK
+                         ? LOCKFILE_HELD
+                         : error_set(err, ERROR_IO, "cannot lock %s: %s", path, strerror(errno));
         close(*fd);
         *fd = -1;
         return status;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory in /tmp can be made by anybody, so it is used only when lstat says that it is a
- * directory, ours, and writable by nobody else; a name that does not exist yet is fine, since
- * paths_make_dir creates it, or fails.
+ * A directory in /tmp can be made by anybody, so it is used only when it is ours by the rule of
+ * trust.h; a name that does not exist yet is fine, since paths_make_dir creates it, or fails.
  */
 #include <errno.h>
 #include <pwd.h>
@@ -14,6 +13,7 @@
 
 #include "proto/limits.h"
 #include "proto/paths.h"
+#include "proto/trust.h"
 
 static bool system_mode(void)
 {
@@ -60,44 +60,6 @@ static bool is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int check_closed(const char *path, const struct stat *st, struct error *err)
-{
-    bool shared = st->st_mode & S_ISVTX || st->st_uid != geteuid(); /* on purpose, as /tmp is */
-    if (st->st_mode & (S_IWGRP | S_IWOTH) && shared) {
-        return error_set(err, ERROR_DENIED,
-                         "%s may be written to by others (mode %04o); use a directory of your own",
-                         path, (unsigned)(st->st_mode & 07777));
-    }
-    if (st->st_mode & (S_IWGRP | S_IWOTH)) {
-        return error_set(err, ERROR_DENIED,
-                         "%s may be written to by others (mode %04o); run: chmod go-w %s", path,
-                         (unsigned)(st->st_mode & 07777), path);
-    }
-    return 0;
-}
-
-static int check_is_dir(const char *path, const struct stat *st, struct error *err)
-{
-    return S_ISDIR(st->st_mode)
-               ? 0
-               : error_set(err, ERROR_DENIED, "%s is not a directory; remove it", path);
-}
-
-/* What a directory that we trust must be. `st` is of the path itself, or of what it points to. */
-static int check_ours(const char *path, const struct stat *st, struct error *err)
-{
-    int r = check_is_dir(path, st, err);
-    if (r) {
-        return r;
-    }
-    if (st->st_uid != geteuid() && geteuid() != 0) {
-        return error_set(err, ERROR_DENIED,
-                         "%s belongs to user %u, not to us (%u); use another place", path,
-                         (unsigned)st->st_uid, (unsigned)geteuid());
-    }
-    return check_closed(path, st, err);
-}
-
 static int tmp_dir(char out[PATHS_MAX], struct error *err)
 {
     snprintf(out, PATHS_MAX, "/tmp/gemmd-%u", (unsigned)geteuid());
@@ -105,14 +67,17 @@ static int tmp_dir(char out[PATHS_MAX], struct error *err)
     if (lstat(out, &st) != 0) {
         return errno == ENOENT ? 0 : error_set(err, ERROR_IO, "%s: %s", out, strerror(errno));
     }
-    if (st.st_uid != geteuid()) { /* here root trusts nobody else either */
+    if (st.st_uid != geteuid()) { /* root's neither: it would be no place of ours */
         return error_set(
             err, ERROR_DENIED,
             "%s belongs to user %u, not to us (%u); set XDG_RUNTIME_DIR to a directory of "
             "your own",
             out, (unsigned)st.st_uid, (unsigned)geteuid());
     }
-    return check_ours(out, &st, err);
+    if (!S_ISDIR(st.st_mode)) { /* not even our own link */
+        return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", out);
+    }
+    return trust_folder(out, TRUST_STRICT, 0, NULL, err);
 }
 
 int paths_runtime_dir(char out[PATHS_MAX], struct error *err)
@@ -161,17 +126,8 @@ int paths_cache_dir(char out[PATHS_MAX], struct error *err)
 
 int paths_check_cache_dir(const char *path, struct error *err)
 {
-    struct stat st;
-    if (stat(path, &st) != 0) {
-        return 0;
-    }
-    int r = check_is_dir(path, &st, err);
-    /* Kernels run in this process: here root trusts nobody else either. */
-    if (r == 0 && !system_mode() && st.st_uid != 0 && st.st_uid != geteuid()) {
-        r = error_set(err, ERROR_DENIED, "%s belongs to user %u, not to us (%u); use another place",
-                      path, (unsigned)st.st_uid, (unsigned)geteuid());
-    }
-    return r ? r : check_closed(path, &st, err);
+    int r = trust_folder(path, TRUST_STRICT, 0, NULL, err);
+    return r == TRUST_MISSING ? 0 : r;
 }
 
 int paths_check_socket(const char *path, struct error *err)
@@ -207,58 +163,13 @@ int paths_socket(const char *name, char out[PATHS_MAX], struct error *err)
     return n < 0 || n >= PATHS_MAX ? too_long("socket", err) : paths_check_socket(out, err);
 }
 
-/* Creates every missing directory above and at path. */
-static int make_all(char *path, mode_t mode, struct error *err)
-{
-    for (char *p = path + 1;; p++) {
-        if (*p != '/' && *p != 0) {
-            continue;
-        }
-        char c = *p;
-        *p = 0;
-        if (mkdir(path, mode) != 0 && errno != EEXIST) {
-            int r = error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO,
-                              "cannot create the directory %s: %s", path, strerror(errno));
-            *p = c;
-            return r;
-        }
-        *p = c;
-        if (c == 0) {
-            return 0;
-        }
-    }
-}
-
 int paths_make_dir(const char *path, unsigned mode, struct error *err)
 {
-    char copy[PATHS_MAX];
     if (path[0] != '/') {
         return error_set(err, ERROR_INVALID, "'%.64s' is not an absolute path", path);
     }
-    int r = join(copy, path, "", "directory", err);
-    if (r < 0) {
-        return r;
+    if (strlen(path) >= PATHS_MAX) {
+        return too_long("directory", err);
     }
-    size_t n = strlen(copy);
-    while (n > 1 && copy[n - 1] == '/') { /* else lstat would follow a symbolic link */
-        copy[--n] = 0;
-    }
-    r = make_all(copy, (mode_t)mode, err);
-    if (r < 0) {
-        return r;
-    }
-    struct stat st;
-    if (lstat(copy, &st) != 0) {
-        return error_set(err, ERROR_IO, "%s: %s", copy, strerror(errno));
-    }
-    if (S_ISLNK(st.st_mode)) {
-        if (st.st_uid != geteuid() && st.st_uid != 0) {
-            return error_set(err, ERROR_DENIED, "%s is a symbolic link of user %u; remove it", copy,
-                             (unsigned)st.st_uid);
-        }
-        if (stat(copy, &st) != 0) {
-            return error_set(err, ERROR_IO, "%s: %s", copy, strerror(errno));
-        }
-    }
-    return check_ours(copy, &st, err);
+    return trust_folder(path, TRUST_STRICT, mode, NULL, err);
 }

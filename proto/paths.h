@@ -16,16 +16,15 @@ enum { PATHS_MAX = 1024 };
 int paths_runtime_dir(char out[PATHS_MAX], struct error *err);
 int paths_state_dir(char out[PATHS_MAX], struct error *err);
 int paths_cache_dir(char out[PATHS_MAX], struct error *err);
-/* Whether kernels that are there may be loaded: nobody but us and root may write to it, also when
- * we are root. One that is not there yet is fine. The system's may be another user's, whom root
- * chose to run gemmd, but nobody else may write to that either. */
+/* Whether kernels that are there may be loaded into this process: by the rule of trust.h, nobody
+ * but us and root can write there. A folder that is not there yet is fine. */
 int paths_check_cache_dir(const char *path, struct error *err);
 /* <runtime dir>/<name>.sock, or $GEMMD_SOCKET. ERROR_INVALID when longer than SOCKET_PATH_MAX (the
  * kernel would cut it silently). */
 int paths_socket(const char *name, char out[PATHS_MAX], struct error *err);
 int paths_check_socket(const char *path, struct error *err); /* only the length */
-/* mkdir -p with mode for what it creates; refuses a last component that is not ours (unless root),
- * that group or others may write to, or that is a symbolic link of somebody else. */
+/* mkdir -p with mode for what it creates, by the rule of trust.h. Not even our private group may
+ * write to the last part. */
 int paths_make_dir(const char *path, unsigned mode, struct error *err);
 
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/lockfile.h"
+#include "proto/trust.h"
 #include "store/place.h"
 
 int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
@@ -29,10 +30,45 @@ static const struct {
     {0x01161970, "GFS2"}, {0x7461636f, "OCFS2"},   {0x786f4256, "VirtualBox shared folder"},
 };
 
+/* SQLite opens them by name, and would wait at a FIFO. */
+static const char *const parts[] = {"", "-wal", "-shm", "-journal"};
+
+static int check_parts(const char *path, struct error *err)
+{
+    char name[PATH_MAX + 16], whole[PATH_MAX];
+    struct stat st;
+    int r = 0;
+    for (size_t i = 0; r >= 0 && i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(name, sizeof(name), "%s%s", path, parts[i]);
+        if (lstat(name, &st) == 0) {
+            r = S_ISREG(st.st_mode)
+                    ? trust_file(name, 0, whole, err)
+                    : error_set(err, ERROR_STORE, "%s is no plain file; remove it", name);
+        }
+    }
+    return r < 0 ? r : 0;
+}
+
+static int check_folder(const char *path, struct error *err)
+{
+    char dir[PATH_MAX];
+    struct stat st;
+    strcpy(dir, path);
+    const char *folder = dirname(dir);
+    if (stat(folder, &st)) {
+        return error_set(err, ERROR_STORE, "database %s: folder %s: %s", path, folder,
+                         strerror(errno));
+    }
+    return S_ISDIR(st.st_mode)
+               ? 0
+               : error_set(err, ERROR_STORE, "database %s: %s is not a folder", path, folder);
+}
+
 int place_resolve(const char *path, char **out, struct error *err)
 {
-    char whole[PATH_MAX], dir[PATH_MAX], base[PATH_MAX];
+    char whole[PATH_MAX];
     struct stat st;
+    *out = NULL;
     if (!path || !*path || strlen(path) >= PATH_MAX - 64) {
         return error_set(err, ERROR_STORE, "the database needs a path of 1 to %d bytes",
                          PATH_MAX - 64);
@@ -41,23 +77,17 @@ int place_resolve(const char *path, char **out, struct error *err)
         return error_set(err, ERROR_STORE, "database %s: it is %s, not a plain file", path,
                          S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
     }
-    if (realpath(path, whole)) {
-        *out = strdup(whole);
-    } else {
-        strcpy(dir, path);
-        strcpy(base, path);
-        const char *folder = dirname(dir);
-        if (!realpath(folder, whole)) {
-            return error_set(err, ERROR_STORE, "database %s: folder %s: %s", path, folder,
-                             strerror(errno));
-        }
-        if (stat(whole, &st) || !S_ISDIR(st.st_mode)) {
-            return error_set(err, ERROR_STORE, "database %s: %s is not a folder", path, whole);
-        }
-        if (asprintf(out, "%s/%s", strcmp(whole, "/") == 0 ? "" : whole, basename(base)) < 0) {
-            *out = NULL;
-        }
+    int r = check_folder(path, err);
+    if (r) {
+        return r;
     }
+    r = trust_file(path, 0, whole, err);
+    r = r < 0 ? r : check_parts(whole, err);
+    if (r < 0) {
+        error_prefix(err, "database %s", path);
+        return err ? err->code = ERROR_STORE : ERROR_STORE;
+    }
+    *out = strdup(whole);
     return *out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", path);
 }
 
@@ -89,7 +119,7 @@ bool place_holder(const char *path, long *pid, char *address, size_t size)
 {
     char name[PATH_MAX + 8], text[PATH_MAX + 40] = {0};
     snprintf(name, sizeof(name), "%s.lock", path);
-    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
     if (fd >= 0) {
         close(fd);

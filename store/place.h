@@ -14,7 +14,9 @@
 #include "proto/error.h"
 
 /* Absolute, symbolic links followed (two names of one file must not get two locks). *out is
- * malloc'ed. ERROR_STORE: the folder is missing or no folder, or the path is no plain file. */
+ * malloc'ed. ERROR_STORE: the folder is missing or no folder, the path is no plain file, or another
+ * user can change the folder, the file, or the files that SQLite opens beside it (proto/trust.h).
+ */
 int place_resolve(const char *path, char **out, struct error *err);
 
 /* ERROR_STORE when the folder of `path` lies on a network file system: SQLite's WAL needs shared

@@ -92,7 +92,10 @@ static char *part_of(const char *path)
 static int save_whole(const char *path, const char *text, const struct stat *before)
 {
     char *part = part_of(path);
-    FILE *f = part ? fopen(part, "we") : NULL;
+    if (part) {
+        unlink(part); /* a dead process of this number left it, or another user put a link there */
+    }
+    FILE *f = part ? fopen(part, "wex") : NULL;
     bool failed = !f || (before && fchmod(fileno(f), before->st_mode & 0777));
     failed = failed || fputs(text, f) == EOF;
     failed = (f && fclose(f)) || failed || rename(part, path);

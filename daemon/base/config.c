@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keys, and the three ways they are read and shown (config.h). */
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "daemon/base/config.h"
 #include "daemon/base/log.h"
 #include "proto/problem.h"
+#include "proto/trust.h"
 
 static int check_bucket(const char *value, struct error *err)
 {
@@ -254,13 +256,17 @@ static int take_line(void *ctx, const char *section, const char *name, const cha
 int config_read(struct config *c, struct config_sources *from, const char *path, bool required,
                 struct error *err)
 {
-    FILE *f = fopen(path, "re");
+    int fd, opened = trust_open(path, O_RDONLY, 0, &fd, err);
+    FILE *f = opened ? NULL : fdopen(fd, "r");
+    if (opened == TRUST_MISSING && !required) {
+        return 0;
+    }
+    if (opened < 0) {
+        return error_prefix(err, "cannot read the configuration");
+    }
     if (!f) {
-        if (errno == ENOENT && !required) {
-            return 0;
-        }
         return error_set(err, ERROR_IO, "cannot read the configuration %s: %s", path,
-                         strerror(errno));
+                         strerror(opened ? ENOENT : errno));
     }
     struct reading r = {.config = c, .from = from, .path = path, .err = err};
     void *stream[2] = {f, &r};

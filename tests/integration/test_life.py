@@ -443,7 +443,7 @@ def test_an_unreadable_database(folder):
 def test_a_read_only_database_and_a_full_disk(daemon, folder):
     disk = folder / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk],
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0755", "tmpfs", disk],
                       capture_output=True).returncode:
         pytest.skip("this machine does not let us mount")
     d = Daemon(folder, SYNTHETIC)

@@ -11,6 +11,7 @@
 #include "daemon/runner/base/stats.h"
 #include "daemon/runner/compile/apart.h"
 #include "daemon/runner/survey/inner.h"
+#include "proto/trust.h"
 
 enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;
@@ -130,8 +131,11 @@ static int lock_part(const char *part, struct error *err)
 {
     struct stat locked, named;
     for (;;) {
-        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &locked) != 0) {
+        int fd, r = trust_open(part, O_WRONLY | O_CREAT, 0666, &fd, err);
+        if (r < 0) {
+            return error_prefix(err, "cannot write");
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &locked) != 0) {
             return fail_part(fd, part, err);
         }
         if (stat(part, &named) == 0 && named.st_dev == locked.st_dev &&

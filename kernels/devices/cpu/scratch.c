@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/devices/cpu/scratch.h"
+#include "proto/trust.h"
 
 #define PREFIX "gemmd-cc-"
 
@@ -21,7 +22,15 @@ static const char *tmp_dir(void)
 
 int scratch_make(char folder[PATH_MAX], struct error *err)
 {
-    snprintf(folder, PATH_MAX, "%s/" PREFIX "XXXXXX", tmp_dir());
+    char tmp[PATH_MAX];
+    int r = trust_folder(tmp_dir(), TRUST_SHARED, 0, tmp, err);
+    if (r < 0) {
+        return error_prefix(err, "no place to compile in (TMPDIR sets it)");
+    }
+    if (r == TRUST_MISSING || snprintf(folder, PATH_MAX, "%s/" PREFIX "XXXXXX", tmp) >= PATH_MAX) {
+        return error_set(err, ERROR_IO, "no place to compile in: TMPDIR is \"%.200s\", which %s",
+                         tmp_dir(), r ? "is not there" : "is too long");
+    }
     if (!mkdtemp(folder)) {
         return error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO,
                          "cannot make a temporary directory %s to compile in: %s", folder,

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose paths gemmd trusts (proto/trust.h), and what another program's lock does. Another user is a number:
+nobody needs to be made."""
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from conftest import GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC, Daemon, RpcError, eventually, gemm
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+OTHER = 54321
+LIMIT = 60 * PATIENCE  # against hanging
+
+
+def run(folder, *options, device=SYNTHETIC, env=None):
+    """A gemmd that must not start: (status, what it said)."""
+    result = subprocess.run(
+        list(map(str, [GEMMD, "--device", device, "--runner", RUNNER, "--socket", folder / "gemmd.sock",
+                       "--database", folder / "cache.db", "--cache-dir", folder / "cache", *options])),
+        capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **(env or {})})
+    return result.returncode, result.stderr
+
+
+def of_other(path):
+    """A folder of another user, which all may enter."""
+    path.mkdir()
+    os.chown(path, OTHER, OTHER)
+    path.chmod(0o755)
+    return path
+
+
+# ---- other users' folders ---------------------------------------------------------------------------
+
+@ROOT_ONLY
+def test_root_loads_no_kernels_from_a_cache_of_another_user(folder):
+    status, said = run(folder, "--cache-dir", of_other(folder / "his"))
+    assert status == 1 and f"his belongs to user {OTHER}" in said, said
+
+
+@ROOT_ONLY
+def test_root_loads_no_kernel_that_another_user_put_into_its_cache(daemon, folder):
+    """The folder was open to others once."""
+    d = daemon("cpu", own_cache=True)
+    with d.connect() as c:
+        module = c.call("get", problem=gemm(n=64, k=64, dtype_in="fp32"), budget=1)["module"]
+        assert c.call("module", id=module)
+        for kernel in (d.cache / "modules").iterdir():
+            os.chown(kernel, OTHER, OTHER)
+        with pytest.raises(RpcError) as e:
+            c.call("module", id=module)
+    assert f"belongs to user {OTHER}" in e.value.message
+
+
+@ROOT_ONLY
+def test_root_runs_no_compiler_of_another_user(daemon, folder):
+    cc = of_other(folder / "his") / "cc"
+    cc.write_text(f"#!/bin/sh\ntouch {folder / 'ran'}\nexec cc \"$@\"\n")
+    cc.chmod(0o755)
+    d = daemon("cpu", env={"GEMMD_CC": str(cc)})
+    with pytest.raises(RpcError) as e:
+        d.call("get", problem=gemm(n=64, k=64, dtype_in="fp32"), budget=1)
+    assert not (folder / "ran").exists()
+    assert "root does not run the C compiler" in e.value.message + d.text()
+
+
+@ROOT_ONLY
+def test_root_serves_no_database_of_another_user(folder):
+    his = of_other(folder / "his")
+    status, said = run(folder, "--database", his / "cache.db")
+    assert status == 1 and f"his belongs to user {OTHER}" in said, said
+    sqlite3.connect(folder / "cache.db").close()
+    (folder / "cache.db").touch()
+    os.chown(folder / "cache.db", OTHER, OTHER)
+    status, said = run(folder)
+    assert status == 1 and f"cache.db belongs to user {OTHER}" in said, said
+    assert not list(his.iterdir())
+
+
+@ROOT_ONLY
+def test_root_reads_no_configuration_of_another_user(folder):
+    path = of_other(folder / "his") / "gemmd.conf"
+    path.write_text("[gemmd]\nlog-level = debug\n")
+    status, said = run(folder, "--config", path, "--print-config")
+    assert status == 2 and f"belongs to user {OTHER}" in said, said
+
+
+def start_with_log(folder, state):
+    fake = folder / "fake"
+    fake.write_text("#!/bin/sh\necho from the daemon >&2\nexit 1\n")
+    fake.chmod(0o755)
+    (state / "gemmd").mkdir(exist_ok=True)
+    precious = folder / "precious"
+    precious.write_text("data\n")
+    (state / "gemmd" / "cpu.log").symlink_to(precious)
+    result = subprocess.run(
+        [GEMMCTL, "start", "--device", "cpu"], capture_output=True, text=True, timeout=LIMIT,
+        env={**os.environ, "GEMMD_DAEMON": str(fake), "GEMMD_SYSTEM": "0", "XDG_STATE_HOME": str(state),
+             "XDG_RUNTIME_DIR": str(folder), "GEMMD_SOCKET": str(folder / "cpu.sock")})
+    assert precious.read_text() == "data\n", "a log went through a link"
+    return result.stderr
+
+
+def test_gemmctl_start_writes_its_log_through_no_link(folder):
+    (folder / "state").mkdir()
+    assert "cpu.log is a symbolic link" in start_with_log(folder, folder / "state")
+
+
+@ROOT_ONLY
+def test_gemmctl_start_as_root_uses_no_state_of_another_user(folder):
+    (folder / "state").mkdir()
+    of_other(folder / "state" / "gemmd")
+    assert f"belongs to user {OTHER}" in start_with_log(folder, folder / "state")
+
+
+def test_a_backup_goes_only_where_nobody_else_may_write(daemon, folder):
+    d = daemon()
+    (folder / "open").mkdir()
+    places = [folder / "open"] + ([of_other(folder / "his")] if os.geteuid() == 0 else [])
+    for mode in (0o1777, 0o777):
+        (folder / "open").chmod(mode)
+        for place in places:
+            with pytest.raises(RpcError) as e:
+                d.call("backup", path=str(place / "copy.db"))
+            assert e.value.name == "denied" and str(place) in e.value.message, e.value
+            assert not list(place.iterdir())
+
+
+def test_a_kernel_is_compiled_only_where_nobody_else_may_write(daemon, folder):
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    d = daemon("cpu", own_cache=True, env={"TMPDIR": str(folder / "open")})
+    with pytest.raises(RpcError) as e:
+        d.call("get", problem=gemm(n=64, k=64, dtype_in="fp32"), budget=1)
+    assert "may be written to by others" in e.value.message
+
+
+@pytest.mark.parametrize("name", ["cache.db", "cache.db-wal", "cache.db-shm", "cache.db-journal",
+                                  "cache.db.lock", "gemmd.sock.lock", "gemmd.conf"])
+def test_a_fifo_where_a_file_belongs_is_refused_at_once(folder, name):
+    os.mkfifo(folder / name)
+    status, said = run(folder, *(["--config", folder / name] if name == "gemmd.conf" else []))
+    assert status == (2 if name == "gemmd.conf" else 1) and "plain file" in said and name in said, said
