@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "store/db.h"
+#include "store/place.h"
 
 int db_open(struct db *db, const char *path, int flags, struct error *err)
 {
@@ -55,6 +56,18 @@ static bool disk_is_full(int rc, int e)
            ((rc & 0xff) == SQLITE_IOERR && (e == ENOSPC || e == EDQUOT || e == EFBIG));
 }
 
+static int locked(const struct db *db, struct error *err)
+{
+    char who[PLACE_LOCKER_MAX];
+    return place_locker(db->path, who)
+               ? error_set(err, ERROR_BUSY, "database %s: locked by another program, %s: end it",
+                           db->path, who)
+               : error_set(err, ERROR_BUSY,
+                           "database %s: locked by another program (an open sqlite3 shell?), which "
+                           "is not seen from here; `lslocks` or `fuser` may say which: end it",
+                           db->path);
+}
+
 int db_fail(struct db *db, int rc, struct error *err)
 {
     /* SQLite keeps the system's reason only of some faults; errno was 0 before the call. */
@@ -74,9 +87,8 @@ int db_fail(struct db *db, int rc, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "database %s: no memory", db->path);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return error_set(
-            err, ERROR_BUSY,
-            "database %s: locked by another program (an open sqlite3 shell?): close it", db->path);
+    case SQLITE_PROTOCOL: /* SQLite waited for a lock on the -shm file */
+        return locked(db, err);
     case SQLITE_INTERRUPT:
         return error_set(err, ERROR_CANCELLED, "database %s: interrupted", db->path);
     case SQLITE_CORRUPT:

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "proto/lockfile.h"
@@ -47,6 +48,24 @@ static int check_parts(const char *path, struct error *err)
         }
     }
     return r < 0 ? r : 0;
+}
+
+void place_close_to_others(const char *path)
+{
+    char name[PATH_MAX + 16];
+    struct stat st;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        close(fd);
+    }
+    /* By name: closing another descriptor of the file would end SQLite's locks in this process. */
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(name, sizeof(name), "%s%s", path, parts[i]);
+        if (lstat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+            st.st_mode & 077) {
+            chmod(name, st.st_mode & 0700);
+        }
+    }
 }
 
 static int check_folder(const char *path, struct error *err)
@@ -152,6 +171,91 @@ int place_lock(const char *path, const char *address, int *fd, struct error *err
     }
     return status;
 }
+
+/* ---- locks of other programs ------------------------------------------------------------------
+ */
+
+enum {
+    WAL_LOCKS =
+        120, /* of the -shm file: one to write, one to checkpoint, one to recover, and those */
+    WAL_LOCKS_END = 128, /* of readers (sqlite.org/walformat.html, "WAL Locks") */
+    READ_LOCKS = 123,
+};
+
+/* A line of /proc/locks: "1: POSIX  ADVISORY  WRITE 1234 08:02:5678 120 120". */
+struct lock_line {
+    char access[8];
+    long pid;
+    unsigned major, minor;
+    unsigned long long file;
+    unsigned long long first;
+};
+
+static bool read_lock(FILE *f, struct lock_line *out)
+{
+    char line[256];
+    while (fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%*u: POSIX %*s %7s %ld %x:%x:%llu %llu", out->access, &out->pid,
+                   &out->major, &out->minor, &out->file, &out->first) == 6) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_of(const struct lock_line *l, const struct stat *st)
+{
+    return l->file == st->st_ino && l->major == major(st->st_dev) && l->minor == minor(st->st_dev);
+}
+
+/* Readers in order have a shared lock on the file and one on a reader's byte; they stop nobody. */
+static bool is_in_the_way(const struct lock_line *l, const struct stat *file,
+                          const struct stat *shm)
+{
+    const bool writes = strcmp(l->access, "WRITE") == 0;
+    return (is_of(l, file) && writes) ||
+           (is_of(l, shm) && l->first >= WAL_LOCKS && l->first < WAL_LOCKS_END &&
+            (writes || l->first < READ_LOCKS));
+}
+
+static void name_process(long pid, char out[PLACE_LOCKER_MAX])
+{
+    char path[40], name[20] = "";
+    snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
+    FILE *f = fopen(path, "re");
+    bool named = f && fgets(name, sizeof(name), f);
+    if (f) {
+        fclose(f);
+    }
+    name[strcspn(name, "\n")] = '\0';
+    snprintf(out, PLACE_LOCKER_MAX, named ? "pid %ld (%s)" : "pid %ld", pid, name);
+}
+
+/* Not by fcntl(F_GETLK): closing the descriptor that this needs would end SQLite's own locks. */
+bool place_locker(const char *path, char out[PLACE_LOCKER_MAX])
+{
+    char name[PATH_MAX + 8];
+    struct stat file = {0}, shm = {0};
+    struct lock_line l;
+    bool found = false;
+    FILE *f = fopen("/proc/locks", "re");
+    stat(path, &file);
+    snprintf(name, sizeof(name), "%s-shm", path);
+    stat(name, &shm);
+    while (f && !found && read_lock(f, &l)) {
+        found = l.pid > 0 && l.pid != (long)getpid() && is_in_the_way(&l, &file, &shm);
+    }
+    if (f) {
+        fclose(f);
+    }
+    if (found) {
+        name_process(l.pid, out);
+    }
+    return found;
+}
+
+/* ---- copies -----------------------------------------------------------------------------------
+ */
 
 /* Only root gives files away; a group that we are not in gets no share of another's. It is to be
  * written, also where `like` is not any more. */

@@ -19,6 +19,16 @@
  */
 int place_resolve(const char *path, char **out, struct error *err);
 
+/* Makes the file, where it is missing, and takes from group and others every right on it and on the
+ * files beside it: a user who can open them for reading can lock them. SQLite gives the files that
+ * it makes the mode of the database. */
+void place_close_to_others(const char *path);
+
+enum { PLACE_LOCKER_MAX = 64 };
+/* Names the process that keeps others from the database, by the kernel's list of locks: "pid 12
+ * (sqlite3)". Never this process. false: the list shows none. */
+bool place_locker(const char *path, char out[PLACE_LOCKER_MAX]);
+
 /* ERROR_STORE when the folder of `path` lies on a network file system: SQLite's WAL needs shared
  * memory and locks that these do not give. */
 int place_refuse_network(const char *path, struct error *err);

@@ -64,6 +64,7 @@ static int take_place(struct store *s, const char *path, struct error *err)
         r = r ? r : salvage_resume(s->path, err);
         if (r == 0) {
             log_look(s);
+            place_close_to_others(s->path);
         }
     }
     return r;
@@ -128,6 +129,9 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     read_boot_id(s->boot, sizeof(s->boot));
     int r = take_place(s, o->path, err);
     r = r ? r : store_attach(s, err);
+    if (r == ERROR_BUSY && s->db.h) { /* not by a gemmd, which place_lock would have met */
+        r = err->code = ERROR_STORE;
+    }
     if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
         r = error_set(err, ERROR_STORE,
                       "database %s is no database, and nothing says that it was one of gemmd's: "

@@ -143,3 +143,79 @@ def test_a_fifo_where_a_file_belongs_is_refused_at_once(folder, name):
     os.mkfifo(folder / name)
     status, said = run(folder, *(["--config", folder / name] if name == "gemmd.conf" else []))
     assert status == (2 if name == "gemmd.conf" else 1) and "plain file" in said and name in said, said
+
+
+# ---- other programs' locks --------------------------------------------------------------------------
+
+def test_the_database_is_nobody_elses_to_open(daemon, folder):
+    d = daemon()
+    d.call("get", problem=gemm(), budget=2)
+    assert d.stop() == 0
+    files = [folder / f"cache.db{part}" for part in ("", "-wal", "-shm")]
+    assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
+    for p in files:
+        p.chmod(0o644)  # as an older gemmd left them
+    d.start()
+    assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
+
+
+HOLD = """import fcntl, os, sqlite3, sys
+what, path = sys.argv[1:]
+if what == "exclusive":
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA locking_mode=exclusive")
+    db.execute("CREATE TABLE IF NOT EXISTS temp.t(x)")
+    db.execute("BEGIN EXCLUSIVE")
+    db.execute("COMMIT")
+else:
+    f = os.open(path + "-shm", os.O_RDONLY)
+    fcntl.lockf(f, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 120)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+class Holder:
+    """Another program that has the database, or a lock of it."""
+
+    def __init__(self, what, path):
+        self.process = subprocess.Popen([sys.executable, "-c", HOLD, what, str(path)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "holds\n"
+
+    def __enter__(self):
+        return self.process.pid
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@pytest.mark.parametrize("what", ["exclusive", "shm"])
+def test_a_start_names_the_program_that_has_locked_the_database(daemon, folder, what):
+    """And ends with a status after which a service manager tries again."""
+    d = daemon()
+    d.call("get", problem=gemm(), budget=2)
+    assert d.stop() == 0
+    with Holder(what, d.database) as pid:
+        d.process = subprocess.Popen(list(map(str, d.command())), env=d.env, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.DEVNULL, stderr=d.log.open("w"))
+        assert d.process.wait(LIMIT) == 1, d.text()
+        d.killed = True
+        assert f"locked by another program, pid {pid} (" in d.text(), d.text()
+        assert f"pid {d.process.pid}" not in d.text() and "another gemmd" not in d.text()
+    d.start()
+    assert d.call("get", problem=gemm(), wait="cached")["tier"] == "exact"
+
+
+def test_a_lock_while_it_runs_is_waited_for_and_its_holder_named(daemon):
+    d = daemon()
+    with d.connect() as c:
+        assert c.call("get", problem=gemm(), budget=2)["saved"] is True
+        with Holder("shm", d.database) as pid:
+            assert c.call("get", problem=gemm(n=512), budget=2)["saved"] is False
+            assert c.call("status")["store"]["locked"] is True
+            assert f"locked by another program, pid {pid} (" in d.text()
+        eventually(lambda: c.call("status")["store"]["locked"] is False)
+        eventually(lambda: c.call("get", problem=gemm(n=512), wait="cached")["saved"] is True)
+        assert len(c.list("best")) == 2

@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
@@ -143,8 +144,8 @@ def test_the_units_fit_the_program():
     longest = sock["ListenStream"][0].replace("%i", "MIG-" + "0" * 36)
     assert len(longest) <= 107
     assert (sock["SocketMode"], sock["DirectoryMode"], sock["Backlog"]) == (["0660"], ["0750"], ["4096"])
-    for key in ("RuntimeDirectory", "StateDirectory", "CacheDirectory"):
-        assert service[key] == ["gemmd"] and service[key + "Mode"] == ["0750"]
+    for key, mode in (("RuntimeDirectory", "0750"), ("StateDirectory", "0700"), ("CacheDirectory", "0700")):
+        assert service[key] == ["gemmd"] and service[key + "Mode"] == [mode]
     assert service["RuntimeDirectoryPreserve"] == ["yes"], "one instance must not remove another's socket"
     most = int(re.search(r"^max-connections = (\d+)", shown.stdout, re.M).group(1))
     assert int(service["LimitNOFILE"][0]) > most + 40
@@ -156,10 +157,43 @@ def test_the_units_fit_the_program():
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
 def test_systemd_understands_the_units(folder):
-    for name in ("gemmd@.service", "gemmd@.socket"):
+    for name in ("gemmd@.service", "gemmd@.socket", "gemmd-copy@.service", "gemmd-copy@.timer"):
         built = BUILD / "systemd" / name
         text = (built if built.exists() else ROOT / "systemd" / name).read_text()
-        (folder / name).write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.M))
-    result = subprocess.run(["systemd-analyze", "verify", "--man=no", folder / "gemmd@x.service"],
+        (folder / name).write_text(re.sub(r"^ExecStart=/\S*gemm\S+", "ExecStart=/bin/true", text, flags=re.M))
+    result = subprocess.run(["systemd-analyze", "verify", "--man=no", folder / "gemmd@x.service",
+                             folder / "gemmd-copy@x.timer"],
                             capture_output=True, text=True)
     assert result.returncode == 0 and not result.stderr, result.stderr
+
+
+READ = "import sqlite3, sys; print(sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True).execute(" \
+       "'SELECT count(*) FROM current_best').fetchone()[0])"
+
+
+def test_readers_get_a_copy_and_no_right_on_the_database(daemon, folder):
+    """The commands of gemmd-copy@.service, in this folder, with a group that exists."""
+    group = 54321 if os.geteuid() == 0 else os.getegid()
+    (folder / "gemmd-copy").mkdir(mode=0o750)
+    os.chown(folder / "gemmd-copy", -1, group)
+    folder.chmod(0o755)
+    d = daemon()
+    for n in (512, 1024):
+        d.call("get", problem=gemm(n=n), budget=2)
+        for step in ("ExecStartPre", "ExecStart", "ExecStopPost"):
+            for command in unit("gemmd-copy@.service")["Service"][step]:
+                for old, new in ((r"^/\S+/gemmctl", GEMMCTL), ("/run/gemmd/%i.sock", d.socket),
+                                 ("/var/lib/gemmd/copy.db", folder / "copy.db"), ("/var/lib", folder),
+                                 ("gemmd-read", group)):
+                    command = re.sub(old, str(new), command) if old != "gemmd-read" else \
+                        command.replace(f"-g {old}", f"-g {new}")
+                subprocess.run(command.split(), check=True, stdout=subprocess.DEVNULL)
+        reader = {"user": 65534, "group": 54321, "extra_groups": []} if os.geteuid() == 0 else {}
+        copy = folder / "gemmd-copy" / "gemmd.db"
+        shown = subprocess.run([sys.executable, "-c", READ, copy], capture_output=True, text=True, **reader)
+        assert shown.stdout == f"{n // 512}\n", shown.stderr
+    assert copy.stat().st_mode & 0o777 == 0o640 and copy.stat().st_gid == group
+    assert [p.name for p in (folder / "gemmd-copy").iterdir()] == ["gemmd.db"]
+    assert not (folder / "copy.db").exists()
+    for part in ("", "-wal", "-shm"):
+        assert os.stat(f"{d.database}{part}").st_mode & 0o777 == 0o600
