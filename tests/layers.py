@@ -51,8 +51,8 @@ ONLY = {
 # docs/architecture.md says what each is for. Of the ledger's files all may include all.
 ORDER = {
     "daemon/base": "list log notify config account lock turns poller inbox probe",
-    "daemon/cache": "answer confidence barred defaults entry ids memo groups partials cache closest"
-                    " tried",
+    "daemon/cache": "confidence answer barred defaults entry ids memo groups holdings partials cache"
+                    " closest tried",
     "daemon/session": "session write read sessions server",
     "daemon/answers": "daemon target learn quarantine refill scheme custom precheck shortlist tiers"
                       " why",

@@ -29,9 +29,20 @@ static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
 
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err)
 {
+    const struct config *c = d->config;
     size_t n = d->cache.n + d->tried.n;
-    if (!is_counted(d, id, uid) || n < (size_t)d->config->max_keys || tried_has(&d->tried, id)) {
+    size_t own =
+        holdings_of(&d->cache.brought, (uint32_t)uid) + holdings_of(&d->tried.held, (uint32_t)uid);
+    size_t share = (size_t)(c->user_keys ? c->user_keys : c->max_keys - c->max_keys / 4);
+    if (!is_counted(d, id, uid) || tried_has(&d->tried, id) ||
+        (n < (size_t)c->max_keys && own < share)) {
         return 0;
+    }
+    if (n < (size_t)c->max_keys) {
+        return error_set(err, ERROR_DENIED,
+                         "%zu keys known here were put or recorded by user %lld, the user's share "
+                         "(--user-keys): `evict` some of these first",
+                         own, (long long)uid);
     }
     return error_set(err, ERROR_DENIED,
                      "%zu keys are known here, %zu of them by their trials alone, and others are "
@@ -47,7 +58,7 @@ int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counte
     if (status < 0 || !is_counted(d, id, uid)) {
         return status;
     }
-    status = tried_ask(&d->tried, id, err);
+    status = tried_ask(&d->tried, id, (uint32_t)uid, err);
     *counted = status == 0;
     return status;
 }
@@ -56,6 +67,33 @@ void custom_took_room(struct daemon *d, const char *id, bool kept)
 {
     bool many;
     tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, &many));
+}
+
+/* A row of a custom op that answers everybody is the owner's, whoever put it first. */
+static bool is_own(struct daemon *d, const char *id, const struct problem *p, int64_t uid)
+{
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, id, &many);
+    struct problem *known = &d->scratch->other;
+    if (!p && e && cache_problem(&d->cache, e, d->device.class, known, NULL) == 0) {
+        p = known;
+    }
+    if (p && custom_is(p)) {
+        return record_int(&p->fields, CUSTOM_USER, -1) == uid;
+    }
+    return e ? e->brought && (int64_t)e->uid == uid : tried_is_of(&d->tried, id, (uint32_t)uid);
+}
+
+int custom_check_evict(struct daemon *d, const char *id, const struct problem *p, int64_t uid,
+                       struct error *err)
+{
+    if (custom_is_owner(uid) || is_own(d, id, p, uid)) {
+        return 0;
+    }
+    return error_set(err, ERROR_DENIED,
+                     "key %.12s is for root and the user that gemmd runs as to evict: uid %lld has "
+                     "neither put it nor recorded trials of it",
+                     id, (long long)uid);
 }
 
 bool custom_share(struct problem *p)

@@ -32,13 +32,17 @@ bool custom_answers(const struct cache_entry *e, int64_t uid);
  * another user. */
 int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error *err);
 /* Whether a user may have this key (its id) kept: it is known, counted already, or there is room
- * for one more (--max-keys). For all ops. ERROR_DENIED. */
+ * for one more (--max-keys), also in the user's share (--user-keys). For all ops. ERROR_DENIED. */
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err);
 /* The same, before trials of the key are kept: it counts from now on (`counted`: it had to be),
  * until custom_took_room says that none was. ERROR_NO_MEMORY, too. */
 int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,
                      struct error *err);
 void custom_took_room(struct daemon *d, const char *id, bool kept);
+/* Whether a user may evict this key: it is the owner, or the key holds what the user has put or
+ * recorded. `p`: the problem of that key, when it is known; else NULL. ERROR_DENIED. */
+int custom_check_evict(struct daemon *d, const char *id, const struct problem *p, int64_t uid,
+                       struct error *err);
 /* The problem that answers all, of one of a user. False: it is that one already. */
 bool custom_share(struct problem *p);
 

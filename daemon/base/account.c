@@ -10,6 +10,14 @@ void accounts_init(struct accounts *a, const struct account_limits *limits)
     a->limits = *limits;
 }
 
+void accounts_deinit(struct accounts *a)
+{
+    LIST_EACH(node, &a->all) {
+        list_remove(node);
+        free(LIST_OF(node, struct account, link));
+    }
+}
+
 struct account *account_of(struct accounts *a, uid_t uid)
 {
     LIST_EACH(node, &a->all) {
@@ -36,7 +44,7 @@ struct account *account_hold(struct account *a)
 
 struct account *account_drop(struct account *a)
 {
-    if (a && --a->holders == 0) {
+    if (a && --a->holders == 0 && a->kept_until_ms == 0) {
         list_remove(&a->link);
         free(a);
     }
@@ -142,6 +150,21 @@ int account_check_pinned(const struct account *a, struct error *err)
         "what is kept for the pinned connections of user %u takes %zu KiB already, its "
         "share (--user-mib); close some, or retry later",
         (unsigned)a->uid, a->held[ACCOUNT_PINNED] >> 10);
+}
+
+int account_keep(struct account *a, size_t bytes, size_t rows, uint64_t now_ms, struct error *err)
+{
+    double most = (double)a->all->limits.most[ACCOUNT_IN], now = (double)now_ms;
+    double from = a->kept_until_ms > now ? a->kept_until_ms : now;
+    double until = from + (double)(bytes + rows * KEPT_ROW_BYTES) / most * KEPT_PERIOD_MS;
+    if (until - now > KEPT_PERIOD_MS) {
+        return error_set(err, ERROR_BUSY,
+                         "user %u has put and recorded %zu KiB within an hour, the user's share "
+                         "(--user-mib); retry later, or have gemmd's own user do it",
+                         (unsigned)a->uid, (size_t)((from - now) / KEPT_PERIOD_MS * most) >> 10);
+    }
+    a->kept_until_ms = until;
+    return 0;
 }
 
 bool account_spent(const struct account *a, uint64_t now_ms)

@@ -18,6 +18,9 @@
  *                       deadline for that, so this ends by itself, too
  *   asked               requests that wait for the ledger, which answers one after the other; some
  *                       are as heavy as several. Above the limit no request of the user is handled
+ *   kept                bytes that `put` and `record` add to the database: as many at once as may
+ *                       wait unread, and as many again in each KEPT_PERIOD_MS. More are refused:
+ *                       `busy`
  *   pinned              bytes of what pinned connections have had read, and of what is remembered
  *                       for them (requests/views.h). Above the limit no more is: `busy`,
  *                       until some are closed
@@ -30,7 +33,8 @@
  * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
  *
  * An account lives while something is charged to it: account_of counts a holder, account_drop lets
- * go. There are few users on a host: accounts are a list.
+ * go. One that has kept bytes lives on, or a new connection would begin with none. There are few
+ * users on a host: accounts are a list.
  */
 #ifndef GEMMD_DAEMON_BASE_ACCOUNT_H
 #define GEMMD_DAEMON_BASE_ACCOUNT_H
@@ -43,7 +47,7 @@
 #include "daemon/base/list.h"
 #include "proto/error.h"
 
-enum { TURN_NS = 1000000 };
+enum { TURN_NS = 1000000, KEPT_PERIOD_MS = 3600000, KEPT_ROW_BYTES = 512 };
 
 enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_PINNED, ACCOUNT_SIDES };
 
@@ -66,11 +70,13 @@ struct account {
     size_t waiting_bytes;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
+    double kept_until_ms;       /* when all kept bytes are paid for, at the rate of kept; 0: none */
     unsigned round;             /* while places in the queue are looked for (tuning/rounds.h) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
 };
 
 void accounts_init(struct accounts *a, const struct account_limits *limits);
+void accounts_deinit(struct accounts *a); /* nobody may hold one any more */
 /* The user's account, made when there is none, with one holder more. NULL: no memory. */
 struct account *account_of(struct accounts *a, uid_t uid);
 struct account *account_hold(struct account *a); /* one holder more */
@@ -87,6 +93,10 @@ void account_end_waiting(struct account *a, size_t bytes);
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
 /* ERROR_BUSY: what its pinned connections have had read is its share already. */
 int account_check_pinned(const struct account *a, struct error *err);
+
+/* A message of so many bytes adds rows to the database. ERROR_BUSY: more than the user may add now;
+ * nothing is charged. */
+int account_keep(struct account *a, size_t bytes, size_t rows, uint64_t now_ms, struct error *err);
 
 bool account_spent(const struct account *a, uint64_t now_ms); /* no more in this tick */
 void account_spend(struct account *a, uint64_t now_ms, uint64_t ns);

@@ -95,6 +95,9 @@ const struct config_key config_keys[CONFIG_KEYS] = {
     {"max-keys", CONFIG_INT, AT(max_keys), "262144", 0, 1 << 30, "N",
      "When so many keys are known, a put, record or acquire of others is refused to all users but "
      "gemmd's own (0: no limit)"},
+    {"user-keys", CONFIG_INT, AT(user_keys), "0", 0, 1 << 30, "N",
+     "Keys that one user has put or recorded trials of, beyond which more are refused (0: three "
+     "quarters of --max-keys)"},
     {"trials-per-key", CONFIG_INT, AT(trials_per_key), "0", 0, 10000000, "N",
      "Trials kept for one key (0: the store's default)"},
     {"cache-max-mib", CONFIG_INT, AT(cache_max_mib), "4096", 0, 1 << 30, "MIB",

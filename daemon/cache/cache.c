@@ -26,6 +26,9 @@ static void forget_partials(struct cache *c, const struct cache_entry *e)
 
 static void drop(struct cache *c, struct cache_entry *e)
 {
+    if (e->brought) {
+        holdings_remove(&c->brought, e->uid);
+    }
     memo_forget(&c->memo, e);
     entry_free(&c->entries, e);
 }
@@ -39,6 +42,7 @@ void cache_deinit(struct cache *c)
     }
     memo_deinit(&c->memo);
     partials_deinit(&c->partials);
+    holdings_deinit(&c->brought);
     ids_deinit(&c->ids);
     for (int i = 0; i < CACHE_LISTS; i++) {
         groups_deinit(&c->lists[i]);
@@ -143,6 +147,10 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->manual = strcmp(a->source, "manual") == 0;
     e->brought = strcmp(a->source, "imported") == 0;
     e->uid = uid;
+    if (e->brought && !holdings_add(&c->brought, uid)) {
+        entry_free(&c->entries, e);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to count one more key");
+    }
     e->atol = (float)atol;
     e->rtol = (float)rtol;
     size_t i = probe(c, k);

@@ -9,6 +9,7 @@
 
 #include "daemon/cache/entry.h"
 #include "daemon/cache/groups.h"
+#include "daemon/cache/holdings.h"
 #include "daemon/cache/ids.h"
 #include "daemon/cache/memo.h"
 #include "daemon/cache/partials.h"
@@ -20,6 +21,7 @@ struct cache {
     struct groups lists[CACHE_LISTS]; /* ... and those that serve by what they have in common */
     struct memo memo;           /* the same question again */
     struct partials partials;   /* what restricted searches of the keys came to */
+    struct holdings brought;    /* entries that users have put, by user */
     unsigned moves;             /* how often entries have changed their slots */
     struct entries entries;     /* what they are made of */
 };

@@ -11,6 +11,7 @@ enum { CAPACITY_MIN = 64 };
 void tried_deinit(struct tried *x)
 {
     free(x->slots);
+    holdings_deinit(&x->held);
     *x = (struct tried){0};
 }
 
@@ -56,6 +57,12 @@ bool tried_has(const struct tried *x, const char *id)
     return find(x, id) != NULL;
 }
 
+bool tried_is_of(const struct tried *x, const char *id, uint32_t uid)
+{
+    const struct tried_key *slot = find(x, id);
+    return slot && slot->uid == uid;
+}
+
 static int grow(struct tried *x, struct error *err)
 {
     struct tried grown = {.capacity = x->capacity ? 2 * x->capacity : CAPACITY_MIN};
@@ -74,7 +81,7 @@ static int grow(struct tried *x, struct error *err)
     return 0;
 }
 
-int tried_ask(struct tried *x, const char *id, struct error *err)
+int tried_ask(struct tried *x, const char *id, uint32_t uid, struct error *err)
 {
     struct tried_key *slot = find(x, id), key = read_id(id);
     if (!slot) {
@@ -82,8 +89,12 @@ int tried_ask(struct tried *x, const char *id, struct error *err)
         if (status < 0) {
             return status;
         }
+        if (!holdings_add(&x->held, uid)) {
+            return error_set(err, ERROR_NO_MEMORY, "no memory to count one more key");
+        }
         slot = &x->slots[slot_of(x, &key)];
         *slot = key;
+        slot->uid = uid;
         x->n++;
     }
     slot->asked++;
@@ -94,6 +105,7 @@ int tried_ask(struct tried *x, const char *id, struct error *err)
 static void take_out(struct tried *x, struct tried_key *slot)
 {
     size_t mask = x->capacity - 1, i = (size_t)(slot - x->slots);
+    holdings_remove(&x->held, slot->uid);
     for (size_t j = (i + 1) & mask; !is_free(&x->slots[j]); j = (j + 1) & mask) {
         if (((j - home(x, &x->slots[j])) & mask) >= ((j - i) & mask)) {
             x->slots[i] = x->slots[j];

@@ -14,10 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/cache/holdings.h"
 #include "proto/error.h"
 
 struct tried_key {
     uint64_t front, back; /* of the 32 digits; both 0: free */
+    uint32_t uid;         /* who asked first */
     unsigned asked;       /* requests that are not answered yet */
     bool kept;            /* the database has trials of it */
 };
@@ -25,11 +27,14 @@ struct tried_key {
 struct tried {
     struct tried_key *slots; /* owned */
     size_t n, capacity;      /* a power of two, or 0 */
+    struct holdings held;    /* how many each user has */
 };
 
 void tried_deinit(struct tried *x);
 bool tried_has(const struct tried *x, const char *id);
-int tried_ask(struct tried *x, const char *id, struct error *err); /* ERROR_NO_MEMORY */
+bool tried_is_of(const struct tried *x, const char *id, uint32_t uid);
+/* ERROR_NO_MEMORY */
+int tried_ask(struct tried *x, const char *id, uint32_t uid, struct error *err);
 /* For each tried_ask: whether any of its trials is kept, and the key has no answer. */
 void tried_answered(struct tried *x, const char *id, bool kept);
 /* It has an answer, or none of its trials is left; it need not be there. What is asked for still

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the owner may do: decide an answer (pin), take things out, copy the database, stop. */
+/* What the owner may do: decide an answer (pin), take things out, copy the database, stop. Users
+ * may evict what they have put. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/answers/custom.h"
 #include "daemon/answers/learn.h"
 #include "daemon/answers/quarantine.h"
 #include "daemon/answers/target.h"
@@ -175,6 +177,11 @@ int method_evict(struct call *c, struct error *err)
     struct pending *p;
     int status = call_only(c, key_names, err);
     status = status ? status : call_key(c, key, err);
+    if (status == 0) {
+        bool by_problem = !wire_find(c->params, "key");
+        status = custom_check_evict(c->d, key, by_problem ? &c->d->scratch->request.problem : NULL,
+                                    (int64_t)c->s->uid, err);
+    }
     status = status ? status : call_later(c, sizeof(struct removing), &p, err);
     if (status < 0) {
         return status;

@@ -170,6 +170,7 @@ int method_record(struct call *c, struct error *err)
         status = status ? error_prefix(err, "trials[%zu]", i) : 0;
     }
     status = status ? status : check_room(d, wire_count(list), err);
+    status = status ? status : call_keep(c, wire_count(list), err);
     bool counted = false;
     if (status == 0 && wire_count(list) > 0) {
         status = custom_take_room(d, key, c->s->uid, &counted, err);

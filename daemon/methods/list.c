@@ -10,7 +10,7 @@
 #include "daemon/requests/pending.h"
 #include "proto/limits.h"
 
-enum { REPLY_FRAME_BYTES = 4096 };
+enum { REPLY_FRAME_BYTES = 4096, ROW_BYTES = 16384, SHOW_BYTES = 2 * ROW_BYTES };
 
 /* Elements of a packed array, from its header. */
 static uint32_t array_count(const uint8_t *p, size_t n)
@@ -70,6 +70,14 @@ static int read_filter(struct call *c, struct record *filter, struct error *err)
     return status ? error_prefix(err, "filter") : 0;
 }
 
+/* What a page takes at most. */
+static size_t page_bytes(const struct record *filter)
+{
+    int64_t limit = record_int(filter, "limit", PAGE_ROWS_MAX);
+    return limit > 0 && limit < RESPONSE_BYTES_MAX / ROW_BYTES ? (size_t)limit * ROW_BYTES
+                                                               : RESPONSE_BYTES_MAX;
+}
+
 int method_list(struct call *c, struct error *err)
 {
     static const char *const names[] = {"what", "filter", NULL};
@@ -91,6 +99,7 @@ int method_list(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
+    pending_reserve(p, page_bytes(filter));
     ((struct listing *)p)->offset = record_int(filter, "offset", 0);
     status = d->ledger->ops->list(d->ledger, p->uid, what, filter,
                                   RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES, on_list, p);
@@ -257,6 +266,7 @@ int method_show(struct call *c, struct error *err)
     }
     struct showing *x = (struct showing *)p;
     memcpy(x->key, key, sizeof(x->key));
+    pending_reserve(p, SHOW_BYTES);
     x->left = 1; /* held until all are asked */
     ask(x, "best", NULL, on_best);
     ask(x, "trials", NULL, on_trials);

@@ -377,6 +377,8 @@ bool many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t 
     return problems && put_again(d, s, id, problems, length);
 }
 
+enum { ANSWER_BYTES = RESPONSE_BYTES_MAX / MANY_MAX };
+
 static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
                  const char target[TARGET_MAX], struct error *err)
 {
@@ -401,6 +403,7 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
         x->view->holders++;
     }
     x->at = (size_t)(span_array(raw, n, &count) - raw);
+    pending_reserve(p, count * ANSWER_BYTES);
     if (!slice(x)) {
         turns_chore(&c->d->turns, &x->chore);
     }

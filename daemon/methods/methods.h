@@ -28,7 +28,7 @@ typedef int method(struct call *c, struct error *err);
     X(space, false, true)        /* space.c */                                                     \
     X(pin, true, false)          /* admin.c */                                                     \
     X(unpin, true, false)        /* admin.c */                                                     \
-    X(evict, true, false)        /* admin.c */                                                     \
+    X(evict, false, false)       /* admin.c */                                                     \
     X(unquarantine, true, false) /* admin.c */                                                     \
     X(import, true, false)       /* put.c */                                                       \
     X(promote, true, false)      /* promote.c */                                                   \

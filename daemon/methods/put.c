@@ -166,7 +166,8 @@ int method_put(struct call *c, struct error *err)
     }
     fill(d, b, &x->bucket, &x->key, c->s->uid);
     struct pending *p;
-    status = call_later(c, sizeof(*p), &p, err);
+    status = call_keep(c, 1, err);
+    status = status ? status : call_later(c, sizeof(*p), &p, err);
     if (status < 0) {
         return status;
     }

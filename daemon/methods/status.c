@@ -186,12 +186,15 @@ static void put_users(struct wire_buf *b, const struct accounts *all)
 {
     size_t n = 0;
     LIST_EACH(node, &all->all) {
-        n++;
+        n += LIST_OF(node, struct account, link)->holders > 0;
     }
     wire_put_str(b, "users");
     wire_put_array(b, n);
     LIST_EACH(node, &all->all) {
         const struct account *a = LIST_OF(node, struct account, link);
+        if (a->holders == 0) {
+            continue;
+        }
         wire_put_map(b, 10);
         wire_put_kv_int(b, "uid", a->uid);
         wire_put_kv_int(b, "connections", a->connections);

@@ -20,7 +20,7 @@
 #include "daemon/requests/pending.h"
 #include "proto/limits.h"
 
-enum { ELSEWHERE_MAX = 8 };
+enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536 };
 
 struct explaining {
     struct pending pending; /* first */
@@ -361,6 +361,7 @@ int method_why(struct call *c, struct error *err)
     }
     struct explaining *x = (struct explaining *)p;
     struct answer before;
+    pending_reserve(p, WHY_BYTES);
     const bool known = wanting_recall(c->d, &before);
     x->left = 1; /* held until all are asked */
     if (why_make(&x->why, &c->parts->tiers, p->uid, known ? &before : NULL, &x->error) == 0) {

@@ -181,6 +181,13 @@ int call_target(struct call *c, char out[TARGET_MAX], struct error *err)
                      "'target' must be the name of one; the `targets` of `space` has them");
 }
 
+int call_keep(struct call *c, size_t rows, struct error *err)
+{
+    return session_is_owner(c->s)
+               ? 0
+               : account_keep(c->s->account, c->len, rows, uv_now(&c->d->loop), err);
+}
+
 int call_only_custom(const struct problem *p, const char *name, struct error *err)
 {
     return custom_is(p) ? 0

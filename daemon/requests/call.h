@@ -44,6 +44,9 @@ int call_config(struct call *c, struct record *out, struct error *err);
 /* The same of a value; NULL: missing. */
 int call_read_config(const struct wire_obj *o, struct record *out, struct error *err);
 /* ERROR_INVALID for an op that gemmd tunes itself. */
+/* Rows that this request adds to the database, charged to its user; the owner's are not.
+ * ERROR_BUSY: the user has added its share (--user-mib) within an hour. */
+int call_keep(struct call *c, size_t rows, struct error *err);
 int call_only_custom(const struct problem *p, const char *name, struct error *err);
 /* params' "target"; "": none. */
 int call_target(struct call *c, char out[TARGET_MAX], struct error *err);

@@ -5,11 +5,16 @@
 #include "daemon/answers/daemon.h"
 #include "daemon/requests/pending.h"
 
-static void charge(struct asked *a, size_t now)
+static void charge_side(struct asked *a, enum account_side side, size_t *charged, size_t now)
 {
-    if (account_charge(a->account, ACCOUNT_ASKED, &a->charged, now)) {
+    if (account_charge(a->account, side, charged, now)) {
         sessions_poke_all(a->sessions, a->account);
     }
+}
+
+static void charge(struct asked *a, size_t now)
+{
+    charge_side(a, ACCOUNT_ASKED, &a->charged, now);
 }
 
 void asked_begin(struct asked *a, struct session *s, size_t n)
@@ -30,7 +35,11 @@ void asked_end(struct asked *a, struct session *s)
     if (s) {
         s->n_pending -= (unsigned)a->charged;
     }
+    if (s && a->reserved) { /* the answer takes the place of its reservation */
+        session_charge(s);
+    }
     charge(a, 0);
+    charge_side(a, ACCOUNT_OUT, &a->reserved, 0);
     a->account = account_drop(a->account);
 }
 
@@ -90,6 +99,11 @@ void pending_cancel(struct pending *p, const struct error *e)
         s->n_pending -= (unsigned)p->asked.charged;
         ticket_fail(&p->ticket, e);
     }
+}
+
+void pending_reserve(struct pending *p, size_t bytes)
+{
+    charge_side(&p->asked, ACCOUNT_OUT, &p->asked.reserved, bytes);
 }
 
 struct wire_buf *pending_result(struct pending *p)

@@ -10,6 +10,7 @@ struct asked {
     struct sessions *sessions; /* borrowed */
     struct account *account;   /* a holder, also when the client has gone; NULL: nothing is asked */
     size_t charged;
+    size_t reserved; /* bytes of the answer that is being read, charged as if they waited unread */
 };
 void asked_begin(struct asked *a, struct session *s, size_t n); /* as heavy as n requests */
 void asked_as(struct asked *a, struct session *s, size_t n);    /* heavier than it began */
@@ -25,6 +26,9 @@ struct pending {
 };
 /* `size` bytes, zeroed, of which struct pending is the first part. */
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err);
+/* Charges an answer of at most so many bytes before it is read, until the pending ends: so a user
+ * who takes no answers has no more read than may wait (--user-mib). */
+void pending_reserve(struct pending *p, size_t bytes);
 /* The response's beginning is put; the result goes next, then pending_drop. NULL: nobody waits. */
 struct wire_buf *pending_result(struct pending *p);
 void pending_drop(struct pending *p); /* ends and frees it */

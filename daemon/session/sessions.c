@@ -169,6 +169,9 @@ void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x))
 
 void sessions_deinit(struct sessions *x)
 {
+    if (x->input) {
+        accounts_deinit(&x->accounts);
+    }
     free(x->input);
     x->input = NULL;
     wire_buf_deinit(&x->spare);

@@ -552,7 +552,7 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
 @ROOT_ONLY
 def test_keys_that_users_record_trials_of_are_bounded(daemon):
     """Their rows are kept, too, though no answer is known; what has a place may go on."""
-    d = daemon(options=["--max-keys", "3"])
+    d = daemon(options=["--max-keys", "3", "--user-keys", "3"])
     told = ("with Client(socket) as c:\n"
             "    for method, i, more in {calls}:\n"
             "        try: print(c.call(method, problem={{'op': 'custom:many', 'i': i}}, **more).get('outcome', 'ok'))\n"
@@ -588,7 +588,7 @@ def test_keys_whose_trials_were_refused_take_no_room(daemon):
 
 @ROOT_ONLY
 def test_keys_that_users_put_are_bounded(daemon):
-    d = daemon(options=["--max-keys", "8"])
+    d = daemon(options=["--max-keys", "8", "--user-keys", "8"])
     put = ("with Client(socket) as c:\n"
            "    for i in {numbers}:\n"
            "        try: print(c.call('put', problem={{'op': 'custom:many', 'i': i}}, config='A=1', time_us={us})['tier'])\n"
@@ -604,6 +604,100 @@ def test_keys_that_users_put_are_bounded(daemon):
         c.call("evict", key=next(r["key"] for r in rows if r["uid"] != os.geteuid()))
     assert as_nobody(d, put.format(numbers="[20]", us=5)) == ["exact"], "there is room again"
     assert d.stop() == 0
+
+
+@ROOT_ONLY
+def test_keys_of_one_user_leave_room_for_others_and_the_user_evicts_them(daemon):
+    d = daemon(options=["--max-keys", "20"])  # of these one user has three quarters
+    body = ("with Client(socket) as c:\n"
+            "    for method, problem, more in {calls}:\n"
+            "        try: c.call(method, problem=problem, **more); print('ok')\n"
+            "        except RpcError as e: print(e.name, '--user-keys' in e.message)\n")
+
+    def nobody(*calls):
+        return as_nobody(d, body.format(calls=list(calls)))
+
+    def put(i):
+        return "put", {"op": "custom:many", "i": i}, {"config": "A=1", "time_us": 5}
+
+    def record(i):
+        return "record", {"op": "custom:many", "i": i}, {"trials": [{"config": "A=1", "time_us": 5}]}
+
+    def evict(i):
+        return "evict", {"op": "custom:many", "i": i}, {}
+
+    with d.connect() as c:
+        config = c.call("get", problem=gemm(), wait="cached")["config"]
+        c.call("get", problem=gemm(n=512), budget=4)
+        hint = ("put", gemm(), {"config": config, "time_us": 5})
+        assert nobody(hint, *map(put, range(12)), *map(record, (20, 21))) == ["ok"] * 15
+        assert nobody(put(12), record(22), put(1), record(20)) == ["denied", "True", "denied", "True", "ok", "ok"]
+        shared = {"op": "custom:many", "i": 99}
+        c.call("put", problem=shared, config="A=1", time_us=5)
+        c.call("promote", problem={**shared, "user": os.geteuid()})
+        assert nobody(("evict", gemm(n=512), {}), evict(99), ("evict", gemm(n=64), {})) == ["denied", "False"] * 3
+        assert nobody(("evict", gemm(), {}), put(12), evict(0), evict(21), record(22), put(13)) == ["ok"] * 6
+        assert nobody(put(14)) == ["denied", "True"]
+        assert c.call("get", problem=gemm(n=512), wait="cached")["tier"] == "exact"
+        assert c.call("get", problem=shared)["tier"] == "exact"
+    assert d.stop() == 0
+    assert as_nobody(d.start(), body.format(calls=[put(14), put(15), put(16), evict(22), evict(3), put(16)])) == [
+        "ok", "ok", "denied", "True", "ok", "ok", "ok"], "also after a restart, which forgets keys without an answer"
+
+
+@ROOT_ONLY
+def test_bytes_that_one_user_records_are_bounded_for_others_to_have_room(daemon):
+    d = daemon(options=["--user-mib", "1"])
+    body = ("n = 0\n"
+            "for i in range({n}):\n"
+            "    with Client(socket) as c:\n" # a new connection has no share of its own
+            "        try: n += c.call('record', problem={{'op': 'custom:much', 'n': {key}}}, trials=[\n"
+            "            {{'config': {{'A': 'x' * 400, 'B': 40 * i + k}}, 'time_us': 5}} for k in range(40)])['recorded']\n"
+            "        except RpcError as e: print(e.name, '--user-mib' in e.message); break\n"
+            "print(n)")
+    name, says, n = as_nobody(d, body.format(n=200, key=1))
+    assert (name, says) == ("busy", "True") and 500 < int(n) < 1500
+    assert as_nobody(d, body.format(n=200, key=2))[0] == "busy"
+    put = ("with Client(socket) as c:\n"
+           "    for i in range(100): c.call('put', problem={'op': 'custom:it'}, config={'A': i}, time_us=5)")
+    assert "--user-mib" in start_as_nobody(d, put).communicate(timeout=60)[1]
+    with d.connect() as c:
+        for i in range(60):
+            c.call("record", problem={"op": "custom:owner"}, trials=[
+                {"config": {"A": "x" * 400, "B": 40 * i + k}, "time_us": 5} for k in range(40)])
+
+
+@ROOT_ONLY
+def test_lists_that_one_user_does_not_read_are_bounded(daemon):
+    """An answer is charged before it is read: many that are being read at once are many megabytes."""
+    d = daemon(options=["--user-mib", "4"])
+    with d.connect() as c:
+        for i in range(256):
+            c.call("put", problem={"op": "custom:wide", "i": i, **{f"f{k}": "x" * 500 for k in range(6)}},
+                   config={"A": "y" * 480}, time_us=5)
+        one = c.call("list", what="best")
+        assert len(msgpack.packb(one)) > 900_000 and one["next"] is None
+    page = b"".join(msgpack.packb([0, i, "list", {"what": "best"}]) for i in range(8))
+    watch = start_as_nobody(d, "import time\n"
+                               "with Client(socket, 60) as c:\n"
+                               "    print('ready', flush=True)\n"
+                               "    most, quiet = 0, 0\n"
+                               "    while quiet < 20:\n"
+                               "        u = [u for u in c.call('status')['users'] if u['uid'] != 65534]\n"
+                               "        most = max([most] + [x['bytes_out'] for x in u])\n"
+                               "        quiet = quiet + 1 if most and max(x['asked'] for x in u) == 0 else 0\n"
+                               "        time.sleep(0.01)\n"
+                               "print(most)")
+    assert watch.stdout.readline() == "ready\n"
+    silent = [d.connect() for _ in range(3)]
+    for c in silent:
+        c.socket.sendall(page)
+    out, err = watch.communicate(timeout=120)
+    assert out, err
+    assert 3 * 2**20 < int(out) < 6 * 2**20, "the share, and one answer more"
+    with silent[0] as c: # who reads is served on
+        assert all(len(c.wait(i)["rows"]) == 256 for i in range(8))
+    [c.close() for c in silent]
 
 
 # ---- one user's answers are not another one's ------------------------------------------------------

@@ -47,6 +47,28 @@ static void one_more_than_the_share_is_busy_and_not_charged(void **state)
     account_drop(b);
 }
 
+static void bytes_that_are_kept_are_paid_for_by_time_alone(void **state)
+{
+    (void)state;
+    struct error err = ERROR_NULL;
+    struct accounts all;
+    accounts_init(&all, &limits);
+    struct account *a = account_of(&all, 7), *b = account_of(&all, 8);
+    assert_ok(account_keep(a, 1000 - KEPT_ROW_BYTES, 1, 5000, &err), &err);
+    assert_int_equal(account_keep(a, 100, 0, 5000, &err), ERROR_BUSY);
+    assert_non_null(strstr(err.text, "--user-mib"));
+    assert_ok(account_keep(b, 100, 0, 5000, &err), &err);
+    account_drop(a);
+    account_drop(b);
+    a = account_of(&all, 7); /* a new connection has what the last one had left */
+    assert_int_equal(account_keep(a, 100, 0, 5000, &err), ERROR_BUSY);
+    assert_ok(account_keep(a, 100, 0, 5000 + KEPT_PERIOD_MS / 8, &err), &err);
+    assert_int_equal(account_keep(a, 100, 0, 5000 + KEPT_PERIOD_MS / 8, &err), ERROR_BUSY);
+    assert_ok(account_keep(a, 1000, 0, 5000 + 3 * (uint64_t)KEPT_PERIOD_MS, &err), &err);
+    account_drop(a);
+    accounts_deinit(&all);
+}
+
 static void what_pinned_connections_have_read_is_given_back(void **state)
 {
     (void)state;
@@ -138,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_account_per_user_while_somebody_holds_it),
         cmocka_unit_test(one_more_than_the_share_is_busy_and_not_charged),
+        cmocka_unit_test(bytes_that_are_kept_are_paid_for_by_time_alone),
         cmocka_unit_test(what_pinned_connections_have_read_is_given_back),
         cmocka_unit_test(what_waits_is_counted_and_its_bytes_are),
         cmocka_unit_test(over_begins_above_the_limit_and_ends_at_half),

@@ -23,7 +23,7 @@ static void each_is_counted_until_it_is_removed(void **state)
     assert_false(tried_has(&x, id_of(0)));
     for (int twice = 0; twice < 2; twice++) {
         for (int i = 0; i < KEYS; i++) {
-            assert_ok(tried_ask(&x, id_of(i), &err), &err);
+            assert_ok(tried_ask(&x, id_of(i), 7, &err), &err);
             tried_answered(&x, id_of(i), !twice); /* once kept is kept */
         }
         assert_int_equal(x.n, KEYS);
@@ -46,22 +46,22 @@ static void what_none_is_kept_of_is_counted_while_it_is_asked_for(void **state)
     struct tried x = {0};
     struct error err = ERROR_NULL;
     const char *id = id_of(0);
-    assert_ok(tried_ask(&x, id, &err), &err);
-    assert_ok(tried_ask(&x, id, &err), &err);
+    assert_ok(tried_ask(&x, id, 7, &err), &err);
+    assert_ok(tried_ask(&x, id, 7, &err), &err);
     assert_int_equal(x.n, 1);
     tried_answered(&x, id, false);
     assert_true(tried_has(&x, id)); /* for the other request */
     tried_answered(&x, id, false);
     assert_int_equal(x.n, 0);
 
-    assert_ok(tried_ask(&x, id, &err), &err);
-    assert_ok(tried_ask(&x, id, &err), &err);
+    assert_ok(tried_ask(&x, id, 7, &err), &err);
+    assert_ok(tried_ask(&x, id, 7, &err), &err);
     tried_answered(&x, id, true);
     tried_answered(&x, id, false);
     assert_true(tried_has(&x, id)); /* whatever came later was refused */
 
     for (int kept = 0; kept < 2; kept++) {
-        assert_ok(tried_ask(&x, id, &err), &err);
+        assert_ok(tried_ask(&x, id, 7, &err), &err);
         tried_remove(&x, id);
         assert_true(tried_has(&x, id));
         tried_answered(&x, id, kept);
