@@ -49,6 +49,9 @@ static void on_timer(uv_timer_t *timer)
     if (p->loader.done) {
         refill_begin(&p->refill);
     }
+    if (remeasure_is_needed(&c->remeasure, p)) {
+        remeasure_look(&c->remeasure, p);
+    }
     if (is_long_idle(p) && !c->counting) { /* what is unsaved, the ledger knows */
         c->counting = l->ops->status(l, on_counts, c) == 0;
     }
@@ -58,7 +61,8 @@ static void on_timer(uv_timer_t *timer)
 void chores_watch(struct chores *c)
 {
     const struct daemon *d = &c->parts->daemon;
-    bool needed = d->config->idle_exit_s || refill_is_needed(&c->parts->refill);
+    bool needed = d->config->idle_exit_s || refill_is_needed(&c->parts->refill) ||
+                  remeasure_is_needed(&c->remeasure, c->parts);
     if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
         uv_timer_start(&c->timer, on_timer, CHORES_MS, 0);
     }

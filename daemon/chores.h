@@ -6,12 +6,13 @@
 #ifndef GEMMD_DAEMON_CHORES_H
 #define GEMMD_DAEMON_CHORES_H
 
-#include "daemon/methods/parts.h"
+#include "daemon/remeasure.h"
 
 struct chores {
     struct parts *parts; /* borrowed */
-    uv_timer_t timer;    /* idle exit, lost answers; runs only while one needs it */
-    bool counting;       /* the ledger is asked what is unsaved */
+    struct remeasure remeasure;
+    uv_timer_t timer; /* idle exit, lost answers, doubtful ones; runs only while one needs it */
+    bool counting;    /* the ledger is asked what is unsaved */
     uv_timer_t path;
     uv_timer_t watchdog;
 };

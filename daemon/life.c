@@ -110,6 +110,7 @@ static void on_learned(struct daemon *d)
 {
     struct life *x = life_of(d);
     shortlist_changed(&x->parts.tiers.shortlist);
+    chores_watch(&x->chores);
 }
 
 static void on_barred_changed(struct daemon *d, const char *key)

@@ -61,7 +61,7 @@ ORDER = {
                      " elsewhere order trials blame end tuning",
     "daemon/methods": "parts methods announce acquire admin get keeper kernels lease list many"
                       " promote put space status why dispatch",
-    "daemon": "start wiring orphans chores life main",
+    "daemon": "start wiring orphans remeasure chores life main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

@@ -9,15 +9,25 @@
 /* ---- columns -------------------------------------------------------------------------------- */
 
 static const struct column best_columns[] = {
-    {"KEY", "key", show_id, false},          {"MODE", "mode", NULL, false},
-    {"M", "problem.M", NULL, true},          {"N", "problem.N", NULL, true},
-    {"K", "problem.K", NULL, true},          {"E", "problem.experts", NULL, true},
-    {"TOPK", "problem.topk", NULL, true},    {"FLAGS", "flags", NULL, false},
-    {"TIME us", "time_us", show_time, true}, {"TFLOP/s", "tflops", show_rate, true},
-    {"GB/s", "gbps", show_rate, true},       {"%FLOOR", "floor_percent", show_percent, true},
-    {"VS REF", "speedup", show_ratio, true}, {"SOURCE", "source", NULL, false},
-    {"TARGET", "target", NULL, false},       {"MEASURED", "measured", NULL, true},
-    {"AGE", "created_s", show_age, true},    {"CONFIG", "config", show_config, false},
+    {"KEY", "key", show_id, false},
+    {"MODE", "mode", NULL, false},
+    {"M", "problem.M", NULL, true},
+    {"N", "problem.N", NULL, true},
+    {"K", "problem.K", NULL, true},
+    {"E", "problem.experts", NULL, true},
+    {"TOPK", "problem.topk", NULL, true},
+    {"FLAGS", "flags", NULL, false},
+    {"TIME us", "time_us", show_time, true},
+    {"TFLOP/s", "tflops", show_rate, true},
+    {"GB/s", "gbps", show_rate, true},
+    {"%FLOOR", "floor_percent", show_percent, true},
+    {"VS REF", "speedup", show_ratio, true},
+    {"SOURCE", "source", NULL, false},
+    {"TARGET", "target", NULL, false},
+    {"MEASURED", "measured", NULL, true},
+    {"CONFIDENCE", "confidence", NULL, false},
+    {"AGE", "created_s", show_age, true},
+    {"CONFIG", "config", show_config, false},
 };
 
 static const struct column trial_columns[] = {
@@ -148,6 +158,9 @@ void rows_derive_best(json_t *row)
 {
     set_rate(row, "tflops", "flops", 1e-6);
     set_rate(row, "gbps", "bytes", 1e-3);
+    const char *doubt = json_string_value(json_object_get(row, "doubt"));
+    bool low = doubt && strncmp(doubt, "confidence low", strlen("confidence low")) == 0;
+    json_object_set_new(row, "confidence", json_string(low ? "low" : ""));
     result_derive(row);
 }
 

@@ -63,7 +63,8 @@ struct daemon {
     struct wire_doc *doc;    /* owned: the request being handled */
     int64_t generation;      /* the newest seen */
     uint64_t hits, misses;
-    bool tuning; /* a job has the device (tuning/scheduler.h) */
+    bool doubtful; /* entries may be `low`: remeasure.h (daemon/) looks for them */
+    bool tuning;   /* a job has the device (tuning/scheduler.h) */
     bool stopping;
     /* A best is about to take the place of an entry (NULL: the key has none) in the cache. */
     void (*learning)(struct daemon *d, const struct cache_entry *known, const struct best *b,

@@ -8,6 +8,16 @@
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
+#include "daemon/cache/confidence.h"
+
+static void note_confidence(struct daemon *d, const struct best *b, uint8_t tries)
+{
+    char says[DOUBT_MAX];
+    struct cache_entry *e = cache_find(&d->cache, &d->scratch->learned_key);
+    e->low = confidence_is_low(b, says) && strcmp(b->source, "tuned") == 0;
+    e->tries = e->low ? tries : 0;
+    d->doubtful = d->doubtful || e->low;
+}
 
 void learn_best(struct daemon *d, const struct best *b, bool saved)
 {
@@ -35,6 +45,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
         return;
     }
+    uint8_t tries = e ? e->tries : 0;
     if (status == 0) {
         d->learning(d, e, b, saved);
         answer_of_best(&x->hint, b, saved);
@@ -43,6 +54,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     }
     if (status == 0) {
         tried_remove(&d->tried, b->key);
+        note_confidence(d, b, tries);
     }
     if (status < 0) {
         log_warning("row %s is not served: %s", b->key, err.text);

@@ -86,6 +86,11 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
         say(w, "pinned", "none",
             "a person pinned this config for this key; it was verified and measured on this class "
             "of device");
+    } else if (e->low) {
+        say(w, "tuned", "tune",
+            "this key was tuned on this class of device (%s), and its row answers, but the "
+            "confidence is low: a tuning on a quiet device finds out what holds",
+            d->device.name);
     } else {
         say(w, "tuned", "none",
             "this key was tuned on this class of device (%s), and its row fits today's kernels and "
@@ -197,7 +202,7 @@ int why_make(struct why *w, struct tiers *t, int64_t uid, const struct answer *s
     find_stamp(w, d, q->target);
     w->has_own = e && cache_answer(&d->cache, e, &w->own, NULL) == 0;
     judge(w, d, w->has_own ? e : NULL, q, uid);
-    if (strcmp(w->action, "none") == 0) {
+    if (w->has_own && serves(w, e, q)) {
         w->answer = w->own;
         w->has_answer = true;
         memcpy(w->origin, w->key, sizeof(w->origin));

@@ -6,7 +6,8 @@
  * A verdict is one word for programs, with a sentence for people, and with what to do about it:
  *
  *   verdict      the key's own row                                        action
- *   tuned        answers                                                  none
+ *   tuned        answers                                                  none; tune, when
+ *                                                                         confidence is low
  *   pinned       answers, chosen by a person                              none
  *   kept         answers, of an op that gemmd only keeps                  none
  *   tolerance    was verified less tightly than asked                     get

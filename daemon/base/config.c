@@ -74,6 +74,10 @@ const struct config_key config_keys[CONFIG_KEYS] = {
     {"min-gain", CONFIG_REAL, AT(min_gain), "1", 0, 100, "PERCENT",
      "A key that is tuned again keeps its best unless the winner is faster by more than this in "
      "the same finals"},
+    {"remeasure-s", CONFIG_INT, AT(remeasure_s), "60", 0, 86400, "S",
+     "A key whose confidence is low is tuned again when the device has been idle for so long, "
+     "three "
+     "times at most (0: never)"},
     {"max-connections", CONFIG_INT, AT(max_connections), "4096", 1, 60000, "N",
      "Connections beyond this are answered `busy`"},
     {"message-ms", CONFIG_INT, AT(message_ms), "10000", 1, 3600000, "MS",

@@ -46,6 +46,7 @@ struct config {
     int64_t user_mib;
     int64_t max_keys;
     int64_t user_keys;
+    int64_t remeasure_s;
     int64_t trials_per_key;
     int64_t cache_max_mib;
     int64_t idle_exit_s;
@@ -67,7 +68,7 @@ struct config_key {
     int (*check)(const char *value, struct error *err); /* CONFIG_TEXT; NULL: any text */
 };
 
-enum { CONFIG_KEYS = 33 };
+enum { CONFIG_KEYS = 34 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/cache/answer.h"
+#include "daemon/cache/confidence.h"
 
 void answer_init(struct answer *a)
 {
@@ -38,6 +39,7 @@ static void note_slower(struct answer *a)
 
 void answer_of_best(struct answer *a, const struct best *b, bool saved)
 {
+    char says[DOUBT_MAX];
     answer_init(a);
     COPY_TEXT(a->key, b->key);
     COPY_TEXT(a->tier, "exact");
@@ -58,7 +60,8 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     a->saved = saved;
     COPY_TEXT(a->stamp, b->stamp);
     a->created_s = b->created_s;
-    answer_note(a, "%s", b->doubt);
+    confidence_is_low(b, says);
+    answer_note(a, "%s", says);
     note_slower(a);
 }
 

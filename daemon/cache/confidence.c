@@ -8,7 +8,7 @@
 #include "daemon/cache/confidence.h"
 
 enum { SAMPLES_FEW = 5, CONFIGS_FEW = 8, OLD_DAYS = 180, DAY_S = 86400 };
-static const double SPREAD_WIDE = 0.05;
+static const double SPREAD_WIDE = 0.05, SPREAD_DISTURBED = 0.25;
 
 __attribute__((format(printf, 2, 3))) static void doubt(struct confidence *c, const char *format,
                                                         ...)
@@ -21,15 +21,30 @@ __attribute__((format(printf, 2, 3))) static void doubt(struct confidence *c, co
     }
 }
 
-static void judge_best(struct confidence *c, const struct evidence *e)
+static const char *grade(const struct confidence *c)
 {
-    const struct best *b = e->best;
-    int64_t days = (e->now_s - b->created_s) / DAY_S;
+    return c->n == 0 ? "high" : c->n == 1 && !c->grave ? "medium" : "low";
+}
+
+/* The row says that its confidence is low, and why. */
+static bool says_low(const struct best *b)
+{
+    return strncmp(b->doubt, CONFIDENCE_LOW, strlen(CONFIDENCE_LOW)) == 0;
+}
+
+static void judge_measurement(struct confidence *c, const struct best *b)
+{
+    if (says_low(b)) {
+        c->grave = true;
+        doubt(c, "%s", b->doubt + strlen(CONFIDENCE_LOW));
+        return;
+    }
     if (strcmp(b->source, "tuned") == 0 && b->measured < CONFIGS_FEW) {
         doubt(c, "only %lld configs were measured for this key", (long long)b->measured);
     }
     if (b->spread > SPREAD_WIDE) {
         doubt(c, "its samples spread by %.1f %%: something disturbed the device", 100 * b->spread);
+        c->grave = b->spread > SPREAD_DISTURBED;
     }
     if (b->reference_us > 0 && b->time_us > b->reference_us) {
         doubt(c, "in its own run the analytic default was faster: %.4g us against %.4g us",
@@ -38,6 +53,35 @@ static void judge_best(struct confidence *c, const struct evidence *e)
     if (b->doubt[0]) {
         doubt(c, "%s", b->doubt);
     }
+}
+
+void confidence_judge_row(struct confidence *c, const struct best *b)
+{
+    *c = (struct confidence){0};
+    judge_measurement(c, b);
+    c->level = grade(c);
+}
+
+bool confidence_is_low(const struct best *b, char says[DOUBT_MAX])
+{
+    struct confidence c;
+    confidence_judge_row(&c, b);
+    bool is_low = strcmp(c.level, "low") == 0;
+    snprintf(says, DOUBT_MAX, "%s", b->doubt);
+    if (is_low && !says_low(b)) {
+        size_t n = (size_t)snprintf(says, DOUBT_MAX, "%s", CONFIDENCE_LOW);
+        for (unsigned i = 0; i < c.n && n < DOUBT_MAX; i++) {
+            n += (size_t)snprintf(says + n, DOUBT_MAX - n, "%s%s", i ? "; " : "", c.doubts[i]);
+        }
+    }
+    return is_low;
+}
+
+static void judge_best(struct confidence *c, const struct evidence *e)
+{
+    const struct best *b = e->best;
+    int64_t days = (e->now_s - b->created_s) / DAY_S;
+    judge_measurement(c, b);
     if (b->created_s > 0 && days > OLD_DAYS) {
         doubt(c, "it is %lld days old", (long long)days);
     }
@@ -94,5 +138,5 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     } else if (e->trial || e->answer->saved) { /* else it was in no row yet */
         judge_trial(c, e);
     }
-    c->level = c->n == 0 ? "high" : c->n == 1 ? "medium" : "low";
+    c->level = grade(c);
 }

@@ -4,8 +4,11 @@
  *
  *   high     measured for this very key, verified, and nothing speaks against it
  *   medium   so too, with one doubt
- *   low      more than one doubt, or measured for another key
+ *   low      more than one doubt, or samples that spread widely, or measured for another key
  *   none     not measured at all
+ *
+ * A row whose own measurement makes the confidence low says so in `doubt`, which begins with
+ * CONFIDENCE_LOW, and by that in the notes of answers and in lists.
  */
 #ifndef GEMMD_DAEMON_CACHE_CONFIDENCE_H
 #define GEMMD_DAEMON_CACHE_CONFIDENCE_H
@@ -17,6 +20,7 @@ enum { DOUBTS_MAX = 8, DOUBT_MAX = 160 };
 
 struct confidence {
     const char *level; /* static */
+    bool grave;        /* one of the doubts is enough for `low` */
     unsigned n;
     char doubts[DOUBTS_MAX][DOUBT_MAX];
 };
@@ -33,6 +37,13 @@ struct evidence {
     int64_t now_s;
 };
 
+#define CONFIDENCE_LOW "confidence low: "
+
+/* The doubts about how a row was measured, and the confidence that these alone leave. */
+void confidence_judge_row(struct confidence *c, const struct best *b);
+/* Whether that is low; and what a row's `doubt` and the notes of its answers say: "" when nothing
+ * is to be said. */
+bool confidence_is_low(const struct best *b, char says[DOUBT_MAX]);
 void confidence_judge(struct confidence *c, const struct evidence *e);
 
 #endif

@@ -53,9 +53,11 @@ struct cache_entry {
     uint8_t rank;              /* enum cache_rank */
     bool manual : 1;  /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool brought : 1; /* not measured here: `uid` put it */
+    bool low : 1;     /* tuned, and the confidence is low: to be measured again */
     bool saved : 1;
-    bool met : 1; /* put, or met in the database, since cache_unmeet */
-    uint32_t uid; /* who asked for the row, pinned it or put it; CACHE_NOBODY: not known */
+    bool met : 1;  /* put, or met in the database, since cache_unmeet */
+    uint8_t tries; /* how often it was measured again for that */
+    uint32_t uid;  /* who asked for the row, pinned it or put it; CACHE_NOBODY: not known */
     /* What a repeated question needs: */
     struct shared *shared; /* counted */
     uint32_t own_len, key_len;

@@ -17,6 +17,7 @@
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
+#include "daemon/cache/confidence.h"
 #include "daemon/tuning/end.h"
 
 void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
@@ -89,6 +90,9 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     b->uid = j->uid;
     b->created_s = time(NULL);
     memcpy(b->doubt, j->doubt, sizeof(b->doubt));
+    char says[DOUBT_MAX];
+    confidence_is_low(b, says);
+    snprintf(b->doubt, sizeof(b->doubt), "%s", says);
 }
 
 /* A pin that cannot hold any more gives way: one that was looked at again in vain, or whose kernel

@@ -115,6 +115,33 @@ static void doubts_add_up(void **state)
     assert_int_equal(c.n, 2);
 }
 
+/* What why, notes and lists say of a row is one judgement, and its own sentence does not change it.
+ */
+static void a_row_that_is_low_says_so_and_stays_low(void **state)
+{
+    (void)state;
+    char says[DOUBT_MAX];
+    assert_false(confidence_is_low(&best, says));
+    assert_string_equal(says, "");
+    strcpy(best.doubt, "the GPU was throttled (thermal) at 90 C and 900 MHz");
+    assert_false(confidence_is_low(&best, says)); /* one doubt */
+    assert_string_equal(says, best.doubt);
+    best.spread = 0.06;
+    for (int i = 0; i < 3; i++) {
+        assert_true(confidence_is_low(&best, says));
+        assert_ptr_equal(strstr(says, CONFIDENCE_LOW), says);
+        assert_non_null(strstr(says, "spread by 6.0 %"));
+        assert_non_null(strstr(says, "throttled"));
+        assert_null(strstr(says + 1, CONFIDENCE_LOW));
+        strcpy(best.doubt, says);
+    }
+    expect("low", "spread by 6.0 %");
+    setup(state);
+    best.spread = 2.56; /* one doubt, and enough */
+    expect("low", "spread by 256.0 %");
+    assert_true(confidence_is_low(&best, says));
+}
+
 /* A person measured one config on purpose. */
 static void a_pin_is_not_a_short_search(void **state)
 {
@@ -144,6 +171,7 @@ int main(void)
         cmocka_unit_test_setup(nothing_speaks_against_it, setup),
         cmocka_unit_test_setup(one_doubt_each, setup),
         cmocka_unit_test_setup(doubts_add_up, setup),
+        cmocka_unit_test_setup(a_row_that_is_low_says_so_and_stays_low, setup),
         cmocka_unit_test_setup(a_pin_is_not_a_short_search, setup),
         cmocka_unit_test_setup(lower_tiers, setup),
     };

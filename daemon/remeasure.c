@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A slice of the cache at each look (remeasure.h). */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "daemon/answers/learn.h"
+#include "daemon/base/log.h"
+#include "daemon/remeasure.h"
+
+enum { SLICE = 4096 };
+
+bool remeasure_is_needed(const struct remeasure *x, const struct parts *p)
+{
+    const struct config *c = p->daemon.config;
+    return (p->daemon.doubtful || x->at > 0) && c->remeasure_s > 0 && !c->offline;
+}
+
+/* The same search as a plain query's, with the row's tolerances. */
+static int want(struct parts *p, struct cache_entry *e, struct error *err)
+{
+    struct daemon *d = &p->daemon;
+    struct scratch *x = d->scratch;
+    struct query *q = &x->request.query;
+    struct account *account = account_of(&p->server.sessions.accounts, geteuid());
+    int status = account ? learned_row(d, e, &x->best, err)
+                         : error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
+    status = status ? status : problem_make(&x->request.problem, x->best.op, &x->best.problem, err);
+    status = status ? status : request_default(&x->request, err);
+    if (status == 0) {
+        q->atol = x->best.atol;
+        q->rtol = x->best.rtol;
+        snprintf(q->bucket, sizeof(q->bucket), "exact"); /* it is one */
+        status = daemon_key(d, err);
+    }
+    if (status == 0) {
+        key_id(&x->key);
+        struct wanted w = {.request = &x->request,
+                           .bucket = &x->bucket,
+                           .key = &x->key,
+                           .again = true,
+                           .background = true,
+                           .account = account};
+        e->tries++;
+        status = wanting_want(&p->wanting, &w, err);
+    }
+    request_deinit(&x->request);
+    *q = (struct query){0};
+    account_drop(account);
+    return status;
+}
+
+static bool is_due(const struct cache_entry *e)
+{
+    return e && e->low && e->rank == CACHE_SERVES && e->tries < REMEASURE_TRIES;
+}
+
+static void measure_again(struct parts *p, struct cache_entry *e)
+{
+    struct error err = ERROR_NULL;
+    char id[HASH_HEX];
+    cache_entry_id(e, id);
+    if (want(p, e, &err) < 0) {
+        log_info("key %s is not measured again: %s", id, err.text);
+    } else {
+        log_info("key %s is measured again: its confidence is low", id);
+    }
+}
+
+void remeasure_look(struct remeasure *x, struct parts *p)
+{
+    struct daemon *d = &p->daemon;
+    const struct scheduler *s = &p->scheduler;
+    uint64_t now = turns_now(&d->turns);
+    if (s->running || s->n_queued || s->n_elsewhere || s->off.code || x->busy_ms == 0) {
+        x->busy_ms = now;
+    }
+    if (!p->loader.done || now - x->busy_ms < (uint64_t)d->config->remeasure_s * 1000) {
+        return;
+    }
+    if (x->at == 0) { /* until this pass has found one */
+        d->doubtful = false;
+    }
+    for (size_t n = 0; n < SLICE && x->at < d->cache.capacity; n++) {
+        struct cache_entry *e = d->cache.slots[x->at++];
+        if (is_due(e)) {
+            d->doubtful = true;
+            measure_again(p, e);
+            return;
+        }
+    }
+    if (x->at >= d->cache.capacity) {
+        x->at = 0;
+    }
+}

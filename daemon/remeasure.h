@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys whose confidence is low (cache/confidence.h) are tuned again, by a background job as any
+ * other, when the device has had nothing to do for --remeasure-s: one key at a time, each
+ * REMEASURE_TRIES times at most in this life of gemmd. Whatever comes of it is the key's new row.
+ */
+#ifndef GEMMD_DAEMON_REMEASURE_H
+#define GEMMD_DAEMON_REMEASURE_H
+
+#include "daemon/methods/parts.h"
+
+enum { REMEASURE_TRIES = 3 };
+
+struct remeasure {
+    size_t at;        /* slot of the cache that comes next */
+    uint64_t busy_ms; /* when the device was seen to have work; 0: not looked yet */
+};
+
+/* There may be such keys, and they are to be looked for. */
+bool remeasure_is_needed(const struct remeasure *x, const struct parts *p);
+/* Every now and then while it is needed: looks at some keys, and queues a job. */
+void remeasure_look(struct remeasure *x, struct parts *p);
+
+#endif
