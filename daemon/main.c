@@ -9,6 +9,7 @@
 #include "daemon/base/config.h"
 #include "daemon/base/log.h"
 #include "daemon/life.h"
+#include "daemon/start.h"
 #include "kernels/device.h"
 #include "proto/build.h"
 #include "proto/std_files.h"
@@ -117,6 +118,9 @@ int main(int argc, char **argv)
         return 2;
     }
     if (a.print) {
+        if (start_effective(&a.config, &a.from, &err) < 0) {
+            fprintf(stderr, "gemmd: what depends on this is not known: %s\n", err.text);
+        }
         config_print(&a.config, &a.from);
         if (fflush(stdout) || ferror(stdout)) {
             fprintf(stderr, "gemmd: the settings cannot be written: %s\n", strerror(errno));

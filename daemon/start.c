@@ -91,55 +91,126 @@ static int check_offline(const struct config *c, struct error *err)
 }
 
 /* Others look there, from other folders than this one. */
-static int check_whole(const char *key, const char *path, struct error *err)
+static int make_whole(const char *key, const char *path, char out[PATHS_MAX], struct error *err)
 {
-    if (!path[0] || path[0] == '/') {
-        return 0;
+    char here[PATHS_MAX] = "";
+    const bool whole = path[0] == '/';
+    if (!whole && !getcwd(here, sizeof(here))) {
+        return error_set(err, ERROR_IO, "%s is \"%s\", and the working directory is not known: %s",
+                         key, path, strerror(errno));
     }
-    return error_set(err, ERROR_INVALID, "%s is \"%s\": give it from / on", key, path);
+    if (snprintf(out, PATHS_MAX, "%s%s%s", here, whole ? "" : "/", path) >= PATHS_MAX) {
+        return error_set(err, ERROR_INVALID, "%s is longer than %d bytes", key, PATHS_MAX - 1);
+    }
+    return 0;
+}
+
+static int choose_socket(struct daemon *d, char socket[PATHS_MAX], struct error *err)
+{
+    const struct config *c = d->config;
+    char dir[PATHS_MAX], name[64];
+    if (c->socket[0]) {
+        return make_whole("socket", c->socket, socket, err);
+    }
+    if (!c->offline) {
+        int r = paths_socket(d->device.uuid, dir, err);
+        return r ? r : make_whole("GEMMD_SOCKET", dir, socket, err);
+    }
+    /* Nobody finds it by chance: its path is printed. */
+    snprintf(name, sizeof(name), "offline-%d", (int)getpid());
+    int status = paths_runtime_dir(dir, err);
+    if (status == 0 && snprintf(socket, PATHS_MAX, "%.900s/%s.sock", dir, name) >= PATHS_MAX) {
+        status = paths_check_socket(socket, err);
+    }
+    return status;
+}
+
+static int choose_cache_dir(struct daemon *d, struct error *err)
+{
+    const char *given = d->config->cache_dir;
+    return given[0] ? make_whole("cache-dir", given, d->cache_dir, err)
+                    : paths_cache_dir(d->cache_dir, err);
+}
+
+static int choose_database(struct daemon *d, struct error *err)
+{
+    char dir[PATHS_MAX];
+    const char *given = d->config->database;
+    int status = given[0] ? 0 : paths_state_dir(dir, err);
+    if (status == 0) {
+        snprintf(d->database, sizeof(d->database), "%.1000s%s", given[0] ? given : dir,
+                 given[0] ? "" : "/gemmd.db");
+    }
+    return status;
+}
+
+static int make_usual_state_dir(struct error *err)
+{
+    char dir[PATHS_MAX];
+    int status = paths_state_dir(dir, err);
+    return status ? status : make_usual(dir, 0700, "database", "XDG_STATE_HOME", err);
 }
 
 static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *err)
 {
     const struct config *c = d->config;
-    char dir[PATHS_MAX];
-    int status = check_whole("socket", c->socket, err);
-    status = status ? status : check_whole("cache-dir", c->cache_dir, err);
-    if (status) {
-        return status;
+    int status = choose_socket(d, socket, err);
+    status = status ? status : choose_cache_dir(d, err);
+    if (status == 0 && !c->cache_dir[0]) {
+        status = make_usual(d->cache_dir, 0750, "cache-dir", "XDG_CACHE_HOME", err);
     }
-    if (c->socket[0]) {
-        snprintf(socket, PATHS_MAX, "%s", c->socket);
-    } else if (c->offline) { /* nobody finds it by chance: its path is printed */
-        char name[64];
-        snprintf(name, sizeof(name), "offline-%d", (int)getpid());
-        status = paths_runtime_dir(dir, err);
-        if (status == 0 && snprintf(socket, PATHS_MAX, "%.900s/%s.sock", dir, name) >= PATHS_MAX) {
-            status = paths_check_socket(socket, err);
-        }
-    } else {
-        status = paths_socket(d->device.uuid, socket, err);
-    }
-    if (status == 0 && c->cache_dir[0]) {
-        snprintf(d->cache_dir, sizeof(d->cache_dir), "%s", c->cache_dir);
-    } else if (status == 0) {
-        status = paths_cache_dir(d->cache_dir, err);
-        status =
-            status ? status : make_usual(d->cache_dir, 0750, "cache-dir", "XDG_CACHE_HOME", err);
-    }
-    if (status == 0 && c->database[0]) {
-        snprintf(d->database, sizeof(d->database), "%s", c->database);
-        status = check_offline(c, err);
-    } else if (status == 0) {
-        status = paths_state_dir(dir, err);
-        status = status ? status : make_usual(dir, 0700, "database", "XDG_STATE_HOME", err);
-        snprintf(d->database, sizeof(d->database), "%.1000s/gemmd.db", dir);
+    status = status ? status : choose_database(d, err);
+    if (status == 0) {
+        status = c->database[0] ? check_offline(c, err) : make_usual_state_dir(err);
     }
     status = status ? status : paths_make_dir(d->cache_dir, 0750, err);
     if (status == 0) {
         modules_tidy(d->cache_dir);
     }
     return status;
+}
+
+/* ---- what is in effect ----------------------------------------------------------------------- */
+
+struct config_shown {
+    struct config *config;
+    struct config_sources *from;
+    struct error *err;
+};
+
+/* Where the settings say nothing, `effective` comes from the environment variable, if one is set.
+ */
+static int show_effective(const struct config_shown *x, const char *name, char of[PATHS_MAX],
+                          const char *effective, const char *variable)
+{
+    const char *value = variable ? getenv(variable) : NULL;
+    if (of[0]) { /* its source stays */
+        snprintf(of, PATHS_MAX, "%s", effective);
+        return 0;
+    }
+    return config_set(x->config, x->from, name, effective, value && value[0] ? variable : "default",
+                      x->err);
+}
+
+int start_effective(struct config *c, struct config_sources *from, struct error *err)
+{
+    static struct daemon d; /* too large for a stack */
+    const struct config_shown x = {c, from, err};
+    char socket[PATHS_MAX];
+    d.config = c;
+    int r = choose_cache_dir(&d, err);
+    r = r ? r : show_effective(&x, "cache-dir", c->cache_dir, d.cache_dir, NULL);
+    r = r ? r : choose_database(&d, err);
+    r = r ? r : show_effective(&x, "database", c->database, d.database, NULL);
+    r = r ? r : find_runner(&d, err);
+    r = r ? r : show_effective(&x, "runner", c->runner, d.runner, "GEMMD_RUNNER");
+    r = r ? r : probe(&d, err);
+    r = r ? r : show_effective(&x, "device", c->device, d.device_spec, NULL);
+    if (r || c->offline) {
+        return r; /* each --offline has a socket of its own */
+    }
+    r = choose_socket(&d, socket, err);
+    return r ? r : show_effective(&x, "socket", c->socket, socket, "GEMMD_SOCKET");
 }
 
 enum {

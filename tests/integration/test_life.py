@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting, idling, stopping; two daemons; bad databases, sockets and disks."""
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -226,12 +227,43 @@ def test_few_open_files_are_told(folder):
     assert not list(folder.glob("few*"))
 
 
-def test_paths_that_others_cannot_find(folder):
-    for option in ("socket", "cache-dir"):
-        run = subprocess.run([GEMMD, "--device", SYNTHETIC, "--database", folder / "db", f"--{option}=a/b"],
-                             capture_output=True, text=True, timeout=60, cwd=folder)
-        assert run.returncode == 2 and f'{option} is "a/b": give it from / on' in run.stderr, run
-    assert not list(folder.glob("a*"))
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_a_relative_socket_is_below_the_folder_where_gemmd_was_started(folder, by_variable):
+    options, env = (["--socket=s.sock"], {}) if not by_variable else ([], {"GEMMD_SOCKET": "s.sock"})
+    process = subprocess.Popen([GEMMD, "--device", SYNTHETIC, "--database", folder / "db", "--cache-dir=cache",
+                                "--runner", RUNNER, *options], cwd=folder, env={**os.environ, **env},
+                               stderr=subprocess.DEVNULL)
+    try:
+        eventually((folder / "s.sock").exists)
+        result = subprocess.run([BUILD / "client" / "gemmctl", "status", "--json", "--socket", "s.sock"], cwd=folder,
+                                capture_output=True, text=True, timeout=60, check=True)
+        status = json.loads(result.stdout)
+        assert status["socket"] == str(folder / "s.sock")
+        assert status["cache"]["path"] == str(folder / "cache")
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_print_config_shows_the_effective_paths(folder):
+    def shown(*options, **env):
+        result = subprocess.run([GEMMD, "--print-config", *options], capture_output=True, text=True, check=True,
+                                cwd=folder, timeout=60,
+                                env={"GEMMD_SYSTEM": "0", "HOME": str(folder), "XDG_RUNTIME_DIR": str(folder), **env})
+        return {line.split(" = ")[0]: [part.strip() for part in line.split(" = ")[1].split(" ;")]
+                for line in result.stdout.splitlines() if " = " in line}, result.stderr
+    config, _ = shown("--device=cpu")
+    assert config["socket"] == [str(folder / "gemmd" / "cpu.sock"), "default"]
+    assert config["database"] == [str(folder / ".local/state/gemmd/gemmd.db"), "default"]
+    assert config["cache-dir"] == [str(folder / ".cache/gemmd"), "default"]
+    assert config["runner"][0].endswith("/gemmd-runner") and config["runner"][1] == "default"
+    assert not list(folder.iterdir()), "nothing is made"
+    config, _ = shown("--device=cpu", "--cache-dir=rel", GEMMD_SOCKET="x.sock", GEMMD_RUNNER=str(RUNNER))
+    assert config["socket"] == [str(folder / "x.sock"), "GEMMD_SOCKET"]
+    assert config["cache-dir"] == [str(folder / "rel"), "command line"]
+    assert config["runner"] == [str(RUNNER), "GEMMD_RUNNER"]
+    config, said = shown("--device=replay:nothing")
+    assert config["socket"][0] == "" and config["cache-dir"][0] and "what depends on this is not known" in said
 
 
 def test_settings_that_cannot_be_written():
