@@ -483,6 +483,18 @@ def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):
     assert not folder.with_name(folder.name + ".part").exists()
 
 
+@pytest.mark.skipif(not shutil.which("meson"), reason="no meson to install with")
+def test_an_installed_gemmctl_finds_its_library_under_another_prefix_than_usr(folder):
+    subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", folder, "--tags",
+                    "runtime"], check=True, stdout=subprocess.DEVNULL, timeout=60 * PATIENCE)
+    program, = folder.rglob("bin/gemmctl")
+    if program == folder / "usr" / "bin" / "gemmctl":
+        pytest.skip("built for /usr, where the loader looks by itself")
+    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    result = subprocess.run([program, "help"], env=env, capture_output=True, text=True, timeout=60 * PATIENCE)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("what", ["events", "runs", "history", "trials"])
 def test_top_of_a_list_in_the_order_of_time_is_its_newest_rows(daemon, what):
     d = daemon()
