@@ -306,8 +306,17 @@ static bool blames_source(const char *log)
 
 static const char *const no_room[] = {"No space left on device", "Disk quota exceeded",
                                       "File too large", NULL};
-static const char *const no_memory[] = {"Killed signal", "out of memory", "Cannot allocate memory",
-                                        "virtual memory exhausted", NULL};
+/* gcc: "Killed signal terminated program cc1", "internal compiler error: Killed (program cc1)"; its
+ * linker: "ld terminated with signal 9 [Killed]", "memory exhausted"; clang: "unable to execute
+ * command: Killed"; no room for one more process: "Resource temporarily unavailable". */
+static const char *const no_memory[] = {"Killed",
+                                        "Terminated",
+                                        "out of memory",
+                                        "Cannot allocate memory",
+                                        "memory exhausted",
+                                        "bad_alloc",
+                                        "Resource temporarily unavailable",
+                                        NULL};
 
 static bool says(const char *log, const char *const words[])
 {
@@ -333,10 +342,6 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
         return read_output(j, out, err);
     }
     first_lines(out->log, j->folder, text, sizeof(text));
-    out->refused = !WIFSIGNALED(status) && blames_source(out->log);
-    if (out->refused) {
-        return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
-    }
     if (says(out->log, no_room)) { /* these two pass, and the variant is tried again */
         return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s",
                          text);
@@ -345,6 +350,7 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
         return error_set(err, ERROR_NO_MEMORY, "the compiler was killed, or had no memory: %s",
                          text);
     }
+    out->refused = !WIFSIGNALED(status) && blames_source(out->log);
     if (WIFSIGNALED(status)) {
         return error_set(err, ERROR_COMPILE, "the compiler died of signal %d (%s): %s",
                          WTERMSIG(status), strsignal(WTERMSIG(status)), text);

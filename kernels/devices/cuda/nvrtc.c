@@ -109,13 +109,32 @@ static int read_log(struct compile_job *j, struct image *out, struct error *err)
     return 0;
 }
 
-/* The first lines that name an error, on one line. */
+/* What NVRTC 13.0 says where memory is short: its front end "catastrophic error: out of memory";
+ * ptxas no more than that it gave up, without an error of the program's. Both have the code of a
+ * program that is wrong. */
+static bool ran_short(const char *log)
+{
+    return strstr(log, "out of memory") || strstr(log, "Memory allocation failure") ||
+           (strstr(log, "aborted due to errors") && !strstr(log, "error   :") &&
+            !strstr(log, ": error"));
+}
+
+/* ERROR_COMPILE is a verdict on the variant. The others pass. */
+static int code_of(nvrtcResult r, const char *log)
+{
+    if (r == NVRTC_ERROR_OUT_OF_MEMORY || ran_short(log)) {
+        return ERROR_NO_MEMORY;
+    }
+    return r == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE ? ERROR_NO_COMPILER : ERROR_COMPILE;
+}
+
+/* With the first lines that name an error, on one line. */
 static int refuse(const struct compile_job *j, const struct variant *v, nvrtcResult r,
-                  struct error *err)
+                  struct image *out, struct error *err)
 {
     char text[320];
     size_t have = 0;
-    const char *at = j->log ? strstr(j->log, "error") : NULL;
+    const char *at = strstr(j->log, "error");
     while (at && at > j->log && at[-1] != '\n') {
         at--;
     }
@@ -124,9 +143,13 @@ static int refuse(const struct compile_job *j, const struct variant *v, nvrtcRes
         text[have++] = *at == '\n' ? ' ' : *at;
     }
     text[have] = '\0';
-    int code = r == NVRTC_ERROR_OUT_OF_MEMORY ? ERROR_NO_MEMORY : ERROR_COMPILE;
-    return error_set(err, code, "%s refused the variant for %s (%s): %s", j->n->name, v->arch,
-                     j->n->error_string(r), have ? text : "no log");
+    int code = code_of(r, j->log);
+    out->refused = code == ERROR_COMPILE && r == NVRTC_ERROR_COMPILATION;
+    return error_set(err, code, "%s %s for %s (%s): %s", j->n->name,
+                     code == ERROR_COMPILE     ? "refused the variant"
+                     : code == ERROR_NO_MEMORY ? "had no memory to compile"
+                                               : "could not compile",
+                     v->arch, j->n->error_string(r), have ? text : "no log");
 }
 
 static int read_cubin(struct compile_job *j, struct image *out, struct error *err)
@@ -178,11 +201,13 @@ static int run(struct compile_job *j, const struct variant *v, struct image *out
     }
     nvrtcResult compiled = j->n->compile(j->program, j->n_options, j->options);
     int r = read_log(j, out, err);
-    if (compiled) {
-        out->refused = compiled == NVRTC_ERROR_COMPILATION;
-        return refuse(j, v, compiled, err);
+    if (r) {
+        return r; /* without its log a verdict looks like a shortage */
     }
-    r = r ? r : read_cubin(j, out, err);
+    if (compiled) {
+        return refuse(j, v, compiled, out, err);
+    }
+    r = read_cubin(j, out, err);
     if (r) {
         return r;
     }

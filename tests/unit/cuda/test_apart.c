@@ -143,7 +143,9 @@ static void fails_once(const void *arg)
           (o->processes == 0 || pids[o->processes - 1] != getpid()));
     CHECK(o->processes < 2 || pids[0] != pids[1]);
     unsetenv(o->name);
-    if (o->refused || o->processes == 0) { /* a child has what is no more in our environment */
+    /* A child has what is no more in our environment. */
+    if (o->refused || o->processes == 0 || getenv("GEMMD_STUB_LOG")) {
+        unsetenv("GEMMD_STUB_LOG");
         close_one(c);
         c = open_one(true);
     }
@@ -172,6 +174,36 @@ static void test_failures(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         in_child(fails_once, &cases[i]);
     }
+}
+
+/* Of NVRTC 13.0, tried with less and less memory: all have the code of a program that is wrong. */
+static void test_a_compiler_without_memory_refuses_nothing(void **state)
+{
+    (void)state;
+    static const char failing[] = "GEMMD_STUB_FAIL", call[] = "nvrtcCompileProgram:1:6";
+    static const struct outcome short_of = {failing,         call, ERROR_NO_MEMORY, false,
+                                            "had no memory", 1};
+    static const struct outcome refused = {
+        failing, call, ERROR_COMPILE, true, "refused the variant", 1};
+    static const struct outcome broken = {failing, "nvrtcCompileProgram:1:7", ERROR_NO_COMPILER,
+                                          false,   "could not compile",       1};
+    static const struct {
+        const char *log;
+        const struct outcome *outcome;
+    } cases[] = {
+        {"k.cu(1): catastrophic error: out of memory\n  float f(float x);\n", &short_of},
+        {"ptxas fatal   : Ptx assembly aborted due to errors\n", &short_of},
+        {"ptxas k.ptx, line 9; error   : Unknown symbol\n"
+         "ptxas fatal   : Ptx assembly aborted due to errors\n",
+         &refused},
+        {"k.cu(1): error: identifier \"x\" is undefined\n", &refused},
+        {"nvrtc: error: failed to open libnvrtc-builtins.so.13.0.\n", &broken},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        setenv("GEMMD_STUB_LOG", cases[i].log, 1);
+        in_child(fails_once, cases[i].outcome);
+    }
+    unsetenv("GEMMD_STUB_LOG");
 }
 
 /* ---- children that end ----------------------------------------------------------------------- */
@@ -358,9 +390,13 @@ int main(int argc, char **argv)
         return apart_child(argv[3], atoi(argv[5]));
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_image),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_idle),          cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_compiles_here), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_same_image),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_a_compiler_without_memory_refuses_nothing),
+        cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_compiles_here),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

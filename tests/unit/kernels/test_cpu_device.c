@@ -226,6 +226,28 @@ static void test_compilers_that_fail(void **state)
     compile_fails(VERSION "exit 0", ERROR_COMPILE, "wrote no output");
 }
 
+/* Their parents end well, and say so in their own words. Nothing is refused for that. */
+static void test_a_part_of_the_compiler_that_was_killed_refuses_nothing(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "collect2: fatal error: ld terminated with signal 9 [Killed]",
+        "gcc: internal compiler error: Killed (program cc1)",
+        "gcc: fatal error: Terminated signal terminated program as",
+        "clang: error: unable to execute command: Killed",
+        "kernel.c:3:1: error: out of memory",
+        "/usr/bin/ld: final link failed: memory exhausted",
+        "gcc: fatal error: cannot execute cc1: vfork: Resource temporarily unavailable",
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        char script[256];
+        snprintf(script, sizeof(script), VERSION "echo '%s' >&2; exit 1", words[i]);
+        compile_fails(script, ERROR_NO_MEMORY, "killed, or had no memory");
+    }
+    compile_fails(VERSION "echo 'kernel.c:3:1: error: No space left on device' >&2; exit 1",
+                  ERROR_DISK_FULL, "found no room");
+}
+
 static void test_version(void **state)
 {
     (void)state;
@@ -428,6 +450,8 @@ int main(void)
         cmocka_unit_test(test_bad_image),
         cmocka_unit_test(test_missing_compiler),
         cmocka_unit_test_teardown(test_compilers_that_fail, drop_script),
+        cmocka_unit_test_teardown(test_a_part_of_the_compiler_that_was_killed_refuses_nothing,
+                                  drop_script),
         cmocka_unit_test_teardown(test_version, drop_script),
         cmocka_unit_test(test_real_errors),
         cmocka_unit_test(test_temporary_folder),
