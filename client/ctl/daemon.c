@@ -354,17 +354,18 @@ static int version(struct ctl *c)
             ctl_call(c, "hello", json_pack("{si, ss}", "version", 1, "client", "gemmctl"), &code);
     }
     const json_t *build = json_object_get(hello, "build");
-    const bool failed = code || (r && r != GEMMD_UNREACHABLE);
-    if (c->json && !failed) {
-        ctl_print_json(json_pack("{ss, sO?}", "gemmctl", gemmd_version(), "gemmd", build));
-    } else if (!c->json) {
+    code = r && r != GEMMD_UNREACHABLE ? ctl_fail_waiting(&e, 0) : code;
+    if (c->json) {
+        ctl_print_json(json_pack("{ss, sO?, so*}", "gemmctl", gemmd_version(), "gemmd", build,
+                                 "error", ctl_error()));
+    } else {
         printf("gemmctl %s\ngemmd %s\n", gemmd_version(),
                build                    ? json_string_value(build)
                : r == GEMMD_UNREACHABLE ? "not running"
                                         : "unknown");
     }
     json_decref(hello);
-    return r && r != GEMMD_UNREACHABLE ? ctl_fail_waiting(&e, 0) : code;
+    return code;
 }
 
 int cmd_version(int argc, char **argv)
