@@ -20,6 +20,7 @@ import gemmd  # noqa: E402
 from conftest import environment  # noqa: E402
 
 JOB = pathlib.Path(__file__).parent / "triton_job.py"
+COMPILED = JOB.with_name("triton_compiled.py")
 
 
 def start(socket, blocks, n=64, odd=(), **env):
@@ -62,7 +63,7 @@ def test_many_processes_one_tuning_and_none_at_the_next_start(cpu):
 
 def test_only_what_is_new_is_timed(cpu):
     assert run(cpu.socket, "4,8")["timed"] == [4, 8]
-    assert run(cpu.socket, "4,8,16") == {"timed": [16], "best": 16, "right": True}
+    assert run(cpu.socket, "4,8,16") == {"timed": [8, 16], "best": 16, "right": True}  # beside the best known one
     assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # one: nothing to choose
     assert run(cpu.socket, "8,4") == {"timed": [], "best": 8, "right": True}  # the winner is gone
     assert run(cpu.socket, "4,8", n=32)["timed"] == [4, 8]  # another key
@@ -84,6 +85,33 @@ def test_a_constant_of_one_job_is_not_that_of_the_next(cpu):
     assert run(cpu.socket, "4,64", HEAD="128") == {"timed": [], "best": 4, "right": True}
     assert run(cpu.socket, "4,64", HEAD="64") == {"timed": [], "best": 64, "right": True}
     assert {t["status"] for t in cpu.call("list", what="trials", filter={})["rows"]} == {"ok", "resource"}
+
+
+def test_a_code_base_whose_triton_autotune_is_gemmd_s(cpu):
+    assert run(cpu.socket, "4,16,8", CONVERTED="1") == {"timed": [4, 16, 8], "best": 16, "right": True}
+    assert run(cpu.socket, "4,16,8", CONVERTED="1")["timed"] == []
+
+
+def test_what_triton_s_compiler_gets_and_how_it_ends(tmp_path):
+    """Of the installed Triton, without a GPU; ptxas is another program."""
+    real = next(pathlib.Path(triton.__file__).parent.glob("backends/nvidia/bin/ptxas"))
+
+    def compiled(end, **env):
+        ptxas = tmp_path / "ptxas"
+        ptxas.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exec {real} --version;; esac\n{end}\n')
+        ptxas.chmod(0o755)
+        env = environment(TRITON_PTXAS_PATH=ptxas, TRITON_CACHE_DIR=tmp_path / "cache", **env)
+        env.pop("TRITON_INTERPRET", None)
+        job = subprocess.run([sys.executable, COMPILED], env=env, capture_output=True, text=True)
+        assert job.returncode == 0, job.stderr
+        lines = job.stdout.splitlines()
+        return lines[0], next(line for line in lines if line.startswith("custom:triton")), lines[-1]
+
+    first = compiled("kill -KILL $$")
+    assert first[0] == "7 True" and first[2] == "PTXASError crashed"
+    assert compiled("echo 'ptxas fatal   : No space left on device' >&2; exit 255")[2] == "PTXASError crashed"
+    refused = compiled("echo 'ptxas k.ptx, line 9; error   : Unknown symbol' >&2; exit 255", DISABLE_LLVM_OPT="1")
+    assert refused[2] == "PTXASError compile" and refused[1] != first[1]
 
 
 def test_failures_are_recorded_with_their_reason(cpu):
@@ -184,7 +212,8 @@ def test_a_holder_that_dies_leaves_what_it_timed(cpu):
     holder.wait()
     blocks = ",".join(["4"] + [str(2 ** i) for i in range(3, 9)])
     result = run(cpu.socket, blocks)
-    assert result["best"] == 256 and 0 < len(result["timed"]) < 7
+    new = [block for i, block in enumerate(result["timed"]) if i % 2]  # each after the best known one
+    assert result["best"] == 256 and 0 < len(new) < 7 and 4 not in new
 
 
 def test_a_child_of_a_fork_does_not_inherit_a_held_lock():

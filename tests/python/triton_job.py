@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once for each number
 of elements. Arguments: sizes of BLOCK to choose among, then how many elements. $DEADLINE_MS: for
-another process's tuning; $HEAD: a constant of the job, and HEAD * BLOCK may be 4096. Prints the winner and what was timed, as
-JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
+another process's tuning; $HEAD: a constant of the job, and HEAD * BLOCK may be 4096; $CONVERTED: gemmd's
+autotune stands in triton.autotune's place. Prints the winner and what was timed, as JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
 that the largest wins; further arguments, 16=inf say, are what the benchmark returns of a size."""
 import json
 import os
@@ -15,6 +15,11 @@ import triton.language as tl
 
 import gemmd.triton
 
+if "CONVERTED" in os.environ:
+    triton.autotune = gemmd.triton.autotune
+    from triton import autotune
+else:
+    autotune = gemmd.triton.autotune
 timed = []
 odd_times = {int(block): float(ms) for block, ms in (a.split("=") for a in sys.argv[3:])}
 
@@ -38,10 +43,8 @@ def note_block(arguments, **_):
         raise triton.runtime.errors.OutOfResources(300000, 232448, "shared memory")
 
 
-@gemmd.triton.autotune(configs=[triton.Config({"BLOCK": int(b)}, num_warps=4, pre_hook=note_block)
-                                for b in sys.argv[1].split(",")],
-                       key=["n"], reset_to_zero=["out"], do_bench=bench,
-                       deadline_ms=int(os.environ.get("DEADLINE_MS", 0)))
+@autotune(configs=[triton.Config({"BLOCK": int(b)}, num_warps=4, pre_hook=note_block) for b in sys.argv[1].split(",")],
+          key=["n"], reset_to_zero=["out"], do_bench=bench, deadline_ms=int(os.environ.get("DEADLINE_MS", 0)))
 @triton.jit
 def add_one(x, out, n, HEAD: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
