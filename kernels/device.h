@@ -136,6 +136,12 @@ int device_probe(const char *spec, struct device_info *out, struct error *err);
  * set or no share, of which the check says ERROR_INVALID. */
 double device_memory_share(void);
 int device_memory_share_check(struct error *err);
+/* The same of the host's free memory, in bytes; and whether so many may be taken:
+ * ERROR_NO_MEMORY. */
+int64_t device_host_limit(void);
+int device_host_fits(double need, struct error *err);
+/* What is drawn for a problem (lists of rows), in bytes of the host's memory, on any device. */
+double device_host_lists(const struct family *f, const struct problem *p);
 /* device_ops.helpers of the kind that a spec names, for a device that need not be here; 0:
  * nothing. */
 uint32_t device_helpers(const char *spec, const struct device_info *info,

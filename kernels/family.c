@@ -136,3 +136,12 @@ double family_floor_us(const struct family *f, const struct problem *p,
     double memory = info->peak_gbps > 0 ? bytes / (info->peak_gbps * 1e3) : 0;
     return compute > memory ? compute : memory;
 }
+
+bool (*host_work_unwanted)(void);
+
+int host_work_check(struct error *err)
+{
+    return host_work_unwanted && host_work_unwanted()
+               ? error_set(err, ERROR_CANCELLED, "cancelled while the problem was prepared")
+               : 0;
+}

@@ -203,14 +203,24 @@ struct launch_context {
     int64_t workspace_bytes;
 };
 
+/* Long work on the host (drawing rows, filling operands) asks it now and then: true: nobody wants
+ * the result any more. NULL, as it is at first: never asked. For the one thread that does such
+ * work. */
+extern bool (*host_work_unwanted)(void);
+/* 0, or ERROR_CANCELLED. */
+int host_work_check(struct error *err);
+
 struct family {
     const char *name;
     const struct op *op;
     const struct family_target *const *targets; /* NULL-terminated, the best first */
     /* The least work: each operand and the output once. */
     void (*work)(const struct problem *p, double *flops, double *bytes);
+    /* ERROR_NO_MEMORY; ERROR_CANCELLED (host_work_check). */
     int (*workload_init)(struct workload *w, const struct problem *p, uint64_t seed,
                          struct error *err);
+    /* The host's memory that workload_init takes at most. NULL: next to none. */
+    double (*workload_bytes)(const struct problem *p);
     void (*workload_deinit)(struct workload *w);
     /* What is measured of one workload must hold for the next: of those that `asked` begins, the
      * seed of one that is harder than most. NULL: `asked` itself. */

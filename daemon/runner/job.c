@@ -26,6 +26,7 @@ static int find_target(struct job *j, struct error *err)
     }
     const struct device_ops *ops = j->runner->device->ops;
     r = ops->fits ? ops->fits(j->runner->device, j->family, p, err) : 0;
+    r = r ? r : device_host_fits(device_host_lists(j->family, p), err);
     if (r) {
         return r;
     }

@@ -125,9 +125,16 @@ static int patience_ms(const struct runner *r)
     return longer ? FIRST_ORDER_MS : (int)linger_ms;
 }
 
+static struct runner r; /* the process is one runner */
+
+static bool is_unwanted(void)
+{
+    runner_pump(&r);
+    return r.cancelled;
+}
+
 int runner_serve(const struct runner_options *opt)
 {
-    static struct runner r; /* the process is one runner */
     struct error err = ERROR_NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     self_ignore_signals();
@@ -142,6 +149,7 @@ int runner_serve(const struct runner_options *opt)
     share_memory(opt->memory_percent);
     r.opt = *opt;
     r.on_tune = on_tune;
+    host_work_unwanted = is_unwanted;
     r.baselines.off = opt->no_baseline;
     r.replay = strncmp(opt->device, "replay:", 7) == 0;
     if (channel_init(&r.channel, opt->fd, &err)) {

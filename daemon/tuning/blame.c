@@ -13,7 +13,7 @@
 enum {
     DEATHS_MAX = 24,        /* of the runner in one job: then no new candidate is tried */
     CLOSING_DEATHS_MAX = 4, /* more of them while the best of what worked is measured again */
-    UNNAMED_DEATHS_MAX = 3, /* of these, without a candidate to blame */
+    UNNAMED_DEATHS_MAX = 3, /* of these, without a candidate to blame; one that hung counts twice */
 };
 
 static void quarantine(struct daemon *d, const struct job *j, const struct death *why,
@@ -86,8 +86,8 @@ bool tuning_too_many(struct job *j, const struct death *why, struct error *err)
 {
     if (j->unnamed_deaths >= UNNAMED_DEATHS_MAX) {
         error_set(err, ERROR_CRASHED,
-                  "the runner died %u times with no candidate to blame; last: %s",
-                  j->unnamed_deaths, why->reason);
+                  "the runner died %u times with no candidate to blame; last: %s", j->deaths,
+                  why->reason);
         return true;
     }
     if (j->deaths < DEATHS_MAX) {

@@ -322,7 +322,7 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     if (named) {
         tuning_blame(x, j, why, a);
     } else {
-        j->unnamed_deaths++;
+        j->unnamed_deaths += strcmp(why->status, "hung") == 0 ? 2 : 1; /* minutes, each time */
     }
     if (tuning_too_many(j, why, &err)) {
         tuning_failed(x, j, &err, JOB_DIED);

@@ -4,8 +4,7 @@
  * and position (so that threads can fill in any order and two runs agree), in as many copies as it
  * takes to find the last-level cache cold at every launch; and the reference over the check rows.
  *
- * Never more than a share of the free memory: gemmd is a guest beside a training job. The share is
- * a half, or what GEMMD_MEMORY_SHARE says.
+ * Never more than a share of the free memory (host_memory.c).
  */
 #include <errno.h>
 #include <math.h>
@@ -19,53 +18,9 @@
 
 /* ---- how much -------------------------------------------------------------------------------- */
 
-static int64_t read_bytes(const char *file, const char *name)
-{
-    FILE *f = fopen(file, "re");
-    char line[256];
-    long long value = -1;
-    while (f && value < 0 && fgets(line, sizeof(line), f)) {
-        size_t n = strlen(name);
-        if (strncmp(line, name, n) == 0 && sscanf(line + n, "%lld", &value) != 1) {
-            value = -1; /* "max" */
-        }
-    }
-    if (f) {
-        fclose(f);
-    }
-    return value;
-}
-
-static int64_t free_bytes(void)
-{
-    int64_t kib = read_bytes("/proc/meminfo", "MemAvailable:");
-    int64_t available = kib >= 0 ? kib * 1024 : INT64_MAX;
-    /* In a container the limit of the group may be the nearer one. */
-    int64_t max = read_bytes("/sys/fs/cgroup/memory.max", "");
-    int64_t used = read_bytes("/sys/fs/cgroup/memory.current", "");
-    if (max > 0 && used >= 0 && max - used < available) {
-        available = max > used ? max - used : 0;
-    }
-    return available;
-}
-
 static int64_t buffer_bytes(const struct buffer *b)
 {
     return b->count * (int64_t)dtype_size(b->dtype);
-}
-
-static int too_much(double need, int64_t limit, struct error *err)
-{
-    return error_set(err, ERROR_NO_MEMORY,
-                     "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the free "
-                     "memory) may be used: free memory, ask for a smaller problem, or raise "
-                     "gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
-                     need / 0x1p20, (double)limit / 0x1p20, device_memory_share() * 100);
-}
-
-static int64_t bytes_allowed(void)
-{
-    return (int64_t)((double)free_bytes() * device_memory_share());
 }
 
 int cpu_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)
@@ -73,8 +28,7 @@ int cpu_fits(struct device *d, const struct family *f, const struct problem *p, 
     (void)d;
     double flops, bytes;
     f->work(p, &flops, &bytes);
-    int64_t limit = bytes_allowed();
-    return bytes > (double)limit ? too_much(bytes, limit, err) : 0;
+    return device_host_fits(bytes + device_host_lists(f, p), err);
 }
 
 /* How many copies of the rotating buffers: enough that between two uses of one the others have
@@ -86,10 +40,11 @@ static int plan_copies(struct device *d, struct prepared *w, struct error *err)
         const struct buffer *b = &w->workload.buffers[i];
         *(b->rotate ? &rotating : &fixed) += buffer_bytes(b);
     }
-    int64_t limit = bytes_allowed();
-    if (fixed + rotating > limit) {
-        return too_much((double)(fixed + rotating), limit, err);
+    int r = device_host_fits((double)(fixed + rotating), err);
+    if (r) {
+        return r;
     }
+    int64_t limit = device_host_limit();
     int64_t copies = 1;
     if (rotating > 0) {
         int64_t wanted = 1 + 2 * d->info.l2_bytes / rotating;
@@ -178,7 +133,8 @@ static int make_buffers(struct cpu_device *d, struct prepared *w, struct error *
                 *at = w->buffers[0][i];
                 continue;
             }
-            int r = allocate(bytes, at, err);
+            int r = host_work_check(err);
+            r = r ? r : allocate(bytes, at, err);
             if (r) {
                 return r;
             }

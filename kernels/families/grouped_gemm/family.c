@@ -36,6 +36,7 @@ const struct family grouped_gemm_family = {
     .targets = targets,
     .work = grouped_gemm_work,
     .workload_init = grouped_gemm_workload_init,
+    .workload_bytes = grouped_gemm_workload_bytes,
     .wary_seed = grouped_gemm_wary_seed,
     .workload_deinit = grouped_gemm_workload_deinit,
     .bind = grouped_gemm_bind,

@@ -130,6 +130,7 @@ uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
                                struct dense_product out[], uint32_t max,
                                bool *exact); /* products.c */
 uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked);
+double grouped_gemm_workload_bytes(const struct problem *p);
 int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
                                struct error *err);
 void grouped_gemm_workload_deinit(struct workload *w);

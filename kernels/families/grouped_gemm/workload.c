@@ -15,6 +15,13 @@
 enum { CHECKS_MAX = 512, CHECKS_MIN = 4 };
 static const double CHECK_WORK_MAX = 0x1p33, CHECK_RESULTS_MAX = 0x1p25;
 
+/* Looked at every few million rows. */
+static bool is_stopped(int64_t row)
+{
+    enum { EVERY = 1 << 22 };
+    return (row + 1) % EVERY == 0 && host_work_check(NULL) != 0;
+}
+
 /* ---- drawing the routing --------------------------------------------------------------------- */
 
 /* Each token goes to the topk experts with the largest keys u^(1/weight): sampling without
@@ -49,7 +56,7 @@ static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem
      * the profile is. */
     const int64_t draws_most = 1 << 28, most = draws_most / v->experts,
                   drawn = v->tokens < most ? v->tokens : most;
-    for (int64_t t = 0; t < drawn; t++) {
+    for (int64_t t = 0; t < drawn && !is_stopped(t); t++) {
         draw_token_weighted(random, weight, v->experts, v->topk, ids + t * v->topk);
     }
     for (int64_t i = drawn * v->topk; i < v->tokens * v->topk; i++) {
@@ -64,7 +71,7 @@ static void draw_uniform(const struct grouped_gemm_problem *v, uint64_t *random,
     for (int64_t e = 0; e < v->experts; e++) {
         order[e] = (int32_t)e;
     }
-    for (int64_t i = 0; i < v->m; i++) {
+    for (int64_t i = 0; i < v->m && !is_stopped(i); i++) {
         int64_t slot = i % v->topk;
         int64_t other = slot + (int64_t)(random_next(random) % (uint64_t)(v->experts - slot));
         ids[i] = order[other];
@@ -137,7 +144,7 @@ static void draw_rows(const struct routing *r, const struct grouped_gemm_problem
             ids[n++] = (int32_t)e;
         }
     }
-    for (int64_t i = n - 1; i > 0; i--) {
+    for (int64_t i = n - 1; i > 0 && !is_stopped(i); i--) {
         int64_t j = (int64_t)(random_next(random) % (uint64_t)(i + 1));
         int32_t swap = ids[i];
         ids[i] = ids[j];
@@ -156,7 +163,7 @@ static void sort_rows(struct grouped_gemm_state *s, const int32_t *ids)
         next[e] = s->start[e];
         s->start[e + 1] = s->start[e] + s->m_sizes[e];
     }
-    for (int64_t i = 0; i < s->view.m; i++) {
+    for (int64_t i = 0; i < s->view.m && !is_stopped(i); i++) {
         s->gather[next[ids[i]]++] = (int32_t)i;
     }
 }
@@ -186,6 +193,10 @@ static int draw(struct grouped_gemm_state *s, uint64_t *random, struct error *er
     }
     sort_rows(s, ids);
     free(ids);
+    r = host_work_check(err);
+    if (r) {
+        return r;
+    }
     for (int64_t i = 0; s->weights && i < v->m; i++) {
         s->weights[i] = (float)(0.05 + 0.95 * random_unit(random));
     }
@@ -446,6 +457,14 @@ static int make_state(struct workload *w, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a workload of %zu rows", rows);
     }
     return 0;
+}
+
+double grouped_gemm_workload_bytes(const struct problem *p)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    /* The expert of each row, while rows are sorted; the sorted rows; their weights. */
+    return (double)v.m * (2 * sizeof(int32_t) + (v.fuse_mul_post ? sizeof(float) : 0));
 }
 
 int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,

@@ -57,6 +57,35 @@ static void test_probe(void **state)
 
 /* ---- memory and time ------------------------------------------------------------------------- */
 
+static double available_bytes(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    double kib = 0;
+    while (f && fgets(line, sizeof(line), f) && sscanf(line, "MemAvailable: %lf", &kib) != 1) {
+    }
+    fclose(f);
+    return kib * 1024;
+}
+
+/* Operands of 8 MiB, whose lists of rows take four times as much. */
+static void
+test_rows_that_the_host_has_no_memory_for_are_refused_before_they_are_drawn(void **state)
+{
+    (void)state;
+    struct device *d;
+    struct problem p;
+    char share[32];
+    assert_ok(device_open("cpu:1", &d, err));
+    problem_of(&p, "grouped_gemm mode=forward M=2097152 N=1 K=1 experts=1024 topk=1");
+    snprintf(share, sizeof(share), "%.9f", 18e6 / available_bytes());
+    setenv("GEMMD_MEMORY_SHARE", share, 1);
+    assert_fails(d->ops->fits(d, &grouped_gemm_family, &p, err), ERROR_NO_MEMORY, "MiB");
+    unsetenv("GEMMD_MEMORY_SHARE");
+    assert_ok(d->ops->fits(d, &grouped_gemm_family, &p, err));
+    d->ops->close(d);
+}
+
 static void test_memory_share(void **state)
 {
     (void)state;
@@ -446,6 +475,8 @@ int main(void)
         cmocka_unit_test(test_specs),
         cmocka_unit_test(test_probe),
         cmocka_unit_test(test_memory_share),
+        cmocka_unit_test(
+            test_rows_that_the_host_has_no_memory_for_are_refused_before_they_are_drawn),
         cmocka_unit_test(test_time),
         cmocka_unit_test(test_bad_image),
         cmocka_unit_test(test_missing_compiler),

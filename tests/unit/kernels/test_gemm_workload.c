@@ -334,6 +334,33 @@ static void test_wary_seed(void **state)
     assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
 }
 
+static int asked;
+
+static bool is_unwanted_at_last(void)
+{
+    return ++asked >= 2;
+}
+
+static void test_nobody_wants_the_rows_any_more_while_they_are_drawn(void **state)
+{
+    (void)state;
+    static const char *const routings[] = {"uniform", "zipf:1.5"};
+    struct workload w;
+    struct problem p;
+    host_work_unwanted = is_unwanted_at_last;
+    for (int i = 0; i < 2; i++) {
+        char text[160];
+        snprintf(text, sizeof(text),
+                 "grouped_gemm mode=forward M=16777216 N=8 K=8 experts=16 topk=1 routing=%s",
+                 routings[i]);
+        problem_of(&p, text);
+        asked = 0;
+        assert_fails(grouped_gemm_workload_init(&w, &p, 3, err), ERROR_CANCELLED, "prepared");
+        assert_int_equal(asked, 4); /* twice while they are drawn, then by each step */
+    }
+    host_work_unwanted = NULL;
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -344,11 +371,17 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uniform),        cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_zipf),           cmocka_unit_test(test_given_rows),
-        cmocka_unit_test(test_checks_small),   cmocka_unit_test(test_checks_many),
-        cmocka_unit_test(test_checks_bounded), cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_work),           cmocka_unit_test(test_wary_seed),
+        cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_zipf),
+        cmocka_unit_test(test_given_rows),
+        cmocka_unit_test(test_checks_small),
+        cmocka_unit_test(test_checks_many),
+        cmocka_unit_test(test_checks_bounded),
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_wary_seed),
+        cmocka_unit_test(test_nobody_wants_the_rows_any_more_while_they_are_drawn),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
