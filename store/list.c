@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "proto/limits.h"
 #include "store/portfolio.h"
@@ -335,8 +336,8 @@ static int read_page(struct store *s, const struct query_text *q, const char *sq
     return r ? r : bad ? ROW_BAD : 0;
 }
 
-int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
-               struct wire_buf *out, int64_t *total, struct error *err)
+static int make_list(struct store *s, const char *what, const struct record *filter,
+                     size_t max_bytes, struct wire_buf *out, int64_t *total, struct error *err)
 {
     enum { ARRAY_HEADER_MAX = 5 };
     char sql[SQL_MAX];
@@ -369,4 +370,35 @@ int store_list(struct store *s, const char *what, const struct record *filter, s
     wire_put_array(out, n);
     wire_put_raw(out, rows.data, rows.len);
     return rows.failed || out->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a page") : 0;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static int is_late(void *until)
+{
+    return now_ms() >= *(const uint64_t *)until;
+}
+
+int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
+               struct wire_buf *out, int64_t *total, struct error *err)
+{
+    enum { STEPS = 100000 }; /* of SQLite's machine, about a millisecond, between looks at the clock */
+    uint64_t until = now_ms() + STORE_LIST_MS;
+    if (s->db.h) {
+        sqlite3_progress_handler(s->db.h, STEPS, is_late, &until);
+    }
+    int r = make_list(s, what, filter, max_bytes, out, total, err);
+    if (s->db.h) {
+        sqlite3_progress_handler(s->db.h, 0, NULL, NULL);
+    }
+    return r == ERROR_CANCELLED && is_late(&until)
+               ? error_set(err, ERROR_DEADLINE,
+                           "the list was not made within %d s: ask for less by a filter of a key",
+                           STORE_LIST_MS / 1000)
+               : r;
 }

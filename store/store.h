@@ -154,8 +154,10 @@ int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char
  * (column, '-' in front: descending), "limit", "offset". Appends one MessagePack array of maps, at
  * most PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match. ERROR_UNKNOWN_FIELD names
  * the columns. "config.<name>" and "problem.<name>" reach into those columns. Columns beside the
- * stored ones, and all details: docs/store.md, "Listing".
+ * stored ones, and all details: docs/store.md, "Listing". ERROR_DEADLINE: not done within
+ * STORE_LIST_MS. ERROR_CANCELLED: store_interrupt.
  */
+enum { STORE_LIST_MS = 20000 };
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err);
 

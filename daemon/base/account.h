@@ -26,9 +26,10 @@
  *                       until some are closed
  *
  * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on
- * between two rounds of the loop; then its connections wait for the next one. So a user of a
- * thousand connections keeps another one waiting no longer than a user of ten, and one that is
- * alone only looks around more often.
+ * between two rounds of the loop; then its connections wait for the next one. The user is charged
+ * after each message, and no message takes much longer than TURN_NS: longer work is done in slices
+ * (turns.h). So a user of a thousand connections keeps another one waiting no longer than a user of
+ * ten, and one that is alone only looks around more often.
  *
  * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
  *
@@ -73,6 +74,7 @@ struct account {
     double kept_until_ms;       /* when all kept bytes are paid for, at the rate of kept; 0: none */
     unsigned round;             /* while places in the queue are looked for (tuning/rounds.h) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
+    uint64_t served;            /* which slice of all chores was the user's last (turns.h) */
 };
 
 void accounts_init(struct accounts *a, const struct account_limits *limits);

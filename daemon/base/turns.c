@@ -8,6 +8,7 @@ void turns_init(struct turns *t, uv_loop_t *loop)
 {
     list_init(&t->ready);
     list_init(&t->chores);
+    t->slices = t->served = 0;
     uv_idle_init(loop, &t->idle);
     t->idle.data = t;
 }
@@ -41,10 +42,11 @@ void turns_ready(struct turns *t, struct turn *turn)
     uv_idle_start(&t->idle, run_round);
 }
 
-void chore_init(struct chore *c, void (*run)(struct chore *c))
+void chore_init(struct chore *c, void (*run)(struct chore *c), uint64_t *served)
 {
     list_init(&c->link);
     c->run = run;
+    c->served = served;
 }
 
 void chore_cancel(struct chore *c)
@@ -91,15 +93,37 @@ static void take_turns(struct turns *t)
     put_first(&t->ready, &waiting);
 }
 
+/* The first chore of the user whose last slice is longest ago. */
+static struct chore *next_chore(struct turns *t)
+{
+    struct chore *next = NULL;
+    uint64_t oldest = UINT64_MAX;
+    LIST_EACH(node, &t->chores) {
+        struct chore *c = LIST_OF(node, struct chore, link);
+        uint64_t served = c->served ? *c->served : t->served;
+        if (served < oldest) {
+            oldest = served;
+            next = c;
+        }
+    }
+    return next;
+}
+
+static void run_chore(struct turns *t)
+{
+    struct chore *c = next_chore(t);
+    if (c) {
+        *(c->served ? c->served : &t->served) = ++t->slices;
+        list_remove(&c->link);
+        c->run(c);
+    }
+}
+
 static void run_round(uv_idle_t *idle)
 {
     struct turns *t = idle->data;
     take_turns(t);
-    if (!list_empty(&t->chores)) {
-        struct chore *c = LIST_OF(t->chores.next, struct chore, link);
-        list_remove(&c->link);
-        c->run(c);
-    }
+    run_chore(t);
     if (list_empty(&t->ready) && list_empty(&t->chores)) {
         uv_idle_stop(idle);
     }

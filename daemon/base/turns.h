@@ -22,15 +22,20 @@ struct turn {
     bool (*take)(struct turn *t);
 };
 
-/* Work in slices, for what would keep others waiting: one slice of one chore per round. */
+/* Work in slices, for what would keep others waiting: one slice of one chore per round, of about
+ * CHORE_NS. Users take turns: the next slice is for the user whose last slice is longest ago. */
 struct chore {
     struct list link;
     void (*run)(struct chore *c);
+    uint64_t *served; /* borrowed: when its user had a slice (account.h); NULL: nobody's chore */
 };
+
+enum { CHORE_NS = 500000 };
 
 struct turns {
     uv_idle_t idle; /* runs while one of the lists is not empty */
     struct list ready, chores;
+    uint64_t slices, served; /* so many there were; the number of the last one of nobody's chores */
 };
 
 void turns_init(struct turns *t, uv_loop_t *loop);
@@ -41,7 +46,7 @@ void turn_init(struct turn *t, bool (*take)(struct turn *t));
 void turn_cancel(struct turn *t);
 void turns_ready(struct turns *t, struct turn *turn); /* gets a turn soon, once */
 
-void chore_init(struct chore *c, void (*run)(struct chore *c));
+void chore_init(struct chore *c, void (*run)(struct chore *c), uint64_t *served);
 void chore_cancel(struct chore *c);
 void turns_chore(struct turns *t, struct chore *c); /* its slice comes soon, once */
 

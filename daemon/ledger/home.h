@@ -22,6 +22,7 @@
 
 enum {
     LOAD_PAGE = 64,  /* rows of one load callback */
+    ANSWERS_NS = 500000, /* of answering on the loop: then sockets come first */
     GROUP_MAX = 256, /* writes of one transaction */
     BRIEF_MAX = 32,  /* of keys whose rows are read: before what has come meanwhile, and a list */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
@@ -51,6 +52,10 @@ struct local {
     void *notice_ctx; /* borrowed: of both */
 
     /* loop thread */
+    struct local *lists;       /* owned: carries lists out, on a thread and connection of its own */
+    const struct local *whole; /* of such a home: the one whose lists it carries out */
+    int64_t n_lists;           /* lists that are not answered yet */
+    bool ending;               /* `lists` ends before this one does */
     uv_async_t wake;
     uv_thread_t thread;
     struct best *answered;     /* owned: the best that a callback is given */
@@ -65,7 +70,9 @@ struct local {
     struct queue brief, patient; /* in turns */
     uint32_t trials, records;    /* in todo */
     int64_t lost_trials;
-    bool stopping, ended, checking;
+    const struct request *listing; /* a patient request that was taken; NULL: none is */
+    bool stopping, ended;
+    bool checking, list_works; /* the store works, and may be interrupted */
     bool read_only; /* fixed at the start */
 
     /* writer thread */
@@ -82,6 +89,7 @@ struct local {
     /* uv_hrtime() / 1e6: not before, what could not be saved, or not be repaired; and when it is
      * quiet */
     uint64_t save_at, repair_at, idle_at;
+    char *path;                 /* owned: of the database, as it was given */
     char *cache_dir, *database; /* owned; NULL: no cache directory to look after */
     int64_t cache_max_bytes;
     struct modules_usage cache; /* as it was */

@@ -99,6 +99,7 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, INT, generation, 0)                                                                       \
     X(T, INT, file_bytes, 0)                                                                       \
     X(T, INT, wal_bytes, 0)                                                                        \
+    X(T, INT, lists, 0) /* lists of any user that are not answered yet */                          \
     X(T, FLAG, disk_full, 0)                                                                       \
     X(T, FLAG, locked, 0)     /* another program holds the database's write lock */                \
     X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \
@@ -141,9 +142,12 @@ struct ledger_ops {
      * map. `lasting`: a silent keeper has it when it answers; else it is dropped then. */
     void (*tell)(struct ledger *l, const struct wire_buf *said, bool lasting);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
-    /* Users take turns, and LEDGER_OURS is one; all other requests go first. */
+    /* Users take turns, and LEDGER_OURS is one. Lists of one key or number are carried out with all
+     * other requests; the rest has a thread of its own, and STORE_LIST_MS each. */
     int (*list)(struct ledger *l, int64_t user, const char *what, const struct record *filter,
                 size_t max_bytes, ledger_list_cb cb, void *ctx);
+    /* Nobody waits for the lists of ctx any more: their callbacks come soon, ERROR_CANCELLED. */
+    void (*withdraw)(struct ledger *l, const void *ctx);
     int (*evict)(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
     int (*unquarantine)(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
     int (*unpin)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);

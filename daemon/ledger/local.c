@@ -173,11 +173,66 @@ static int local_add_run(struct ledger *l, const struct run *run, ledger_id_cb c
     return submit_row(local_of(l), r, run);
 }
 
-/* Of one key, which an index knows, and which has few rows. */
+static bool is_equal(const struct record *filter, const char *column)
+{
+    struct value v;
+    return filter && record_get(filter, column, &v) &&
+           !(v.type == VALUE_TEXT && (v.text[0] == '~' || !v.text[0]));
+}
+
+/* Of one key or number, which an index knows, and which has few rows. */
 static bool is_brief(const char *what, const struct record *filter)
 {
-    const char *key = filter ? record_text(filter, "key", "") : "";
-    return strcmp(what, "history") == 0 && key[0] && key[0] != '~';
+    bool best = strcmp(what, "best") == 0, history = strcmp(what, "history") == 0,
+         trials = strcmp(what, "trials") == 0, runs = strcmp(what, "runs") == 0;
+    return ((best || history || trials) && is_equal(filter, "key")) ||
+           (history && is_equal(filter, "generation")) ||
+           ((trials || runs) && is_equal(filter, "id"));
+}
+
+static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
+                       struct error *err);
+
+/* The home that carries lists out, made for the first one: a list may read the whole file, and
+ * nothing else waits for that. This one, when there can be no other. */
+static struct local *lists_home(struct local *l)
+{
+    struct ledger *lists = NULL;
+    struct error ignored = ERROR_NULL;
+    const struct ledger_config c = {.path = l->path, .read_only = true, .force_network_fs = true};
+    if (!l->lists && !l->ending && local_start(&lists, l->wake.loop, &c, &ignored) == 0) {
+        l->lists = local_of(lists);
+        l->lists->whole = l;
+    }
+    return l->lists && !l->ending ? l->lists : l;
+}
+
+/* Marks the requests of a queue of turns that are made for ctx. */
+static void mark_withdrawn(struct queue *q, const void *ctx)
+{
+    for (struct request *r = q->first; r; r = r->next) {
+        r->withdrawn = r->withdrawn || r->ctx == ctx;
+        for (struct request *x = r->behind.first; x; x = x->next) {
+            x->withdrawn = x->withdrawn || x->ctx == ctx;
+        }
+    }
+}
+
+static void local_withdraw(struct ledger *base, const void *ctx)
+{
+    struct local *l = local_of(base);
+    uv_mutex_lock(&l->mutex);
+    mark_withdrawn(&l->patient, ctx);
+    if (l->listing && l->listing->ctx == ctx) {
+        ((struct request *)l->listing)->withdrawn = true;
+        if (l->list_works) {
+            store_interrupt(l->store);
+        }
+    }
+    uv_mutex_unlock(&l->mutex);
+    if (l->lists) {
+        local_withdraw(&l->lists->base, ctx);
+    }
 }
 
 static int local_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
@@ -197,7 +252,10 @@ static int local_list(struct ledger *l, int64_t user, const char *what, const st
         r->cb.list = cb;
         r->argument = (int64_t)max_bytes;
     }
-    return submit(local_of(l), r);
+    struct local *home = local_of(l);
+    int status = submit(verb == &verb_list ? lists_home(home) : home, r);
+    home->n_lists += status == 0;
+    return status;
 }
 
 static int submit_id(struct ledger *l, const struct verb *verb, const char *text, ledger_id_cb cb,
@@ -295,6 +353,7 @@ static void local_free(struct local *l)
     free(l->object);
     free(l->cache_dir);
     free(l->database);
+    free(l->path);
     uv_cond_destroy(&l->more);
     uv_mutex_destroy(&l->mutex);
     free(l);
@@ -320,15 +379,32 @@ static struct request *next_done(struct local *l, bool *ended)
     return r;
 }
 
+/* Damage is for the home that writes, which repairs the file. True: it has the request. */
+static bool list_again(struct local *l, struct request *r)
+{
+    struct local *whole = (struct local *)l->whole;
+    if (!whole || whole->ending || r->status != ERROR_STORE) {
+        return false;
+    }
+    uv_mutex_lock(&whole->mutex);
+    put_in_line(whole, r);
+    uv_cond_signal(&whole->more);
+    uv_mutex_unlock(&whole->mutex);
+    return true;
+}
+
 static void on_wake(uv_async_t *h)
 {
     struct local *l = h->data;
     bool ended;
+    uint64_t until = uv_hrtime() + ANSWERS_NS;
     for (struct request *r; (r = next_done(l, &ended));) {
         bool page = r->verb->flags & VERB_PAGE;
-        r->verb->answer(l, r);
-        request_free(r);
-        if (page) { /* the next one is asked for, and may be there: sockets come first */
+        if (!list_again(l, r)) {
+            r->verb->answer(l, r);
+            request_free(r);
+        }
+        if (page || uv_hrtime() > until) { /* there may be more: sockets come first */
             uv_async_send(h);
             return;
         }
@@ -347,6 +423,7 @@ static struct local *local_new(const struct ledger_config *c)
     }
     l->base.ops = &ledger_local_ops;
     l->read_only = c->read_only;
+    l->path = strdup(c->path);
     l->notice = c->notice;
     l->saved = c->saved;
     l->notice_ctx = c->ctx;
@@ -365,7 +442,7 @@ static struct local *local_new(const struct ledger_config *c)
     if (uv_cond_init(&l->more)) {
         goto err_mutex;
     }
-    if (!l->answered || !l->object || !l->loop_doc || !l->doc) {
+    if (!l->answered || !l->object || !l->loop_doc || !l->doc || !l->path) {
         local_free(l);
         return NULL;
     }
@@ -378,6 +455,7 @@ err_parts:
     wire_doc_free(l->doc);
     free(l->answered);
     free(l->object);
+    free(l->path);
     free(l);
     return NULL;
 }
@@ -483,20 +561,38 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
     return 0;
 }
 
+static void stop_thread(struct local *l)
+{
+    uv_mutex_lock(&l->mutex);
+    l->stopping = true;
+    uv_cond_signal(&l->more);
+    if (l->checking || l->list_works) {
+        store_interrupt(l->store);
+    }
+    uv_mutex_unlock(&l->mutex);
+}
+
+static void lists_stopped(void *ctx)
+{
+    struct local *l = ctx;
+    l->lists = NULL;
+    stop_thread(l);
+}
+
 static void local_stop(struct ledger *base, void (*stopped)(void *ctx), void *ctx)
 {
     struct local *l = local_of(base);
-    uv_mutex_lock(&l->mutex);
-    if (!l->stopping) {
-        l->stopping = true;
-        l->stopped = stopped;
-        l->stopped_ctx = ctx;
-        uv_cond_signal(&l->more);
-        if (l->checking) {
-            store_interrupt(l->store);
-        }
+    if (l->ending) {
+        return;
     }
-    uv_mutex_unlock(&l->mutex);
+    l->ending = true;
+    l->stopped = stopped;
+    l->stopped_ctx = ctx;
+    if (l->lists) {
+        local_stop(&l->lists->base, lists_stopped, l);
+    } else {
+        stop_thread(l);
+    }
 }
 
 const struct ledger_ops ledger_local_ops = {
@@ -513,6 +609,7 @@ const struct ledger_ops ledger_local_ops = {
     .room = local_room,
     .add_run = local_add_run,
     .list = local_list,
+    .withdraw = local_withdraw,
     .evict = local_evict,
     .unquarantine = local_unquarantine,
     .unpin = local_unpin,

@@ -34,6 +34,17 @@ int reads_list(struct ledger *base, int64_t user, const char *what, const struct
     return l->ops->list(l, user, what, filter, max_bytes, cb, ctx);
 }
 
+void reads_withdraw(struct ledger *base, const void *ctx)
+{
+    const struct shared *s = shared_of(base);
+    struct ledger *homes[] = {s->writer, s->reader};
+    for (int i = 0; i < 2; i++) {
+        if (homes[i]) {
+            homes[i]->ops->withdraw(homes[i], ctx);
+        }
+    }
+}
+
 int reads_backup(struct ledger *base, const char *path, ledger_done_cb cb, void *ctx)
 {
     struct ledger *l = reading(base);

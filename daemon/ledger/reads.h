@@ -12,10 +12,11 @@ int reads_history(struct ledger *base, const char *key, const char *stamp, const
                   const char *driver, ledger_history_cb cb, void *ctx);
 int reads_list(struct ledger *base, int64_t user, const char *what, const struct record *filter,
                size_t max_bytes, ledger_list_cb cb, void *ctx);
+void reads_withdraw(struct ledger *base, const void *ctx);
 int reads_backup(struct ledger *base, const char *path, ledger_done_cb cb, void *ctx);
 /* Of a table's calls, these. */
 #define LEDGER_READS                                                                               \
     .load = reads_load, .find = reads_find, .history = reads_history, .list = reads_list,          \
-    .backup = reads_backup
+    .withdraw = reads_withdraw, .backup = reads_backup
 
 #endif

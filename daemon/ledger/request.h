@@ -62,6 +62,7 @@ struct request {
     int64_t argument;    /* ttl_ms, max_bytes, first; the generation known to who publishes */
     int64_t number;      /* coming back: id, rows, total */
     bool saved;
+    bool withdrawn; /* nobody waits for it any more; under the home's mutex */
     union { /* results and large arguments; owned */
         struct {
             struct trial *trials;

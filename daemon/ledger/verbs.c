@@ -363,13 +363,14 @@ static void answer_id(struct local *l, struct request *r)
 
 static void answer_list(struct local *l, struct request *r)
 {
-    (void)l;
+    struct local *home = l->whole ? (struct local *)l->whole : l;
+    home->n_lists--;
     r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
 }
 
 static void answer_status(struct local *l, struct request *r)
 {
-    (void)l;
+    r->counts->lists = l->n_lists;
     r->cb.status(r->ctx, r->counts);
 }
 

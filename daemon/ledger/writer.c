@@ -2,9 +2,10 @@
 /*
  * The writer thread of the local ledger: carries requests out in their order, but for lists: a
  * filter that no index knows has the whole file read, and a client may ask for a thousand of these.
- * One is carried out when nothing else waits, or after what did; and before it, of those that read
- * the rows of one key, for a job that waits for them, a few. Of both kinds users take turns, so
- * nobody waits for all that another one has asked for.
+ * Such lists go to a home of their own (local.c), which is this thread once more, read-only. There
+ * one list is carried out when nothing else waits, or after all that did. Of lists of one key a few
+ * are carried out before what has come meanwhile. Of both kinds users take turns, so nobody waits
+ * for all lists of another user. A list whose client has gone is skipped, or interrupted.
  *
  * Writes that follow one another share a transaction, and are answered when it is durable. When a
  * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
@@ -27,6 +28,24 @@ static int work(struct local *l, struct request *r, struct error *err)
 {
     int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, err) : 0;
     return status ? status : r->verb->work(l, r, err);
+}
+
+/* A patient request begins: false: nobody waits for it any more. */
+static bool begin_list(struct local *l, const struct request *r)
+{
+    uv_mutex_lock(&l->mutex);
+    l->list_works = !r->withdrawn && !l->stopping;
+    bool begins = l->list_works;
+    uv_mutex_unlock(&l->mutex);
+    return begins;
+}
+
+static void end_list(struct local *l)
+{
+    uv_mutex_lock(&l->mutex);
+    l->list_works = false;
+    l->listing = NULL;
+    uv_mutex_unlock(&l->mutex);
 }
 
 static void finish(struct local *l, struct request *r, int status, const struct error *err)
@@ -80,8 +99,16 @@ static bool wants_repair(const struct local *l)
 static void carry_out_alone(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
+    if (r->verb->flags & VERB_PATIENT && !begin_list(l, r)) {
+        end_list(l);
+        finish(l, r, error_set(&err, ERROR_CANCELLED, "nobody waits for this list"), &err);
+        return;
+    }
     int status = l->read_only ? store_refresh(l->store, &err) : 0;
     status = status ? status : work(l, r, &err);
+    if (r->verb->flags & VERB_PATIENT) {
+        end_list(l); /* a repair is not interrupted */
+    }
     if (status < 0 && store_damaged(l->store) && repair(l) == 0) {
         status = work(l, r, &err);
     }
@@ -132,6 +159,9 @@ static void carry_out_group(struct local *l, struct queue *q)
 static void refuse(struct local *l, struct request *r)
 {
     struct error err;
+    if (r->verb->flags & VERB_PATIENT) {
+        end_list(l);
+    }
     finish(l, r, error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping"), &err);
 }
 
@@ -301,7 +331,8 @@ static void take(struct local *l, struct queue *q)
     for (int i = 0; i < BRIEF_MAX && (r = queue_pop_turn(&l->brief)); i++) {
         queue_push(q, r);
     }
-    if ((r = queue_pop_turn(&l->patient))) {
+    l->listing = r = queue_pop_turn(&l->patient);
+    if (r) {
         queue_push(q, r);
     }
 }

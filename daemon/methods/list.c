@@ -100,6 +100,7 @@ int method_list(struct call *c, struct error *err)
         return status;
     }
     pending_reserve(p, page_bytes(filter));
+    pending_lists(p);
     ((struct listing *)p)->offset = record_int(filter, "offset", 0);
     status = d->ledger->ops->list(d->ledger, p->uid, what, filter,
                                   RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES, on_list, p);
@@ -265,6 +266,7 @@ int method_show(struct call *c, struct error *err)
         return status;
     }
     struct showing *x = (struct showing *)p;
+    pending_lists(p);
     memcpy(x->key, key, sizeof(x->key));
     pending_reserve(p, SHOW_BYTES);
     x->left = 1; /* held until all are asked */

@@ -2,7 +2,7 @@
 /*
  * get_many: a training job's whole list of problems in one request. Each answer is quick, but there
  * may be 256 misses among them, and each of these asks a family for its default. So the work is
- * done in slices of SLICE_MS, between which others are served; the request's bytes are kept and
+ * done in slices of CHORE_NS, between which others are served; the request's bytes are kept and
  * decoded again for each slice. Of a pinned connection it begins anew when a key has another answer
  * by then and the ledger has to tell what it was (requests/views.h); no more often than it has
  * keys.
@@ -22,8 +22,6 @@
 #include "daemon/requests/views.h"
 #include "proto/limits.h"
 #include "proto/span.h"
-
-enum { SLICE_MS = 2 };
 
 struct many {
     struct pending pending; /* first */
@@ -210,7 +208,7 @@ static bool slice(struct many *x)
     struct error err = ERROR_NULL;
     int status = default_query(d, &err);
     status = status ? status : wire_decode(d->doc, x->problems, x->len, &list, &err);
-    uint64_t until = uv_hrtime() + SLICE_MS * UINT64_C(1000000);
+    uint64_t until = uv_hrtime() + CHORE_NS;
     size_t n = wire_count(list);
     while (status == 0 && x->next < n) {
         struct error e = ERROR_NULL;
@@ -390,7 +388,7 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
     }
     struct many *x = (struct many *)p;
     p->ticket.gone = client_gone;
-    chore_init(&x->chore, next_slice);
+    chore_init(&x->chore, next_slice, &p->asked.account->served);
     x->now = now;
     memcpy(x->target, target, sizeof(x->target));
     x->len = n;

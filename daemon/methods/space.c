@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * space: what there is to search. A space may have hundreds of thousands of points, of a
- * microsecond each, so they are counted in slices of SLICE_US, between which others are served.
+ * microsecond each, so they are counted in slices of CHORE_NS, between which others are served.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "daemon/requests/pending.h"
 #include "kernels/space.h"
 
-enum { SLICE_US = 1000, SLICE_POINTS = 128 };
+enum { SLICE_POINTS = 128 };
 
 struct counting {
     struct pending pending; /* first */
@@ -53,7 +53,7 @@ static void slice(struct chore *chore)
 {
     struct counting *x = LIST_OF(chore, struct counting, chore);
     struct error err = ERROR_NULL;
-    uint64_t until = uv_hrtime() + SLICE_US * UINT64_C(1000);
+    uint64_t until = uv_hrtime() + CHORE_NS;
     int status;
     do {
         status = space_more(&x->space, SLICE_POINTS, &err);
@@ -101,7 +101,7 @@ int method_space(struct call *c, struct error *err)
     }
     struct counting *x = (struct counting *)p;
     p->ticket.gone = client_gone;
-    chore_init(&x->chore, slice);
+    chore_init(&x->chore, slice, &p->asked.account->served);
     struct error why = ERROR_NULL;
     status = begin(x, t, &why);
     if (status < 0) {

@@ -363,6 +363,7 @@ int method_why(struct call *c, struct error *err)
     struct answer before;
     pending_reserve(p, WHY_BYTES);
     const bool known = wanting_recall(c->d, &before);
+    pending_lists(p);
     x->left = 1; /* held until all are asked */
     if (why_make(&x->why, &c->parts->tiers, p->uid, known ? &before : NULL, &x->error) == 0) {
         ask_row(x);

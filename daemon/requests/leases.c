@@ -516,9 +516,9 @@ void leases_init(struct leases *l, struct daemon *d)
         list_init(&l->shared_slots[i]);
     }
     list_init(&l->passed);
-    chore_init(&l->turns, give_turns);
+    chore_init(&l->turns, give_turns, NULL);
     list_init(&l->answered);
-    chore_init(&l->answers, give_answers);
+    chore_init(&l->answers, give_answers, NULL);
     uv_timer_init(&d->loop, &l->timer);
     l->timer.data = l;
 }

@@ -106,6 +106,17 @@ void pending_reserve(struct pending *p, size_t bytes)
     charge_side(&p->asked, ACCOUNT_OUT, &p->asked.reserved, bytes);
 }
 
+static void withdraw(struct ticket *t)
+{
+    struct pending *p = LIST_OF(t, struct pending, ticket);
+    p->d->ledger->ops->withdraw(p->d->ledger, p);
+}
+
+void pending_lists(struct pending *p)
+{
+    p->ticket.gone = withdraw;
+}
+
 struct wire_buf *pending_result(struct pending *p)
 {
     struct wire_buf *out = ticket_out(&p->ticket);

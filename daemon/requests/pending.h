@@ -35,6 +35,8 @@ void pending_drop(struct pending *p); /* ends and frees it */
 void pending_free(struct pending *p); /* the same when its ticket is gone: for ticket.gone */
 void pending_end(struct pending *p);  /* without an answer by it: the request is begun anew */
 void pending_fail(struct pending *p, const struct error *e);
+/* Lists are asked of the ledger for it: they are withdrawn when the client goes. */
+void pending_lists(struct pending *p);
 /* Fails it for the session, which is not held up by it any more. Its user is charged, and it lives,
  * until what it asked for has come. */
 void pending_cancel(struct pending *p, const struct error *e);

@@ -276,7 +276,7 @@ void runner_link_init(struct runner_link *l, uv_loop_t *loop, struct turns *turn
                       const struct runner_link_hooks *hooks)
 {
     *l = (struct runner_link){.loop = loop, .turns = turns, .hooks = hooks};
-    chore_init(&l->resume, resume);
+    chore_init(&l->resume, resume, NULL);
     uv_timer_init(loop, &l->watchdog);
     l->watchdog.data = l;
 }
