@@ -54,7 +54,7 @@ struct local {
     /* loop thread */
     struct local *lists;       /* owned: carries lists out, on a thread and connection of its own */
     const struct local *whole; /* of such a home: the one whose lists it carries out */
-    int64_t n_lists;           /* lists that are not answered yet */
+    int64_t n_lists, n_withdrawn; /* lists not answered yet; given up, since their clients left */
     bool ending;               /* `lists` ends before this one does */
     uv_async_t wake;
     uv_thread_t thread;

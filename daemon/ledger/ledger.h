@@ -99,7 +99,8 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, INT, generation, 0)                                                                       \
     X(T, INT, file_bytes, 0)                                                                       \
     X(T, INT, wal_bytes, 0)                                                                        \
-    X(T, INT, lists, 0) /* lists of any user that are not answered yet */                          \
+    X(T, INT, lists, 0)     /* lists of any user that are not answered yet */                      \
+    X(T, INT, withdrawn, 0) /* lists that were given up since the start: their clients left */     \
     X(T, FLAG, disk_full, 0)                                                                       \
     X(T, FLAG, locked, 0)     /* another program holds the database's write lock */                \
     X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \

@@ -365,12 +365,14 @@ static void answer_list(struct local *l, struct request *r)
 {
     struct local *home = l->whole ? (struct local *)l->whole : l;
     home->n_lists--;
+    home->n_withdrawn += r->withdrawn && r->status == ERROR_CANCELLED;
     r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
 }
 
 static void answer_status(struct local *l, struct request *r)
 {
     r->counts->lists = l->n_lists;
+    r->counts->withdrawn = l->n_withdrawn;
     r->cb.status(r->ctx, r->counts);
 }
 

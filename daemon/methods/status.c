@@ -246,7 +246,7 @@ static void put_job(struct wire_buf *b, const struct job *j)
 static void put_store(struct wire_buf *b, const struct ledger_status *s)
 {
     wire_put_str(b, "store");
-    wire_put_map(b, 15);
+    wire_put_map(b, 16);
     wire_put_kv_bool(b, "keeper", s->keeper);
     wire_put_kv_int(b, "keeper_silent_ms", s->keeper_silent_ms);
     wire_put_kv_int(b, "daemons", s->daemons);
@@ -260,6 +260,7 @@ static void put_store(struct wire_buf *b, const struct ledger_status *s)
     wire_put_kv_int(b, "file_bytes", s->file_bytes);
     wire_put_kv_int(b, "wal_bytes", s->wal_bytes);
     wire_put_kv_int(b, "lists", s->lists);
+    wire_put_kv_int(b, "withdrawn", s->withdrawn);
     wire_put_kv_bool(b, "disk_full", s->disk_full);
     wire_put_kv_bool(b, "locked", s->locked);
 }

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One user's questions do not stop everybody's answers, and nothing is worked out for clients that
+have left. Nothing here is measured by the clock: what was answered before what is counted."""
+import pytest
+
+from conftest import eventually
+
+KEYS, LISTS = 3000, 60
+
+
+@pytest.fixture(scope="module")
+def filled(daemon_of_module):
+    """A daemon whose lists by a part of a text take a while: each reads every row twice."""
+    with daemon_of_module.connect() as c:
+        puts = []
+        for i in range(KEYS):
+            puts.append(c.send("put", problem={"op": "custom:filled", "n": i}, config="a=1", time_us=5.0))
+            if len(puts) == 50:
+                for put in puts:
+                    c.wait(put)
+                puts = []
+    return daemon_of_module
+
+
+def slow_list(c):
+    return c.send("list", what="best", filter={"config": "~nothing", "problem": "~nothing",
+                                               "module": "~nothing", "stamp": "~nothing"})
+
+
+def asked(d):
+    """What waits at the ledger, without the `status` that asks."""
+    return sum(user["asked"] for user in d.status()["users"]) - 1
+
+
+def test_lists_of_a_client_that_left_are_not_made(filled):
+    before = filled.status()["store"]["withdrawn"]
+    with filled.connect() as c:
+        for _ in range(LISTS):
+            slow_list(c)
+    with filled.connect() as c:
+        assert c.wait(slow_list(c))["total"] == 0  # behind all of them, being the same user's
+        store = c.call("status")["store"]
+    assert store["withdrawn"] - before >= LISTS // 2, store
+    eventually(lambda: filled.status()["store"]["lists"] == 0 and asked(filled) == 0)
+
+
+def test_a_show_and_a_put_do_not_wait_for_lists(filled):
+    with filled.connect() as lists, filled.connect() as c:
+        waiting = [slow_list(lists) for _ in range(LISTS)]
+        eventually(lambda: asked(filled) > 0)
+        shown = c.call("show", problem={"op": "custom:filled", "n": 7})
+        c.call("put", problem={"op": "custom:filled", "n": 7}, config="a=2", time_us=4.0)
+        why = c.call("why", problem={"op": "custom:filled", "n": 7})
+        left = asked(filled)
+        assert shown["best"]["config"] == {"a": 1} and why["row"]["config"] == {"a": 2}
+        assert left >= LISTS // 2, f"{LISTS - left} lists were made before"
+        for request in waiting[:2]:
+            assert lists.wait(request)["rows"] == []
