@@ -387,7 +387,9 @@ static int is_late(void *until)
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err)
 {
-    enum { STEPS = 100000 }; /* of SQLite's machine, about a millisecond, between looks at the clock */
+    enum {
+        STEPS = 100000
+    }; /* of SQLite's machine, about a millisecond, between looks at the clock */
     uint64_t until = now_ms() + STORE_LIST_MS;
     if (s->db.h) {
         sqlite3_progress_handler(s->db.h, STEPS, is_late, &until);

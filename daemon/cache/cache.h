@@ -15,15 +15,15 @@
 #include "daemon/cache/partials.h"
 
 struct cache {
-    struct cache_entry **slots; /* owned; linear probing */
-    size_t n, capacity;         /* a power of two, or 0 */
-    struct ids ids;             /* the same entries by their ids */
+    struct cache_entry **slots;       /* owned; linear probing */
+    size_t n, capacity;               /* a power of two, or 0 */
+    struct ids ids;                   /* the same entries by their ids */
     struct groups lists[CACHE_LISTS]; /* ... and those that serve by what they have in common */
-    struct memo memo;           /* the same question again */
-    struct partials partials;   /* what restricted searches of the keys came to */
-    struct holdings brought;    /* entries that users have put, by user */
-    unsigned moves;             /* how often entries have changed their slots */
-    struct entries entries;     /* what they are made of */
+    struct memo memo;                 /* the same question again */
+    struct partials partials;         /* what restricted searches of the keys came to */
+    struct holdings brought;          /* entries that users have put, by user */
+    unsigned moves;                   /* how often entries have changed their slots */
+    struct entries entries;           /* what they are made of */
 };
 
 int cache_init(struct cache *c, const char *device_class, struct error *err);

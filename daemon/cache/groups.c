@@ -27,9 +27,8 @@ static size_t slot_of(const struct groups *x, uint64_t of)
 
 int groups_grow(struct groups *x, size_t capacity, struct error *err)
 {
-    struct groups grown = {.which = x->which,
-                           .slots = calloc(capacity, sizeof(*grown.slots)),
-                           .capacity = capacity};
+    struct groups grown = {
+        .which = x->which, .slots = calloc(capacity, sizeof(*grown.slots)), .capacity = capacity};
     if (!grown.slots) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %zu keys", capacity);
     }

@@ -21,10 +21,10 @@
 #include "store/store.h"
 
 enum {
-    LOAD_PAGE = 64,  /* rows of one load callback */
+    LOAD_PAGE = 64,      /* rows of one load callback */
     ANSWERS_NS = 500000, /* of answering on the loop: then sockets come first */
-    GROUP_MAX = 256, /* writes of one transaction */
-    BRIEF_MAX = 32,  /* of keys whose rows are read: before what has come meanwhile, and a list */
+    GROUP_MAX = 256,     /* writes of one transaction */
+    BRIEF_MAX = 32, /* of keys whose rows are read: before what has come meanwhile, and a list */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
     RECORDS_MAX = 8192, /* of clients, beside them; more are refused */
     RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
@@ -55,7 +55,7 @@ struct local {
     struct local *lists;       /* owned: carries lists out, on a thread and connection of its own */
     const struct local *whole; /* of such a home: the one whose lists it carries out */
     int64_t n_lists, n_withdrawn; /* lists not answered yet; given up, since their clients left */
-    bool ending;               /* `lists` ends before this one does */
+    bool ending;                  /* `lists` ends before this one does */
     uv_async_t wake;
     uv_thread_t thread;
     struct best *answered;     /* owned: the best that a callback is given */
@@ -73,7 +73,7 @@ struct local {
     const struct request *listing; /* a patient request that was taken; NULL: none is */
     bool stopping, ended;
     bool checking, list_works; /* the store works, and may be interrupted */
-    bool read_only; /* fixed at the start */
+    bool read_only;            /* fixed at the start */
 
     /* writer thread */
     struct store *store;        /* owned */

@@ -63,7 +63,7 @@ struct request {
     int64_t number;      /* coming back: id, rows, total */
     bool saved;
     bool withdrawn; /* nobody waits for it any more; under the home's mutex */
-    union { /* results and large arguments; owned */
+    union {         /* results and large arguments; owned */
         struct {
             struct trial *trials;
             char (*avoid)[HASH_HEX];

@@ -7,8 +7,20 @@
 #include "common.h"
 #include "daemon/cache/answer.h"
 #include "daemon/cache/cache.h"
+#include "daemon/cache/closest.h"
 #include "daemon/cache/memo.h"
 #include "proto/scan.h"
+
+/* The linker's --wrap brings the comparisons of keys here. */
+static unsigned comparisons;
+int __real_key_differences(const uint8_t *a, size_t n, const uint8_t *b, size_t m);
+int __wrap_key_differences(const uint8_t *a, size_t n, const uint8_t *b, size_t m);
+
+int __wrap_key_differences(const uint8_t *a, size_t n, const uint8_t *b, size_t m)
+{
+    comparisons++;
+    return __real_key_differences(a, n, b, m);
+}
 
 static const char CLASS[] = "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700";
 
@@ -367,6 +379,61 @@ static void near_is_found_without_a_look_at_every_key(void **state)
     assert_true(seconds < 0.05); /* a look at every key took 0.17 */
 }
 
+static void the_closest_of_many_keys_is_found_by_a_few_comparisons(void **state)
+{
+    enum { KEYS = 20000 };
+    struct fixture *f = *state;
+    put(f, GEMM "M=256 permute_x=true", 1, CACHE_SERVES);
+    put(f, GEMM "M=512", 2, CACHE_SERVES);
+    for (int i = 0; i < KEYS; i++) {
+        char text[96];
+        snprintf(text, sizeof(text), "grouped_gemm mode=dX experts=8 topk=2 N=512 K=512 M=%d",
+                 2 * i + 2);
+        put(f, text, i + 3, CACHE_SERVES);
+    }
+    comparisons = 0;
+    find(f, GEMM "M=256");
+    const struct cache_entry *e = closest_find(&f->cache, &f->k, &f->p);
+    assert_true(e && e->generation <= 2); /* one field differs: a flag, or the rows */
+    find(f, "grouped_gemm mode=dX experts=8 topk=2 N=512 K=640 M=4096");
+    e = closest_find(&f->cache, &f->k, &f->p);
+    assert_non_null(e);
+    assert_true(comparisons > 0 && comparisons <= 2 * (CACHE_LISTS + 1) * CLOSEST_LOOKS);
+    assert_true(comparisons < KEYS / 2);
+}
+
+/* Of more neighbours than are looked at: those that differ in the rows alone, then the newest. */
+static void near_looks_at_few_of_a_large_group_and_at_no_hints(void **state)
+{
+    struct fixture *f = *state;
+    struct cache_entry *near[4];
+    char text[96];
+    put(f, GEMM "M=512", 1, CACHE_SERVES);
+    put(f, "grouped_gemm mode=forward experts=8 topk=2 N=1024 K=1088 M=256", 2, CACHE_SERVES);
+    for (int i = 0; i < 3 * LOOKS_MAX; i++) {
+        snprintf(text, sizeof(text), "grouped_gemm mode=forward experts=8 topk=2 N=%d K=8192 M=256",
+                 64 * (i + 1));
+        put(f, text, i + 3, CACHE_HINT);
+    }
+    find(f, GEMM "M=256");
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 2);
+    assert_int_equal(near[0]->generation, 2);
+    assert_int_equal(near[1]->generation, 1);
+    for (int i = 0; i < LOOKS_MAX; i++) {
+        snprintf(text, sizeof(text), "grouped_gemm mode=forward experts=8 topk=2 N=%d K=8192 M=256",
+                 64 * (i + 1));
+        put(f, text, i + 3, CACHE_SERVES);
+    }
+    find(f, GEMM "M=256");
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 4);
+    assert_int_equal(near[0]->generation, 1);
+    assert_true(near[1]->generation > 2);
+    cache_rerank(&f->cache, near[1], CACHE_HINT);
+    find(f, GEMM "M=256");
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 2, near), 2);
+    assert_int_equal(near[0]->generation, 2); /* there is room for one more look */
+}
+
 static void tolerances(void **state)
 {
     struct fixture *f = *state;
@@ -657,6 +724,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(near_of_another_routing, setup, teardown),
         cmocka_unit_test_setup_teardown(near_is_of_one_group_of_many, setup, teardown),
         cmocka_unit_test_setup_teardown(near_is_found_without_a_look_at_every_key, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_closest_of_many_keys_is_found_by_a_few_comparisons,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(near_looks_at_few_of_a_large_group_and_at_no_hints, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
         cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_database_has_no_more_is_swept, setup, teardown),

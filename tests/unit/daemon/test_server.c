@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The listening socket when there is no memory for who comes: the linker's --wrap brings callocs
- * here. */
+ * here. And what one user's messages and slices leave to others. */
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -22,6 +22,8 @@ void *__wrap_calloc(size_t n, size_t size)
     return __real_calloc(n, size);
 }
 
+static unsigned messages; /* each took all of its user's time */
+
 struct fixture {
     uv_loop_t loop;
     struct turns turns;
@@ -39,6 +41,10 @@ static bool on_known(void *ctx, struct session *s, const uint8_t *data, size_t n
 static void on_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again)
 {
     (void)ctx, (void)s, (void)data, (void)n, (void)again;
+    uint64_t until = uv_hrtime() + TURN_NS;
+    while (uv_hrtime() <= until) {
+    }
+    messages++;
 }
 
 static void on_freed(void *ctx, struct session *s)
@@ -126,10 +132,85 @@ static void who_finds_no_memory_waits_for_it(void **state)
     }
 }
 
+static struct session *session_after(struct fixture *f, struct list *before)
+{
+    assert_ptr_not_equal(before->next, &f->server.sessions.all);
+    return LIST_OF(before->next, struct session, link);
+}
+
+/* The loop's clock stands: all of it is one tick. */
+static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
+{
+    struct fixture *f = *state;
+    static const uint8_t message[] = {0x94, 0, 1, 0xa1, 'a', 0x80};
+    int fds[2] = {come(f), come(f)};
+    turn(f);
+    messages = 0;
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(write(fds[i % 2], message, sizeof(message)), sizeof(message));
+    }
+    struct session *one = session_after(f, &f->server.sessions.all);
+    struct session *two = session_after(f, &one->link);
+    one->polled.ready(&one->polled, false);
+    assert_int_equal(messages, 1);
+    two->polled.ready(&two->polled, false);
+    assert_int_equal(messages, 1);
+    for (int i = 0; i < 200 && messages < 20; i++) {
+        unsigned before = messages;
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        assert_true(messages <= before + 1);
+    }
+    assert_int_equal(messages, 20);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+struct slices {
+    struct chore chore; /* first */
+    struct turns *turns;
+    unsigned done, all;
+};
+
+static void one_slice(struct chore *c)
+{
+    struct slices *x = (struct slices *)c;
+    if (++x->done < x->all) {
+        turns_chore(x->turns, c);
+    }
+}
+
+static void users_take_turns_for_slices(void **state)
+{
+    enum { MANY = 50 };
+    struct fixture *f = *state;
+    uint64_t served[2] = {0};
+    struct slices many[MANY], one = {.turns = &f->turns, .all = 3};
+    for (int i = 0; i < MANY; i++) {
+        many[i] = (struct slices){.turns = &f->turns, .all = 2};
+        chore_init(&many[i].chore, one_slice, &served[0]);
+        turns_chore(&f->turns, &many[i].chore);
+    }
+    chore_init(&one.chore, one_slice, &served[1]);
+    turns_chore(&f->turns, &one.chore);
+    for (int i = 0; i < 6; i++) {
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(one.done, 3);
+    for (int i = 0; i < 2 * MANY; i++) {
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(many[i].done, 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_finds_no_memory_waits_for_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_user_whose_time_is_spent_waits_on_all_connections, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(users_take_turns_for_slices, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
