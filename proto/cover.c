@@ -152,7 +152,7 @@ static void assign(const struct cover *c, struct cover_choice *choices)
         bool better = regret < choice->regret ||
                       (regret == choice->regret && c->place[p->config] < choice->place);
         if (c->place[p->config] != NOT_CHOSEN && better) {
-            *choice = (struct cover_choice){p->config, c->place[p->config], regret};
+            *choice = (struct cover_choice){p->config, c->place[p->config], regret, p->time};
         }
     }
 }

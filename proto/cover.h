@@ -25,6 +25,7 @@ struct cover_choice {
     uint32_t config; /* the member that is best for the shape */
     uint32_t place;  /* of that member, by how many shapes it covered when it was chosen; from 0 */
     double regret;   /* its time / the best time - 1; at most the bound */
+    double time;     /* as the pair has it */
 };
 
 /* choices: one for each shape 0..n_shapes-1, each of which has a pair; no (shape, config) stands

@@ -104,7 +104,7 @@ static void put_row(struct wire_buf *b, const struct portfolio *p, const struct 
 {
     const struct group *g = AT(p->groups, struct group, s->group);
     const struct packed *problem = AT(p->problems, struct packed, s->problem);
-    wire_put_map(b, 14);
+    wire_put_map(b, 15);
     wire_put_kv_str(b, "class", g->class);
     wire_put_kv_str(b, "op", g->op);
     wire_put_kv_str(b, "mode", g->mode);
@@ -124,6 +124,7 @@ static void put_row(struct wire_buf *b, const struct portfolio *p, const struct 
     wire_put_str(b, "problem");
     wire_put_raw(b, problem->bytes, problem->n);
     wire_put_kv_real(b, "regret_percent", 100 * s->choice.regret);
+    wire_put_kv_real(b, "ratio", s->choice.time);
 }
 
 struct page {

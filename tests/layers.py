@@ -54,7 +54,7 @@ ORDER = {
     "daemon/cache": "confidence answer barred defaults entry ids memo groups holdings partials cache"
                     " closest tried",
     "daemon/session": "session write read sessions server",
-    "daemon/answers": "daemon target learn quarantine refill scheme custom precheck shortlist tiers"
+    "daemon/answers": "daemon target learn quarantine refill scheme custom precheck shortlist expected tiers"
                       " why",
     "daemon/requests": "call choices pending loader views leases followers",
     "daemon/tuning": "job rounds scheduler wanting ahead spread runner_link supervisor known"

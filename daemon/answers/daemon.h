@@ -28,7 +28,8 @@ struct scratch {
     struct key key;         /* the bucket's */
     struct problem other;   /* tiers: the neighbour's */
     struct answer answer;
-    struct answer hint; /* tiers */
+    struct answer hint;     /* tiers */
+    struct record standard; /* tiers: the analytic default */
     struct record config;
     struct best best;
     struct trial trial;

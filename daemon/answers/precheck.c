@@ -70,5 +70,5 @@ int precheck_space(struct daemon *d, const struct request *r, struct error *err)
     int status = r->n_configs ? 0 : target_choose(d, &r->problem, r->query.target, &t, err);
     return status < 0 || r->n_configs
                ? status
-               : defaults_choose(&d->defaults, t, &r->problem, &d->scratch->config, err);
+               : defaults_choose(&d->defaults, t, &r->problem, &d->scratch->config, NULL, err);
 }

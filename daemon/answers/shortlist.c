@@ -80,7 +80,7 @@ static struct shortlist_member *find_member(struct shortlist_set *s, uint64_t gr
 }
 
 static int add_shape(struct shortlist_set *s, const struct problem *p, const char *key,
-                     const struct shortlist_member *member)
+                     const struct shortlist_member *member, double ratio)
 {
     struct shortlist_shape *shapes = grown(s->shapes, s->n_shapes, sizeof(*shapes));
     if (!shapes) {
@@ -90,6 +90,7 @@ static int add_shape(struct shortlist_set *s, const struct problem *p, const cha
     struct shortlist_shape *shape = &shapes[s->n_shapes++];
     shape->group = member->group;
     shape->member = (uint32_t)(member - s->members);
+    shape->ratio = (float)ratio;
     memcpy(shape->key, key, sizeof(shape->key));
     entry_group(p, shape->dims);
     return 0;
@@ -102,6 +103,7 @@ static int take_row(struct shortlist *l, const struct wire_obj *row)
     struct record *fields = &d->scratch->config;
     char op[OP_NAME_MAX], stamp[STAMP_MAX], key[HASH_HEX];
     int64_t place;
+    double ratio = NAN;
     bool read = wire_copy_str(wire_find(row, "op"), op, sizeof(op)) &&
                 wire_copy_str(wire_find(row, "stamp"), stamp, sizeof(stamp)) &&
                 wire_copy_str(wire_find(row, "key"), key, sizeof(key)) &&
@@ -109,12 +111,13 @@ static int take_row(struct shortlist *l, const struct wire_obj *row)
                 record_unpack(fields, wire_find(row, "problem"), NULL) == 0 &&
                 problem_make(p, op, fields, NULL) == 0;
     wire_get_real(wire_find(row, "bound_percent"), &l->bound_percent);
+    wire_get_real(wire_find(row, "ratio"), &ratio);
     if (!read || !family_of_problem(p) || !is_of_today(d, p, stamp)) {
         return 0; /* nothing to choose from for today's kernels */
     }
     const struct shortlist_member *m =
         find_member(&l->next, group_of(p), place, stamp, wire_find(row, "config"));
-    return m ? add_shape(&l->next, p, key, m) : ERROR_NO_MEMORY;
+    return m ? add_shape(&l->next, p, key, m, ratio) : ERROR_NO_MEMORY;
 }
 
 /* ---- fetching -------------------------------------------------------------------------------- */
@@ -229,20 +232,11 @@ void shortlist_deinit(struct shortlist *l)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static double distance(const struct shortlist_shape *s, const float dims[CACHE_DIMS])
-{
-    double d = 0;
-    for (int i = 0; i < CACHE_DIMS; i++) {
-        d += fabs((double)s->dims[i] - (double)dims[i]);
-    }
-    return d;
-}
-
 /* Whether a comes before b; equals by their keys, so that every run says the same. */
 static bool is_nearer(const struct shortlist_shape *a, const struct shortlist_shape *b,
                       const float dims[CACHE_DIMS])
 {
-    double x = distance(a, dims), y = distance(b, dims);
+    double x = entry_distance(a->dims, dims), y = entry_distance(b->dims, dims);
     return x != y ? x < y : strcmp(a->key, b->key) < 0;
 }
 

@@ -29,6 +29,7 @@ struct shortlist_shape { /* a known one */
     uint64_t group;
     float dims[CACHE_DIMS];
     uint32_t member; /* index */
+    float ratio;     /* the member's time over the reference kernel's, for this shape */
     char key[HASH_HEX];
 };
 

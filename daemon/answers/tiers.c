@@ -6,12 +6,22 @@
 
 #include "daemon/answers/custom.h"
 #include "daemon/answers/daemon.h"
+#include "daemon/answers/expected.h"
 #include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"
 #include "daemon/cache/answer.h"
 #include "kernels/allowed.h"
 
 enum { NEIGHBOURS = 4 };
+
+/* Another bucket's config answers only when it is expected to be faster than the default by so
+ * much: an estimate errs by 3 to 4 % there (docs/performance.md, "Lower tiers"). */
+static const double MARGIN = 0.02;
+
+/* Other code, or other permutes, change a config's time as much as eight times the rows do. */
+static const double OTHER_KERNEL = 3;
+
+enum standard { STANDARD_NOT_CHOSEN, STANDARD_ANSWERS, STANDARD_DOES_NOT_ANSWER };
 
 struct lookup {
     struct daemon *d;
@@ -21,8 +31,11 @@ struct lookup {
     const struct key *key;
     const struct family *family;
     const struct family_target *target;
-    int64_t uid;  /* who asks */
-    char *origin; /* HASH_HEX: the key whose row the answer is from */
+    int64_t uid;            /* who asks */
+    char *origin;           /* HASH_HEX: the key whose row the answer is from */
+    enum standard standard; /* what scratch->standard is: the analytic default */
+    double standard_us;     /* as the model predicts */
+    char passed_over[112];  /* "; <a lower row> is expected to take ..."; "": none was */
 };
 
 /* Of the target that is asked for, and legal: what was best for other kernels
@@ -97,8 +110,73 @@ static void difference(const struct problem *mine, const struct problem *other, 
     }
 }
 
+/* ---- next to the default --------------------------------------------------------------------- */
+
+/* The analytic default, brought within what the request allows as far as that goes. */
+static int choose_standard(const struct lookup *q, struct record *config, double *us, bool *within,
+                           struct error *err)
+{
+    int status = defaults_choose(&q->d->defaults, q->target, q->problem, config, us, err);
+    const struct allowed_place at = {.problem = q->problem,
+                                     .target = q->target,
+                                     .info = &q->d->device,
+                                     .barred = is_barred_anywhere,
+                                     .ctx = q};
+    *within = status == 0 && allowed_within(q->request, &at, config);
+    if (us && *within && request_is_restricted(q->request)) {
+        *us = q->target->predict(q->problem, config, &q->d->device, NULL);
+    }
+    return status;
+}
+
+/* Whether the default would answer this request at all. Chosen once for each lookup. */
+static bool standard_answers(struct lookup *q)
+{
+    struct record *config = &q->d->scratch->standard;
+    if (q->standard == STANDARD_NOT_CHOSEN) {
+        bool within;
+        bool answers = choose_standard(q, config, &q->standard_us, &within, NULL) == 0 && within &&
+                       !is_barred(q, NULL, config);
+        q->standard = answers ? STANDARD_ANSWERS : STANDARD_DOES_NOT_ANSWER;
+    }
+    return q->standard == STANDARD_ANSWERS;
+}
+
+/* Whether a config is expected to take at most `most` of the default's time. `e`: how the
+ * config was measured, for the key `key`. A model that cannot tell passes nothing over. */
+static bool is_no_slower(struct lookup *q, const struct record *config,
+                         const struct expected_evidence *e, double most, const char *key)
+{
+    const struct record *standard = &q->d->scratch->standard;
+    if (!standard_answers(q) || record_equal(config, standard)) {
+        return true;
+    }
+    const struct expected_at at = {q->target, q->problem, q->standard_us};
+    double ratio = expected_ratio(q->d, &at, config, e, most);
+    if (!isfinite(ratio) || ratio <= most) {
+        return true;
+    }
+    if (!q->passed_over[0]) { /* the first is the nearest */
+        snprintf(q->passed_over, sizeof(q->passed_over),
+                 "; the config of %.6s is not expected to be faster (%.2f of the default's time)",
+                 key, ratio);
+    }
+    return false;
+}
+
+/* Whether a row was measured with the source that runs today; compiler and launch ABI may differ.
+ */
+static bool is_of_source(const struct lookup *q, const char *stamp)
+{
+    const char *today = target_stamp(q->d, q->family, q->target);
+    size_t n = strcspn(today, " ");
+    return strcspn(stamp, " ") == n && strncmp(stamp, today, n) == 0;
+}
+
+/* ---- the tiers ------------------------------------------------------------------------------- */
+
 /* This key's own row that does not serve. */
-static bool own_row(const struct lookup *q, const char *why, struct answer *out)
+static bool own_row(struct lookup *q, const char *why, struct answer *out)
 {
     struct cache *c = &q->d->cache;
     const struct cache_entry *e = cache_find(c, q->key);
@@ -122,7 +200,11 @@ static bool own_row(const struct lookup *q, const char *why, struct answer *out)
                     (double)e->rtol, why);
         return true;
     }
-    if (strcmp(out->source, "partial") == 0) {
+    const struct expected_evidence seen = {q->bucket, out->time_us / out->reference_us,
+                                           is_of_source(q, out->stamp) ? 0 : OTHER_KERNEL};
+    /* A pin of another stamp is a person's choice still. */
+    if (strcmp(out->source, "partial") == 0 ||
+        (!e->manual && !is_no_slower(q, &out->config, &seen, 1, q->key->id))) {
         return false;
     }
     bool imported = strcmp(out->source, "imported") == 0;
@@ -132,17 +214,24 @@ static bool own_row(const struct lookup *q, const char *why, struct answer *out)
     return true;
 }
 
-static bool neighbour(const struct lookup *q, const char *why, struct answer *out)
+static bool neighbour(struct lookup *q, const char *why, struct answer *out)
 {
     struct cache *c = &q->d->cache;
     struct cache_entry *near[NEIGHBOURS];
     struct problem *other = &q->d->scratch->other;
     const struct query *asked = &q->request->query;
+    float dims[CACHE_DIMS];
+    entry_group(q->bucket, dims);
     size_t n = cache_near(c, q->key, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
         if (!cache_verified(near[i], asked->atol, asked->rtol) ||
             cache_answer(c, near[i], out, NULL) < 0 || !fits(q, out) ||
             cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
+            continue;
+        }
+        const struct expected_evidence seen = {other, out->time_us / out->reference_us,
+                                               entry_distance(near[i]->dims, dims)};
+        if (!is_no_slower(q, &out->config, &seen, 1 - MARGIN, out->key)) {
             continue;
         }
         char key[HASH_HEX], fields[96];
@@ -160,13 +249,32 @@ static bool neighbour(const struct lookup *q, const char *why, struct answer *ou
     return false;
 }
 
-static bool shortlisted(const struct lookup *q, const char *why, struct answer *out)
+/* How a member of the portfolio was measured for a shape. */
+static struct expected_evidence member_evidence(struct lookup *q,
+                                                const struct shortlist_shape *shape)
+{
+    struct cache *c = &q->d->cache;
+    struct problem *other = &q->d->scratch->other;
+    float dims[CACHE_DIMS];
+    bool many;
+    const struct cache_entry *e = cache_find_id(c, shape->key, &many);
+    if (!e || cache_problem(c, e, q->d->device.class, other, NULL) < 0) {
+        return (struct expected_evidence){.ratio = NAN};
+    }
+    bool alike = entry_group(q->bucket, dims) == e->in[LIST_GROUP].of;
+    return (struct expected_evidence){other, (double)shape->ratio,
+                                      entry_distance(dims, e->dims) + (alike ? 0 : OTHER_KERNEL)};
+}
+
+static bool shortlisted(struct lookup *q, const char *why, struct answer *out)
 {
     const struct shortlist *l = q->shortlist;
     const struct shortlist_shape *near[NEIGHBOURS];
     size_t n = shortlist_near(l, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
-        if (shortlist_answer(l, near[i], out) == 0 && fits(q, out)) {
+        const struct expected_evidence seen = member_evidence(q, near[i]);
+        if (shortlist_answer(l, near[i], out) == 0 && fits(q, out) &&
+            is_no_slower(q, &out->config, &seen, 1 - MARGIN, near[i]->key)) {
             memcpy(q->origin, near[i]->key, HASH_HEX);
             unmeasured(q, out, "portfolio");
             snprintf(out->family, sizeof(out->family), "%s", q->family->name);
@@ -183,8 +291,9 @@ static bool shortlisted(const struct lookup *q, const char *why, struct answer *
 /* The tier below whatever was measured. */
 static int analytic(const struct lookup *q, const char *why, struct answer *out, struct error *err)
 {
+    bool within;
     answer_init(out);
-    int status = defaults_choose(&q->d->defaults, q->target, q->problem, &out->config, err);
+    int status = choose_standard(q, &out->config, NULL, &within, err);
     if (status < 0) {
         return status;
     }
@@ -192,13 +301,8 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     snprintf(out->source, sizeof(out->source), "model");
     snprintf(out->family, sizeof(out->family), "%s", q->family->name);
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
-    const struct allowed_place at = {.problem = q->problem,
-                                     .target = q->target,
-                                     .info = &q->d->device,
-                                     .barred = is_barred_anywhere,
-                                     .ctx = q};
-    bool within = allowed_within(q->request, &at, &out->config);
-    answer_note(out, "%s%s", why, within ? "" : "; the analytic default is not what is allowed");
+    answer_note(out, "%s%s%s", why, q->passed_over,
+                within ? "" : "; the analytic default is not what is allowed");
     if (is_barred(q, NULL, &out->config)) {
         return error_set(err, ERROR_QUARANTINED,
                          "what answers before anything is measured has crashed or hung the runner "

@@ -4,6 +4,11 @@
  * a config that another bucket likes may not even be valid here, and what the request does not
  * allow (its target, `restrict`, `configs`) answers it in no tier.
  *
+ * A row's config answers only where model and measurements expect it to be no slower than the
+ * default (expected.h). The first that is answers; the default's note names the nearest that is
+ * not. Two rows are not judged: one that was measured by today's code for this key, and a person's
+ * pin.
+ *
  *   near      this key's own row that is not an answer any more or yet (another stamp, imported,
  *             verified less tightly than is asked); else the best of the nearest bucket that was
  *             verified as tightly as is asked. What a user has put answers that user alone

@@ -274,16 +274,6 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
 
 enum { NEAR_MAX = 16 };
 
-static double distance(const struct cache_entry *e, const float dims[CACHE_DIMS])
-{
-    double d = 0;
-    for (int i = 0; i < CACHE_DIMS; i++) {
-        double x = (double)e->dims[i] - (double)dims[i];
-        d += x < 0 ? -x : x;
-    }
-    return d;
-}
-
 struct nearest_few {
     size_t n, max;
     double distances[NEAR_MAX];
@@ -322,7 +312,7 @@ size_t cache_near(const struct cache *c, const struct key *k, const struct probl
         for (int i = 0; e && i < LOOKS_MAX; i++, e = groups_next(g, e)) {
             bool later = which == LIST_GROUP && e->in[LIST_SHAPE].of == of[LIST_SHAPE];
             if (!later && e->hash != k->hash) {
-                offer(&x, e, distance(e, dims));
+                offer(&x, e, entry_distance(e->dims, dims));
             }
         }
     }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A look compares bytes (proto/key_compare.c): some hundred nanoseconds a key. */
-#include <math.h>
 #include <string.h>
 
 #include "daemon/cache/closest.h"
@@ -10,15 +9,6 @@ struct nearness {
     double sizes;  /* sum of |log2| over the integer fields */
     uint64_t hash; /* of equals always the same one */
 };
-
-static double size_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS])
-{
-    double sum = 0;
-    for (int i = 0; i < CACHE_DIMS; i++) {
-        sum += fabs((double)a[i] - (double)b[i]);
-    }
-    return sum;
-}
 
 static bool is_closer(const struct nearness *a, const struct nearness *b)
 {
@@ -41,7 +31,7 @@ static void look(struct search *x, const struct cache_entry *e)
         return;
     }
     struct nearness its = {key_differences(x->k->bytes, x->k->len, entry_key(e), e->key_len),
-                           size_distance(x->dims, e->dims), e->hash};
+                           entry_distance(x->dims, e->dims), e->hash};
     if (its.fields >= 0 && (!x->found || is_closer(&its, &x->best))) {
         x->best = its;
         x->found = e;

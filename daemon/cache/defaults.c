@@ -47,6 +47,7 @@ static void remember(struct defaults_slot *s, const struct key *k, const struct 
     memcpy(s->key, k->id, sizeof(s->key));
     s->config = b.data; /* moved */
     s->len = (uint32_t)b.len;
+    s->us = 0;
 }
 
 /* ---- another one ----------------------------------------------------------------------------- */
@@ -108,21 +109,27 @@ static int choose(struct defaults *x, const struct family_target *t, const struc
 /* ---- remembered ------------------------------------------------------------------------------ */
 
 int defaults_choose(struct defaults *x, const struct family_target *t, const struct problem *p,
-                    struct record *config, struct error *err)
+                    struct record *config, double *us, struct error *err)
 {
     struct key *k = &x->key;
     x->slots = x->slots ? x->slots : calloc(DEFAULTS_SLOTS, sizeof(*x->slots));
-    if (!x->slots || key_make(k, p, t->label, NULL) < 0) {
-        return choose(x, t, p, config, err);
+    struct defaults_slot none = {.us = 0}, *s = &none;
+    if (x->slots && key_make(k, p, t->label, NULL) == 0) {
+        key_id(k);
+        s = &x->slots[k->hash % DEFAULTS_SLOTS];
     }
-    key_id(k);
-    struct defaults_slot *s = &x->slots[k->hash % DEFAULTS_SLOTS];
-    if (recall(x, s, k, config)) {
-        return 0;
+    if (!recall(x, s, k, config)) {
+        int status = choose(x, t, p, config, err);
+        if (status < 0) {
+            return status;
+        }
+        if (s != &none) {
+            remember(s, k, config);
+        }
     }
-    int status = choose(x, t, p, config, err);
-    if (status == 0) {
-        remember(s, k, config);
+    if (us) {
+        s->us = s->us != 0 ? s->us : t->predict(p, config, x->device, NULL);
+        *us = s->us;
     }
-    return status;
+    return 0;
 }

@@ -19,6 +19,7 @@ struct defaults_slot {
     char key[HASH_HEX];
     uint32_t len;
     uint8_t *config; /* owned: packed */
+    double us;       /* as the model predicts; 0: it was not asked */
 };
 
 struct defaults {
@@ -35,9 +36,10 @@ void defaults_deinit(struct defaults *x);
 /* Nothing is remembered any more: another default is to be chosen, where one's variant is in
  * quarantine now. */
 void defaults_forget(struct defaults *x);
-/* As target->choose; where that is in quarantine, the fastest by the model of those configs that
- * differ from it in one parameter and are not. When there is none it stays what it is. */
+/* As target->choose, and with the time that the model predicts for it (us NULL: not wanted); where
+ * that is in quarantine, the fastest by the model of those configs that differ from it in one
+ * parameter and are not. When there is none it stays what it is. */
 int defaults_choose(struct defaults *x, const struct family_target *t, const struct problem *p,
-                    struct record *config, struct error *err);
+                    struct record *config, double *us, struct error *err);
 
 #endif

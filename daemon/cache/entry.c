@@ -182,6 +182,15 @@ uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS])
     return of[LIST_GROUP];
 }
 
+double entry_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS])
+{
+    double sum = 0;
+    for (int i = 0; i < CACHE_DIMS; i++) {
+        sum += fabs((double)a[i] - (double)b[i]);
+    }
+    return sum;
+}
+
 static void id_of(const struct key *k, uint8_t out[16])
 {
     char hex[HASH_HEX];

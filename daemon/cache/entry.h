@@ -89,6 +89,8 @@ struct cache_entry *entry_free(struct entries *x, struct cache_entry *e);
 void entry_lists(const struct problem *bucket, uint64_t of[CACHE_LISTS], float dims[CACHE_DIMS]);
 /* Of these, LIST_GROUP. */
 uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS]);
+/* How far apart two of a group are: 1 is a factor of two in one of the integer fields. */
+double entry_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS]);
 
 /* The answer as one MessagePack map, from the bytes kept. */
 void cache_reply(const struct cache_entry *e, struct wire_buf *out);

@@ -177,7 +177,7 @@ def test_searches_of_ones_own_are_of_no_generation(daemon):
         free.call("get", problem=gemm(), budget=4)
         free.call("get", problem=gemm(m=512), budget=4)
         for method, params in (("tune", {"problem": gemm()}), ("get", {"problem": gemm(), "again": True}),
-                               ("get", {"problem": gemm(m=1024), "restrict": {"num_warps": [4, 8]}})):
+                               ("get", {"problem": gemm(m=362), "restrict": {"num_warps": [4, 8]}})):
             answer = free.call(method, wait="cached", **params)
             assert answer["tier"] in ("exact", "near") and pinned.call(method, wait="cached", **params) == answer
         assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"

@@ -66,7 +66,7 @@ def test_bounded_regret_over_all_shapes(daemon):
 def test_it_answers_between_near_and_default(daemon):
     d = daemon()
     tune_all(d)
-    assert tier_of(d, gemm(m=8192))["tier"] == "near", "a neighbour is better"
+    assert tier_of(d, gemm(m=362))["tier"] == "near", "a neighbour is better"
     asked = gemm(m=4096, n=512, permute_x=True)  # of no known key's kind
     with d.connect() as c:
         member = next(r for r in c.list("portfolio") if r["problem"]["M"] == 4096)
@@ -131,8 +131,8 @@ def test_old_stamps_choose_nothing(daemon, folder):
     exported = d.ctl("export", "--format", "portfolio")
     assert "not served" in exported.stderr
     with d.connect() as c:  # something new, so that it has been fetched with the old rows there
-        c.call("tune", problem=gemm("dX"), budget=4)
+        c.call("tune", problem=gemm("dX"), budget=16)
         eventually(lambda: tier_of(d, gemm("dX", permute_x=True))["tier"] == "portfolio")
     assert tier_of(d, asked)["tier"] == "default"
-    d.call("tune", problem=gemm(m=4096, n=512), budget=8)
+    d.call("tune", problem=gemm(m=4096, n=512), budget=16)
     assert served(d, asked)["stamp"].endswith("synthetic 2")

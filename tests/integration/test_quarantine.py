@@ -13,7 +13,7 @@ from test_faults import compiled, faults
 from test_keeper import host, keeper_of, kill  # noqa: F401: host is a fixture
 from test_keeper_silent import stopped, wake  # noqa: F401: stopped is a fixture
 
-OTHER = gemm(m=1024)
+OTHER = gemm(m=700)
 
 
 def crash_of(config):

@@ -81,10 +81,49 @@ def test_wait_now_answers_at_once_and_tunes_in_the_background(daemon):
 def test_near_is_the_nearest_bucket_checked_for_validity(daemon):
     d = daemon()
     with d.connect() as c:
-        known = c.call("get", problem=gemm(m=4096), budget=4)
-        near = c.call("get", problem=gemm(m=8192), wait="cached")
+        known = c.call("get", problem=gemm(m=256), budget=4)
+        near = c.call("get", problem=gemm(m=512), wait="cached")
         assert near["tier"] == "near" and near["config"] == known["config"]
         assert "M" in near["note"] or known["key"][:6] in near["note"]
+
+
+def test_a_neighbour_that_is_slower_than_the_default_does_not_answer(daemon):
+    """Whatever the way to ask: the best of 64 rows takes twice the default's time with 65536."""
+    sizes = {"n": 4096, "k": 4096, "experts": 64, "topk": 4}
+    far = gemm(m=65536, **sizes)
+    few = {"num_stages": [3, 4]}
+    d = daemon()
+    with d.connect() as c:
+        default = c.call("get", problem=far, wait="cached")
+        allowed = c.call("get", problem=far, wait="cached", restrict=few)
+        known = c.call("tune", problem=gemm(m=64, **sizes), budget=30)
+        assert known["config"]["BLOCK_SIZE_M"] == 16 != default["config"]["BLOCK_SIZE_M"]
+        eventually(lambda: c.call("status")["portfolio"]["shapes"] == 1)
+        answers = [c.call("get", problem=far, wait="cached"),
+                   c.call("get", problem={**far, "permute_x": True}, wait="cached"),
+                   *c.call("get_many", problems=[far, far])["answers"]]
+        assert [a["tier"] for a in answers] == ["default"] * 4
+        assert all(a["config"] == default["config"] for a in answers[:1] + answers[2:])
+        assert known["key"][:6] in answers[0]["note"] and "not expected to be faster" in answers[0]["note"]
+        restricted = c.call("get", problem=far, wait="cached", restrict=few)
+        assert (restricted["tier"], restricted["config"]) == ("default", allowed["config"])
+        assert c.call("why", problem=far)["answer"]["tier"] == "default"
+        assert c.call("get", problem=far, wait="now", budget=1)["config"] == default["config"]
+        both = c.call("tune", problem=far, configs=[known["config"], default["config"]])
+        took = {str(t["config"]): t["time_us"] for t in c.list("trials", key=both["key"], status="ok")}
+        assert took[str(known["config"])] > 1.5 * took[str(default["config"])]
+
+
+def test_a_put_that_is_slower_than_the_default_is_tried_and_does_not_answer(daemon):
+    d = daemon()
+    with d.connect() as c:
+        default = c.call("get", problem=gemm(m=65536), wait="cached")
+        slow = {**default["config"], "BLOCK_SIZE_M": 16}
+        c.call("put", problem=gemm(m=65536), config=slow, time_us=1)
+        answer = c.call("get", problem=gemm(m=65536), wait="cached")
+        assert (answer["tier"], answer["config"]) == ("default", default["config"])
+        tuned = c.call("get", problem=gemm(m=65536), budget=3)
+        assert slow in [t["config"] for t in c.list("trials", key=tuned["key"])]
 
 
 def test_64_clients_one_key_one_job(daemon):
@@ -220,9 +259,9 @@ def test_a_row_that_breaks_the_restriction_is_no_answer(daemon, wait):
         best = c.call("get", problem=gemm(), strategy="exhaustive")
         breaks, obeys = others(best["config"])
         assert c.call("get", problem=gemm(), wait="cached", restrict=obeys) == best
-        neighbour = c.call("get", problem=gemm(m=1024), wait="cached")
+        neighbour = c.call("get", problem=gemm(m=700), wait="cached")
         assert neighbour["tier"] == "near" and neighbour["config"] == best["config"]
-        for problem in gemm(), gemm(m=1024):
+        for problem in gemm(), gemm(m=700):
             a = c.call("get", problem=problem, wait=wait, restrict=breaks)
             assert a["tier"] != "exact" and a["time_us"] is None
             assert a["config"]["BLOCK_SIZE_M"] in breaks["BLOCK_SIZE_M"]
