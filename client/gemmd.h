@@ -223,7 +223,7 @@ struct gemmd_answer {
     size_t size;
     char key[33];    /* id of the key */
     char tier[16];   /* exact | near | portfolio | default */
-    char source[16]; /* tuned | manual | imported | partial | model */
+    char source[16]; /* tuned | manual | imported | trusted | partial | model */
     char family[32];
     char config[512]; /* one line, "BLOCK_SIZE_K=64 BLOCK_SIZE_M=128 ..." */
     char module[33];  /* content hash of the compiled kernel; "" when there is none */

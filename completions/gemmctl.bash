@@ -70,7 +70,7 @@ _gemmctl() {
     modules|devices) options="$rows $common" ;;
     export) options="--format --to --output $problem $rows $common" ;;
     import|backup)
-        [ "${COMP_WORDS[1]}" = import ] && options="--format --dry-run $problem $common"
+        [ "${COMP_WORDS[1]}" = import ] && options="--format --dry-run --trust $problem $common"
         case $cur in
         -*) ;;
         *) COMPREPLY=($(compgen -f -- "$cur")); return ;;

@@ -108,3 +108,4 @@ complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l exact -d "what ro
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l bucket -x -a "sqrt2 pow2 exact" -d "schemes"
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l samples -x -d "shapes inside a bucket"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l dry-run -d "only show the hints"
+complete -c gemmctl -n "__fish_seen_subcommand_from import" -l trust -d "the rows answer at once"

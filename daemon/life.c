@@ -274,6 +274,7 @@ static int allocate(struct daemon *d, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory to start");
     }
     int status = cache_init(&d->cache, d->device.class, err);
+    status = status ? status : cache_init(&d->alike, d->device.class, err);
     defaults_init(&d->defaults, &d->device, &d->barred, d->cache.entries.doc);
     return status;
 }
@@ -363,6 +364,7 @@ static void release(struct parts *p)
     barred_deinit(&p->daemon.barred);
     shortlist_deinit(&p->tiers.shortlist);
     cache_deinit(&p->daemon.cache);
+    cache_deinit(&p->daemon.alike);
     tried_deinit(&p->daemon.tried);
     wire_doc_free(p->daemon.doc);
     free(p->daemon.scratch);

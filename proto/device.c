@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/device.h"
 
@@ -12,4 +13,30 @@ void device_class_format(struct device_info *info)
              "%.80s/%s/sm%" PRId64 "/smem%" PRId64 "/mem%" PRId64 "/mig-%s/pl%" PRId64, info->name,
              info->arch, info->sm_count, info->smem_optin, info->memory_bytes >> 30, info->mig,
              info->power_limit_w);
+}
+
+/* "<arch>/sm<count>" of a class, whose fields are counted from the end: a name may hold a slash.
+ * The length; 0: it is no class. */
+static size_t find_kind(const char *class_, const char **out)
+{
+    enum { BEFORE_SMEM = 4, BEFORE_ARCH = 6 };
+    const char *end = NULL;
+    int n = 0;
+    for (const char *at = class_ + strlen(class_); at > class_; at--) {
+        n += at[-1] == '/';
+        if (at[-1] == '/' && n == BEFORE_SMEM) {
+            end = at - 1;
+        } else if (at[-1] == '/' && n == BEFORE_ARCH) {
+            *out = at;
+            return (size_t)(end - at);
+        }
+    }
+    return 0;
+}
+
+bool device_class_alike(const char *a, const char *b)
+{
+    const char *x, *y;
+    const size_t n = find_kind(a, &x);
+    return n > 0 && find_kind(b, &y) == n && memcmp(x, y, n) == 0;
 }

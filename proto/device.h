@@ -51,5 +51,8 @@ SCHEMA_STRUCT(device_health, DEVICE_HEALTH_FIELDS);
 /* Fills info->class from the hard fields: name, arch, SM count, shared-memory opt-in, memory in
  * GiB, MIG profile, power limit. "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
 void device_class_format(struct device_info *info);
+/* Whether two classes have one architecture and number of SMs: what differs (power limit, memory,
+ * MIG profile, name) moves times more than it moves the order of configs. */
+bool device_class_alike(const char *a, const char *b);
 
 #endif

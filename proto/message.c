@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "proto/message.h"
 
 SCHEMA_DEFINE(query, QUERY_FIELDS);
@@ -13,3 +15,8 @@ SCHEMA_DEFINE(event, EVENT_FIELDS);
 SCHEMA_DEFINE(runner_hello, RUNNER_HELLO_FIELDS);
 SCHEMA_DEFINE(attempt, ATTEMPT_FIELDS);
 SCHEMA_DEFINE(tune_result, TUNE_RESULT_FIELDS);
+
+bool best_is_brought(const struct best *b)
+{
+    return strcmp(b->source, "imported") == 0 || strcmp(b->source, "trusted") == 0;
+}

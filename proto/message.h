@@ -43,7 +43,7 @@ SCHEMA_STRUCT(query, QUERY_FIELDS);
 #define ANSWER_FIELDS(X, T)                                                                        \
     X(T, TEXT, key, HASH_HEX) /* id of the key */                                                  \
     X(T, TEXT, tier, 16)      /* exact | near | portfolio | default */                             \
-    X(T, TEXT, source, 16)    /* tuned | manual | imported | partial | model (tier default) */     \
+    X(T, TEXT, source, 16)    /* as best.source, or model (tier default) */                        \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX) /* content hash of the image; "" when there is none here */       \
@@ -150,7 +150,7 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, problem, 0) /* the bucket's fields */                                             \
     X(T, TEXT, class, 192)                                                                         \
-    X(T, TEXT, source, 16) /* tuned | manual | imported | partial */                               \
+    X(T, TEXT, source, 16) /* tuned | manual | imported | trusted | partial */                     \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
     X(T, INT, trial, 0) /* id of the trial that serves it; 0: imported, or lost */                 \
@@ -168,6 +168,8 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, INT, created_s, 0)                                                                        \
     X(T, TEXT, doubt, 160) /* sentence: what disturbed its measurement; "": nothing known */
 SCHEMA_STRUCT(best, BEST_FIELDS);
+/* Whether somebody brought the row (imported, trusted): nothing was measured here for it. */
+bool best_is_brought(const struct best *b);
 
 #define QUARANTINE_FIELDS(X, T)                                                                    \
     X(T, INT, id, 0)                                                                               \

@@ -62,7 +62,7 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
             now && is_from(now, "manual") && (!newer || record_equal(&now->config, &b->config));
         return there || !known ? 0 : pin_is_gone(b->key, err);
     }
-    if (newer && is_from(b, "imported") && is_measured_here(now)) {
+    if (newer && best_is_brought(b) && is_measured_here(now)) {
         return store_outranked(b->key, err);
     }
     if (newer && is_from(b, "imported") && !(is_from(now, "imported") && now->uid == b->uid)) {
@@ -108,8 +108,9 @@ static bool says_the_same(const struct best *a, const struct best *b)
 static int trim(struct store *s, const char *key, struct error *err)
 {
     return db_run(&s->db, NULL, err,
-                  "DELETE FROM best WHERE key = ?1 AND source = 'imported' AND generation <="
-                  " (SELECT generation FROM best WHERE key = ?1 AND source = 'imported'"
+                  "DELETE FROM best WHERE key = ?1 AND source IN ('imported', 'trusted') AND"
+                  " generation <= (SELECT generation FROM best WHERE key = ?1 AND"
+                  " source IN ('imported', 'trusted')"
                   " ORDER BY generation DESC LIMIT 1 OFFSET ?2)",
                   "ti", key, (int64_t)STORE_IMPORTED_PER_KEY);
 }
@@ -125,7 +126,7 @@ static int judge(struct store *s, const struct best *b, struct best *now, struct
     if (late) {
         return late;
     }
-    return r == 0 && is_from(b, "imported") && says_the_same(now, b) ? STORE_THERE : 0;
+    return r == 0 && best_is_brought(b) && says_the_same(now, b) ? STORE_THERE : 0;
 }
 
 static int offer(struct store *s, struct best *b, struct error *err)
@@ -136,7 +137,7 @@ static int offer(struct store *s, struct best *b, struct error *err)
         *b = now;
     }
     r = r ? r : store_publish(s, b, err);
-    return r || !is_from(b, "imported") ? r : trim(s, b->key, err);
+    return r || !best_is_brought(b) ? r : trim(s, b->key, err);
 }
 
 /* Why it cannot be written now is known (`status`, *err); but who comes too late would be served

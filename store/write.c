@@ -200,7 +200,7 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
 static int find_trial(struct store *s, struct best *b, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    if (b->trial || strcmp(b->source, "imported") == 0) {
+    if (b->trial || best_is_brought(b)) {
         return write_known_parent(s, TABLE_BEST, b, err);
     }
     const char *config = row_json(&s->scratch, &b->config);

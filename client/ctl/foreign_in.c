@@ -451,7 +451,7 @@ static int send_rows(struct importing *x, bool dry_run)
         json_decref(total);
         return ctl_failed("nothing to import: no config became a hint");
     }
-    int code = dry_run ? DONE : import_rows(x->ctl, x->rows, total);
+    int code = dry_run ? DONE : import_rows(x->ctl, x->rows, false, total);
     if (code == DONE && x->ctl->json) {
         json_object_set(total, "hints", x->rows);
         return ctl_print_json(total);

@@ -114,7 +114,8 @@ int export_foreign(struct listing *l, const char *format, const char *to);
 int portfolio_export(struct listing *l, const char *to);
 int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
                    bool dry_run);
-/* import.c: rows as `list` of best gives them; adds up "imported" and "skipped" into total. */
-int import_rows(struct ctl *ctl, const json_t *rows, json_t *total);
+/* import.c: rows as `list` of best gives them; adds up "imported", "trials" and "skipped" into
+ * total. `trust`: they answer. */
+int import_rows(struct ctl *ctl, const json_t *rows, bool trust, json_t *total);
 
 #endif

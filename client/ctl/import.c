@@ -86,6 +86,7 @@ struct sending {
     struct ctl *ctl;            /* borrowed */
     json_t *total;              /* borrowed: {"imported": n, "skipped": [{"row", "message"}]} */
     json_t *chunk;              /* owned: rows that go next */
+    bool trust;                 /* they answer */
     size_t numbers[CHUNK_ROWS]; /* which row of the document each of them is, or is a part of */
     size_t at;                  /* the row that is being taken */
     size_t bytes;
@@ -93,9 +94,12 @@ struct sending {
 
 static void add(struct sending *s, const json_t *result, const char *name)
 {
-    json_object_set_new(s->total, name,
-                        json_integer(json_integer_value(json_object_get(s->total, name)) +
-                                     json_integer_value(json_object_get(result, name))));
+    const json_t *more = json_object_get(result, name);
+    if (more) {
+        json_object_set_new(s->total, name,
+                            json_integer(json_integer_value(json_object_get(s->total, name)) +
+                                         json_integer_value(more)));
+    }
 }
 
 /* Sends the chunk, if it has rows, and adds up. */
@@ -105,7 +109,11 @@ static int send_chunk(struct sending *s)
     if (json_array_size(s->chunk) == 0) {
         return DONE;
     }
-    json_t *result = ctl_call(s->ctl, "import", json_pack("{sO}", "rows", s->chunk), &code);
+    json_t *params = json_pack("{sO}", "rows", s->chunk);
+    if (s->trust) {
+        json_object_set_new(params, "trust", json_true());
+    }
+    json_t *result = ctl_call(s->ctl, "import", params, &code);
     if (!result) {
         return code;
     }
@@ -204,9 +212,9 @@ static void say_how_far(const struct sending *s, size_t rows)
             n ? s->numbers[n - 1] + 1 - first : 0);
 }
 
-int import_rows(struct ctl *c, const json_t *rows, json_t *total)
+int import_rows(struct ctl *c, const json_t *rows, bool trust, json_t *total)
 {
-    struct sending s = {.ctl = c, .total = total, .chunk = json_array()};
+    struct sending s = {.ctl = c, .trust = trust, .total = total, .chunk = json_array()};
     int code = DONE;
     for (; s.at < json_array_size(rows) && code == DONE; s.at++) {
         code = take_parts(&s, json_array_get(rows, s.at));

@@ -12,7 +12,7 @@
 
 #include "client/ctl/formats.h"
 
-enum { KEY_OUTPUT = 0x5000, KEY_FORMAT, KEY_DRY_RUN, FORMAT_VERSION = 1 };
+enum { KEY_OUTPUT = 0x5000, KEY_FORMAT, KEY_DRY_RUN, KEY_TRUST, FORMAT_VERSION = 1 };
 
 struct transfer {
     struct listing listing; /* its ctl and problems; export: its filter */
@@ -20,7 +20,7 @@ struct transfer {
     const char *format;     /* borrowed; NULL: our own */
     char **paths;           /* borrowed from argv */
     size_t n_paths;
-    bool dry_run, takes_problems;
+    bool dry_run, trust, takes_problems;
 };
 
 /* What export and import have in common. */
@@ -44,6 +44,9 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_DRY_RUN:
         t->dry_run = true;
+        return 0;
+    case KEY_TRUST:
+        t->trust = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -71,6 +74,10 @@ static error_t parse_files(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (t->n_paths > 1 && !t->format) {
             argp_error(state, "\"%s\" is too much", t->paths[1]);
+        }
+        if (t->trust && t->format) {
+            argp_error(state, "--trust is for our own files: what --format reads was measured with "
+                              "other kernels");
         }
         return 0;
     default:
@@ -234,24 +241,74 @@ static json_t *read_export(const char *path, json_t **document)
     return rows;
 }
 
+/* A sentence without the words that hold a digit: keys, sizes and classes differ from row to row,
+ * and the reason is the same. malloc'ed. */
+static char *reason_of(const char *message)
+{
+    char *out = strdup(message), *to = out;
+    for (const char *at = message; out && *at;) {
+        const size_t n = strcspn(at, " "), more = at[n] == ' ';
+        if (strcspn(at, "0123456789") >= n) {
+            memcpy(to, at, n + more);
+            to += n + more;
+        }
+        at += n + more;
+    }
+    if (out) {
+        *to = '\0';
+    }
+    return out;
+}
+
+/* Each reason once, with the first row that it was said of. */
+static json_t *count_reasons(const json_t *skipped)
+{
+    json_t *reasons = json_object(), *s;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
+        const char *message = json_string_value(json_object_get(s, "message"));
+        char *reason = reason_of(message ? message : "");
+        json_t *known = reason ? json_object_get(reasons, reason) : NULL;
+        json_int_t n = json_integer_value(json_object_get(known, "n"));
+        if (known) {
+            json_object_set_new(known, "n", json_integer(n + 1));
+        } else if (reason) {
+            json_object_set_new(reasons, reason, json_pack("{si, sO}", "n", 1, "first", s));
+        }
+        free(reason);
+    }
+    return reasons;
+}
+
 static void say_skipped(const json_t *skipped)
 {
-    size_t i;
-    json_t *s;
-    json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
-        char *message = text_visible(show_plain(json_object_get(s, "message")));
-        fprintf(stderr, "row %lld skipped: %s\n",
-                (long long)json_integer_value(json_object_get(s, "row")), message ? message : "");
+    json_t *reasons = count_reasons(skipped), *r;
+    const char *reason;
+    json_object_foreach(reasons, reason, r) {
+        const json_t *first = json_object_get(r, "first");
+        const json_int_t n = json_integer_value(json_object_get(r, "n"));
+        const json_int_t row = json_integer_value(json_object_get(first, "row"));
+        char *message = text_visible(show_plain(json_object_get(first, "message")));
+        if (n > 1) {
+            fprintf(stderr, "%lld rows skipped, the first is row %lld: %s\n", (long long)n,
+                    (long long)row, message ? message : "");
+        } else {
+            fprintf(stderr, "row %lld skipped: %s\n", (long long)row, message ? message : "");
+        }
         free(message);
     }
+    json_decref(reasons);
 }
 
 /* Of an import that failed half-way, too, what was skipped until then. */
 static int print_import(const struct ctl *c, json_t *total, int code)
 {
     const json_t *skipped = json_object_get(total, "skipped");
+    const bool nothing = json_integer_value(json_object_get(total, "imported")) == 0 &&
+                         json_integer_value(json_object_get(total, "trials")) == 0;
     if (code == DONE && c->json) {
-        return ctl_print_json(total);
+        code = ctl_print_json(total);
+        return code == DONE && nothing ? FAILED : code;
     }
     if (code == DONE) {
         const json_int_t trials = json_integer_value(json_object_get(total, "trials"));
@@ -261,6 +318,10 @@ static int print_import(const struct ctl *c, json_t *total, int code)
         printf(trials ? ", with %lld trials\n" : "\n", (long long)trials);
     }
     say_skipped(skipped);
+    if (code == DONE && nothing) {
+        code = ctl_failed(json_array_size(skipped) ? "nothing was imported"
+                                                   : "nothing was imported: the file has no rows");
+    }
     json_decref(total);
     return code;
 }
@@ -296,15 +357,16 @@ static int import(struct transfer *t)
         json_decref(document);
         return FAILED;
     }
-    json_t *total = json_pack("{si, si, s[]}", "imported", 0, "trials", 0, "skipped");
+    json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");
     int code = ctl_connect(c);
-    code = code ? code : import_rows(c, rows, total);
+    code = code ? code : import_rows(c, rows, t->trust, total);
     if (code == DONE && !c->quiet) {
         say_slower(rows);
     }
     json_decref(document);
+    const bool sent = code == DONE;
     code = print_import(c, total, code);
-    if (code == DONE && !c->quiet) {
+    if (sent && !c->quiet) {
         json_t *status = unsaved_status(c);
         unsaved_say(status, "the database");
         json_decref(status);
@@ -320,6 +382,8 @@ int cmd_import(int argc, char **argv)
          "options say",
          3},
         {"dry-run", KEY_DRY_RUN, 0, 0, "with --format: only show the hints", 3},
+        {"trust", KEY_TRUST, 0, 0,
+         "the rows answer at once, marked as trusted, until they are measured here", 3},
         {0}};
     static const struct argp_child children[] = {
         {&ctl_argp, 0, NULL, 0}, {&problems_argp, 0, NULL, 0}, {0}};
@@ -330,7 +394,7 @@ int cmd_import(int argc, char **argv)
         .children = children,
         .doc = "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
                "configs of other tuners: they are tried first, and never trusted before they were "
-               "measured here."};
+               "measured here, unless --trust says so."};
     struct transfer t = {.listing = {.filter = json_object()}, .takes_problems = true};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
     struct listing *l = &t.listing;

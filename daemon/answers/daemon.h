@@ -54,6 +54,9 @@ struct daemon {
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct turns turns;
     struct cache cache;
+    /* Bests of other classes that are alike (device_class_alike), by the keys that their problems
+     * have in ours: searches try them first, and they answer nobody. */
+    struct cache alike;
     struct tried tried; /* keys that users have made known without an answer */
     struct barred barred;
     bool quarantine_reads, quarantine_again; /* quarantine.c: the rows are being read; once more */

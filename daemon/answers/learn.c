@@ -19,12 +19,34 @@ static void note_confidence(struct daemon *d, const struct best *b, uint8_t trie
     d->doubtful = d->doubtful || e->low;
 }
 
+/* Of several classes that are alike the newest row is the hint. */
+static void learn_alike(struct daemon *d, const struct best *b)
+{
+    struct scratch *x = d->scratch;
+    struct error err = ERROR_NULL;
+    if (!b->family[0] || !device_class_alike(b->class, d->device.class)) {
+        return;
+    }
+    int status = problem_make(&x->learned, b->op, &b->problem, &err);
+    status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
+    const struct cache_entry *e = status == 0 ? cache_find(&d->alike, &x->learned_key) : NULL;
+    if (status == 0 && !(e && b->generation && e->generation > b->generation)) {
+        answer_of_best(&x->hint, b, true);
+        status = cache_put(&d->alike, &x->learned_key, &x->learned, &x->hint, CACHE_HINT, b->atol,
+                           b->rtol, (uint32_t)b->uid, &err);
+    }
+    if (status < 0) {
+        log_warning("row %s, of another class, is no hint: %s", b->key, err.text);
+    }
+}
+
 void learn_best(struct daemon *d, const struct best *b, bool saved)
 {
     struct scratch *x = d->scratch;
     struct error err = ERROR_NULL;
     d->generation = b->generation > d->generation ? b->generation : d->generation;
     if (strcmp(b->class, d->device.class) != 0) {
+        learn_alike(d, b);
         return;
     }
     int status = problem_make(&x->learned, b->op, &b->problem, &err);
@@ -41,7 +63,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     }
     enum cache_rank rank = status == 0 ? target_rank(d, b, &x->learned) : CACHE_HINT;
     /* Whether what somebody brings pushes anything out, the ledger says when it is asked. */
-    bool brought = strcmp(b->source, "imported") == 0;
+    bool brought = best_is_brought(b);
     if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
         return;
     }

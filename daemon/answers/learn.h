@@ -5,8 +5,8 @@
 
 #include "daemon/answers/daemon.h"
 
-/* A best that the ledger has published, or had: into the cache when it is this class's. Then
- * daemon.learned is told. */
+/* A best that the ledger has published, or had: into the cache when it is this class's, and then
+ * daemon.learned is told; among the hints (daemon.alike) when it is of a class that is alike. */
 void learn_best(struct daemon *d, const struct best *b, bool saved);
 
 /* Whether a row is what a whole search found, and not just the key's known answer (its entry, or

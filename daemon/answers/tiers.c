@@ -411,6 +411,10 @@ size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct k
     if (own && cache_answer(&d->cache, own, hint, NULL) == 0) {
         n = add_hint(&q, n, out);
     }
+    const struct cache_entry *alike = cache_find(&d->alike, k);
+    if (alike && n < max && cache_answer(&d->alike, alike, hint, NULL) == 0) {
+        n = add_hint(&q, n, out);
+    }
     struct cache_entry *near[NEIGHBOURS];
     size_t m = cache_near(&d->cache, k, bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < m && n < max; i++) {

@@ -40,9 +40,9 @@ int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
 /* The last tier only: it depends on nothing that was measured. */
 int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
                   const char *why, struct answer *out, struct error *err);
-/* Configs worth trying first for a key: its own old ones, the neighbours', members of the
- * portfolio. Returns how many were written to out; each is valid for the bucket, and of the target
- * that does it. */
+/* Configs worth trying first for a key: its own old ones, that of a class that is alike, the
+ * neighbours', members of the portfolio. Returns how many were written to out; each is valid for
+ * the bucket, and of the target that does it. */
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out);
 /* Why a key's own row, `a`, is none of these for the target (NULL or "": the device's choice);

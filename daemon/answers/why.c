@@ -82,6 +82,9 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
 {
     if (!family_of_problem(&w->bucket)) {
         say(w, "kept", "none", "gemmd only keeps results of this op: this is what was put last");
+    } else if (strcmp(w->own.source, "trusted") == 0) {
+        say(w, "trusted", "none", "gemmd's owner trusts this row (%s); a `tune` measures it here",
+            w->own.note);
     } else if (e->manual) {
         say(w, "pinned", "none",
             "a person pinned this config for this key; it was verified and measured on this class "

@@ -46,7 +46,7 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     COPY_TEXT(a->source, b->source);
     COPY_TEXT(a->family, b->family);
     record_copy(&a->config, &b->config);
-    if (strcmp(b->source, "imported") != 0) { /* else the image is where the row came from */
+    if (!best_is_brought(b)) { /* else the image is where the row came from */
         COPY_TEXT(a->module, b->module);
     }
     a->time_us = b->time_us;

@@ -135,7 +135,8 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     }
     if (e->kept_only) {
         doubt(c, "gemmd did not measure it: whoever put it is the witness");
-    } else if (e->trial || e->answer->saved) { /* else it was in no row yet */
+    } else if (!(e->best && best_is_brought(e->best)) && (e->trial || e->answer->saved)) {
+        /* else it was in no row yet */
         judge_trial(c, e);
     }
     c->level = grade(c);

@@ -38,7 +38,7 @@ static void append(struct heard *h, const struct best *b, bool imported)
 
 void heard_best(struct heard *h, const struct best *b, bool saved)
 {
-    bool imported = strcmp(b->source, "imported") == 0;
+    bool imported = best_is_brought(b);
     LIST_EACH(node, &h->all) {
         struct heard_row *r = LIST_OF(node, struct heard_row, link);
         bool replaced = imported && r->imported && strcmp(r->key, b->key) == 0;

@@ -51,7 +51,7 @@ void unsaved_keep(struct local *l, struct request *r)
     }
     memcpy(u->key, b->key, sizeof(u->key));
     u->generation = b->generation;
-    u->imported = strcmp(b->source, "imported") == 0;
+    u->imported = best_is_brought(b);
     *l->unsaved_last = u;
     l->unsaved_last = &u->next;
     l->n_unsaved++;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "daemon/answers/learn.h"
+#include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
@@ -187,6 +188,7 @@ struct importing {
     struct pending pending; /* first */
     unsigned left;
     int64_t imported, trials;
+    bool trust;
     uint32_t n_skipped;
     struct wire_buf skipped; /* owned: the maps */
     /* Rows whose problems are rounded to others here come after those that fit. */
@@ -203,9 +205,11 @@ static void finish_import(struct importing *x)
                  "%lld rows imported, %u skipped, %lld trials of custom ops",
                  (long long)x->imported, x->n_skipped, (long long)x->trials);
     if (b) {
-        wire_put_map(b, 3);
+        wire_put_map(b, 2 + (x->trials > 0));
         wire_put_kv_int(b, "imported", x->imported);
-        wire_put_kv_int(b, "trials", x->trials);
+        if (x->trials > 0) {
+            wire_put_kv_int(b, "trials", x->trials);
+        }
         wire_put_str(b, "skipped");
         wire_put_array(b, x->n_skipped);
         wire_put_raw(b, skipped.data, skipped.len);
@@ -330,10 +334,54 @@ static int take_rounded(const struct importing *x, const struct key *k, struct b
     return 0;
 }
 
+/* Whether today's kernels are those that the row was measured with. */
+static bool is_of_today(struct daemon *d, const struct best *b, const struct problem *bucket)
+{
+    char label[TARGET_MAX];
+    const struct family_target *t;
+    family_stamp_target(b->stamp, label);
+    return label[0] && target_choose(d, bucket, label, &t, NULL) == 0 &&
+           strcmp(target_stamp(d, family_of_problem(bucket), t), b->stamp) == 0;
+}
+
+/* Whether a row of a class may answer here, unmeasured, because the owner says so. */
+static int check_trust(struct daemon *d, const struct best *b, const struct problem *bucket,
+                       const char *class_, struct error *err)
+{
+    if (!device_class_alike(class_, d->device.class)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "the row is of a device of another architecture or number of SMs (%s), "
+                         "which is not to be trusted",
+                         class_);
+    }
+    if (family_of_problem(bucket) && strcmp(b->source, "tuned") != 0 &&
+        strcmp(b->source, "manual") != 0 && strcmp(b->source, "trusted") != 0) {
+        return error_set(err, ERROR_CONFLICT,
+                         "the row (source %s) answered nobody where it comes from: import it "
+                         "without trust, as a hint",
+                         b->source);
+    }
+    if (family_of_problem(bucket) && !is_of_today(d, b, bucket)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "the row was measured with other kernels or another compiler (%s): import "
+                         "it without trust, as a hint",
+                         b->stamp);
+    }
+    return 0;
+}
+
+static bool is_trusted_already(struct daemon *d, const struct key *k)
+{
+    struct answer *a = &d->scratch->answer;
+    const struct cache_entry *e = cache_find(&d->cache, k);
+    return e && cache_answer(&d->cache, e, a, NULL) == 0 && strcmp(a->source, "trusted") == 0;
+}
+
 enum { IMPORT_ROUNDED = 1 };
 
-/* A row of another device class keeps its class: it is for the daemon that has such a device.
- * IMPORT_ROUNDED: not now, but after all that fit (`late`). */
+/* A row of another device class keeps its class, unless it is trusted: it is for the daemon that
+ * has such a device, and a hint where the class is alike. IMPORT_ROUNDED: not now, but after all
+ * that fit (`late`). */
 static int import_row(struct importing *x, const struct wire_obj *row, size_t number, int64_t uid,
                       bool late, struct error *err)
 {
@@ -347,11 +395,16 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (status < 0) {
         return status;
     }
-    char class_[sizeof(b->class)];
-    snprintf(class_, sizeof(class_), "%s", b->class[0] ? b->class : d->device.class);
-    bool ours = strcmp(class_, d->device.class) == 0;
+    char class_[sizeof(b->class)], from[sizeof(b->class)];
+    snprintf(from, sizeof(from), "%s", b->class[0] ? b->class : d->device.class);
     const struct wire_obj *trials = family_of_problem(p) ? NULL : wire_find(row, "trials");
     problem_bucket(p, d->scheme, &s->bucket);
+    status = x->trust ? check_trust(d, b, &s->bucket, from, err) : 0;
+    if (status < 0) {
+        return status;
+    }
+    memcpy(class_, x->trust ? d->device.class : from, sizeof(class_));
+    bool ours = strcmp(class_, d->device.class) == 0;
     status = key_make(&s->key, &s->bucket, class_, err);
     if (trials && status == 0 && b->config.n == 0) {
         key_id(&s->key);
@@ -374,14 +427,15 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     }
     /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
     b->generation = b->trial = 0;
-    status = ours ? check_rank(d, &s->key, &s->bucket, uid, &b->generation, err) : 0;
+    bool again = x->trust && is_trusted_already(d, &s->key);
+    status = ours && !again ? check_rank(d, &s->key, &s->bucket, uid, &b->generation, err) : 0;
     if (status < 0) {
         return status;
     }
-    if (!ours && family_of_problem(p)) {
+    if (!ours && family_of_problem(p) && !device_class_alike(class_, d->device.class)) {
         return error_set(err, ERROR_CONFLICT,
-                         "the row is of another device class (%s): import it through the gemmd of "
-                         "such a device",
+                         "the row is of a device of another architecture or number of SMs (%s): "
+                         "import it through the gemmd of such a device",
                          class_);
     }
     double floor_us = b->floor_us;
@@ -389,6 +443,10 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
         b->atol = b->rtol = 0; /* gemmd does not verify it: it answers whatever is asked for */
     }
     fill(d, b, &s->bucket, &s->key, uid);
+    if (x->trust && !rounded) {
+        snprintf(b->source, sizeof(b->source), "trusted");
+        snprintf(b->doubt, sizeof(b->doubt), "trusted, not measured here but on %.110s", from);
+    }
     b->floor_us = floor_us > 0 ? floor_us : b->floor_us;
     memcpy(b->class, class_, sizeof(b->class));
     if (!rounded) {
@@ -410,10 +468,15 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
 
 int method_import(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"rows", NULL};
+    static const char *const names[] = {"rows", "trust", NULL};
     const struct wire_obj *rows = wire_find(c->params, "rows");
+    const struct wire_obj *trust = wire_find(c->params, "trust");
+    bool trusted = false;
     struct pending *p;
     int status = call_only(c, names, err);
+    if (status == 0 && wire_type_of(trust) != WIRE_NIL && !wire_get_bool(trust, &trusted)) {
+        status = error_set(err, ERROR_INVALID, "'trust' must be true or false");
+    }
     if (status == 0 && (wire_type_of(rows) != WIRE_ARRAY || wire_count(rows) > SKIPPED_MAX)) {
         status = error_set(err, ERROR_INVALID,
                            "'rows' must be a list of at most %d rows as `list` of best gives them",
@@ -425,6 +488,7 @@ int method_import(struct call *c, struct error *err)
     }
     struct importing *x = (struct importing *)p;
     x->left = 1; /* held until all rows are looked at */
+    x->trust = trusted;
     for (size_t i = 0; i < wire_count(rows); i++) {
         struct error why = ERROR_NULL;
         status = import_row(x, wire_at(rows, i), i, c->s->uid, false, &why);

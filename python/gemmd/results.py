@@ -33,7 +33,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Answer:
-    """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | partial |
+    """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | trusted | partial |
     model. `module` names the compiled kernel, "" when there is none; `local`: made or kept in this
     process; `note` says why it is not better."""
     key: str

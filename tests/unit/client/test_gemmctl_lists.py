@@ -170,7 +170,7 @@ def test_no_text_of_others_steers_the_terminal(fake, folder):
     size = ["--m", 16, "--n", 32, "--k", 64]
     for args, code in ((["show", "012345"], 0), (["list"], 0), (["get", *size], 0), (["status"], 0),
                        (["check", *size, "--config", "A=2"], 1), (["evict", "012345"], 1),
-                       (["import", folder / "e.json"], 0)):
+                       (["import", folder / "e.json"], 1)):
         result = ctl(fake, *args, code=code)
         for text in (result.stdout, result.stderr):
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), (args, text)
