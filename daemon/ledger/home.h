@@ -69,6 +69,8 @@ struct local {
     struct queue todo, done;
     struct queue brief, patient; /* in turns */
     uint32_t trials, records;    /* in todo */
+    uint64_t n_taken, n_carried; /* how often the writer has taken todo, and carried it out */
+    uv_cond_t carried;           /* n_carried grew */
     int64_t lost_trials;
     const struct request *listing; /* a patient request that was taken; NULL: none is */
     bool stopping, ended;

@@ -252,8 +252,13 @@ static int local_list(struct ledger *l, int64_t user, const char *what, const st
         r->cb.list = cb;
         r->argument = (int64_t)max_bytes;
     }
-    struct local *home = local_of(l);
-    int status = submit(verb == &verb_list ? lists_home(home) : home, r);
+    struct local *home = local_of(l), *at = verb == &verb_list ? lists_home(home) : home;
+    if (r && at != home) {
+        uv_mutex_lock(&home->mutex);
+        r->after = home->n_taken + (home->todo.first != NULL);
+        uv_mutex_unlock(&home->mutex);
+    }
+    int status = submit(at, r);
     home->n_lists += status == 0;
     return status;
 }
@@ -354,6 +359,7 @@ static void local_free(struct local *l)
     free(l->cache_dir);
     free(l->database);
     free(l->path);
+    uv_cond_destroy(&l->carried);
     uv_cond_destroy(&l->more);
     uv_mutex_destroy(&l->mutex);
     free(l);
@@ -442,12 +448,17 @@ static struct local *local_new(const struct ledger_config *c)
     if (uv_cond_init(&l->more)) {
         goto err_mutex;
     }
+    if (uv_cond_init(&l->carried)) {
+        goto err_more;
+    }
     if (!l->answered || !l->object || !l->loop_doc || !l->doc || !l->path) {
         local_free(l);
         return NULL;
     }
     return l;
 
+err_more:
+    uv_cond_destroy(&l->more);
 err_mutex:
     uv_mutex_destroy(&l->mutex);
 err_parts:

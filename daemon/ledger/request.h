@@ -63,6 +63,8 @@ struct request {
     int64_t number;      /* coming back: id, rows, total */
     bool saved;
     bool withdrawn; /* nobody waits for it any more; under the home's mutex */
+    uint64_t after; /* of a list in a home of its own: the writer's n_carried, with what came before
+                       the list */
     union {         /* results and large arguments; owned */
         struct {
             struct trial *trials;

@@ -30,6 +30,20 @@ static int work(struct local *l, struct request *r, struct error *err)
     return status ? status : r->verb->work(l, r, err);
 }
 
+/* A list shows what the same client has written before it: that is carried out by the writer. */
+static void wait_for_writes(const struct local *l, const struct request *r)
+{
+    struct local *whole = (struct local *)l->whole;
+    if (!whole) {
+        return;
+    }
+    uv_mutex_lock(&whole->mutex);
+    while (whole->n_carried < r->after) {
+        uv_cond_wait(&whole->carried, &whole->mutex);
+    }
+    uv_mutex_unlock(&whole->mutex);
+}
+
 /* A patient request begins: false: nobody waits for it any more. */
 static bool begin_list(struct local *l, const struct request *r)
 {
@@ -99,6 +113,9 @@ static bool wants_repair(const struct local *l)
 static void carry_out_alone(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
+    if (r->verb->flags & VERB_PATIENT) {
+        wait_for_writes(l, r);
+    }
     if (r->verb->flags & VERB_PATIENT && !begin_list(l, r)) {
         end_list(l);
         finish(l, r, error_set(&err, ERROR_CANCELLED, "nobody waits for this list"), &err);
@@ -337,6 +354,14 @@ static void take(struct local *l, struct queue *q)
     }
 }
 
+static void tell_carried(struct local *l)
+{
+    uv_mutex_lock(&l->mutex);
+    l->n_carried = l->n_taken;
+    uv_cond_signal(&l->carried);
+    uv_mutex_unlock(&l->mutex);
+}
+
 void writer_run(void *local)
 {
     struct local *l = local;
@@ -354,6 +379,7 @@ void writer_run(void *local)
             }
         }
         take(l, &q);
+        l->n_taken++;
         bool stopping = l->stopping;
         uv_mutex_unlock(&l->mutex);
         if (q.first) {
@@ -362,6 +388,7 @@ void writer_run(void *local)
         } else if (stopping) {
             break;
         }
+        tell_carried(l);
         upkeep(l);
     }
     end(l);

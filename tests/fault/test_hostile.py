@@ -284,7 +284,8 @@ def test_the_runner_has_a_lower_priority_than_the_loop(daemon):
         # Its compilers are even lower, from their first instruction but one.
         runner = eventually(lambda: (lambda n: len(n) > 1 and max(n) >= 10 and n)(nice_values(d.runner_pid())))
         assert min(runner) >= 5, runner
-        assert nice_values(d.process.pid) == [mine] * 2, "the loop and the ledger: no pool of threads"
+        assert nice_values(d.process.pid) in ([mine] * 2, [mine] * 3), (
+            "the loop, the ledger and, since a list was asked for, its lists: no pool of threads")
 
 
 # ---- daemons ----------------------------------------------------------------------------------------

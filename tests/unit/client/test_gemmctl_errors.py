@@ -12,7 +12,7 @@ SIZE = ["--m", "16", "--n", "32", "--k", "64"]
 CONFIG = ["--config", "A=1"]
 # What a command needs, so that it asks the daemon; and those that ask none.
 WORDS = {"get": SIZE, "tune": SIZE, "bench": SIZE + CONFIG, "pin": SIZE + CONFIG, "unpin": ["abcdef"],
-         "promote": ["abcdef"], "show": ["abcdef"], "why": SIZE, "verify": ["--exact", *SIZE],
+         "cancel": ["abcdef"], "promote": ["abcdef"], "show": ["abcdef"], "why": SIZE, "verify": ["--exact", *SIZE],
          "evict": ["abcdef"], "space": SIZE, "check": SIZE + CONFIG, "import": ["EXPORT"],
          "backup": ["copy.db"], "warm": SIZE, "landscape": [*SIZE, "--to", "x.jsonl"]}
 ALONE = ["warm", "landscape"]
@@ -44,7 +44,7 @@ def test_every_command_says_what_the_daemon_refuses_as_an_error_object(fake, fol
     def refuse(params):
         raise Refusal("conflict", "the reason")
     (folder / "export.json").write_text(json.dumps({"gemmd_export": 1, "rows": [{"op": "custom:x"}]}))
-    for method in ("get", "tune", "pin", "unpin", "promote", "list", "show", "why", "evict", "space", "check",
+    for method in ("get", "tune", "pin", "unpin", "cancel", "promote", "list", "show", "why", "evict", "space", "check",
                    "import", "backup", "status", "shutdown", "unquarantine", "hello"):
         fake.answers[method] = refuse
     tried = 0
