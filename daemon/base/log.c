@@ -21,6 +21,7 @@
 #include "daemon/base/log.h"
 #include "proto/paths.h"
 #include "proto/std_files.h"
+#include "proto/trust.h"
 
 enum { LINES_BURST = 200, LINES_PER_S = 20, LINE_MAX_BYTES = 2048 };
 
@@ -87,21 +88,19 @@ static int move_to(int fd, const struct stat *old)
 
 int log_reopen(struct error *err)
 {
-    struct stat old, made;
+    struct stat old;
+    int fd;
     if (!state.path[0] || fstat(STDERR_FILENO, &old) < 0) {
         return error_set(err, ERROR_INVALID, "the log goes to no file that could be reopened");
     }
-    const int fd = open(
-        state.path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-        old.st_mode & 0777);
-    const bool good = fd >= 0 && fstat(fd, &made) == 0 && S_ISREG(made.st_mode);
-    const int r = good && move_to(fd, &old) == 0
-                      ? 0
-                      : error_set(err, ERROR_IO, "cannot reopen the log %s: %s", state.path,
-                                  fd >= 0 && !good ? "it is no regular file" : strerror(errno));
-    if (fd >= 0) {
-        close(fd);
+    int r = trust_open(state.path, O_WRONLY | O_APPEND | O_CREAT, old.st_mode & 0777, &fd, err);
+    if (r) {
+        return error_prefix(err, "cannot reopen the log");
     }
+    if (move_to(fd, &old)) {
+        r = error_set(err, ERROR_IO, "cannot reopen the log %s: %s", state.path, strerror(errno));
+    }
+    close(fd);
     return r;
 }
 

@@ -156,11 +156,12 @@ def test_a_sighup_makes_it_reopen_its_log_and_go_on(daemon):
     assert d.log.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_log_that_cannot_be_reopened_goes_on_in_the_old_file(daemon, folder):
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_log_that_cannot_be_reopened_goes_on_in_the_old_file(daemon, folder, link):
     d = daemon()
     old = d.log.rename(d.log.with_name("log.1"))
     (folder / "elsewhere").write_text("")
-    d.log.symlink_to(folder / "elsewhere")
+    link(folder / "elsewhere", d.log)
     d.process.send_signal(signal.SIGHUP)
     eventually(lambda: "SIGHUP: cannot reopen the log" in old.read_text())
     assert d.call("status")["pid"] == d.process.pid and (folder / "elsewhere").read_text() == ""
