@@ -31,6 +31,7 @@ static int want(struct parts *p, struct cache_entry *e, struct error *err)
         q->rtol = x->best.rtol;
         snprintf(q->bucket, sizeof(q->bucket), "exact"); /* it is one */
         status = daemon_key(d, err);
+        q->bucket[0] = '\0'; /* as a client asks, who can join the job */
     }
     if (status == 0) {
         key_id(&x->key);
@@ -39,6 +40,7 @@ static int want(struct parts *p, struct cache_entry *e, struct error *err)
                            .key = &x->key,
                            .again = true,
                            .background = true,
+                           .quiet = true,
                            .account = account};
         e->tries++;
         status = wanting_want(&p->wanting, &w, err);
@@ -66,6 +68,13 @@ static void measure_again(struct parts *p, struct cache_entry *e)
     }
 }
 
+/* Longer, each time that the device was found in use. */
+static uint64_t rest_ms(const struct parts *p)
+{
+    unsigned n = p->scheduler.put_off;
+    return (uint64_t)p->daemon.config->remeasure_s * 1000 << (n < PUT_OFF_MAX ? n : PUT_OFF_MAX);
+}
+
 void remeasure_look(struct remeasure *x, struct parts *p)
 {
     struct daemon *d = &p->daemon;
@@ -74,7 +83,7 @@ void remeasure_look(struct remeasure *x, struct parts *p)
     if (s->running || s->n_queued || s->n_elsewhere || s->off.code || x->busy_ms == 0) {
         x->busy_ms = now;
     }
-    if (!p->loader.done || now - x->busy_ms < (uint64_t)d->config->remeasure_s * 1000) {
+    if (!p->loader.done || now - x->busy_ms < rest_ms(p)) {
         return;
     }
     if (x->at == 0) { /* until this pass has found one */
@@ -85,6 +94,7 @@ void remeasure_look(struct remeasure *x, struct parts *p)
         if (is_due(e)) {
             d->doubtful = true;
             measure_again(p, e);
+            x->busy_ms = now; /* the job may have ended by the next look */
             return;
         }
     }

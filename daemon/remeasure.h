@@ -3,13 +3,19 @@
  * Keys whose confidence is low (cache/confidence.h) are tuned again, by a background job as any
  * other, when the device has had nothing to do for --remeasure-s: one key at a time, each
  * REMEASURE_TRIES times at most in this life of gemmd. Whatever comes of it is the key's new row.
+ *
+ * gemmd had no work, which says nothing of other programs. So the job is `quiet` (tuning/job.h):
+ * the runner ends it before it has a context on the GPU, if other processes have one, or keep it
+ * busy. That is no try; the next one comes after twice the time, and so on, up to PUT_OFF_MAX times
+ * twice. Connected clients count for nothing here: one that uses the device has a context on it,
+ * and one that only watches gemmd disturbs no measurement.
  */
 #ifndef GEMMD_DAEMON_REMEASURE_H
 #define GEMMD_DAEMON_REMEASURE_H
 
 #include "daemon/methods/parts.h"
 
-enum { REMEASURE_TRIES = 3 };
+enum { REMEASURE_TRIES = 3, PUT_OFF_MAX = 5 };
 
 struct remeasure {
     size_t at;        /* slot of the cache that comes next */

@@ -219,7 +219,8 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
 
 /* runner -> gemmd, the result of a `tune` request. The best is a trial that is already sent. Set
  * aside: there is no best yet; the search has only compilers to wait for, and gemmd has said that
- * others wait for the device. It goes on by an order with the trials so far. */
+ * others wait for the device. It goes on by an order with the trials so far. In use: nothing was
+ * done, since the order was for a quiet device and others use it, as `doubt` says. */
 #define TUNE_RESULT_FIELDS(X, T)                                                                   \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
@@ -235,6 +236,7 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, REAL, wall_ms, 0)    /* from the order on */                                              \
     X(T, TEXT, timeline, 240) /* for people: milliseconds of each phase of these */                \
     X(T, FLAG, set_aside, 0)                                                                       \
+    X(T, FLAG, in_use, 0)                                                                          \
     X(T, TEXT, doubt, 160)          /* what disturbed the measurement */                           \
     X(T, TEXT, gate, GATE_TEXT_MAX) /* sentence: why the former best stayed or went; "": no such   \
                                      */

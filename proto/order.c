@@ -115,11 +115,21 @@ static int unpack_spent(const char *name, const struct wire_obj *params, double 
     return 0;
 }
 
+static int unpack_quiet(struct tune_order *o, const struct wire_obj *params, struct error *err)
+{
+    const struct wire_obj *quiet = wire_find(params, "quiet");
+    o->quiet = false;
+    return !quiet || wire_get_bool(quiet, &o->quiet)
+               ? 0
+               : error_set(err, ERROR_INVALID, "quiet must be true or false");
+}
+
 int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struct error *err)
 {
     static const char *const others[] = {
-        REQUEST_NAMES, "job",      "key",   "stamp",           "done",     "hints",
-        "former",      "min_gain", "avoid", "spent_device_ms", "spent_ms", NULL};
+        REQUEST_NAMES, "job",    "key",      "stamp", "done",
+        "hints",       "former", "min_gain", "avoid", "spent_device_ms",
+        "spent_ms",    "quiet",  NULL};
     o->done = NULL;
     o->hints = NULL;
     o->avoid = NULL;
@@ -132,6 +142,7 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
     r = r < 0 ? r : unpack_avoid(o, params, err);
     r = r < 0 ? r : unpack_spent("spent_device_ms", params, &o->spent_device_ms, err);
     r = r < 0 ? r : unpack_spent("spent_ms", params, &o->spent_ms, err);
+    r = r < 0 ? r : unpack_quiet(o, params, err);
     if (r < 0) {
         tune_order_deinit(o);
     }
@@ -140,7 +151,7 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
 
 void tune_order_pack(struct wire_buf *b, const struct tune_order *o)
 {
-    wire_put_map(b, request_pairs(&o->request) + 8 + (o->former.n ? 2 : 0));
+    wire_put_map(b, request_pairs(&o->request) + 9 + (o->former.n ? 2 : 0));
     request_pack_pairs(b, &o->request);
     wire_put_kv_int(b, "job", o->job);
     wire_put_kv_str(b, "key", o->key);
@@ -162,6 +173,7 @@ void tune_order_pack(struct wire_buf *b, const struct tune_order *o)
     }
     wire_put_kv_real(b, "spent_device_ms", o->spent_device_ms);
     wire_put_kv_real(b, "spent_ms", o->spent_ms);
+    wire_put_kv_bool(b, "quiet", o->quiet);
     wire_put_str(b, "avoid");
     wire_put_array(b, o->n_avoid);
     for (uint32_t i = 0; i < o->n_avoid; i++) {

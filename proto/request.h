@@ -63,6 +63,7 @@ struct tune_order {
     struct record former; /* n 0: none */
     double min_gain;
     double spent_device_ms, spent_ms;
+    bool quiet;              /* only if nobody else uses the device */
     char (*avoid)[HASH_HEX]; /* owned */
 };
 void tune_order_deinit(struct tune_order *o);

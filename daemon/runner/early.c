@@ -8,7 +8,7 @@
 
 static bool is_for(const struct runner *r, const struct tune_order *o)
 {
-    return !r->device && !r->replay && strcmp(r->opt.expected.kind, "cuda") == 0 &&
+    return !o->quiet && !r->device && !r->replay && strcmp(r->opt.expected.kind, "cuda") == 0 &&
            o->n_done == 0 && o->n_hints == 0 && o->n_avoid == 0;
 }
 

@@ -31,7 +31,7 @@ static void lock_clocks(struct runner *r)
     }
 }
 
-static int open_device(struct runner *r, struct error *err)
+int runner_open_device(struct runner *r, struct error *err)
 {
     if (r->device) {
         return 0;
@@ -39,7 +39,6 @@ static int open_device(struct runner *r, struct error *err)
     announce_open(r);
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
-        lock_clocks(r);
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
     }
     return status;
@@ -98,9 +97,10 @@ int runner_open_builds(struct runner *r, struct error *err)
 
 int runner_open(struct runner *r, struct error *err)
 {
-    int status = open_device(r, err);
+    int status = runner_open_device(r, err);
     status = status ? status : runner_open_builds(r, err);
     if (status == 0 && !r->helpers.setup.device) {
+        lock_clocks(r);
         open_helpers(r);
     }
     return status;

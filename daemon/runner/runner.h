@@ -115,6 +115,8 @@ void notice_idle(struct runner *r);
 
 /* opening.c: device, compiler and pool, when they are not open yet. */
 int runner_open(struct runner *r, struct error *err);
+/* The device alone, without a context, and with its clocks as they are. */
+int runner_open_device(struct runner *r, struct error *err);
 /* The latter two alone: they need no device. */
 int runner_open_builds(struct runner *r, struct error *err);
 /* How many configs may be on their way at once; compilers must be open. */

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/runner/base/conditions.h"
 #include "daemon/runner/base/crash.h"
 #include "daemon/runner/base/self.h"
 #include "daemon/runner/job.h"
@@ -29,6 +30,20 @@ enum {
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
+/* An order for a quiet device ends here while others use it: before there is a context of ours. */
+static int carry_out(struct runner *r, const struct tune_order *o, struct tune_result *out,
+                     struct error *err)
+{
+    int status = runner_open_device(r, err);
+    *out = (struct tune_result){0};
+    out->in_use = status == 0 && o->quiet && conditions_in_use(r->device, out->doubt);
+    if (out->in_use) {
+        return 0;
+    }
+    status = status ? status : runner_open(r, err);
+    return status ? status : job_run(r, o, out, err);
+}
+
 static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
 {
     struct error err = ERROR_NULL;
@@ -39,15 +54,14 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
     early_begin(r, o);
-    int status = runner_open(r, &err);
-    status = status ? status : job_run(r, o, &result, &err);
+    int status = carry_out(r, o, &result, &err);
     early_end(r);
     r->job = 0;
     if (status) {
         channel_reply_error(&r->channel, id, &err);
     } else {
         channel_reply(&r->channel, id, &tune_result_schema, &result);
-        if (!result.set_aside) {
+        if (!result.set_aside && !result.in_use) {
             baselines_owe(r, o, &result);
         }
     }

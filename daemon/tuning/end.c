@@ -22,8 +22,12 @@
 
 void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
 {
-    static const char *const words[] = {"done", "failed", "ended by its runner's deaths",
-                                        "cancelled", "answered by another tuning"};
+    static const char *const words[] = {"done",
+                                        "failed",
+                                        "ended by its runner's deaths",
+                                        "cancelled",
+                                        "answered by another tuning",
+                                        "put off"};
     log_info("job %lld: %s after %llu ms", (long long)j->id, words[how],
              (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms));
     if (how == JOB_CANCELLED) {

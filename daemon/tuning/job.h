@@ -35,6 +35,7 @@ struct job {
     bool pin;                /* the winner becomes `manual` */
     bool again;              /* what was measured before a finished search does not count */
     bool background;         /* goes on when nobody waits */
+    bool quiet;              /* nobody asked: only if nobody else uses the device */
     bool restricted;         /* its winner is `partial` */
     char target[TARGET_MAX]; /* forced; "": none */
     char bucket[8];          /* how the key was rounded, as in query.bucket */

@@ -140,6 +140,7 @@ static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wir
     }
     o->spent_device_ms = j->spent_device_ms;
     o->spent_ms = j->spent_ms;
+    o->quiet = j->quiet;
     o->avoid = j->avoid;
     o->n_avoid = j->n_avoid;
     tune_order_pack(b, o);

@@ -296,7 +296,9 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
     s->failed += how == JOB_FAILED || how == JOB_DIED;
     s->cancelled += how == JOB_CANCELLED;
     s->shared += how == JOB_SHARED;
-    if (how != JOB_CANCELLED && how != JOB_SHARED) { /* these say nothing of the device */
+    s->put_off = how == JOB_PUT_OFF ? s->put_off + 1 : 0;
+    if (how != JOB_CANCELLED && how != JOB_SHARED &&
+        how != JOB_PUT_OFF) { /* these say nothing of the device */
         s->failing = how == JOB_DIED ? s->failing + 1 : 0;
     }
     s->retry_ms = how == JOB_DONE ? 0 : s->retry_ms;

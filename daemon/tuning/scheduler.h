@@ -54,6 +54,7 @@ struct scheduler {
     int64_t last_id;
     uint64_t done, failed, cancelled;
     uint64_t shared;  /* jobs that another daemon's tuning has answered */
+    unsigned put_off; /* jobs in a row that found the device in use */
     unsigned failing; /* jobs in a row that died of the device */
     struct error off; /* code != 0: nothing is tuned, and why */
     bool stopping;
@@ -98,7 +99,8 @@ enum job_end {
     JOB_FAILED,
     JOB_DIED,
     JOB_CANCELLED,
-    JOB_SHARED /* another one's answer */
+    JOB_SHARED, /* another one's answer */
+    JOB_PUT_OFF /* it was for a quiet device, and others use that */
 };
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
 /* Fails what is queued. Tuning is tried again after --retry-ms and twice as long each time, but not

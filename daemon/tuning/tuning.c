@@ -368,17 +368,35 @@ static void set_aside(struct tuner *x, struct job *j, const struct tune_result *
     elsewhere_left(x->elsewhere, j);
 }
 
+/* Unless somebody has asked for it meanwhile. It was no try (remeasure.h). */
+static void put_off(struct tuner *x, struct job *j, const char *reason)
+{
+    bool many;
+    struct cache_entry *e = cache_find_id(&x->daemon->cache, j->key, &many);
+    if (!j->quiet) {
+        send_order(x, j);
+        return;
+    }
+    log_info("job %lld: %s", (long long)j->id, reason);
+    if (e && e->tries > 0) {
+        e->tries--;
+    }
+    tuning_ended(x, j, JOB_PUT_OFF);
+}
+
 static void on_result(void *ctx, const struct tune_result *r)
 {
     struct tuner *x = ctx;
     struct job *j = running(x);
-    if (j && r->doubt[0]) {
+    if (j && r->doubt[0] && !r->in_use) {
         memcpy(j->doubt, r->doubt, sizeof(j->doubt));
     }
-    if (!j || !r->set_aside) {
+    if (!j || (!r->set_aside && !r->in_use)) {
         tuning_result(x, r);
     } else if (j->cancelled) {
         tuning_ended(x, j, JOB_CANCELLED);
+    } else if (r->in_use) {
+        put_off(x, j, r->doubt);
     } else {
         set_aside(x, j, r);
     }

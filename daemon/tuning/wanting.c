@@ -80,6 +80,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->identity = identity;
     j->pin = w->pin;
     j->again = w->again;
+    j->quiet = w->quiet;
     j->restricted = request_is_restricted(w->request);
     memcpy(j->target, w->request->query.target, sizeof(j->target));
     memcpy(j->bucket, w->request->query.bucket, sizeof(j->bucket));
@@ -160,6 +161,7 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
         return status;
     }
     j->background = j->background || w->background;
+    j->quiet = j->quiet && w->quiet;
     if (j->state < JOB_RUNNING) { /* it has not begun: it may be asked for more */
         j->again = j->again || w->again;
     }

@@ -23,6 +23,7 @@ struct wanted {
     const struct problem *bucket;
     const struct key *key; /* with id */
     bool pin, again, background;
+    bool quiet;              /* only if nobody else uses the device */
     struct account *account; /* whose it is: borrowed, charged when it becomes a job */
     /* Whom to answer; NULL: nobody. */
     struct session *session;

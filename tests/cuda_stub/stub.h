@@ -28,6 +28,7 @@
  *                             default: 250)
  *   GEMMD_STUB_CLOCKS=<file>  grows by a line for each time that clocks are locked or unlocked
  *
+ * A number may be in a file, whose absolute path is given instead: it may change meanwhile.
  * stub_live() says how many contexts, streams, events, modules and allocations are not freed.
  */
 #ifndef GEMMD_TESTS_CUDA_STUB_H
@@ -44,6 +45,12 @@
 static inline long stub_number(const char *name, long fallback)
 {
     const char *text = getenv(name);
+    char read[32];
+    FILE *f = text && text[0] == '/' ? fopen(text, "r") : NULL;
+    if (f) {
+        text = fgets(read, sizeof(read), f);
+        fclose(f);
+    }
     return text ? strtol(text, NULL, 0) : fallback;
 }
 

@@ -276,6 +276,63 @@ def test_a_disturbed_measurement_says_so(stubbed, env, words):
     assert words in best["doubt"] and words in event["text"]
 
 
+# ---- quiet ---------------------------------------------------------------------------------------
+
+PLAIN = {"M": 96, "N": 64, "K": 64}
+
+
+@pytest.fixture
+def doubted(stubbed, folder):
+    """A key of low confidence on a GPU that another process uses, for as long as `processes` says so."""
+    busy, processes = folder / "busy", folder / "processes"
+    busy.write_text("87")
+    processes.write_text("1")
+    gate = folder / "gate"
+    d = stubbed(["--remeasure-s", "1", "--linger-ms", "100", "--log-level", "info"], GEMMD_STUB_BUSY=str(busy),
+                GEMMD_STUB_PROCESSES=str(processes), GEMMD_STUB_GATE=str(gate))
+    d.gate, d.processes = gate, processes
+    answer = d.call("get", problem=gemm(**PLAIN), budget=2)
+    assert answer["source"] == "tuned" and answer["note"].startswith("confidence low: ")
+    d.key = answer["key"]
+    busy.write_text("0")  # the other process waits for data
+    return d
+
+
+def traces(d):
+    with d.connect() as c:
+        return [(what, c.list(what)) for what in ("trials", "best", "events")], d.compiles()
+
+
+def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_gpu(doubted):
+    d = doubted
+    for times in (1, 2, 3):  # as many as it may be tried
+        d.tune(M=64, N=64, K=64)  # the rest begins anew
+        before = traces(d)
+        eventually(lambda: d.text().count(": put off after") == times, 30)
+        assert traces(d) == before
+        jobs = d.status()["jobs"]
+        assert (jobs["done"], jobs["failed"], jobs["cancelled"]) == (1 + times, 0, 0)
+    assert d.text().count("other processes (1) have a context on the GPU") == 3
+    assert " warning " not in d.text().split("put off")[1]
+    d.processes.write_text("0")
+    eventually(lambda: len(traces(d)[0][0][1]) > len(before[0][0][1]), 60)
+
+
+def test_a_client_who_asks_for_a_key_that_waits_for_a_quiet_gpu_does_not_wait_for_that(doubted):
+    d = doubted
+    d.gate.touch()
+    eventually(lambda: d.status()["jobs"]["running"] == 1 and d.status()["runner"]["state"] == "busy", 30)
+    with d.connect(timeout=200) as c:
+        request = c.send("tune", problem=gemm(**PLAIN), deadline_ms=1)
+        assert c.wait(request)["note"].endswith("the tuning goes on")
+    jobs = d.status()["jobs"]
+    assert (jobs["running"], jobs["queued"]) == (1, 0), "one job for both"
+    before = traces(d)
+    d.gate.unlink()
+    eventually(lambda: len(traces(d)[0][0][1]) > len(before[0][0][1]), 60)
+    assert "put off" not in d.text()
+
+
 def test_memory_is_shared(stubbed):
     d = stubbed(["--memory-percent", "1"], GEMMD_STUB_FREE=str(4 << 20))
     with pytest.raises(RpcError, match=r"need .* MiB, but only 0.0 MiB \(1 % .*--memory-percent"):

@@ -34,6 +34,23 @@ void conditions_before(struct device *d, char doubt[DOUBT_MAX])
     }
 }
 
+bool conditions_in_use(struct device *d, char says[DOUBT_MAX])
+{
+    struct device_health h;
+    says[0] = '\0';
+    if (!look(d, &h)) {
+        return false;
+    }
+    if (h.processes > 0) {
+        snprintf(says, DOUBT_MAX, "other processes (%lld) have a context on the GPU",
+                 (long long)h.processes);
+    } else if (h.busy_percent > BUSY_PERCENT) {
+        snprintf(says, DOUBT_MAX, "the GPU was busy for %lld %% of the time",
+                 (long long)h.busy_percent);
+    }
+    return says[0] != '\0';
+}
+
 void conditions_note(struct device *d, struct trial *t)
 {
     struct device_health h;

@@ -11,6 +11,9 @@
 
 /* A sentence about who else uses the device before a job begins; "": nothing speaks against it. */
 void conditions_before(struct device *d, char doubt[160]);
+/* Whether other processes have a context on the device or keep it busy, and a sentence that says
+ * so. False where that is not known. */
+bool conditions_in_use(struct device *d, char says[160]);
 /* Into a trial that has just been measured. */
 void conditions_note(struct device *d, struct trial *t);
 /* The same from a measured trial, when there is no doubt yet. */

@@ -309,6 +309,7 @@ static void test_order(void **state)
     order.min_gain = 0.5;
     order.spent_device_ms = 120.5;
     order.spent_ms = 800;
+    order.quiet = true;
     strcpy(order.avoid[1], "ffffffffffffffffffffffffffffffff");
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     const struct wire_obj *o;
@@ -329,6 +330,7 @@ static void test_order(void **state)
     assert_true(again.min_gain == 0.5);
     assert_true(again.spent_device_ms == 120.5);
     assert_true(again.spent_ms == 800);
+    assert_true(again.quiet);
     assert_int_equal(again.n_avoid, 2);
     assert_string_equal(again.avoid[1], order.avoid[1]);
     tune_order_deinit(&again);
@@ -348,6 +350,7 @@ static void test_order_errors(void **state)
                       &fixture.err)
     ACCEPTS(ORDER(""));
     assert_int_equal(order.former.n, 0);
+    assert_false(order.quiet);
     tune_order_deinit(&order);
     REFUSES(ERROR_INVALID, "min_gain must be", ORDER(",\"former\":{\"a\":1},\"min_gain\":101"));
     REFUSES(ERROR_INVALID, "min_gain must be", ORDER(",\"former\":{\"a\":1},\"min_gain\":\"1\""));
@@ -355,6 +358,7 @@ static void test_order_errors(void **state)
     REFUSES(ERROR_INVALID, "done must be an array", ORDER(",\"done\":5"));
     REFUSES(ERROR_INVALID, "trial must be a map", ORDER(",\"done\":[{},5]"));
     REFUSES(ERROR_INVALID, "a config must be", ORDER(",\"hints\":[5]"));
+    REFUSES(ERROR_INVALID, "quiet must be", ORDER(",\"quiet\":5"));
     REFUSES(ERROR_INVALID, "avoid[1] is no hash", ORDER(",\"avoid\":[\"a\",5]"));
     REFUSES(ERROR_INVALID, "strategy 'given'", ORDER(",\"strategy\":\"given\""));
     REFUSES(ERROR_UNKNOWN_FIELD, "did you mean 'hints'?", ORDER(",\"hint\":[]"));
