@@ -39,6 +39,9 @@ static void judge_measurement(struct confidence *c, const struct best *b)
         doubt(c, "%s", b->doubt + strlen(CONFIDENCE_LOW));
         return;
     }
+    if (b->doubt[0]) {
+        doubt(c, "%s", b->doubt);
+    }
     if (strcmp(b->source, "tuned") == 0 && b->measured < CONFIGS_FEW) {
         doubt(c, "only %lld configs were measured for this key", (long long)b->measured);
     }
@@ -49,9 +52,6 @@ static void judge_measurement(struct confidence *c, const struct best *b)
     if (b->reference_us > 0 && b->time_us > b->reference_us) {
         doubt(c, "in its own run the analytic default was faster: %.4g us against %.4g us",
               b->reference_us, b->time_us);
-    }
-    if (b->doubt[0]) {
-        doubt(c, "%s", b->doubt);
     }
 }
 

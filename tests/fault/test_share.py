@@ -734,6 +734,7 @@ PUT = "c.call('put', problem=gemm(), config=config, time_us=0.001)"
 
 @ROOT_ONLY
 def test_a_put_of_one_user_answers_nobody_else_until_it_is_measured(daemon):
+    """The put config is the default's own: slower ones answer nobody."""
     d = daemon()
     with d.connect() as c:
         default = c.call("get", problem=gemm(), wait="cached")
@@ -741,20 +742,25 @@ def test_a_put_of_one_user_answers_nobody_else_until_it_is_measured(daemon):
         slow = next(t["config"] for t in c.list("trials", key=tuned["key"], status="ok", sort="-time_us")
                     if t["config"] not in (tuned["config"], default["config"]))
         c.call("evict", problem=gemm(n=512))
-        said = as_nobody(d, "import json\n"
-                            f"config = json.loads({json.dumps(json.dumps(slow))})\n"
-                            "with Client(socket) as c:\n"
-                            f"    for i in range(2): a = {PUT}\n"
-                            "    print('alone' in a['note'])\n"
-                            "    a = c.call('get', problem=gemm(), wait='cached')\n"
-                            "    print(a['tier'], a['config'] == config)\n"
-                            "    (a,) = c.call('get_many', problems=[gemm()])['answers']\n"
-                            "    print(a['tier'], a['config'] == config)\n")
+        script = ("import json\n"
+                  "config, slow = json.loads({configs})\n"
+                  "with Client(socket) as c:\n"
+                  f"    for i in range(2): a = {PUT}\n"
+                  "    print('alone' in a['note'])\n"
+                  "    a = c.call('get', problem=gemm(), wait='cached')\n"
+                  "    print(a['tier'], a['config'] == config)\n"
+                  "    (a,) = c.call('get_many', problems=[gemm()])['answers']\n"
+                  "    print(a['tier'], a['config'] == config)\n")
+        configs = json.dumps(json.dumps([default["config"], slow]))
+        said = as_nobody(d, script.format(configs=configs))
         assert said == ["True", "near", "True", "near", "True"]
         assert c.call("get", problem=gemm(), wait="cached") == default
         assert c.call("get_many", problems=[gemm()])["answers"] == [default]
         why = c.call("why", problem=gemm())
         assert why["verdict"] == "imported" and "another user" in why["because"]
+        as_nobody(d, "import json\n"
+                     f"config = json.loads({configs})[1]\n"
+                     f"with Client(socket) as c: {PUT}\n")
         c.call("get", problem=gemm(), budget=8)
         measured = {json.dumps(t["config"]) for t in c.list("trials", key=default["key"])}
         assert json.dumps(slow) in measured, "a hint all the same"
