@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "proto/trust.h"
@@ -49,22 +50,30 @@ static bool has_no_other_member(const struct group *g, const char *name)
     return !g->gr_mem[0] || (strcmp(g->gr_mem[0], name) == 0 && !g->gr_mem[1]);
 }
 
-/* useradd gives each user a group of the user's name; with it comes a umask of 002. */
+/* useradd gives each user a group of the user's name; with it comes a umask of 002. Root's group is
+ * no such group: in some containers every process has it. */
 static bool is_private_group(uid_t uid, gid_t gid)
 {
     char user_text[NAMES_MAX], group_text[NAMES_MAX];
     struct passwd user, *u = NULL;
     struct group group, *g = NULL;
-    return getpwuid_r(uid, &user, user_text, sizeof(user_text), &u) == 0 && u &&
+    return uid != 0 && getpwuid_r(uid, &user, user_text, sizeof(user_text), &u) == 0 && u &&
            getgrgid_r(gid, &group, group_text, sizeof(group_text), &g) == 0 && g &&
            u->pw_gid == gid && strcmp(u->pw_name, g->gr_name) == 0 &&
            has_no_other_member(g, u->pw_name);
 }
 
-static bool is_open_to_others(const struct stat *st, bool strict)
+/* The group's bits are then the most that any user or group of the list has. */
+static bool has_access_list(const char *path)
+{
+    return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
+}
+
+static bool is_open_to_others(const char *path, const struct stat *st, bool strict)
 {
     return st->st_mode & S_IWOTH ||
-           (st->st_mode & S_IWGRP && (strict || !is_private_group(st->st_uid, st->st_gid)));
+           (st->st_mode & S_IWGRP &&
+            (strict || !is_private_group(st->st_uid, st->st_gid) || has_access_list(path)));
 }
 
 static int refuse_owner(const char *path, const struct stat *st, struct error *err)
@@ -124,7 +133,7 @@ static int walk_enter(struct walk *w, int fd, struct error *err)
     if (r == 0 && !is_trusted_owner(w->st.st_uid, w->shared)) {
         r = refuse_owner(path, &w->st, err);
     }
-    w->shared = r == 0 && is_open_to_others(&w->st, false);
+    w->shared = r == 0 && is_open_to_others(path, &w->st, false);
     if (w->shared && !(w->st.st_mode & S_ISVTX)) {
         r = refuse_mode(path, &w->st, w->st.st_uid == geteuid(), err);
     }
@@ -284,7 +293,7 @@ static int check_last(const struct walk *w, int flags, struct error *err)
 {
     const char *path = w->done[0] ? w->done : "/";
     const bool strict = flags & TRUST_STRICT;
-    const bool open = is_open_to_others(&w->st, strict);
+    const bool open = is_open_to_others(path, &w->st, strict);
     return open && !(flags & TRUST_SHARED)
                ? refuse_mode(path, &w->st, w->st.st_uid == geteuid() && !(w->st.st_mode & S_ISVTX),
                              err)
@@ -328,7 +337,7 @@ static int check_file(const char *path, const struct stat *st, bool in_shared, s
     if (!is_trusted_owner(st->st_uid, in_shared)) {
         return refuse_owner(path, st, err);
     }
-    return is_open_to_others(st, false) ? refuse_mode(path, st, true, err) : 0;
+    return is_open_to_others(path, st, false) ? refuse_mode(path, st, true, err) : 0;
 }
 
 int trust_opened(const char *path, int fd, struct error *err)

@@ -10,9 +10,10 @@
  * | a file                | root or us | nobody; it is a plain file                               |
  * | a symbolic link       | root or us | its target follows the same rule; the last part is none  |
  *
- * The owner's private group counts as the owner: the group has the owner's name and no other
- * member. A user that the user namespace of a container does not map counts as root, but not
- * directly inside a sticky folder: there the host's root has no other name.
+ * The private group of an owner other than root counts as the owner: the group has the owner's name
+ * and no other member, and the file has no access control list. A user that the user namespace of a
+ * container does not map counts as root, but not directly inside a sticky folder: there the host's
+ * root has no other name.
  *
  * A path that passed stays as it is: below a folder that only root and we can write to, nobody else
  * can put another file into its place. SQLite, a compiler and rename(2) may therefore use the

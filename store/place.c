@@ -41,23 +41,34 @@ static int check_parts(const char *path, struct error *err)
     int r = 0;
     for (size_t i = 0; r >= 0 && i < sizeof(parts) / sizeof(parts[0]); i++) {
         snprintf(name, sizeof(name), "%s%s", path, parts[i]);
-        if (lstat(name, &st) == 0) {
-            r = S_ISREG(st.st_mode)
-                    ? trust_file(name, 0, whole, err)
-                    : error_set(err, ERROR_STORE, "%s is no plain file; remove it", name);
+        if (lstat(name, &st)) {
+            continue;
+        }
+        if (!S_ISREG(st.st_mode)) {
+            r = error_set(err, ERROR_STORE, "%s is no plain file; remove it", name);
+        } else if (st.st_nlink > 1) {
+            r = error_set(err, ERROR_STORE,
+                          "%s is another file's name, too (a hard link); remove it, or copy it",
+                          name);
+        } else {
+            r = trust_file(name, 0, whole, err);
         }
     }
     return r < 0 ? r : 0;
+}
+
+void place_create(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 void place_close_to_others(const char *path)
 {
     char name[PATH_MAX + 16];
     struct stat st;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        close(fd);
-    }
     /* By name: closing another descriptor of the file would end SQLite's locks in this process. */
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         snprintf(name, sizeof(name), "%s%s", path, parts[i]);

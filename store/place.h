@@ -19,9 +19,12 @@
  */
 int place_resolve(const char *path, char **out, struct error *err);
 
-/* Makes the file, where it is missing, and takes from group and others every right on it and on the
- * files beside it: a user who can open them for reading can lock them. SQLite gives the files that
- * it makes the mode of the database. */
+/* Makes the file, where it is missing, closed to group and others. SQLite gives the files that it
+ * makes the mode of the database. */
+void place_create(const char *path);
+
+/* Takes from group and others every right on a database and on the files beside it: a user who can
+ * open them for reading can lock them. */
 void place_close_to_others(const char *path);
 
 enum { PLACE_LOCKER_MAX = 64 };

@@ -64,7 +64,7 @@ static int take_place(struct store *s, const char *path, struct error *err)
         r = r ? r : salvage_resume(s->path, err);
         if (r == 0) {
             log_look(s);
-            place_close_to_others(s->path);
+            place_create(s->path);
         }
     }
     return r;
@@ -143,6 +143,9 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     if (r) {
         store_close(s);
         return r;
+    }
+    if (!(s->flags & STORE_READ_ONLY)) { /* it is one: another file keeps its mode */
+        place_close_to_others(s->path);
     }
     *out = s;
     return 0;

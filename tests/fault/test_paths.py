@@ -80,6 +80,36 @@ def test_root_serves_no_database_of_another_user(folder):
 
 
 @ROOT_ONLY
+def test_root_removes_nothing_below_a_temporary_folder_of_another_user(daemon, folder):
+    left = of_other(folder / "his") / "gemmd-cc-abcdef" / "precious"
+    left.parent.mkdir()
+    left.touch()
+    os.utime(left.parent, (0, 0))
+    d = daemon("cpu", env={"TMPDIR": str(folder / "his")})
+    with pytest.raises(RpcError):
+        d.call("get", problem=gemm(n=64, k=64, dtype_in="fp32"), budget=1)
+    assert left.exists()
+
+
+def test_a_file_that_is_no_database_keeps_its_mode(folder):
+    (folder / "cache.db").write_text("named by mistake\n")
+    (folder / "cache.db").chmod(0o644)
+    status, said = run(folder)
+    assert status == 1 and "is no database" in said, said
+    assert (folder / "cache.db").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("part", ["", "-wal", "-shm"])
+def test_a_database_has_no_second_name(folder, part):
+    precious = folder / "precious"
+    precious.write_text("data\n")
+    os.link(precious, folder / f"cache.db{part}")
+    status, said = run(folder)
+    assert status == 1 and "another file's name" in said, said
+    assert precious.read_text() == "data\n"
+
+
+@ROOT_ONLY
 def test_root_reads_no_configuration_of_another_user(folder):
     path = of_other(folder / "his") / "gemmd.conf"
     path.write_text("[gemmd]\nlog-level = debug\n")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,15 +40,30 @@ int scratch_make(char folder[PATH_MAX], struct error *err)
     return 0;
 }
 
+/* By descriptor: whatever takes the folder's name meanwhile is left alone. */
+static DIR *open_folder(const char *path, struct stat *st)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 || fstat(fd, st) || st->st_uid != geteuid() ? NULL : fdopendir(fd);
+    if (!d && fd >= 0) {
+        close(fd);
+    }
+    return d;
+}
+
+static void remove_files(DIR *d)
+{
+    for (struct dirent *e; (e = readdir(d));) {
+        unlinkat(dirfd(d), e->d_name, 0); /* there are only files; "." and ".." it leaves alone */
+    }
+}
+
 void scratch_remove(const char *folder)
 {
-    char path[PATH_MAX + NAME_MAX + 2];
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        unlink(path); /* there are only files; "." and ".." it leaves alone */
-    }
+    struct stat st;
+    DIR *d = open_folder(folder, &st);
     if (d) {
+        remove_files(d);
         closedir(d);
     }
     rmdir(folder);
@@ -55,15 +71,24 @@ void scratch_remove(const char *folder)
 
 void scratch_sweep(int older_s)
 {
-    char path[PATH_MAX];
+    char tmp[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
     struct stat st;
-    DIR *d = opendir(tmp_dir());
+    DIR *d = trust_folder(tmp_dir(), TRUST_SHARED, 0, tmp, NULL) ? NULL : opendir(tmp);
     for (struct dirent *e; d && (e = readdir(d));) {
-        int n = snprintf(path, sizeof(path), "%s/%s", tmp_dir(), e->d_name);
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 && n < PATH_MAX &&
-            lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-            st.st_mtime + older_s < time(NULL)) {
-            scratch_remove(path);
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0) {
+            continue;
+        }
+        snprintf(path, sizeof(path), "%s/%s", tmp, e->d_name);
+        DIR *old = open_folder(path, &st);
+        const bool is_old = old && st.st_mtime + older_s < time(NULL);
+        if (is_old) {
+            remove_files(old);
+        }
+        if (old) {
+            closedir(old);
+        }
+        if (is_old) {
+            rmdir(path);
         }
     }
     if (d) {

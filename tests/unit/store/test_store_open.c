@@ -380,7 +380,7 @@ static unsigned mode_of(const char *path)
  * has opened it to a group, open, until it is opened anew: that closes it. */
 static void whoever_may_read_a_file_may_read_its_copies(void **state)
 {
-    static const mode_t modes[] = {0600, 0660, 0440}, expected[] = {0600, 0660, 0640};
+    static const mode_t modes[] = {0600, 0640, 0440}, expected[] = {0600, 0640, 0640};
     struct fixture *f = *state;
     struct error err = ERROR_NULL;
     for (int i = 0; i < 3; i++) {
