@@ -182,6 +182,14 @@ def counts(call, quantiles):
 
 
 @pytest.mark.no_library
+def test_a_kernel_that_is_interpreted_beside_a_gpu_has_rows_of_the_interpreter(row, monkeypatch):
+    """No compiler sees it, and nothing of it is a compiler's."""
+    assert "backend=cuda:90" in row()[0][0] and " compiler=" in row()[0][0]
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert "backend=interpreter" in row()[0][0] and " compiler=" not in row()[0][0]
+
+
+@pytest.mark.no_library
 def test_a_counter_of_a_benchmark_is_no_part_of_it(monkeypatch):
     from gemmd.triton_source import _hook_hash
     first = _hook_hash(counts)
