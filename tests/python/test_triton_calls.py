@@ -201,7 +201,6 @@ def test_a_counter_of_a_benchmark_is_no_part_of_it(monkeypatch):
     assert _hook_hash(counts) != first
 
 
-@pytest.mark.no_library
 def test_a_triton_that_tells_no_rows_apart_tunes_by_itself(triton):
     del sys.modules["triton.runtime.cache"].triton_key
     with pytest.warns(RuntimeWarning, match="has no triton_key.*Triton tunes by itself"):
