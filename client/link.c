@@ -81,6 +81,29 @@ static int make_socket(void)
     return above;
 }
 
+/* Below /tmp another user can put a folder in place of ours between the look at it (proto/paths.h)
+ * and the connection: whoever listens there must be us, or root. */
+static int check_server(int fd, const char *path, struct error *err)
+{
+    struct ucred server;
+    socklen_t size = sizeof(server);
+    char ours[40];
+    snprintf(ours, sizeof(ours), "/tmp/gemmd-%u/", (unsigned)geteuid());
+    if (strncmp(path, ours, strlen(ours)) != 0) {
+        return 0;
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size)) {
+        return error_set(err, ERROR_IO, "who listens on %s cannot be known: %s", path,
+                         strerror(errno));
+    }
+    return server.uid == 0 || server.uid == geteuid()
+               ? 0
+               : error_set(err, ERROR_DENIED,
+                           "user %u listens on %s, in our place; set XDG_RUNTIME_DIR to a "
+                           "directory of your own",
+                           (unsigned)server.uid, path);
+}
+
 int link_open(struct link *l, const char *path, int64_t deadline, struct error *err)
 {
     int r = paths_check_socket(path, err);
@@ -92,6 +115,7 @@ int link_open(struct link *l, const char *path, int64_t deadline, struct error *
         return error_set(err, ERROR_IO, "cannot make a socket: %s", strerror(errno));
     }
     r = connect_until(fd, path, deadline, err);
+    r = r ? r : check_server(fd, path, err);
     if (r) {
         close(fd);
         return r;

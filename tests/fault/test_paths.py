@@ -2,6 +2,8 @@
 """Whose paths gemmd trusts (proto/trust.h), and what another program's lock does. Another user is a number:
 nobody needs to be made."""
 import os
+import pathlib
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -107,6 +109,23 @@ def test_a_database_has_no_second_name(folder, part):
     status, said = run(folder)
     assert status == 1 and "another file's name" in said, said
     assert precious.read_text() == "data\n"
+
+
+@ROOT_ONLY
+def test_a_client_talks_to_no_other_user_in_its_place_below_tmp():
+    """Who listens is who called listen(2)."""
+    place = pathlib.Path(f"/tmp/gemmd-{os.geteuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+    path = place / f"test-{os.getpid()}.sock"
+    with socket.socket(socket.AF_UNIX) as his:
+        his.bind(str(path))
+        os.seteuid(OTHER)
+        his.listen()
+        os.seteuid(0)
+        result = subprocess.run([GEMMCTL, "status", "--socket", str(path)], capture_output=True, text=True,
+                                timeout=LIMIT)
+        path.unlink()
+    assert result.returncode == 1 and f"user {OTHER} listens" in result.stderr, result.stderr
 
 
 @ROOT_ONLY
