@@ -136,6 +136,15 @@ def test_root_reads_no_configuration_of_another_user(folder):
     assert status == 2 and f"belongs to user {OTHER}" in said, said
 
 
+def test_a_configuration_may_be_a_link_of_ours(folder):
+    """As files of a mounted volume are."""
+    (folder / "real.conf").write_text("[gemmd]\nlog-level = debug\n")
+    (folder / "gemmd.conf").symlink_to("real.conf")
+    result = subprocess.run([GEMMD, "--config", folder / "gemmd.conf", "--print-config"], capture_output=True,
+                            text=True, timeout=LIMIT)
+    assert result.returncode == 0 and "log-level = debug" in result.stdout, result.stderr
+
+
 def start_with_log(folder, state):
     fake = folder / "fake"
     fake.write_text("#!/bin/sh\necho from the daemon >&2\nexit 1\n")
