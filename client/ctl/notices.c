@@ -44,25 +44,7 @@ void notice_count(json_t *counts, const char *name)
     json_object_set_new(counts, name, json_integer(n + 1));
 }
 
-char *notice_counts(const json_t *counts)
-{
-    char *text = NULL;
-    size_t length;
-    FILE *f = open_memstream(&text, &length);
-    const char *name, *comma = "";
-    json_t *v;
-    if (!f) {
-        return NULL;
-    }
-    json_object_foreach((json_t *)(uintptr_t)counts, name, v) {
-        fprintf(f, "%s%s (%lld)", comma, name, (long long)json_integer_value(v));
-        comma = ", ";
-    }
-    fclose(f);
-    return text;
-}
-
-char *notice_names(const json_t *object)
+static char *notice_join(const json_t *object, bool has_counts)
 {
     char *text = NULL;
     size_t length;
@@ -74,10 +56,23 @@ char *notice_names(const json_t *object)
     }
     json_object_foreach((json_t *)(uintptr_t)object, name, v) {
         fprintf(f, "%s%s", comma, name);
+        if (has_counts) {
+            fprintf(f, " (%lld)", (long long)json_integer_value(v));
+        }
         comma = ", ";
     }
     fclose(f);
     return text;
+}
+
+char *notice_counts(const json_t *counts)
+{
+    return notice_join(counts, true);
+}
+
+char *notice_names(const json_t *object)
+{
+    return notice_join(object, false);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
