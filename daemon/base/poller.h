@@ -15,11 +15,20 @@
 
 #include "proto/error.h"
 
+/* How much of the socket the peer has closed, as far as is known. What came before may not be read
+ * yet, but for PEER_HEARD. */
+enum peer {
+    PEER_SENDS,
+    PEER_SHUT,  /* it sends nothing more, and may still take answers */
+    PEER_HEARD, /* and all that it sent was read. The poller never tells this: who reads sets it */
+    PEER_LEFT,  /* it closed both directions, or there is a fault: nobody takes an answer */
+};
+
 /* A socket. Embedded in what it belongs to, which must live until the closing callback of a libuv
  * handle that was closed after poller_remove. */
 struct polled {
-    /* There is something to read; `ended`: and nothing will come after it, or there is a fault. */
-    void (*ready)(struct polled *p, bool ended);
+    /* There is something to read, or the peer closed a direction. Each is told once. */
+    void (*ready)(struct polled *p, enum peer peer);
 };
 
 struct poller {

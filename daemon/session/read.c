@@ -7,11 +7,9 @@
  * response and is hung up on.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "daemon/base/log.h"
 #include "daemon/session/read.h"
@@ -29,7 +27,7 @@ static bool is_over(const struct session *s)
 /* What came while it was not read from is read in a turn: nobody tells of it again. */
 static void reading_set(struct session *s, bool on)
 {
-    s->reading = on && !s->eof && !s->closing;
+    s->reading = on && s->peer != PEER_HEARD && !s->closing;
     if (s->reading && s->readable) {
         turns_ready(s->all->turns, &s->turn);
     }
@@ -156,6 +154,16 @@ static void drop_handled(struct session *s, size_t handled)
     }
 }
 
+/* All that it sent was read and is answered; or it left, its requests wait, and what it sent after
+ * them is not to be read now. */
+static bool is_done(const struct session *s, bool more, bool full)
+{
+    if (s->peer == PEER_LEFT) {
+        return s->n_tickets && (full || is_over(s));
+    }
+    return s->peer == PEER_HEARD && !more && list_empty(&s->tickets) && !s->out.len && !s->writing;
+}
+
 /* After a turn: answers leave, and it is settled whether the session is read from, waits for its
  * next turn, or for its client to take answers. */
 static void settle(struct session *s)
@@ -174,12 +182,12 @@ static void settle(struct session *s)
     }
     bool begun = s->in_len && !more && !s->ending;
     s->begun_ms = !begun ? 0 : s->begun_ms ? s->begun_ms : turns_now(s->all->turns);
-    if (s->eof && !more && list_empty(&s->tickets) && !s->out.len && !s->writing) {
+    if (is_done(s, more, full)) {
         session_close(s);
         return;
     }
     reading_set(s, s->hung_up_ms || (!more && !full && !s->ending && !is_over(s)));
-    if (s->begun_ms || s->eof) {
+    if (s->begun_ms) {
         session_watch(s);
     }
 }
@@ -197,20 +205,13 @@ static void take_turn(struct session *s)
     settle(s);
 }
 
-/* A Unix socket hangs up when the other end is closed, not when it is only shut for writing. */
-static bool has_left(const struct session *s)
-{
-    struct pollfd p = {.fd = s->fd};
-    return poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR);
-}
-
 static void read_end(struct session *s, bool fault)
 {
-    if (fault || has_left(s)) {
+    if (fault || s->peer == PEER_LEFT) {
         session_close(s);
         return;
     }
-    s->eof = true;
+    s->peer = PEER_HEARD;
     reading_set(s, false);
     settle(s);
 }
@@ -253,7 +254,7 @@ static bool read_some(struct session *s)
         read_end(s, n < 0);
         return true;
     }
-    s->readable = n == INPUT_BYTES || s->ended;
+    s->readable = n == INPUT_BYTES || s->peer != PEER_SENDS;
     if (s->hung_up_ms) {
         reading_set(s, true); /* dropped */
         return true;
@@ -266,17 +267,23 @@ static bool read_some(struct session *s)
     return true;
 }
 
-void session_ready(struct polled *p, bool ended)
+void session_ready(struct polled *p, enum peer peer)
 {
     struct session *s = LIST_OF(p, struct session, polled);
     s->readable = true;
-    s->ended = s->ended || ended;
-    if (!s->reading || !list_empty(&s->turn.link)) {
-        return; /* later, or in its turn */
+    if (peer == PEER_LEFT && s->peer == PEER_HEARD) {
+        session_close(s);
     }
-    if (must_wait(s)) {
+    s->peer = peer > s->peer ? peer : s->peer;
+    if (s->closing || !list_empty(&s->turn.link)) {
+        return; /* never, or in its turn */
+    }
+    if (s->reading ? must_wait(s) : s->peer == PEER_LEFT) {
         turns_ready(s->all->turns, &s->turn);
         return;
+    }
+    if (!s->reading) {
+        return; /* later */
     }
     s->all->spent_until_ns = uv_hrtime();
     read_some(s);
@@ -339,8 +346,6 @@ bool session_sweep(struct session *s, uint64_t now_ms)
         session_close(s);
     } else if (s->hung_up_ms && now_ms - s->hung_up_ms >= HANG_UP_MS) {
         session_close(s);
-    } else if (s->eof && has_left(s)) {
-        session_close(s);
     }
-    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms || s->eof);
+    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms);
 }

@@ -12,7 +12,7 @@ void session_listen(struct session *s); /* begins to read */
 /* Answers `busy` and hangs up. */
 void session_refuse(struct session *s, const struct error *e);
 /* polled.ready of a session. */
-void session_ready(struct polled *p, bool ended);
+void session_ready(struct polled *p, enum peer peer);
 /* turn.take of a session: false while its user has had his time in this round. */
 bool session_take_turn(struct turn *t);
 /* Deadlines: called about once a second while any session has one. True: it still has. */

@@ -26,7 +26,9 @@
  * keeper fall silent.
  *
  * A client that has shut its side of the socket still gets its answers; the session ends with the
- * last of them, or when the client is seen to have closed the other side, too.
+ * last of them, or when the client closes the other side, too. What a client sent before it closed
+ * both is handled. But a session that is not to be read from now, and of which requests wait, ends
+ * at once: nobody takes the answers of these, and the first one would end it.
  *
  * Tickets. A request that is answered later holds a ticket. When the session ends first, each of
  * its tickets is told (`gone`), and a late answer finds session == NULL and is dropped.
@@ -111,16 +113,15 @@ struct session {
     struct sessions *all;    /* borrowed */
     struct account *account; /* a holder; NULL: no memory for it */
     struct view
-        *view;     /* requests/views.h: a holder of the generation it is pinned to; NULL: none */
-    int fd;        /* of `pipe` */
-    bool reading;  /* it is to be read from */
-    bool readable; /* there may be something to read */
-    bool ended;    /* and behind it an end, or a fault: it is read until that is found */
+        *view;      /* requests/views.h: a holder of the generation it is pinned to; NULL: none */
+    int fd;         /* of `pipe` */
+    enum peer peer; /* not PEER_SENDS: it is read until the end is found */
+    bool reading;   /* it is to be read from */
+    bool readable;  /* there may be something to read */
     bool writing;
     bool refused; /* not one of the connections that are counted */
     bool apart;   /* a daemon's (requests/followers.h): it waits for nothing that its user's clients
                      hold */
-    bool eof;     /* the client sends no more, and may still read */
     bool ending;  /* takes no more requests; hangs up when all answers are written */
     bool closing; /* uv_close was called */
     struct turn turn; /* when it has unhandled messages */

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One user's questions do not stop everybody's answers, and nothing is worked out for clients that
 have left. Nothing here is measured by the clock: what was answered before what is counted."""
+import socket
+
 import pytest
 
 from conftest import eventually
@@ -56,3 +58,20 @@ def test_a_show_and_a_put_do_not_wait_for_lists(filled):
         assert left >= LISTS // 2, f"{LISTS - left} lists were made before"
         for request in waiting[:2]:
             assert lists.wait(request)["rows"] == []
+
+
+def test_a_client_that_stops_sending_and_is_not_read_from_gets_all_answers(filled):
+    with filled.connect() as c:
+        waiting = [slow_list(c) for _ in range(70)]  # a session has at most 64 at once
+        c.socket.shutdown(socket.SHUT_WR)
+        assert [c.wait(request)["total"] for request in waiting] == [0] * len(waiting)
+        with pytest.raises(EOFError):
+            c.read()
+
+
+def test_puts_of_a_client_that_left_at_once_are_kept(filled):
+    with filled.connect() as c:
+        for i in range(20):
+            c.send("put", problem={"op": "custom:left", "n": i}, config="a=1", time_us=5.0)
+    with filled.connect() as c:
+        eventually(lambda: len(c.list("best", op="custom:left")) == 20)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The listening socket when there is no memory for who comes: the linker's --wrap brings callocs
- * here. And what one user's messages and slices leave to others. */
+ * here. What one user's messages and slices leave to others. And how a session ends whose client
+ * left while it was not read from. */
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -22,7 +23,19 @@ void *__wrap_calloc(size_t n, size_t size)
     return __real_calloc(n, size);
 }
 
-static unsigned messages; /* each took all of its user's time */
+static const uint8_t message[] = {0x94, 0, 1, 0xa1, 'a', 0x80};
+static unsigned messages; /* each took all of its user's time, unless it asks */
+
+/* A request that waits, and is its user's whole share. */
+struct question {
+    struct ticket ticket;
+    struct session *session;
+    size_t charged;
+    bool gone;
+};
+
+static struct question questions[2]; /* they outlive a test that fails */
+static struct question *asks;        /* what the next message is */
 
 struct fixture {
     uv_loop_t loop;
@@ -38,13 +51,49 @@ static bool on_known(void *ctx, struct session *s, const uint8_t *data, size_t n
     return false;
 }
 
+static void charge_question(struct question *q, size_t n)
+{
+    struct session *s = q->session;
+    if (account_charge(s->account, ACCOUNT_ASKED, &q->charged, n)) {
+        sessions_poke_all(s->all, s->account);
+    }
+}
+
+static void withdraw_question(struct ticket *t)
+{
+    struct question *q = LIST_OF(t, struct question, ticket);
+    q->gone = true;
+    charge_question(q, 0);
+}
+
+static void open_question(struct question *q, struct session *s)
+{
+    struct error err = ERROR_NULL;
+    *q = (struct question){.session = s};
+    assert_ok(ticket_open(&q->ticket, s, 1, withdraw_question, &err), &err);
+    charge_question(q, 1);
+}
+
+static void answer_question(struct question *q)
+{
+    rpc_put_result(ticket_out(&q->ticket), 1);
+    wire_put_nil(ticket_out(&q->ticket));
+    ticket_close(&q->ticket);
+    charge_question(q, 0);
+}
+
 static void on_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again)
 {
-    (void)ctx, (void)s, (void)data, (void)n, (void)again;
+    (void)ctx, (void)data, (void)n, (void)again;
+    messages++;
+    if (asks) {
+        open_question(asks, s);
+        asks = NULL;
+        return;
+    }
     uint64_t until = uv_hrtime() + TURN_NS;
     while (uv_hrtime() <= until) {
     }
-    messages++;
 }
 
 static void on_freed(void *ctx, struct session *s)
@@ -57,7 +106,10 @@ static int setup(void **state)
     static const struct session_hooks hooks = {
         .known = on_known, .message = on_message, .freed = on_freed};
     static const struct session_limits limits = {
-        .sessions = 8, .message_ms = 1000, .answer_ms = 1000, .user = {.connections = 8}};
+        .sessions = 8,
+        .message_ms = 1000,
+        .answer_ms = 1000,
+        .user = {.connections = 8, .most = {[ACCOUNT_IN] = 1024, [ACCOUNT_OUT] = 1024}}};
     struct fixture *f = calloc(1, sizeof(*f));
     struct error err = ERROR_NULL;
     char path[96];
@@ -142,7 +194,6 @@ static struct session *session_after(struct fixture *f, struct list *before)
 static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
 {
     struct fixture *f = *state;
-    static const uint8_t message[] = {0x94, 0, 1, 0xa1, 'a', 0x80};
     int fds[2] = {come(f), come(f)};
     turn(f);
     messages = 0;
@@ -151,9 +202,9 @@ static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
     }
     struct session *one = session_after(f, &f->server.sessions.all);
     struct session *two = session_after(f, &one->link);
-    one->polled.ready(&one->polled, false);
+    one->polled.ready(&one->polled, PEER_SENDS);
     assert_int_equal(messages, 1);
-    two->polled.ready(&two->polled, false);
+    two->polled.ready(&two->polled, PEER_SENDS);
     assert_int_equal(messages, 1);
     for (int i = 0; i < 200 && messages < 20; i++) {
         unsigned before = messages;
@@ -163,6 +214,95 @@ static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
     assert_int_equal(messages, 20);
     close(fds[0]);
     close(fds[1]);
+}
+
+/* Goes round until there are so many messages and sessions, and then some more. */
+static void turn_until(struct fixture *f, unsigned some, unsigned n)
+{
+    for (int i = 0; i < 1000 && (messages != some || f->server.sessions.n != n); i++) {
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        usleep(1000); /* the user's time is by the tick */
+    }
+    turn(f);
+    assert_int_equal(messages, some);
+    assert_int_equal(f->server.sessions.n, n);
+}
+
+static int come_with(struct fixture *f, unsigned n)
+{
+    const int fd = come(f);
+    turn(f);
+    messages = 0;
+    while (n-- > 0) {
+        assert_int_equal(write(fd, message, sizeof(message)), sizeof(message));
+    }
+    return fd;
+}
+
+static void requests_of_who_left_while_he_was_not_read_from_are_withdrawn(void **state)
+{
+    struct fixture *f = *state;
+    struct question *q = &questions[0];
+    const int fd = come_with(f, 2);
+    struct session *s = session_after(f, &f->server.sessions.all);
+    asks = q;
+    s->polled.ready(&s->polled, PEER_SENDS);
+    turn_until(f, 1, 1);
+    close(fd);
+    s->polled.ready(&s->polled, PEER_LEFT);
+    turn_until(f, 1, 0);
+    assert_true(q->gone);
+}
+
+static void requests_of_who_had_left_before_they_were_read_are_withdrawn(void **state)
+{
+    struct fixture *f = *state;
+    struct question *q = &questions[0];
+    close(come_with(f, 2));
+    struct session *s = session_after(f, &f->server.sessions.all);
+    asks = q;
+    s->polled.ready(&s->polled, PEER_LEFT);
+    turn_until(f, 1, 0);
+    assert_true(q->gone);
+}
+
+static void who_only_stops_sending_is_read_from_and_answered_later(void **state)
+{
+    struct fixture *f = *state;
+    struct question *first = &questions[0], *second = &questions[1];
+    uint8_t answers[64];
+    const int fd = come_with(f, 2);
+    struct session *s = session_after(f, &f->server.sessions.all);
+    asks = first;
+    s->polled.ready(&s->polled, PEER_SENDS);
+    shutdown(fd, SHUT_WR);
+    s->polled.ready(&s->polled, PEER_SHUT);
+    turn_until(f, 1, 1);
+    asks = second;
+    answer_question(first);
+    turn_until(f, 2, 1);
+    answer_question(second);
+    turn_until(f, 2, 0);
+    assert_int_equal(read(fd, answers, sizeof(answers)), 2 * 5);
+    assert_int_equal(read(fd, answers, sizeof(answers)), 0);
+    close(fd);
+}
+
+static void what_was_sent_before_leaving_is_handled_when_its_user_may_again(void **state)
+{
+    struct fixture *f = *state;
+    struct question *q = &questions[0];
+    const int stays = come_with(f, 1);
+    struct session *one = session_after(f, &f->server.sessions.all);
+    asks = q;
+    one->polled.ready(&one->polled, PEER_SENDS);
+    close(come_with(f, 2));
+    struct session *two = session_after(f, &one->link);
+    two->polled.ready(&two->polled, PEER_LEFT);
+    turn_until(f, 0, 2);
+    answer_question(q);
+    turn_until(f, 2, 1);
+    close(stays);
 }
 
 struct slices {
@@ -210,6 +350,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_finds_no_memory_waits_for_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_user_whose_time_is_spent_waits_on_all_connections, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(
+            requests_of_who_left_while_he_was_not_read_from_are_withdrawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            requests_of_who_had_left_before_they_were_read_are_withdrawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_only_stops_sending_is_read_from_and_answered_later,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            what_was_sent_before_leaving_is_handled_when_its_user_may_again, setup, teardown),
         cmocka_unit_test_setup_teardown(users_take_turns_for_slices, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
