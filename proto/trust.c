@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <pthread.h>
 #include <pwd.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -50,6 +51,33 @@ static bool has_no_other_member(const struct group *g, const char *name)
     return !g->gr_mem[0] || (strcmp(g->gr_mem[0], name) == 0 && !g->gr_mem[1]);
 }
 
+/* Users whose primary group it is stand in no list of it. They are looked for among all users that
+ * the name service lists, which can take seconds at a large site: once for a group. */
+static bool is_primary_of_another(uid_t uid, gid_t gid)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* also of getpwent */
+    static struct {
+        uid_t uid;
+        gid_t gid;
+        bool known, shared;
+    } last;
+    pthread_mutex_lock(&lock);
+    if (!last.known || last.uid != uid || last.gid != gid) {
+        last.uid = uid;
+        last.gid = gid;
+        last.shared = false;
+        setpwent();
+        for (const struct passwd *p; !last.shared && (p = getpwent());) {
+            last.shared = p->pw_gid == gid && p->pw_uid != uid && p->pw_uid != 0;
+        }
+        endpwent();
+        last.known = true;
+    }
+    const bool shared = last.shared;
+    pthread_mutex_unlock(&lock);
+    return shared;
+}
+
 /* useradd gives each user a group of the user's name; with it comes a umask of 002. Root's group is
  * no such group: in some containers every process has it. */
 static bool is_private_group(uid_t uid, gid_t gid)
@@ -60,7 +88,7 @@ static bool is_private_group(uid_t uid, gid_t gid)
     return uid != 0 && getpwuid_r(uid, &user, user_text, sizeof(user_text), &u) == 0 && u &&
            getgrgid_r(gid, &group, group_text, sizeof(group_text), &g) == 0 && g &&
            u->pw_gid == gid && strcmp(u->pw_name, g->gr_name) == 0 &&
-           has_no_other_member(g, u->pw_name);
+           has_no_other_member(g, u->pw_name) && !is_primary_of_another(uid, gid);
 }
 
 /* The group's bits are then the most that any user or group of the list has. */

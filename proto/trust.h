@@ -11,9 +11,10 @@
  * | a symbolic link       | root or us | its target follows the same rule; the last part is none  |
  *
  * The private group of an owner other than root counts as the owner: the group has the owner's name
- * and no other member, and the file has no access control list. A user that the user namespace of a
- * container does not map counts as root, but not directly inside a sticky folder: there the host's
- * root has no other name.
+ * and no other member, and the file has no access control list. A user whose primary group it is,
+ * is a member, if the name service lists that user; a process asks for the list once. A user that
+ * the user namespace of a container does not map counts as root, but not directly inside a sticky
+ * folder: there the host's root has no other name.
  *
  * A path that passed stays as it is: below a folder that only root and we can write to, nobody else
  * can put another file into its place. SQLite, a compiler and rename(2) may therefore use the

@@ -18,6 +18,29 @@ enum { OTHER = 54321 };
 static char base[64], joined[PATH_MAX], out[PATH_MAX];
 static struct error err;
 
+/* The list of users, in place of libc's: one, whose primary group is another user's. */
+static struct passwd stranger = {.pw_name = (char[]){"stranger"}, .pw_uid = OTHER};
+static bool is_listed;
+static int times_asked;
+
+void setpwent(void)
+{
+    is_listed = stranger.pw_gid != 0;
+    times_asked++;
+}
+
+struct passwd *getpwent(void)
+{
+    struct passwd *next = is_listed ? &stranger : NULL;
+    is_listed = false;
+    return next;
+}
+
+void endpwent(void)
+{
+    is_listed = false;
+}
+
 static const char *in_base(const char *path)
 {
     snprintf(joined, sizeof(joined), "%s%s", base, path);
@@ -191,15 +214,21 @@ static void roots_group_is_not_private(void **state)
     assert_error(err, ERROR_DENIED, "/home may be written to by others", folder("/home"));
 }
 
-/* As a user of the distribution that has a group of its name. */
-static void a_private_group_counts_as_its_owner(void **state)
+/* A user of the distribution that has a group of its name. */
+static const struct passwd *user_with_group(const char *name)
 {
-    (void)state;
-    const struct passwd *user = getpwnam("daemon");
+    const struct passwd *user = getpwnam(name);
     const struct group *own = user ? getgrgid(user->pw_gid) : NULL;
     if (geteuid() != 0 || !own || strcmp(own->gr_name, user->pw_name) != 0 || own->gr_mem[0]) {
         skip();
     }
+    return user;
+}
+
+static void a_private_group_counts_as_its_owner(void **state)
+{
+    (void)state;
+    const struct passwd *user = user_with_group("daemon");
     make_dir("/home", 0775); /* with a umask of 002 */
     make_file("/home/f", 0664);
     make_file("/home/shared", 0664);
@@ -214,6 +243,25 @@ static void a_private_group_counts_as_its_owner(void **state)
                  trust_folder(in_base("/home"), TRUST_STRICT, 0, NULL, &err));
     assert_error(err, ERROR_DENIED, "/home/shared may be written to by others",
                  file("/home/shared"));
+}
+
+/* Which stands in no list of the group's members. */
+static void a_group_that_is_another_users_primary_group_is_not_private(void **state)
+{
+    (void)state;
+    const struct passwd *user = user_with_group("bin");
+    stranger.pw_gid = user->pw_gid;
+    make_dir("/home", 0775);
+    make_file("/home/f", 0664);
+    give_away("/home", user->pw_uid, user->pw_gid);
+    give_away("/home/f", user->pw_uid, user->pw_gid);
+    assert_int_equal(chmod(base, 0755), 0);
+    assert_int_equal(seteuid(user->pw_uid), 0);
+    times_asked = 0;
+    assert_error(err, ERROR_DENIED, "/home may be written to by others", folder("/home"));
+    assert_error(err, ERROR_DENIED, "/home may be written to by others", file("/home/f"));
+    assert_int_equal(times_asked, 1); /* a large site has many users */
+    stranger.pw_gid = 0;
 }
 
 static void only_plain_files_are_opened_and_nothing_waits(void **state)
@@ -267,6 +315,7 @@ int main(void)
         TEST(parts_of_another_user_are_refused),
         TEST(roots_group_is_not_private),
         TEST(a_private_group_counts_as_its_owner),
+        TEST(a_group_that_is_another_users_primary_group_is_not_private),
         TEST(only_plain_files_are_opened_and_nothing_waits),
         TEST(a_file_with_two_names_is_not_written_to),
         TEST(a_file_of_ours_is_closed_to_others),
