@@ -16,6 +16,82 @@
 #include "store/place.h"
 #include "store/version.h"
 
+/* ---- whose file it is ------------------------------------------------------------------------ */
+
+/* Of SQLite's file format (sqlite.org/fileformat2.html). The root page of the table of tables
+ * follows the header. */
+enum { VERSION_AT = 60, ID_AT = 68, ROOT_AT = 100, ROOT_ROWS_AT = 103, HEAD = 108, LEAF = 13 };
+
+static bool has_companion(const char *path, const char *suffix)
+{
+    char whole[PATH_MAX + 8];
+    snprintf(whole, sizeof(whole), "%s%s", path, suffix);
+    return access(whole, F_OK) == 0;
+}
+
+static size_t read_head(const char *path, unsigned char head[HEAD])
+{
+    memset(head, 0, HEAD);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(head, 1, HEAD, f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    return n;
+}
+
+static bool is_database(const unsigned char head[HEAD])
+{
+    return memcmp(head, "SQLite format 3", 16) == 0;
+}
+
+static int32_t number_at(const unsigned char *head, size_t at)
+{
+    uint32_t n;
+    memcpy(&n, head + at, sizeof(n));
+    return (int32_t)be32toh(n);
+}
+
+/* A file that cannot be read is somebody's text, named by mistake, unless it looks like a database,
+ * or has beside it what gemmd leaves beside its own (SQLITE_FCNTL_PERSIST_WAL). */
+static bool is_foreign(const char *path)
+{
+    unsigned char head[HEAD];
+    return !has_companion(path, "-wal") && !has_companion(path, "-shm") &&
+           read_head(path, head) > 0 && !is_database(head) &&
+           number_at(head, ID_AT) != VERSION_APPLICATION_ID;
+}
+
+static int refuse_foreign(const char *path, struct error *err)
+{
+    return error_set(err, ERROR_STORE,
+                     "database %s is no database, and nothing says that it was one of gemmd's: "
+                     "give another --database, or move this file away",
+                     path);
+}
+
+/* Before anything is made beside a file of others. Not where something of gemmd's is beside the
+ * file: this process may have it open then, and closing a second descriptor ends SQLite's locks. */
+static int refuse_early(const char *path, struct error *err)
+{
+    static const char *const of_ours[] = {".lock", ".rebuilt", "-wal", "-journal"};
+    unsigned char head[HEAD];
+    for (size_t i = 0; i < sizeof(of_ours) / sizeof(of_ours[0]); i++) {
+        if (has_companion(path, of_ours[i])) {
+            return 0;
+        }
+    }
+    if (is_foreign(path)) {
+        return refuse_foreign(path, err);
+    }
+    if (read_head(path, head) < HEAD || !is_database(head)) {
+        return 0;
+    }
+    const bool empty = head[ROOT_AT] == LEAF && !head[ROOT_ROWS_AT] && !head[ROOT_ROWS_AT + 1];
+    int r = version_judge(path, number_at(head, ID_AT), number_at(head, VERSION_AT), empty, err);
+    return r < 0 ? r : 0;
+}
+
 /* ---- open ------------------------------------------------------------------------------------ */
 
 static int rebuild(struct store *s, struct error *err)
@@ -60,7 +136,8 @@ static int take_place(struct store *s, const char *path, struct error *err)
         r = place_refuse_network(s->path, err);
     }
     if (r == 0 && !(s->flags & STORE_READ_ONLY)) {
-        r = place_lock(s->path, s->address, &s->lock_fd, err);
+        r = refuse_early(s->path, err);
+        r = r ? r : place_lock(s->path, s->address, &s->lock_fd, err);
         r = r ? r : salvage_resume(s->path, err);
         if (r == 0) {
             log_look(s);
@@ -80,32 +157,6 @@ static void read_boot_id(char *out, size_t size)
     if (f) {
         fclose(f);
     }
-}
-
-static bool has_companion(const char *path, const char *suffix)
-{
-    char whole[PATH_MAX + 8];
-    snprintf(whole, sizeof(whole), "%s%s", path, suffix);
-    return access(whole, F_OK) == 0;
-}
-
-/* A file that cannot be read is somebody's text, named by mistake, unless it looks like a database,
- * or has beside it what gemmd leaves beside its own (SQLITE_FCNTL_PERSIST_WAL). */
-static bool is_foreign(const char *path)
-{
-    enum { HEADER = 100, ID_AT = 68 }; /* of SQLite's file format */
-    unsigned char head[HEADER] = {0};
-    const uint32_t id = htobe32(VERSION_APPLICATION_ID);
-    if (has_companion(path, "-wal") || has_companion(path, "-shm")) {
-        return false;
-    }
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(head, 1, sizeof(head), f) : 0;
-    if (f) {
-        fclose(f);
-    }
-    return n > 0 && memcmp(head, "SQLite format 3", 16) != 0 &&
-           memcmp(head + ID_AT, &id, sizeof(id)) != 0;
 }
 
 int store_open(const struct store_options *o, struct store **out, struct error *err)
@@ -133,10 +184,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
         r = err->code = ERROR_STORE;
     }
     if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
-        r = error_set(err, ERROR_STORE,
-                      "database %s is no database, and nothing says that it was one of gemmd's: "
-                      "give another --database, or move this file away",
-                      s->path);
+        r = refuse_foreign(s->path, err);
     } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
         r = rebuild(s, err);
     }

@@ -24,31 +24,33 @@ static const char *const *const steps[] = {version1_sql, version2_sql,
 
 _Static_assert(sizeof(steps) / sizeof(steps[0]) == STORE_SCHEMA_VERSION, "one step per version");
 
+int version_judge(const char *path, int64_t id, int64_t version, bool empty, struct error *err)
+{
+    if (empty && version == 0) {
+        return VERSION_EMPTY;
+    }
+    if (id != VERSION_APPLICATION_ID || version < 0) {
+        return error_set(err, ERROR_STORE,
+                         "database %s belongs to another program (application id %" PRId64
+                         "): give another --database",
+                         path, id);
+    }
+    if (version > STORE_SCHEMA_VERSION) {
+        return error_set(err, ERROR_STORE,
+                         "database %s was written by a newer gemmd (schema %" PRId64
+                         ", this one knows %d): upgrade gemmd or use another --database",
+                         path, version, STORE_SCHEMA_VERSION);
+    }
+    return version == STORE_SCHEMA_VERSION ? VERSION_CURRENT : VERSION_OLD;
+}
+
 int version_of(struct db *db, int64_t *version, struct error *err)
 {
     int64_t id, objects;
     int r = db_int(db, "PRAGMA user_version", version, err);
     r = r ? r : db_int(db, "PRAGMA application_id", &id, err);
     r = r ? r : db_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err);
-    if (r) {
-        return r;
-    }
-    if (objects == 0 && *version == 0) {
-        return VERSION_EMPTY;
-    }
-    if (id != VERSION_APPLICATION_ID || *version < 0) {
-        return error_set(err, ERROR_STORE,
-                         "database %s belongs to another program (application id %" PRId64
-                         "): give another --database",
-                         db->path, id);
-    }
-    if (*version > STORE_SCHEMA_VERSION) {
-        return error_set(err, ERROR_STORE,
-                         "database %s was written by a newer gemmd (schema %" PRId64
-                         ", this one knows %d): upgrade gemmd or use another --database",
-                         db->path, *version, STORE_SCHEMA_VERSION);
-    }
-    return *version == STORE_SCHEMA_VERSION ? VERSION_CURRENT : VERSION_OLD;
+    return r ? r : version_judge(db->path, id, *version, objects == 0, err);
 }
 
 static int sync_path(const char *path, int flags)

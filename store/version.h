@@ -16,7 +16,10 @@ extern const char *const version3_sql[];
 
 enum version_state { VERSION_CURRENT = 0, VERSION_EMPTY = 1, VERSION_OLD = 2 };
 
-/* What the open file is. ERROR_STORE: newer than this program, or another program's. */
+/* What a file is by its application id and `user_version`; `empty`: it has no tables. ERROR_STORE:
+ * newer than this program, or another program's. */
+int version_judge(const char *path, int64_t id, int64_t version, bool empty, struct error *err);
+/* The same of the open file. */
 int version_of(struct db *db, int64_t *version, struct error *err);
 /* From `version` to STORE_SCHEMA_VERSION, each step in one transaction, after writing
  * "<path>.v<version>.bak" when the file is not empty. */

@@ -101,6 +101,23 @@ def test_a_file_that_is_no_database_keeps_its_mode(folder):
     assert (folder / "cache.db").stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize("what", ["text", "sqlite", "newer"])
+def test_a_refused_start_leaves_nothing_beside_a_file_that_is_no_database_of_ours(folder, what):
+    path = folder / "cache.db"
+    if what == "text":
+        path.write_text("named by mistake\n")
+    else:
+        ours = "PRAGMA application_id = 0x67656d6d; PRAGMA user_version = 99;" if what == "newer" else ""
+        db = sqlite3.connect(path)
+        db.executescript(f"{ours} CREATE TABLE mail(body)")
+        db.close()
+        path.chmod(0o644)
+    before = path.read_bytes()
+    status, said = run(folder)
+    assert status == 1 and {"text": "is no database", "sqlite": "another program", "newer": "a newer gemmd"}[what] in said
+    assert [p.name for p in folder.glob("cache.db*")] == ["cache.db"] and path.read_bytes() == before
+
+
 @pytest.mark.parametrize("part", ["", "-wal", "-shm"])
 def test_a_database_has_no_second_name(folder, part):
     precious = folder / "precious"
