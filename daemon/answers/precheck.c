@@ -6,6 +6,7 @@
 #include "daemon/answers/daemon.h"
 #include "daemon/answers/precheck.h"
 #include "daemon/answers/target.h"
+#include "kernels/devices/cpu/cpu.h"
 #include "kernels/space.h"
 
 static int no_compiler(const struct daemon *d, struct error *err)
@@ -17,10 +18,12 @@ static int no_compiler(const struct daemon *d, struct error *err)
             "that the driver %s can run, then restart gemmd",
             d->device.driver);
     }
-    return error_set(
-        err, ERROR_NO_COMPILER,
-        "no C compiler was found when gemmd started: install gcc or clang, or name one "
-        "in GEMMD_CC, then restart gemmd");
+    struct error why = ERROR_NULL; /* as the runner met it: the environment is the same */
+    return cpu_compiler_find(&why)
+               ? error_set(err, ERROR_NO_COMPILER, "%.400s; then restart gemmd", why.text)
+               : error_set(err, ERROR_NO_COMPILER,
+                           "the C compiler came after gemmd's start, or did not tell its version "
+                           "(-dumpversion) then: restart gemmd");
 }
 
 /* Of a list, the runner records what is wrong with each; here one good config is enough. */

@@ -277,7 +277,9 @@ const char *scheduler_tuning(const struct scheduler *s)
     if (s->off.code) {
         return s->off.text;
     }
-    return s->daemon->device.compiler[0] ? "on" : "off: no compiler was found when gemmd started";
+    return s->daemon->device.compiler[0]
+               ? "on"
+               : "off: gemmd found no compiler that it may run when it started";
 }
 
 void scheduler_switch_off(struct scheduler *s, const struct error *why)

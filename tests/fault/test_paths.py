@@ -65,7 +65,8 @@ def test_root_runs_no_compiler_of_another_user(daemon, folder):
     with pytest.raises(RpcError) as e:
         d.call("get", problem=gemm(n=64, k=64, dtype_in="fp32"), budget=1)
     assert not (folder / "ran").exists()
-    assert "root does not run the C compiler" in e.value.message + d.text()
+    assert e.value.name == "no_compiler" and f"root does not run the C compiler {cc}" in e.value.message
+    assert f"his belongs to user {OTHER}" in e.value.message, "the log is root's: the client needs the reason"
 
 
 @ROOT_ONLY

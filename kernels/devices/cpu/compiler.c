@@ -186,6 +186,12 @@ void cpu_compiler_version(char *out, size_t size)
     }
 }
 
+int cpu_compiler_find(struct error *err)
+{
+    char path[PATH_MAX];
+    return find_cc(path, err);
+}
+
 /* ---- one compile ----------------------------------------------------------------------------- */
 
 struct job {

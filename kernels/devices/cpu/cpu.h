@@ -110,5 +110,7 @@ int cpu_time(struct device *d, struct prepared *w, struct kernel *k, const struc
 
 /* The compiler's name and settings for device_info.compiler and stamps; "" when there is none. */
 void cpu_compiler_version(char *out, size_t size);
+/* Whether there is a compiler that may be run, and why not; none is run. */
+int cpu_compiler_find(struct error *err);
 
 #endif
