@@ -277,12 +277,14 @@ static void first_lines(const char *log, const char *folder, char *out, size_t s
     out[have] = '\0';
 }
 
+/* Compilers let others write to the output where our umask does: O_CREAT takes that right away.
+ * Where there is no output, an empty one is made. */
 static int read_output(const struct job *j, struct image *out, struct error *err)
 {
     struct stat st;
-    int fd, r = trust_open(j->output, O_RDONLY, 0, &fd, err);
+    int fd, r = trust_open(j->output, O_RDONLY | O_CREAT, 0600, &fd, err);
     FILE *f = r ? NULL : fdopen(fd, "r");
-    if (r < 0 || !f || fstat(fd, &st) < 0) {
+    if (r < 0 || !f || fstat(fd, &st) < 0 || st.st_size == 0) {
         if (f) {
             fclose(f);
         }

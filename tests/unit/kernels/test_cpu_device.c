@@ -243,6 +243,22 @@ static void compile_fails(const char *script, int code, const char *part)
     drop_script(NULL);
 }
 
+/* Others could have written to what cc wrote, but for the folder. */
+static void test_a_loose_umask_refuses_no_output_of_the_compiler(void **state)
+{
+    (void)state;
+    struct compiler *c;
+    struct image image;
+    const struct variant v = {.kind = "cpu", .entry = "f", .options = "", .source = "int f;\n"};
+    const mode_t before = umask(0);
+    assert_ok(compiler_open("cpu", &c, err));
+    assert_ok(c->ops->compile(c, &v, &image, err));
+    umask(before);
+    assert_true(image.size > 0);
+    image_deinit(&image);
+    c->ops->close(c);
+}
+
 #define VERSION "case $1 in -dump*) echo 9.9.9; exit;; esac; "
 
 static void test_compilers_that_fail(void **state)
@@ -480,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_time),
         cmocka_unit_test(test_bad_image),
         cmocka_unit_test(test_missing_compiler),
+        cmocka_unit_test(test_a_loose_umask_refuses_no_output_of_the_compiler),
         cmocka_unit_test_teardown(test_compilers_that_fail, drop_script),
         cmocka_unit_test_teardown(test_a_part_of_the_compiler_that_was_killed_refuses_nothing,
                                   drop_script),
