@@ -414,6 +414,7 @@ static int open_below(const struct walk *w, const char *path, const char *name, 
                       unsigned mode, int *fd, struct error *err)
 {
     struct stat st;
+    mode &= ~(unsigned)(S_IWGRP | S_IWOTH); /* whatever the umask: it would be refused */
     *fd = openat(w->at, name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, (mode_t)mode);
     if (*fd < 0 && errno == ELOOP) {
         return error_set(err, ERROR_DENIED, "%s is a symbolic link; remove it", path);

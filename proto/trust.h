@@ -47,8 +47,9 @@ int trust_file(const char *path, int flags, char out[PATH_MAX], struct error *er
 
 /* Opens a plain file; never waits, as open(2) does for a FIFO. `flags` and `mode` as for open(2);
  * the folder may be sticky. A file that is opened for writing has one name only: another name is
- * another file to somebody. With O_CREAT, a file of ours that was there loses the rights that
- * `mode` lacks. TRUST_MISSING only without O_CREAT. */
+ * another file to somebody. No mode and no umask lets others write to a file that is made.
+ * With O_CREAT, a file of ours that was there loses the rights that `mode` lacks. TRUST_MISSING
+ * only without O_CREAT. */
 int trust_open(const char *path, int flags, unsigned mode, int *fd, struct error *err);
 
 /* The rule for a file that is open already, in a folder that was checked. */

@@ -47,6 +47,17 @@ def test_what_cannot_be_recorded_leaves_nothing(folder, shared_cache, words):
     assert not list(folder.glob("x.jsonl*"))
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o002], ids=oct)
+def test_a_loose_umask_is_no_fault(folder, shared_cache, umask):
+    """A recording refused its own file, which others could have written to, and left it behind."""
+    before = os.umask(umask)
+    try:
+        landscape("--to", folder / "x.jsonl", "--device", "cpu", "--cache-dir", shared_cache, "-q", *WORDS, *FEW)
+    finally:
+        os.umask(before)
+    assert {p.name: oct(p.stat().st_mode & 0o777) for p in folder.glob("x.jsonl*")} == {"x.jsonl": "0o644"}
+
+
 def test_what_is_recorded_is_played(recorded, daemon):
     lines = [json.loads(line) for line in recorded.read_text().splitlines()]
     assert lines[0]["gemmd_landscape"] == 2 and lines[0]["note"] == "of a test"

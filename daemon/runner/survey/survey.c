@@ -114,9 +114,10 @@ static int open_all(struct survey *s, struct error *err)
 static int fail_part(int fd, const char *part, struct error *err)
 {
     int why = errno;
-    if (fd >= 0) {
-        close(fd);
+    if (why != EWOULDBLOCK) {
+        unlink(part); /* nobody else's: the lock is ours, or there are no locks here */
     }
+    close(fd);
     return why == EWOULDBLOCK
                ? error_set(err, ERROR_BUSY,
                            "another recording is writing %s: wait for its end, or record into "
@@ -131,7 +132,7 @@ static int lock_part(const char *part, struct error *err)
 {
     struct stat locked, named;
     for (;;) {
-        int fd, r = trust_open(part, O_WRONLY | O_CREAT, 0666, &fd, err);
+        int fd, r = trust_open(part, O_WRONLY | O_CREAT, 0644, &fd, err);
         if (r < 0) {
             return error_prefix(err, "cannot write");
         }
@@ -160,7 +161,7 @@ static int open_file(struct survey *s, const char *part, struct error *err)
     }
     s->file = fdopen(fd, "w");
     line_scrap(s->file ? part : NULL);
-    return s->file ? 0 : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));
+    return s->file ? 0 : fail_part(fd, part, err);
 }
 
 /* The file stays open, and with it locked, until it has its name. */

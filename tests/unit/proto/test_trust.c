@@ -304,6 +304,23 @@ static void a_file_of_ours_is_closed_to_others(void **state)
     assert_int_equal(st.st_mode & 07777, 0600);
 }
 
+/* Whatever is asked for: a file that others may write to would be refused at once, and stay. */
+static void a_file_that_is_made_is_closed_to_others_under_any_umask(void **state)
+{
+    (void)state;
+    struct stat st;
+    static const mode_t masks[] = {0, 002, 022, 077}, left[] = {0644, 0644, 0644, 0600};
+    for (int i = 0; i < 4; i++) {
+        int fd = -1;
+        umask(masks[i]);
+        assert_ok(err, trust_open(in_base("/f"), O_WRONLY | O_CREAT, 0666, &fd, &err));
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(st.st_mode & 07777, left[i]);
+        close(fd);
+        assert_int_equal(unlink(in_base("/f")), 0);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -319,6 +336,7 @@ int main(void)
         TEST(only_plain_files_are_opened_and_nothing_waits),
         TEST(a_file_with_two_names_is_not_written_to),
         TEST(a_file_of_ours_is_closed_to_others),
+        TEST(a_file_that_is_made_is_closed_to_others_under_any_umask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
