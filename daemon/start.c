@@ -164,6 +164,7 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
         status = c->database[0] ? check_offline(c, err) : make_usual_state_dir(err);
     }
     status = status ? status : paths_make_dir(d->cache_dir, 0750, err);
+    status = status ? status : modules_check(d->cache_dir, err);
     if (status == 0) {
         modules_tidy(d->cache_dir);
     }

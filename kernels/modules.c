@@ -21,9 +21,10 @@
 static int link_variant(const char *cache_dir, const struct image *image, const char *suffix,
                         struct error *err)
 {
-    char target[PATH_MAX], path[PATH_MAX], aside[PATH_MAX];
-    int r = modules_path(target, err, "../modules/%s.%s", image->meta.id, suffix);
-    r = r ? r : modules_path(path, err, "%s/variants/%s", cache_dir, image->meta.variant);
+    char folder[PATH_MAX], target[PATH_MAX], path[PATH_MAX], aside[PATH_MAX];
+    int r = modules_folder(cache_dir, "variants", true, folder, err);
+    r = r ? r : modules_path(target, err, "../modules/%s.%s", image->meta.id, suffix);
+    r = r ? r : modules_path(path, err, "%s/%s", folder, image->meta.variant);
     /* The address of a local tells threads of one process apart. */
     r = r ? r : modules_path(aside, err, "%s.%ld.%p", path, (long)getpid(), (void *)&target);
     if (r) {
@@ -41,13 +42,12 @@ static int link_variant(const char *cache_dir, const struct image *image, const 
 
 int modules_put(const char *cache_dir, struct image *image, const char *suffix, struct error *err)
 {
-    char path[PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX];
     bool named = image->meta.variant[0];
     hash128_hex(image->data, image->size, image->meta.id);
     image->meta.size = (int64_t)image->size;
-    int r = modules_folder(cache_dir, "modules", err);
-    r = r ? r : modules_folder(cache_dir, "variants", err);
-    r = r ? r : modules_path(path, err, "%s/modules/%s.%s", cache_dir, image->meta.id, suffix);
+    int r = modules_folder(cache_dir, "modules", true, folder, err);
+    r = r ? r : modules_path(path, err, "%s/%s.%s", folder, image->meta.id, suffix);
     r = r ? r : modules_write(path, image->data, image->size, err);
     r = r || !named ? r : record_write(cache_dir, image, suffix, NULL, err);
     return r || !named ? r : link_variant(cache_dir, image, suffix, err);
@@ -86,7 +86,7 @@ static int find_linked(const char *cache_dir, const char *variant, struct image 
                        struct error *err)
 {
     char path[PATH_MAX], target[PATH_MAX], file[PATH_MAX], id[HASH_HEX];
-    int r = modules_path(path, err, "%s/variants/%s", cache_dir, variant);
+    int r = modules_file(cache_dir, "variants", variant, path, err);
     if (r) {
         return r;
     }
@@ -104,7 +104,7 @@ static int find_linked(const char *cache_dir, const char *variant, struct image 
         return MODULES_MISS;
     }
     snprintf(id, sizeof(id), "%.*s", (int)(dot - name), name);
-    r = modules_path(file, err, "%s/modules/%s", cache_dir, name);
+    r = modules_file(cache_dir, "modules", name, file, err);
     r = r ? r : read_checked(file, id, out, err);
     if (r == MODULES_MISS) {
         unlink(path);
@@ -119,10 +119,11 @@ static int find_linked(const char *cache_dir, const char *variant, struct image 
 static int find_recorded(const char *cache_dir, const char *suffix, struct image *out,
                          struct error *err)
 {
-    char path[PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX];
     struct image file = {0};
     const struct module *m = &out->meta;
-    int r = modules_path(path, err, "%s/modules/%s.%s", cache_dir, m->id, suffix);
+    int r = modules_folder(cache_dir, "modules", false, folder, err);
+    r = r ? r : modules_path(path, err, "%s/%s.%s", folder, m->id, suffix);
     r = r ? r : read_checked(path, m->id, &file, err);
     if (r == 0) {
         out->data = file.data;
@@ -162,21 +163,20 @@ static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], 
                      struct error *err)
 {
     static const char *const suffixes[] = {"cubin", "so", "replay"};
+    char folder[PATH_MAX];
     if (!modules_is_id(id, strlen(id))) {
         return error_set(err, ERROR_INVALID, "\"%s\" is not the id of a module (32 hex digits)",
                          id);
     }
-    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-        int r = modules_path(out, err, "%s/modules/%s.%s", cache_dir, id, suffixes[i]);
-        if (r) {
-            return r;
-        }
-        if (access(out, F_OK) == 0) {
+    int r = modules_folder(cache_dir, "modules", false, folder, err);
+    for (size_t i = 0; r == 0 && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        r = modules_path(out, err, "%s/%s.%s", folder, id, suffixes[i]);
+        if (r == 0 && access(out, F_OK) == 0) {
             *suffix = suffixes[i];
             return 0;
         }
     }
-    return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS : modules_io_error(err, "open", out);
+    return r ? r : errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", out);
 }
 
 int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,

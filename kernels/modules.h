@@ -45,6 +45,9 @@ struct chunk {
 };
 int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
                  struct error *err);
+/* Whether the folders that are there are nobody else's (proto/trust.h): the cache may have been
+ * open to others once. Each use of a folder checks that folder again. */
+int modules_check(const char *cache_dir, struct error *err);
 /* Removes what writers that were killed left behind, when it is old: others may be writing. */
 void modules_tidy(const char *cache_dir);
 

@@ -5,7 +5,6 @@
  * same bytes, and a reader sees a whole file or none. What a writer that was killed left behind
  * goes when it is old.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -50,21 +49,41 @@ int modules_path(char out[PATH_MAX], struct error *err, const char *format, ...)
     return 0;
 }
 
-int modules_folder(const char *cache_dir, const char *name, struct error *err)
+int modules_folder(const char *cache_dir, const char *name, bool make, char out[PATH_MAX],
+                   struct error *err)
 {
     char path[PATH_MAX];
     int r = modules_path(path, err, "%s/%s", cache_dir, name);
-    if (r) {
-        return r;
+    if (r == 0 && make && (r = paths_make_dir(cache_dir, 0750, err))) {
+        error_prefix(err, "cannot create %s", path);
     }
-    if (mkdir(path, 0755) == 0 || errno == EEXIST) {
-        return 0;
+    r = r ? r : trust_folder(path, TRUST_STRICT, make ? 0755 : 0, out, err);
+    return r == TRUST_MISSING ? MODULES_MISS : r;
+}
+
+int modules_file(const char *cache_dir, const char *folder, const char *name, char out[PATH_MAX],
+                 struct error *err)
+{
+    char whole[PATH_MAX];
+    int r = modules_folder(cache_dir, folder, false, whole, err);
+    return r ? r : modules_path(out, err, "%s/%s", whole, name);
+}
+
+DIR *modules_open_folder(const char *cache_dir, const char *name)
+{
+    char whole[PATH_MAX];
+    return modules_folder(cache_dir, name, false, whole, NULL) == 0 ? opendir(whole) : NULL;
+}
+
+int modules_check(const char *cache_dir, struct error *err)
+{
+    static const char *const folders[] = {"modules", "records", "variants", "serving"};
+    char whole[PATH_MAX];
+    int r = 0;
+    for (size_t i = 0; r >= 0 && i < sizeof(folders) / sizeof(folders[0]); i++) {
+        r = modules_folder(cache_dir, folders[i], false, whole, err);
     }
-    if (errno == ENOENT && paths_make_dir(cache_dir, 0750, err) == 0 &&
-        (mkdir(path, 0755) == 0 || errno == EEXIST)) {
-        return 0;
-    }
-    return modules_io_error(err, "create", path);
+    return r < 0 ? r : 0;
 }
 
 bool modules_is_id(const char *text, size_t n)
@@ -174,7 +193,7 @@ void modules_forget(const char *cache_dir, const char *variant)
     static const char *const folders[] = {"records", "variants"};
     char path[PATH_MAX];
     for (int i = 0; i < 2; i++) {
-        if (modules_path(path, NULL, "%s/%s/%s", cache_dir, folders[i], variant) == 0) {
+        if (modules_file(cache_dir, folders[i], variant, path, NULL) == 0) {
             unlink(path);
         }
     }
@@ -196,8 +215,7 @@ static bool is_aside(const char *name, int dots)
 
 static void tidy_folder(const char *cache_dir, const char *name, int dots)
 {
-    char folder[PATH_MAX];
-    DIR *d = modules_path(folder, NULL, "%s/%s", cache_dir, name) == 0 ? opendir(folder) : NULL;
+    DIR *d = modules_open_folder(cache_dir, name);
     struct stat st;
     time_t now = time(NULL);
     for (struct dirent *e; d && (e = readdir(d));) {

@@ -3,6 +3,7 @@
 #ifndef GEMMD_KERNELS_MODULES_INNER_H
 #define GEMMD_KERNELS_MODULES_INNER_H
 
+#include <dirent.h>
 #include <limits.h>
 #include <sys/types.h>
 
@@ -13,8 +14,16 @@
 int modules_path(char out[PATH_MAX], struct error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int modules_io_error(struct error *err, const char *what, const char *path);
-/* <cache>/<name>, with those above it: somebody may have emptied the cache while we run. */
-int modules_folder(const char *cache_dir, const char *name, struct error *err);
+/* <cache>/<name>, which is nobody else's by the rule of proto/trust.h; `out` is its resolved path.
+ * `make`: with those above it, for somebody may have emptied the cache while we run. Without `make`
+ * MODULES_MISS where it is not there. */
+int modules_folder(const char *cache_dir, const char *name, bool make, char out[PATH_MAX],
+                   struct error *err);
+/* <cache>/<folder>/<name>, the folder as above, not made. */
+int modules_file(const char *cache_dir, const char *folder, const char *name, char out[PATH_MAX],
+                 struct error *err);
+/* NULL: it is not there, or not to be trusted. */
+DIR *modules_open_folder(const char *cache_dir, const char *name);
 int modules_write(const char *path, const void *data, size_t n, struct error *err);
 /* Returns bytes read, or -1. */
 ssize_t modules_read_all(int fd, char *data, size_t n);

@@ -9,7 +9,6 @@
  *
  * Two trims at once remove no more than they should by much, and nothing that is protected.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -91,8 +90,7 @@ static void look_at(struct files *f, const char *cache_dir, bool image, int fold
 
 static void look_through(struct files *f, const char *cache_dir, const char *folder, bool image)
 {
-    char path[PATH_MAX];
-    DIR *d = modules_path(path, NULL, "%s/%s", cache_dir, folder) == 0 ? opendir(path) : NULL;
+    DIR *d = modules_open_folder(cache_dir, folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         look_at(f, cache_dir, image, dirfd(d), e->d_name);
     }
@@ -137,7 +135,8 @@ static void mark_of(const char *database, char out[MARK_MAX])
 int modules_serve(const char *cache_dir, const char *database, const char (*ids)[HASH_HEX],
                   size_t n, struct error *err)
 {
-    char path[PATH_MAX], name[HASH_HEX], *text = NULL, mark[MARK_MAX], named[PATH_MAX + MARK_MAX];
+    char folder[PATH_MAX], path[PATH_MAX], name[HASH_HEX], *text = NULL, mark[MARK_MAX],
+                                                           named[PATH_MAX + MARK_MAX];
     size_t size = 0;
     mark_of(database, mark);
     FILE *f = open_memstream(&text, &size);
@@ -153,8 +152,8 @@ int modules_serve(const char *cache_dir, const char *database, const char (*ids)
     snprintf(named, sizeof(named), "%s %s", database, mark);
     hash128_hex(named, strlen(named), name);
     int r = bad ? error_set(err, ERROR_NO_MEMORY, "no memory for a list of %zu modules", n)
-                : modules_folder(cache_dir, "serving", err);
-    r = r ? r : modules_path(path, err, "%s/serving/%s", cache_dir, name);
+                : modules_folder(cache_dir, "serving", true, folder, err);
+    r = r ? r : modules_path(path, err, "%s/%s", folder, name);
     r = r ? r : modules_write(path, text, size, err);
     free(text);
     return r;
@@ -237,12 +236,13 @@ static int by_id(const void *a, const void *b)
 
 static int read_all_served(struct served *s, const char *cache_dir, struct error *err)
 {
-    char path[PATH_MAX];
-    int r = modules_path(path, err, "%s/serving", cache_dir);
-    DIR *d = r ? NULL : opendir(path);
+    char folder[PATH_MAX], path[PATH_MAX];
+    int r = modules_folder(cache_dir, "serving", false, folder, err);
+    DIR *d = r ? NULL : opendir(folder);
+    r = r == MODULES_MISS ? 0 : r; /* nobody serves anything */
     for (struct dirent *e; d && (e = readdir(d));) {
         if (modules_is_id(e->d_name, strlen(e->d_name)) &&
-            modules_path(path, err, "%s/serving/%s", cache_dir, e->d_name) == 0 && is_list(path)) {
+            modules_path(path, err, "%s/%s", folder, e->d_name) == 0 && is_list(path)) {
             read_served(s, path);
         }
     }
@@ -305,9 +305,8 @@ static void remove_oldest(struct files *f, const struct served *s, const char *c
 /* Records and links of images that are gone. */
 static void forget_dangling(const char *cache_dir)
 {
-    char path[PATH_MAX];
     struct stat st;
-    DIR *d = modules_path(path, NULL, "%s/variants", cache_dir) == 0 ? opendir(path) : NULL;
+    DIR *d = modules_open_folder(cache_dir, "variants");
     for (struct dirent *e; d && (e = readdir(d));) {
         if (modules_is_id(e->d_name, strlen(e->d_name)) &&
             fstatat(dirfd(d), e->d_name, &st, 0) < 0 && errno == ENOENT) {

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "kernels/modules_inner.h"
+#include "proto/trust.h"
 
 enum { LOOK_MS = 10 };
 
@@ -33,13 +34,14 @@ static double clock_ms(void)
 
 static int open_locks(const char *cache_dir)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], folder[PATH_MAX];
+    int fd;
     if (modules_path(path, NULL, "%s/compiling", cache_dir)) {
         return -1;
     }
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == ENOENT && modules_folder(cache_dir, "modules", NULL) == 0) {
-        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (trust_open(path, O_RDWR | O_CREAT, 0600, &fd, NULL) &&
+        modules_folder(cache_dir, "modules", true, folder, NULL) == 0) {
+        trust_open(path, O_RDWR | O_CREAT, 0600, &fd, NULL);
     }
     return fd;
 }

@@ -29,12 +29,6 @@ SCHEMA_DEFINE(about, ABOUT_FIELDS);
 
 enum { HEAD = HASH_HEX }; /* 32 digits and the newline */
 
-static int record_path(char out[PATH_MAX], const char *cache_dir, const char *variant,
-                       struct error *err)
-{
-    return modules_path(out, err, "%s/records/%s", cache_dir, variant);
-}
-
 static int write_packed(const char *path, struct wire_buf *packed, struct error *err)
 {
     char head[HASH_HEX];
@@ -51,7 +45,7 @@ static int write_packed(const char *path, struct wire_buf *packed, struct error 
 int record_write(const char *cache_dir, const struct image *image, const char *suffix,
                  const struct error *why, struct error *err)
 {
-    char path[PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX];
     struct about about = {.code = why ? why->code : 0};
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     snprintf(about.text, sizeof(about.text), "%s", why ? why->text : "");
@@ -61,8 +55,8 @@ int record_write(const char *cache_dir, const struct image *image, const char *s
     wire_put_array(&packed, 2);
     schema_encode(&packed, &about_schema, &about);
     schema_encode(&packed, &module_schema, &image->meta);
-    int r = modules_folder(cache_dir, "records", err);
-    r = r ? r : record_path(path, cache_dir, image->meta.variant, err);
+    int r = modules_folder(cache_dir, "records", true, folder, err);
+    r = r ? r : modules_path(path, err, "%s/%s", folder, image->meta.variant);
     return r ? r : write_packed(path, &packed, err);
 }
 
@@ -129,7 +123,7 @@ int record_read(const char *cache_dir, const char *variant, struct image *out, c
 {
     char path[PATH_MAX];
     struct image file = {0};
-    int r = record_path(path, cache_dir, variant, err);
+    int r = modules_file(cache_dir, "records", variant, path, err);
     r = r ? r : modules_read_file(path, &file, err);
     if (r) {
         return r;

@@ -57,6 +57,24 @@ def test_root_loads_no_kernel_that_another_user_put_into_its_cache(daemon, folde
 
 
 @ROOT_ONLY
+@pytest.mark.parametrize("name", ["modules", "records", "variants", "serving"])
+def test_root_uses_no_folder_that_another_user_made_in_its_cache(folder, name):
+    """While the cache was open to all; or a link, which leads root's files elsewhere."""
+    cache = folder / "cache"
+    cache.mkdir(mode=0o755)
+    of_other(cache / name)
+    status, said = run(folder, device="cpu")
+    assert status == 1 and f"{name} belongs to user {OTHER}" in said, said
+    (cache / name).rmdir()
+    (folder / "elsewhere").mkdir()
+    (cache / name).symlink_to(folder / "elsewhere")
+    os.lchown(cache / name, OTHER, OTHER)
+    status, said = run(folder, device="cpu")
+    assert status == 1 and f"{name} is a symbolic link of user {OTHER}" in said, said
+    assert not list((folder / "elsewhere").iterdir())
+
+
+@ROOT_ONLY
 def test_root_runs_no_compiler_of_another_user(daemon, folder):
     cc = of_other(folder / "his") / "cc"
     cc.write_text(f"#!/bin/sh\ntouch {folder / 'ran'}\nexec cc \"$@\"\n")

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "daemon/runner/base/cache_dir.h"
+#include "kernels/modules.h"
 
 enum { THREADS_MAX = 256 };
 
@@ -16,7 +17,8 @@ int cache_dir_find(const char *given, char out[PATHS_MAX], struct error *err)
     } else {
         r = paths_cache_dir(out, err);
     }
-    return r ? r : paths_make_dir(out, 0750, err);
+    r = r ? r : paths_make_dir(out, 0750, err);
+    return r ? r : modules_check(out, err);
 }
 
 unsigned cache_dir_threads(int64_t asked)

@@ -17,6 +17,8 @@
 static const char variant[] = "00112233445566778899aabbccddeeff";
 static char folder[64];
 
+enum { OTHER = 54321 };
+
 static int setup(void **state)
 {
     (void)state;
@@ -171,6 +173,66 @@ static void test_no_folder(void **state)
                  "/proc/no-such-folder/modules");
     assert_int_equal(modules_find("/proc/no-such-folder", variant, &out, NULL), MODULES_MISS);
     assert_int_equal(modules_get("/proc/no-such-folder", variant, &out, NULL), MODULES_MISS);
+    image_deinit(&in);
+}
+
+static void refuses_all(const char *id, const char *why)
+{
+    struct image in = image_of("content"), out;
+    struct chunk chunk;
+    struct modules_usage u;
+    assert_fails(modules_check(folder, err), ERROR_DENIED, why);
+    assert_fails(modules_put(folder, &in, "so", err), ERROR_DENIED, why);
+    assert_fails(modules_find(folder, variant, &out, err), ERROR_DENIED, why);
+    assert_fails(modules_get(folder, id, &out, err), ERROR_DENIED, why);
+    assert_fails(modules_read(folder, id, 0, 7, &chunk, err), ERROR_DENIED, why);
+    assert_fails(modules_remove(folder, id, err), ERROR_DENIED, why);
+    modules_count(folder, &u);
+    assert_int_equal(u.modules, 0);
+    image_deinit(&in);
+}
+
+/* Who made it when the cache was open to all puts a kernel of theirs into the place of ours. */
+static void test_a_folder_of_another_user_in_the_cache_is_refused(void **state)
+{
+    (void)state;
+    struct image in = image_of("content");
+    char path[128], his[128];
+    if (geteuid() != 0) {
+        skip();
+    }
+    assert_ok(modules_put(folder, &in, "so", err));
+    snprintf(path, sizeof(path), "%s/modules", folder);
+    snprintf(his, sizeof(his), "%s/his", folder);
+    assert_int_equal(lchown(path, OTHER, OTHER), 0);
+    refuses_all(in.meta.id, "modules belongs to user 54321");
+    assert_int_equal(rename(path, his), 0);
+    assert_int_equal(symlink("his", path), 0); /* our own link, to it */
+    refuses_all(in.meta.id, "his belongs to user 54321");
+    assert_int_equal(lchown(path, OTHER, OTHER), 0);
+    refuses_all(in.meta.id, "modules is a symbolic link of user 54321");
+    image_deinit(&in);
+}
+
+static void test_a_folder_of_the_cache_that_others_may_write_to_is_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"modules", "variants", "records", "serving"};
+    struct image in = image_of("content");
+    char path[PATH_MAX];
+    assert_ok(modules_put(folder, &in, "so", err));
+    assert_ok(modules_serve(folder, "/a.db", NULL, 0, err));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        assert_int_equal(chmod(path, 0777), 0);
+        assert_fails(modules_check(folder, err), ERROR_DENIED, names[i]);
+        if (strcmp(names[i], "serving") == 0) {
+            assert_fails(modules_serve(folder, "/a.db", NULL, 0, err), ERROR_DENIED, "chmod go-w");
+        } else {
+            assert_fails(modules_put(folder, &in, "so", err), ERROR_DENIED, "chmod go-w");
+        }
+        assert_int_equal(chmod(path, 0755), 0);
+    }
     image_deinit(&in);
 }
 
@@ -562,6 +624,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_folder, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_folder_of_another_user_in_the_cache_is_refused,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_folder_of_the_cache_that_others_may_write_to_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limited_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_race, setup, teardown),
         cmocka_unit_test_setup_teardown(test_record, setup, teardown),
