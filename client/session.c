@@ -289,13 +289,13 @@ static int wait_answer(struct session *s, const struct session_request *q, struc
                        struct error *err)
 {
     if (p->began == 0) {
-        p->began = p->heard_at = clock_ns();
+        p->began = p->last_heard = clock_ns();
         p->heard = p->probed = false;
     }
     for (;;) {
         struct pull packed;
         bool ended = false;
-        int64_t silent_at = p->heard_at + s->default_ms * CLOCK_MS;
+        int64_t silent_at = p->last_heard + s->default_ms * CLOCK_MS;
         int64_t until = clock_earlier(q->deadline, silent_at);
         until = q->until ? clock_earlier(q->until, until) : until;
         int r = link_recv_packed(&s->link, &packed, until, err);
@@ -313,13 +313,13 @@ static int wait_answer(struct session *s, const struct session_request *q, struc
         if (r == 0) {
             p->heard = true;
             p->probed = false;
-            p->heard_at = now;
+            p->last_heard = now;
         } else if (now >= silent_at) {
             r = probe(s, &p->probed, err);
             if (r) {
                 return r;
             }
-            p->heard_at = clock_ns();
+            p->last_heard = clock_ns();
         }
         if (q->until && now >= q->until) {
             return SESSION_WAITING;

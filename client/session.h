@@ -33,7 +33,7 @@ struct session_sent {
     bool sent;           /* all of it left */
     bool unreached;      /* the fault is that no connection could be made for it */
     struct error fault;
-    int64_t began, heard_at; /* when it was waited for first (0: not yet), and heard from last */
+    int64_t began, last_heard; /* when it was waited for first (0: not yet), and heard from last */
     bool heard, probed;
 };
 

@@ -11,7 +11,7 @@ static bool is_idle(const struct parts *p)
 {
     const struct scheduler *s = &p->scheduler;
     return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_elsewhere == 0 &&
-           !refill_is_needed(&p->refill);
+           !p->restore.running;
 }
 
 /* For --idle-exit-s, by now. */
@@ -46,9 +46,6 @@ static void on_timer(uv_timer_t *timer)
     struct chores *c = timer->data;
     struct parts *p = c->parts;
     struct ledger *l = p->daemon.ledger;
-    if (p->loader.done) {
-        refill_begin(&p->refill);
-    }
     if (remeasure_is_needed(&c->remeasure, p)) {
         remeasure_look(&c->remeasure, p);
     }
@@ -61,8 +58,7 @@ static void on_timer(uv_timer_t *timer)
 void chores_watch(struct chores *c)
 {
     const struct daemon *d = &c->parts->daemon;
-    bool needed = d->config->idle_exit_s || refill_is_needed(&c->parts->refill) ||
-                  remeasure_is_needed(&c->remeasure, c->parts);
+    bool needed = d->config->idle_exit_s || remeasure_is_needed(&c->remeasure, c->parts);
     if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
         uv_timer_start(&c->timer, on_timer, CHORES_MS, 0);
     }

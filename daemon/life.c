@@ -153,7 +153,7 @@ static void on_loaded(struct loader *l)
     daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
     chores_watch(&x->chores);
     notify_send("READY=1");
-    spread_ready(&p->spread);
+    offers_ready(&p->offers);
 }
 
 static void on_load_failed(struct loader *l, const struct error *err)
@@ -175,12 +175,6 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
     }
 }
 
-/* Rows that were in the file. */
-static bool is_loss(const char *kind)
-{
-    return strcmp(kind, "corrupt_file") == 0 || strcmp(kind, "corrupt_row") == 0;
-}
-
 static void on_notice(void *ctx, const char *kind, const char *text)
 {
     struct life *x = ctx;
@@ -191,31 +185,18 @@ static void on_notice(void *ctx, const char *kind, const char *text)
         return;
     }
     log_warning("database: %s: %s", kind, text);
-    if (is_loss(kind) && ledger_shared_knows_all(d->ledger)) {
-        refill_due(&x->parts.refill);
-        chores_watch(&x->chores);
+    if (strcmp(kind, "corrupt_row") == 0 && x->parts.loader.done) {
+        restore_begin(&x->parts.restore);
     }
     if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
         daemon_event(d, "corrupt", 0, "%s", text);
     }
 }
 
-static void on_saved(void *ctx, const struct best *b)
-{
-    struct life *x = ctx;
-    learn_best(&x->parts.daemon, b, true);
-}
-
 static void on_news(void *ctx, const struct ledger_news *n)
 {
     struct life *x = ctx;
     wiring_news(&x->parts, n);
-}
-
-static int64_t count_daemons(void *ctx)
-{
-    struct life *x = ctx;
-    return 1 + (int64_t)x->parts.followers.n;
 }
 
 static int use_ledger(struct daemon *d, struct error *err)
@@ -225,45 +206,24 @@ static int use_ledger(struct daemon *d, struct error *err)
     return scheme_settle(d, on_scheme, err);
 }
 
-static void on_ready(void *ctx, int status, const struct error *err)
-{
-    struct life *x = ctx;
-    struct error local = ERROR_NULL;
-    if (status == 0 && !x->parts.daemon.stopping) {
-        err = &local;
-        status = use_ledger(&x->parts.daemon, &local);
-    }
-    if (status < 0) {
-        fail_start(x, err);
-    }
-}
-
-/* Offline the database is this process's alone: others have to be stopped first. */
 static int open_ledger(struct life *x, struct error *err)
 {
     struct daemon *d = &x->parts.daemon;
     const struct config *config = d->config;
     struct ledger_config c = {.path = d->database,
-                              .address = config->offline ? NULL : x->parts.server.path,
-                              .owner = d->owner,
-                              .keeper_ms = (uint64_t)config->keeper_ms,
                               .force_network_fs = config->force_network_fs,
                               .trials_per_key_max = config->trials_per_key,
                               .cache_dir = d->cache_dir,
                               .cache_max_bytes = config->offline ? 0 : config->cache_max_mib << 20,
                               .notice = on_notice,
-                              .saved = on_saved,
-                              .ready = on_ready,
                               .news = on_news,
-                              .daemons = count_daemons,
                               .ctx = x};
-    const struct ledger_ops *home = config->offline ? &ledger_local_ops : &ledger_shared_ops;
-    int status = home->start(&d->ledger, &d->loop, &c, err);
+    int status = ledger_local_ops.start(&d->ledger, &d->loop, &c, err);
     if (status < 0) {
         d->ledger = NULL;
         return status;
     }
-    return config->offline ? use_ledger(d, err) : 0;
+    return use_ledger(d, err);
 }
 
 static int allocate(struct daemon *d, struct error *err)
@@ -341,7 +301,7 @@ static void stop(struct parts *p, uid_t by, const char *why)
     if (why) {
         log_notice("stopping: %s", why);
     }
-    refill_finish(&p->refill);
+    restore_finish(&p->restore);
     notify_send("STOPPING=1");
     if (p->server.open) {
         daemon_event(d, "stop", (int64_t)by, "%s", why ? why : "it could not start");
@@ -352,7 +312,6 @@ static void stop(struct parts *p, uid_t by, const char *why)
     wanting_stop(&p->wanting);
     ahead_stop(&p->ahead);
     leases_stop(&p->leases);
-    followers_stop(&p->followers);
     announce_stop(&p->subscribers);
     supervisor_stop(&p->supervisor, on_runner_stopped);
 }
@@ -396,7 +355,6 @@ static void run(struct life *x)
     }
     init_handles(x);
     wiring_init(&x->parts);
-    snprintf(d->owner, sizeof(d->owner), "%d.%llu", (int)getpid(), (unsigned long long)uv_hrtime());
     if (poller_init(&d->poller, &d->loop, &err) < 0 || open_ledger(x, &err) < 0) {
         fail_start(x, &err);
     }

@@ -34,7 +34,6 @@ const struct session_hooks wiring_sessions = {
 static void on_begin(void *ctx, struct job *j)
 {
     struct parts *p = ctx;
-    spread_busy(&p->spread);
     tuning_begin(&p->tuner, j);
 }
 
@@ -53,7 +52,7 @@ static void on_left(void *ctx, struct job *j)
 static void on_queued(void *ctx, struct job *j)
 {
     struct parts *p = ctx;
-    spread_queued(&p->spread, j);
+    offers_queued(&p->offers, j);
     ahead_queued(&p->ahead);
     tuning_others(&p->tuner);
 }
@@ -61,7 +60,7 @@ static void on_queued(void *ctx, struct job *j)
 static void on_idle(void *ctx)
 {
     struct parts *p = ctx;
-    spread_idle(&p->spread);
+    offers_take(&p->offers);
 }
 
 static bool device_is_free(void *ctx)
@@ -74,6 +73,7 @@ static void on_dropped(void *ctx, struct job *j)
 {
     struct parts *p = ctx;
     elsewhere_unlease(&p->elsewhere, j);
+    offers_dropped(&p->offers, j);
     if (j->set_aside) {
         supervisor_forget(&p->supervisor, j->id);
     }
@@ -98,8 +98,8 @@ static void tell_best(struct parts *p, const struct ledger_news *n)
 {
     bool many;
     const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, &many);
-    /* What is saved late, or restored, is old: known already, or overtaken. What is kept for a
-     * silent keeper has no number yet. */
+    /* What is saved late, or restored, is old: known already, or overtaken. What is only in memory
+     * has no number yet. */
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
     bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);
@@ -137,6 +137,9 @@ static void hear_reloaded(struct parts *p, const struct ledger_news *n)
     } else if (n->kind == NEWS_RELOADED) {
         forget_unmet(p);
         quarantine_read(&p->daemon);
+    } else if (n->kind == NEWS_RELOADED_LOST) {
+        restore_begin(&p->restore);
+        quarantine_read(&p->daemon);
     } else if (!cache_meet(c, n->key, n->best->generation)) {
         tell_best(p, n);
     }
@@ -155,16 +158,14 @@ void wiring_news(struct parts *p, const struct ledger_news *n)
         cache_remove_id(&d->cache, n->key);
         forget_key(p, n->key);
         loader_evicted(&p->loader);
-    } else if (n->kind == NEWS_SAID) {
-        followers_tell(&p->followers, n); /* before an answer to it */
-        quarantine_heard(d, n->said);
-        spread_heard(&p->spread, n->said);
-        return;
-    } else {
+    } else if (n->kind == NEWS_QUARANTINE) {
+        quarantine_read(d);
+    } else if (n->kind == NEWS_WANTED) {
+        offers_take(&p->offers);
+    } else if (n->kind == NEWS_FREED) {
         elsewhere_freed(&p->elsewhere, n->key);
         leases_freed(&p->leases, n->key);
     }
-    followers_tell(&p->followers, n);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -173,7 +174,7 @@ void wiring_init(struct parts *p)
 {
     struct daemon *d = &p->daemon;
     loader_init(&p->loader, d);
-    refill_init(&p->refill, d);
+    restore_init(&p->restore, d);
     p->tiers.daemon = d;
     shortlist_init(&p->tiers.shortlist, d);
     scheduler_init(&p->scheduler, d, &scheduler_hooks, p);
@@ -187,8 +188,7 @@ void wiring_init(struct parts *p)
                               .tiers = &p->tiers};
     ahead_init(&p->ahead, d, &p->scheduler);
     leases_init(&p->leases, d);
-    followers_init(&p->followers);
-    spread_init(&p->spread, &p->wanting, &p->followers, &p->server.sessions.accounts);
+    offers_init(&p->offers, &p->wanting, &p->server.sessions.accounts);
     list_init(&p->views);
     list_init(&p->subscribers);
 }

@@ -2,7 +2,6 @@
 /* Files that say whose something is (lockfile.h). */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,46 +13,17 @@
 #include "proto/lockfile.h"
 #include "proto/trust.h"
 
-enum { LOOK_MS = 20, OURS_ALONE = 0600, TEXT_MAX = 4096 + 64 /* a path and two numbers */ };
+enum { LOOK_MS = 20, OURS_ALONE = 0600 };
 
 /* For the sentences of those who are refused, and for people: a disk too full for it is no
  * fault. */
 static void sign(int fd, const char *second)
 {
-    const int64_t number = second ? lockfile_number(fd) : 0;
     if (ftruncate(fd, 0) == 0) {
         dprintf(fd, "%ld\n", (long)getpid());
         if (second) {
             dprintf(fd, "%s\n", second);
         }
-        lockfile_set_number(fd, number);
-    }
-}
-
-/* Where the third line begins, in `text` the whole file; 0: there are no two lines. */
-static size_t third_line(int fd, char *text, size_t size)
-{
-    ssize_t n = pread(fd, text, size - 1, 0);
-    text[n > 0 ? n : 0] = 0;
-    char *second = strchr(text, '\n'), *third = second ? strchr(second + 1, '\n') : NULL;
-    return third ? (size_t)(third + 1 - text) : 0;
-}
-
-int64_t lockfile_number(int fd)
-{
-    char text[TEXT_MAX];
-    size_t at = third_line(fd, text, sizeof(text));
-    int64_t number = at ? strtoll(text + at, NULL, 10) : 0;
-    return number > 0 && number < INT64_MAX / 2 ? number : 0;
-}
-
-void lockfile_set_number(int fd, int64_t number)
-{
-    char text[TEXT_MAX], line[24];
-    size_t at = number > 0 ? third_line(fd, text, sizeof(text)) : 0;
-    int n = snprintf(line, sizeof(line), "%020" PRId64 "\n", number); /* always as long */
-    if (at && pwrite(fd, line, (size_t)n, (off_t)at) != n) {
-        return; /* a full disk: the database has the number, too */
     }
 }
 

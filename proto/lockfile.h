@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file whose flock(2) says that something is somebody's: a socket's path, a device, a database.
+ * A file whose flock(2) says that something is somebody's: a socket's path, a device.
  * The kernel lets go with the process, however that ends, so a file that was left behind is no
  * obstacle; lslocks(8) shows it; and it holds for all who see the directory, in whichever network
  * or process namespace. The file is not removed: another process may just have opened it, and would
@@ -14,7 +14,6 @@
 #define GEMMD_PROTO_LOCKFILE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "proto/error.h"
 
@@ -26,12 +25,6 @@ enum { LOCKFILE_HELD = 1 };
  * is there is a symbolic link, no plain file, or has a second name: it is neither followed nor
  * written to. ERROR_DISK_FULL, ERROR_IO. */
 int lockfile_take(const char *path, const char *second, int *fd, struct error *err);
-
-/* A number in a third line, which stays in the file from holder to holder; 0: none. Of a file that
- * was taken with `second`. Not synced: the file of a host that lost its power may lack the last
- * numbers. */
-int64_t lockfile_number(int fd);
-void lockfile_set_number(int fd, int64_t number);
 
 struct lockfile_holder {
     long pid;   /* as it wrote: 0: nothing to be read */

@@ -4,14 +4,13 @@
  *
  * Settings and why: WAL, so that people read while we write; synchronous=FULL, since a row costs
  * seconds of GPU time and a sync a fraction of a millisecond; PERSIST_WAL, so that others may open
- * the file read-only also after a clean stop; mmap off and one connection that writes, because of
- * the WAL-reset bug of SQLite before 3.51.3.
+ * the file read-only also after a clean stop; mmap off, and writing and checkpoints under the
+ * commit lock (commit.c), because of the WAL-reset bug of SQLite before 3.51.3.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "proto/lockfile.h"
 #include "store/inner.h"
 #include "store/portfolio.h"
 #include "store/version.h"
@@ -72,30 +71,6 @@ static int attach_version(struct store *s, struct error *err)
     return r;
 }
 
-/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows;
- * those that were given before the file was opened anew, somebody may know still. */
-static int attach_ids(struct store *s, enum table_id table, struct error *err)
-{
-    const struct table *t = &tables[table];
-    char sql[256];
-    snprintf(sql, sizeof(sql),
-             "SELECT 1 + max(coalesce((SELECT max(%s) FROM %s), 0),"
-             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = '%s'), 0))",
-             t->rowid, t->name, t->name);
-    int64_t next = 0;
-    int r = t->id ? db_int(&s->db, sql, &next, err) : 0;
-    s->next_id[table] = next > s->next_id[table] ? next : s->next_id[table];
-    return r;
-}
-
-/* Generations go on above all that were given, also of a file that has lost some: an older copy was
- * put in its place, say. Jobs that are pinned to those numbers must not get other keys' rows. */
-static void go_on_above_given(struct store *s)
-{
-    const int64_t noted = s->lock_fd >= 0 ? lockfile_number(s->lock_fd) : 0;
-    rows_given(s, noted > s->generation ? noted : s->generation);
-}
-
 /* That every table has the columns we read and write, and its first page can be read. */
 static int attach_tables(struct store *s, struct error *err)
 {
@@ -109,10 +84,7 @@ static int attach_tables(struct store *s, struct error *err)
             s->db.damaged = true; /* version 1 has these columns: the schema's text is damaged */
         }
         r = r ? r : db_step(&s->db, st, err);
-        r = r < 0 ? r : attach_ids(s, i, err);
-    }
-    if (r == 0) {
-        go_on_above_given(s);
+        r = r < 0 ? r : 0;
     }
     return r;
 }
@@ -134,12 +106,19 @@ int store_attach(struct store *s, struct error *err)
     int flags = s->flags & STORE_READ_ONLY ? SQLITE_OPEN_READONLY
                                            : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     int r = db_open(&s->db, s->path, flags, err);
+    if (r == 0) {
+        commit_attach(s);
+    }
     r = r ? r : attach_settings(s, err);
     r = r ? r : attach_version(s, err);
     r = r ? r : attach_tables(s, err);
     if (r == 0) {
         remember_files(s);
+        s->opened++;
         sqlite3_busy_timeout(s->db.h, s->patience_ms);
+        if (s->locks) {
+            commit_note_file(s);
+        }
     }
     return r;
 }

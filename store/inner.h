@@ -18,10 +18,22 @@ enum {
 
 struct store {
     struct db db;
-    char *path;    /* owned; absolute */
-    char *address; /* owned; may be NULL */
+    char *path; /* owned; absolute */
     unsigned flags;
-    int lock_fd; /* -1: read-only, no lock */
+    int lock_fd;    /* the commit lock's file; -1: read-only, or not open yet */
+    unsigned locks; /* how often it was taken and not let go: above 0 it is held */
+    struct {        /* its text (commit.c) */
+        dev_t dev;
+        ino_t ino;
+        int64_t given;
+        long pid;
+        bool whole; /* the lines have their places */
+    } noted;
+    int64_t seen;        /* data_version when the numbers below were read; -1: never */
+    int log_pages;       /* that the log has */
+    int64_t last_change; /* the number of the last change that was made or met here */
+    unsigned opened;     /* how often a file was opened */
+    char owner[STORE_OWNER_MAX];
     int64_t trials_per_key_max;
     int patience_ms;
     void (*notice)(void *ctx, const char *kind, const char *text);
@@ -30,14 +42,13 @@ struct store {
     struct stat log;  /* its log; st_ino 0: there is none */
     char boot[40];    /* this boot of the host: leases of another one are over */
 
-    int64_t generation;      /* the highest number of a best that others are known to have given */
-    int64_t next_id[TABLES]; /* the one writer counts by itself: ids are part of checksums */
+    int64_t next_id[TABLES]; /* whoever has the lock counts by itself: ids are part of checksums */
     char counted_key[HASH_HEX]; /* retention: whose trials `counted` is, while above 0 */
     int64_t counted;
     struct row_scratch scratch;
 
-    struct store_stats stats; /* of the time when `stats_at` changes had been made */
-    int64_t stats_at;
+    struct store_stats stats;       /* of the time when `stats_at` changes had been made */
+    int64_t stats_at, stats_others; /* and data_version */
 
     struct portfolio *portfolio; /* owned; the last one that was listed (portfolio.h) */
 };
@@ -89,12 +100,34 @@ void rows_given(struct store *s, int64_t generation);
 /* Reports a row once, and leaves it out of listings from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
 
-/* Every write of rows begins here, and ends with db_end: the outermost one looks whether the file
- * is in its place (store_in_place), so that nothing is written into what nobody can open any more.
- * (write.c) */
+/* The highest generation that was given. */
+int rows_last_given(struct store *s, int64_t *generation, struct error *err);
+/* Numbers of a table go on above what the file has. */
+int rows_number_on(struct store *s, enum table_id table, struct error *err);
+
+/* ---- the commit lock (commit.c) -------------------------------------------------------------- */
+
+/* May be nested. ERROR_BUSY: another gemmd holds it for longer than patience_ms. */
+int commit_lock(struct store *s, struct error *err);
+void commit_unlock(struct store *s);
+/* In the lock file, for the other gemmds: the file at the path is the database; a generation was
+ * given. Under the lock. */
+void commit_note_file(struct store *s);
+void commit_note_given(struct store *s, int64_t generation);
+bool commit_is_noted(const struct store *s); /* the file at the path is the one that was noted */
+void commit_attach(struct store *s);         /* of a file that was opened just now */
+int commit_checkpoint(struct store *s, struct error *err);
+
+/* Every write of rows begins and ends here, and may be nested: the outermost one holds the commit
+ * lock, and looks whether the file is in its place (store_in_place), so that nothing is written
+ * into what nobody can open any more. write_end: a status below 0 undoes what was written since;
+ * returns the status, or the fault of the commit. */
 int write_begin(struct store *s, struct error *err);
+int write_end(struct store *s, int status, struct error *err);
+/* In a transaction: a row of `change` (change.c). */
+int change_add(struct store *s, const char *kind, const char *name, struct error *err);
 /* A reference to a row that is not in the store (its writing failed, it was lost in a rebuild)
- * becomes 0. */
+ * becomes 0. (write.c) */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);
 
 /* ---- the log (log.c) ------------------------------------------------------------------------- */

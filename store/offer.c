@@ -161,9 +161,9 @@ int store_offer(struct store *s, struct best *b, struct error *err)
 {
     int64_t known = b->generation;
     int r = write_begin(s, err);
-    r = r ? offer_unwritten(s, b, r, err) : db_end(&s->db, offer(s, b, err), err);
-    if (r < 0 && r != ERROR_CONFLICT && b->generation == known) {
-        rows_number(s, TABLE_BEST, b); /* for store_publish_again */
+    r = r ? offer_unwritten(s, b, r, err) : write_end(s, offer(s, b, err), err);
+    if (r < 0) {
+        b->generation = known; /* to be offered again */
     }
     return r;
 }

@@ -11,7 +11,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "proto/lockfile.h"
 #include "proto/trust.h"
 #include "store/place.h"
 
@@ -143,44 +142,6 @@ int place_refuse_network(const char *path, struct error *err)
         }
     }
     return 0;
-}
-
-bool place_holder(const char *path, long *pid, char *address, size_t size)
-{
-    char name[PATH_MAX + 8], text[PATH_MAX + 40] = {0};
-    snprintf(name, sizeof(name), "%s.lock", path);
-    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
-    if (fd >= 0) {
-        close(fd);
-    }
-    char *second = n > 0 ? strchr(text, '\n') : NULL;
-    if (!second) {
-        return false;
-    }
-    second[1 + strcspn(second + 1, "\n")] = 0;
-    *pid = strtol(text, NULL, 10);
-    return snprintf(address, size, "%s", second + 1) < (int)size;
-}
-
-int place_lock(const char *path, const char *address, int *fd, struct error *err)
-{
-    char name[PATH_MAX + 8], who[LOCKFILE_NAME_MAX];
-    struct error why = ERROR_NULL;
-    snprintf(name, sizeof(name), "%s.lock", path);
-    int status = lockfile_take(name, address ? address : "", fd, &why);
-    if (status == LOCKFILE_HELD) {
-        struct lockfile_holder h = lockfile_holder(name, 0);
-        return error_set(err, ERROR_BUSY,
-                         "database %s is in use by another gemmd (%s): stop that one, or give this "
-                         "one another --database",
-                         path, lockfile_name(&h, who));
-    }
-    if (status < 0) { /* a disk too full for it is met, and reported, at the database */
-        status = error_set(err, status == ERROR_DISK_FULL ? ERROR_DISK_FULL : ERROR_STORE,
-                           "database %s: %s", path, why.text);
-    }
-    return status;
 }
 
 /* ---- locks of other programs ------------------------------------------------------------------

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a database may live: its real path, the kind of file system, and the lock that makes one
- * process its only writer.
+ * Where a database may live: its real path, and the kind of file system.
  */
 #ifndef GEMMD_STORE_PLACE_H
 #define GEMMD_STORE_PLACE_H
@@ -35,13 +34,6 @@ bool place_locker(const char *path, char out[PLACE_LOCKER_MAX]);
 /* ERROR_STORE when the folder of `path` lies on a network file system: SQLite's WAL needs shared
  * memory and locks that these do not give. */
 int place_refuse_network(const char *path, struct error *err);
-
-/* Takes "<path>.lock" until *fd is closed, and writes our pid into it, and, in a second line, where
- * we can be asked (`address`; NULL: nowhere). ERROR_BUSY names the pid of whoever holds it. The
- * file stays: removing a lock file that others may be opening is a race. */
-int place_lock(const char *path, const char *address, int *fd, struct error *err);
-/* What whoever took the lock last wrote: false: nothing to be read. `address` "": nowhere. */
-bool place_holder(const char *path, long *pid, char *address, size_t size);
 
 /* A new, empty file of those who may read and write `like`, and of no others: whoever closed a
  * database to others closed its copies, too. 0, or -1 with errno. */

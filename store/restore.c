@@ -8,7 +8,8 @@
  * but replaced by a copy: gemmd may be killed half way, and there would be no log to end it with.
  *
  * A file that somebody has put in its place is left alone: which of the two is wanted, only people
- * know. Whoever wants to begin anew stops gemmd first.
+ * know. Whoever wants to begin anew stops gemmd first. One that another gemmd has put there, or has
+ * opened, is the database from then on.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -45,25 +46,6 @@ static bool has_log(const struct store *s)
         return true;
     }
     return st.st_dev == s->log.st_dev && st.st_ino == s->log.st_ino;
-}
-
-/* The lock file may have been removed as well, and another gemmd have made and locked a new one. */
-static int keep_lock(struct store *s, struct error *err)
-{
-    char name[PATH_MAX + 8];
-    struct stat named, held;
-    int fd;
-    snprintf(name, sizeof(name), "%s.lock", s->path);
-    if (fstat(s->lock_fd, &held) == 0 && stat(name, &named) == 0 && named.st_dev == held.st_dev &&
-        named.st_ino == held.st_ino) {
-        return 0;
-    }
-    int r = place_lock(s->path, s->address, &fd, err);
-    if (r == 0) {
-        close(s->lock_fd);
-        s->lock_fd = fd;
-    }
-    return r;
 }
 
 /* A log that was left behind is of the file without a name; SQLite would apply it to the new
@@ -106,8 +88,7 @@ static int copy_to_its_place(struct store *s, bool named, struct error *err)
 static int restore(struct store *s, bool named, struct error *err)
 {
     const char *what = named ? "the log (-wal) of " : "";
-    int r = keep_lock(s, err);
-    r = r ? r : copy_to_its_place(s, named, err);
+    int r = copy_to_its_place(s, named, err);
     r = r ? r : store_attach_again(s, err);
     if (r == 0) {
         store_notice(s, "restored",
@@ -133,6 +114,9 @@ int store_in_place(struct store *s, struct error *err)
     }
     if (named >= 0 && s->db.depth == 0) {
         return restore(s, named == 1, err);
+    }
+    if (named < 0 && s->db.depth == 0 && commit_is_noted(s)) {
+        return store_attach_again(s, err); /* another gemmd has put it there, or opened it */
     }
     return error_set(err, ERROR_STORE,
                      "database %s, or its log, was removed or replaced while it was open: nothing "

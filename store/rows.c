@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/lockfile.h"
 #include "store/inner.h"
 
 static int begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
@@ -103,9 +102,39 @@ void rows_given(struct store *s, int64_t generation)
 {
     int64_t *next = &s->next_id[TABLE_BEST];
     *next = generation >= *next ? generation + 1 : *next;
-    if (s->lock_fd >= 0) {
-        lockfile_set_number(s->lock_fd, *next - 1);
+}
+
+/* sqlite_sequence remembers numbers of removed rows. */
+static int next_number(struct store *s, enum table_id table, int64_t *next, struct error *err)
+{
+    const struct table *t = &tables[table];
+    char sql[256];
+    snprintf(sql, sizeof(sql),
+             "SELECT 1 + max(coalesce((SELECT max(%s) FROM %s), 0),"
+             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = '%s'), 0))",
+             t->rowid, t->name, t->name);
+    return db_int(&s->db, sql, next, err);
+}
+
+int rows_number_on(struct store *s, enum table_id table, struct error *err)
+{
+    int64_t next = 0;
+    int r = tables[table].id ? next_number(s, table, &next, err) : 0;
+    if (r == 0 && table == TABLE_BEST && next <= s->noted.given) {
+        next = s->noted.given + 1;
     }
+    s->next_id[table] = r ? s->next_id[table] : next;
+    return r;
+}
+
+int rows_last_given(struct store *s, int64_t *generation, struct error *err)
+{
+    int r = next_number(s, TABLE_BEST, generation, err);
+    *generation -= r == 0;
+    if (r == 0 && *generation < s->noted.given) {
+        *generation = s->noted.given;
+    }
+    return r;
 }
 
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err)

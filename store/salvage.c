@@ -455,6 +455,38 @@ static int number_on(struct salvage *v, enum table_id table, struct error *err)
                       v->given[table] + (table == TABLE_BEST ? STORE_GENERATION_GAP : 0));
 }
 
+/* Others read from the last change that they know. Where not all can be read, numbers go on with a
+ * gap: then everybody believes what is in the new file. */
+static int take_changes(struct salvage *v, struct error *err)
+{
+    enum { GAP = 1 << 20 };
+    DB_STMT_AUTO *st = NULL;
+    struct error met = ERROR_NULL;
+    int64_t last = 0;
+    int r = db_query(&v->from, &st, &met, "SELECT seq, kind, name, writer FROM change ORDER BY seq",
+                     "");
+    while (r == 0 && (r = db_step(&v->from, st, &met)) == DB_ROW) {
+        last = sqlite3_column_int64(st, 0);
+        r = db_run(&v->to.db, NULL, err, "INSERT INTO change VALUES (?1, ?2, ?3, ?4)", "ittt", last,
+                   (const char *)sqlite3_column_text(st, 1),
+                   (const char *)sqlite3_column_text(st, 2),
+                   (const char *)sqlite3_column_text(st, 3));
+        if (r) {
+            return r;
+        }
+    }
+    r = unreadable(r, &met, err);
+    if (r != WALK_BAD_PAGE) {
+        return r;
+    }
+    r = db_run(&v->to.db, NULL, err, "DELETE FROM change", "");
+    r = r ? r
+          : db_run(&v->to.db, NULL, err, "DELETE FROM sqlite_sequence WHERE name = 'change'", "");
+    return r ? r
+             : db_run(&v->to.db, NULL, err, "INSERT INTO sqlite_sequence VALUES ('change', ?1)",
+                      "i", last + GAP);
+}
+
 static int end_new(struct salvage *v, const char *path, struct error *err)
 {
     int r = 0;
@@ -484,6 +516,7 @@ static int fill_new(struct salvage *v, const char *damaged, const char *path, st
     r = open_damaged(&v->from, damaged, &met);
     r = r ? unreadable(r, &met, err) : take_tables(v, err);
     r = r ? r : drop_outdated(v, err);
+    r = r < 0 ? r : take_changes(v, err);
     db_close(&v->from);
     r = r < 0 ? r : 0;
     if (r == 0 && (v->unknown || v->kept == 0)) {

@@ -97,17 +97,19 @@ static int refuse_early(const char *path, struct error *err)
 static int rebuild(struct store *s, struct error *err)
 {
     struct error why = *err;
-    store_detach(s);
-    int r = salvage(s, why.text, err);
-    return r ? r : store_attach_again(s, err);
-}
-
-bool store_holder(const char *path, long *pid, char *address, size_t size)
-{
-    char *whole = NULL;
-    bool known = place_resolve(path, &whole, NULL) == 0 && place_holder(whole, pid, address, size);
-    free(whole);
-    return known;
+    int r = commit_lock(s, err);
+    if (r) {
+        return r;
+    }
+    if (s->file.st_ino && store_is_named(s) < 0 && commit_is_noted(s)) {
+        r = store_attach_again(s, err); /* another gemmd has rebuilt it */
+    } else {
+        store_detach(s);
+        r = salvage(s, why.text, err);
+        r = r ? r : store_attach_again(s, err);
+    }
+    commit_unlock(s);
+    return r;
 }
 
 int store_refresh(struct store *s, struct error *err)
@@ -137,7 +139,7 @@ static int take_place(struct store *s, const char *path, struct error *err)
     }
     if (r == 0 && !(s->flags & STORE_READ_ONLY)) {
         r = refuse_early(s->path, err);
-        r = r ? r : place_lock(s->path, s->address, &s->lock_fd, err);
+        r = r ? r : commit_lock(s, err);
         r = r ? r : salvage_resume(s->path, err);
         if (r == 0) {
             log_look(s);
@@ -173,14 +175,17 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     s->patience_ms = DB_PATIENCE_MS;
     s->trials_per_key_max =
         o->trials_per_key_max > 0 ? o->trials_per_key_max : STORE_TRIALS_PER_KEY;
-    s->generation = o->generation;
     s->notice = o->notice;
     s->ctx = o->ctx;
-    s->address = o->address ? strdup(o->address) : NULL; /* without it nobody asks us */
+    if (o->owner) {
+        snprintf(s->owner, sizeof(s->owner), "%s", o->owner);
+    } else {
+        store_owner(s->owner);
+    }
     read_boot_id(s->boot, sizeof(s->boot));
     int r = take_place(s, o->path, err);
     r = r ? r : store_attach(s, err);
-    if (r == ERROR_BUSY && s->db.h) { /* not by a gemmd, which place_lock would have met */
+    if (r == ERROR_BUSY && s->db.h) { /* by another program: a gemmd has the commit lock */
         r = err->code = ERROR_STORE;
     }
     if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
@@ -188,20 +193,28 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
         r = rebuild(s, err);
     }
+    if (r == 0 && !(s->flags & STORE_READ_ONLY)) { /* it is one: another file keeps its mode */
+        place_close_to_others(s->path);
+    }
+    if (s->locks) {
+        commit_unlock(s);
+    }
     if (r) {
         store_close(s);
         return r;
-    }
-    if (!(s->flags & STORE_READ_ONLY)) { /* it is one: another file keeps its mode */
-        place_close_to_others(s->path);
     }
     *out = s;
     return 0;
 }
 
-int64_t store_generation(const struct store *s)
+int store_generation(struct store *s, int64_t *generation, struct error *err)
 {
-    return s->next_id[TABLE_BEST] - 1;
+    return rows_last_given(s, generation, err);
+}
+
+unsigned store_opened(const struct store *s)
+{
+    return s->opened;
 }
 
 void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
@@ -225,17 +238,18 @@ struct store *store_close(struct store *s)
         return NULL;
     }
     struct error ignored;
-    if (s->file.st_ino) {
+    if (s->db.h && !(s->flags & STORE_READ_ONLY) && s->file.st_ino &&
+        commit_lock(s, &ignored) == 0) {
         store_in_place(s, &ignored);
-    }
-    if (s->db.h && !(s->flags & STORE_READ_ONLY)) {
-        sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+        if (s->db.h) {
+            commit_checkpoint(s, &ignored);
+        }
+        commit_unlock(s);
     }
     store_detach(s);
     if (s->lock_fd >= 0) {
         close(s->lock_fd);
     }
-    free(s->address);
     free(s->path);
     free(s);
     return NULL;
@@ -252,18 +266,13 @@ int store_begin(struct store *s, struct error *err)
 int store_commit(struct store *s, struct error *err)
 {
     /* A group takes a while: a file that was removed meanwhile would lose all of it. */
-    int r = db_end(&s->db, store_in_place(s, err), err);
-    if (r) {
-        s->counted = 0; /* what was counted is not there */
-    }
-    return r;
+    return write_end(s, store_in_place(s, err), err);
 }
 
 void store_rollback(struct store *s)
 {
     struct error ignored;
-    s->counted = 0;
-    db_end(&s->db, ERROR_CANCELLED, &ignored);
+    write_end(s, ERROR_CANCELLED, &ignored);
 }
 
 void store_interrupt(struct store *s)
@@ -284,7 +293,7 @@ int store_probe(struct store *s, struct error *err)
     char sql[64];
     snprintf(sql, sizeof(sql), "PRAGMA user_version = %d", STORE_SCHEMA_VERSION);
     int r = store_begin(s, err);
-    return r ? r : db_end(&s->db, db_exec(&s->db, sql, err), err);
+    return r ? r : write_end(s, db_exec(&s->db, sql, err), err);
 }
 
 static int64_t size_of(const char *path, const char *suffix)
@@ -301,9 +310,7 @@ int store_tidy(struct store *s, struct error *err)
     if (!s->db.h || size_of(s->path, "-wal") <= WAL_KEPT) {
         return 0;
     }
-    int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    /* A reader in the way is no fault: it ends, and the next time comes. */
-    return rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0 : db_fail(&s->db, rc, err);
+    return commit_checkpoint(s, err);
 }
 
 static int count_rows(struct store *s, struct store_stats *out, struct error *err)
@@ -316,15 +323,18 @@ static int count_rows(struct store *s, struct store_stats *out, struct error *er
 
 int store_stats(struct store *s, struct store_stats *out, struct error *err)
 {
-    int64_t now = s->db.h ? sqlite3_total_changes64(s->db.h) : 0;
-    if (s->stats_at != now) {
-        int r = count_rows(s, &s->stats, err);
-        if (r) {
-            return r;
-        }
-        s->stats_at = now;
+    int64_t others = 0, now = s->db.h ? sqlite3_total_changes64(s->db.h) : 0;
+    int r = db_int(&s->db, "PRAGMA data_version", &others, err);
+    if (r == 0 && (s->stats_at != now || s->stats_others != others)) {
+        r = count_rows(s, &s->stats, err);
+        s->stats_at = r ? -1 : now;
+        s->stats_others = others;
     }
-    s->stats.generation = store_generation(s);
+    r = r ? r : rows_last_given(s, &s->stats.generation, err);
+    r = r ? r : store_daemons(s, &s->stats.daemons, err);
+    if (r) {
+        return r;
+    }
     s->stats.file_bytes = size_of(s->path, "");
     s->stats.wal_bytes = size_of(s->path, "-wal");
     *out = s->stats;

@@ -13,7 +13,7 @@
 #include "proto/message.h"
 #include "proto/wire.h"
 
-enum { STORE_SCHEMA_VERSION = 3 };
+enum { STORE_SCHEMA_VERSION = 4 };
 
 enum { STORE_MISS = 1, STORE_THERE = 3 }; /* what is asked for is not there; is there already */
 
@@ -28,10 +28,9 @@ enum store_flags {
 
 struct store_options {
     const char *path;
-    const char *address; /* where whoever finds the database locked can ask us; NULL: nowhere */
     unsigned flags;
+    const char *owner;          /* who writes (store_owner); NULL: this process */
     int64_t trials_per_key_max; /* retention: 0 = 4096 */
-    int64_t generation; /* bests get higher numbers: up to this one they may be given already */
     /* Called for what ops should hear: corrupt rows, a file set aside, a migration. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
@@ -40,13 +39,14 @@ struct store_options {
 /* Opens or creates; migrates forward (after a backup "<path>.v<old>.bak"). A file that is no
  * database, or fails its header check, is renamed aside ("<path>.corrupt-<time>") and rebuilt from
  * what is readable. ERROR_STORE: newer schema, unreadable, read-only place, network file system
- * (each its own sentence); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds "<path>.lock". */
+ * (each its own sentence); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds the commit lock and
+ * does not let go. */
 int store_open(const struct store_options *o, struct store **out, struct error *err);
-/* The highest generation that has been given; 0: none. */
-int64_t store_generation(const struct store *s);
-/* Who holds the lock of a database, or held it last: his pid and `address` ("": none). False: not
- * known. */
-bool store_holder(const char *path, long *pid, char *address, size_t size);
+/* The highest generation that has been given, by any gemmd; 0: none. */
+int store_generation(struct store *s, int64_t *generation, struct error *err);
+/* How often a file was opened for this store: another one than before has another number, since
+ * the file was rebuilt, restored, or replaced. */
+unsigned store_opened(const struct store *s);
 /* Read-only stores: opens the file again when the path leads to another one by now (it was
  * rebuilt). */
 int store_refresh(struct store *s, struct error *err);
@@ -105,10 +105,10 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
 
 /* One transaction: gives b->generation the next number, appends, durable on return (or with the
  * commit of the group). b->trial 0, unless imported: the newest good trial of that key, config and
- * stamp is looked up; a trial that is not in the store becomes 0. After a fault b->generation stays
- * taken: store_publish_again, later, writes the row under that number. It may be a number that
- * another process gave. STORE_THERE: so is the row; nothing is written. A bad row of that number is
- * replaced. ERROR_CONFLICT: another key has it. */
+ * stamp is looked up; a trial that is not in the store becomes 0. After a fault b->generation is 0.
+ * store_publish_again writes a row that the file has lost, under its number. STORE_THERE: so is the
+ * row; nothing is written. A bad row of that number is replaced. ERROR_CONFLICT: another key has
+ * it. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
 /* The same for a row that may come too late. b->generation is, going in, the newest row of the key
@@ -137,16 +137,60 @@ int store_trials_of(struct store *s, const char *key, const char *stamp, struct 
 int store_avoid(struct store *s, const char *class_, const char *driver, char (**out)[HASH_HEX],
                 uint32_t *n, struct error *err);
 
-/* Leases: one holder per key among daemons; a lost holder's lease expires (monotonic per host). */
-/* An owner takes its own lease again to renew it. STORE_HELD: another has it. */
+/* ---- other gemmds of the file (change.c) ----------------------------------------------------- */
+
+enum { STORE_OWNER_MAX = 64 };
+/* This process in leases and changes: "<pid>.<when it began>.<its process namespace>". */
+void store_owner(char out[STORE_OWNER_MAX]);
+/* Whether such a process is known to have gone. */
+bool store_owner_is_lost(const char *owner);
+
+/* What another gemmd has changed: kind "best" (name: a key, whose newest row is another now, or
+ * gone), "quarantine" (a variant), "lease" (a key that was given back; "": several), "daemon" (who
+ * came), "wanted" (a device class). */
+struct store_change {
+    char kind[16], name[256];
+};
+/* The number of the last change. */
+int store_changes_begin(struct store *s, int64_t *seq, struct error *err);
+/* Those of others after *after, which becomes the last that was looked at: at most max; *n 0 and
+ * status 0: there are no more. STORE_MISSED: some are gone already; what is known is to be read
+ * anew. */
+enum { STORE_MISSED = 4 };
+int store_changes(struct store *s, int64_t *after, struct store_change *out, uint32_t max,
+                  uint32_t *n, struct error *err);
+/* The last one that this store has made or met. */
+int64_t store_last_change(const struct store *s);
+/* STORE_THERE: a key has been changed after that change; else 0. */
+int store_changed_since(struct store *s, const char *key, int64_t seq, struct error *err);
+/* The newest row of a key: 0, STORE_MISS. */
+int store_best_of(struct store *s, const char *key, struct best *out, struct error *err);
+
+/* Leases: one holder per key among the gemmds of a file. A lease is over when its owner has gone
+ * (known at once of processes of this host and container), or after ttl_ms. Its owner takes it
+ * again to renew it. STORE_HELD: another has it. */
 enum { STORE_HELD = 2 };
-int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl_ms,
-                struct error *err);
-int store_unlease(struct store *s, const char *key, const char *owner, struct error *err);
-/* Ends all leases of the owners that `lost` says are gone; NULL: of `owner`. *n (may be NULL): how
- * many. */
-int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char *owner),
-                     int64_t *n, struct error *err);
+int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err);
+int store_unlease(struct store *s, const char *key, struct error *err);
+/* Takes out the rows of owners who have gone; and all of ours, at the end. */
+int store_drop_gone(struct store *s, struct error *err);
+int store_leave(struct store *s, struct error *err);
+/* This process serves the file; how many do. */
+int store_join(struct store *s, struct error *err);
+int store_daemons(struct store *s, int64_t *n, struct error *err);
+
+/* Searches that wait here, and that another device of the class may carry out. */
+struct store_wanted {
+    const char *key, *class; /* borrowed, all of them */
+    int64_t uid;
+    const void *search; /* a packed request */
+    size_t n;
+};
+int store_want(struct store *s, const struct store_wanted *w, struct error *err);
+int store_unwant(struct store *s, const char *key, struct error *err);
+/* The oldest of another gemmd whose key nobody has leased; appends to *search. STORE_MISS. */
+int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct wire_buf *search,
+                      struct error *err);
 
 /*
  * Listing, for people. `what`: best | history | trials | modules | quarantine | runs | devices |
@@ -174,7 +218,7 @@ int store_unpin(struct store *s, const char *key, struct best *now, struct error
 int store_backup(struct store *s, const char *path, struct error *err);
 
 struct store_stats {
-    int64_t bests, trials, modules, quarantined, generation, file_bytes, wal_bytes;
+    int64_t bests, trials, modules, quarantined, generation, daemons, file_bytes, wal_bytes;
 };
 int store_stats(struct store *s, struct store_stats *out, struct error *err);
 

@@ -19,8 +19,8 @@
 #include "store/store.h"
 #include "store/version.h"
 
-static const char *const *const steps[] = {version1_sql, version2_sql,
-                                           version3_sql}; /* steps[v] leads from v to v + 1 */
+/* steps[v] leads from v to v + 1 */
+static const char *const *const steps[] = {version1_sql, version2_sql, version3_sql, version4_sql};
 
 _Static_assert(sizeof(steps) / sizeof(steps[0]) == STORE_SCHEMA_VERSION, "one step per version");
 

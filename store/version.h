@@ -13,6 +13,7 @@ enum { VERSION_APPLICATION_ID = 0x67656d6d }; /* "gemm", in the file's header */
 extern const char *const version1_sql[];
 extern const char *const version2_sql[]; /* from 1 to 2, and so on */
 extern const char *const version3_sql[];
+extern const char *const version4_sql[];
 
 enum version_state { VERSION_CURRENT = 0, VERSION_EMPTY = 1, VERSION_OLD = 2 };
 

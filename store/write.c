@@ -7,15 +7,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "store/inner.h"
-
-int write_begin(struct store *s, struct error *err)
-{
-    int r = s->db.depth == 0 ? store_in_place(s, err) : 0;
-    return r ? r : db_begin(&s->db, err);
-}
 
 /* ---- runs, modules, devices, events ---------------------------------------------------------- */
 
@@ -26,7 +19,7 @@ static int add(struct store *s, enum table_id table, void *object, struct error 
         return r;
     }
     rows_number(s, table, object);
-    return db_end(&s->db, rows_put(s, table, ROW_FAIL, object, err), err);
+    return write_end(s, rows_put(s, table, ROW_FAIL, object, err), err);
 }
 
 int store_add_run(struct store *s, struct run *r, struct error *err)
@@ -50,7 +43,7 @@ int store_end_run(struct store *s, const struct run *r, struct error *err)
         memcpy(known.ending, r->ending, sizeof(known.ending));
         status = rows_put(s, TABLE_RUN, ROW_UPDATE, &known, err);
     }
-    return db_end(&s->db, status, err);
+    return write_end(s, status, err);
 }
 
 int store_add_module(struct store *s, const struct module *m, struct error *err)
@@ -66,13 +59,13 @@ int store_add_module(struct store *s, const struct module *m, struct error *err)
         row = *m;
     }
     row.used_s = m->used_s;
-    return db_end(&s->db, r < 0 ? r : rows_put(s, TABLE_MODULE, ROW_UPDATE, &row, err), err);
+    return write_end(s, r < 0 ? r : rows_put(s, TABLE_MODULE, ROW_UPDATE, &row, err), err);
 }
 
 int store_put_device(struct store *s, const struct device_info *d, struct error *err)
 {
     int r = write_begin(s, err);
-    return r ? r : db_end(&s->db, rows_put(s, TABLE_DEVICE, ROW_UPDATE, d, err), err);
+    return r ? r : write_end(s, rows_put(s, TABLE_DEVICE, ROW_UPDATE, d, err), err);
 }
 
 int store_add_event(struct store *s, struct event *e, struct error *err)
@@ -89,7 +82,7 @@ int store_add_event(struct store *s, struct event *e, struct error *err)
                    " BY kind)",
                    "i", e->id - STORE_EVENTS_MAX);
     }
-    return db_end(&s->db, r, err);
+    return write_end(s, r, err);
 }
 
 int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err)
@@ -111,7 +104,9 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
     } else if (r == STORE_MISS) {
         rows_number(s, TABLE_QUARANTINE, q);
     }
-    r = db_end(&s->db, r < 0 ? r : rows_put(s, TABLE_QUARANTINE, ROW_UPDATE, q, err), err);
+    r = r < 0 ? r : rows_put(s, TABLE_QUARANTINE, ROW_UPDATE, q, err);
+    r = r ? r : change_add(s, "quarantine", q->variant, err);
+    r = write_end(s, r, err);
     if (r < 0) {
         q->deaths = deaths;
     }
@@ -185,7 +180,7 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
     r = write_known_parent(s, TABLE_TRIAL, t, err);
     r = r ? r : add(s, TABLE_TRIAL, t, err);
     r = r ? r : retain(s, t->key, err);
-    r = db_end(&s->db, r, err);
+    r = write_end(s, r, err);
     if (r < 0) {
         s->counted = 0;
         t->run = run;
@@ -227,7 +222,9 @@ static int publish(struct store *s, enum row_conflict conflict, struct best *b, 
     }
     int64_t trial = b->trial;
     r = find_trial(s, b, err);
-    r = db_end(&s->db, r ? r : rows_put(s, TABLE_BEST, conflict, b, err), err);
+    r = r ? r : rows_put(s, TABLE_BEST, conflict, b, err);
+    r = r ? r : change_add(s, "best", b->key, err);
+    r = write_end(s, r, err);
     if (r < 0) {
         b->trial = trial;
     }
@@ -236,8 +233,15 @@ static int publish(struct store *s, enum row_conflict conflict, struct best *b, 
 
 int store_publish(struct store *s, struct best *b, struct error *err)
 {
-    rows_number(s, TABLE_BEST, b);
-    return publish(s, ROW_FAIL, b, err);
+    int r = write_begin(s, err);
+    if (r == 0) {
+        rows_number(s, TABLE_BEST, b);
+        r = write_end(s, publish(s, ROW_FAIL, b, err), err);
+    }
+    if (r < 0) {
+        b->generation = 0;
+    }
+    return r;
 }
 
 /* 0: the number is free, or its row is bad; STORE_THERE: the row is there; ERROR_CONFLICT: it is
@@ -260,9 +264,13 @@ static int find_number(struct store *s, const struct best *b, struct error *err)
 int store_publish_again(struct store *s, struct best *b, struct error *err)
 {
     assert(b->generation > 0);
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
     rows_given(s, b->generation);
-    int r = find_number(s, b, err);
-    return r ? r : publish(s, ROW_UPDATE, b, err);
+    r = find_number(s, b, err);
+    return write_end(s, r ? r : publish(s, ROW_UPDATE, b, err), err);
 }
 
 static int count_into(int r, int64_t *n, int64_t more)
@@ -286,7 +294,8 @@ int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
     s->counted = 0;
     r = db_run(&s->db, &bests, err, "DELETE FROM best WHERE key = ?1", "t", key);
     r = r ? r : db_run(&s->db, &trials, err, "DELETE FROM trial WHERE key = ?1", "t", key);
-    return count_into(db_end(&s->db, r, err), n, bests + trials);
+    r = r ? r : change_add(s, "best", key, err);
+    return count_into(write_end(s, r, err), n, bests + trials);
 }
 
 int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct error *err)
@@ -300,7 +309,8 @@ int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct 
         return r;
     }
     r = db_run(&s->db, &rows, err, "DELETE FROM quarantine WHERE variant = ?1", "t", variant);
-    return count_into(db_end(&s->db, r, err), n, rows);
+    r = r ? r : change_add(s, "quarantine", variant, err);
+    return count_into(write_end(s, r, err), n, rows);
 }
 
 static int unpin(struct store *s, const char *key, struct best *now, struct error *err)
@@ -319,6 +329,7 @@ static int unpin(struct store *s, const char *key, struct best *now, struct erro
     }
     if (r == STORE_MISS) {
         r = db_run(&s->db, NULL, err, "DELETE FROM best WHERE key = ?1", "t", key);
+        r = r ? r : change_add(s, "best", key, err);
         return r ? r : STORE_MISS;
     }
     return r ? r : store_publish(s, now, err);
@@ -327,89 +338,5 @@ static int unpin(struct store *s, const char *key, struct best *now, struct erro
 int store_unpin(struct store *s, const char *key, struct best *now, struct error *err)
 {
     int r = write_begin(s, err);
-    return r ? r : db_end(&s->db, unpin(s, key, now, err), err);
-}
-
-/* ---- leases ---------------------------------------------------------------------------------- */
-
-static int64_t boottime_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl_ms,
-                struct error *err)
-{
-    int64_t taken, now = boottime_ms();
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = db_run(&s->db, &taken, err,
-               "INSERT INTO lease VALUES (?1, ?2, ?3, ?4, unixepoch()) ON CONFLICT(key) DO"
-               " UPDATE SET owner = excluded.owner, boot = excluded.boot,"
-               " until_ms = excluded.until_ms, taken_s = excluded.taken_s"
-               " WHERE owner = excluded.owner OR boot <> excluded.boot OR until_ms <= ?5",
-               "tttii", key, owner, s->boot, now + ttl_ms, now);
-    return db_end(&s->db, r || taken ? r : STORE_HELD, err);
-}
-
-static int end_leases_of(struct store *s, const char *owner, int64_t *n, struct error *err)
-{
-    int64_t ended = 0;
-    int r = db_run(&s->db, &ended, err, "DELETE FROM lease WHERE owner = ?1", "t", owner);
-    *n += ended;
-    return r;
-}
-
-/* The first owner of leases who is lost: 0 none, DB_ROW, fault. */
-static int next_lost(struct store *s, bool (*lost)(const char *owner), char *out, size_t size,
-                     struct error *err)
-{
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err, "SELECT DISTINCT owner FROM lease", "");
-    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
-        const char *owner = (const char *)sqlite3_column_text(st, 0);
-        if (owner && lost(owner)) {
-            snprintf(out, size, "%s", owner);
-            return DB_ROW;
-        }
-        r = 0;
-    }
-    return r;
-}
-
-int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char *owner),
-                     int64_t *n, struct error *err)
-{
-    char name[128];
-    int64_t ended = 0;
-    if (n) {
-        *n = 0;
-    }
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    if (!lost) {
-        r = end_leases_of(s, owner, &ended, err);
-    }
-    while (lost && r == 0 && (r = next_lost(s, lost, name, sizeof(name), err)) == DB_ROW) {
-        r = end_leases_of(s, name, &ended, err);
-    }
-    r = db_end(&s->db, r, err);
-    return count_into(r, n, ended);
-}
-
-int store_unlease(struct store *s, const char *key, const char *owner, struct error *err)
-{
-    int r = write_begin(s, err);
-    if (r) {
-        return r;
-    }
-    r = db_run(&s->db, NULL, err, "DELETE FROM lease WHERE key = ?1 AND owner = ?2", "tt", key,
-               owner);
-    return db_end(&s->db, r, err);
+    return r ? r : write_end(s, unpin(s, key, now, err), err);
 }

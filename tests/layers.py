@@ -54,12 +54,12 @@ ORDER = {
     "daemon/cache": "confidence answer barred defaults entry ids memo groups holdings partials cache"
                     " closest tried",
     "daemon/session": "session write read sessions server",
-    "daemon/answers": "daemon target learn quarantine refill scheme custom precheck shortlist expected tiers"
+    "daemon/answers": "daemon target learn quarantine restore scheme custom precheck shortlist expected tiers"
                       " why",
-    "daemon/requests": "call choices pending loader views leases followers",
-    "daemon/tuning": "job rounds scheduler wanting ahead spread runner_link supervisor known"
+    "daemon/requests": "call choices pending loader views leases",
+    "daemon/tuning": "job rounds scheduler wanting ahead offers runner_link supervisor known"
                      " elsewhere order trials blame end tuning",
-    "daemon/methods": "parts methods announce acquire admin get keeper kernels lease list many"
+    "daemon/methods": "parts methods announce acquire admin get kernels lease list many"
                       " promote put space status why dispatch",
     "daemon": "start wiring orphans remeasure chores life main",
 }

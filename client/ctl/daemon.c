@@ -72,15 +72,6 @@ static char *show_limit(const json_t *v)
     return json_integer_value(v) > 0 ? show_bytes(v) : strdup("none");
 }
 
-/* Who writes the database: this daemon, or one that may be stopped. */
-static char *show_silence(const json_t *v)
-{
-    char text[64];
-    const double ms = (double)json_integer_value(v);
-    snprintf(text, sizeof(text), "silent for %.1f s", ms / 1000);
-    return strdup(ms > 0 ? text : "answers");
-}
-
 static void print_status(const json_t *status)
 {
     static const struct column lines[] = {
@@ -112,7 +103,7 @@ static void print_status(const json_t *status)
         {"trials", "store.trials", NULL, false},
         {"modules", "store.modules", NULL, false},
         {"quarantined", "store.quarantined", NULL, false},
-        {"keeper", "store.keeper_silent_ms", show_silence, false},
+        {"daemons", "store.daemons", NULL, false},
         {"unsaved", "store.unsaved", NULL, false},
         {"unsaved quarantine", "store.unsaved_quarantine", NULL, false},
         {"disk full", "store.disk_full", NULL, false},

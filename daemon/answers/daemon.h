@@ -61,7 +61,6 @@ struct daemon {
     struct barred barred;
     bool quarantine_reads, quarantine_again; /* quarantine.c: the rows are being read; once more */
     struct defaults defaults;
-    char owner[40];          /* who we are in the ledger's leases: <pid>.<when> */
     struct ledger *ledger;   /* owned; NULL before its start and after its end */
     struct scratch *scratch; /* owned */
     struct wire_doc *doc;    /* owned: the request being handled */

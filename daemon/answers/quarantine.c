@@ -133,62 +133,16 @@ void quarantine_read(struct daemon *d)
     }
 }
 
-/* ---- among daemons --------------------------------------------------------------------------- */
-
-static void tell(struct daemon *d, const char *say, const char *class, const char *driver,
-                 const char *variant, const char *key)
-{
-    WIRE_BUF_AUTO said = WIRE_BUF_NULL;
-    wire_put_map(&said, 5);
-    wire_put_kv_str(&said, "say", say);
-    wire_put_kv_str(&said, "class", class);
-    wire_put_kv_str(&said, "driver", driver);
-    wire_put_kv_str(&said, "variant", variant);
-    wire_put_kv_str(&said, "key", key);
-    if (!said.failed && d->ledger) {
-        d->ledger->ops->tell(d->ledger, &said, true);
-    }
-}
+/* ---- changes --------------------------------------------------------------------------------- */
 
 void quarantine_add(struct daemon *d, const struct quarantine *q)
 {
     d->ledger->ops->add_quarantine(d->ledger, q);
     add(d, q->variant, q->key, false);
-    tell(d, "barred", q->class, q->driver, q->variant, q->key);
     quarantine_read(d); /* is it a row? */
 }
 
 bool quarantine_remove(struct daemon *d, const char *variant)
 {
-    bool any = take_out(d, variant); /* before it is told: this daemon hears it, too */
-    tell(d, "unbarred", "", "", variant, "");
-    return any;
-}
-
-void quarantine_tell_unsaved(struct daemon *d)
-{
-    for (uint32_t i = 0; i < d->barred.n; i++) {
-        const struct barred_one *one = &d->barred.all[i];
-        if (!one->saved) {
-            tell(d, "barred", d->device.class, d->device.driver, one->variant, one->key);
-        }
-    }
-}
-
-void quarantine_heard(struct daemon *d, const struct wire_obj *said)
-{
-    char variant[HASH_HEX], key[HASH_HEX];
-    const struct wire_obj *say = wire_find(said, "say");
-    if (d->stopping || !wire_copy_str(wire_find(said, "variant"), variant, sizeof(variant)) ||
-        !wire_copy_str(wire_find(said, "key"), key, sizeof(key))) {
-        return;
-    }
-    if (wire_is_str(say, "unbarred")) {
-        take_out(d, variant);
-    } else if (wire_is_str(say, "barred") &&
-               wire_is_str(wire_find(said, "class"), d->device.class) &&
-               wire_is_str(wire_find(said, "driver"), d->device.driver) &&
-               add(d, variant, key, false)) {
-        quarantine_read(d);
-    }
+    return take_out(d, variant);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keeps the daemon's list of what is in quarantine (cache/barred.h) as the ledger has it: read at
- * the start, before each search and after news may have been missed; told to the other daemons of
- * the database when it changes.
+ * the start, before each search, and when it was changed here or by another daemon of the database.
  */
 #ifndef GEMMD_DAEMON_ANSWERS_QUARANTINE_H
 #define GEMMD_DAEMON_ANSWERS_QUARANTINE_H
@@ -15,14 +14,9 @@
 void quarantine_read(struct daemon *d);
 /* These are, wherever that happened. */
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
-/* Here, and at all daemons of the database that have such a device and driver. */
+/* Here at once; at other daemons of the database when it is saved. */
 void quarantine_add(struct daemon *d, const struct quarantine *q);
 /* Whatever device it was of. False: it was not known here. */
 bool quarantine_remove(struct daemon *d, const char *variant);
-/* The keeper's, when another daemon follows it: tells what nobody has written yet, and he could
- * read nowhere. */
-void quarantine_tell_unsaved(struct daemon *d);
-/* What a daemon said (ledger/ledger.h: tell). */
-void quarantine_heard(struct daemon *d, const struct wire_obj *said);
 
 #endif

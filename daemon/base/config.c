@@ -84,8 +84,6 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "A client whose message is not complete this long after its first byte is hung up on"},
     {"answer-ms", CONFIG_INT, AT(answer_ms), "30000", 1, 3600000, "MS",
      "A client that does not take its answers for this long is hung up on"},
-    {"keeper-ms", CONFIG_INT, AT(keeper_ms), "2000", 1, 3600000, "MS",
-     "When the gemmd that writes the database does not answer for this long, go on from memory"},
     {"user-connections", CONFIG_INT, AT(user_connections), "0", 0, 60000, "N",
      "Connections of one user beyond this are answered `busy` (0: three quarters of "
      "--max-connections)"},

@@ -40,7 +40,6 @@ struct config {
     int64_t max_connections;
     int64_t message_ms;
     int64_t answer_ms;
-    int64_t keeper_ms;
     int64_t user_connections;
     int64_t user_jobs;
     int64_t user_mib;
@@ -68,7 +67,7 @@ struct config_key {
     int (*check)(const char *value, struct error *err); /* CONFIG_TEXT; NULL: any text */
 };
 
-enum { CONFIG_KEYS = 34 };
+enum { CONFIG_KEYS = 33 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -8,6 +8,7 @@
  *   home      this struct, and what both threads do with it
  *   unsaved   bests, and rows of quarantine, that the store would not take
  *   modules   the cache directory
+ *   news      what other daemons have changed, on the loop
  *   verbs     what each request does on the thread, and its answer on the loop
  *   writer    the thread: order, transactions, upkeep
  *   local     the ledger's calls, and its life
@@ -40,7 +41,8 @@ enum {
 struct unsaved {
     struct unsaved *next;
     char key[HASH_HEX];
-    int64_t generation; /* reserved by the store */
+    int64_t generation; /* of a row that the file has lost; 0: it gets one */
+    int64_t known;      /* the newest row of the key that was known when it was offered */
     bool imported;
     struct wire_buf row; /* owned */
 };
@@ -48,7 +50,7 @@ struct unsaved {
 struct local {
     struct ledger base; /* first: a struct ledger * is this */
     void (*notice)(void *ctx, const char *kind, const char *text);
-    void (*saved)(void *ctx, const struct best *b);
+    void (*news)(void *ctx, const struct ledger_news *n);
     void *notice_ctx; /* borrowed: of both */
 
     /* loop thread */
@@ -56,6 +58,15 @@ struct local {
     const struct local *whole; /* of such a home: the one whose lists it carries out */
     int64_t n_lists, n_withdrawn; /* lists not answered yet; given up, since their clients left */
     bool ending;                  /* `lists` ends before this one does */
+    uv_fs_event_t watch;          /* of the database's lock file (news.h) */
+    ino_t watched;                /* that one */
+    uv_timer_t timer;
+    bool changes_asked, changes_again; /* changes are being read; and once more */
+    bool loads;                        /* the daemon reads page after page */
+    bool reloading, reload_again;      /* all bests are read anew; and once more */
+    bool reload_due, reload_lost;      /* they are to be; the file is another one */
+    int64_t heard;                     /* the last change that was told */
+    unsigned open;                     /* handles that are not closed yet */
     uv_async_t wake;
     uv_thread_t thread;
     struct best *answered;     /* owned: the best that a callback is given */
@@ -79,6 +90,8 @@ struct local {
 
     /* writer thread */
     struct store *store;        /* owned */
+    unsigned opened;            /* its number when all was read (store_opened) */
+    int64_t changes;            /* the last change that was looked at */
     struct store_load *loading; /* owned; NULL: no load is under way */
     union ledger_row *object;   /* owned: a row, decoded */
     struct wire_doc *doc;       /* owned */
@@ -99,6 +112,8 @@ struct local {
     uint64_t trim_at;           /* when the cache is looked after */
 };
 
+/* Loop: hands a request to the writer. Takes r; NULL is a failed allocation. */
+int local_submit(struct local *l, struct request *r);
 /* Any thread: hands an answer to the loop. */
 void local_respond(struct local *l, struct request *r);
 /* Any thread: to be told to the notice callback, on the loop. As the store's notice. */

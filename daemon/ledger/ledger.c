@@ -7,8 +7,8 @@ int ledger_refused(int status, struct error *err)
     switch (status) {
     case ERROR_BUSY:
         return error_set(err, status,
-                         "the gemmd that keeps the database does not answer, or too much waits for "
-                         "it: nothing was changed; try again, see `gemmctl status`");
+                         "too much waits for the database: nothing was changed; try again, see "
+                         "`gemmctl status`");
     case ERROR_NO_MEMORY:
         return error_set(err, status, "no memory to ask the ledger");
     case ERROR_SHUTTING_DOWN:

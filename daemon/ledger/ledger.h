@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ledger: what gemmd remembers, behind one asynchronous interface, so that a request never
- * waits for a disk. Homes: local (SQLite on its own writer thread, local.c); shared (the
- * database belongs to several daemons of this host: one of them, the keeper, has the local home and
- * the others ask it, follow.h); later fleet. Each has the same table of functions.
+ * waits for a disk: SQLite on a writer thread of its own (local.c). Several daemons of a host write
+ * one database, as equals, and hear of one another by its rows (news.h).
  *
  * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
  * (then no callback comes), or 0 and exactly one callback follows, never before the call has
@@ -13,9 +12,8 @@
  *
  * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps
  * bests and rows of quarantine in memory, retries every few seconds, and counts the bests in
- * ledger_status.unsaved. Another program that has locked the database is the same, but for
- * ERROR_BUSY. A keeper that does not answer is the same: bests are kept until it does, or another
- * one takes over; they have no generation (0) until then.
+ * ledger_status.unsaved. Another program or daemon that has locked the database is the same, but
+ * for ERROR_BUSY. What is only in memory has no generation (0) until it is saved.
  */
 #ifndef GEMMD_DAEMON_LEDGER_LEDGER_H
 #define GEMMD_DAEMON_LEDGER_LEDGER_H
@@ -30,14 +28,17 @@ struct ledger;
 enum { LEDGER_OURS = -1 }; /* a user who is none: what a daemon asks for itself */
 
 enum ledger_news_kind {
-    NEWS_BEST,    /* `best` was published */
-    NEWS_EVICTED, /* `key` is forgotten */
-    NEWS_FREED,   /* the lease of `key` has ended; "": of several */
-    NEWS_SAID,    /* a daemon said something: `said` */
-    /* To this daemon alone, which was told of no news for a while: */
-    NEWS_RELOADING, /* what is in the file now follows */
-    NEWS_LOADED,    /* `best` is there */
-    NEWS_RELOADED,  /* that was all: what was saved and was not among it is there no more */
+    NEWS_BEST,       /* `best` was published, or saved at last */
+    NEWS_EVICTED,    /* `key` is forgotten */
+    NEWS_FREED,      /* the lease of `key` has ended; "": of several */
+    NEWS_QUARANTINE, /* another daemon has changed what is in quarantine */
+    NEWS_DAEMONS,    /* another daemon has come: ledger->daemons */
+    NEWS_WANTED,     /* a search waits at another daemon; `key`: its device class */
+    /* Changes were missed, or the file is another one: */
+    NEWS_RELOADING,     /* what is in the file now follows */
+    NEWS_LOADED,        /* `best` is there */
+    NEWS_RELOADED,      /* that was all: what was saved and was not among it is there no more */
+    NEWS_RELOADED_LOST, /* that was all: what was saved and was not among it, the file has lost */
 };
 
 struct ledger_news {
@@ -45,31 +46,23 @@ struct ledger_news {
     const char *key;         /* borrowed */
     const struct best *best; /* borrowed; NEWS_BEST and NEWS_LOADED only */
     bool saved;
-    const struct wire_obj *said; /* borrowed; NEWS_SAID only: a map */
 };
 
 struct ledger_config {
-    const char *path;    /* database file */
-    const char *address; /* the socket that other daemons of the database may ask; NULL: none */
-    const char *owner;   /* shared: who we are in leases */
-    uint64_t keeper_ms;  /* shared: for the keeper to answer; then we go on without it */
-    bool read_only;      /* local: another one writes; only load, history, list, backup, status */
+    const char *path;  /* database file */
+    const char *owner; /* who we are in leases and changes; NULL: this process */
+    bool read_only;    /* only load, history, list, backup, status */
     bool force_network_fs;
     int64_t trials_per_key_max;
-    int64_t generation; /* local: up to this number bests may have been published, by others */
     /* The modules that bests name, and how many bytes the directory may hold (0: no limit); it is
      * looked after in quiet moments. NULL: not looked after. */
     const char *cache_dir;
     int64_t cache_max_bytes;
     /* Notices of the store (corruption, migration), on the loop thread. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
-    /* Local: a best that was only in memory is durable now. May be NULL. */
-    void (*saved)(void *ctx, const struct best *b);
-    /* Shared: called once, when the ledger can be used. A fault: it cannot. */
-    void (*ready)(void *ctx, int status, const struct error *err);
-    /* Shared: what any daemon of the database has changed, this one too, on the loop thread. */
+    /* What any daemon of the database has changed, this one too, on the loop thread. May be
+     * NULL. */
     void (*news)(void *ctx, const struct ledger_news *n);
-    int64_t (*daemons)(void *ctx); /* shared: how many use the database, asked of the keeper */
     void *ctx;
 };
 
@@ -102,12 +95,10 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, INT, lists, 0)     /* lists of any user that are not answered yet */                      \
     X(T, INT, withdrawn, 0) /* lists that were given up since the start: their clients left */     \
     X(T, FLAG, disk_full, 0)                                                                       \
-    X(T, FLAG, locked, 0)     /* another program holds the database's write lock */                \
+    X(T, FLAG, locked, 0)     /* another program or daemon holds a lock of the database */         \
     X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \
     X(T, INT, cache_modules, 0)                                                                    \
-    X(T, INT, keeper_silent_ms, 0) /* shared: so long it has not answered; 0: it does */           \
-    X(T, FLAG, keeper, 0)          /* shared: this daemon writes the database */                   \
-    X(T, INT, daemons, 0)          /* shared: that use the database, this one counted */
+    X(T, INT, daemons, 0) /* that use the database, this one counted */
 SCHEMA_STRUCT(ledger_status, LEDGER_STATUS_FIELDS);
 
 struct ledger_ops {
@@ -127,21 +118,25 @@ struct ledger_ops {
     /* b->generation: the newest row of its key that the caller knew. ERROR_CONFLICT: the key has
      * got an answer since that this one does not push out (store_offer). */
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
-    /* The keeper's (NULL: it is another one): a best that was published before, under its number.
-     * STORE_THERE (3), and no best: it is there. ERROR_CONFLICT: the number is another's. */
+    /* A best that the file has lost, under its number. STORE_THERE (3), and no best: it is there,
+     * or the key was changed since. ERROR_CONFLICT: the number is another's. */
     int (*restore)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
-    int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
-                 ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
-    int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */
+    int (*lease)(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
+                 void *ctx); /* status STORE_HELD (2): another daemon holds it */
+    int (*unlease)(struct ledger *l, const char *key);
+    /* A search (a packed request of user `uid`) waits here: other devices of the class may carry it
+     * out. unwant: it does not any more. next_wanted: the oldest one of another daemon: the packed
+     * request as rows, the user as total; STORE_MISS (1): there is none. */
+    void (*want)(struct ledger *l, const char *key, const char *class_, int64_t uid,
+                 const struct wire_buf *search);
+    void (*unwant)(struct ledger *l, const char *key);
+    int (*next_wanted)(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx);
     /* A trial that a client brings: told when it is durable, or not kept. ERROR_BUSY: see
      * `room`. */
     int (*record)(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx);
     /* How many more of them are taken now. They have a queue's share of their own: who brings many
      * takes the place of nothing that was measured here. */
     uint32_t (*room)(struct ledger *l);
-    /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed
-     * map. `lasting`: a silent keeper has it when it answers; else it is dropped then. */
-    void (*tell)(struct ledger *l, const struct wire_buf *said, bool lasting);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
     /* Users take turns, and LEDGER_OURS is one. Lists of one key or number are carried out with all
      * other requests; the rest has a thread of its own, and STORE_LIST_MS each. */
@@ -165,19 +160,13 @@ struct ledger_ops {
     void (*end_run)(struct ledger *l, const struct run *r);
 };
 
-struct ledger { /* embedded first in each home's struct */
+struct ledger { /* embedded first in struct local */
     const struct ledger_ops *ops;
     int64_t generation; /* the highest that is known to have been given */
+    int64_t daemons;    /* that use the database, as far as was told */
 };
-extern const struct ledger_ops ledger_local_ops, ledger_shared_ops;
+extern const struct ledger_ops ledger_local_ops;
 /* The sentence for a call's fault at once. Returns status. */
 int ledger_refused(int status, struct error *err);
-/* Whether this daemon writes the database itself. */
-bool ledger_shared_is_keeper(const struct ledger *l);
-/* Whether it has missed nothing that was told of the database: what it knows as saved and the file
- * has not, the file has lost. Of a keeper; false of others. */
-bool ledger_shared_knows_all(const struct ledger *l);
-/* Whether a key is being taken out: what is restored meanwhile might bring it back. */
-bool ledger_shared_removes(const struct ledger *l);
 
 #endif

@@ -3,15 +3,14 @@
  * The ledger at home, the loop's side: makes requests, and answers them when the writer's thread
  * has carried them out. home.h has the whole picture.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/ledger/home.h"
+#include "daemon/ledger/news.h"
 #include "daemon/ledger/verbs.h"
 #include "daemon/ledger/writer.h"
 
@@ -33,8 +32,7 @@ static void put_in_line(struct local *l, struct request *r)
     }
 }
 
-/* Hands a request to the writer. Takes r; NULL is a failed allocation. */
-static int submit(struct local *l, struct request *r)
+int local_submit(struct local *l, struct request *r)
 {
     bool trial = r && r->verb->flags & VERB_TRIAL, record = r && r->verb->flags & VERB_RECORD;
     int status = !r || r->row.failed ? ERROR_NO_MEMORY : 0;
@@ -68,7 +66,7 @@ static int submit_row(struct local *l, struct request *r, const void *row)
     if (r) {
         schema_encode(&r->row, r->verb->row, row);
     }
-    return submit(l, r);
+    return local_submit(l, r);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -80,7 +78,9 @@ static int local_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx
         r->cb.load = cb;
         r->argument = first;
     }
-    return submit(local_of(l), r);
+    int status = local_submit(local_of(l), r);
+    local_of(l)->loads = status == 0;
+    return status;
 }
 
 static int local_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
@@ -89,7 +89,7 @@ static int local_find(struct ledger *l, const char *key, ledger_best_cb cb, void
     if (r) {
         r->cb.best = cb;
     }
-    return submit(local_of(l), r);
+    return local_submit(local_of(l), r);
 }
 
 static int local_history(struct ledger *l, const char *key, const char *stamp, const char *class_,
@@ -99,7 +99,7 @@ static int local_history(struct ledger *l, const char *key, const char *stamp, c
     if (r) {
         r->cb.history = cb;
     }
-    return submit(local_of(l), r);
+    return local_submit(local_of(l), r);
 }
 
 static int local_publish(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
@@ -117,6 +117,7 @@ static int local_restore(struct ledger *l, const struct best *b, ledger_best_cb 
     struct request *r = request_new(&verb_restore, ctx, NO_TEXT);
     if (r) {
         r->cb.best = cb;
+        r->argument = local_of(l)->heard;
     }
     return submit_row(local_of(l), r, b);
 }
@@ -127,23 +128,50 @@ static int local_unpin(struct ledger *l, const char *key, ledger_best_cb cb, voi
     if (r) {
         r->cb.best = cb;
     }
-    return submit(local_of(l), r);
+    return local_submit(local_of(l), r);
 }
 
-static int local_lease(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
-                       ledger_done_cb cb, void *ctx)
+static int local_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
+                       void *ctx)
 {
-    struct request *r = request_new(&verb_lease, ctx, TEXTS(key, owner));
+    struct request *r = request_new(&verb_lease, ctx, TEXTS(key));
     if (r) {
         r->cb.done = cb;
         r->argument = ttl_ms;
     }
-    return submit(local_of(l), r);
+    return local_submit(local_of(l), r);
 }
 
-static int local_unlease(struct ledger *l, const char *key, const char *owner)
+static int local_unlease(struct ledger *l, const char *key)
 {
-    return submit(local_of(l), request_new(&verb_unlease, NULL, TEXTS(key, owner)));
+    int status = local_submit(local_of(l), request_new(&verb_unlease, NULL, TEXTS(key)));
+    news_tell(local_of(l), NEWS_FREED, key, NULL, false); /* who asks now comes after it */
+    return status;
+}
+
+static void local_want(struct ledger *l, const char *key, const char *class_, int64_t uid,
+                       const struct wire_buf *search)
+{
+    struct request *r = request_new(&verb_want, NULL, TEXTS(key, class_));
+    if (r) {
+        wire_put_raw(&r->row, search->data, search->len);
+        r->argument = uid;
+    }
+    local_submit(local_of(l), r);
+}
+
+static void local_unwant(struct ledger *l, const char *key)
+{
+    local_submit(local_of(l), request_new(&verb_unwant, NULL, TEXTS(key)));
+}
+
+static int local_next_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_next_wanted, ctx, TEXTS(class_));
+    if (r) {
+        r->cb.list = cb;
+    }
+    return local_submit(local_of(l), r);
 }
 
 static int local_record(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx)
@@ -258,7 +286,7 @@ static int local_list(struct ledger *l, int64_t user, const char *what, const st
         r->after = home->n_taken + (home->todo.first != NULL);
         uv_mutex_unlock(&home->mutex);
     }
-    int status = submit(at, r);
+    int status = local_submit(at, r);
     home->n_lists += status == 0;
     return status;
 }
@@ -270,7 +298,7 @@ static int submit_id(struct ledger *l, const struct verb *verb, const char *text
     if (r) {
         r->cb.id = cb;
     }
-    return submit(local_of(l), r);
+    return local_submit(local_of(l), r);
 }
 
 static int local_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx)
@@ -289,7 +317,7 @@ static int local_backup(struct ledger *l, const char *path, ledger_done_cb cb, v
     if (r) {
         r->cb.done = cb;
     }
-    return submit(local_of(l), r);
+    return local_submit(local_of(l), r);
 }
 
 static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger_status *),
@@ -303,7 +331,7 @@ static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger
     if (r) {
         r->cb.status = cb;
     }
-    return submit(local_of(l), r);
+    return local_submit(local_of(l), r);
 }
 
 static void local_add_trial(struct ledger *l, const struct trial *t)
@@ -336,14 +364,6 @@ static void local_end_run(struct ledger *l, const struct run *r)
     submit_row(local_of(l), request_new(&verb_end_run, NULL, NO_TEXT), r);
 }
 
-/* There is nobody else. */
-static void local_tell(struct ledger *l, const struct wire_buf *said, bool lasting)
-{
-    (void)l;
-    (void)said;
-    (void)lasting;
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void local_free(struct local *l)
@@ -368,6 +388,9 @@ static void local_free(struct local *l)
 static void on_closed(uv_handle_t *h)
 {
     struct local *l = h->data;
+    if (--l->open > 0) {
+        return;
+    }
     void (*stopped)(void *) = l->stopped;
     void *ctx = l->stopped_ctx;
     local_free(l);
@@ -399,6 +422,13 @@ static bool list_again(struct local *l, struct request *r)
     return true;
 }
 
+static void close_handles(struct local *l)
+{
+    l->open = 3;
+    news_close(l, on_closed);
+    uv_close((uv_handle_t *)&l->wake, on_closed);
+}
+
 static void on_wake(uv_async_t *h)
 {
     struct local *l = h->data;
@@ -406,6 +436,7 @@ static void on_wake(uv_async_t *h)
     uint64_t until = uv_hrtime() + ANSWERS_NS;
     for (struct request *r; (r = next_done(l, &ended));) {
         bool page = r->verb->flags & VERB_PAGE;
+        l->heard = r->heard > l->heard ? r->heard : l->heard;
         if (!list_again(l, r)) {
             r->verb->answer(l, r);
             request_free(r);
@@ -417,7 +448,7 @@ static void on_wake(uv_async_t *h)
     }
     if (ended && !uv_is_closing((uv_handle_t *)h)) {
         uv_thread_join(&l->thread);
-        uv_close((uv_handle_t *)h, on_closed);
+        close_handles(l);
     }
 }
 
@@ -431,7 +462,7 @@ static struct local *local_new(const struct ledger_config *c)
     l->read_only = c->read_only;
     l->path = strdup(c->path);
     l->notice = c->notice;
-    l->saved = c->saved;
+    l->news = c->news;
     l->notice_ctx = c->ctx;
     queue_init(&l->todo);
     queue_init(&l->brief);
@@ -471,37 +502,18 @@ err_parts:
     return NULL;
 }
 
-/* "<pid> (<name>) Z ...": dead, and its parent has not asked yet. */
-static bool is_zombie(long pid)
+/* Also of daemons that have gone: it may be taken back from us by nobody. */
+static int join_others(struct local *l, struct error *err)
 {
-    char path[40], text[128] = {0};
-    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) {
-        return false;
+    int r = store_generation(l->store, &l->base.generation, err);
+    if (l->read_only) {
+        return r;
     }
-    size_t n = fread(text, 1, sizeof(text) - 1, f);
-    fclose(f);
-    const char *state = n ? strrchr(text, ')') : NULL;
-    return state && state[1] == ' ' && state[2] == 'Z';
-}
-
-/* Owners are "<pid>.<when>" (answers/daemon.h), of processes of this host. One that is gone, or
- * whose number is ours by now, holds nothing any more; judged wrongly, a key is made twice. */
-static bool is_lost(const char *owner)
-{
-    long pid = strtol(owner, NULL, 10);
-    return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) < 0 && errno == ESRCH) ||
-           is_zombie(pid);
-}
-
-static void end_lost_leases(struct local *l)
-{
-    struct error err = ERROR_NULL;
-    int64_t n = 0;
-    if (store_end_leases(l->store, NULL, is_lost, &n, &err) < 0) {
-        local_notice(l, "lease", err.text); /* they expire */
-    }
+    r = r ? r : store_drop_gone(l->store, err);
+    r = r ? r : store_join(l->store, err);
+    r = r ? r : store_changes_begin(l->store, &l->changes, err);
+    l->opened = store_opened(l->store);
+    return r ? r : store_daemons(l->store, &l->base.daemons, err);
 }
 
 /* Signals are the loop's: the writer shall not be the thread they land on. */
@@ -535,11 +547,10 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
     }
     struct store_options o = {
         .path = c->path,
-        .address = c->address,
+        .owner = c->owner,
         .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
                  (c->read_only ? STORE_READ_ONLY : 0),
         .trials_per_key_max = c->trials_per_key_max,
-        .generation = c->generation,
         .notice = home_keep_notice,
         .ctx = l,
     };
@@ -549,7 +560,16 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         local_free(l);
         return r;
     }
-    l->base.generation = store_generation(l->store);
+    r = join_others(l, err);
+    if (r == ERROR_DISK_FULL || r == ERROR_BUSY) { /* it serves what there is */
+        local_notice(l, "lease", err->text);
+        r = 0;
+    }
+    if (r < 0) {
+        home_tell_kept(l);
+        local_free(l);
+        return r;
+    }
     store_set_notice(l->store, local_notice, l);
     store_set_patience(l->store, PATIENCE_MS);
     set_cache(l, c);
@@ -559,12 +579,10 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         local_free(l);
         return error_set(err, ERROR_INTERNAL, "uv_async_init: %s", uv_strerror(r));
     }
-    if (!l->read_only) {
-        end_lost_leases(l);
-    }
+    news_start(l);
     r = start_thread(l);
     if (r) {
-        uv_close((uv_handle_t *)&l->wake, on_closed);
+        close_handles(l);
         return error_set(err, ERROR_INTERNAL, "starting the ledger's thread: %s", uv_strerror(r));
     }
     uv_async_send(&l->wake); /* kept notices */
@@ -632,5 +650,7 @@ const struct ledger_ops ledger_local_ops = {
     .add_event = local_add_event,
     .put_device = local_put_device,
     .end_run = local_end_run,
-    .tell = local_tell,
+    .want = local_want,
+    .unwant = local_unwant,
+    .next_wanted = local_next_wanted,
 };

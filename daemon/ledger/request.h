@@ -61,6 +61,7 @@ struct request {
     struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
     int64_t argument;    /* ttl_ms, max_bytes, first; the generation known to who publishes */
     int64_t number;      /* coming back: id, rows, total */
+    int64_t heard;       /* coming back: the last change that it tells of, or comes after */
     bool saved;
     bool withdrawn; /* nobody waits for it any more; under the home's mutex */
     uint64_t after; /* of a list in a home of its own: the writer's n_carried, with what came before

@@ -40,8 +40,14 @@ void unsaved_keep(struct local *l, struct request *r)
     struct best *b = &l->object->best;
     struct error ignored;
     struct unsaved *u = calloc(1, sizeof(*u));
-    if (!u || writer_decode(l, &r->row, &best_schema, &ignored) ||
-        (wire_put_raw(&u->row, r->row.data, r->row.len), u->row.failed)) {
+    int status = u ? writer_decode(l, &r->row, &best_schema, &ignored) : ERROR_NO_MEMORY;
+    if (status == 0 && r->verb == &verb_publish) {
+        b->generation = 0;
+        wire_buf_clear(&r->row);
+        schema_encode(&r->row, &best_schema, b);
+        status = r->row.failed ? ERROR_NO_MEMORY : 0;
+    }
+    if (status || (wire_put_raw(&u->row, r->row.data, r->row.len), u->row.failed)) {
         writer_notice(l, "lost", "a best could not be saved, nor kept in memory: %s", r->err->text);
         if (u) {
             wire_buf_deinit(&u->row);
@@ -51,6 +57,7 @@ void unsaved_keep(struct local *l, struct request *r)
     }
     memcpy(u->key, b->key, sizeof(u->key));
     u->generation = b->generation;
+    u->known = r->argument;
     u->imported = best_is_brought(b);
     *l->unsaved_last = u;
     l->unsaved_last = &u->next;
@@ -60,22 +67,11 @@ void unsaved_keep(struct local *l, struct request *r)
     }
 }
 
-bool unsaved_has(const struct local *l, int64_t generation)
-{
-    const struct unsaved *u = l->unsaved;
-    while (u && u->generation != generation) {
-        u = u->next;
-    }
-    return u != NULL;
-}
-
 const struct unsaved *unsaved_newest(const struct local *l, const char *key)
 {
     const struct unsaved *newest = NULL;
     for (const struct unsaved *u = l->unsaved; u; u = u->next) {
-        if (strcmp(u->key, key) == 0 && (!newest || u->generation > newest->generation)) {
-            newest = u;
-        }
+        newest = strcmp(u->key, key) == 0 ? u : newest;
     }
     return newest;
 }
@@ -150,21 +146,38 @@ bool unsaved_any(const struct local *l)
     return l->unsaved || l->barred.first;
 }
 
+/* The first one, which has just got its generation. */
 static void tell_first(struct local *l)
 {
-    struct request *r = l->saved ? request_new(&verb_saved, NULL, NO_TEXT) : NULL;
+    struct best *b = &l->object->best;
+    struct request *r = request_new(&verb_saved, NULL, NO_TEXT);
+    for (struct unsaved *u = l->unsaved->next; u; u = u->next) {
+        if (strcmp(u->key, b->key) == 0 && u->known < b->generation) {
+            u->known = b->generation; /* whoever offered that one knew this one */
+        }
+    }
     if (r) {
-        r->row = l->unsaved->row;
-        l->unsaved->row = WIRE_BUF_NULL;
+        schema_encode(&r->row, &best_schema, b);
         local_respond(l, r);
     }
+}
+
+static int save_first(struct local *l, struct error *err)
+{
+    const struct unsaved *u = l->unsaved;
+    struct best *b = &l->object->best;
+    int r = writer_decode(l, &u->row, &best_schema, err);
+    if (r == 0 && u->generation) {
+        return store_publish_again(l->store, b, err);
+    }
+    b->generation = u->known;
+    return r ? r : store_offer(l->store, b, err);
 }
 
 static int save_bests(struct local *l, struct error *err)
 {
     while (l->unsaved) {
-        int r = writer_decode(l, &l->unsaved->row, &best_schema, err);
-        r = r ? r : store_publish_again(l->store, &l->object->best, err);
+        int r = save_first(l, err);
         if (r == ERROR_CONFLICT) { /* there is no place for it any more */
             writer_notice(l, "lost", "a best was never saved: %s", err->text);
             unsaved_drop(l, NULL);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the store would not take and must not be lost, on the writer thread: tried again every
- * RETRY_MS and at the end. Bests are kept under the generation that the store has reserved for
- * them; rows of quarantine, since a kernel that hung the device is not to do it again after a
- * restart.
+ * RETRY_MS and at the end. Bests get their generation when they are saved; rows of quarantine are
+ * kept, since a kernel that hung the device is not to do it again after a restart.
  */
 #ifndef GEMMD_DAEMON_LEDGER_UNSAVED_H
 #define GEMMD_DAEMON_LEDGER_UNSAVED_H
@@ -11,8 +10,7 @@
 #include "daemon/ledger/home.h"
 
 void unsaved_keep(struct local *l, struct request *r);
-bool unsaved_has(const struct local *l, int64_t generation);
-/* Of a key; NULL: there is none. Borrowed. */
+/* Of a key, the last that was offered; NULL: there is none. Borrowed. */
 const struct unsaved *unsaved_newest(const struct local *l, const char *key);
 int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err);
 /* Forgets those of a key, or (NULL) the first. Returns how many. */

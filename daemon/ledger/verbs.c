@@ -8,8 +8,11 @@
 #include <string.h>
 
 #include "daemon/ledger/modules.h"
+#include "daemon/ledger/news.h"
 #include "daemon/ledger/unsaved.h"
 #include "daemon/ledger/verbs.h"
+
+static const struct verb verb_gone, verb_freed, verb_barred, verb_wanted, verb_daemons;
 
 static int encode(struct wire_buf *row, const struct schema *schema, const void *object,
                   struct error *err)
@@ -22,36 +25,41 @@ static int encode(struct wire_buf *row, const struct schema *schema, const void 
 
 /* ---- verbs that write ------------------------------------------------------------------------ */
 
-/* What the file says of the key is old while newer rows of it are only in memory. */
-static int offer(struct local *l, struct best *b, int64_t known, struct error *err)
+/* Rows of the key that are only in memory come first: they were offered before. */
+static int offer(struct local *l, const struct wire_buf *row, int64_t known, struct error *err)
 {
+    struct best *b = &l->object->best;
     const struct unsaved *u = unsaved_newest(l, b->key);
     struct best now;
-    b->generation = known;
-    if (!u) {
-        return store_offer(l->store, b, err);
+    if (u) {
+        int r = unsaved_read(l, u, &now, err);
+        r = r ? r : store_overtaken(&now, b, known, err);
+        r = r ? r : unsaved_save(l, err);
+        r = r ? r : writer_decode(l, row, &best_schema, err);
+        if (r) {
+            return r;
+        }
+        known = INT64_MAX; /* the cache had that one */
     }
-    int status = unsaved_read(l, u, &now, err);
-    status = status ? status : store_overtaken(&now, b, known, err);
-    return status ? status : store_publish(l->store, b, err);
+    b->generation = known;
+    return store_offer(l->store, b, err);
 }
 
 static int work_publish(struct local *l, struct request *r, struct error *err)
 {
-    int status = offer(l, &l->object->best, r->argument, err);
-    if (status == ERROR_CONFLICT) {
-        return status;
+    int status = offer(l, &r->row, r->argument, err);
+    if (status < 0) {
+        return status; /* the row stays as it came */
     }
-    /* also after a fault: the generation is reserved */
     int back = encode(&r->row, &best_schema, &l->object->best, err);
-    return back && status >= 0 ? back : status;
+    return back ? back : status;
 }
 
 static void keep_unsaved(struct local *l, struct request *r)
 {
     r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
-        unsaved_keep(l, r);
+        unsaved_keep(l, r); /* makes the row's generation 0, unless it has one */
         l->save_at = writer_now_ms() + RETRY_MS;
         r->status = 0;
     }
@@ -71,24 +79,11 @@ static int work_restore(struct local *l, struct request *r, struct error *err)
     struct best *b = &l->object->best;
     bool proper = b->generation > 0 && b->generation < INT64_MAX / 2; /* numbers go on from there */
     int status =
-        proper ? store_publish_again(l->store, b, err)
+        proper ? store_changed_since(l->store, b->key, r->argument, err) /* it is not lost */
                : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
                            (long long)b->generation);
+    status = status ? status : store_publish_again(l->store, b, err);
     return status ? status : encode(&r->row, &best_schema, b, err);
-}
-
-/* Several daemons may have heard of it. */
-static void settle_restore(struct local *l, struct request *r)
-{
-    struct error ignored;
-    bool kept = r->status < 0 && r->status != ERROR_CONFLICT &&
-                writer_decode(l, &r->row, &best_schema, &ignored) == 0 &&
-                unsaved_has(l, l->object->best.generation);
-    if (kept) {
-        r->status = 0;
-    } else {
-        keep_unsaved(l, r);
-    }
 }
 
 static int work_unpin(struct local *l, struct request *r, struct error *err)
@@ -128,13 +123,27 @@ static void settle_unquarantine(struct local *l, struct request *r)
 
 static int work_lease(struct local *l, struct request *r, struct error *err)
 {
-    return store_lease(l->store, r->text[0], r->text[1], r->argument, err);
+    return store_lease(l->store, r->text[0], r->argument, err);
 }
 
 static int work_unlease(struct local *l, struct request *r, struct error *err)
 {
-    return r->text[0][0] ? store_unlease(l->store, r->text[0], r->text[1], err)
-                         : store_end_leases(l->store, r->text[1], NULL, NULL, err);
+    return store_unlease(l->store, r->text[0], err);
+}
+
+static int work_want(struct local *l, struct request *r, struct error *err)
+{
+    const struct store_wanted w = {.key = r->text[0],
+                                   .class = r->text[1],
+                                   .uid = r->argument,
+                                   .search = r->row.data,
+                                   .n = r->row.len};
+    return store_want(l->store, &w, err);
+}
+
+static int work_unwant(struct local *l, struct request *r, struct error *err)
+{
+    return store_unwant(l->store, r->text[0], err);
 }
 
 static int work_add_run(struct local *l, struct request *r, struct error *err)
@@ -184,11 +193,14 @@ static int work_end_run(struct local *l, struct request *r, struct error *err)
 /* Nobody waits for these: what is lost is said, once until something is written again. */
 static void say_lost(struct local *l, const struct request *r, const char *how)
 {
+    const char *table = r->verb->row                                       ? r->verb->row->name
+                        : r->verb == &verb_want || r->verb == &verb_unwant ? "wanted"
+                                                                           : "lease";
     bool told = r->status == ERROR_DISK_FULL || r->status == ERROR_BUSY;
     if (!told && !(r->status == ERROR_STORE && l->lost_said)) {
         l->lost_said = r->status == ERROR_STORE;
-        writer_notice(l, "lost", "a row of table %s was not written%s: %s",
-                      r->verb->row ? r->verb->row->name : "lease", how, r->err->text);
+        writer_notice(l, "lost", "a row of table %s was not written%s: %s", table, how,
+                      r->err->text);
     }
 }
 
@@ -284,9 +296,104 @@ static int work_backup(struct local *l, struct request *r, struct error *err)
     return store_backup(l->store, r->text[0], err);
 }
 
+static int work_next_wanted(struct local *l, struct request *r, struct error *err)
+{
+    wire_buf_clear(&r->row);
+    return store_next_wanted(l->store, r->text[0], &r->number, &r->row, err);
+}
+
+/* ---- what others have changed ---------------------------------------------------------------- */
+
+static void respond_news(struct local *l, const struct verb *verb, const char *text,
+                         const struct best *best)
+{
+    struct request *r = request_new(verb, NULL, TEXTS(text));
+    struct error ignored;
+    if (r && best && encode(&r->row, &best_schema, best, &ignored)) {
+        request_free(r);
+        r = NULL;
+    }
+    if (r) {
+        r->saved = true;
+        r->heard = store_last_change(l->store);
+        local_respond(l, r);
+    } else { /* then all is read anew, when there is memory */
+        l->changes = -1;
+    }
+}
+
+static int tell_change(struct local *l, const struct store_change *c, struct error *err)
+{
+    struct best *b = &l->object->best;
+    if (strcmp(c->kind, "best") == 0) {
+        int r = store_best_of(l->store, c->name, b, err);
+        if (r >= 0) {
+            respond_news(l, r == 0 ? &verb_saved : &verb_gone, c->name, r == 0 ? b : NULL);
+        }
+        return r < 0 ? r : 0;
+    }
+    if (strcmp(c->kind, "lease") == 0) {
+        respond_news(l, &verb_freed, c->name, NULL);
+    } else if (strcmp(c->kind, "quarantine") == 0) {
+        respond_news(l, &verb_barred, c->name, NULL);
+    } else if (strcmp(c->kind, "wanted") == 0) {
+        respond_news(l, &verb_wanted, c->name, NULL);
+    } else if (strcmp(c->kind, "daemon") == 0) {
+        respond_news(l, &verb_daemons, c->name, NULL);
+    }
+    return 0;
+}
+
+/* A page of changes is told. *more: there is another one. What fails here is met again.
+ * STORE_MISSED: some are gone, and all is read anew. */
+static int tell_changes(struct local *l, bool *more, struct error *err)
+{
+    enum { PAGE = 64 };
+    struct store_change page[PAGE];
+    uint32_t n;
+    int64_t at = l->changes;
+    int status = store_changes(l->store, &at, page, PAGE, &n, err);
+    if (status == STORE_MISSED) {
+        respond_news(l, &verb_reload, "", NULL);
+    }
+    for (uint32_t i = 0; status == 0 && i < n; i++) {
+        status = tell_change(l, &page[i], err);
+    }
+    l->changes = status < 0 ? l->changes : at;
+    *more = status == 0 && n == PAGE;
+    return status;
+}
+
+static int work_changes(struct local *l, struct request *r, struct error *err)
+{
+    bool more = false;
+    int status = tell_changes(l, &more, err);
+    r->number = more;
+    return status;
+}
+
+int verbs_tell_changes(struct local *l, struct error *err)
+{
+    int status = 0;
+    for (bool more = !l->read_only; more;) {
+        status = tell_changes(l, &more, err);
+    }
+    return status;
+}
+
+/* Whoever has a lease has heard what was changed before. */
+static void settle_lease(struct local *l, struct request *r)
+{
+    struct error ignored;
+    if (r->status == 0) {
+        verbs_tell_changes(l, &ignored);
+    }
+}
+
 static int work_status(struct local *l, struct request *r, struct error *err)
 {
     struct store_stats s = {0};
+    verbs_tell_changes(l, err); /* its number is told after their news */
     int status = store_stats(l->store, &s, err);
     uv_mutex_lock(&l->mutex);
     int64_t lost = l->lost_trials;
@@ -304,6 +411,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
         .generation = s.generation,
         .file_bytes = s.file_bytes,
         .wal_bytes = s.wal_bytes,
+        .daemons = s.daemons,
     };
     ledger_modules_count(l, r->counts);
     return status;
@@ -313,7 +421,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
 
 static void answer_load(struct local *l, struct request *r)
 {
-    (void)l;
+    l->loads = r->status == 0 && r->page.n > 0;
     r->cb.load(r->ctx, r->status, r->page.bests, r->page.n, r->err);
 }
 
@@ -338,15 +446,78 @@ static void answer_best(struct local *l, struct request *r)
                status < 0 && !r->err ? &err : r->err);
 }
 
-/* Asked by nobody. */
-static void answer_saved(struct local *l, struct request *r)
+/* What was written is told before it is answered. */
+static void answer_written(struct local *l, struct request *r)
+{
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    int status = r->status;
+    if (status == 0) {
+        status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err);
+        status =
+            status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
+    }
+    if (status == 0) {
+        news_tell(l, NEWS_BEST, l->answered->key, l->answered, r->saved);
+    } else if (status == STORE_MISS) {
+        news_tell(l, NEWS_EVICTED, r->text[0], NULL, false);
+    }
+    r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
+               status < 0 && !r->err ? &err : r->err);
+}
+
+static void answer_evicted(struct local *l, struct request *r)
+{
+    if (r->status >= 0) {
+        news_tell(l, NEWS_EVICTED, r->text[0], NULL, false);
+    }
+    r->cb.id(r->ctx, r->status, r->number, r->err);
+}
+
+static void tell_saved(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
     const struct wire_obj *map;
     if (wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err) == 0 &&
         schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err) == 0) {
-        l->saved(l->notice_ctx, l->answered);
+        news_tell(l, NEWS_BEST, l->answered->key, l->answered, true);
     }
+}
+
+static void tell_gone(struct local *l, struct request *r)
+{
+    news_tell(l, NEWS_EVICTED, r->text[0], NULL, false);
+}
+
+static void tell_freed(struct local *l, struct request *r)
+{
+    news_tell(l, NEWS_FREED, r->text[0], NULL, false);
+}
+
+static void tell_barred(struct local *l, struct request *r)
+{
+    news_tell(l, NEWS_QUARANTINE, r->text[0], NULL, false);
+}
+
+static void tell_wanted(struct local *l, struct request *r)
+{
+    news_tell(l, NEWS_WANTED, r->text[0], NULL, false);
+}
+
+static void tell_daemons(struct local *l, struct request *r)
+{
+    l->base.daemons++; /* who has gone is known when the file is asked */
+    news_tell(l, NEWS_DAEMONS, r->text[0], NULL, false);
+}
+
+static void tell_reload(struct local *l, struct request *r)
+{
+    news_reload(l, !r->saved);
+}
+
+static void answer_changes(struct local *l, struct request *r)
+{
+    news_asked(l, r->number);
 }
 
 static void answer_done(struct local *l, struct request *r)
@@ -369,10 +540,17 @@ static void answer_list(struct local *l, struct request *r)
     r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
 }
 
+static void answer_rows(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
+}
+
 static void answer_status(struct local *l, struct request *r)
 {
     r->counts->lists = l->n_lists;
     r->counts->withdrawn = l->n_withdrawn;
+    l->base.daemons = r->counts->daemons;
     r->cb.status(r->ctx, r->counts);
 }
 
@@ -413,27 +591,36 @@ const struct verb verb_list_key = {.flags = VERB_READ | VERB_BRIEF,
 const struct verb verb_status = {
     .work = work_status, .answer = answer_status, .release = release_counts};
 const struct verb verb_backup = {.work = work_backup, .answer = answer_done};
-const struct verb verb_unpin = {.work = work_unpin, .answer = answer_best};
+const struct verb verb_unpin = {.work = work_unpin, .answer = answer_written};
 const struct verb verb_publish = {.flags = VERB_GROUP,
                                   .row = &best_schema,
                                   .work = work_publish,
                                   .settle = settle_publish,
-                                  .answer = answer_best};
+                                  .answer = answer_written};
 const struct verb verb_restore = {.flags = VERB_GROUP,
                                   .row = &best_schema,
                                   .work = work_restore,
-                                  .settle = settle_restore,
-                                  .answer = answer_best};
-const struct verb verb_saved = {.answer = answer_saved};
+                                  .settle = keep_unsaved,
+                                  .answer = answer_written};
+const struct verb verb_saved = {.answer = tell_saved};
+const struct verb verb_reload = {.answer = tell_reload};
+const struct verb verb_changes = {
+    .flags = VERB_READ, .work = work_changes, .answer = answer_changes};
 const struct verb verb_evict = {
-    .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_id};
+    .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_evicted};
 const struct verb verb_unquarantine = {.flags = VERB_GROUP,
                                        .work = work_unquarantine,
                                        .settle = settle_unquarantine,
                                        .answer = answer_id};
-const struct verb verb_lease = {.flags = VERB_GROUP, .work = work_lease, .answer = answer_done};
+const struct verb verb_lease = {
+    .flags = VERB_GROUP, .work = work_lease, .settle = settle_lease, .answer = answer_done};
 const struct verb verb_unlease = {
     .flags = VERB_GROUP, .work = work_unlease, .settle = settle_evidence};
+const struct verb verb_want = {.flags = VERB_GROUP, .work = work_want, .settle = settle_evidence};
+const struct verb verb_unwant = {
+    .flags = VERB_GROUP, .work = work_unwant, .settle = settle_evidence};
+const struct verb verb_next_wanted = {
+    .flags = VERB_READ, .work = work_next_wanted, .answer = answer_rows};
 const struct verb verb_add_run = {
     .flags = VERB_GROUP, .row = &run_schema, .work = work_add_run, .answer = answer_id};
 
@@ -456,3 +643,10 @@ const struct verb verb_add_quarantine = {.flags = VERB_GROUP,
 const struct verb verb_add_event = EVIDENCE(event_schema, work_add_event, 0);
 const struct verb verb_put_device = EVIDENCE(device_info_schema, work_put_device, 0);
 const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);
+
+/* News of others; more of them in verbs.h. */
+static const struct verb verb_gone = {.answer = tell_gone};
+static const struct verb verb_freed = {.answer = tell_freed};
+static const struct verb verb_barred = {.answer = tell_barred};
+static const struct verb verb_wanted = {.answer = tell_wanted};
+static const struct verb verb_daemons = {.answer = tell_daemons};

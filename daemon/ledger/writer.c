@@ -20,6 +20,7 @@
 
 #include "daemon/ledger/modules.h"
 #include "daemon/ledger/unsaved.h"
+#include "daemon/ledger/verbs.h"
 #include "daemon/ledger/writer.h"
 
 /* ---- carrying out ---------------------------------------------------------------------------- */
@@ -27,7 +28,9 @@
 static int work(struct local *l, struct request *r, struct error *err)
 {
     int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, err) : 0;
-    return status ? status : r->verb->work(l, r, err);
+    status = status ? status : r->verb->work(l, r, err);
+    r->heard = store_last_change(l->store);
+    return status;
 }
 
 /* A list shows what the same client has written before it: that is carried out by the writer. */
@@ -330,6 +333,9 @@ static void end(struct local *l)
     while (unsaved_drop(l, NULL)) {
     }
     l->loading = store_load_end(l->loading);
+    if (!l->read_only && store_leave(l->store, &err) < 0) {
+        writer_notice(l, "lease", "%s", err.text); /* they end with this process */
+    }
     l->store = store_close(l->store);
     uv_mutex_lock(&l->mutex);
     l->ended = true;
@@ -351,6 +357,24 @@ static void take(struct local *l, struct queue *q)
     l->listing = r = queue_pop_turn(&l->patient);
     if (r) {
         queue_push(q, r);
+    }
+}
+
+/* The file is another one than before, and may lack what it had: memory may have that still. Where
+ * not all is known that was changed, the file is believed. */
+static void look_at_file(struct local *l)
+{
+    struct error ignored;
+    if (l->read_only || store_opened(l->store) == l->opened) {
+        return;
+    }
+    int status = verbs_tell_changes(l, &ignored);
+    struct request *r = status == 0 ? request_new(&verb_reload, NULL, NO_TEXT) : NULL;
+    if (status >= 0 && (r || status == STORE_MISSED)) {
+        l->opened = store_opened(l->store);
+    }
+    if (r) {
+        local_respond(l, r);
     }
 }
 
@@ -390,6 +414,7 @@ void writer_run(void *local)
         }
         tell_carried(l);
         upkeep(l);
+        look_at_file(l);
     }
     end(l);
 }

@@ -158,7 +158,7 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
     if (strcmp(x->event, "evict") == 0) {
         /* Not before: an evict that is refused takes nothing away. What was on its way to the
          * ledger before has come back, and is gone there by now; what comes after it is told after
-         * it, as is all that a follower hears. */
+         * it. */
         cache_remove_id(&x->pending.d->cache, x->what);
         shortlist_evicted(&x->pending.parts->tiers.shortlist, x->what);
     }

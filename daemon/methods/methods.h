@@ -32,8 +32,6 @@ typedef int method(struct call *c, struct error *err);
     X(unquarantine, true, false) /* admin.c */                                                     \
     X(import, true, false)       /* put.c */                                                       \
     X(promote, true, false)      /* promote.c */                                                   \
-    X(ledger, true, true)        /* keeper.c */                                                    \
-    X(follow, true, true)        /* keeper.c */                                                    \
     X(subscribe, false, true)    /* announce.c */                                                  \
     X(backup, true, true)        /* admin.c */                                                     \
     X(shutdown, true, true)      /* admin.c */

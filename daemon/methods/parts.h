@@ -6,30 +6,28 @@
  *
  *   server, session   connections, messages                 session/session.h, session/server.h
  *   loader            from the ledger to the cache          requests/loader.h
- *   refill            and back, what the file has lost      answers/refill.h
+ *   restore           and back, what the file has lost      answers/restore.h
  *   tiers             the best answer short of exact        answers/tiers.h, answers/shortlist.h
  *   scheduler, job    what is to be tuned, in which order   tuning/scheduler.h, tuning/job.h
  *   wanting           who waits for it until when           tuning/wanting.h
- *   elsewhere, spread the same, among daemons               tuning/elsewhere.h, tuning/spread.h
+ *   elsewhere, offers the same, among daemons               tuning/elsewhere.h, tuning/offers.h
  *   tuner             the course of the running job         tuning/tuning.h
  *   supervisor        the runner process                    tuning/supervisor.h
- *   followers         the other daemons of the database     requests/followers.h
  *   leases            who works out a user's own kernel     requests/leases.h
  */
 #ifndef GEMMD_DAEMON_METHODS_PARTS_H
 #define GEMMD_DAEMON_METHODS_PARTS_H
 
 #include "daemon/answers/daemon.h"
-#include "daemon/answers/refill.h"
+#include "daemon/answers/restore.h"
 #include "daemon/answers/tiers.h"
-#include "daemon/requests/followers.h"
 #include "daemon/requests/leases.h"
 #include "daemon/requests/loader.h"
 #include "daemon/session/server.h"
 #include "daemon/tuning/ahead.h"
 #include "daemon/tuning/elsewhere.h"
+#include "daemon/tuning/offers.h"
 #include "daemon/tuning/scheduler.h"
-#include "daemon/tuning/spread.h"
 #include "daemon/tuning/supervisor.h"
 #include "daemon/tuning/trials.h"
 #include "daemon/tuning/wanting.h"
@@ -38,7 +36,7 @@ struct parts {
     struct daemon daemon;
     struct server server;
     struct loader loader;
-    struct refill refill;
+    struct restore restore;
     struct tiers tiers;
     struct scheduler scheduler;
     struct wanting wanting;
@@ -47,8 +45,7 @@ struct parts {
     struct tuner tuner;
     struct ahead ahead;
     struct leases leases;
-    struct followers followers;
-    struct spread spread;
+    struct offers offers;
     struct list views;       /* of pinned sessions (requests/views.h) */
     struct list subscribers; /* announce.h */
     uint64_t started_ms;

@@ -88,8 +88,8 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     pending_drop(p);
 }
 
-/* A number that we have not heard of may be another daemon's news, on their way to us: the keeper's
- * answers come after them. */
+/* A number that we have not heard of may be another daemon's, whose news are on their way to us:
+ * the database says which was given last. */
 static int pin_later(struct call *c, int64_t generation, struct error *err)
 {
     struct pending *p;
@@ -246,9 +246,7 @@ static void put_job(struct wire_buf *b, const struct job *j)
 static void put_store(struct wire_buf *b, const struct ledger_status *s)
 {
     wire_put_str(b, "store");
-    wire_put_map(b, 16);
-    wire_put_kv_bool(b, "keeper", s->keeper);
-    wire_put_kv_int(b, "keeper_silent_ms", s->keeper_silent_ms);
+    wire_put_map(b, 14);
     wire_put_kv_int(b, "daemons", s->daemons);
     wire_put_kv_int(b, "unsaved", s->unsaved);
     wire_put_kv_int(b, "unsaved_quarantine", s->unsaved_quarantine);

@@ -148,7 +148,7 @@ static void unlease(struct lease *l)
     struct daemon *d = l->leases->daemon;
     list_remove(&l->passed);
     if (d->ledger && l->known) {
-        d->ledger->ops->unlease(d->ledger, l->key, d->owner);
+        d->ledger->ops->unlease(d->ledger, l->key);
     }
     discard(l);
 }
@@ -276,8 +276,7 @@ static void ask_ledger(struct lease *l)
     struct error gone = {.code = ERROR_SHUTTING_DOWN, .text = "the ledger cannot be asked now"};
     l->renew_ms = now_of(l->leases) + LEASE_RENEW_MS;
     l->asked = true;
-    int status = d->ledger ? d->ledger->ops->lease(d->ledger, l->key, d->owner, LEASE_LEDGER_MS,
-                                                   on_leased, l)
+    int status = d->ledger ? d->ledger->ops->lease(d->ledger, l->key, LEASE_LEDGER_MS, on_leased, l)
                            : ERROR_SHUTTING_DOWN;
     l->known = l->known || status == 0; /* also when it answers too late for us: then it has it */
     if (status < 0) {

@@ -21,7 +21,7 @@ enum { IN_KEEP_BYTES = 4096 };
 /* Its user holds too much: answers that nobody takes, or requests that do not become whole. */
 static bool is_over(const struct session *s)
 {
-    return !s->apart && (s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT]);
+    return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
 }
 
 /* What came while it was not read from is read in a turn: nobody tells of it again. */
@@ -63,14 +63,14 @@ static void break_off(struct session *s, uint32_t id, const struct error *e)
 
 static bool must_wait(const struct session *s)
 {
-    return !s->apart && account_spent(s->account, turns_now(s->all->turns));
+    return account_spent(s->account, turns_now(s->all->turns));
 }
 
 /* It has enough to do: answers that the client does not take, or questions at the ledger. */
 static bool is_full(const struct session *s)
 {
     return session_is_behind(s) || s->n_pending >= PENDING_MAX ||
-           (!s->apart && (s->account->over[ACCOUNT_OUT] || s->account->over[ACCOUNT_ASKED]));
+           s->account->over[ACCOUNT_OUT] || s->account->over[ACCOUNT_ASKED];
 }
 
 static bool may_take(const struct session *s)

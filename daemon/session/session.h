@@ -21,9 +21,7 @@
  * connection under a client that is still sending.
  *
  * Accounts. A session's connection and bytes are charged to its user (base/account.h); a user over
- * its limit is not read from on any connection until it is below half of it. But for daemons that
- * follow this one: jobs of their user, which may be busy with something else, shall not make a
- * keeper fall silent.
+ * its limit is not read from on any connection until it is below half of it.
  *
  * A client that has shut its side of the socket still gets its answers; the session ends with the
  * last of them, or when the client closes the other side, too. What a client sent before it closed
@@ -120,8 +118,6 @@ struct session {
     bool readable;  /* there may be something to read */
     bool writing;
     bool refused; /* not one of the connections that are counted */
-    bool apart;   /* a daemon's (requests/followers.h): it waits for nothing that its user's clients
-                     hold */
     bool ending;  /* takes no more requests; hangs up when all answers are written */
     bool closing; /* uv_close was called */
     struct turn turn; /* when it has unhandled messages */

@@ -9,7 +9,7 @@
 #include "store/store.h"
 
 enum {
-    RETRY_MS = 2000, /* in case that nobody tells of the end of a lease: it may have run out */
+    RETRY_MS = 500, /* nobody tells of the end of a lease whose owner was killed */
 };
 
 static void on_timer(uv_timer_t *timer);
@@ -91,7 +91,7 @@ void elsewhere_lease(struct elsewhere *e, struct job *j)
     struct daemon *d = e->daemon;
     j->state = JOB_LEASING;
     if (j->pin || j->restricted || d->config->offline ||
-        d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_leased, e) < 0) {
+        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, on_leased, e) < 0) {
         e->leased(e->ctx, j);
     }
 }
@@ -100,7 +100,7 @@ void elsewhere_unlease(struct elsewhere *e, struct job *j)
 {
     struct daemon *d = e->daemon;
     if (j->leased && d->ledger) {
-        d->ledger->ops->unlease(d->ledger, j->key, d->owner);
+        d->ledger->ops->unlease(d->ledger, j->key);
     }
     j->leased = false;
 }
@@ -174,7 +174,7 @@ static void renew(struct elsewhere *e, const struct job *j)
 {
     struct daemon *d = e->daemon;
     if (j->leased && d->ledger) {
-        d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_renewed, d);
+        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, on_renewed, d);
     }
 }
 

@@ -41,7 +41,7 @@ struct job {
     char bucket[8];          /* how the key was rounded, as in query.bucket */
     bool cancelled;
     bool leased;             /* its key is this daemon's */
-    bool offered;            /* to another daemon (spread.h) */
+    bool offered;            /* to other daemons (offers.h) */
     bool was_elsewhere;      /* another daemon had its key, when it was looked at last */
     bool set_aside;          /* it has begun, and others have their turn: what follows is kept */
     int64_t uid;             /* who asked first */

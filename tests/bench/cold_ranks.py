@@ -7,7 +7,6 @@ several daemons of one database. Device time is played by `replay`, slower than 
 that devices are the limit and not the machine. Prints tunings and seconds of both, and
 the ratio; fails when a key was tuned twice."""
 import argparse
-import importlib.util
 import json
 import pathlib
 import shutil
@@ -18,20 +17,12 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def load(name, path):
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-load("conftest", HERE.parent / "integration" / "conftest.py")
-keeper = load("test_keeper", HERE.parent / "integration" / "test_keeper.py")
+sys.path.insert(0, str(HERE.parent / "integration"))
+import test_daemons as daemons  # noqa: E402: what it has for tests
 
 
 def start(folder, n, cache, speed):
-    return [keeper.Member(folder, i, cache, {"GEMMD_REPLAY_SPEED": str(speed)}).start()
+    return [daemons.Member(folder, i, cache, {"GEMMD_REPLAY_SPEED": str(speed)}).start()
             for i in range(n)]
 
 
@@ -39,8 +30,8 @@ def run(n, ranks, keys, speed, cache):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
     members = start(folder, n, cache, speed)
     try:
-        seconds = keeper.run_ranks(members, ranks, keeper.problems(keys))
-        tuned = keeper.keys_tuned(members[0])
+        seconds = daemons.run_ranks(members, ranks, daemons.problems(keys))
+        tuned = daemons.keys_tuned(members[0])
         twice = sum(n > 1 for _, n in tuned)
         return {"daemons": n, "seconds": round(seconds, 2), "tunings": sum(n for _, n in tuned),
                 "tuned_twice": twice, "by_daemon": [m.status()["jobs"]["done"] for m in members]}

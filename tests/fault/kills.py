@@ -3,7 +3,7 @@
 """kill -9 at random moments, any number of them: nothing that was acknowledged is lost, nothing that
 was acknowledged as removed comes back, and the database is sound each time.
 
-    kills.py --count 1000 --seed 1 [--build build]
+    kills.py --count 1000 --seed 1 [--daemons 4] [--build build]
 
 Four clients tune, put, pin, unpin, evict and ask all the while, each over keys of its own, so that
 what a key may hold after a crash is known: what was acknowledged last, or what was asked for since
@@ -12,6 +12,9 @@ nothing may happen at all), a daemon that is starting (it replays the log), or o
 (it moves the log into the file). After each, a copy of the files as they lie goes through SQLite's
 integrity_check, and the daemon that is started on them must have every row that SQLite counts:
 one with a wrong checksum would be missing there.
+
+With `--daemons N` that many daemons serve one database, each with clients of its own; each kill hits one of
+them. The others live on, and must hear of all that the one that died had acknowledged.
 
 `--spoil` shows that a loss is found: after each kill the log is cut to half, as by a store that
 acknowledged too early; the program then fails unless it says what was lost.
@@ -81,15 +84,16 @@ class Key:
 class Client(threading.Thread):
     """Asks until the daemon is gone, over keys that no other client touches."""
 
-    def __init__(self, harness, daemon, keys, rng, counts):
+    def __init__(self, harness, daemon, keys, rng, counts, enough):
         super().__init__()
+        self.enough = enough  # set: everybody stops after what is asked
         self.harness, self.daemon, self.keys, self.rng = harness, daemon, keys, rng
         self.counts, self.error = counts, None
 
     def run(self):
         try:
             with self.daemon.connect(10) as c:
-                while True:
+                while not self.enough.is_set():
                     self.act(c, self.rng.choice(self.keys))
                     time.sleep(self.rng.choice([0, 0, 0, 0.002]))
         except GONE:
@@ -157,15 +161,24 @@ class Client(threading.Thread):
 
 
 class Storm:
-    def __init__(self, harness, folder, seed, spoil=False):
+    def __init__(self, harness, folder, seed, spoil=False, daemons=1):
         self.harness, self.rng, self.spoil = harness, random.Random(seed), spoil
-        self.daemon = harness.Daemon(folder, harness.SYNTHETIC)
+        self.members = [self.member(folder, i) for i in range(daemons)]
+        self.daemon = self.members[0]  # that is killed next
         self.counts, self.kills = collections.Counter(), collections.Counter()
         self.starts_ms, self.recovered = [], 0
         self.longest = 0.25  # seconds, from a start to the kill
         self.sets = [[Key({"op": f"custom:kill{i}", "n": n}) for n in range(CUSTOM_KEYS)] +
                      [Key(harness.gemm(n=64 * (8 * i + n + 1))) for n in range(TUNED_KEYS)]
                      for i in range(CLIENTS)]
+
+    def member(self, folder, i):
+        """A daemon with a device, a socket and a log of its own."""
+        landscape = folder / f"gpu{i}.jsonl"
+        shutil.copy(self.harness.DATA / "synthetic.jsonl", landscape)
+        d = self.harness.Daemon(folder, f"replay:{landscape}")
+        d.socket, d.log = folder / f"{i}.sock", folder / f"log{i}"
+        return d
 
     def copy_is_sound(self):
         """SQLite's own verdict over the files as the kill left them; rows by table."""
@@ -218,6 +231,16 @@ class Storm:
             self.slay(d.process.pid)
             d.process.wait()
 
+    def hears(self, d):
+        """A daemon that lived on holds what the killed one had acknowledged, soon."""
+        deadline = time.monotonic() + 20 * self.harness.PATIENCE
+        with d.connect() as c:
+            for key in (k for keys in self.sets for k in keys):
+                while (state := self.observe(c, key)) != key.acked:
+                    if time.monotonic() > deadline:
+                        raise Lost(f"{d.device}: {key.problem} holds {state}, not {key.acked}")
+                    time.sleep(0.01)
+
     def observe(self, c, key):
         try:
             return state_of(c.call("get", problem=key.problem, wait="cached"))
@@ -241,12 +264,15 @@ class Storm:
                 raise Lost(f"{where}: the log says '{word}': {text}")
 
     def round(self, n):
-        kind = self.rng.choice(KINDS)
-        clients = [Client(self.harness, self.daemon, keys, random.Random(self.rng.random()),
-                          self.counts) for keys in self.sets]
+        kind, enough = self.rng.choice(KINDS), threading.Event()
+        self.daemon = self.rng.choice(self.members)
+        clients = [Client(self.harness, self.members[i % len(self.members)], keys,
+                          random.Random(self.rng.random()), self.counts, enough)
+                   for i, keys in enumerate(self.sets)]
         [c.start() for c in clients]
         time.sleep(self.rng.uniform(0, self.longest))
         self.kill(kind)
+        enough.set()
         [c.join() for c in clients]
         for c in clients:
             if c.error:
@@ -260,17 +286,20 @@ class Storm:
         self.daemon.start()
         self.starts_ms.append((time.monotonic() - began) * 1e3)
         self.verify(rows, f"kill {n} ({kind})")
+        for d in self.members:
+            if d is not self.daemon:
+                self.hears(d)
 
     def run(self, count):
-        self.daemon.start()
+        [d.start() for d in self.members]
         n = 0
         while n < count or (n < 4 * count and not (self.counts["put"] and self.counts["get"])):
             n += 1
             self.round(n)
             if not self.counts["get"]:  # on a busy machine a tuning takes longer
                 self.longest = min(4, 2 * self.longest)
-        status = self.daemon.stop()
-        assert status == 0, self.daemon.text()
+        for d in self.members:
+            assert d.stop() == 0, d.text()
         self.copy_is_sound()
         acknowledged = sum(self.counts[m] for m in ("get", "put", "pin", "evict"))
         assert self.counts["put"] and self.counts["get"], "nothing was acknowledged: this shows nothing"
@@ -284,18 +313,19 @@ def main():
     p.add_argument("--count", type=int, default=12, help="kills (12)")
     p.add_argument("--seed", type=int, default=20261121)
     p.add_argument("--build", default=os.environ.get("GEMMD_BUILD", "build"))
+    p.add_argument("--daemons", type=int, default=1, help="of one database (1)")
     p.add_argument("--spoil", action="store_true", help="lose rows, and fail unless it is noticed")
     a = p.parse_args()
     harness = load_harness(pathlib.Path(a.build).resolve())
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-kills-"))
-    storm = Storm(harness, folder, a.seed, a.spoil)
+    storm = Storm(harness, folder, a.seed, a.spoil, a.daemons)
     began = time.monotonic()
     try:
         result = storm.run(a.count)
     except BaseException as e:
-        if storm.daemon.process:
-            storm.daemon.process.kill()
-            storm.daemon.process.wait()
+        for d in (d for d in storm.members if d.process):
+            d.process.kill()
+            d.process.wait()
         if a.spoil and isinstance(e, Lost):
             shutil.rmtree(folder, ignore_errors=True)
             print(f"found, as it must be: {str(e)[:100]}")
@@ -305,7 +335,7 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     if a.spoil:
         sys.exit("rows were lost, and nothing was noticed")
-    print(json.dumps({"seed": a.seed, **result, "seconds": round(time.monotonic() - began, 1)}))
+    print(json.dumps({"seed": a.seed, "daemons": a.daemons, **result, "seconds": round(time.monotonic() - began, 1)}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from conftest import GEMMCTL, GEMMD, RUNNER, SYNTHETIC, Client, RpcError, eventually, gemm
-from test_keeper import host  # noqa: F401: the fixture
+from test_daemons import host  # noqa: F401: the fixture
 
 CLIENT = """
 import sys

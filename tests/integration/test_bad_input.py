@@ -145,7 +145,7 @@ def test_a_value_above_its_limit_is_refused_and_the_connection_stays(daemon_of_m
         assert c.call("status")["pid"], "on the same connection"
 
 
-# of each method its parameters; those of `status`, `shutdown` and `ledger` are not looked at, or a daemon's
+# of each method its parameters; those of `status` and `shutdown` are not looked at
 REPEATABLE = {
     "get": {"problem": gemm(), "wait": "cached", "configs": [{"a": 1}], "restrict": {}},
     "tune": {"problem": gemm(), "deadline_ms": 1}, "space": {"problem": gemm(), "target": ""},
@@ -156,7 +156,7 @@ REPEATABLE = {
     "module": {"id": "a", "offset": 0}, "check": {"problem": gemm(), "config": {}},
     "pin": {"problem": gemm(), "config": {"a": 1}}, "unpin": {"key": "123456"}, "evict": {"key": "123456"},
     "promote": {"key": "123456"}, "unquarantine": {"variant": "a"}, "import": {"rows": []},
-    "backup": {"path": "a"}, "subscribe": {"on": True}, "follow": {"owner": "a"},
+    "backup": {"path": "a"}, "subscribe": {"on": True},
 }
 
 
@@ -182,7 +182,7 @@ def test_every_method_refuses_a_parameter_that_is_given_twice(daemon_of_module, 
 
 def test_every_method_is_asked_twice_for_something(daemon_of_module):
     with daemon_of_module.connect() as c:
-        assert set(c.call("hello")["capabilities"]) - set(REPEATABLE) == {"status", "shutdown", "ledger"}
+        assert set(c.call("hello")["capabilities"]) - set(REPEATABLE) == {"status", "shutdown"}
 
 
 def test_a_problem_or_trial_that_names_a_field_twice_is_refused(daemon_of_module):

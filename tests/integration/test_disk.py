@@ -47,7 +47,9 @@ def test_serves_and_tunes_on_without_room(daemon):
         store = c.call("status")["store"]
         assert store["disk_full"] is False and store["bests"] == 4
         saved = [c.call("get", problem=gemm(n=512 * i)) for i in (1, 2, 3)]
-        assert saved == [{**a, "saved": True} for a in unsaved]
+        numbers = [a["generation"] for a in saved]
+        assert numbers == [2, 3, 4] and {a["generation"] for a in unsaved} == {0}
+        assert saved == [{**a, "saved": True, "generation": g} for a, g in zip(unsaved, numbers)]
     assert d.text().count("until there is room") == 1, "said once, not with every write"
     d.kill()
     d.start()

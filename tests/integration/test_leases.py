@@ -13,7 +13,7 @@ import time
 import pytest
 from conftest import PATIENCE, SYNTHETIC, Client, Daemon, RpcError, eventually
 from test_disk import limit_files
-from test_keeper import host, kill  # noqa: F401 (host is a fixture)
+from test_daemons import host, kill  # noqa: F401 (host is a fixture)
 
 PROBLEM = {"op": "custom:my_kernel", "source": "0123abcd", "n": 4096}
 CONFIGS = [{"BLOCK": 64}, {"BLOCK": 128}, "BLOCK=256"]

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from conftest import (BUILD, GEMMD, RUNNER, PATIENCE, SYNTHETIC, Daemon, EndlessCompiler, RpcError, connected,
+from conftest import (BUILD, GEMMD, RUNNER, PATIENCE, SYNTHETIC, Client, Daemon, EndlessCompiler, RpcError, connected,
                       eventually, gemm)
 
 
@@ -207,10 +207,17 @@ def test_two_daemons_on_one_device(daemon, folder):
     assert d.status()["pid"] == d.process.pid, "the first one is left alone"
 
 
-def test_an_offline_daemon_on_a_database_in_use(daemon, folder):
+def test_an_offline_daemon_beside_another_one(daemon):
+    """They are equals: what one writes, the other hears of."""
     d = daemon()
-    code, text = start_fails(folder, "--offline", database=d.database)
-    assert code == 75 and str(d.process.pid) in text
+    mine = {"op": "custom:mine", "n": 1}
+    command = [GEMMD, "--device", SYNTHETIC, "--offline", "--database", d.database, "--cache-dir", d.cache]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as p:
+        with Client(p.stdout.readline().strip()) as offline:
+            assert offline.call("put", problem=mine, config={"A": 1}, time_us=5)["saved"]
+            eventually(lambda: d.status()["keys"] == 1)
+            assert offline.call("get", problem=mine) == d.call("get", problem=mine)
+        p.terminate()
 
 
 def test_an_offline_daemon_on_a_database_that_is_not_there(folder):

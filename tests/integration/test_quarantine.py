@@ -10,8 +10,7 @@ import pytest
 from conftest import RpcError, eventually, gemm
 from test_disk import limit_files
 from test_faults import compiled, faults
-from test_keeper import host, keeper_of, kill  # noqa: F401: host is a fixture
-from test_keeper_silent import stopped, wake  # noqa: F401: stopped is a fixture
+from test_daemons import commit_lock, host, kill  # noqa: F401: host is a fixture
 
 OTHER = gemm(m=700)
 
@@ -192,69 +191,35 @@ def tier(m):
 
 @pytest.mark.parametrize("missed", ["added", "taken out"])
 def test_who_heard_nothing_for_a_while_knows_what_is_in_quarantine(host, folder, missed):  # noqa: F811
-    """Stopped while the keeper died and the next one changed what is in quarantine."""
     best = host(1)[0].call("get", problem=gemm(), budget=20)
-    env = faults(folder, crash_of(best["config"]))
-    next_one, away = host(2, env=env)[1:]
-    keeper = host(0)[0]
+    other, away = host(2, env=faults(folder, crash_of(best["config"])))[1:]
     if missed == "taken out":
-        with next_one.connect() as c:
+        with other.connect() as c:
             variant = crash_it(c, gemm(), best["config"])
     eventually(lambda: (tier(away) == "exact") == (missed == "added"))
     os.kill(away.process.pid, signal.SIGSTOP)
-    kill(keeper)
-    assert keeper_of([next_one]) is next_one
-    with next_one.connect() as c:
+    with other.connect() as c:
         if missed == "taken out":
             c.call("unquarantine", variant=variant)
         else:
             crash_it(c, gemm(), best["config"])
     os.kill(away.process.pid, signal.SIGCONT)
     eventually(lambda: (tier(away) == "exact") == (missed == "taken out"))
-    assert tier(next_one) == tier(away)
+    assert tier(other) == tier(away)
     why = away.call("why", problem=gemm())
     assert why["verdict"] == ("tuned" if missed == "taken out" else "quarantined")
 
 
-def test_what_no_database_took_is_kept_away_from_when_the_keeper_is_another(host, folder):  # noqa: F811
-    """Its row was in the memory of a keeper that died: the others know it by its news, and by nothing else."""
+def test_what_crashed_while_nothing_could_be_saved_is_heard_of_later(host, folder):  # noqa: F811
+    """Who met it keeps away from it at once; the others when its row is saved."""
     best = host(1)[0].call("get", problem=gemm(), budget=20)
-    keeper, one, other = host(2, env=faults(folder, crash_of(best["config"])))
-    limit_files(keeper, True)
-    with one.connect() as c:
-        crash_it_unsaved(c, gemm(), best["config"])
-    eventually(lambda: tier(other) != "exact")
-    assert keeper.status()["store"]["unsaved_quarantine"] == 1
-    kill(keeper)
-    follower = other if keeper_of([one, other]) is one else one
-    eventually(lambda: follower.status()["store"]["daemons"] == 2)
-    for _ in range(5):
-        assert tier(one) != "exact" and tier(other) != "exact"
-        time.sleep(0.05)
-
-
-def test_who_joins_keeps_away_from_what_no_database_took(host, folder):  # noqa: F811
-    best = host(1)[0].call("get", problem=gemm(), budget=20)
-    keeper, one = host(1, env=faults(folder, crash_of(best["config"])))
-    limit_files(keeper, True)
-    with one.connect() as c:
-        crash_it_unsaved(c, gemm(), best["config"])
-    eventually(lambda: keeper.status()["store"]["unsaved_quarantine"] == 1)
-    late = host(1)[-1]
-    eventually(lambda: tier(late) != "exact")
-    assert keeper.status()["store"]["unsaved_quarantine"] == 1 and not late.connect().list("quarantine")
-    limit_files(keeper, False)
-
-
-def test_what_crashed_while_the_keeper_was_silent_is_heard_of_later(host, folder, stopped):  # noqa: F811
-    best = host(1, options=["--keeper-ms", "500"])[0].call("get", problem=gemm(), budget=20)
-    host(1, env=faults(folder, crash_of(best["config"])), options=["--keeper-ms", "500"])
-    keeper, one, other = stopped(3)
-    with one.connect() as c:
-        crash_it_unsaved(c, gemm(), best["config"])
-    assert tier(one) != "exact"
-    wake(keeper)
-    for m in (keeper, other):
+    _, one, other = host(2, env=faults(folder, crash_of(best["config"])))
+    with commit_lock(one):
+        with one.connect() as c:
+            crash_it_unsaved(c, gemm(), best["config"])
+        assert tier(one) != "exact" and tier(other) == "exact"
+        eventually(lambda: one.status()["store"]["unsaved_quarantine"] == 1)
+    for m in host(0):
         eventually(lambda m=m: tier(m) != "exact")
         assert len(m.connect().list("quarantine")) == 1
 

@@ -46,7 +46,7 @@ static void places_that_will_not_do(void **state)
         {"/dev/null", "it is a device, pipe or socket"},
         {"/no/such/folder/x.db", "folder /no/such/folder: No such file or directory"},
         {inside, "not a folder"},
-        {"/proc/x.db", "cannot make the lock file /proc/x.db.lock"},
+        {"/proc/x.db", "cannot make the lock file: /proc/x.db.lock"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct store *s;
@@ -138,29 +138,26 @@ static void network_file_systems_are_refused(void **state)
     place_fstatfs = fstatfs;
 }
 
-static void one_writer_at_a_time(void **state)
+/* Who writes by another name of the file waits for the same lock. */
+static void a_file_has_one_lock_whatever_its_name(void **state)
 {
     struct fixture *f = *state;
     struct store *s = fixture_open(f), *second;
     struct error err;
-    char link[128], says[64];
-    snprintf(says, sizeof(says), "in use by another gemmd (pid %ld):", (long)getpid());
-    assert_int_equal(open_path(f, f->path, 0, &second, &err), ERROR_BUSY);
-    assert_says(err, says);
+    char link[128], lock[128];
     fixture_path(f, ".other-name", link);
+    fixture_path(f, ".lock", lock);
     assert_int_equal(symlink(f->path, link), 0);
-    assert_int_equal(open_path(f, link, 0, &second, &err), ERROR_BUSY);
-    assert_says(err, says);
-    pid_t pid = fork();
-    if (pid == 0) { /* another process; the lock is the open file's, so it must open anew */
-        int r = open_path(f, f->path, 0, &second, &err);
-        _exit(r == ERROR_BUSY && strstr(err.text, says) ? 0 : 1);
-    }
-    int code = -1;
-    waitpid(pid, &code, 0);
-    assert_int_equal(code, 0);
-    store_close(s);
-    s = fixture_open(f);
+    store_set_patience(s, 0);
+    assert_int_equal(open_path(f, link, 0, &second, &err), 0);
+    assert_ok(store_begin(second, &err));
+    assert_int_equal(store_begin(s, &err), ERROR_BUSY);
+    assert_says(err, lock);
+    assert_says(err, "is held by another gemmd");
+    store_rollback(second);
+    assert_ok(store_begin(s, &err));
+    store_rollback(s);
+    store_close(second);
     store_close(s);
 }
 
@@ -233,11 +230,11 @@ static void newer_versions_are_refused(void **state)
     store_close(s);
     sql(f->path, "PRAGMA user_version = 9");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
-    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 3): upgrade gemmd or "
+    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 4): upgrade gemmd or "
                      "use another --database");
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96); /* untouched */
     assert_int_equal(f->notices, 0);
-    sql(f->path, "PRAGMA user_version = 3");
+    sql(f->path, "PRAGMA user_version = 4");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     store_close(s);
 }
@@ -266,13 +263,13 @@ static void old_versions_are_migrated(void **state)
     sql(f->path, "PRAGMA application_id = 1734700397; CREATE TABLE note(text);"
                  "INSERT INTO note VALUES ('kept')");
     assert_int_equal(open_path(f, f->path, STORE_READ_ONLY, &s, &err), ERROR_STORE);
-    assert_says(err, "has schema 0, this gemmd reads 3: start gemmd on it once");
+    assert_says(err, "has schema 0, this gemmd reads 4: start gemmd on it once");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
     assert_non_null(strstr(f->text, ".v0.bak"));
     fixture_fill(s);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 3);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 4);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM note"), 1);
     assert_int_equal(sql_int(backup, "PRAGMA user_version"), 0);
     assert_int_equal(sql_int(backup, "SELECT text = 'kept' FROM note"), 1);
@@ -293,7 +290,7 @@ static void version_1_is_migrated(void **state)
     sql(f->path, "ALTER TABLE trial DROP COLUMN sm_mhz; ALTER TABLE trial DROP COLUMN power_w;"
                  "ALTER TABLE trial DROP COLUMN temperature_c;"
                  "ALTER TABLE trial DROP COLUMN throttle; ALTER TABLE best DROP COLUMN doubt;"
-                 "PRAGMA user_version = 1");
+                 "DROP TABLE change; DROP TABLE wanted; PRAGMA user_version = 1");
     int64_t trials = sql_int(f->path, "SELECT count(*) FROM trial");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
@@ -307,7 +304,7 @@ static void version_1_is_migrated(void **state)
     assert_int_equal(store_add_trial(s, t, &err), 0);
     free(t);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 3);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 4);
     assert_int_equal(sql_int(f->path, "SELECT max(sm_mhz) FROM trial"), 1575);
     assert_int_equal(sql_int(f->path, "SELECT min(sm_mhz) FROM trial"), 0);
 }
@@ -333,6 +330,36 @@ static void version_2_is_migrated(void **state)
         sql_int(f->path, "SELECT count(*) FROM pragma_table_info('stale') WHERE name = 'target'"),
         1);
     assert_true(sql_int(f->path, "SELECT count(*) FROM stale") > 0);
+}
+
+/* A file of version 3, with a daemon's lease in it. The numbers of its bests go on. */
+static void version_3_is_migrated(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err;
+    struct best *b = calloc(1, sizeof(*b));
+    char boot[sizeof(s->boot)], text[256];
+    strcpy(boot, s->boot);
+    fixture_fill(s);
+    store_close(s);
+    snprintf(text, sizeof(text),
+             "DROP TABLE change; DROP TABLE wanted; PRAGMA user_version = 3;"
+             "INSERT INTO lease VALUES ('k', '%ld.17', '%s', %lld, 1)",
+             (long)getpid(), boot, (long long)INT64_MAX / 2);
+    sql(f->path, text);
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
+    assert_string_equal(f->kind, "migrated");
+    assert_ok(store_lease(s, "k", 1000, &err)); /* no daemon of that version writes any more */
+    assert_int_equal(fixture_find_best(s, 1, b), 0);
+    assert_string_equal(b->source, "manual");
+    fixture_best(b, 2, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, 14);
+    store_close(s);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 4);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96);
+    free(b);
 }
 
 static void a_failed_migration_changes_nothing(void **state)
@@ -430,17 +457,19 @@ static void a_removed_file_is_put_back(void **state)
         publish_one(s, 50 + round);
         assert_ok(store_commit(s, &err));
         assert_string_equal(f->kind, "restored");
-        assert_int_equal(open_path(f, f->path, 0, &other, &err), ERROR_BUSY); /* still locked */
+        assert_int_equal(open_path(f, f->path, 0, &other, &err), 0); /* and others find it */
+        publish_one(other, 60 + round);
+        store_close(other);
     }
     assert_ok(store_stats(s, &after, &err));
     assert_int_equal(after.trials, before.trials);
-    assert_int_equal(after.bests, before.bests + 4);
-    assert_int_equal(after.generation, before.generation + 4);
+    assert_int_equal(after.bests, before.bests + 7);
+    assert_int_equal(after.generation, before.generation + 7);
     remove_parts(f, false);
     store_close(s); /* also at the end */
     s = fixture_open(f);
     assert_ok(store_stats(s, &after, &err));
-    assert_int_equal(after.bests, before.bests + 4);
+    assert_int_equal(after.bests, before.bests + 7);
     store_close(s);
 }
 
@@ -462,7 +491,8 @@ static void a_replaced_file_is_left_alone(void **state)
     char moved[128];
     fixture_path(f, ".theirs", moved);
     assert_int_equal(rename(f->path, moved), 0);
-    assert_ok(store_publish_again(s, b, &err)); /* under the number that was kept for it */
+    assert_int_equal(b->generation, 0);
+    assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, 14);
     store_close(s);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM best WHERE generation = 14"), 1);
@@ -524,17 +554,38 @@ static int write_unpin(struct store *s, struct error *err)
 
 static int write_lease(struct store *s, struct error *err)
 {
-    return store_lease(s, "k", "o", 1000, err);
+    return store_lease(s, "k", 1000, err);
 }
 
 static int write_unlease(struct store *s, struct error *err)
 {
-    return store_unlease(s, "k", "o", err);
+    return store_unlease(s, "k", err);
 }
 
-static int write_end_leases(struct store *s, struct error *err)
+static int write_join(struct store *s, struct error *err)
 {
-    return store_end_leases(s, "o", NULL, NULL, err);
+    return store_join(s, err);
+}
+
+static int write_want(struct store *s, struct error *err)
+{
+    const struct store_wanted w = {.key = "k", .class = "c", .search = "s", .n = 1};
+    return store_want(s, &w, err);
+}
+
+static int write_unwant(struct store *s, struct error *err)
+{
+    return store_unwant(s, "k", err);
+}
+
+static int write_drop_gone(struct store *s, struct error *err)
+{
+    return store_drop_gone(s, err);
+}
+
+static int write_leave(struct store *s, struct error *err)
+{
+    return store_leave(s, err);
 }
 
 /* What was saved last is in the log alone: it is put into a new file, together with what follows. A
@@ -581,8 +632,9 @@ static void a_removed_log_is_put_back(void **state)
 static void no_write_goes_into_a_removed_file(void **state)
 {
     static int (*const writes[])(struct store *, struct error *) = {
-        write_run,          write_trial, write_event,      write_quarantine, write_unpin,
-        write_unquarantine, write_lease, write_end_leases, write_evict,      write_unlease,
+        write_run,   write_trial,        write_event,     write_quarantine, write_unpin,
+        write_lease, write_unquarantine, write_drop_gone, write_evict,      write_unlease,
+        write_join,  write_want,         write_unwant,    write_leave,
     };
     struct fixture *f = *state;
     struct error err = ERROR_NULL;
@@ -632,9 +684,11 @@ static void a_removed_folder_is_waited_for(void **state)
     assert_int_equal(rename(f->dir, away), 0);
     fixture_best(b, 60, 60);
     assert_int_equal(store_publish(s, b, &err), ERROR_STORE);
-    assert_says(err, "cannot be put back");
+    assert_says(err, f->path);
+    assert_says(err, "No such file or directory");
     assert_int_equal(mkdir(f->dir, 0700), 0);
-    assert_ok(store_publish_again(s, b, &err));
+    assert_ok(store_publish(s, b, &err));
+    assert_string_equal(f->kind, "restored");
     store_close(s);
     assert_int_equal(sql_int(f->path, "SELECT count(DISTINCT key) FROM best"), 13);
     char command[200];
@@ -685,9 +739,8 @@ static void a_full_disk(void **state)
     assert_says(err, "no room on its disk");
     assert_int_equal(r, ERROR_DISK_FULL);
     assert_in_range(saved, 1, 999);
-    int64_t number = b->generation;
-    assert_int_equal(number, saved + 1);
-    assert_int_equal(store_publish_again(s, b, &err), ERROR_DISK_FULL);
+    assert_int_equal(b->generation, 0);
+    assert_int_equal(store_publish(s, b, &err), ERROR_DISK_FULL);
     assert_ok(store_each_best(s, count_best, &n, &err)); /* reading goes on */
     assert_int_equal(n, saved);
     char path[128];
@@ -699,8 +752,9 @@ static void a_full_disk(void **state)
     assert_int_equal(access(path, F_OK), -1);
     limit_files(0);
     assert_false(store_damaged(s));
-    assert_ok(store_publish_again(s, b, &err));
-    assert_int_equal(b->generation, number);
+    assert_ok(store_publish(s, b, &err));
+    int64_t number = b->generation;
+    assert_int_equal(number, saved + 1); /* nobody was told of the number before */
     fixture_best(b, 2000, 1);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, number + 1);
@@ -767,7 +821,7 @@ int main(void)
         T(places_that_will_not_do),
         T(files_without_permission),
         T(network_file_systems_are_refused),
-        T(one_writer_at_a_time),
+        T(a_file_has_one_lock_whatever_its_name),
         T(a_link_in_the_locks_place_is_not_followed),
         T(relative_and_odd_names),
         T(newer_versions_are_refused),
@@ -775,6 +829,7 @@ int main(void)
         T(old_versions_are_migrated),
         T(version_1_is_migrated),
         T(version_2_is_migrated),
+        T(version_3_is_migrated),
         T(a_failed_migration_changes_nothing),
         T(a_removed_file_is_put_back),
         T(whoever_may_read_a_file_may_read_its_copies),

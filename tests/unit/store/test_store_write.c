@@ -290,54 +290,6 @@ static void unpinning(void **state)
     store_close(s);
 }
 
-static void leases(void **state)
-{
-    struct fixture *f = *state;
-    struct store *s = fixture_open(f);
-    struct error err = ERROR_NULL;
-    assert_ok(store_lease(s, "k", "a", 60000, &err));
-    assert_ok(store_lease(s, "k", "a", 60000, &err));
-    assert_int_equal(store_lease(s, "k", "b", 60000, &err), STORE_HELD);
-    assert_ok(store_lease(s, "other", "b", 60000, &err));
-    assert_ok(store_unlease(s, "k", "b", &err)); /* not b's to give */
-    assert_int_equal(store_lease(s, "k", "b", 60000, &err), STORE_HELD);
-    assert_ok(store_unlease(s, "k", "a", &err));
-    assert_ok(store_lease(s, "k", "b", 1, &err));
-    usleep(20000);
-    assert_ok(store_lease(s, "k", "c", 60000, &err)); /* b's has expired */
-    store_close(s);
-    s = fixture_open(f);
-    assert_int_equal(store_lease(s, "k", "a", 60000, &err), STORE_HELD);
-    strcpy(s->boot, "after a restart of the host");
-    assert_ok(store_lease(s, "k", "a", 60000, &err));
-    store_close(s);
-}
-
-static bool is_b(const char *owner)
-{
-    return strcmp(owner, "b") == 0;
-}
-
-static void leases_of_lost_owners(void **state)
-{
-    struct fixture *f = *state;
-    struct store *s = fixture_open(f);
-    struct error err = ERROR_NULL;
-    int64_t n = 0;
-    assert_ok(store_lease(s, "1", "a", 60000, &err));
-    assert_ok(store_lease(s, "2", "b", 60000, &err));
-    assert_ok(store_lease(s, "3", "b", 60000, &err));
-    assert_ok(store_end_leases(s, NULL, is_b, &n, &err));
-    assert_int_equal(n, 2);
-    assert_ok(store_lease(s, "2", "c", 60000, &err));
-    assert_int_equal(store_lease(s, "1", "c", 60000, &err), STORE_HELD);
-    assert_ok(store_end_leases(s, "a", NULL, &n, &err));
-    assert_int_equal(n, 1);
-    assert_ok(store_lease(s, "1", "c", 60000, &err));
-    assert_ok(store_end_leases(s, "nobody", NULL, NULL, &err));
-    store_close(s);
-}
-
 static void groups_commit_or_vanish(void **state)
 {
     struct fixture *f = *state;
@@ -355,7 +307,7 @@ static void groups_commit_or_vanish(void **state)
     assert_ok(store_begin(s, &err));
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
-    assert_int_equal(b->generation, 2);
+    assert_int_equal(b->generation, 1);
     /* a call that fails inside a group undoes only itself */
     char key[HASH_HEX];
     fixture_key(9, key);
@@ -364,7 +316,7 @@ static void groups_commit_or_vanish(void **state)
     store_close(s);
     s = fixture_open(f);
     assert_int_equal(fixture_find_best(s, 1, b), 0);
-    assert_int_equal(b->generation, 2);
+    assert_int_equal(b->generation, 1); /* nobody was told of the number before */
     free(b);
     store_close(s);
 }
@@ -443,7 +395,7 @@ static void an_end_does_not_push_out_what_came_meanwhile(void **state)
     assert_int_equal(fixture_find_best(s, 0, b), 0);
     assert_string_equal(b->source, "manual");
     assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* verified again */
-    assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* and asked twice: a keeper died */
+    assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* and asked twice */
     assert_int_equal(ended(s, b, "manual", 5, 0), 0);
     assert_int_equal(ended(s, b, "manual", 3, pinned), ERROR_CONFLICT); /* another one is pinned */
     assert_ok(store_unpin(s, b->key, b, &err));
@@ -530,15 +482,16 @@ static void an_offer_to_a_locked_file_is_judged(void **state)
     assert_int_equal(b->generation, 2);
     offered(b, 3, 1, 0);
     assert_int_equal(store_offer(s, b, &err), ERROR_BUSY);
-    assert_int_equal(b->generation, 3); /* it is b's from now on */
+    assert_int_equal(b->generation, 0); /* as it was offered */
     assert_int_equal(sqlite3_close(other), SQLITE_OK);
-    assert_ok(store_publish_again(s, b, &err));
+    assert_ok(store_offer(s, b, &err));
+    assert_int_equal(b->generation, 3);
     free(b);
     store_close(s);
 }
 
-/* Another keeper gave the number, and told of the row; it may have written it, too. */
-static void a_row_of_another_process_keeps_its_number(void **state)
+/* The file has lost it, and who has it in memory brings it back. */
+static void a_row_that_was_lost_keeps_its_number(void **state)
 {
     struct store *s = fixture_open(*state);
     struct error err = ERROR_NULL;
@@ -623,15 +576,13 @@ int main(void)
         T(events_are_capped),
         T(evicting_never_gives_a_number_twice),
         T(unpinning),
-        T(leases),
-        T(leases_of_lost_owners),
         T(groups_commit_or_vanish),
         T(an_offer_does_not_push_out_what_came_meanwhile),
         T(an_end_does_not_push_out_what_came_meanwhile),
         T(an_event_that_cannot_be_written_ends_no_group),
         T(an_offer_to_a_locked_file_is_judged),
         T(a_bad_row_is_replaced_under_its_number),
-        T(a_row_of_another_process_keeps_its_number),
+        T(a_row_that_was_lost_keeps_its_number),
         T(offers_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,37 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the cache to the ledger (refill.h). */
+/* From the cache to the database (restore.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "daemon/answers/learn.h"
-#include "daemon/answers/refill.h"
+#include "daemon/answers/restore.h"
 #include "daemon/base/log.h"
 
 enum { FLYING_MAX = 64 }; /* they share a transaction or two, and others come between */
 
-static void end(struct refill *x)
+static void end(struct restore *x)
 {
     x->running = false;
     if (x->n) {
-        log_notice("the rebuilt database lacked %zu keys of our memory: they are written again",
-                   x->n);
+        log_notice("the database lacked %zu keys of our memory: they are written again", x->n);
     }
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void go_on(struct refill *x);
+static void go_on(struct restore *x);
 
 static void on_written(void *ctx, int status, const struct best *b, bool saved,
                        const struct error *err)
 {
-    struct refill *x = ctx;
+    struct restore *x = ctx;
     (void)b;
     x->n += status == 0 && saved; /* if not, it is there, or the writer's to save */
     if (status < 0) {
-        log_warning("a key that the rebuilt database has lost is not written again: %s", err->text);
+        log_warning("a key that the database has lost is not written again: %s", err->text);
     }
     if (--x->flying == 0 && x->running && !x->daemon->stopping) {
         go_on(x);
@@ -39,7 +38,7 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
 }
 
 /* One that cannot be is no reason to lose the others. */
-static void write_again(struct refill *x, const struct cache_entry *e)
+static void write_again(struct restore *x, const struct cache_entry *e)
 {
     struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
@@ -50,17 +49,16 @@ static void write_again(struct refill *x, const struct cache_entry *e)
         status = status < 0 ? ledger_refused(status, &err) : 0;
     }
     if (status < 0) {
-        log_warning("a key that the rebuilt database has lost stays in memory alone: %s", err.text);
+        log_warning("a key that the database has lost stays in memory alone: %s", err.text);
     }
     x->flying += status == 0;
 }
 
-/* Up to so many on their way. What is being taken out comes first, or it might be written behind
- * that. */
-static void write_some(struct refill *x, size_t most)
+/* Up to so many on their way. */
+static void write_some(struct restore *x, size_t most)
 {
     const struct cache *c = &x->daemon->cache;
-    while (x->at < c->capacity && x->flying < most && !ledger_shared_removes(x->daemon->ledger)) {
+    while (x->at < c->capacity && x->flying < most) {
         const struct cache_entry *e = c->slots[x->at++];
         if (e && e->saved) { /* the rest is with the writer */
             write_again(x, e);
@@ -68,14 +66,14 @@ static void write_some(struct refill *x, size_t most)
     }
 }
 
-static void begin_pass(struct refill *x)
+static void begin_pass(struct restore *x)
 {
     x->at = 0;
     x->n_before = x->n;
     x->moves = x->daemon->cache.moves;
 }
 
-static void go_on(struct refill *x)
+static void go_on(struct restore *x)
 {
     const struct cache *c = &x->daemon->cache;
     write_some(x, FLYING_MAX);
@@ -89,45 +87,26 @@ static void go_on(struct refill *x)
     }
 }
 
-void refill_init(struct refill *x, struct daemon *d)
+void restore_init(struct restore *x, struct daemon *d)
 {
-    *x = (struct refill){.daemon = d};
+    *x = (struct restore){.daemon = d};
 }
 
-void refill_due(struct refill *x)
+void restore_begin(struct restore *x)
 {
-    x->due = true;
-}
-
-bool refill_is_needed(const struct refill *x)
-{
-    return x->due || x->running;
-}
-
-static bool is_ours(const struct refill *x)
-{
-    return ledger_shared_is_keeper(x->daemon->ledger);
-}
-
-void refill_begin(struct refill *x)
-{
-    if (x->flying || !is_ours(x)) {
-        return;
-    }
-    if (x->due && !x->running) {
-        x->due = false;
+    if (!x->running) {
         x->running = true;
         x->n = 0;
-        begin_pass(x);
     }
-    if (x->running) {
+    begin_pass(x);
+    if (x->flying == 0) {
         go_on(x);
     }
 }
 
-void refill_finish(struct refill *x)
+void restore_finish(struct restore *x)
 {
-    if (refill_is_needed(x) && is_ours(x)) {
+    if (x->running) {
         x->at = 0;
         write_some(x, SIZE_MAX);
     }

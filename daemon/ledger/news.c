@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What other daemons of the database have changed (news.h). Each commit ends with a write to the
+ * lock file (store/commit.c), which is watched; where it cannot be, the database is asked every so
+ * often.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "daemon/base/log.h"
+#include "daemon/ledger/news.h"
+#include "daemon/ledger/verbs.h"
+
+enum {
+    WATCHED_MS = 60000, /* the file that is watched may have been replaced */
+    ASKED_MS = 500,     /* between questions, where there is nothing to watch */
+    RELOAD_MS = 1000,   /* after a reload that failed */
+};
+
+void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
+               const struct best *best, bool saved)
+{
+    struct ledger_news n = {.kind = kind, .key = key, .best = best, .saved = saved};
+    l->reload_again = l->reload_again || (l->reloading && kind == NEWS_EVICTED);
+    if (best && best->generation > l->base.generation) {
+        l->base.generation = best->generation;
+    }
+    if (l->news) {
+        l->news(l->notice_ctx, &n);
+    }
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static void ask_changes(struct local *l)
+{
+    if (l->ending) {
+        return;
+    }
+    l->changes_again = l->changes_asked;
+    if (!l->changes_asked) {
+        l->changes_asked = local_submit(l, request_new(&verb_changes, NULL, NO_TEXT)) == 0;
+    }
+}
+
+void news_asked(struct local *l, bool more)
+{
+    l->changes_asked = false;
+    if (more || l->changes_again) {
+        ask_changes(l);
+    }
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static ino_t lock_file(const struct local *l, char name[PATH_MAX + 8])
+{
+    struct stat st;
+    snprintf(name, PATH_MAX + 8, "%s.lock", l->path);
+    return stat(name, &st) == 0 ? st.st_ino : 0;
+}
+
+static void on_commit(uv_fs_event_t *watch, const char *changed, int events, int status)
+{
+    struct local *l = watch->data;
+    char name[PATH_MAX + 8];
+    (void)changed;
+    (void)events;
+    (void)status;
+    if (lock_file(l, name) == l->watched) {
+        ask_changes(l);
+    } else { /* it was removed, and perhaps made anew */
+        on_timer(&l->timer);
+    }
+}
+
+static bool watch_commits(struct local *l)
+{
+    char name[PATH_MAX + 8];
+    uv_fs_event_stop(&l->watch);
+    l->watched = lock_file(l, name);
+    return l->watched && uv_fs_event_start(&l->watch, on_commit, name, 0) == 0;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct local *l = timer->data;
+    uv_timer_start(timer, on_timer, watch_commits(l) ? WATCHED_MS : ASKED_MS, 0);
+    ask_changes(l);
+    if (l->reload_due && !l->reloading) {
+        news_reload(l, l->reload_lost);
+    }
+}
+
+/* ---- reading all of it anew ------------------------------------------------------------------ */
+
+static void on_page(void *ctx, int status, const struct best *bests, size_t n,
+                    const struct error *err);
+
+static void ask_page(struct local *l, bool first)
+{
+    struct error err = ERROR_NULL;
+    int status = l->base.ops->load(&l->base, first, on_page, l);
+    if (status < 0) {
+        ledger_refused(status, &err);
+        on_page(l, status, NULL, 0, &err);
+    }
+}
+
+static void begin_reload(struct local *l)
+{
+    l->reloading = true;
+    l->reload_again = l->reload_due = false;
+    news_tell(l, NEWS_RELOADING, "", NULL, false);
+    ask_page(l, true);
+}
+
+void news_reload(struct local *l, bool lost)
+{
+    bool waits = l->reload_due || l->reloading;
+    l->reload_lost = lost && (!waits || l->reload_lost); /* one that believes the file says so */
+    l->reload_due = true;
+    if (l->reloading) {
+        l->reload_again = true;
+    } else if (!l->loads) { /* else at the end of that */
+        begin_reload(l);
+    }
+}
+
+void news_loaded(struct local *l)
+{
+    if (l->reload_due && !l->reloading) {
+        begin_reload(l);
+    }
+}
+
+/* Of what was read before an eviction nobody knows whether it is there still: once more. */
+static void on_page(void *ctx, int status, const struct best *bests, size_t n,
+                    const struct error *err)
+{
+    struct local *l = ctx;
+    if (l->ending) {
+        return;
+    }
+    if (status >= 0 && l->reload_again) {
+        begin_reload(l);
+        return;
+    }
+    for (size_t i = 0; status >= 0 && i < n; i++) {
+        news_tell(l, NEWS_LOADED, bests[i].key, &bests[i], true);
+    }
+    if (status >= 0 && n > 0) {
+        ask_page(l, false);
+        return;
+    }
+    l->reloading = false;
+    if (status < 0) {
+        log_warning("what other daemons have changed is not known yet: %s", err->text);
+        l->reload_due = true;
+        uv_timer_start(&l->timer, on_timer, RELOAD_MS, 0);
+        return;
+    }
+    bool lost = l->reload_lost;
+    l->reload_lost = false;
+    news_tell(l, lost ? NEWS_RELOADED_LOST : NEWS_RELOADED, "", NULL, false);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void news_start(struct local *l)
+{
+    l->watch.data = l->timer.data = l;
+    uv_fs_event_init(l->wake.loop, &l->watch);
+    uv_timer_init(l->wake.loop, &l->timer);
+    if (!l->read_only) {
+        on_timer(&l->timer);
+    }
+}
+
+void news_close(struct local *l, uv_close_cb closed)
+{
+    uv_close((uv_handle_t *)&l->watch, closed);
+    uv_close((uv_handle_t *)&l->timer, closed);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What daemons of one file tell each other, as rows: what was changed (`change`), who works at a
+ * key (`lease`), and which searches wait (`wanted`). No checksums: a wrong one costs a key that is
+ * tuned twice, or a cache that is read anew.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/inner.h"
+
+/* ---- owners ---------------------------------------------------------------------------------- */
+
+/* A process, as /proc knows it: its state, and when it began. Numbers of processes come again. */
+static bool read_process(long pid, char *state, unsigned long long *began)
+{
+    char path[40], text[1024] = {0};
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    /* "<pid> (<name>) S <ppid> ...": the name may have anything in it; the 20th field behind it */
+    const char *rest = n ? strrchr(text, ')') : NULL;
+    if (!rest || sscanf(rest, ") %c", state) != 1) {
+        return false;
+    }
+    for (int i = 0; rest && i < 20; i++) {
+        rest = strchr(rest + 1, ' ');
+    }
+    return rest && sscanf(rest, " %llu", began) == 1;
+}
+
+static unsigned long long process_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (unsigned long long)st.st_ino : 0;
+}
+
+void store_owner(char out[STORE_OWNER_MAX])
+{
+    char state;
+    unsigned long long began = 0;
+    read_process((long)getpid(), &state, &began);
+    snprintf(out, STORE_OWNER_MAX, "%ld.%llu.%llu", (long)getpid(), began, process_namespace());
+}
+
+bool store_owner_is_lost(const char *owner)
+{
+    long pid;
+    unsigned long long began = 0, space = 0, now = 0;
+    char state = 0;
+    if (sscanf(owner, "%ld.%llu.%llu", &pid, &began, &space) != 3 || pid <= 0) {
+        return true;
+    }
+    if (space != process_namespace()) {
+        return false; /* of another container: its leases expire */
+    }
+    if (!read_process(pid, &state, &now)) {
+        return kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+    }
+    return now != began || state == 'Z' || state == 'X';
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+enum { CHANGES_KEPT = 8192, CHANGES_GRAIN = 256 };
+
+int change_add(struct store *s, const char *kind, const char *name, struct error *err)
+{
+    int r = db_run(&s->db, NULL, err, "INSERT INTO change(kind, name, writer) VALUES (?1, ?2, ?3)",
+                   "ttt", kind, name, s->owner);
+    int64_t seq = r ? 0 : sqlite3_last_insert_rowid(s->db.h);
+    s->last_change = r ? s->last_change : seq;
+    return r || seq % CHANGES_GRAIN
+               ? r
+               : db_run(&s->db, NULL, err, "DELETE FROM change WHERE seq <= ?1", "i",
+                        seq - CHANGES_KEPT);
+}
+
+int store_changes_begin(struct store *s, int64_t *seq, struct error *err)
+{
+    return db_int(&s->db, "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'change'",
+                  seq, err);
+}
+
+int store_changes(struct store *s, int64_t *after, struct store_change *out, uint32_t max,
+                  uint32_t *n, struct error *err)
+{
+    int64_t last = 0, first = 0;
+    DB_STMT_AUTO *st = NULL;
+    *n = 0;
+    int r = store_changes_begin(s, &last, err);
+    r = r ? r : db_int(&s->db, "SELECT coalesce(min(seq), 0) FROM change", &first, err);
+    if (r || last == *after) {
+        return r;
+    }
+    s->last_change = last;
+    if (last < *after || first > *after + 1 || first == 0) {
+        *after = last;
+        return STORE_MISSED;
+    }
+    r = db_query(&s->db, &st, err,
+                 "SELECT seq, kind, name, writer FROM change WHERE seq > ?1 ORDER BY seq", "i",
+                 *after);
+    while (r == 0 && *n < max && (r = db_step(&s->db, st, err)) == DB_ROW) {
+        const char *kind = (const char *)sqlite3_column_text(st, 1),
+                   *name = (const char *)sqlite3_column_text(st, 2),
+                   *writer = (const char *)sqlite3_column_text(st, 3);
+        *after = sqlite3_column_int64(st, 0);
+        r = 0;
+        if (kind && name && writer && strcmp(writer, s->owner) != 0) {
+            struct store_change *c = &out[(*n)++];
+            snprintf(c->kind, sizeof(c->kind), "%s", kind);
+            snprintf(c->name, sizeof(c->name), "%s", name);
+        }
+    }
+    return r < 0 ? r : 0;
+}
+
+int64_t store_last_change(const struct store *s)
+{
+    return s->last_change;
+}
+
+int store_changed_since(struct store *s, const char *key, int64_t seq, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err,
+                     "SELECT 1 FROM change WHERE seq > ?1 AND kind = 'best' AND name = ?2", "it",
+                     seq, key);
+    r = r ? r : db_step(&s->db, st, err);
+    return r == DB_ROW ? STORE_THERE : r;
+}
+
+int store_best_of(struct store *s, const char *key, struct best *out, struct error *err)
+{
+    int r = rows_first(s, TABLE_BEST, out, err, NULL,
+                       "WHERE key = ?1 AND generation = (SELECT max(generation) FROM best"
+                       " WHERE key = ?1)",
+                       "t", key);
+    return r == 0 && strcmp(out->key, key) != 0 ? store_index_damaged(s, err) : r;
+}
+
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+static int64_t boottime_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Of a lease or a wanted row: its owner may have gone. */
+static bool has_gone(const struct store *s, const char *owner, const char *boot)
+{
+    return !owner || !boot || strcmp(boot, s->boot) != 0 || store_owner_is_lost(owner);
+}
+
+/* 0: nobody else holds the key; STORE_HELD; fault. */
+static int find_holder(struct store *s, const char *key, int64_t now, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err, "SELECT owner, boot, until_ms FROM lease WHERE key = ?1",
+                     "t", key);
+    r = r ? r : db_step(&s->db, st, err);
+    if (r != DB_ROW) {
+        return r;
+    }
+    const char *owner = (const char *)sqlite3_column_text(st, 0),
+               *boot = (const char *)sqlite3_column_text(st, 1);
+    bool free = sqlite3_column_int64(st, 2) <= now || has_gone(s, owner, boot) ||
+                strcmp(owner, s->owner) == 0;
+    return free ? 0 : STORE_HELD;
+}
+
+int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err)
+{
+    int64_t now = boottime_ms();
+    int r = s->db.depth == 0 ? find_holder(s, key, now, err) : 0; /* most often, without a lock */
+    r = r ? r : write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = find_holder(s, key, now, err);
+    r = r ? r
+          : db_run(&s->db, NULL, err,
+                   "INSERT INTO lease VALUES (?1, ?2, ?3, ?4, unixepoch()) ON CONFLICT(key) DO"
+                   " UPDATE SET owner = excluded.owner, boot = excluded.boot,"
+                   " until_ms = excluded.until_ms, taken_s = excluded.taken_s",
+                   "ttti", key, s->owner, s->boot, now + ttl_ms);
+    return write_end(s, r, err);
+}
+
+int store_unlease(struct store *s, const char *key, struct error *err)
+{
+    int64_t n = 0;
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = db_run(&s->db, &n, err, "DELETE FROM lease WHERE key = ?1 AND owner = ?2", "tt", key,
+               s->owner);
+    r = r || !n ? r : change_add(s, "lease", key, err);
+    return write_end(s, r, err);
+}
+
+static int drop_gone(struct store *s, const char *table, struct error *err)
+{
+    char list[128], drop[128], owner[STORE_OWNER_MAX], boot[sizeof(s->boot)];
+    snprintf(list, sizeof(list), "SELECT DISTINCT owner, boot FROM %s", table);
+    snprintf(drop, sizeof(drop), "DELETE FROM %s WHERE owner = ?1 AND boot = ?2", table);
+    for (bool found = true; found;) {
+        DB_STMT_AUTO *st = NULL;
+        int r = db_query(&s->db, &st, err, list, "");
+        found = false;
+        while (!found && r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
+            snprintf(owner, sizeof(owner), "%s", (const char *)sqlite3_column_text(st, 0));
+            snprintf(boot, sizeof(boot), "%s", (const char *)sqlite3_column_text(st, 1));
+            found = has_gone(s, owner, boot);
+            r = 0;
+        }
+        db_stmt_done(&st);
+        st = NULL;
+        r = r || !found ? r : db_run(&s->db, NULL, err, drop, "tt", owner, boot);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+int store_drop_gone(struct store *s, struct error *err)
+{
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = drop_gone(s, "lease", err);
+    r = r ? r : drop_gone(s, "wanted", err);
+    return write_end(s, r, err);
+}
+
+int store_leave(struct store *s, struct error *err)
+{
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    int64_t leases = 0, wanted = 0;
+    r = db_run(&s->db, &leases, err, "DELETE FROM lease WHERE owner = ?1", "t", s->owner);
+    r = r ? r : db_run(&s->db, &wanted, err, "DELETE FROM wanted WHERE owner = ?1", "t", s->owner);
+    r = r || !(leases + wanted) ? r : change_add(s, "lease", "", err);
+    return write_end(s, r, err);
+}
+
+/* ---- daemons --------------------------------------------------------------------------------- */
+
+/* A daemon of the file is the owner of a lease of its own name, which no key has. */
+int store_join(struct store *s, struct error *err)
+{
+    char name[STORE_OWNER_MAX + 8];
+    snprintf(name, sizeof(name), "daemon %s", s->owner);
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = store_lease(s, name, INT64_MAX / 2, err);
+    r = r ? r : change_add(s, "daemon", s->owner, err);
+    return write_end(s, r, err);
+}
+
+int store_daemons(struct store *s, int64_t *n, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    *n = 0;
+    int r =
+        db_query(&s->db, &st, err,
+                 "SELECT owner, boot FROM lease WHERE key >= 'daemon ' AND key < 'daemon!'", "");
+    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
+        *n += !has_gone(s, (const char *)sqlite3_column_text(st, 0),
+                        (const char *)sqlite3_column_text(st, 1));
+        r = 0;
+    }
+    return r < 0 ? r : 0;
+}
+
+/* ---- wanted ---------------------------------------------------------------------------------- */
+
+int store_want(struct store *s, const struct store_wanted *w, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = db_query(&s->db, &st, err,
+                 "INSERT OR IGNORE INTO wanted VALUES (?1, ?2, ?3, ?4, ?5, ?6, unixepoch())",
+                 "tttti", w->key, s->owner, s->boot, w->class, w->uid);
+    if (r == 0 && sqlite3_bind_blob64(st, 6, w->search, w->n, SQLITE_TRANSIENT) != SQLITE_OK) {
+        r = db_fail(&s->db, SQLITE_NOMEM, err);
+    }
+    r = r ? r : db_step(&s->db, st, err);
+    r = r ? r : change_add(s, "wanted", w->class, err);
+    return write_end(s, r, err);
+}
+
+int store_unwant(struct store *s, const char *key, struct error *err)
+{
+    int r = write_begin(s, err);
+    if (r) {
+        return r;
+    }
+    r = db_run(&s->db, NULL, err, "DELETE FROM wanted WHERE key = ?1 AND owner = ?2", "tt", key,
+               s->owner);
+    return write_end(s, r, err);
+}
+
+int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct wire_buf *search,
+                      struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err,
+                     "SELECT w.owner, w.boot, w.uid, w.search, l.owner, l.boot, l.until_ms"
+                     " FROM wanted AS w LEFT JOIN lease AS l ON l.key = w.key"
+                     " WHERE w.class = ?1 AND w.owner <> ?2 AND NOT EXISTS (SELECT 1 FROM best"
+                     " WHERE best.key = w.key AND best.created_s >= w.since_s)"
+                     " ORDER BY w.since_s, w.rowid",
+                     "tt", class, s->owner);
+    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
+        const char *holder = (const char *)sqlite3_column_text(st, 4);
+        bool taken = holder && sqlite3_column_int64(st, 6) > boottime_ms() &&
+                     !has_gone(s, holder, (const char *)sqlite3_column_text(st, 5));
+        r = 0;
+        if (!taken && !has_gone(s, (const char *)sqlite3_column_text(st, 0),
+                                (const char *)sqlite3_column_text(st, 1))) {
+            *uid = sqlite3_column_int64(st, 2);
+            wire_put_raw(search, sqlite3_column_blob(st, 3), (size_t)sqlite3_column_bytes(st, 3));
+            return search->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a job") : 0;
+        }
+    }
+    return r < 0 ? r : STORE_MISS;
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The commit lock: flock(2) on "<path>.lock", held around each transaction that writes, each
+ * checkpoint, and each opening, and at no other time. Several gemmds write one file; without the
+ * lock two of them could write and checkpoint at once, which SQLite before 3.51.3 may answer with a
+ * damaged file (the WAL-reset bug).
+ *
+ * Whoever has the lock is the only writer. Numbers of rows are counted in memory, since they are
+ * part of checksums; they are read anew when another connection has committed meanwhile.
+ *
+ * The text of the lock file has three lines of fixed length:
+ *   the process that took the lock last, for people. It is written again after each commit: the
+ *     other gemmds watch the lock file, since a change of the log is seen before it can be read
+ *   the file that is the database: device and inode. A gemmd that rebuilds or restores the file
+ *     writes the new one's, so that the others tell it from a file that a person has put there
+ *   the highest generation that was given. The number outlives the database: after an older copy
+ *     was put in its place, generations go on above those that jobs may be pinned to
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/lockfile.h"
+#include "proto/trust.h"
+#include "store/inner.h"
+#include "store/place.h"
+
+enum { PID_LINE = 12, FILE_LINE = 44, NUMBER_LINE = 21, TEXT = PID_LINE + FILE_LINE + NUMBER_LINE };
+
+static void lock_name(const struct store *s, char out[PATH_MAX + 8])
+{
+    snprintf(out, PATH_MAX + 8, "%s.lock", s->path);
+}
+
+/* ---- the file's text ------------------------------------------------------------------------- */
+
+/* Also of the text that gemmd before schema 4 wrote: the lines were of any length. */
+static void read_text(struct store *s)
+{
+    char text[PATH_MAX + 64] = "";
+    unsigned long long dev = 0, ino = 0;
+    ssize_t n = pread(s->lock_fd, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    char *second = strchr(text, '\n'), *third = second ? strchr(second + 1, '\n') : NULL;
+    s->noted.pid = strtol(text, NULL, 10);
+    int64_t given = third ? strtoll(third + 1, NULL, 10) : 0;
+    bool known = second && sscanf(second + 1, "%llx:%llx", &dev, &ino) == 2;
+    s->noted.dev = known ? (dev_t)dev : 0;
+    s->noted.ino = known ? (ino_t)ino : 0;
+    s->noted.given = given > 0 && given < INT64_MAX / 2 ? given : 0;
+    s->noted.whole = n == TEXT;
+}
+
+static void write_text(struct store *s)
+{
+    char text[TEXT + 1], file[FILE_LINE];
+    snprintf(file, sizeof(file), "%llx:%llx", (unsigned long long)s->noted.dev,
+             (unsigned long long)s->noted.ino);
+    snprintf(text, sizeof(text), "%-11ld\n%-43s\n%020" PRId64 "\n", (long)getpid(), file,
+             s->noted.given);
+    if (!s->noted.whole && ftruncate(s->lock_fd, 0)) {
+        return; /* a full disk: the database has the number, too */
+    }
+    s->noted.whole = pwrite(s->lock_fd, text, TEXT, 0) == TEXT;
+}
+
+static void write_pid(struct store *s)
+{
+    char pid[PID_LINE + 1];
+    int n = snprintf(pid, sizeof(pid), "%-11ld\n", (long)getpid());
+    if (!s->noted.whole) {
+        write_text(s);
+    } else if (pwrite(s->lock_fd, pid, (size_t)n, 0) != n) {
+        s->noted.whole = false;
+    }
+}
+
+void commit_note_file(struct store *s)
+{
+    struct stat st;
+    if (stat(s->path, &st) == 0 && (st.st_ino != s->noted.ino || st.st_dev != s->noted.dev)) {
+        s->noted.dev = st.st_dev;
+        s->noted.ino = st.st_ino;
+        write_text(s);
+    }
+}
+
+bool commit_is_noted(const struct store *s)
+{
+    struct stat st;
+    return s->noted.ino && stat(s->path, &st) == 0 && st.st_ino == s->noted.ino &&
+           st.st_dev == s->noted.dev;
+}
+
+void commit_note_given(struct store *s, int64_t generation)
+{
+    if (generation > s->noted.given) {
+        s->noted.given = generation;
+        write_text(s);
+    }
+}
+
+/* ---- the lock -------------------------------------------------------------------------------- */
+
+static int open_lock(struct store *s, struct error *err)
+{
+    char name[PATH_MAX + 8];
+    int fd;
+    lock_name(s, name);
+    int r = trust_open(name, O_RDWR | O_CREAT, 0600, &fd, err);
+    if (r < 0) { /* a disk too full for it is met, and reported, at the database */
+        r = err && err->code == ERROR_DISK_FULL ? ERROR_DISK_FULL : ERROR_STORE;
+        error_prefix(err, "database %s: cannot make the lock file", s->path);
+        if (err) {
+            err->code = r;
+        }
+        return r;
+    }
+    if (s->lock_fd >= 0) {
+        close(s->lock_fd);
+    }
+    s->lock_fd = fd;
+    return 0;
+}
+
+/* Whether the lock's name still leads to the file that is open: it may have been removed. */
+static bool lock_is_named(const struct store *s)
+{
+    char name[PATH_MAX + 8];
+    struct stat named, held;
+    lock_name(s, name);
+    return fstat(s->lock_fd, &held) == 0 && stat(name, &named) == 0 &&
+           named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+}
+
+/* Who took it last has written his number; but another program may just hold it. */
+static int say_held(const struct store *s, struct error *err)
+{
+    char text[PID_LINE] = "", who[LOCKFILE_NAME_MAX];
+    ssize_t n = pread(s->lock_fd, text, sizeof(text) - 1, 0);
+    long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+    struct lockfile_holder h = lockfile_of(pid == (long)getpid() ? 0 : pid);
+    return error_set(err, ERROR_BUSY,
+                     "database %s: the commit lock, %s.lock, is held by another gemmd (%s), which "
+                     "is stopped, or stuck at its disk, or of a version before schema 4: end that "
+                     "one",
+                     s->path, s->path, lockfile_name(&h, who));
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* flock knows no time limit. A commit takes a few milliseconds at most. */
+static int wait_for_lock(struct store *s, struct error *err)
+{
+    enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000 };
+    const int64_t until = now_ms() + s->patience_ms;
+    long ns = FIRST_NS;
+    while (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK) {
+            return error_set(err, ERROR_STORE, "database %s: cannot lock %s.lock: %s", s->path,
+                             s->path, strerror(errno));
+        }
+        if (now_ms() >= until) {
+            return say_held(s, err);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+        ns = 2 * ns < LAST_NS ? 2 * ns : LAST_NS;
+    }
+    return 0;
+}
+
+int commit_lock(struct store *s, struct error *err)
+{
+    enum { TRIES = 8 };
+    if (s->locks++) {
+        return 0;
+    }
+    int r = s->lock_fd < 0 ? open_lock(s, err) : 0;
+    for (int i = 0; r == 0; i++) {
+        r = wait_for_lock(s, err);
+        if (r || lock_is_named(s) || i == TRIES) {
+            break;
+        }
+        r = open_lock(s, err); /* the one that others lock by now */
+    }
+    if (r) {
+        s->locks--;
+        return r;
+    }
+    read_text(s);
+    if (s->noted.pid != (long)getpid()) {
+        write_pid(s);
+    }
+    return 0;
+}
+
+void commit_unlock(struct store *s)
+{
+    if (--s->locks == 0) {
+        flock(s->lock_fd, LOCK_UN);
+    }
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* What another connection has committed since: numbers go on above its rows. A newer gemmd may have
+ * given the file another schema. */
+static int hear_others(struct store *s, struct error *err)
+{
+    int64_t seen, version;
+    int r = db_int(&s->db, "PRAGMA data_version", &seen, err);
+    if (r || seen == s->seen) {
+        return r;
+    }
+    r = db_int(&s->db, "PRAGMA user_version", &version, err);
+    if (r == 0 && version > STORE_SCHEMA_VERSION) {
+        return error_set(err, ERROR_STORE,
+                         "database %s was migrated to schema %" PRId64
+                         " by a newer gemmd: nothing more is saved by this one (schema %d); "
+                         "restart it from the newer program",
+                         s->path, version, STORE_SCHEMA_VERSION);
+    }
+    for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
+        r = rows_number_on(s, i, err);
+    }
+    if (r == 0) {
+        s->counted = 0;
+        s->seen = seen;
+    }
+    return r;
+}
+
+int write_begin(struct store *s, struct error *err)
+{
+    if (s->db.depth > 0) {
+        return db_begin(&s->db, err);
+    }
+    int r = commit_lock(s, err);
+    if (r) {
+        return r;
+    }
+    r = store_in_place(s, err);
+    r = r ? r : db_begin(&s->db, err);
+    if (r == 0) {
+        r = hear_others(s, err);
+        r = r ? db_end(&s->db, r, err) : 0;
+    }
+    if (r) {
+        commit_unlock(s);
+    }
+    return r;
+}
+
+/* Pages go back into the file when the log has a thousand of them: SQLite would do so by itself,
+ * but without the lock. */
+static void move_log(struct store *s)
+{
+    enum { PAGES = 1000 };
+    if (s->log_pages >= PAGES) {
+        sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    }
+}
+
+int write_end(struct store *s, int status, struct error *err)
+{
+    int r = db_end(&s->db, status, err);
+    if (s->db.depth == 0) {
+        if (r >= 0) {
+            commit_note_given(s, s->next_id[TABLE_BEST] - 1);
+            write_pid(s); /* who watches the file, wakes up: the commit can be read by now */
+            move_log(s);
+        } else {
+            s->seen = -1; /* what was counted is not there */
+        }
+        commit_unlock(s);
+    }
+    return r;
+}
+
+static int note_pages(void *store, sqlite3 *h, const char *name, int pages)
+{
+    struct store *s = store;
+    (void)h;
+    (void)name;
+    s->log_pages = pages;
+    return SQLITE_OK;
+}
+
+void commit_attach(struct store *s)
+{
+    s->seen = -1;
+    s->log_pages = 0;
+    sqlite3_wal_hook(s->db.h, note_pages, s); /* instead of automatic checkpoints */
+    sqlite3_db_config(s->db.h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+}
+
+int commit_checkpoint(struct store *s, struct error *err)
+{
+    int r = commit_lock(s, err);
+    if (r) {
+        return r;
+    }
+    int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    /* A reader in the way is no fault: it ends, and the next time comes. */
+    r = rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0 : db_fail(&s->db, rc, err);
+    commit_unlock(s);
+    return r;
+}

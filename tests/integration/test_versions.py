@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Databases of earlier gemmds (tests/data/databases): they open, are migrated, and hold all that they held."""
+import json
+import lzma
+
+import pytest
+from conftest import DATA, SYNTHETIC, Daemon, RpcError
+
+SCHEMA = 4
+
+
+@pytest.fixture
+def earlier(folder, shared_cache):
+    """A daemon on a database of schema 3, and what the gemmd that wrote it said of it."""
+    d = Daemon(folder, SYNTHETIC, cache=shared_cache)
+    d.database.write_bytes(lzma.decompress((DATA / "databases" / "schema3.db.xz").read_bytes()))
+    d.database.chmod(0o600)
+    expected = json.loads(lzma.decompress((DATA / "databases" / "schema3.json.xz").read_bytes()))
+    yield d.start(), expected
+    assert d.stop() == 0, d.text()
+
+
+def test_every_row_is_there(earlier):
+    d, expected = earlier
+    assert d.sql("PRAGMA user_version") == [(SCHEMA,)] and "was migrated from schema 3" in d.text()
+    with d.connect() as c:
+        for what in ("best", "history", "trials", "quarantine", "runs", "modules"):
+            rows, before = c.list(what), expected[what]
+            assert len(rows) == len(before) > 0
+            # columns may have come since; none has gone, and none holds something else
+            for row, old in zip(rows, before):
+                assert {name: row[name] for name in old} == old, what
+
+
+def test_what_answered_answers_as_before(earlier):
+    d, expected = earlier
+    with d.connect() as c:
+        stamp = c.call("hello")["stamp"]
+        for problem, before in expected["answers"]:
+            answer = c.call("get", problem=problem, wait="cached")
+            if before["stamp"] in ("", stamp) and before["tier"] == "exact":
+                assert {name: answer[name] for name in before} == before
+        evicted = expected["generation"] + 1  # its number is not given again
+        assert c.call("hello")["generation"] == evicted
+        new = c.call("put", problem={"op": "custom:new", "n": 1}, config={"A": 1}, time_us=1)
+        assert new["generation"] == evicted + 1
+
+
+def test_every_generation_answers_as_before(earlier):
+    d, expected = earlier
+    customs = [(i, p) for i, (p, _) in enumerate(expected["answers"]) if p["op"].startswith("custom:")]
+    for generation, then in expected["pinned"].items():
+        with d.connect() as c:
+            c.call("hello", generation=int(generation))
+            for i, problem in customs:
+                try:
+                    a = c.call("get", problem=problem, wait="cached")
+                    assert [a["tier"], a["config"], a["generation"]] == then[i], (generation, problem)
+                except RpcError as e:
+                    assert e.name == then[i], (generation, problem)
