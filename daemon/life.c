@@ -20,7 +20,6 @@
 #include "daemon/life.h"
 #include "daemon/methods/announce.h"
 #include "daemon/orphans.h"
-#include "daemon/requests/views.h"
 #include "daemon/start.h"
 #include "daemon/wiring.h"
 #include "proto/build.h"
@@ -97,15 +96,6 @@ static void init_signals(struct life *x)
     uv_signal_start(&x->hangup, on_hangup, SIGHUP);
 }
 
-static void on_learning(struct daemon *d, const struct cache_entry *known, const struct best *b,
-                        bool saved)
-{
-    struct parts *p = &life_of(d)->parts;
-    if (p->loader.done) { /* before, the newest row of a key may not be there yet */
-        views_learning(&p->views, d, known, b, saved);
-    }
-}
-
 static void on_learned(struct daemon *d)
 {
     struct life *x = life_of(d);
@@ -118,7 +108,7 @@ static void on_barred_changed(struct daemon *d, const char *key)
     defaults_forget(&d->defaults);
     if (key[0]) {
         learned_judge(d, key);
-        views_evicted(&life_of(d)->parts.views, key); /* its rows are read and judged anew */
+        generations_forget(&life_of(d)->parts.generations, key);
     }
 }
 
@@ -319,6 +309,7 @@ static void stop(struct parts *p, uid_t by, const char *why)
 static void release(struct parts *p)
 {
     server_deinit(&p->server);
+    generations_deinit(&p->generations);
     defaults_deinit(&p->daemon.defaults);
     barred_deinit(&p->daemon.barred);
     shortlist_deinit(&p->tiers.shortlist);
@@ -372,7 +363,6 @@ int daemon_run(const struct config *c)
     struct parts *p = &life.parts;
     struct error err = ERROR_NULL;
     p->daemon.config = c;
-    p->daemon.learning = on_learning;
     p->daemon.learned = on_learned;
     p->daemon.barred_changed = on_barred_changed;
     p->stop = stop;

@@ -277,7 +277,6 @@ void start_limits(const struct config *c, struct session_limits *out)
     out->user.waiting = WAITING_MAX;
     out->user.subscriptions = SUBSCRIPTIONS_MAX;
     out->user.most[ACCOUNT_IN] = out->user.most[ACCOUNT_OUT] = (size_t)c->user_mib << 20;
-    out->user.most[ACCOUNT_PINNED] = (size_t)c->user_mib << 20;
     out->user.most[ACCOUNT_ASKED] = ASKED_MAX;
 }
 

@@ -4,7 +4,6 @@
 #include "daemon/answers/quarantine.h"
 #include "daemon/methods/announce.h"
 #include "daemon/methods/dispatch.h"
-#include "daemon/requests/views.h"
 #include "daemon/tuning/tuning.h"
 #include "daemon/wiring.h"
 
@@ -20,14 +19,7 @@ static void on_message(void *ctx, struct session *s, const uint8_t *data, size_t
     dispatch(ctx, s, data, n, again);
 }
 
-static void on_freed(void *ctx, struct session *s)
-{
-    (void)ctx;
-    s->view = view_drop(s->view);
-}
-
-const struct session_hooks wiring_sessions = {
-    .known = on_known, .message = on_message, .freed = on_freed};
+const struct session_hooks wiring_sessions = {.known = on_known, .message = on_message};
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -105,8 +97,6 @@ static void tell_best(struct parts *p, const struct ledger_news *n)
     learn_best(&p->daemon, n->best, n->saved);
     if (news) {
         announce(&p->daemon, &p->subscribers, n->best, n->saved);
-    } else if (n->saved) {
-        views_saved(&p->views, n->key, n->best->generation);
     }
     elsewhere_learned(&p->elsewhere, n->key, searched);
     leases_known(&p->leases, n->key);
@@ -117,7 +107,7 @@ static void forget_key(struct parts *p, const char *key)
 {
     tried_remove(&p->daemon.tried, key);
     shortlist_evicted(&p->tiers.shortlist, key);
-    views_evicted(&p->views, key);
+    generations_forget(&p->generations, key);
 }
 
 static void forget_unmet(struct parts *p)
@@ -189,6 +179,6 @@ void wiring_init(struct parts *p)
     ahead_init(&p->ahead, d, &p->scheduler);
     leases_init(&p->leases, d);
     offers_init(&p->offers, &p->wanting, &p->server.sessions.accounts);
-    list_init(&p->views);
+    generations_init(&p->generations);
     list_init(&p->subscribers);
 }

@@ -8,7 +8,7 @@
 
 #include "daemon/methods/parts.h"
 
-/* Begins all parts but the server. Needs the loop, the cache, daemon.learning and learned. */
+/* Begins all parts but the server. Needs the loop, the cache, daemon.learned. */
 void wiring_init(struct parts *p);
 /* What any daemon of the database has changed, this one too: to all whom it concerns. */
 void wiring_news(struct parts *p, const struct ledger_news *n);

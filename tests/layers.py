@@ -56,7 +56,7 @@ ORDER = {
     "daemon/session": "session write read sessions server",
     "daemon/answers": "daemon target learn quarantine restore scheme custom precheck shortlist expected tiers"
                       " why",
-    "daemon/requests": "call choices pending loader views leases",
+    "daemon/requests": "call choices pending loader generations leases",
     "daemon/tuning": "job rounds scheduler wanting ahead offers runner_link supervisor known"
                      " elsewhere order trials blame end tuning",
     "daemon/methods": "parts methods announce acquire admin get kernels lease list many"

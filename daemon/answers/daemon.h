@@ -69,9 +69,6 @@ struct daemon {
     bool doubtful; /* entries may be `low`: remeasure.h (daemon/) looks for them */
     bool tuning;   /* a job has the device (tuning/scheduler.h) */
     bool stopping;
-    /* A best is about to take the place of an entry (NULL: the key has none) in the cache. */
-    void (*learning)(struct daemon *d, const struct cache_entry *known, const struct best *b,
-                     bool saved);
     void (*learned)(struct daemon *d); /* the cache has a new or another answer */
     /* What is in quarantine is another list now: a key (its id; "": not known) may have gained or
      * lost its answer by that. */

@@ -69,7 +69,6 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     }
     uint8_t tries = e ? e->tries : 0;
     if (status == 0) {
-        d->learning(d, e, b, saved);
         answer_of_best(&x->hint, b, saved);
         status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint, rank, b->atol,
                            b->rtol, (uint32_t)b->uid, &err);

@@ -140,18 +140,6 @@ bool account_charge(struct account *a, enum account_side side, size_t *charged, 
     return a->over[side] != before;
 }
 
-int account_check_pinned(const struct account *a, struct error *err)
-{
-    if (!a->over[ACCOUNT_PINNED]) {
-        return 0;
-    }
-    return error_set(
-        err, ERROR_BUSY,
-        "what is kept for the pinned connections of user %u takes %zu KiB already, its "
-        "share (--user-mib); close some, or retry later",
-        (unsigned)a->uid, a->held[ACCOUNT_PINNED] >> 10);
-}
-
 int account_keep(struct account *a, size_t bytes, size_t rows, uint64_t now_ms, struct error *err)
 {
     double most = (double)a->all->limits.most[ACCOUNT_IN], now = (double)now_ms;

@@ -21,9 +21,6 @@
  *   kept                bytes that `put` and `record` add to the database: as many at once as may
  *                       wait unread, and as many again in each KEPT_PERIOD_MS. More are refused:
  *                       `busy`
- *   pinned              bytes of what pinned connections have had read, and of what is remembered
- *                       for them (requests/views.h). Above the limit no more is: `busy`,
- *                       until some are closed
  *
  * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on
  * between two rounds of the loop; then its connections wait for the next one. The user is charged
@@ -50,11 +47,11 @@
 
 enum { TURN_NS = 1000000, KEPT_PERIOD_MS = 3600000, KEPT_ROW_BYTES = 512 };
 
-enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_PINNED, ACCOUNT_SIDES };
+enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_SIDES };
 
 struct account_limits {
     unsigned connections, jobs, leases, subscriptions, waiting;
-    size_t most[ACCOUNT_SIDES]; /* bytes, bytes, requests, bytes */
+    size_t most[ACCOUNT_SIDES]; /* bytes, bytes, requests */
 };
 
 struct accounts {
@@ -93,8 +90,6 @@ int account_add_waiting(struct account *a, size_t bytes, struct error *err);
 void account_end_waiting(struct account *a, size_t bytes);
 /* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
-/* ERROR_BUSY: what its pinned connections have had read is its share already. */
-int account_check_pinned(const struct account *a, struct error *err);
 
 /* A message of so many bytes adds rows to the database. ERROR_BUSY: more than the user may add now;
  * nothing is charged. */

@@ -69,7 +69,7 @@ static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const
                          size_t n)
 {
     const struct cache_entry *e = NULL;
-    if (!d->stopping && !s->view && n > 0 && (tail[0] & 0xe0) == 0xa0) {
+    if (!d->stopping && s->pinned < 0 && n > 0 && (tail[0] & 0xe0) == 0xa0) {
         e = memo_find(&d->cache.memo, tail, n);
     }
     if (e) {
@@ -94,8 +94,9 @@ void dispatch(struct parts *parts, struct session *s, const uint8_t *data, size_
     struct error err = ERROR_NULL;
     uint32_t id = 0;
     size_t split = memo_split(data, n, &id);
-    if (split && (answer_again(d, s, id, data + split, n - split) ||
-                  (!d->stopping && !s->view && many_again(d, s, id, data + split, n - split)))) {
+    if (split &&
+        (answer_again(d, s, id, data + split, n - split) ||
+         (!d->stopping && s->pinned < 0 && many_again(d, s, id, data + split, n - split)))) {
         return;
     }
     int status = rpc_decode(d->doc, data, n, &m, &err);

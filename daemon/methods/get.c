@@ -12,7 +12,6 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/views.h"
 
 /* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
  * again. */
@@ -37,7 +36,7 @@ static int find_lower(struct call *c, const char *why, struct error *err)
     struct tiers *t = &c->parts->tiers;
     /* In a pinned generation only what does not depend on what is known by now; searches of one's
      * own are of no generation. */
-    if (c->s->view && !x->request.query.again && !request_is_restricted(&x->request)) {
+    if (c->s->pinned >= 0 && !x->request.query.again && !request_is_restricted(&x->request)) {
         return tiers_default(t, &x->request, &x->key, why, &x->answer, err);
     }
     if (x->request.query.again && wanting_recall(c->d, &x->answer)) { /* else it was the answer */
@@ -134,7 +133,7 @@ static int miss_pinned(struct call *c, const struct cache_entry *e, struct error
     }
     c->d->misses++;
     key_id(&x->key);
-    return reply_lower(c, view_since, err);
+    return reply_lower(c, generation_since, err);
 }
 
 enum { PINNED_AS_EVER = METHOD_LATER + 1 };
@@ -142,21 +141,22 @@ enum { PINNED_AS_EVER = METHOD_LATER + 1 };
 /* What the generation says that the session is pinned to. */
 static int pinned_answer(struct call *c, const struct cache_entry *e, struct error *err)
 {
+    struct generations *all = &c->parts->generations;
     struct scratch *x = c->d->scratch;
-    const struct wire_buf *answer = NULL;
+    const struct moment *then;
     char id[1][HASH_HEX];
-    switch (view_find(c->s->view, e, &x->request.query, &answer)) {
-    case VIEW_ANSWERS:
+    switch (generations_find(all, c->s->pinned, e, &x->request.query, &then)) {
+    case GENERATION_ANSWERS:
         c->d->hits++;
         rpc_put_result(&c->s->out, c->id);
-        wire_put_raw(&c->s->out, answer->data, answer->len);
+        wire_put_raw(&c->s->out, then->packed.data, then->packed.len);
         return 0;
-    case VIEW_UNKNOWN:
+    case GENERATION_UNKNOWN:
         cache_entry_id(e, id[0]);
-        return view_park(c, id, 1, err);
-    case VIEW_NOTHING:
+        return generations_park(all, c, id, 1, err);
+    case GENERATION_NOTHING:
         return miss_pinned(c, e, err);
-    case VIEW_AS_EVER:
+    case GENERATION_AS_EVER:
         break;
     }
     return PINNED_AS_EVER;
@@ -168,7 +168,7 @@ static int get(struct call *c, bool again, struct error *err)
     struct scratch *x = d->scratch;
     int status = request_unpack(&x->request, c->params, err);
     if (status == 0) {
-        status = view_key(c->s->view, d, c->s->uid, err);
+        status = generations_key(&c->parts->generations, c->s->pinned, d, c->s->uid, err);
     }
     if (status < 0) {
         return status;
@@ -183,7 +183,8 @@ static int get(struct call *c, bool again, struct error *err)
     if (custom && !c->parts->loader.done) { /* whose row answers whom depends on what there is */
         return loader_park(&c->parts->loader, c, NULL, err);
     }
-    bool pinned = c->s->view && !x->request.query.again && !request_is_restricted(&x->request);
+    bool pinned =
+        c->s->pinned >= 0 && !x->request.query.again && !request_is_restricted(&x->request);
     if (pinned) {
         status = pinned_answer(c, e, err);
         if (status != PINNED_AS_EVER) {
@@ -195,7 +196,7 @@ static int get(struct call *c, bool again, struct error *err)
         rpc_put_result(&c->s->out, c->id);
         cache_reply(e, &c->s->out);
         /* a deadline differs from time to time, a custom op from user to user */
-        if (c->tail && !x->request.query.deadline_ms && !custom && !c->s->view) {
+        if (c->tail && !x->request.query.deadline_ms && !custom && c->s->pinned < 0) {
             memo_put(&d->cache.memo, c->tail, c->tail_len, e);
         }
         return 0;

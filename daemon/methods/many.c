@@ -4,8 +4,8 @@
  * may be 256 misses among them, and each of these asks a family for its default. So the work is
  * done in slices of CHORE_NS, between which others are served; the request's bytes are kept and
  * decoded again for each slice. Of a pinned connection it begins anew when a key has another answer
- * by then and the ledger has to tell what it was (requests/views.h); no more often than it has
- * keys.
+ * by then and the ledger has to tell what it was (requests/generations.h); no more often than it
+ * has keys.
  *
  * When all of them were hits before in the same bytes (cache/memo.h), nothing of that is needed:
  * the answers go straight into the session's output.
@@ -19,7 +19,6 @@
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
 #include "daemon/requests/pending.h"
-#include "daemon/requests/views.h"
 #include "proto/limits.h"
 #include "proto/span.h"
 
@@ -28,7 +27,7 @@ struct many {
     struct chore chore;
     bool now;
     char target[TARGET_MAX]; /* forced; "": none */
-    struct view *view;       /* a holder; NULL: it is not pinned */
+    int64_t pinned;          /* the generation; -1: none */
     size_t next, at;         /* the problem that is next, and where it begins */
     struct wire_buf answers; /* owned: those before next */
     bool anew; /* what a key answered in the pinned generation is not known any more */
@@ -52,7 +51,7 @@ static int lower_tier(struct many *m, const char *why, struct error *err)
     struct daemon *d = m->pending.d;
     struct tiers *t = &m->pending.parts->tiers;
     struct scratch *x = d->scratch;
-    const bool pinned = m->view && !request_is_restricted(&x->request);
+    const bool pinned = m->pinned >= 0 && !request_is_restricted(&x->request);
     int status = pinned ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
                         : tiers_answer(t, &x->request, m->pending.uid, &x->bucket, &x->key, why,
                                        &x->answer, err);
@@ -100,7 +99,9 @@ static int put_answer(struct many *m, const struct wire_obj *problem, const uint
     struct wire_buf *out = &m->answers;
     int status = problem_unpack(&x->request.problem, problem, err);
     snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
-    status = status ? status : view_key(m->view, d, m->pending.uid, err);
+    status =
+        status ? status
+               : generations_key(&m->pending.parts->generations, m->pinned, d, m->pending.uid, err);
     if (status < 0) {
         return status;
     }
@@ -111,14 +112,15 @@ static int put_answer(struct many *m, const struct wire_obj *problem, const uint
         return status;
     }
     const bool forced = x->request.query.target[0]; /* no generation is concerned: get.c */
-    const struct wire_buf *then = NULL;
-    enum view_says says = view_find(forced ? NULL : m->view, e, &x->request.query, &then);
-    if (says == VIEW_ANSWERS) {
+    const struct moment *then;
+    enum generation_says says = generations_find(
+        &m->pending.parts->generations, forced ? -1 : m->pinned, e, &x->request.query, &then);
+    if (says == GENERATION_ANSWERS) {
         d->hits++;
-        wire_put_raw(out, then->data, then->len);
+        wire_put_raw(out, then->packed.data, then->packed.len);
         return 0;
     }
-    if (says == VIEW_AS_EVER && serves(d, e, &x->request.query)) {
+    if (says == GENERATION_AS_EVER && serves(d, e, &x->request.query)) {
         d->hits++;
         cache_reply(e, out);
         if (!m->target[0] && !custom_is(&x->request.problem)) { /* as get.c */
@@ -130,14 +132,14 @@ static int put_answer(struct many *m, const struct wire_obj *problem, const uint
         d->hits++;
         return 0;
     }
-    m->anew = says == VIEW_UNKNOWN;
+    m->anew = says == GENERATION_UNKNOWN;
     if (m->anew) {
         return 0;
     }
     d->misses++;
     key_id(&x->key);
-    if (says == VIEW_NOTHING && serves(d, e, &x->request.query)) {
-        return lower_tier(m, view_since, err);
+    if (says == GENERATION_NOTHING && serves(d, e, &x->request.query)) {
+        return lower_tier(m, generation_since, err);
     }
     return m->now ? tune_behind(m, err) : lower_tier(m, "not tuned yet", err);
 }
@@ -172,7 +174,6 @@ static int default_query(struct daemon *d, struct error *err)
 static void let_go(struct many *x)
 {
     chore_cancel(&x->chore);
-    x->view = view_drop(x->view);
     wire_buf_deinit(&x->answers);
 }
 
@@ -381,7 +382,7 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
                  const char target[TARGET_MAX], struct error *err)
 {
     struct pending *p;
-    size_t count = 0, behind = c->s->view ? c->len : 0;
+    size_t count = 0, behind = c->s->pinned >= 0 ? c->len : 0;
     int status = call_later(c, sizeof(struct many) + n + behind, &p, err);
     if (status < 0) {
         return status;
@@ -396,10 +397,7 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
     x->message = x->problems + n;
     x->message_len = behind;
     memcpy(x->message, c->data, behind);
-    x->view = c->s->view;
-    if (x->view) {
-        x->view->holders++;
-    }
+    x->pinned = c->s->pinned;
     x->at = (size_t)(span_array(raw, n, &count) - raw);
     pending_reserve(p, count * ANSWER_BYTES);
     if (!slice(x)) {
@@ -415,18 +413,21 @@ static size_t unknown_then(struct call *c, const struct wire_obj *list,
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
     struct error ignored = ERROR_NULL;
-    const struct wire_buf *then;
+    struct generations *all = &c->parts->generations;
+    const struct moment *then;
     size_t n = 0;
+    int status = default_query(d, &ignored);
     snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
-    for (size_t i = 0; i < wire_count(list); i++) {
+    for (size_t i = 0; status == 0 && i < wire_count(list); i++) {
         if (problem_unpack(&x->request.problem, wire_at(list, i), &ignored) < 0 ||
-            view_key(c->s->view, d, c->s->uid, &ignored) < 0) {
+            generations_key(all, c->s->pinned, d, c->s->uid, &ignored) < 0) {
             continue; /* said when it is answered */
         }
         const struct cache_entry *e = cache_find(&d->cache, &x->key);
         memcpy(x->request.query.target, target, TARGET_MAX);
         bool forced = target_settle(d, &x->request, e, &ignored) < 0 || x->request.query.target[0];
-        if (!forced && view_find(c->s->view, e, &x->request.query, &then) == VIEW_UNKNOWN) {
+        if (!forced && generations_find(all, c->s->pinned, e, &x->request.query, &then) ==
+                           GENERATION_UNKNOWN) {
             cache_entry_id(e, keys[n++]);
         }
     }
@@ -450,9 +451,9 @@ int method_get_many(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    size_t unknown = c->s->view ? unknown_then(c, list, target, keys) : 0;
+    size_t unknown = c->s->pinned >= 0 ? unknown_then(c, list, target, keys) : 0;
     if (unknown) {
-        return view_park(c, keys, unknown, err);
+        return generations_park(&c->parts->generations, c, keys, unknown, err);
     }
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     size_t n = 0;

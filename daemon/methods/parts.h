@@ -13,6 +13,7 @@
  *   elsewhere, offers the same, among daemons               tuning/elsewhere.h, tuning/offers.h
  *   tuner             the course of the running job         tuning/tuning.h
  *   supervisor        the runner process                    tuning/supervisor.h
+ *   generations       what a key answered in one        requests/generations.h
  *   leases            who works out a user's own kernel     requests/leases.h
  */
 #ifndef GEMMD_DAEMON_METHODS_PARTS_H
@@ -21,6 +22,7 @@
 #include "daemon/answers/daemon.h"
 #include "daemon/answers/restore.h"
 #include "daemon/answers/tiers.h"
+#include "daemon/requests/generations.h"
 #include "daemon/requests/leases.h"
 #include "daemon/requests/loader.h"
 #include "daemon/session/server.h"
@@ -46,7 +48,7 @@ struct parts {
     struct ahead ahead;
     struct leases leases;
     struct offers offers;
-    struct list views;       /* of pinned sessions (requests/views.h) */
+    struct generations generations;
     struct list subscribers; /* announce.h */
     uint64_t started_ms;
     /* Ends the daemon; see life.h. `why` NULL: the reason is in the log already. */

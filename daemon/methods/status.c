@@ -7,7 +7,6 @@
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
 #include "daemon/requests/pending.h"
-#include "daemon/requests/views.h"
 #include "proto/build.h"
 #include "proto/limits.h"
 
@@ -28,8 +27,8 @@ static void put_hello(struct wire_buf *b, const struct daemon *d, const struct s
 {
     wire_put_map(b, 9);
     wire_put_str(b, "pinned");
-    if (s->view) {
-        wire_put_int(b, s->view->generation);
+    if (s->pinned >= 0) {
+        wire_put_int(b, s->pinned);
     } else {
         wire_put_nil(b);
     }
@@ -59,12 +58,7 @@ static int pin_to(struct parts *p, struct session *s, int64_t generation, struct
                          "database whose number it is?",
                          (long long)generation, (long long)p->daemon.generation);
     }
-    struct view *v = view_hold(&p->views, generation, s->account);
-    if (!v) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a generation");
-    }
-    view_drop(s->view);
-    s->view = v;
+    s->pinned = generation;
     return 0;
 }
 
@@ -195,7 +189,7 @@ static void put_users(struct wire_buf *b, const struct accounts *all)
         if (a->holders == 0) {
             continue;
         }
-        wire_put_map(b, 10);
+        wire_put_map(b, 9);
         wire_put_kv_int(b, "uid", a->uid);
         wire_put_kv_int(b, "connections", a->connections);
         wire_put_kv_int(b, "jobs", a->jobs);
@@ -204,7 +198,6 @@ static void put_users(struct wire_buf *b, const struct accounts *all)
         wire_put_kv_int(b, "subscriptions", a->subscriptions);
         wire_put_kv_int(b, "bytes_in", (int64_t)a->held[ACCOUNT_IN]);
         wire_put_kv_int(b, "bytes_out", (int64_t)a->held[ACCOUNT_OUT]);
-        wire_put_kv_int(b, "bytes_pinned", (int64_t)a->held[ACCOUNT_PINNED]);
         wire_put_kv_int(b, "asked", (int64_t)a->held[ACCOUNT_ASKED]);
     }
 }

@@ -124,7 +124,6 @@ static void freed(uv_handle_t *handle)
         release(s);
     }
     closed(s->all, s->refused);
-    s->all->hooks->freed(s->all->ctx, s);
     free(s->in);
     wire_buf_deinit(&s->out);
     wire_buf_deinit(&s->sending);

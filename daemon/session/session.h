@@ -62,7 +62,6 @@ enum { ERROR_SLOTS = 40 };
 
 struct session;
 struct ticket;
-struct view;
 
 /* What is above the sessions hears of them. */
 struct session_hooks {
@@ -71,7 +70,6 @@ struct session_hooks {
     bool (*known)(void *ctx, struct session *s, const uint8_t *data, size_t n);
     /* A whole message: answers go to the session's `out`. `again`: it was put off once. */
     void (*message)(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again);
-    void (*freed)(void *ctx, struct session *s); /* its last moment */
 };
 
 struct session_limits {
@@ -110,8 +108,7 @@ struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
     struct account *account; /* a holder; NULL: no memory for it */
-    struct view
-        *view;      /* requests/views.h: a holder of the generation it is pinned to; NULL: none */
+    int64_t pinned; /* the generation that its answers are of (requests/generations.h); -1: none */
     int fd;         /* of `pipe` */
     enum peer peer; /* not PEER_SENDS: it is read until the end is found */
     bool reading;   /* it is to be read from */

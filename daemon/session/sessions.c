@@ -99,6 +99,7 @@ int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err
     }
     s->all = x;
     s->fd = -1;
+    s->pinned = -1;
     s->polled.ready = session_ready;
     scan_init(&s->scan, REQUEST_BYTES_MAX);
     list_init(&s->tickets);

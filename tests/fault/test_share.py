@@ -434,57 +434,6 @@ def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
             assert peak_bytes(d) < before + 48 * 2**20
 
 
-def read_until_busy(d, problems, generations):
-    """Ranks of so many jobs, which read all keys until there is no room for more of them; and what was said then."""
-    ranks = []
-    for generation in generations:
-        ranks.append(pinned(d, generation))
-        try:
-            for i in range(0, len(problems), 256):
-                assert "config" in ranks[-1].call("get_many", problems=problems[i:i + 256])["answers"][0]
-        except RpcError as e:
-            return ranks, e
-    raise AssertionError("there was room for all")
-
-
-@ROOT_ONLY
-def test_what_is_read_for_pinned_jobs_is_bounded_and_given_back(daemon):
-    """Each generation has answers of its own, as long as a job has pinned it."""
-    d = daemon(options=["--user-mib", "1"])
-    with d.connect() as c:
-        loose = c.call("get", problem=gemm(), budget=6)
-        other = next(t["config"] for t in c.list("trials", key=loose["key"], status="ok")
-                     if t["config"] != loose["config"])
-        early = pinned(d, 0)
-        assert early.call("get", problem=gemm()) == loose
-        problems = [{"op": "custom:mine", "n": i} for i in range(256)]
-        old = put_all(c, problems, {"A": "x" * 400})
-        put_all(c, problems, {"A": "y" * 400})
-        put_all(c, problems, {"A": "z" * 400})
-        ranks, error = read_until_busy(d, problems, range(old[-1], old[-1] + 200))
-        assert error.name == "busy" and "--user-mib" in error.message and len(ranks) < 10
-        assert 2**20 < user(c.call("status"))["bytes_pinned"] < 1.1 * 2**20
-        assert ranks[0].call("get_many", problems=problems)["answers"][0]["config"] == {"A": "x" * 400}
-        with pytest.raises(RpcError, match="busy"):
-            ranks[-1].call("get_many", problems=problems)
-        # what is found for tighter tolerances meanwhile is not kept, but read when there is room
-        tight = {"problem": gemm(), "atol": 1e-4, "rtol": 1e-4}
-        new = c.call("pin", config=other, **tight)
-        assert early.call("get", problem=gemm()) == loose
-        for rank, query in ((early, tight), (ranks[0], {"problem": gemm()})):
-            with pytest.raises(RpcError, match="busy"):
-                rank.call("get", **query)
-        said = as_nobody(d, "with Client(socket) as c:\n"
-                            f"    c.call('hello', generation={old[-1]})\n"
-                            "    print(c.call('get', problem=gemm())['generation'])\n")
-        assert said == [str(loose["generation"])], "another user has a share of its own"
-        [r.close() for r in ranks]
-        eventually(lambda: user(c.call("status"))["bytes_pinned"] < 2**14)
-        assert early.call("get", **tight) == new and early.call("get", problem=gemm()) == loose
-        early.close()
-        eventually(lambda: user(c.call("status"))["bytes_pinned"] == 0)
-
-
 def fill_line(d, connections, **params):
     """Acquires of a key that another one holds: what waits, and what was refused."""
     asked, refused = [], []

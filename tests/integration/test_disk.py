@@ -164,8 +164,8 @@ def test_a_stop_says_that_answers_may_be_lost(daemon):
     assert d.ctl("stop").stderr == ""
 
 
-def test_a_pinned_job_keeps_its_answers_without_room(daemon):
-    """What the database does not have cannot be read from it."""
+def test_a_pinned_job_answers_from_the_file_without_room(daemon):
+    """What is only in memory is part of no generation: neither before it is saved nor after."""
     d = daemon()
     with d.connect() as c, d.connect() as job, d.connect() as empty:
         def put(n, value):
@@ -173,49 +173,26 @@ def test_a_pinned_job_keeps_its_answers_without_room(daemon):
 
         def get(rank, n):
             return rank.call("get", problem={"op": "custom:mine", "n": n}, wait="cached")["config"]
+
+        def check_answers():
+            assert get(job, 1) == get(empty, 1) == {"A": 1}
+            for rank in (job, empty):
+                with pytest.raises(RpcError, match="nothing was known in the pinned generation"):
+                    get(rank, 2)
         assert put(1, 1)["saved"]
         assert empty.call("hello", generation=-1)["pinned"] == 1
         limit_files(d, True)
         assert not put(2, 1)["saved"]
-        assert job.call("hello", generation=-1)["pinned"] == 2
+        assert job.call("hello", generation=-1)["pinned"] == 1
         for value in (2, 3):
             assert not put(1, value)["saved"] and not put(2, value)["saved"]
-            assert get(job, 1) == get(job, 2) == get(empty, 1) == {"A": 1}
+            check_answers()
+            assert get(c, 1) == get(c, 2) == {"A": value}
         limit_files(d, False)
         eventually(lambda: c.call("status")["store"]["unsaved"] == 0)
-        assert put(2, 4)["saved"]
-        assert get(job, 1) == get(job, 2) == {"A": 1} and get(c, 2) == {"A": 4}
-
-
-def test_what_a_pinned_job_is_remembered_for_has_a_limit(daemon):
-    """Beyond it the job is told to come again, and never anything else than before."""
-    d = daemon(options=["--user-mib", "1"])
-    with d.connect() as c:
-        def put(name, n, value):
-            return c.call("put", problem={"op": name, "n": n}, config={"A": value}, time_us=5)
-
-        def get(n):
-            return ranks[0].call("get", problem={"op": "custom:mine", "n": n})["config"]
-        known = [put("custom:mine", n, 1)["generation"] for n in range(100)]
-        newest = [put("custom:other", 0, i)["generation"] for i in range(20)]
-        ranks = [d.connect() for _ in newest]
-        for rank, generation in zip(ranks, newest):
-            assert rank.call("hello", generation=generation)["pinned"] == generation > known[-1]
-        limit_files(d, True)
-        assert not any(put("custom:mine", n, 2)["saved"] for n in range(100))
-        assert 2**20 <= c.call("status")["users"][0]["bytes_pinned"] < 1.1 * 2**20
-        assert get(0) == {"A": 1}
-        with pytest.raises(RpcError, match="--user-mib"):
-            get(99)
-        [rank.close() for rank in ranks[1:]]
-        eventually(lambda: c.call("status")["users"][0]["bytes_pinned"] < 2**19)
-        with pytest.raises(RpcError, match="busy.*in no database yet"):
-            get(99)
-        limit_files(d, False)
-        eventually(lambda: c.call("status")["store"]["unsaved"] == 0)
-        assert get(0) == get(99) == {"A": 1}
-        ranks[0].close()
-        eventually(lambda: c.call("status")["users"][0]["bytes_pinned"] == 0)
+        check_answers()
+        assert put(2, 4)["saved"] and get(c, 2) == {"A": 4}
+        check_answers()
 
 
 def test_an_evict_that_is_refused_takes_nothing_away(daemon):

@@ -8,7 +8,7 @@ import threading
 import msgpack
 import pytest
 from conftest import RpcError, eventually, gemm
-from test_keeper import host  # noqa: F401: the fixture
+from test_daemons import host  # noqa: F401: the fixture
 
 CUSTOM = {"op": "custom:mine", "n": 1}
 
@@ -294,7 +294,7 @@ def test_improvements_are_announced_to_those_who_want_them(host):  # noqa: F811
 
 
 def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
-    """A view is for as long as a job lives, and must say the same at all daemons."""
+    """What a key answered in a generation must be the same at all daemons."""
     one, two = host(2)
     with one.connect() as c:
         old = c.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)

@@ -8,7 +8,7 @@ static const struct account_limits limits = {.connections = 2,
                                              .leases = 1,
                                              .subscriptions = 1,
                                              .waiting = 2,
-                                             .most = {1000, 1000, 1000, 1000}};
+                                             .most = {1000, 1000, 1000}};
 
 static void one_account_per_user_while_somebody_holds_it(void **state)
 {
@@ -67,26 +67,6 @@ static void bytes_that_are_kept_are_paid_for_by_time_alone(void **state)
     assert_ok(account_keep(a, 1000, 0, 5000 + 3 * (uint64_t)KEPT_PERIOD_MS, &err), &err);
     account_drop(a);
     accounts_deinit(&all);
-}
-
-static void what_pinned_connections_have_read_is_given_back(void **state)
-{
-    (void)state;
-    struct error err = ERROR_NULL;
-    struct accounts all;
-    accounts_init(&all, &limits);
-    struct account *a = account_of(&all, 7);
-    size_t one = 0, two = 0;
-    account_charge(a, ACCOUNT_PINNED, &one, 600);
-    assert_ok(account_check_pinned(a, &err), &err);
-    account_charge(a, ACCOUNT_PINNED, &two, 600);
-    assert_int_equal(account_check_pinned(a, &err), ERROR_BUSY);
-    assert_non_null(strstr(err.text, "--user-mib"));
-    account_charge(a, ACCOUNT_PINNED, &one, 0);
-    assert_int_equal(account_check_pinned(a, &err), ERROR_BUSY); /* until it is below half */
-    account_charge(a, ACCOUNT_PINNED, &two, 0);
-    assert_ok(account_check_pinned(a, &err), &err);
-    account_drop(a);
 }
 
 static void what_waits_is_counted_and_its_bytes_are(void **state)
@@ -161,7 +141,6 @@ int main(void)
         cmocka_unit_test(one_account_per_user_while_somebody_holds_it),
         cmocka_unit_test(one_more_than_the_share_is_busy_and_not_charged),
         cmocka_unit_test(bytes_that_are_kept_are_paid_for_by_time_alone),
-        cmocka_unit_test(what_pinned_connections_have_read_is_given_back),
         cmocka_unit_test(what_waits_is_counted_and_its_bytes_are),
         cmocka_unit_test(over_begins_above_the_limit_and_ends_at_half),
         cmocka_unit_test(time_is_spent_until_the_next_tick),

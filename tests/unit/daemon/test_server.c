@@ -96,15 +96,9 @@ static void on_message(void *ctx, struct session *s, const uint8_t *data, size_t
     }
 }
 
-static void on_freed(void *ctx, struct session *s)
-{
-    (void)ctx, (void)s;
-}
-
 static int setup(void **state)
 {
-    static const struct session_hooks hooks = {
-        .known = on_known, .message = on_message, .freed = on_freed};
+    static const struct session_hooks hooks = {.known = on_known, .message = on_message};
     static const struct session_limits limits = {
         .sessions = 8,
         .message_ms = 1000,

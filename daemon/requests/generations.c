@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a key answered in a generation (generations.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answers/daemon.h"
+#include "daemon/answers/target.h"
+#include "daemon/base/log.h"
+#include "daemon/cache/answer.h"
+#include "daemon/requests/generations.h"
+#include "daemon/requests/pending.h"
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+void generations_init(struct generations *x)
+{
+    list_init(&x->used);
+    list_init(&x->parked);
+}
+
+static void moment_free(struct moment *m)
+{
+    if (m) {
+        wire_buf_deinit(&m->packed);
+        free(m);
+    }
+}
+
+static size_t moment_bytes(const struct moment *m)
+{
+    return sizeof(*m) + m->packed.cap;
+}
+
+static struct moment **generations_slot(struct generations *x, const char *id)
+{
+    char front[5] = {id[0], id[1], id[2], id[3], 0};
+    return &x->slots[strtoul(front, NULL, 16) % GENERATIONS_SLOTS];
+}
+
+static struct moment *find_moment(struct generations *x, const char *id, int64_t generation,
+                                  double atol, double rtol)
+{
+    struct moment *m = *generations_slot(x, id);
+    while (m && (m->generation != generation || m->atol != (float)atol || m->rtol != (float)rtol ||
+                 strcmp(m->id, id) != 0)) {
+        m = m->next;
+    }
+    return m;
+}
+
+static void drop_moment(struct generations *x, struct moment *m)
+{
+    struct moment **at = generations_slot(x, m->id);
+    while (*at != m) {
+        at = &(*at)->next;
+    }
+    *at = m->next;
+    list_remove(&m->link);
+    x->bytes -= moment_bytes(m);
+    moment_free(m);
+}
+
+/* In the place of what was known of it. */
+static void put_moment(struct generations *x, struct moment *m)
+{
+    struct moment **slot = generations_slot(x, m->id);
+    struct moment *known = find_moment(x, m->id, m->generation, (double)m->atol, (double)m->rtol);
+    if (known) {
+        drop_moment(x, known);
+    }
+    m->next = *slot;
+    *slot = m;
+    list_append(&x->used, &m->link);
+    x->bytes += moment_bytes(m);
+    while (x->bytes > GENERATIONS_BYTES_MAX) {
+        drop_moment(x, LIST_OF(x->used.next, struct moment, link));
+    }
+}
+
+void generations_deinit(struct generations *x)
+{
+    LIST_EACH(node, &x->used) {
+        moment_free(LIST_OF(node, struct moment, link));
+    }
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+const char generation_since[] = "tuned after the generation that this connection is pinned to";
+
+enum generation_says generations_find(struct generations *x, int64_t pinned,
+                                      const struct cache_entry *e, const struct query *q,
+                                      const struct moment **out)
+{
+    *out = NULL;
+    if (pinned < 0 || !e || (e->generation && e->generation <= pinned)) {
+        return GENERATION_AS_EVER;
+    }
+    char id[HASH_HEX];
+    cache_entry_id(e, id);
+    struct moment *m = find_moment(x, id, pinned, q->atol, q->rtol);
+    if (!m) {
+        return GENERATION_UNKNOWN;
+    }
+    list_remove(&m->link);
+    list_append(&x->used, &m->link);
+    bool waits = strcmp(q->wait, "now") != 0 && strcmp(q->wait, "cached") != 0 && !q->deadline_ms;
+    if (m->found && (waits || m->found <= pinned)) {
+        *out = m;
+        return GENERATION_ANSWERS;
+    }
+    return waits && !m->found && m->newest < e->generation ? GENERATION_UNKNOWN
+                                                           : GENERATION_NOTHING;
+}
+
+/* When what it answers came: 0: in the generation or before; INT64_MAX: it has none. One that the
+ * ledger is to be asked of is as good as one that has: then it is known. */
+static int64_t generation_came(struct generations *x, int64_t pinned, const struct cache_entry *e,
+                               const struct query *q)
+{
+    const struct moment *m;
+    enum generation_says says = generations_find(x, pinned, e, q, &m);
+    if (says == GENERATION_NOTHING) {
+        return INT64_MAX;
+    }
+    return m && m->found > pinned ? m->found : 0;
+}
+
+int generations_key(struct generations *x, int64_t pinned, struct daemon *d, int64_t uid,
+                    struct error *err)
+{
+    struct scratch *s = d->scratch;
+    struct record *fields = &s->request.problem.fields;
+    struct value user;
+    bool named = record_get(fields, CUSTOM_USER, &user);
+    int status = custom_key(d, uid, CUSTOM_READ, err);
+    if (status < 0 || pinned < 0 || named || !custom_is(&s->request.problem)) {
+        return status;
+    }
+    const struct cache_entry *own = cache_find(&d->cache, &s->key);
+    if (!own || !custom_share(&s->request.problem)) {
+        return 0;
+    }
+    status = daemon_key(d, err);
+    const struct cache_entry *shared = status == 0 ? cache_find(&d->cache, &s->key) : NULL;
+    const struct query *q = &s->request.query;
+    if (status < 0 ||
+        (shared && generation_came(x, pinned, shared, q) < generation_came(x, pinned, own, q))) {
+        return status;
+    }
+    status = record_set(fields, CUSTOM_USER, VALUE_OF_INT(uid), err);
+    return status ? status : daemon_key(d, err);
+}
+
+/* ---- reading rows ---------------------------------------------------------------------------- */
+
+struct parked { /* a request, while the rows of its keys are read, one key after the other */
+    struct pending pending;  /* first */
+    struct list link;        /* generations->parked */
+    struct generations *all; /* borrowed */
+    struct moment *moment;   /* owned: of keys[next], as far as its rows were read */
+    int64_t offset, generation;
+    float atol, rtol;
+    bool stale;             /* `moment`: its rows are others by now */
+    char (*keys)[HASH_HEX]; /* in `message`, behind it */
+    size_t n, next, len;
+    uint8_t message[];
+};
+
+void generations_forget(struct generations *x, const char *key)
+{
+    for (struct moment *m = *generations_slot(x, key), *next; m; m = next) {
+        next = m->next;
+        if (strcmp(m->id, key) == 0) {
+            drop_moment(x, m);
+        }
+    }
+    LIST_EACH(node, &x->parked) {
+        struct parked *p = LIST_OF(node, struct parked, link);
+        p->stale = p->stale || strcmp(p->keys[p->next], key) == 0;
+    }
+}
+
+static void end_parked(struct parked *p)
+{
+    struct session *s = p->pending.ticket.session;
+    list_remove(&p->link);
+    pending_end(&p->pending);
+    if (s) {
+        session_again(s, p->message, p->len);
+    }
+    free(p);
+}
+
+/* Only what was read to its end is known: it must be the same at all daemons. */
+static void fail_parked(struct parked *p, int status, const char *text)
+{
+    bool passes = status == ERROR_NO_MEMORY || status == ERROR_CANCELLED;
+    struct error fault = ERROR_NULL;
+    error_set(&fault, passes ? ERROR_BUSY : status,
+              "what key %.12s answered in generation %lld could not be read; ask again: %s",
+              p->keys[p->next], (long long)p->generation, text);
+    log_warning("%s", fault.text);
+    list_remove(&p->link);
+    moment_free(p->moment);
+    pending_fail(&p->pending, &fault);
+}
+
+/* Rows come in the order of their generations. */
+static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *row)
+{
+    struct scratch *s = d->scratch;
+    struct best *b = &s->best;
+    struct error err = ERROR_NULL;
+    int status = schema_decode(&best_schema, SCHEMA_LENIENT, row, b, &err);
+    status = status ? status : problem_make(&s->learned, b->op, &b->problem, &err);
+    if (status < 0) {
+        log_warning("a row of key %s is not read: %s", m->id, err.text);
+        return 0;
+    }
+    m->newest = b->generation > m->newest ? b->generation : m->newest;
+    bool serves = target_rank(d, b, &s->learned) >= CACHE_SERVES;
+    if (b->generation <= m->generation && (serves || target_row_is_barred(d, b, &s->learned))) {
+        m->found = 0; /* the newest decides */
+    }
+    if (serves && !m->found && (float)b->atol <= m->atol && (float)b->rtol <= m->rtol) {
+        m->found = b->generation;
+        m->packed.len = 0;
+        answer_of_best(&s->hint, b, true);
+        schema_encode(&m->packed, &answer_schema, &s->hint);
+    }
+    return m->packed.failed ? ERROR_NO_MEMORY : 0;
+}
+
+static int learn_page(struct parked *p, const void *rows, size_t size, size_t *n, struct error *err)
+{
+    struct daemon *d = p->pending.d;
+    const struct wire_obj *array = NULL;
+    int status = wire_decode(d->doc, rows, size, &array, err);
+    *n = status == 0 ? wire_count(array) : 0;
+    for (size_t i = 0; status == 0 && i < *n; i++) {
+        status = learn_row(d, p->moment, wire_at(array, i));
+    }
+    return status;
+}
+
+static void read_next(struct parked *p);
+static void ask_rows(struct parked *p);
+
+static void on_rows(void *ctx, int status, const void *rows, size_t size, int64_t total,
+                    const struct error *err)
+{
+    struct parked *p = ctx;
+    struct error met = ERROR_NULL;
+    size_t n = 0;
+    status = status < 0 ? status : learn_page(p, rows, size, &n, &met);
+    p->offset += (int64_t)n;
+    if (status < 0) {
+        fail_parked(p, status, err && err->code ? err->text : met.text);
+    } else if (n > 0 && p->offset < total) {
+        ask_rows(p);
+    } else {
+        if (p->stale) {
+            moment_free(p->moment);
+        } else {
+            put_moment(p->all, p->moment);
+        }
+        p->next++;
+        read_next(p);
+    }
+}
+
+static void ask_rows(struct parked *p)
+{
+    enum { ROWS_BYTES = 256 * 1024 };
+    struct daemon *d = p->pending.d;
+    struct record *filter = &d->scratch->config;
+    struct error err = ERROR_NULL;
+    record_init(filter);
+    record_put_text(filter, "key", p->moment->id);
+    record_put_text(filter, "sort", "generation");
+    record_put_int(filter, "offset", p->offset);
+    int status = d->ledger ? d->ledger->ops->list(d->ledger, p->pending.uid, "history", filter,
+                                                  ROWS_BYTES, on_rows, p)
+                           : ERROR_SHUTTING_DOWN;
+    if (status < 0) {
+        ledger_refused(status, &err);
+        fail_parked(p, status, err.text);
+    }
+}
+
+/* Or ends. Another request may have read it meanwhile: that is found again. */
+static void read_next(struct parked *p)
+{
+    bool many;
+    p->stale = false;
+    p->offset = 0;
+    p->moment = NULL;
+    if (p->next == p->n || !p->pending.ticket.session) {
+        end_parked(p);
+        return;
+    }
+    p->moment = calloc(1, sizeof(*p->moment));
+    if (!p->moment) {
+        fail_parked(p, ERROR_NO_MEMORY, "no memory for its rows");
+        return;
+    }
+    /* What has been heard of by now is read; a row that the database has lost is not waited for. */
+    const char *id = p->keys[p->next];
+    const struct cache_entry *e = cache_find_id(&p->pending.d->cache, id, &many);
+    *p->moment = (struct moment){.generation = p->generation,
+                                 .newest = e ? e->generation : 0,
+                                 .atol = p->atol,
+                                 .rtol = p->rtol};
+    memcpy(p->moment->id, id, HASH_HEX);
+    ask_rows(p);
+}
+
+/* Its rows are on their way; nobody is answered then. */
+static void cancel_parked(struct ticket *t, const struct error *e)
+{
+    pending_cancel(&LIST_OF(t, struct parked, pending.ticket)->pending, e);
+}
+
+int generations_park(struct generations *x, struct call *c, char (*keys)[HASH_HEX], size_t n,
+                     struct error *err)
+{
+    struct pending *pending;
+    int status = call_later(c, sizeof(struct parked) + c->len + n * sizeof(*keys), &pending, err);
+    if (status < 0) {
+        return status;
+    }
+    struct parked *p = (struct parked *)pending;
+    p->pending.ticket.cancel = cancel_parked;
+    asked_as(&p->pending.asked, c->s, n);
+    list_append(&x->parked, &p->link);
+    p->all = x;
+    p->generation = c->s->pinned;
+    p->atol = (float)c->d->scratch->request.query.atol;
+    p->rtol = (float)c->d->scratch->request.query.rtol;
+    p->len = c->len;
+    memcpy(p->message, c->data, c->len);
+    p->keys = (char(*)[HASH_HEX])(p->message + c->len);
+    p->n = n;
+    memcpy(p->keys, keys, n * sizeof(*keys));
+    read_next(p);
+    return METHOD_LATER;
+}
