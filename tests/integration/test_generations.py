@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that pins a generation has one set of answers for its whole life; who wants to hear of
 improvements subscribes."""
+import contextlib
 import itertools
 import shutil
+import sqlite3
 import threading
 
 import msgpack
@@ -301,15 +303,15 @@ def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
         rank = pinned(two, old["generation"])
         c.call("put", problem=CUSTOM, config={"A": 2}, time_us=4)
         eventually(lambda: two.call("get", problem=CUSTOM)["config"] == {"A": 2})
-        files = [one.database.with_name(one.database.name + end) for end in ("", "-wal", "-shm")]
-        [f.rename(f.with_name("aside-" + f.name)) for f in files]
-        one.database.write_text("somebody's letter, which is in the way for a moment\n" * 100)
-        for ask in (lambda: rank.call("get", problem=CUSTOM),
-                    lambda: rank.call("get_many", problems=[CUSTOM])):
-            with pytest.raises(RpcError, match="could not be read") as e:
-                ask()
-            assert e.value.name in ("store", "busy")
-        [f.with_name("aside-" + f.name).rename(f) for f in files]
+        with contextlib.closing(sqlite3.connect(one.database, isolation_level=None)) as file:
+            file.execute("PRAGMA legacy_alter_table = ON")
+            file.execute("ALTER TABLE best RENAME TO aside")
+            for ask in (lambda: rank.call("get", problem=CUSTOM),
+                        lambda: rank.call("get_many", problems=[CUSTOM])):
+                with pytest.raises(RpcError, match="could not be read") as e:
+                    ask()
+                assert e.value.name in ("store", "busy")
+            file.execute("ALTER TABLE aside RENAME TO best")
         assert rank.call("get", problem=CUSTOM)["config"] == {"A": 1}
         assert rank.call("get_many", problems=[CUSTOM])["answers"][0]["config"] == {"A": 1}
         assert pinned(one, old["generation"]).call("get", problem=CUSTOM)["config"] == {"A": 1}
