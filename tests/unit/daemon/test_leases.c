@@ -155,19 +155,18 @@ static void a_stop_ends_those_whose_turn_would_come(void **state)
 
 /* ---- with a ledger --------------------------------------------------------------------------- */
 
-static int ask(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
-               ledger_done_cb cb, void *ctx)
+static int ask(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb, void *ctx)
 {
-    (void)l, (void)key, (void)owner, (void)ttl_ms;
+    (void)l, (void)key, (void)ttl_ms;
     assert_null(fixture->asked);
     fixture->asked = cb;
     fixture->asked_ctx = ctx;
     return 0;
 }
 
-static int give_back(struct ledger *l, const char *key, const char *owner)
+static int give_back(struct ledger *l, const char *key)
 {
-    (void)l, (void)key, (void)owner;
+    (void)l, (void)key;
     fixture->n_given_back++;
     return 0;
 }

@@ -25,6 +25,22 @@ static void on_notice(void *ctx, const char *kind, const char *text)
     strcat(b->kinds, " ");
 }
 
+static void on_news(void *ctx, const struct ledger_news *n)
+{
+    struct bench *b = ctx;
+    b->news[n->kind]++;
+    assert_true((n->kind == NEWS_BEST || n->kind == NEWS_LOADED) == (n->best != NULL));
+    if (n->best) {
+        assert_string_equal(n->key, n->best->key);
+        assert_true(n->saved == (n->best->generation > 0));
+        b->news_saved += n->kind == NEWS_BEST && n->saved;
+        b->news_generation = n->best->generation;
+    }
+    if (n->key[0]) {
+        snprintf(b->news_key, sizeof(b->news_key), "%s", n->key);
+    }
+}
+
 void on_stopped(void *ctx)
 {
     ((struct bench *)ctx)->stopped = true;
@@ -32,7 +48,7 @@ void on_stopped(void *ctx)
 
 int begin(struct bench *b, struct fixture *f, struct error *err)
 {
-    struct ledger_config c = {.path = f->path, .notice = on_notice, .ctx = b};
+    struct ledger_config c = {.path = f->path, .notice = on_notice, .news = on_news, .ctx = b};
     memset(b, 0, sizeof(*b));
     b->f = f;
     bench = b;
@@ -57,6 +73,23 @@ void wait_for(struct bench *b, int n)
     while (b->callbacks < n) {
         uv_run(&b->loop, UV_RUN_ONCE);
     }
+}
+
+void wait_for_news(struct bench *b, enum ledger_news_kind kind, int n)
+{
+    while (b->news[kind] < n) {
+        uv_run(&b->loop, UV_RUN_ONCE);
+    }
+}
+
+struct store *open_other(struct fixture *f)
+{
+    struct store_options o = fixture_options(f);
+    struct error err = ERROR_NULL;
+    struct store *s = NULL;
+    o.owner = "11.1.1"; /* of another process namespace */
+    assert_ok(store_open(&o, &s, &err));
+    return s;
 }
 
 void on_done(void *ctx, int status, const struct error *err)

@@ -27,6 +27,12 @@ struct bench {
     int64_t before; /* the last row loaded; 0: none */
     uint32_t n_trials, n_avoid;
     int order[64];
+
+    /* news, by their kinds; of the last ones with a best (BEST, LOADED): */
+    int news[NEWS_RELOADED_LOST + 1];
+    int news_saved; /* of NEWS_BEST those that were */
+    int64_t news_generation;
+    char news_key[256]; /* of the last that had one */
 };
 
 extern struct bench *bench; /* the one that has begun */
@@ -52,8 +58,11 @@ int begin(struct bench *b, struct fixture *f, struct error *err);
 void end(struct bench *b);
 /* `stopped` of the bench, its ctx. */
 void on_stopped(void *ctx);
-/* Runs the loop until n callbacks have come. */
+/* Runs the loop until n callbacks have come; n news of a kind. */
 void wait_for(struct bench *b, int n);
+void wait_for_news(struct bench *b, enum ledger_news_kind kind, int n);
+/* A store of another daemon, which nobody sees the end of. */
+struct store *open_other(struct fixture *f);
 void on_done(void *ctx, int status, const struct error *err);
 void on_id(void *ctx, int status, int64_t id, const struct error *err);
 void on_best(void *ctx, int status, const struct best *b, bool saved, const struct error *err);

@@ -40,6 +40,7 @@ static void every_call_is_answered_once(void **state)
     struct record *filter = calloc(1, sizeof(*filter));
     char copy[128];
     assert_ok(begin(&b, f, &err));
+    struct store *other = open_other(f);
     fixture_device(&d);
     CALL(&b, put_device, &d);
     fixture_run(&run);
@@ -70,14 +71,16 @@ static void every_call_is_answered_once(void **state)
     wait_for(&b, 3);
     assert_int_equal(b.n_trials, 1);
     assert_int_equal(b.n_avoid, 1);
-    CALL_OK(&b, lease, "k", "me", 60000, on_done, NULL);
+    CALL_OK(&b, lease, "k", 60000, on_done, NULL);
     wait_for(&b, 4);
     assert_int_equal(b.status, 0);
-    CALL_OK(&b, lease, "k", "you", 60000, on_done, NULL);
+    assert_int_equal(store_lease(other, "k", 60000, &err), STORE_HELD);
+    assert_ok(store_lease(other, "theirs", 60000, &err));
+    CALL_OK(&b, lease, "theirs", 60000, on_done, NULL);
     wait_for(&b, 5);
     assert_int_equal(b.status, STORE_HELD);
-    CALL_OK(&b, unlease, "k", "me");
-    CALL_OK(&b, lease, "k", "you", 60000, on_done, NULL);
+    CALL_OK(&b, unlease, "k");
+    CALL_OK(&b, lease, "k", 60000, on_done, NULL);
     wait_for(&b, 6);
     assert_int_equal(b.status, 0);
     CALL_OK(&b, load, true, on_load, NULL);
@@ -117,6 +120,12 @@ static void every_call_is_answered_once(void **state)
     assert_int_equal(b.id, 2);
     end(&b);
     assert_int_equal(b.callbacks, 14);
+    assert_int_equal(b.news[NEWS_BEST], 1); /* what is written here is told once */
+    assert_int_equal(b.news_saved, 1);
+    assert_int_equal(b.news_generation, 1);
+    assert_int_equal(b.news[NEWS_EVICTED], 1);
+    assert_int_equal(b.news[NEWS_QUARANTINE], 0);
+    store_close(other);
     assert_string_equal(b.kinds, "");
     free(best);
     free(back);
@@ -262,6 +271,273 @@ static void who_records_too_much_is_told(void **state)
     free(t);
 }
 
+/* ---- other daemons --------------------------------------------------------------------------- */
+
+static int64_t publish_other(struct store *s, int key)
+{
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    fixture_best(best, key, 1);
+    assert_ok(store_publish(s, best, &err));
+    int64_t generation = best->generation;
+    free(best);
+    return generation;
+}
+
+static void news_of_others_are_told(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct quarantine q;
+    const struct store_wanted w = {.key = "k", .class = "a class", .search = "s", .n = 1};
+    char key[HASH_HEX];
+    fixture_key(1, key);
+    assert_ok(begin(&b, f, &err));
+    struct store *other = open_other(f);
+    int64_t given = publish_other(other, 1);
+    wait_for_news(&b, NEWS_BEST, 1);
+    assert_int_equal(b.news_saved, 1);
+    assert_int_equal(b.news_generation, given);
+    assert_int_equal(b.l->generation, given);
+    assert_string_equal(b.news_key, key);
+    assert_ok(store_evict(other, key, NULL, &err));
+    wait_for_news(&b, NEWS_EVICTED, 1);
+    assert_string_equal(b.news_key, key);
+    fixture_quarantine(&q, 1);
+    assert_ok(store_add_quarantine(other, &q, &err));
+    wait_for_news(&b, NEWS_QUARANTINE, 1);
+    assert_string_equal(b.news_key, q.variant);
+    assert_ok(store_want(other, &w, &err));
+    wait_for_news(&b, NEWS_WANTED, 1);
+    assert_string_equal(b.news_key, "a class");
+    assert_int_equal(b.l->daemons, 1);
+    assert_ok(store_join(other, &err));
+    wait_for_news(&b, NEWS_DAEMONS, 1);
+    assert_int_equal(b.l->daemons, 2);
+    assert_int_equal(counts(&b).daemons, 2);
+    assert_ok(store_lease(other, key, 60000, &err));
+    assert_ok(store_unlease(other, key, &err));
+    wait_for_news(&b, NEWS_FREED, 1);
+    assert_string_equal(b.news_key, key);
+    assert_ok(store_leave(other, &err));
+    wait_for_news(&b, NEWS_FREED, 2);
+    assert_int_equal(counts(&b).daemons, 1);
+    store_close(other);
+    end(&b);
+    assert_int_equal(b.news[NEWS_BEST], 1);
+    assert_int_equal(b.news[NEWS_RELOADING], 0);
+    assert_string_equal(b.kinds, "");
+}
+
+/* Who asks for a lease, or for what is known, has heard what was changed before. */
+static void news_come_before_a_lease(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    char key[HASH_HEX];
+    fixture_key(7, key);
+    assert_ok(begin(&b, f, &err));
+    struct store *other = open_other(f);
+    uv_fs_event_stop(&((struct local *)b.l)->watch); /* as if it came late */
+    assert_ok(store_lease(other, key, 60000, &err));
+    int64_t given = publish_other(other, 7);
+    assert_ok(store_unlease(other, key, &err));
+    CALL_OK(&b, lease, key, 60000, on_done, NULL);
+    wait_for(&b, 1);
+    assert_int_equal(b.status, 0);
+    assert_int_equal(b.news_generation, given);
+    publish_other(other, 8);
+    counts(&b);
+    assert_int_equal(b.news[NEWS_BEST], 2);
+    store_close(other);
+    end(&b);
+}
+
+static void searches_that_wait_are_shared(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL, theirs = WIRE_BUF_NULL;
+    int64_t uid = 0;
+    assert_ok(begin(&b, f, &err));
+    struct store *other = open_other(f);
+    CALL_OK(&b, next_wanted, "c", on_list, NULL);
+    wait_for(&b, 1);
+    assert_int_equal(b.status, STORE_MISS);
+    wire_put_array(&search, 2);
+    wire_put_int(&search, 1);
+    wire_put_int(&search, 2);
+    CALL(&b, want, "ours", "c", 7, &search);
+    counts(&b);
+    assert_ok(store_next_wanted(other, "c", &uid, &theirs, &err));
+    assert_int_equal(uid, 7);
+    assert_int_equal(theirs.len, search.len);
+    assert_memory_equal(theirs.data, search.data, search.len);
+    CALL(&b, unwant, "ours");
+    counts(&b);
+    assert_int_equal(store_next_wanted(other, "c", &uid, &theirs, &err), STORE_MISS);
+
+    const struct store_wanted w = {
+        .key = "k", .class = "c", .uid = 1000, .search = search.data, .n = search.len};
+    assert_ok(store_want(other, &w, &err));
+    CALL_OK(&b, next_wanted, "c", on_list, NULL);
+    wait_for(&b, b.callbacks + 1);
+    assert_int_equal(b.status, 0);
+    assert_int_equal(b.id, 1000);  /* the user */
+    assert_int_equal(b.loaded, 2); /* the packed request */
+    store_close(other);
+    end(&b);
+}
+
+/* More was changed than is kept: all is read anew, and what is not there is gone. */
+static void missed_news_have_all_read_anew(void **state)
+{
+    enum { MISSED = 9000, BESTS = 100 };
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    char key[HASH_HEX];
+    fill_bests(f, BESTS);
+    assert_ok(begin(&b, f, &err));
+    load_all(&b);
+    struct store *other = open_other(f);
+    fixture_key(0, key);
+    assert_ok(store_begin(other, &err));
+    for (int i = 0; i < MISSED; i++) {
+        assert_ok(store_evict(other, key, NULL, &err));
+    }
+    assert_ok(store_commit(other, &err));
+    wait_for_news(&b, NEWS_RELOADED, 1);
+    assert_int_equal(b.news[NEWS_RELOADING], 1);
+    assert_int_equal(b.news[NEWS_LOADED], BESTS - 1);
+    assert_int_equal(b.news[NEWS_RELOADED_LOST], 0);
+    publish_other(other, 0);
+    wait_for_news(&b, NEWS_BEST, 1);
+    store_close(other);
+    end(&b);
+}
+
+/* Another daemon has put the file back: it may lack what this one knows. */
+static void another_file_is_read_anew(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    fill_bests(f, 3);
+    assert_ok(begin(&b, f, &err));
+    load_all(&b);
+    struct store *other = open_other(f);
+    assert_int_equal(unlink(f->path), 0);
+    publish_other(other, 5);
+    struct best *best = calloc(1, sizeof(*best));
+    fixture_best(best, 6, 1);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for_news(&b, NEWS_RELOADED_LOST, 1);
+    assert_int_equal(b.news[NEWS_RELOADING], 1);
+    assert_int_equal(b.news[NEWS_LOADED], 5);
+    assert_true(b.saved);
+    store_close(other);
+    end(&b);
+    assert_string_equal(b.kinds, "");
+    free(best);
+}
+
+/* ---- what the file has lost ------------------------------------------------------------------ */
+
+static void restore(struct bench *b, int key, int64_t generation)
+{
+    struct best *best = calloc(1, sizeof(*best));
+    fixture_best(best, key, 1);
+    best->generation = generation;
+    CALL_OK(b, restore, best, on_best, NULL);
+    wait_for(b, b->callbacks + 1);
+    free(best);
+}
+
+static void what_the_file_lost_is_restored_under_its_number(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    assert_ok(begin(&b, f, &err));
+    restore(&b, 1, 41);
+    assert_int_equal(b.status, 0);
+    assert_true(b.saved);
+    assert_int_equal(b.generation, 41);
+    restore(&b, 1, 41);
+    assert_int_equal(b.status, STORE_THERE);
+    restore(&b, 2, 41);
+    assert_int_equal(b.status, ERROR_CONFLICT);
+    restore(&b, 2, 0);
+    assert_int_equal(b.status, ERROR_CONFLICT);
+    restore(&b, 2, 40);
+    assert_int_equal(b.status, 0);
+    assert_int_equal(counts(&b).generation, 41);
+    end(&b);
+}
+
+/* What another daemon has taken out is not lost, also before that is heard; nor when this one has
+ * written something else meanwhile. */
+static void evict_and_restore(struct fixture *f, bool writes_between)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    assert_ok(begin(&b, f, &err));
+    struct store *other = open_other(f);
+    fixture_best(best, 1, 1);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 1);
+    assert_int_equal(counts(&b).bests, 1);
+    uv_fs_event_stop(&((struct local *)b.l)->watch); /* it is heard later */
+    assert_ok(store_evict(other, best->key, NULL, &err));
+    if (writes_between) {
+        fixture_best(best, 2, 1);
+        CALL_OK(&b, publish, best, on_best, NULL);
+        wait_for(&b, b.callbacks + 1);
+    }
+    restore(&b, 1, 1);
+    assert_int_equal(b.status, STORE_THERE);
+    assert_int_equal(fixture_find_best(other, 1, best), STORE_MISS);
+    store_close(other);
+    end(&b);
+    free(best);
+}
+
+static void what_another_evicted_is_not_restored(void **state)
+{
+    evict_and_restore(*state, false);
+}
+
+static void nor_is_it_after_a_write_between(void **state)
+{
+    evict_and_restore(*state, true);
+}
+
+/* It is on its way when the key is brought back. */
+static void what_is_being_evicted_is_not_restored(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    assert_ok(begin(&b, f, &err));
+    fixture_best(best, 1, 1);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 1);
+    CALL_OK(&b, evict, best->key, on_id, NULL);
+    best->generation = 1;
+    CALL_OK(&b, restore, best, on_best, NULL);
+    wait_for(&b, 3);
+    assert_int_equal(b.status, STORE_THERE);
+    assert_int_equal(counts(&b).bests, 0);
+    end(&b);
+    free(best);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -273,6 +549,15 @@ int main(void)
         T(stopping_carries_out_what_was_asked),
         T(who_records_too_much_is_told),
         T(what_is_brought_does_not_push_out_what_is_on_its_way),
+        T(news_of_others_are_told),
+        T(news_come_before_a_lease),
+        T(searches_that_wait_are_shared),
+        T(missed_news_have_all_read_anew),
+        T(another_file_is_read_anew),
+        T(what_the_file_lost_is_restored_under_its_number),
+        T(what_another_evicted_is_not_restored),
+        T(nor_is_it_after_a_write_between),
+        T(what_is_being_evicted_is_not_restored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static void lists_are_patient(void **state)
     for (int i = 0; i < LISTS; i++) {
         CALL_OK(&b, list, 1, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     }
-    CALL_OK(&b, lease, "k", "me", 60000, on_written, &written);
+    CALL_OK(&b, lease, "k", 60000, on_written, &written);
     wait_for(&b, LISTS + 1);
     assert_int_equal(b.status, 0);
     assert_in_range(written, 1, LISTS / 2);
