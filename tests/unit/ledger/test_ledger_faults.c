@@ -114,7 +114,7 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     assert_int_equal(counts(&b).unsaved, 2);
     end(&b);
     limit_files(0);
-    assert_string_equal(b.kinds, "disk_full lost ");
+    assert_string_equal(b.kinds, "disk_full lost lease ");
     free(best);
 }
 
@@ -174,7 +174,7 @@ static void quarantine_waits_for_room(void **state)
     quarantine(&b, &q, 5);
     end(&b);
     limit_files(0);
-    assert_string_equal(b.kinds, "disk_full lost ");
+    assert_string_equal(b.kinds, "disk_full lost lease ");
 }
 
 /* A row that waited comes later than a newer one of its variant. */
