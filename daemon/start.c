@@ -32,7 +32,7 @@ static int find_runner(struct daemon *d, struct error *err)
                                              given);
     }
     static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
-                                         "runner/gemmd-runner"};
+                                         "../runner/gemmd-runner"};
     char self[PATHS_MAX] = "";
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     const char *folder = n > 0 ? dirname(self) : ".";

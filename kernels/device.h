@@ -157,9 +157,9 @@ struct compiler;
 struct compiler_ops {
     const char *kind;   /* cuda | cpu | replay */
     const char *suffix; /* "cubin" | "so" */
-    bool apart; /* it compiles in processes of its own (daemon/runner/compile/apart.h): threads of
-                   one would wait for one another in it, or it leaves files when the runner is
-                   killed */
+    bool apart;         /* it compiles in processes of its own (runner/compile/apart.h): threads of
+                           one would wait for one another in it, or it leaves files when the runner is
+                           killed */
     /* ERROR_NO_COMPILER: what is missing and how to get it. `spec` is the device's. */
     int (*open)(const char *spec, struct compiler **out, struct error *err);
     void (*close)(struct compiler *c);

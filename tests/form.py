@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASE = "14"
-FOLDERS = ("client", "daemon", "examples", "kernels", "proto", "store", "tests")
+FOLDERS = ("client", "daemon", "examples", "kernels", "proto", "runner", "store", "tests")
 PRINTED = {"kernels/families/grouped_gemm/" + name for name in  # by tests/model/refit.py
            ("hopper_constants.h", "hopper_lessons.h")}
 SKIPPED = 77

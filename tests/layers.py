@@ -12,14 +12,13 @@ MAY = {
     "proto": set(),
     "store": {"proto"},
     "kernels": {"proto"},
-    "daemon/runner/base": {"kernels", "proto"},
-    "daemon/runner/compile": {"daemon/runner/base", "kernels", "proto"},
-    "daemon/runner/strategy": {"kernels", "proto"},
-    "daemon/runner/survey": {"daemon/runner/base", "daemon/runner/compile", "kernels", "proto"},
-    "daemon/runner/warm": {"daemon/runner/base", "daemon/runner/compile", "daemon/runner/strategy",
-                           "kernels", "proto"},
-    "daemon/runner": {"daemon/runner/base", "daemon/runner/compile", "daemon/runner/strategy",
-                      "daemon/runner/survey", "daemon/runner/warm", "kernels", "proto"},
+    "runner/base": {"kernels", "proto"},
+    "runner/compile": {"runner/base", "kernels", "proto"},
+    "runner/strategy": {"kernels", "proto"},
+    "runner/survey": {"runner/base", "runner/compile", "kernels", "proto"},
+    "runner/warm": {"runner/base", "runner/compile", "runner/strategy", "kernels", "proto"},
+    "runner": {"runner/base", "runner/compile", "runner/strategy", "runner/survey", "runner/warm",
+               "kernels", "proto"},
     "daemon/base": {"proto"},
     "daemon/cache": {"kernels", "proto"},
     "daemon/ledger": {"daemon/base", "store", "kernels", "proto"},
@@ -95,7 +94,7 @@ def folder_of(path):
 
 
 def faults():
-    for file in sorted(p for f in ("proto", "store", "kernels", "daemon", "client")
+    for file in sorted(p for f in ("proto", "store", "kernels", "runner", "daemon", "client")
                        for p in (ROOT / f).rglob("*.[ch]")):
         path = file.relative_to(ROOT).as_posix()
         folder = folder_of(path)
@@ -106,8 +105,8 @@ def faults():
                 if target and target != folder and not MAY[folder] & {name, target}:
                     yield where
             for header, only in ONLY.items():
-                if (name == header or (header.endswith("/") and name.startswith(header))) and (
-                        not path.startswith(only) or (header == "uv.h" and folder.startswith("daemon/runner"))):
+                if not path.startswith(only) and (
+                        name == header or (header.endswith("/") and name.startswith(header))):
                     yield where
 
 

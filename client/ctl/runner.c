@@ -102,7 +102,7 @@ void runner_end(struct runner_call *r)
 static bool find_near(char out[PATH_MAX])
 {
     static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
-                                         "../daemon/runner/gemmd-runner"};
+                                         "../runner/gemmd-runner"};
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     self[n > 0 ? n : 0] = '\0';

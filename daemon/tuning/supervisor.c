@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The conversation with a runner (daemon/runner/runner.h), and what follows from its end.
+ * The conversation with a runner (runner/runner.h), and what follows from its end.
  * runner_link.c has the process and its socket.
  */
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The supervisor: at most one gemmd-runner, and never a trust in it. It is started when a job needs
- * it, speaks over a socket pair (daemon/runner/runner.h has the conversation), announces each risky
+ * it, speaks over a socket pair (runner/runner.h has the conversation), announces each risky
  * step before taking it, and leaves by itself when idle. When it is silent for longer than its last
  * announcement allows, or stays after its bye, it is killed. Whatever way it ends, the last
  * announcement says what it was doing, and the job goes on with another runner.

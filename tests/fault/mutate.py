@@ -35,7 +35,7 @@ TEST_LIMIT_S = 180
 PYTHON = next((p for p in ("/usr/bin/python3",) if os.access(p, os.X_OK)), sys.executable)
 FIELDS = ("Danger", "Guard", "Test")
 # What tests in Python start.
-PROGRAMS = ["daemon/gemmd", "daemon/runner/gemmd-runner", "client/gemmctl"]
+PROGRAMS = ["daemon/gemmd", "runner/gemmd-runner", "client/gemmctl"]
 
 
 class Patch:

@@ -68,7 +68,7 @@ def record(options, row, cache, seconds, patience):
     name = "-".join(row[k] for k in ("model", "layer", "tokens", "mode"))
     name += "-none" if options.permutes == "none" else ""
     path = options.out / f"{name}.jsonl"
-    command = [options.build / "daemon" / "runner" / "gemmd-runner", "--landscape", path, "--device",
+    command = [options.build / "runner" / "gemmd-runner", "--landscape", path, "--device",
                options.device, "--cache-dir", cache, "--seconds", str(max(int(seconds), 0)),
                "--variants", str(options.variants), "--settings", str(options.settings),
                "--finals", str(options.finals), "--note", options.note, "--quiet"]

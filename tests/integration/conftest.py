@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("GEMMD_BUILD", ROOT / "build")).resolve()
 DATA = ROOT / "tests" / "data"
 GEMMD = BUILD / "daemon" / "gemmd"
-RUNNER = BUILD / "daemon" / "runner" / "gemmd-runner"
+RUNNER = BUILD / "runner" / "gemmd-runner"
 GEMMCTL = BUILD / "client" / "gemmctl"
 SYNTHETIC = f"replay:{DATA / 'synthetic.jsonl'}"
 # A sanitizer build is slower: every patience below is multiplied by this.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Folders that a C compiler works in: below $TMPDIR, or /tmp. A process that is killed while it
- * compiles (not the runner, which has others compile: daemon/runner/compile/apart.h) leaves its
+ * compiles (not the runner, which has others compile: runner/compile/apart.h) leaves its
  * folder there; whoever opens a compiler next, and later than any compile may take, removes it.
  */
 #ifndef GEMMD_KERNELS_DEVICES_CPU_SCRATCH_H

@@ -270,7 +270,7 @@ def settled(path):
 
 def started(build, folder, keys):
     database, path = folder / "cache.db", folder / "run" / "gemmd.sock"
-    runner, device = build / "daemon/runner/gemmd-runner", f"replay:{SYNTHETIC}"
+    runner, device = build / "runner/gemmd-runner", f"replay:{SYNTHETIC}"
     subprocess.run([build / "tests/bench/serving/serving_fill", runner, device, database, str(keys)],
                    check=True)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))

@@ -73,7 +73,7 @@ def run(args, program, *words):
 
 def fill(args, folder, device, count):
     database = folder / f"{count}.db"
-    subprocess.run([args.programs / "serving_fill", args.build / "daemon/runner/gemmd-runner",
+    subprocess.run([args.programs / "serving_fill", args.build / "runner/gemmd-runner",
                     device, database, str(count)], check=True)
     return database
 

@@ -24,7 +24,7 @@ class Home:
         (folder / "run").mkdir(parents=True)
         self.env = {**{k: v for k, v in os.environ.items() if not k.startswith("GEMMD_SO")},
                     "GEMMD_DAEMON": str(BUILD / "daemon" / "gemmd"), "GEMMD_SYSTEM": "0",
-                    "GEMMD_RUNNER": str(BUILD / "daemon" / "runner" / "gemmd-runner"),
+                    "GEMMD_RUNNER": str(BUILD / "runner" / "gemmd-runner"),
                     "XDG_RUNTIME_DIR": str(folder / "run"), "XDG_STATE_HOME": str(folder / "state"),
                     "XDG_CACHE_HOME": str(folder / "cache")}
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiles by child processes (daemon/runner/compile/apart.h), over the stub of NVRTC: this program
+ * Compiles by child processes (runner/compile/apart.h), over the stub of NVRTC: this program
  * is its own child, as gemmd-runner is. The stub says which process did each.
  */
 #include "tests/unit/cuda/stubbed.h"
@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "daemon/runner/compile/apart.h"
+#include "runner/compile/apart.h"
 
 /* Sanitizers end a process that faults as they like, and want to start some themselves. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

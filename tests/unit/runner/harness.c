@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/runner/runner.h"
 #include "kernels/family.h"
+#include "runner/runner.h"
 
 /* ---- folders --------------------------------------------------------------------------------- */
 

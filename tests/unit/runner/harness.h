@@ -12,8 +12,8 @@
 #include <sys/types.h>
 #include <cmocka.h>
 
-#include "daemon/runner/base/channel.h"
 #include "proto/request.h"
+#include "runner/base/channel.h"
 
 enum { SEEN_MAX = 2048 };
 

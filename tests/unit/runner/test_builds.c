@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/runner/compile/builds.h"
+#include "runner/compile/builds.h"
 
 static void sleep_ms(long ms)
 {

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/runner/base/conditions.h"
+#include "runner/base/conditions.h"
 
 static struct device_health now;
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/runner.h"
 #include "kernels/family.h"
+#include "runner/runner.h"
 
 #define PROBLEM   "grouped_gemm mode=forward M=256 N=256 K=256 experts=4 topk=2"
 #define SYNTHETIC "replay:" TEST_DATA "/synthetic.jsonl"

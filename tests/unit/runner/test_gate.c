@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "daemon/runner/job_inner.h"
+#include "runner/job_inner.h"
 
 enum { FORMER = 3, OTHER = 7, ROUNDS = 5 };
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/base/lanes.h"
 #include "kernels/devices/replay/replay.h"
+#include "runner/base/lanes.h"
 
 #define RECORDED TEST_DATA "/landscapes/mixtral-8x7b-gate_up-4096-forward.jsonl"
 

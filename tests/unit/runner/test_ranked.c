@@ -9,9 +9,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/runner/strategy/strategy.h"
-#include "daemon/runner/strategy/surrogate.h"
 #include "kernels/space.h"
+#include "runner/strategy/strategy.h"
+#include "runner/strategy/surrogate.h"
 
 enum { TILES = 6, STAGES = 8, RASTERS = 2, VARIANTS = TILES * STAGES, N = VARIANTS * RASTERS };
 

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/runner/runner.h"
+#include "runner/runner.h"
 
 #define SMALL            "grouped_gemm mode=forward M=64 N=64 K=64 experts=4"
 #define LARGE            "grouped_gemm mode=forward M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/runner/job_inner.h"
+#include "runner/job_inner.h"
 
 #define LANDSCAPES "replay:" TEST_DATA "/landscapes/"
 

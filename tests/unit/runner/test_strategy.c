@@ -6,8 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/runner/strategy/strategy.h"
 #include "kernels/space.h"
+#include "runner/strategy/strategy.h"
 
 enum { N = 40 };
 

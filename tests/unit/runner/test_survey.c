@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/runner/runner.h"
 #include "kernels/devices/replay/replay.h"
+#include "runner/runner.h"
 
 #define PROBLEM "grouped_gemm mode=forward M=32 N=32 K=64 experts=2"
 enum { VARIANTS = 4 };

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "runner/aside.h"
+#include "runner/job_inner.h"
+
+enum { KEPT_MOST = 64 /* searches: of more, the oldest ask for it again */ };
+
+static struct aside **place_of(struct runner *r, int64_t job)
+{
+    struct aside **at = &r->aside;
+    while (*at && (*at)->job != job) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static void forget(struct runner *r, struct aside **at)
+{
+    struct aside *a = *at;
+    *at = a->next;
+    for (uint32_t i = 0; i < a->n; i++) {
+        builds_release(r->builds, a->builds[i]);
+    }
+    plan_deinit(&a->plan);
+    free(a->configs);
+    free(a->builds);
+    free(a);
+}
+
+static void forget_oldest(struct runner *r)
+{
+    uint32_t n = 0;
+    struct aside **at = &r->aside;
+    for (; *at && n < KEPT_MOST; n++) {
+        at = &(*at)->next;
+    }
+    while (*at) {
+        forget(r, at);
+    }
+}
+
+void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
+{
+    struct runner *r = j->runner;
+    struct aside *a = calloc(1, sizeof(*a));
+    struct record *configs = calloc(n, sizeof(*configs));
+    struct build **builds = calloc(n, sizeof(struct build *));
+    aside_drop(r, j->order->job);
+    if (!a || !configs || !builds) {
+        free(a);
+        free(configs);
+        free(builds);
+        return;
+    }
+    *a = (struct aside){
+        .next = r->aside, .job = j->order->job, .n = n, .configs = configs, .builds = builds};
+    for (uint32_t i = 0; i < n; i++) {
+        record_copy(&configs[i], &queue[i]->config);
+        builds[i] = queue[i]->build;
+        builds_hold(builds[i]);
+    }
+    r->aside = a;
+    forget_oldest(r);
+}
+
+const struct aside *aside_find(struct runner *r, int64_t job)
+{
+    return *place_of(r, job);
+}
+
+void aside_keep_plan(struct job *j)
+{
+    struct aside *a = *place_of(j->runner, j->order->job);
+    if (a) {
+        a->plan = j->plan;
+        j->plan = (struct plan){0};
+    }
+}
+
+bool aside_take_plan(struct runner *r, int64_t job, struct plan *out)
+{
+    struct aside *a = *place_of(r, job);
+    if (!a || !a->plan.point) {
+        return false;
+    }
+    *out = a->plan;
+    a->plan = (struct plan){0};
+    return true;
+}
+
+void aside_drop(struct runner *r, int64_t job)
+{
+    struct aside **at = place_of(r, job);
+    if (*at) {
+        forget(r, at);
+    }
+}

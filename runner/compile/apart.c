@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that wants something compiled. */
+#include "runner/compile/apart.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runner/base/self.h"
+#include "runner/compile/apart_wire.h"
+
+enum { QUIT_MS = 1000, LOOK_MS = 5 };
+
+struct worker {
+    int fd;
+    pid_t pid;
+    const struct variant *variant; /* borrowed: what it compiles */
+    bool stopped;                  /* nobody waits for that any more */
+    struct worker *next;
+};
+
+struct apart {
+    struct compiler base;    /* first; its ops are `ops` */
+    struct compiler_ops ops; /* the inner one's, but for compiling, stopping and closing */
+    struct compiler *inner;  /* owned */
+    char *spec;              /* owned */
+    pthread_mutex_t lock;
+    struct worker *idle, *busy; /* owned lists */
+    bool broken;                /* there can be no children: what is wanted is compiled here */
+};
+
+static bool enabled;
+static struct apart *opened; /* the last one */
+
+void apart_enable(void)
+{
+    signal(SIGCHLD, SIG_DFL); /* else nobody would be told how a child has ended */
+    enabled = true;
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
+
+/* Its socket is closed, so it ends, unless it is stopped. Returns the status of waitpid(). */
+static int end(struct worker *w)
+{
+    int status = 0, waited = 0;
+    pid_t r;
+    close(w->fd);
+    while ((r = waitpid(w->pid, &status, WNOHANG)) == 0 || (r < 0 && errno == EINTR)) {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        waited += LOOK_MS;
+        if (waited == QUIT_MS) {
+            kill(w->pid, SIGKILL);
+        }
+    }
+    free(w);
+    return status;
+}
+
+static struct worker *start(struct apart *a, struct error *err)
+{
+    struct worker *w = calloc(1, sizeof(*w));
+    const char *const args[] = {"gemmd-runner", "--compile", "--device", a->spec,
+                                "--fd",         SELF_FD,     NULL};
+    if (!w) {
+        error_set(err, ERROR_NO_MEMORY, "no memory");
+        return NULL;
+    }
+    if (self_start(args, &w->fd, &w->pid, err)) {
+        free(w);
+        return NULL;
+    }
+    return w;
+}
+
+static struct worker *take_idle(struct apart *a)
+{
+    pthread_mutex_lock(&a->lock);
+    struct worker *w = a->idle;
+    a->idle = w ? w->next : NULL;
+    pthread_mutex_unlock(&a->lock);
+    return w;
+}
+
+/* A new one if *fresh says so, or no other lives, which sets it. */
+static struct worker *take(struct apart *a, bool *fresh, struct error *err)
+{
+    struct worker *w;
+    while (!*fresh && (w = take_idle(a))) {
+        siginfo_t info = {.si_pid = 0};
+        const int ended =
+            WEXITED | WSTOPPED; /* one that somebody stopped would compile for nobody */
+        if (waitid(P_PID, (id_t)w->pid, &info, ended | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid == 0) {
+            return w;
+        }
+        if (info.si_code == CLD_STOPPED) {
+            kill(w->pid, SIGKILL);
+        }
+        end(w);
+    }
+    *fresh = true;
+    return start(a, err);
+}
+
+static void set_busy(struct apart *a, struct worker *w, const struct variant *v)
+{
+    pthread_mutex_lock(&a->lock);
+    w->variant = v;
+    w->next = a->busy;
+    a->busy = w;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* True: it is idle again. False: it is the caller's, who ends it. */
+static bool set_done(struct apart *a, struct worker *w, bool well)
+{
+    pthread_mutex_lock(&a->lock);
+    struct worker **at = &a->busy;
+    while (*at != w) {
+        at = &(*at)->next;
+    }
+    *at = w->next;
+    well = well && !w->stopped;
+    if (well) {
+        w->next = a->idle;
+        a->idle = w;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return well;
+}
+
+/* By its socket, as if we had ended: it may have files to remove. Who asked it then ends it. */
+static void stop_apart(struct compiler *c, const struct variant *v)
+{
+    struct apart *a = (struct apart *)c;
+    pthread_mutex_lock(&a->lock);
+    for (struct worker *w = a->busy; w; w = w->next) {
+        if (w->variant == v) {
+            w->stopped = true;
+            shutdown(w->fd, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------- */
+
+static int compile_here(struct apart *a, const struct variant *v, struct image *out,
+                        struct error *err)
+{
+    return a->inner->ops->compile(a->inner, v, out, err);
+}
+
+static int give_up_children(struct apart *a, const char *why, const struct variant *v,
+                            struct image *out, struct error *err)
+{
+    pthread_mutex_lock(&a->lock);
+    bool first = !a->broken;
+    a->broken = true;
+    pthread_mutex_unlock(&a->lock);
+    if (first) {
+        fprintf(stderr,
+                "gemmd-runner: compiling in this process from now on, which takes longer: %s\n",
+                why);
+    }
+    return compile_here(a, v, out, err);
+}
+
+static bool is_broken(struct apart *a)
+{
+    pthread_mutex_lock(&a->lock);
+    bool broken = a->broken;
+    pthread_mutex_unlock(&a->lock);
+    return broken;
+}
+
+enum ending { ANSWERED, STOPPED, CRASHED, KILLED, ENDED, OTHER_COMPILER };
+
+static enum ending ending_of(int status)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    for (size_t i = 0; WIFSIGNALED(status) && i < sizeof(faults) / sizeof(faults[0]); i++) {
+        if (WTERMSIG(status) == faults[i]) {
+            return CRASHED;
+        }
+    }
+    return WIFSIGNALED(status) ? KILLED : ENDED;
+}
+
+/* What became of it; *r: what an answer says; *status: how a child that gave none ended. */
+static enum ending ask(struct apart *a, struct worker *w, const struct variant *v,
+                       struct image *out, int *r, int *status, struct error *err)
+{
+    struct apart_frame f = {0};
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    apart_put_variant(&b, v);
+    set_busy(a, w, v);
+    const bool answered = apart_send(w->fd, &b) && apart_receive(w->fd, &f);
+    const bool same = answered && apart_is_from(f.map, a->inner->ops->version(a->inner));
+    if (same) {
+        *r = apart_get_answer(f.map, out, err);
+    }
+    apart_frame_deinit(&f);
+    const bool well = set_done(a, w, same), stopped = !well && w->stopped;
+    if (!well) {
+        *status = end(w);
+    }
+    return same ? ANSWERED : answered ? OTHER_COMPILER : stopped ? STOPPED : ending_of(*status);
+}
+
+/* Only what ends a child that has done nothing before is the variant's fault, or nobody's if it is
+ * killed twice: so one that has is followed by a new one, and no more of them are lost. */
+static int compile_apart(struct compiler *c, const struct variant *v, struct image *out,
+                         struct error *err)
+{
+    struct apart *a = (struct apart *)c;
+    for (int killed = 0, tries = 0; !is_broken(a); tries++) {
+        struct error why = ERROR_NULL;
+        bool fresh = tries > 0;
+        int r = 0, status = 0;
+        struct worker *w = take(a, &fresh, &why);
+        if (!w) {
+            return give_up_children(a, why.text, v, out, err);
+        }
+        *out = (struct image){0};
+        switch (ask(a, w, v, out, &r, &status, err)) {
+        case ANSWERED:
+            return r;
+        case STOPPED:
+            return error_set(err, ERROR_HUNG, "the compiler was stopped");
+        case OTHER_COMPILER:
+            return give_up_children(a, "the compiler has been replaced", v, out, err);
+        case CRASHED:
+            if (fresh) {
+                return error_set(err, ERROR_CRASHED, "the compiler crashed: signal %d (%s)",
+                                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+            }
+            break;
+        case KILLED:
+            if (fresh && killed++) {
+                return error_set(err, ERROR_NO_MEMORY,
+                                 "the compiler's process was killed twice (signal %d), as it is "
+                                 "where memory is short",
+                                 WTERMSIG(status));
+            }
+            break;
+        case ENDED:
+            if (fresh) {
+                error_set(&why, ERROR_IO, "a compiler's process ended with status %d",
+                          WEXITSTATUS(status));
+                return give_up_children(a, why.text, v, out, err);
+            }
+            break;
+        }
+    }
+    return compile_here(a, v, out, err);
+}
+
+/* ---- the compiler ---------------------------------------------------------------------------- */
+
+static const char *version_apart(const struct compiler *c)
+{
+    const struct apart *a = (const struct apart *)c;
+    return a->inner->ops->version(a->inner);
+}
+
+/* They end all at once, and then are waited for. */
+static void end_idle(struct apart *a)
+{
+    pthread_mutex_lock(&a->lock);
+    struct worker *w = a->idle;
+    a->idle = NULL;
+    pthread_mutex_unlock(&a->lock);
+    for (struct worker *i = w; i; i = i->next) {
+        shutdown(i->fd, SHUT_RDWR);
+    }
+    while (w) {
+        struct worker *next = w->next;
+        end(w);
+        w = next;
+    }
+}
+
+/* No call may be under way. */
+static void close_apart(struct compiler *c)
+{
+    struct apart *a = (struct apart *)c;
+    end_idle(a);
+    a->inner->ops->close(a->inner);
+    pthread_mutex_destroy(&a->lock);
+    free(a->spec);
+    opened = opened == a ? NULL : opened;
+    free(a);
+}
+
+void apart_quit(void)
+{
+    if (opened) {
+        end_idle(opened);
+    }
+}
+
+int apart_open(const char *spec, struct compiler **out, struct error *err)
+{
+    struct compiler *inner;
+    *out = NULL;
+    int r = compiler_open(spec, &inner, err);
+    if (r || !enabled || !inner->ops->apart) {
+        *out = inner;
+        return r;
+    }
+    struct apart *a = calloc(1, sizeof(*a));
+    char *copy = strdup(spec);
+    if (!a || !copy) {
+        free(a);
+        free(copy);
+        inner->ops->close(inner);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
+    }
+    a->ops = *inner->ops;
+    a->ops.open = NULL;
+    a->ops.close = close_apart;
+    a->ops.version = version_apart;
+    a->ops.compile = compile_apart;
+    a->ops.stop = stop_apart;
+    a->base.ops = &a->ops;
+    a->inner = inner;
+    a->spec = copy;
+    pthread_mutex_init(&a->lock, NULL);
+    opened = a;
+    *out = &a->base;
+    return 0;
+}

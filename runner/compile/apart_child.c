@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The process that compiles. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runner/base/self.h"
+#include "runner/compile/apart.h"
+#include "runner/compile/apart_wire.h"
+
+enum { LOOK_MS = 5, STOP_MS = 5000 };
+
+static struct {
+    pthread_mutex_t lock;
+    struct compiler *compiler;     /* borrowed; NULL: it has not been opened yet */
+    const struct variant *variant; /* borrowed: what is being compiled; NULL: nothing */
+    bool gone;                     /* nobody waits for it any more */
+} now = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* False: it is not to begin. */
+static bool begin(struct compiler *c, const struct variant *v)
+{
+    pthread_mutex_lock(&now.lock);
+    const bool going = !now.gone;
+    now.compiler = c;
+    now.variant = going ? v : NULL;
+    pthread_mutex_unlock(&now.lock);
+    return going;
+}
+
+static void done(void)
+{
+    pthread_mutex_lock(&now.lock);
+    now.variant = NULL;
+    pthread_mutex_unlock(&now.lock);
+}
+
+/* False: nothing compiles that could be stopped. */
+static bool stop(void)
+{
+    pthread_mutex_lock(&now.lock);
+    now.gone = true;
+    const bool can = now.variant && now.compiler->ops->stop;
+    if (can) {
+        now.compiler->ops->stop(now.compiler, now.variant);
+    }
+    pthread_mutex_unlock(&now.lock);
+    return can;
+}
+
+static void rest(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+}
+
+/* A compile that never ends must not outlive who wants it, nor a library that cannot be opened. One
+ * that can be stopped is, and then removes its files; again and again, since it may not have begun.
+ */
+static void *watch(void *arg)
+{
+    const short gone = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
+    struct pollfd f = {.fd = *(int *)arg, .events = POLLRDHUP};
+    while (poll(&f, 1, -1) < 0 || !(f.revents & gone)) {
+    }
+    for (int waited = 0; waited < STOP_MS && stop(); waited += LOOK_MS) {
+        rest();
+    }
+    _exit(0);
+    return NULL;
+}
+
+static int compile(struct compiler *c, const struct apart_frame *f, struct image *image,
+                   struct error *err)
+{
+    struct variant v;
+    if (!apart_get_variant(f->map, &v)) {
+        return error_set(err, ERROR_INTERNAL, "a compiler's process was given no variant");
+    }
+    if (!begin(c, &v)) {
+        return error_set(err, ERROR_HUNG, "the compiler was stopped");
+    }
+    int r = c->ops->compile(c, &v, image, err);
+    done();
+    return r;
+}
+
+static bool answer(struct compiler *c, int fd, const struct apart_frame *f)
+{
+    struct image image = {0};
+    struct error err = ERROR_NULL;
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    int r = compile(c, f, &image, &err);
+    apart_put_answer(&b, c->ops->version(c), r, &image, &err);
+    image_deinit(&image);
+    return apart_send(fd, &b);
+}
+
+int apart_child(const char *spec, int fd)
+{
+    struct compiler *c = NULL;
+    struct error err = ERROR_NULL;
+    pthread_t watcher;
+    struct apart_frame f;
+    self_begin(fd);
+    prctl(PR_SET_NAME, "gemmd-compile");
+    int r = pthread_create(&watcher, NULL, watch, &fd)
+                ? error_set(&err, ERROR_NO_MEMORY, "no thread")
+                : compiler_open(spec, &c, &err);
+    if (r) {
+        fprintf(stderr, "gemmd-runner: a compiler's process cannot begin: %s\n", err.text);
+        return 1;
+    }
+    bool going = true;
+    while (going && apart_receive(fd, &f)) {
+        going = answer(c, fd, &f);
+        apart_frame_deinit(&f);
+    }
+    c->ops->close(c);
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device's own kernels (device_ops.helpers), as builds: from the module cache, else compiled on
+ * the pool while the device is being opened. They are held for the life of the process.
+ */
+#ifndef GEMMD_RUNNER_COMPILE_HELPERS_H
+#define GEMMD_RUNNER_COMPILE_HELPERS_H
+
+#include "runner/compile/builds.h"
+
+enum { HELPERS_MAX = 16 }; /* a few per family */
+
+struct helpers_setup {     /* all borrowed */
+    struct device *device; /* its supply becomes these helpers */
+    struct compiler *compiler;
+    struct builds *builds;
+    void (*wait)(void *ctx); /* until some build may be done */
+    void (*words)(void *ctx,
+                  struct wire_buf *b); /* a compile's last words (base/crash.h); NULL: none */
+    void *ctx;
+};
+
+struct helpers {
+    struct helpers_setup setup;
+    uint32_t n;
+    struct build *builds[HELPERS_MAX]; /* held */
+};
+
+/* It stays where it is as long as the device is open. */
+void helpers_init(struct helpers *h, const struct helpers_setup *setup);
+/* Starts what the device will need for problems of a target. */
+int helpers_want(struct helpers *h, const struct family_target *t, struct error *err);
+
+#endif

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The finals: the best few within 3 % of the best, measured again in alternating blocks (first A B
+ * C, then C B A, and so on), so that drift of clocks and temperature falls on all alike. Each round
+ * gives every finalist a median; finalists are compared by the median over rounds of the ratios
+ * within a round. Who is too far behind after a round takes no part in the next: 1.2 % after the
+ * first, then 0.7, then 0.5, but never one whom the noise of this run may have put there. Those
+ * within 0.3 % of the best are equal, and the tie goes to the one that the model predicts faster,
+ * then to the first in text order, so that a repeated tuning gives the same answer. There are four
+ * rounds, or two or three where the launches of this run scatter so little that the ratios are
+ * known to a tie already.
+ *
+ * The best that the key had before takes part in all rounds, which then are four, however slow, and
+ * stays unless it is beaten by enough (gate.c).
+ *
+ * One finalist that was measured in this run often enough needs no final, unless the key had a
+ * best: the final's trial says what became of that. One that was measured by an earlier run is
+ * verified and measured here before it wins; when it fails, the next ones get their turn, and so
+ * they do when it is slower than its ratio of that run said, and others were stopped early for its
+ * sake. A winner that was soon alone is timed again, so that no answer rests on a few samples.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/stats.h"
+#include "runner/job_inner.h"
+
+enum {
+    FINALISTS_MAX = 6,
+    SEATS_MAX = FINALISTS_MAX + 1, /* the former best's */
+    ROUNDS = 4,
+    ROUNDS_MIN = 2,
+    BLOCK_MIN = 2,
+    BLOCK_MIN_ASKED = 3,
+    BLOCK_MAX = SAMPLES_MAX / ROUNDS
+};
+static const double FINAL_BAND = 1.03;
+static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
+static const double DOUBTS = 2; /* standard deviations in which one that is behind may be ahead */
+static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_LAUNCHES = 2, VISIT = 0.25;
+
+struct finalist {
+    struct candidate c;
+    struct kernel *kernel; /* loaded; NULL: it is out */
+    double samples[SAMPLES_MAX];
+    uint32_t n;
+    double medians[ROUNDS];
+    double score; /* median ratio to finalist 0 */
+    struct trial trial;
+};
+
+struct finals {
+    struct job *job; /* borrowed */
+    uint32_t n, rounds;
+    struct finalist f[SEATS_MAX];
+};
+
+/* ---- who takes part -------------------------------------------------------------------------- */
+
+/* The former best has a seat, also when there was no time to measure it; not when it has failed. */
+static uint32_t seat_former(const struct job *j, uint32_t ids[SEATS_MAX], uint32_t n)
+{
+    uint32_t id = j->former;
+    if (id == PLAN_NONE || (j->outcomes[id].known && j->outcomes[id].out_of_race)) {
+        return n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] == id) {
+            return n;
+        }
+    }
+    ids[n] = id;
+    return n + 1;
+}
+
+static uint32_t choose(const struct job *j, uint32_t ids[SEATS_MAX])
+{
+    uint32_t n = 0;
+    while (n < FINALISTS_MAX) {
+        uint32_t id = job_best_but(j, ids, n);
+        if (id == PLAN_NONE || (n > 0 && job_score(j, &j->outcomes[id]) >
+                                             FINAL_BAND * job_score(j, &j->outcomes[ids[0]]))) {
+            break;
+        }
+        ids[n++] = id;
+    }
+    return seat_former(j, ids, n);
+}
+
+/* ---- getting ready --------------------------------------------------------------------------- */
+
+/* Out of the race, with a trial that says why. */
+static int drop(struct finals *s, struct finalist *f, int status)
+{
+    if (status != ERROR_CANCELLED) {
+        job_record(s->job, &f->c, &f->trial);
+    }
+    if (status != MEASURE_FAILED) {
+        return status; /* of a lost device: it is not touched again */
+    }
+    if (f->kernel) {
+        measure_unload(s->job, f->kernel);
+        f->kernel = NULL;
+    }
+    return 0;
+}
+
+static int wait_build(struct finals *s, struct finalist *f, struct error *err)
+{
+    struct candidate *queue[] = {&f->c};
+    int r = 0;
+    while (r == 0 && (!job_is_built(s->job, &f->c) || f->c.build->state == BUILD_PENDING)) {
+        r = job_wait_builds(s->job, queue, 1, ASIDE_NEVER, err);
+    }
+    return r;
+}
+
+static int load(struct finals *s, struct finalist *f, struct error *err)
+{
+    struct job *j = s->job;
+    int r = wait_build(s, f, err);
+    if (r) {
+        return r;
+    }
+    job_module(j, &f->c);
+    trial_begin(&f->trial, j, &f->c, "final");
+    if (f->c.build->state == BUILD_FAILED) {
+        trial_fail(&f->trial, &f->c.build->error);
+        r = MEASURE_FAILED;
+    }
+    r = r ? r : measure_load(j, &f->c, &f->kernel, &f->trial, err);
+    const struct outcome *o = &j->outcomes[f->c.id];
+    if (r == 0 && o->here && o->ok) { /* who was stopped early was not looked at */
+        f->trial.max_error = o->max_error;
+        f->trial.rel_norm = o->rel_norm;
+    } else if (r == 0) {
+        r = measure_verify(j, &f->c, f->kernel, o->time_us, &f->trial, err);
+    }
+    return r ? drop(s, f, r) : 0;
+}
+
+static int enter(struct finals *s, const uint32_t ids[], uint32_t n, struct error *err)
+{
+    for (; s->n < n; s->n++) {
+        struct finalist *f = &s->f[s->n];
+        memset(f, 0, sizeof(*f));
+        int r = job_candidate(s->job, ids[s->n], &f->c, err);
+        if (r) {
+            return r;
+        }
+        f->c.reference = ids[s->n] == s->job->reference;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int r = load(s, &s->f[i], err);
+        if (r) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+static void leave(struct finals *s, int status)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->f[i].kernel && status != ERROR_DEVICE_LOST) {
+            measure_unload(s->job, s->f[i].kernel);
+        }
+        job_release(s->job, &s->f[i].c);
+    }
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+static uint32_t block_samples(const struct job *j, double time_us, double gap_ms)
+{
+    int64_t iters = j->order->request.query.iters;
+    double n;
+    if (time_us >= BLOCK_ASKED_US) {
+        return 1; /* the rounds give as many as there are */
+    }
+    if (iters > 0) {
+        n = fmax(fmin(ceil((double)iters / ROUNDS), BLOCK_ASKED_US / time_us), BLOCK_MIN_ASKED);
+    } else {
+        n = fmin(fmax(BLOCK_US / (time_us + gap_ms * 1e3), BLOCK_MIN), VISIT_USUAL);
+    }
+    return (uint32_t)fmin(n, BLOCK_MAX);
+}
+
+static int block(struct finals *s, struct finalist *f, uint32_t round, struct error *err)
+{
+    struct job *j = s->job;
+    const struct outcome *o = &j->outcomes[f->c.id];
+    double time_us = o->known ? o->time_us : f->c.predicted_us;
+    double gap_ms = measure_gap_ms(j, time_us, GAP_LAUNCHES);
+    const bool is_long = time_us >= BLOCK_ASKED_US || (j->idles && measure_is_long(time_us));
+    struct timing t = {
+        .warmup = is_long ? 0 : 1, .samples = block_samples(j, time_us, gap_ms), .gap_ms = gap_ms};
+    uint32_t before = f->n;
+    int r = measure_time(j, &f->c, f->kernel, &t, o->time_us, f->samples, &f->n, &f->trial, err);
+    if (r) {
+        return drop(s, f, r);
+    }
+    f->medians[round] = stats_median(f->samples + before, f->n - before);
+    scatter_add(&j->scatter, f->samples + before, f->n - before);
+    return 0;
+}
+
+/* Ratios to one of them, over the rounds so far. */
+static void score_all(struct finals *s, uint32_t rounds)
+{
+    const struct finalist *to = NULL;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct finalist *f = &s->f[i];
+        double ratios[ROUNDS];
+        if (!f->kernel) {
+            continue;
+        }
+        to = to ? to : f;
+        for (uint32_t k = 0; k < rounds; k++) {
+            ratios[k] = f->medians[k] / to->medians[k];
+        }
+        f->score = stats_median(ratios, rounds);
+    }
+}
+
+static double best_score(const struct finals *s)
+{
+    double best = INFINITY;
+    for (uint32_t i = 0; i < s->n; i++) {
+        best = s->f[i].kernel ? fmin(best, s->f[i].score) : best;
+    }
+    return best;
+}
+
+static void record(struct finals *s, struct finalist *f)
+{
+    trial_samples(&f->trial, s->job, f->samples, f->n);
+    snprintf(f->trial.status, sizeof(f->trial.status), "ok");
+    job_record(s->job, &f->c, &f->trial);
+}
+
+/* Ratios are to the reference of the same rounds, when it takes part: between its first turn and
+ * now the clocks may have changed. */
+static void look_at_reference(struct finals *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        if (f->kernel && f->c.reference) {
+            s->job->reference_us = stats_median(f->samples, f->n);
+        }
+    }
+}
+
+/* The standard deviation of a ratio of two finalists: of launches, and of visits, whose variance is
+ * taken for VISIT times that of a launch, as medians of recorded blocks vary
+ *
+ * (tests/data/landscapes). */
+static double ratio_error(const struct finals *s)
+{
+    double launch = scatter_of(&s->job->scatter), worst = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        double each = (double)f->n / s->rounds;
+        worst = f->kernel ? fmax(worst, launch * sqrt(2 * (1 / each + VISIT) / s->rounds)) : worst;
+    }
+    return worst;
+}
+
+/* Those that have no chance any more go, with what is known of them. */
+static void thin_out(struct finals *s, uint32_t rounds)
+{
+    look_at_reference(s);
+    score_all(s, rounds);
+    double limit = fmax(STAYS[rounds - 1], 1 + DOUBTS * ratio_error(s)) * best_score(s);
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct finalist *f = &s->f[i];
+        if (f->kernel && f->score > limit && f->c.id != s->job->former) {
+            record(s, f);
+            measure_unload(s->job, f->kernel);
+            f->kernel = NULL;
+        }
+    }
+}
+
+/* One is left: there is nothing to compare it with. */
+static bool is_over(const struct finals *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += s->f[i].kernel != NULL;
+    }
+    return n < 2 && s->n > 1;
+}
+
+/* The finalists are known to a tie, and more rounds would cost something: short launches have all
+ * of them. Not where samples were asked for or a best is defended, nor before each has been first
+ * and last. */
+static bool is_settled(const struct finals *s)
+{
+    const struct job *j = s->job;
+    return s->rounds >= ROUNDS_MIN && j->idles && measure_is_long(j->best_us) &&
+           j->order->request.query.iters <= 0 && j->former == PLAN_NONE && ratio_error(s) < TIE;
+}
+
+static int run_rounds(struct finals *s, struct error *err)
+{
+    for (uint32_t round = 0; round < ROUNDS && !is_over(s) && !is_settled(s); round++) {
+        for (uint32_t i = 0; i < s->n; i++) {
+            struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
+            int r = f->kernel ? block(s, f, round, err) : 0;
+            r = r ? r : job_poll(s->job, err);
+            if (r) {
+                return r;
+            }
+        }
+        s->rounds = round + 1;
+        thin_out(s, s->rounds);
+    }
+    return 0;
+}
+
+/* ---- deciding -------------------------------------------------------------------------------- */
+
+static bool wins_tie(const struct finalist *a, const struct finalist *b)
+{
+    if (a->c.predicted_us != b->c.predicted_us) {
+        return a->c.predicted_us < b->c.predicted_us;
+    }
+    char x[CONFIG_TEXT_MAX], y[CONFIG_TEXT_MAX];
+    record_format(&a->c.config, x, sizeof(x));
+    record_format(&b->c.config, y, sizeof(y));
+    return strcmp(x, y) < 0;
+}
+
+static struct finalist *fastest(struct finals *s)
+{
+    struct finalist *winner = NULL;
+    double limit = (1 + TIE) * best_score(s);
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct finalist *f = &s->f[i];
+        if (f->kernel && f->score <= limit && (!winner || wins_tie(f, winner))) {
+            winner = f;
+        }
+    }
+    return winner;
+}
+
+/* The best but one; NULL: the others are out. */
+static const struct finalist *fastest_but(const struct finals *s, const struct finalist *one)
+{
+    const struct finalist *best = NULL;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        if (f != one && f->kernel && (!best || f->score < best->score)) {
+            best = f;
+        }
+    }
+    return best;
+}
+
+static struct finalist *find_former(struct finals *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->f[i].kernel && s->f[i].c.id == s->job->former) {
+            return &s->f[i];
+        }
+    }
+    return NULL;
+}
+
+/* NULL: none is left. The winner's trial says what became of the former best. */
+static struct finalist *decide(struct finals *s)
+{
+    struct job *j = s->job;
+    struct finalist *winner = fastest(s), *former = find_former(s);
+    if (!winner) {
+        return NULL;
+    }
+    const struct finalist *other = winner == former ? fastest_but(s, former) : winner;
+    if (gate_keeps(j, winner->c.id, other ? other->medians : NULL, former ? former->medians : NULL,
+                   s->rounds)) {
+        winner = former;
+    }
+    snprintf(winner->trial.reason, sizeof(winner->trial.reason), "%s", j->gate);
+    return winner;
+}
+
+/* Samples of a winner: to be believed, or what was asked for. A host's launches are what they
+ * are. */
+static bool is_enough(const struct job *j, uint32_t n)
+{
+    return n > 0 && (!j->idles || j->order->request.query.iters > 0 || n >= SAMPLES_ENOUGH);
+}
+
+/* Also one that was soon alone, or among equals. */
+static int time_winner(struct finals *s, struct finalist *w, struct error *err)
+{
+    int r = 0;
+    for (uint32_t i = s->rounds; r == 0 && i < ROUNDS && w->kernel && !is_enough(s->job, w->n);
+         i++) {
+        r = block(s, w, i, err);
+        r = r ? r : job_poll(s->job, err);
+    }
+    look_at_reference(s);
+    return r;
+}
+
+/* Nobody has won: those who are still there cannot be compared (times of nothing have no ratio),
+ * and are not to come again. */
+static void give_up_seats(struct finals *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->f[i].kernel) {
+            s->job->outcomes[s->f[i].c.id].out_of_race = true;
+        }
+    }
+}
+
+/* One set of finalists. PLAN_NONE when none of them is left. */
+static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner, struct error *err)
+{
+    struct finals *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the finals");
+    }
+    s->job = j;
+    *winner = PLAN_NONE;
+    timeline_enter(&j->runner->timeline, PHASE_FINAL);
+    int r = enter(s, ids, n, err);
+    r = r ? r : run_rounds(s, err);
+    struct finalist *w = r ? NULL : decide(s);
+    r = w ? time_winner(s, w, err) : r;
+    w = r == 0 && w && w->kernel ? w : NULL;
+    for (uint32_t i = 0; w && i < s->n; i++) {
+        if (s->f[i].kernel) {
+            record(s, &s->f[i]);
+        }
+    }
+    *winner = w ? w->c.id : PLAN_NONE;
+    if (r == 0 && !w) {
+        give_up_seats(s);
+    }
+    leave(s, r);
+    timeline_enter(&j->runner->timeline, PHASE_OTHER);
+    free(s);
+    return r;
+}
+
+static bool all_here(const struct job *j, const uint32_t ids[], uint32_t n)
+{
+    bool here = true;
+    for (uint32_t i = 0; i < n; i++) {
+        here = here && j->outcomes[ids[i]].here;
+    }
+    return here;
+}
+
+int job_finals(struct job *j, uint32_t *winner, struct error *err)
+{
+    *winner = PLAN_NONE;
+    while (*winner == PLAN_NONE) {
+        uint32_t ids[SEATS_MAX];
+        uint32_t n = choose(j, ids);
+        if (n == 0) {
+            return job_nothing_works(j, err);
+        }
+        const struct outcome *o = &j->outcomes[ids[0]];
+        if (n == 1 && o->here && is_enough(j, o->samples) && j->order->former.n == 0) {
+            *winner = ids[0];
+            return 0;
+        }
+        notice_progress(j, "final", NULL);
+        bool here = all_here(j, ids, n); /* before they are measured now */
+        int r = run(j, ids, n, winner, err);
+        if (r) {
+            return r;
+        }
+        if (!here && *winner != PLAN_NONE && job_call_back(j, *winner)) {
+            *winner = PLAN_NONE;
+        }
+    }
+    return 0;
+}

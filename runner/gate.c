@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The minimum-improvement gate. A key that has a measured best and is tuned again gets another one
+ * only when that is better by more than a margin (`--min-gain` of gemmd, 1 % unless set): else each
+ * tuning would swap configs that differ by noise only, and jobs would load new kernels for nothing.
+ *
+ * The former best is measured whatever the budget says and however slow it seems, and takes part in
+ * all rounds of the finals; its gain or loss is the median over the rounds of (other / former), so
+ * that drift falls on both. One that is illegal, quarantined, or fails in this run defends nothing.
+ * Which best is comparable is gemmd's to know (tuning/order.c): others come as hints.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/base/stats.h"
+#include "runner/job_inner.h"
+
+enum { ROUNDS_MAX = 16 };
+
+static const char gone[] = "replaces the former best, which cannot run any more: ";
+
+/* With the reason: whole, or up to the end of a word and "...". */
+static void say_gone(struct job *j, const char *reason)
+{
+    size_t room = sizeof(j->gate) - sizeof(gone), n = strlen(reason);
+    bool cut = n > room;
+    for (n = cut ? room - strlen("...") : n; cut && n > 0 && reason[n] != ' '; n--) {
+    }
+    snprintf(j->gate, sizeof(j->gate), "%s%.*s%s", gone, (int)n, reason, cut ? "..." : "");
+}
+
+int gate_begin(struct job *j, struct error *err)
+{
+    const struct record *config = &j->order->former;
+    struct rejection why;
+    j->former = PLAN_NONE;
+    if (config->n == 0) {
+        return 0;
+    }
+    if (plan_check(&j->plan, config, &why)) {
+        say_gone(j, why.text);
+        return 0;
+    }
+    return plan_eligible(&j->plan, config) ? plan_add(&j->plan, config, &j->former, err) : 0;
+}
+
+/* Per cent of the former best's time that the other one saves. */
+static double gain_percent(const double other_us[], const double former_us[], uint32_t rounds)
+{
+    double ratios[ROUNDS_MAX];
+    uint32_t n = rounds < ROUNDS_MAX ? rounds : ROUNDS_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        ratios[i] = other_us[i] / former_us[i];
+    }
+    return 100 * (1 - stats_median(ratios, n));
+}
+
+static void say_stays(struct job *j, bool won, double gain)
+{
+    const char *word = gain < 0 ? "slower" : "faster";
+    if (won) { /* gain is of the median round, which is not what decides */
+        word = gain > 0 ? "faster, which is noise of the finals" : "slower";
+        snprintf(j->gate, sizeof(j->gate),
+                 "the former best stays: it won again; the next was %.2f %% %s", fabs(gain), word);
+    } else {
+        snprintf(j->gate, sizeof(j->gate),
+                 "the former best stays: the winner was %.2f %% %s in the same finals, not faster "
+                 "by more than %g %%",
+                 fabs(gain), word, j->order->min_gain);
+    }
+}
+
+bool gate_keeps(struct job *j, uint32_t winner, const double other_us[], const double former_us[],
+                uint32_t rounds)
+{
+    bool won = winner == j->former;
+    if (j->former == PLAN_NONE) {
+        return false;
+    }
+    if (won && !other_us) {
+        snprintf(j->gate, sizeof(j->gate), "the former best stays: nothing else came near it");
+        return true;
+    }
+    if (!former_us) {
+        snprintf(j->gate, sizeof(j->gate), "replaces the former best, which failed in this run");
+        return false;
+    }
+    double gain = gain_percent(other_us, former_us, rounds);
+    if (won || !(gain > j->order->min_gain)) {
+        say_stays(j, won, gain);
+        return true;
+    }
+    snprintf(j->gate, sizeof(j->gate),
+             "replaces the former best: %.2f %% faster in the same finals (more than %g %%)", gain,
+             j->order->min_gain);
+    return false;
+}

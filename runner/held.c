@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trials that came before the reference's, which is often one of the slowest kernels to compile.
+ * What is ready is measured all the same; its trial has no ratio yet, so it is held back until the
+ * reference has a time, or will not have one. A process that dies meanwhile loses these few.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/job_inner.h"
+
+bool job_awaits_reference(const struct job *j)
+{
+    return isnan(j->reference_us) && j->reference != PLAN_NONE && !j->outcomes[j->reference].here;
+}
+
+void job_become_reference(struct job *j, uint32_t id, struct trial *t)
+{
+    t->reference = true;
+    t->ratio = 1;
+    j->reference = id;
+    j->reference_us = t->time_us;
+}
+
+bool job_hold(struct job *j, uint32_t id, const struct trial *t)
+{
+    if (j->n_held == j->room_held) {
+        uint32_t room = j->room_held ? 2 * j->room_held : 16;
+        struct trial *held = realloc(j->held, room * sizeof(*held));
+        j->held = held ? held : j->held;
+        uint32_t *ids = held ? realloc(j->held_id, room * sizeof(*ids)) : NULL;
+        if (!ids) {
+            return false;
+        }
+        j->held_id = ids;
+        j->room_held = room;
+    }
+    j->held[j->n_held] = *t;
+    j->held_id[j->n_held++] = id;
+    return true;
+}
+
+void job_send_held(struct job *j)
+{
+    for (uint32_t i = 0; i < j->n_held; i++) {
+        struct trial *t = &j->held[i];
+        if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us)) {
+            job_become_reference(j, j->held_id[i], t);
+        }
+        t->ratio = t->time_us / j->reference_us;
+        j->outcomes[j->held_id[i]].ratio = t->ratio;
+        notice_trial(j, t);
+    }
+    j->n_held = 0;
+}
+
+void job_without_reference(struct job *j)
+{
+    if (job_awaits_reference(j)) {
+        j->reference = PLAN_NONE;
+    }
+    job_send_held(j);
+}

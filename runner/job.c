@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job's beginning and end. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/inputs.h"
+#include "runner/job.h"
+#include "runner/job_inner.h"
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
+static int find_target(struct job *j, struct error *err)
+{
+    const struct problem *p = &j->order->request.problem;
+    const struct device_info *info = &j->runner->device->info;
+    j->family = family_of_problem(p);
+    if (!j->family) {
+        return error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s", p->op_name);
+    }
+    int r =
+        family_target_choose(j->family, p, info, j->order->request.query.target, &j->target, err);
+    if (r) {
+        return r;
+    }
+    const struct device_ops *ops = j->runner->device->ops;
+    r = ops->fits ? ops->fits(j->runner->device, j->family, p, err) : 0;
+    r = r ? r : device_host_fits(device_host_lists(j->family, p), err);
+    if (r) {
+        return r;
+    }
+    j->seed = inputs_seed(j->runner->device, &j->order->request);
+    return j->family->workload_init(&j->workload, p, j->seed, err);
+}
+
+/* A config of a list that cannot be measured is a failed trial with its reason. */
+static void refuse(struct job *j, const struct record *config, const struct rejection *why)
+{
+    struct trial *t = calloc(1, sizeof(*t));
+    struct candidate *c = calloc(1, sizeof(*c));
+    if (t && c) {
+        record_copy(&c->config, config);
+        c->predicted_us = NAN;
+        trial_begin(t, j, c, "measure");
+        trial_reject(t, why);
+        job_count_failure(j, t);
+        j->done++;
+        j->failed++;
+        notice_trial(j, t);
+    }
+    free(t);
+    free(c);
+}
+
+static int add_given(struct job *j, struct error *err)
+{
+    const struct request *q = &j->order->request;
+    struct rejection first = {.code = ERROR_INVALID}, why;
+    snprintf(first.text, sizeof(first.text),
+             "strategy given needs configs: a list of at least one");
+    uint32_t valid = 0, id;
+    for (uint32_t i = 0; i < q->n_configs; i++) {
+        if (!request_allows(q, &q->configs[i])) {
+            rejection_set(&why, ERROR_CONFLICT, "restricted", "the restriction excludes it");
+        } else if (!plan_check(&j->plan, &q->configs[i], &why)) {
+            int r = plan_add(&j->plan, &q->configs[i], &id, err);
+            if (r) {
+                return r;
+            }
+            valid++;
+            continue;
+        }
+        if (i == 0) {
+            first = why;
+        }
+        refuse(j, &q->configs[i], &why);
+    }
+    return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
+}
+
+/* The analytic default; of a recorded device that does not know it, what others were compared with,
+ * where that is said. Where it fails the first config that works is the reference. */
+static bool choose_default(struct job *j, struct record *config)
+{
+    const struct problem *p = &j->order->request.problem;
+    const struct device *d = j->runner->device;
+    struct error none;
+    if (j->target->choose(p, &d->info, config, &none)) {
+        return false;
+    }
+    if (d->ops->reference && !d->ops->knows(d, p, config)) {
+        d->ops->reference(d, p, config);
+    }
+    return true;
+}
+
+static void choose_reference(struct job *j, struct record *config, bool *found)
+{
+    const struct tune_order *o = j->order;
+    struct rejection why;
+    *found = false;
+    for (uint32_t i = 0; i < o->n_done && !*found; i++) {
+        if (o->done[i].reference && strcmp(o->done[i].status, "ok") == 0) {
+            record_copy(config, &o->done[i].config);
+            *found = !plan_check(&j->plan, config, &why);
+        }
+    }
+    if (!*found) {
+        *found = choose_default(j, config) && !plan_check(&j->plan, config, &why);
+    }
+}
+
+static int set_reference(struct job *j, struct error *err)
+{
+    struct record config;
+    bool found;
+    choose_reference(j, &config, &found);
+    j->reference = PLAN_NONE;
+    return found ? plan_add(&j->plan, &config, &j->reference, err) : 0;
+}
+
+/* Measured before, of what this job looks at. What is refused is not: in a list it counts as that.
+ */
+static bool counts_as_done(const struct job *j, uint32_t id)
+{
+    struct record config;
+    struct rejection why;
+    if (!j->outcomes[id].known || !j->outcomes[id].eligible) {
+        return false;
+    }
+    plan_config(&j->plan, id, &config);
+    return plan_check(&j->plan, &config, &why) == 0;
+}
+
+static int take_done(struct job *j, struct error *err)
+{
+    const struct tune_order *o = j->order;
+    for (uint32_t i = 0; i < o->n_done; i++) {
+        uint32_t id;
+        int r = plan_add(&j->plan, &o->done[i].config, &id, err);
+        if (r) {
+            return r;
+        }
+        job_book(j, id, &o->done[i], false);
+    }
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        bool done = i < plan_count(&j->plan) && counts_as_done(j, i);
+        j->done += done;
+        j->failed += done && !j->outcomes[i].measured;
+    }
+    j->done_before = j->done;
+    j->reference_again = j->reference != PLAN_NONE && j->outcomes[j->reference].known;
+    return 0;
+}
+
+static int make_plan(struct job *j, const struct plan_setup *setup, struct error *err)
+{
+    if (aside_take_plan(j->runner, j->order->job, &j->plan)) {
+        if (plan_go_on(&j->plan, setup)) {
+            return 0;
+        }
+        plan_deinit(&j->plan);
+    }
+    return plan_init(&j->plan, setup, err);
+}
+
+static int begin(struct job *j, struct error *err)
+{
+    struct runner *r = j->runner;
+    const struct tune_order *o = j->order;
+    timeline_enter(&r->timeline, PHASE_PLAN);
+    /* A search that goes on goes the way that it went: what its first life had compiled without
+     * having measured it depends on the moment of its end. */
+    const char *present = o->n_done == 0 ? r->opt.cache_dir : NULL;
+    int status = find_target(j, err);
+    status = status ? status : helpers_want(&r->helpers, j->target, err);
+    if (status) {
+        return status;
+    }
+    struct plan_setup setup = {.target = j->target,
+                               .info = &r->device->info,
+                               .device = r->device,
+                               .order = o,
+                               .workload = &j->workload,
+                               .compiler = r->compiler->ops->version(r->compiler),
+                               .cache_dir = present,
+                               .threads = r->threads,
+                               .compilers = r->replay ? LANES : r->threads};
+    status = make_plan(j, &setup, err);
+    if (status == 0 && j->given) {
+        status = add_given(j, err);
+    }
+    status = status ? status : set_reference(j, err);
+    status = status ? status : gate_begin(j, err);
+    if (status) {
+        return status;
+    }
+    const struct aside *kept = aside_find(r, o->job);
+    j->n_outcomes =
+        plan_count(&j->plan) + o->n_done + o->n_hints + (kept ? kept->n : 0) + VARIATIONS_MAX;
+    j->outcomes = calloc(j->n_outcomes, sizeof(*j->outcomes));
+    if (!j->outcomes) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", j->n_outcomes);
+    }
+    status = take_done(j, err);
+    timeline_enter(&r->timeline, PHASE_OTHER);
+    return status;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Of all orders of this tuning. */
+static double wall_ms(const struct job *j)
+{
+    return j->runner->replay ? runner_now_ms(j->runner) - j->began_ms
+                             : timeline_ms(&j->runner->timeline) + j->order->spent_ms;
+}
+
+static void fill_set_aside(const struct job *j, struct tune_result *out)
+{
+    *out =
+        (struct tune_result){.set_aside = true, .device_ms = j->device_ms, .wall_ms = wall_ms(j)};
+    snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
+    timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
+}
+
+static void fill_result(const struct job *j, uint32_t winner, struct tune_result *out)
+{
+    const struct outcome *o = &j->outcomes[winner];
+    *out = (struct tune_result){
+        .time_us = o->time_us,
+        .spread = o->spread,
+        .reference_us = j->reference_us,
+        .space = j->plan.legal,
+        .device_ms = j->device_ms,
+        .compile_ms = j->compile_ms,
+        .wall_ms = wall_ms(j),
+    };
+    snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
+    memcpy(out->gate, j->gate, sizeof(out->gate));
+    timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
+    plan_config(&j->plan, winner, &out->config);
+    snprintf(out->module, sizeof(out->module), "%s", o->module);
+    j->family->work(&j->order->request.problem, &out->flops, &out->bytes);
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        out->measured += j->outcomes[i].measured;
+    }
+}
+
+static int conclude(struct job *j, struct tune_result *out, struct error *err)
+{
+    uint32_t winner = PLAN_NONE;
+    if (j->set_aside) {
+        fill_set_aside(j, out);
+        return 0;
+    }
+    int status = job_finals(j, &winner, err);
+    if (status == 0) {
+        fill_result(j, winner, out);
+        notice_progress(j, "done", &out->config);
+    }
+    return status;
+}
+
+/* After a lost device nothing of it is touched. */
+static void end(struct job *j, int status)
+{
+    struct device *d = j->runner->device;
+    if (j->prepared && status != ERROR_DEVICE_LOST) {
+        d->ops->release(d, j->prepared);
+    }
+    if (j->strategy) {
+        j->strategy->ops->close(j->strategy);
+    }
+    free(j->outcomes);
+    free(j->held);
+    free(j->held_id);
+    free(j->told);
+    if (j->set_aside) {
+        aside_keep_plan(j);
+    }
+    plan_deinit(&j->plan);
+    if (j->workload.family) {
+        j->family->workload_deinit(&j->workload);
+    }
+}
+
+static struct job *job_new(struct runner *r, const struct tune_order *o)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    if (j) {
+        j->runner = r;
+        j->order = o;
+        j->order_began_ms = runner_now_ms(j->runner);
+        j->began_ms = j->order_began_ms - o->spent_ms;
+        j->device_ms = o->spent_device_ms;
+        j->reference_us = j->best_us = NAN;
+        j->former = PLAN_NONE;
+        j->given = strcmp(o->request.query.strategy, "given") == 0;
+        j->idles = strcmp(r->device->info.kind, "cuda") == 0;
+    }
+    return j;
+}
+
+int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
+            struct error *err)
+{
+    struct job *j = job_new(r, o);
+    if (!j) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a tuning job");
+    }
+    notice_progress(j, "start", NULL);
+    int status = begin(j, err);
+    status = status ? status : job_search(j, err);
+    status = status ? status : conclude(j, out, err);
+    end(j, status);
+    free(j);
+    return status;
+}

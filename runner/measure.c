@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One candidate on the device, from image to trial:
+ *
+ *   load     the image, once
+ *   warm up  the job's first kernel only: launches until two agree within 1 %, at most 16 or 20 ms
+ *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.04 x best, end it:
+ *            `aborted`. Single launches scatter by a per cent or two; where it is known how
+ *            much (base/stats.h), one that is too far behind needs no second. A launch of half a
+ *            millisecond or more needs no warm-up: the first costs 20 us
+ *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
+ *   samples  more single launches: 3 ms of them in all, at most 20. Of launches that take longer
+ *            than a millisecond with their idle time: on a GPU as many as put the error of their
+ *            mean below a tie, three at most and while scatter is not known. Or --iters of
+ *            them, fewer when a launch takes long: about a second's, but three. Finals take more
+ *
+ * On a GPU a launch comes after an idle time as long as itself (0.3 to 4 ms), so that each finds
+ * the same clocks and none is charged for its neighbours; finals take twice that.
+ *
+ * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
+ * is expected of all their launches when that is more, and never more than 10 minutes. A launch is
+ * expected to take what this candidate's launches took before, or what the model predicts, times
+ * the most by which the model was wrong in this run. Before the first launch of a run, which has
+ * nothing to go by, a step may take as long as the slow reference would, had it to do the whole
+ * problem. prepare and each compile have 120 s (job.c).
+ *
+ * What was asked to take long is timed in pieces, between which the socket is looked at.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "runner/base/stats.h"
+#include "runner/job_inner.h"
+
+enum {
+    SAMPLES_MIN = 3,
+    LOAD_LIMIT_MS = 20000,
+    STEP_LIMIT_MS = 10000,
+    STEP_LIMIT_MAX_MS = 600000,
+    WARM_UPS_MOST = 16
+};
+static const double SAMPLING_US = 3e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6,
+                    PIECE_US = 1e5;
+static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.04, FAR = 8;
+static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500,
+                    WARM_UP_US = 2e4, AGREE = 0.01;
+
+/* ---- trials ---------------------------------------------------------------------------------- */
+
+void trial_begin(struct trial *t, const struct job *j, const struct candidate *c, const char *stage)
+{
+    memset(t, 0, sizeof(*t));
+    snprintf(t->key, sizeof(t->key), "%s", j->order->key);
+    snprintf(t->family, sizeof(t->family), "%s", j->family->name);
+    record_copy(&t->config, &c->config);
+    snprintf(t->variant, sizeof(t->variant), "%s", c->hash);
+    snprintf(t->stage, sizeof(t->stage), "%s", stage);
+    snprintf(t->stamp, sizeof(t->stamp), "%s", j->order->stamp);
+    t->predicted_us = isfinite(c->predicted_us) ? c->predicted_us : NAN;
+    t->time_us = t->ratio = t->q25_us = t->q75_us = t->max_error = t->rel_norm = NAN;
+    t->created_s = (int64_t)time(NULL);
+    t->reference = c->reference;
+    if (c->build && c->build->state == BUILD_READY) {
+        snprintf(t->module, sizeof(t->module), "%s", c->build->image.meta.id);
+        t->compile_ms = c->build->compile_ms;
+    }
+}
+
+void trial_fail(struct trial *t, const struct error *e)
+{
+    snprintf(t->status, sizeof(t->status), "%s", error_name(e->code));
+    snprintf(t->reason, sizeof(t->reason), "%.*s", (int)sizeof(t->reason) - 1, e->text);
+}
+
+void trial_reject(struct trial *t, const struct rejection *why)
+{
+    snprintf(t->status, sizeof(t->status), "%s", error_name(why->code));
+    snprintf(t->reason, sizeof(t->reason), "%s", why->text);
+    snprintf(t->resource, sizeof(t->resource), "%s", why->resource);
+    t->required = why->required;
+    t->limit_value = why->limit;
+}
+
+void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n)
+{
+    struct stats s = stats_of(samples, n);
+    t->time_us = s.median;
+    t->q25_us = s.q25;
+    t->q75_us = s.q75;
+    t->ratio = s.median / j->reference_us;
+    t->samples_us.n = n < SAMPLES_MAX ? n : SAMPLES_MAX;
+    memcpy(t->samples_us.v, samples, t->samples_us.n * sizeof(*samples));
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* A device call has failed: fatal for the process, or the end of this candidate only. */
+static int judge(struct trial *t, const struct error *e)
+{
+    trial_fail(t, e);
+    return e->code == ERROR_DEVICE_LOST ? ERROR_DEVICE_LOST : MEASURE_FAILED;
+}
+
+static double device_clock(const struct job *j)
+{
+    return j->runner->device->ops->clock_ms(j->runner->device);
+}
+
+/* The whole problem, at the pace of the reference; 0: not known. */
+static double reference_ms(const struct job *j)
+{
+    double flops, bytes;
+    j->family->work(&j->order->request.problem, &flops, &bytes);
+    return j->reference_rate > 0 ? flops / 2 / j->reference_rate / 1e3 : 0;
+}
+
+/* Of so many launches. seen_us: of this candidate; NaN: none has been seen. */
+static int64_t step_limit(const struct job *j, const struct candidate *c, double seen_us,
+                          double launches, double gap_ms)
+{
+    const double slowdown = j->runner->slowdown;
+    double us = fmax(isfinite(c->predicted_us) ? c->predicted_us * fmax(slowdown, 1) : 0,
+                     isfinite(seen_us) ? seen_us : 0);
+    double each = fmax(HANG_FACTOR * us / 1e3, slowdown > 0 ? 0 : reference_ms(j));
+    double ms = launches * (each + 2 * gap_ms);
+    return runner_limit(j->runner, fmin(fmax(ms, STEP_LIMIT_MS), STEP_LIMIT_MAX_MS));
+}
+
+int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
+                 struct error *err)
+{
+    struct device *d = j->runner->device;
+    struct rejection why = {0};
+    enum phase before = timeline_step(&j->runner->timeline, PHASE_LOAD);
+    notice_attempt(j, "load", c, runner_limit(j->runner, LOAD_LIMIT_MS));
+    double began = device_clock(j);
+    int r = d->ops->load(d, &c->build->image, &c->variant, k, &why, err);
+    j->device_ms += device_clock(j) - began;
+    timeline_enter(&j->runner->timeline, before);
+    if (r == ERROR_RESOURCE && why.text[0]) {
+        trial_reject(t, &why);
+        return MEASURE_FAILED;
+    }
+    return r ? judge(t, err) : 0;
+}
+
+void measure_unload(struct job *j, struct kernel *k)
+{
+    j->runner->device->ops->unload(j->runner->device, k);
+}
+
+int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double seen_us,
+                   struct trial *t, struct error *err)
+{
+    struct device *d = j->runner->device;
+    const struct query *q = &j->order->request.query;
+    struct tolerance tol = {.atol = q->atol, .rtol = q->rtol};
+    struct verdict v = {0};
+    enum phase before = timeline_step(&j->runner->timeline, PHASE_VERIFY);
+    notice_attempt(j, "verify", c, step_limit(j, c, seen_us, 1, 0));
+    double began = device_clock(j);
+    int r = d->ops->verify(d, j->prepared, k, &c->config, &tol, &v, err);
+    j->device_ms += device_clock(j) - began;
+    timeline_enter(&j->runner->timeline, before);
+    if (r) {
+        return judge(t, err);
+    }
+    t->max_error = v.max_error;
+    t->rel_norm = v.rel_norm;
+    if (!v.right) {
+        error_set(err, ERROR_WRONG_RESULT, "%s", v.text);
+        return judge(t, err);
+    }
+    return 0;
+}
+
+static void note_slowdown(struct job *j, const struct candidate *c, const double samples[],
+                          uint32_t n)
+{
+    double *slowdown = &j->runner->slowdown;
+    for (uint32_t i = 0; c->predicted_us > 0 && i < n; i++) {
+        *slowdown = fmax(*slowdown, samples[i] / c->predicted_us);
+    }
+}
+
+int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
+                 double seen_us, double *samples, uint32_t *n, struct trial *t, struct error *err)
+{
+    struct device *d = j->runner->device;
+    if (job_poll(j, err)) {
+        return ERROR_CANCELLED;
+    }
+    enum phase before = timeline_step(&j->runner->timeline, PHASE_TIME);
+    notice_attempt(j, "time", c,
+                   step_limit(j, c, seen_us, timing->warmup + timing->samples, timing->gap_ms));
+    double began = device_clock(j);
+    uint32_t got = 0;
+    int r = d->ops->time(d, j->prepared, k, &c->config, timing, samples + *n, &got, err);
+    j->device_ms += device_clock(j) - began;
+    timeline_enter(&j->runner->timeline, before);
+    if (r == 0 && got == 0) {
+        r = error_set(err, ERROR_INTERNAL, "the device gave no samples");
+    }
+    if (r) {
+        return judge(t, err);
+    }
+    note_slowdown(j, c, samples + *n, got);
+    *n += got;
+    return 0;
+}
+
+double measure_gap_ms(const struct job *j, double expected_us, double launches)
+{
+    double us = isfinite(expected_us) ? expected_us : GAP_UNKNOWN_US;
+    double ms = launches * fmin(us / 1e3, GAP_MOST_MS);
+    return j->idles ? fmax(ms, GAP_LEAST_MS) : 0;
+}
+
+/* So many have a mean whose error is below a tie. */
+static double samples_needed(const struct job *j)
+{
+    double part = scatter_of(&j->scatter) / TIE;
+    return j->idles ? fmin(fmax(ceil(part * part), 1), SAMPLES_MIN) : SAMPLES_MIN;
+}
+
+/* How many samples in all of a launch of `us`. Events of a GPU are sharper than a host's clock. */
+static uint32_t sample_count(const struct job *j, double us)
+{
+    const int64_t iters = j->order->request.query.iters;
+    double n;
+    if (iters > 0) {
+        n = fmin((double)iters, fmax(SAMPLES_MIN, SAMPLING_ASKED_US / us));
+    } else {
+        double each = us + measure_gap_ms(j, us, 1) * 1e3;
+        n = (j->idles ? SAMPLING_US : SAMPLING_HOST_US) / each;
+        n = fmin(fmax(n, samples_needed(j)), j->idles ? VISIT_USUAL : ITERS_DEFAULT);
+    }
+    return (uint32_t)fmin(n, SAMPLES_MAX);
+}
+
+bool measure_is_long(double expected_us)
+{
+    return expected_us >= WARM_US;
+}
+
+static uint32_t warmup_count(double expected_us)
+{
+    return measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT;
+}
+
+/* The launches that a query asks for before the first that counts: for a second at most, as samples
+ * are, and in pieces that take a tenth of it. As one step ten thousand of them would be silent for
+ * longer than any kernel may, and it would be the kernel that is put in quarantine for it. */
+static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
+                         struct error *err)
+{
+    struct timing piece = {.samples = 1};
+    double us = NAN, spent_us = 0;
+    int r = 0;
+    for (int64_t left = j->order->request.query.warmup;
+         r == 0 && left > 0 && spent_us < SAMPLING_ASKED_US;) {
+        uint32_t n = 0;
+        piece.warmup = isnan(us) ? 0 : (uint32_t)fmin((double)left - 1, PIECE_US / us);
+        r = measure_time(j, c, k, &piece, us, &us, &n, t, err);
+        spent_us += r ? 0 : us * (piece.warmup + 1);
+        left -= piece.warmup + 1;
+    }
+    return r;
+}
+
+/* The first kernel of a job finds a device that was idle: its clocks rise for some launches. Until
+ * two agree, or long enough. */
+static int warm_up(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
+                   struct error *err)
+{
+    const struct timing one = {.samples = 1, .gap_ms = GAP_LEAST_MS};
+    double us[WARM_UPS_MOST], spent_us = 0;
+    uint32_t n = 0;
+    int r = 0;
+    for (bool agree = false; r == 0 && !agree && n < WARM_UPS_MOST && spent_us < WARM_UP_US;) {
+        r = measure_time(j, c, k, &one, n ? us[n - 1] : NAN, us, &n, t, err);
+        spent_us += r ? 0 : us[n - 1];
+        agree = r == 0 && n > 1 && fabs(us[n - 1] - us[n - 2]) <= AGREE * us[n - 1];
+    }
+    j->warm = r == 0;
+    return r;
+}
+
+/* Above this times the best, one sample is enough: no second one would be as good as that. */
+static double hopeless(const struct job *j)
+{
+    return fmin(HOPELESS, BEHIND * (1 + FAR * scatter_of(&j->scatter)));
+}
+
+/* One sample, or two where the first does not settle it. */
+static int look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
+                double samples[], uint32_t *n, bool *slow, struct trial *t, struct error *err)
+{
+    const bool asked = j->order->request.query.warmup > 0;
+    struct timing one = {.warmup = asked ? 0 : warmup_count(c->predicted_us),
+                         .samples = 1,
+                         .gap_ms = measure_gap_ms(j, c->predicted_us, 1)};
+    int r = asked ? warm_as_asked(j, c, k, t, err) : 0;
+    r = r ? r : measure_time(j, c, k, &one, NAN, samples, n, t, err);
+    *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
+    if (r == 0 && *slow && samples[0] <= hopeless(j) * best_us) {
+        one.warmup = 0;
+        r = measure_time(j, c, k, &one, samples[0], samples, n, t, err);
+        *slow = r == 0 && samples[1] > BEHIND * best_us;
+    }
+    return r;
+}
+
+static void abort_slow(struct trial *t, const struct job *j, const double samples[], uint32_t n,
+                       double best_us)
+{
+    trial_samples(t, j, samples, n);
+    snprintf(t->status, sizeof(t->status), "aborted");
+    snprintf(t->reason, sizeof(t->reason), "its first %s took %.1f us; the best takes %.1f us",
+             n > 1 ? "samples" : "sample", t->time_us, best_us);
+}
+
+/* Up to so many in all. */
+static int sample(struct job *j, struct candidate *c, struct kernel *k, uint32_t wanted,
+                  double samples[], uint32_t *n, struct trial *t, struct error *err)
+{
+    const double seen_us = stats_median(samples, *n);
+    const uint32_t piece = (uint32_t)fmin(fmax(PIECE_US / seen_us, 1), SAMPLES_MAX);
+    int r = 0;
+    while (r == 0 && *n < wanted) {
+        struct timing more = {.samples = wanted - *n < piece ? wanted - *n : piece,
+                              .gap_ms = measure_gap_ms(j, seen_us, 1)};
+        r = measure_time(j, c, k, &more, seen_us, samples, n, t, err);
+    }
+    return r;
+}
+
+/* Look, verify, samples, on a loaded kernel. */
+static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, double best_us,
+                          struct trial *t, struct error *err)
+{
+    double samples[SAMPLES_MAX];
+    uint32_t n = 0;
+    bool slow = false;
+    int r = j->idles && !j->warm ? warm_up(j, c, k, t, err) : 0;
+    r = r ? r : look(j, c, k, best_us, samples, &n, &slow, t, err);
+    if (r || slow) {
+        if (r == 0) {
+            scatter_add(&j->scatter, samples, n);
+            abort_slow(t, j, samples, n, best_us);
+        }
+        return r;
+    }
+    double seen_us = stats_median(samples, n);
+    r = measure_verify(j, c, k, seen_us, t, err);
+    r = r ? r : sample(j, c, k, sample_count(j, seen_us), samples, &n, t, err);
+    if (r == 0) {
+        scatter_add(&j->scatter, samples, n);
+        trial_samples(t, j, samples, n);
+        snprintf(t->status, sizeof(t->status), "ok");
+    }
+    return r;
+}
+
+int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
+            struct error *err)
+{
+    assert(c->build && c->build->state != BUILD_PENDING);
+    trial_begin(t, j, c, stage);
+    if (c->build->state == BUILD_FAILED) {
+        trial_fail(t, &c->build->error);
+        return 0;
+    }
+    struct kernel *k;
+    int r = measure_load(j, c, &k, t, err);
+    if (r == 0) {
+        r = measure_loaded(j, c, k, best_us, t, err);
+        if (r != ERROR_DEVICE_LOST) {
+            measure_unload(j, k);
+        }
+    }
+    return r == MEASURE_FAILED ? 0 : r;
+}

@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The search: a queue of candidates on their way through the compilers, filled in the order
+ * reference, former best, hints, strategy, and emptied by measuring whichever is ready. The
+ * reference is the first to be compiled; trials of what is ready before it are sent when their
+ * ratios are known.
+ *
+ * How the queue is emptied depends on the device:
+ *   cuda    any that is ready: the host's cores compile while the device measures
+ *   replay  the same, on the clock of a host that had recorded compilers (base/lanes.h), so that
+ * the same seed gives the same run cpu     all at once, when every build in the queue is done: a
+ * compiler running beside a kernel would be measured with it
+ *
+ * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
+ * have measured of what is asked for; failures are given back (strategy/strategy.c); 0 means
+ * BUDGET_DEFAULT, or everything for exhaustive; a given list has no budget. Where the reference is
+ * excluded, one that may win is measured in any case. Some of it is kept for variations of the best
+ * at the end, where there is enough of it. The former best counts, and has its place also in a
+ * budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of all
+ * its orders, when it was set aside. Past either, and once something works, nothing more is begun
+ * (the finals still run).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/conditions.h"
+#include "runner/base/inputs.h"
+#include "runner/job_inner.h"
+
+enum {
+    PREPARE_LIMIT_MS = 120000,
+    ENOUGH = 8, /* of the budget for each variation: the first of them, where it is not for all */
+};
+
+struct search {
+    struct job *job; /* borrowed */
+    uint32_t look, n;
+    struct candidate *queue[RUNNER_LOOK_MAX]; /* owned, in order */
+    bool batches;
+    bool filling; /* batches: nothing of this one has been measured */
+    bool asked_reference, exhausted, varied;
+    uint32_t kept_for_end;  /* of the budget: variations of the best */
+    uint32_t n_hints, hint; /* hint: the next one */
+    uint32_t *
+        hints; /* owned; plan ids: the former best, hints, variations, and room for the reference */
+    uint32_t n_begun, begun; /* begun: the next one */
+    uint32_t *begun_ids;     /* owned; plan ids: on their way when the search was set aside */
+};
+
+/* ---- what comes next ------------------------------------------------------------------------- */
+
+static bool is_among(const uint32_t ids[], uint32_t n, uint32_t id)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_new(const struct search *s, uint32_t id)
+{
+    const struct job *j = s->job;
+    return id != PLAN_NONE && !j->outcomes[id].known && id != j->reference &&
+           !is_among(s->hints, s->n_hints, id) && !is_among(s->begun_ids, s->n_begun, id);
+}
+
+static void add_hint(struct search *s, uint32_t id)
+{
+    if (is_new(s, id)) {
+        s->hints[s->n_hints++] = id;
+    }
+}
+
+/* Those that fit here and are new: the rest came from elsewhere, or is done. */
+static int add_hints(struct search *s, uint32_t room, struct error *err)
+{
+    struct job *j = s->job;
+    const struct tune_order *o = j->order;
+    for (uint32_t i = 0; i < o->n_hints && s->n_hints < room; i++) {
+        const struct record *config = &o->hints[i];
+        struct rejection why;
+        uint32_t id;
+        if (plan_check(&j->plan, config, &why) || !plan_eligible(&j->plan, config)) {
+            continue;
+        }
+        int r = plan_add(&j->plan, config, &id, err);
+        if (r) {
+            return r;
+        }
+        add_hint(s, id);
+    }
+    return 0;
+}
+
+static int gather_hints(struct search *s, uint32_t room, struct error *err)
+{
+    const uint32_t n = s->job->order->n_hints;
+    s->hints = malloc((n + 2 + VARIATIONS_MAX) * sizeof(*s->hints));
+    if (!s->hints) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", n);
+    }
+    add_hint(s, s->job->former);
+    return add_hints(s, room, err);
+}
+
+/* Of what the strategy has found, when it wants no more. */
+static int add_variations(struct search *s, struct error *err)
+{
+    struct job *j = s->job;
+    struct record best, of_it[VARIATIONS_MAX];
+    uint32_t id = job_best_but(j, NULL, 0), n = 0;
+    s->varied = true;
+    if (id != PLAN_NONE) {
+        plan_config(&j->plan, id, &best);
+        n = job_variations(j, &best, of_it);
+    }
+    for (uint32_t i = 0; i < n && i < s->kept_for_end; i++) {
+        int r = plan_add(&j->plan, &of_it[i], &id, err);
+        if (r) {
+            return r;
+        }
+        add_hint(s, id);
+    }
+    return 0;
+}
+
+/* What of this space was on its way when the search was set aside. */
+static int gather_begun(struct search *s, uint32_t room, struct error *err)
+{
+    struct job *j = s->job;
+    const struct aside *kept = aside_find(j->runner, j->order->job);
+    s->begun_ids = malloc(((kept ? kept->n : 0) + 1) * sizeof(*s->begun_ids));
+    if (!s->begun_ids) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for what was begun");
+    }
+    for (uint32_t i = 0; kept && i < kept->n && s->n_begun < room; i++) {
+        uint32_t id;
+        int r = plan_add(&j->plan, &kept->configs[i], &id, err);
+        if (r) {
+            return r;
+        }
+        if (id < j->plan.n_ranked && is_new(s, id)) {
+            s->begun_ids[s->n_begun++] = id;
+        }
+    }
+    return 0;
+}
+
+static bool next_proposal(struct search *s, uint32_t *id)
+{
+    struct strategy *strategy = s->job->strategy;
+    return strategy && strategy->ops->propose(strategy, id) == 0;
+}
+
+static bool next(struct search *s, uint32_t *id)
+{
+    if (!s->asked_reference) {
+        s->asked_reference = true;
+        *id = s->job->reference;
+        if (*id != PLAN_NONE) {
+            return true;
+        }
+    }
+    if (s->begun < s->n_begun) {
+        *id = s->begun_ids[s->begun++];
+        return true;
+    }
+    if (s->hint < s->n_hints) {
+        *id = s->hints[s->hint++];
+        return true;
+    }
+    return next_proposal(s, id);
+}
+
+/* ---- observing ------------------------------------------------------------------------------- */
+
+/* One that was stopped early has told the strategy what it costs, too. What earlier runs measured
+ * is known by its ratio; else a score is a time, since the reference may come late. */
+static void observe(struct job *j, uint32_t id)
+{
+    const struct outcome *o = &j->outcomes[id];
+    struct observation seen = {.ok = o->measured,
+                               .score = j->reference_again ? job_score(j, o) : o->time_us};
+    if (j->strategy && id < j->plan.n_ranked) {
+        j->strategy->ops->observe(j->strategy, id, &seen);
+    }
+}
+
+static void fail(struct job *j, struct candidate *c, const struct error *e)
+{
+    struct trial *t = calloc(1, sizeof(*t));
+    if (t) {
+        trial_begin(t, j, c, "measure");
+        trial_fail(t, e);
+        job_record(j, c, t);
+        free(t);
+    }
+    observe(j, c->id);
+}
+
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+static int fill(struct search *s, struct error *err)
+{
+    struct job *j = s->job;
+    s->filling = s->filling || s->n == 0;
+    while (s->n < s->look && !s->exhausted && (s->filling || !s->batches)) {
+        uint32_t id;
+        if (!next(s, &id)) {
+            break;
+        }
+        struct candidate *c = malloc(sizeof(*c));
+        if (!c) {
+            return error_set(err, ERROR_NO_MEMORY, "no memory for a candidate");
+        }
+        struct error why = ERROR_NULL;
+        int r = job_candidate(j, id, c, &why);
+        c->reference = id == j->reference;
+        if (r) {
+            fail(j, c, &why);
+            free(c);
+        } else {
+            s->queue[s->n++] = c;
+        }
+    }
+    return 0;
+}
+
+/* Nothing is measured before the reference: what earlier runs measured compares with this one by
+ * it; and where everything is compiled before anything is measured, nothing is lost by that. */
+static bool first_only(const struct search *s)
+{
+    const struct job *j = s->job;
+    return s->n > 0 && s->queue[0]->reference && (j->reference_again || j->given || s->batches);
+}
+
+/* The place in the queue of the one to measure now; s->n when it is time to wait. */
+static uint32_t pick(const struct search *s)
+{
+    uint32_t ready = s->n, pending = 0;
+    for (uint32_t i = s->n; i-- > 0;) {
+        bool built = job_is_built(s->job, s->queue[i]);
+        ready = built ? i : ready;
+        pending += !built;
+    }
+    if ((s->batches && pending > 0) || (first_only(s) && ready != 0)) {
+        return s->n;
+    }
+    return ready;
+}
+
+static struct candidate *take(struct search *s, uint32_t at)
+{
+    struct candidate *c = s->queue[at];
+    s->n--;
+    memmove(&s->queue[at], &s->queue[at + 1], (s->n - at) * sizeof(s->queue[0]));
+    return c;
+}
+
+/* The best time that can be expected of this run: seen in it, or by an earlier run's ratio. */
+static double best_known(const struct job *j)
+{
+    double best = j->best_us;
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        const struct outcome *o = &j->outcomes[i];
+        double us = o->ratio * j->reference_us;
+        if (o->known && !o->here && !o->out_of_race && !(best <= us)) {
+            best = us;
+        }
+    }
+    return best;
+}
+
+/* What a candidate is stopped early against; 0: it is measured whatever it takes. */
+static double best_to_beat(const struct job *j, const struct candidate *c)
+{
+    double best = j->given || c->reference || c->id == j->former ? NAN : best_known(j);
+    return isnan(best) ? 0 : best;
+}
+
+static int measure_one(struct search *s, struct candidate *c, struct error *err)
+{
+    struct job *j = s->job;
+    struct trial *t = malloc(sizeof(*t));
+    if (!t) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a trial");
+    }
+    const char *stage = c->reference && j->reference_again ? "reference" : "measure";
+    job_module(j, c);
+    int r = measure(j, c, stage, best_to_beat(j, c), t, err);
+    if (r != ERROR_CANCELLED) {
+        job_record(j, c, t);
+        observe(j, c->id);
+    }
+    free(t);
+    return r;
+}
+
+static bool is_time_up(const struct job *j)
+{
+    const struct query *q = &j->order->request.query;
+    return (q->budget_ms > 0 && j->device_ms >= (double)q->budget_ms) ||
+           (q->wall_ms > 0 && runner_now_ms(j->runner) - j->began_ms >= (double)q->wall_ms);
+}
+
+/* Whether there is an answer to end with. */
+static bool has_answer(const struct job *j)
+{
+    return !isnan(best_known(j)) && isfinite(j->reference_us);
+}
+
+/* How long compilers may be waited for: no longer than the search may last, once it has an
+ * answer. */
+static int64_t wait_most(const struct job *j, int64_t most)
+{
+    const int64_t wall_ms = j->order->request.query.wall_ms;
+    if (wall_ms <= 0 || !has_answer(j)) {
+        return most;
+    }
+    const double left = (double)wall_ms - (runner_now_ms(j->runner) - j->began_ms);
+    return left > 1 ? (int64_t)fmin(left, (double)most) : 1;
+}
+
+/* Takes what is not worth waiting for out of the queue. False: there is nothing. */
+static bool spare_some(struct search *s)
+{
+    struct strategy *strategy = s->job->strategy;
+    uint32_t before = s->n;
+    if (!strategy || !strategy->ops->spare || s->exhausted) {
+        return false;
+    }
+    for (uint32_t i = s->n; i-- > 0;) {
+        uint32_t id = s->queue[i]->id;
+        if (!s->queue[i]->reference && id < s->job->plan.n_ranked &&
+            strategy->ops->spare(strategy, id)) {
+            struct candidate *c = take(s, i);
+            job_drop(s->job, c);
+            free(c);
+        }
+    }
+    return s->n < before;
+}
+
+static void set_aside(struct search *s)
+{
+    aside_keep(s->job, s->queue, s->n);
+    s->job->set_aside = true;
+}
+
+static int step(struct search *s, struct error *err)
+{
+    struct job *j = s->job;
+    if (job_turn_is_over(j)) {
+        set_aside(s);
+        return 0;
+    }
+    uint32_t at = pick(s);
+    if (at == s->n && !first_only(s) && !s->batches && spare_some(s)) {
+        return job_poll(j, err);
+    }
+    if (at == s->n && has_answer(j) && is_time_up(j)) {
+        s->exhausted = true;
+        return 0;
+    }
+    if (at == s->n) {
+        bool waits = first_only(s) || s->batches;
+        int64_t most = waits ? ASIDE_NEVER : job_patience(j, s->queue, s->n);
+        if (most == 0) {
+            set_aside(s);
+            return 0;
+        }
+        return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, wait_most(j, most), err);
+    }
+    s->filling = false;
+    struct candidate *c = take(s, at);
+    int r = 0;
+    while (r == 0 && c->build->state == BUILD_PENDING) {
+        r = job_wait_builds(j, &c, 1, ASIDE_NEVER, err); /* replay: it is due */
+    }
+    r = r ? r : measure_one(s, c, err);
+    job_release(j, c);
+    free(c);
+    if (is_time_up(j) && has_answer(j)) {
+        s->exhausted = true;
+    }
+    return r ? r : job_poll(j, err);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Of a restricted search it may be one that is only compared with. */
+static bool reference_may_win(const struct job *j)
+{
+    struct record config;
+    if (j->reference == PLAN_NONE) {
+        return false;
+    }
+    plan_config(&j->plan, j->reference, &config);
+    return plan_eligible(&j->plan, &config);
+}
+
+/* Configs that may still be measured; PLAN_ALL: all. */
+static uint32_t budget_left(const struct job *j)
+{
+    int64_t left = plan_budget(&j->plan), measured = j->done - j->failed;
+    if (left == PLAN_ALL) {
+        return PLAN_ALL;
+    }
+    left -= j->reference != PLAN_NONE && !j->reference_again;
+    left -= measured;
+    if (left <= 0 && measured == 0 && !reference_may_win(j)) {
+        return 1; /* else nothing could be found */
+    }
+    return left > 0 ? (uint32_t)left : 0;
+}
+
+/* As many as the reference has; all configs of a problem have about as many. */
+static uint32_t keep_for_end(const struct job *j, uint32_t left)
+{
+    struct record config, unused[VARIATIONS_MAX];
+    if (j->reference == PLAN_NONE) {
+        return 0;
+    }
+    plan_config(&j->plan, j->reference, &config);
+    const uint32_t n = job_variations(j, &config, unused);
+    return n < left / ENOUGH ? n : left / ENOUGH;
+}
+
+/* Hints and the reference are counted before the strategy gets its budget, none of which must go on
+ * proposing them again. */
+static int open_strategy(struct search *s, uint32_t budget, struct error *err)
+{
+    struct job *j = s->job;
+    const char *name = j->order->request.query.strategy;
+    const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
+    if (!ops) {
+        return error_set(err, ERROR_INVALID, "unknown strategy \"%s\": use %s", name,
+                         strategy_names());
+    }
+    s->hints[s->n_hints] = j->reference; /* PLAN_NONE is no candidate either */
+    struct strategy_setup setup = plan_search(&j->plan);
+    setup.budget = budget == PLAN_ALL ? 0 : budget;
+    setup.coming = s->hints;
+    setup.n_coming = s->n_hints + 1;
+    setup.begun = s->begun_ids;
+    setup.n_begun = s->n_begun;
+    int r = ops->open(&setup, &j->strategy, err);
+    for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
+        if (j->outcomes[i].known) {
+            observe(j, i);
+        }
+    }
+    return r;
+}
+
+static void search_init(struct search *s, struct job *j)
+{
+    const struct runner *r = j->runner;
+    *s = (struct search){
+        .job = j,
+        .look = runner_look(r),
+        .batches = !r->replay && strcmp(r->device->info.kind, "cpu") == 0,
+    };
+}
+
+static void search_deinit(struct search *s)
+{
+    while (s->n > 0) {
+        struct candidate *c = take(s, s->n - 1);
+        job_release(s->job, c);
+        free(c);
+    }
+    free(s->hints);
+    free(s->begun_ids);
+}
+
+/* What the device was seen to do before any candidate: the slow and independent reference, on the
+ * check rows, filling the operands included. */
+static void note_reference(struct job *j, double took_ms)
+{
+    const struct workload *w = &j->workload;
+    const double did = (double)w->n_checks * (double)w->check_length * (double)w->check_terms;
+    j->reference_rate = took_ms > 0 ? did / (took_ms * 1e3) : 0;
+}
+
+/* The problem on the device: when compilers have begun, which takes as long. */
+static int prepare(struct job *j, struct error *err)
+{
+    struct device *d = j->runner->device;
+    const struct request *q = &j->order->request;
+    struct timeline *t = &j->runner->timeline;
+    enum phase before = timeline_enter(t, PHASE_PREPARE);
+    notice_attempt(j, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
+    conditions_before(d, j->doubt);
+    if (j->runner->unlocked[0]) {
+        memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
+    }
+    double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
+    int r =
+        d->ops->prepare(d, j->family, &q->problem, inputs_drawn(d, q, j->seed), &j->prepared, err);
+    waited = t->ms[PHASE_HELPERS] - waited;
+    const double took_ms = fmax(d->ops->clock_ms(d) - began - waited, 0);
+    j->device_ms += took_ms;
+    j->turn_began_ms = runner_now_ms(j->runner);
+    note_reference(j, took_ms);
+    timeline_enter(t, before);
+    return r;
+}
+
+int job_search(struct job *j, struct error *err)
+{
+    struct search s;
+    search_init(&s, j);
+    uint32_t left = budget_left(j);
+    s.kept_for_end = keep_for_end(j, left);
+    int r = gather_begun(&s, left, err);
+    r = r ? r : gather_hints(&s, left, err);
+    const uint32_t taken = s.n_hints + s.kept_for_end;
+    uint32_t proposals = left == PLAN_ALL ? left : left > taken ? left - taken : 0;
+    if (r == 0 && proposals > 0) {
+        r = open_strategy(&s, proposals, err);
+    }
+    j->total = j->done + (left < j->plan.n_ranked ? left : j->plan.n_ranked) +
+               (j->reference != PLAN_NONE && !j->reference_again);
+    notice_progress(j, "compile", NULL);
+    r = r ? r : fill(&s, err);
+    early_end(j->runner);
+    aside_drop(j->runner, j->order->job);
+    r = r ? r : prepare(j, err);
+    while (r == 0 && !j->set_aside) {
+        r = fill(&s, err);
+        if (r == 0 && s.n == 0 && !s.exhausted && !s.varied) {
+            r = add_variations(&s, err);
+            r = r ? r : fill(&s, err);
+        }
+        if (r || s.n == 0 || s.exhausted) {
+            break;
+        }
+        r = step(&s, err);
+    }
+    job_without_reference(j);
+    search_deinit(&s);
+    return r;
+}

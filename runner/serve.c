@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The runner's life: hello, then orders one after the other until gemmd closes the socket or
+ * nothing has come for --linger-ms, so that an idle gemmd holds no device memory. Its first order
+ * it awaits for longer: the device is not open yet, and gemmd may have to wait for its database.
+ *
+ * The process ends by _exit: libraries' exit handlers may wait for a device that hangs, and threads
+ * may be lost in a compiler. The operating system frees what we hold.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "proto/build.h"
+#include "proto/std_files.h"
+#include "runner/base/conditions.h"
+#include "runner/base/crash.h"
+#include "runner/base/self.h"
+#include "runner/job.h"
+
+enum {
+    REST_MS = 1000, /* nobody comes: time for what can wait */
+    FIRST_ORDER_MS = 30 * 1000,
+};
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+/* An order for a quiet device ends here while others use it: before there is a context of ours. */
+static int carry_out(struct runner *r, const struct tune_order *o, struct tune_result *out,
+                     struct error *err)
+{
+    int status = runner_open_device(r, err);
+    *out = (struct tune_result){0};
+    out->in_use = status == 0 && o->quiet && conditions_in_use(r->device, out->doubt);
+    if (out->in_use) {
+        return 0;
+    }
+    status = status ? status : runner_open(r, err);
+    return status ? status : job_run(r, o, out, err);
+}
+
+static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
+{
+    struct error err = ERROR_NULL;
+    struct tune_result result;
+    r->job = o->job;
+    r->ordered = true;
+    r->cancelled = r->others_wait = false;
+    timeline_begin(&r->timeline);
+    timeline_enter(&r->timeline, PHASE_OPEN);
+    early_begin(r, o);
+    int status = carry_out(r, o, &result, &err);
+    early_end(r);
+    r->job = 0;
+    if (status) {
+        channel_reply_error(&r->channel, id, &err);
+    } else {
+        channel_reply(&r->channel, id, &tune_result_schema, &result);
+        if (!result.set_aside && !result.in_use) {
+            baselines_owe(r, o, &result);
+        }
+    }
+    if (status == ERROR_DEVICE_LOST) {
+        runner_quit(RUNNER_EXIT_DEVICE_LOST);
+    }
+    notice_idle(r);
+}
+
+static void on_tune(struct runner *r, const struct rpc_message *m)
+{
+    struct error err = ERROR_NULL;
+    if (r->job) {
+        error_set(&err, ERROR_BUSY, "job %lld is running: one at a time", (long long)r->job);
+        channel_reply_error(&r->channel, m->id, &err);
+        return;
+    }
+    struct tune_order *o = calloc(1, sizeof(*o));
+    if (!o) {
+        error_set(&err, ERROR_NO_MEMORY, "no memory for an order");
+        channel_reply_error(&r->channel, m->id, &err);
+        return;
+    }
+    uint32_t id = m->id; /* the message is gone at the next receive */
+    if (tune_order_unpack(o, m->params, &err)) {
+        channel_reply_error(&r->channel, id, &err);
+    } else {
+        tune(r, id, o);
+    }
+    tune_order_deinit(o);
+    free(o);
+}
+
+/* ---- the life -------------------------------------------------------------------------------- */
+
+static void hello(struct runner *r)
+{
+    struct runner_hello h = {.pid = getpid()};
+    snprintf(h.build, sizeof(h.build), "%s", build_id);
+    channel_notify(&r->channel, "hello", &runner_hello_schema, &h);
+}
+
+static void bye(struct runner *r)
+{
+    rpc_put_notify(&r->channel.out, "bye");
+    wire_put_map(&r->channel.out, 0);
+    channel_send(&r->channel);
+    runner_quit(RUNNER_EXIT_OK);
+}
+
+/* What it has to say is worth no waiting: it would be silent meanwhile, and be killed as hung. */
+static void wait_for_no_reader(void)
+{
+    int fd = std_files_impatient();
+    if (fd >= 0) {
+        dup2(fd, STDERR_FILENO);
+        close(fd);
+    }
+}
+
+/* Devices read it themselves: whoever opens one without us has the same limit. */
+static void share_memory(int64_t percent)
+{
+    char share[16];
+    if (percent > 0) {
+        snprintf(share, sizeof(share), "%.2f", (double)percent / 100);
+        setenv("GEMMD_MEMORY_SHARE", share, 1);
+    }
+}
+
+static int patience_ms(const struct runner *r)
+{
+    int64_t linger_ms = r->opt.linger_ms;
+    bool longer = !r->ordered && linger_ms < FIRST_ORDER_MS;
+    return longer ? FIRST_ORDER_MS : (int)linger_ms;
+}
+
+static struct runner r; /* the process is one runner */
+
+static bool is_unwanted(void)
+{
+    runner_pump(&r);
+    return r.cancelled;
+}
+
+int runner_serve(const struct runner_options *opt)
+{
+    struct error err = ERROR_NULL;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    self_ignore_signals();
+    wait_for_no_reader();
+    /* Never a higher priority than it was started with: that takes a right, and somebody's wish. */
+    if (opt->nice > getpriority(PRIO_PROCESS, 0) &&
+        setpriority(PRIO_PROCESS, 0, (int)opt->nice) < 0) {
+        fprintf(stderr, "gemmd-runner: cannot set nice %lld: %s\n", (long long)opt->nice,
+                strerror(errno));
+    }
+    crash_install();
+    share_memory(opt->memory_percent);
+    r.opt = *opt;
+    r.on_tune = on_tune;
+    host_work_unwanted = is_unwanted;
+    r.baselines.off = opt->no_baseline;
+    r.replay = strncmp(opt->device, "replay:", 7) == 0;
+    if (channel_init(&r.channel, opt->fd, &err)) {
+        fprintf(stderr, "gemmd-runner: %s\n", err.text);
+        return RUNNER_EXIT_USAGE;
+    }
+    hello(&r);
+    for (;;) {
+        runner_pump(&r);
+        if (r.builds && builds_lost(r.builds) > 0) {
+            bye(&r);
+        }
+        bool owes = r.baselines.n > 0 && opt->linger_ms >= REST_MS;
+        if (!channel_wait(&r.channel, -1, owes ? REST_MS : patience_ms(&r))) {
+            if (!owes || !baselines_pay(&r)) {
+                bye(&r);
+            }
+        }
+    }
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Building the plan: the legal space of the target, less what the request or the quarantine
+ * excludes, in the order of ranking.h over the real workload.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/modules.h"
+#include "runner/strategy/plan.h"
+#include "runner/strategy/ranking.h"
+
+enum { VARIANTS_LEAST = 8 };
+static const double VARIANT_SHARE = 0.0433;
+
+static bool allow(const void *ctx, const struct record *config)
+{
+    return request_allows(ctx, config);
+}
+
+/* A recorded device has less to search than the space. */
+static void drop_unknown(struct plan *p)
+{
+    const struct device *d = p->setup.device;
+    uint32_t n = 0;
+    if (!d || !d->ops->knows) {
+        return;
+    }
+    for (uint32_t i = 0; i < p->space.n; i++) {
+        struct record config;
+        space_config(&p->space, i, &config);
+        if (d->ops->knows(d, &p->setup.order->request.problem, &config)) {
+            p->space.points[n++] = p->space.points[i];
+        }
+    }
+    p->space.n = n;
+}
+
+/* Points of a variant stand together, parameters at run time are the last. */
+static uint32_t compile_params(const struct space *s)
+{
+    uint32_t n = 0;
+    while (n < s->n_params && !s->params[n].run_time) {
+        n++;
+    }
+    return n;
+}
+
+static bool begins_variant(const struct space *s, uint32_t point, uint32_t compile_params)
+{
+    return point == 0 || memcmp(s->points[point - 1].at, s->points[point].at, compile_params) != 0;
+}
+
+static uint32_t count_variants(const struct space *s)
+{
+    const uint32_t size = compile_params(s);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += begins_variant(s, i, size);
+    }
+    return n;
+}
+
+/* ---- why a space is empty -------------------------------------------------------------------- */
+
+static const struct param *find_param(const struct space *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        if (strcmp(s->params[i].name, name) == 0) {
+            return &s->params[i];
+        }
+    }
+    return NULL;
+}
+
+static void list_values(const struct value *values, uint32_t n, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < n && at + 2 < size; i++) {
+        at += (size_t)snprintf(out + at, size - at, "%s", i ? ", " : "");
+        at += at < size ? value_format(&values[i], out + at, size - at) : 0;
+    }
+}
+
+static int check_restriction(const struct space *s, const struct restriction *r, struct error *err)
+{
+    const struct param *p = find_param(s, r->name);
+    if (!p) {
+        char names[256] = "";
+        for (uint32_t i = 0, at = 0; i < s->n_params && at < sizeof(names); i++) {
+            at += (uint32_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "",
+                                     s->params[i].name);
+        }
+        return error_set(err, ERROR_UNKNOWN_FIELD,
+                         "restrict: there is no parameter %s for this problem here; there are: %s",
+                         r->name, names);
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        for (uint32_t k = 0; k < p->n; k++) {
+            if (value_equal(&r->values[i], &p->values[k])) {
+                return 0;
+            }
+        }
+    }
+    char asked[96], known[192];
+    list_values(r->values, r->n, asked, sizeof(asked));
+    list_values(p->values, p->n, known, sizeof(known));
+    return error_set(err, ERROR_NO_CONFIG,
+                     "restrict: %s = %s is not in the space, which has %s; use strategy given "
+                     "for configs outside it",
+                     r->name, asked, known);
+}
+
+static int compare_rules(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static int explain_empty(const struct plan *p, struct error *err)
+{
+    const struct space *s = &p->space;
+    const struct request *r = &p->setup.order->request;
+    for (uint32_t i = 0; i < r->n_restrict; i++) {
+        int status = check_restriction(s, &r->restrict_[i], err);
+        if (status) {
+            return status;
+        }
+    }
+    struct {
+        uint64_t dropped;
+        const char *rule;
+    } most[64];
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        most[i].dropped = s->rules[i].dropped;
+        most[i].rule = s->rules[i].rule;
+    }
+    qsort(most, s->n_rules, sizeof(most[0]), compare_rules);
+    char text[256] = "";
+    for (uint32_t i = 0, at = 0; i < s->n_rules && i < 4 && at < sizeof(text); i++) {
+        at += (uint32_t)snprintf(text + at, sizeof(text) - at, "%s%s dropped %llu", i ? ", " : "",
+                                 most[i].rule, (unsigned long long)most[i].dropped);
+    }
+    return error_set(err, ERROR_NO_CONFIG, "no config is valid for this problem here: of %llu, %s",
+                     (unsigned long long)s->raw, text);
+}
+
+/* Restrictions on something that is no tunable are a mistake also when the space is not empty. */
+static int check_names(const struct plan *p, struct error *err)
+{
+    const struct request *r = &p->setup.order->request;
+    for (uint32_t i = 0; i < r->n_restrict; i++) {
+        if (!find_param(&p->space, r->restrict_[i].name)) {
+            return check_restriction(&p->space, &r->restrict_[i], err);
+        }
+    }
+    return 0;
+}
+
+/* ---- building -------------------------------------------------------------------------------- */
+
+static double predict(const struct plan *p, const struct record *config)
+{
+    const struct plan_setup *s = &p->setup;
+    return ranking_known(
+        s->target->predict(&s->order->request.problem, config, s->info, s->workload));
+}
+
+static bool is_avoided(const struct plan *p, const struct record *config)
+{
+    struct variant v;
+    char hash[HASH_HEX];
+    return p->setup.order->n_avoid > 0 && plan_variant(p, config, &v, hash, NULL) == 0 &&
+           plan_avoids(p, hash);
+}
+
+static bool point_is_avoided(const void *ctx, uint32_t point)
+{
+    const struct plan *p = ctx;
+    struct record config;
+    space_config(&p->space, point, &config);
+    return is_avoided(p, &config);
+}
+
+static int rank_space(struct plan *p, struct error *err)
+{
+    const struct plan_setup *s = &p->setup;
+    const struct ranking_setup ranking = {
+        .space = &p->space,
+        .target = s->target,
+        .problem = &s->order->request.problem,
+        .info = s->info,
+        .workload = s->workload,
+        .leave_out = s->order->n_avoid > 0 ? point_is_avoided : NULL,
+        .ctx = p,
+    };
+    struct ranked *ranked;
+    int r = ranking_make(&ranking, &ranked, &p->n_ranked, err);
+    if (r) {
+        return r;
+    }
+    p->avoided = p->space.n - p->n_ranked;
+    p->point = malloc((p->n_ranked + 1) * sizeof(*p->point));
+    p->predicted = malloc((p->n_ranked + 1) * sizeof(*p->predicted));
+    if (!p->point || !p->predicted) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
+    }
+    for (uint32_t i = 0; r == 0 && i < p->n_ranked; i++) {
+        p->point[i] = ranked[i].point;
+        p->predicted[i] = ranked[i].predicted;
+    }
+    free(ranked);
+    return r;
+}
+
+/* Of each point of the space; the mean over its variants. */
+static double efforts_of_points(const struct plan *p, double of_point[])
+{
+    const struct plan_setup *s = &p->setup;
+    const uint32_t size = compile_params(&p->space);
+    double sum = 0;
+    for (uint32_t i = 0; i < p->space.n; i++) {
+        if (!begins_variant(&p->space, i, size)) {
+            of_point[i] = of_point[i - 1];
+            continue;
+        }
+        struct record config;
+        space_config(&p->space, i, &config);
+        of_point[i] = s->target->effort(&s->order->request.problem, &config);
+        sum += of_point[i];
+    }
+    return sum / p->variants;
+}
+
+static int find_efforts(struct plan *p, struct error *err)
+{
+    if (!p->setup.target->effort || p->space.n == 0) {
+        return 0;
+    }
+    double *of_point = malloc(p->space.n * sizeof(*of_point));
+    p->effort = malloc((p->n_ranked + 1) * sizeof(*p->effort));
+    if (!of_point || !p->effort) {
+        free(of_point);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
+    }
+    const double mean = efforts_of_points(p, of_point);
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        p->effort[i] = of_point[p->point[i]] / mean;
+    }
+    free(of_point);
+    return 0;
+}
+
+/* Of a point: whether the cache has its variant. */
+static bool is_present(const struct plan *p, uint32_t point)
+{
+    struct record config;
+    struct variant v;
+    char hash[HASH_HEX];
+    space_config(&p->space, point, &config);
+    return plan_variant(p, &config, &v, hash, NULL) == 0 && modules_has(p->setup.cache_dir, hash);
+}
+
+/* Looked up before anything is compiled: what a search finds later has to do with nothing but what
+ * was there when it began. */
+static int find_present(struct plan *p, struct error *err)
+{
+    if (!p->setup.cache_dir || p->space.n == 0) {
+        return 0;
+    }
+    const uint32_t size = compile_params(&p->space);
+    bool *of_point = malloc(p->space.n * sizeof(*of_point));
+    p->present = malloc((p->n_ranked + 1) * sizeof(*p->present));
+    if (!of_point || !p->present) {
+        free(of_point);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
+    }
+    for (uint32_t i = 0; i < p->space.n; i++) {
+        of_point[i] = begins_variant(&p->space, i, size) ? is_present(p, i) : of_point[i - 1];
+    }
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        p->present[i] = of_point[p->point[i]];
+    }
+    free(of_point);
+    return 0;
+}
+
+int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
+{
+    *p = (struct plan){.setup = *setup, .avoids = setup->order->n_avoid > 0};
+    const struct request *q = &setup->order->request;
+    if (strcmp(q->query.strategy, "given") == 0) {
+        return 0;
+    }
+    const struct space_setup space = {.target = setup->target,
+                                      .problem = &q->problem,
+                                      .info = setup->info,
+                                      .allow = q->n_restrict ? allow : NULL,
+                                      .ctx = q};
+    int r = space_build_on(setup->threads, &p->space, &space, err);
+    if (r) {
+        return r;
+    }
+    bool any = p->space.n > 0;
+    drop_unknown(p);
+    p->legal = p->space.n;
+    p->variants = count_variants(&p->space);
+    r = check_names(p, err);
+    if (r == 0 && any && p->space.n == 0) {
+        r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");
+    }
+    r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
+    r = r ? r : find_efforts(p, err);
+    r = r ? r : find_present(p, err);
+    if (r) {
+        plan_deinit(p);
+    }
+    return r;
+}
+
+bool plan_go_on(struct plan *p, const struct plan_setup *setup)
+{
+    if (p->avoids || setup->order->n_avoid > 0) {
+        return false;
+    }
+    p->setup = *setup;
+    p->n_extra = 0;
+    free(p->present); /* as it was when the search began, which its trials tell */
+    p->present = NULL;
+    return true;
+}
+
+void plan_deinit(struct plan *p)
+{
+    space_deinit(&p->space);
+    free(p->point);
+    free(p->predicted);
+    free(p->effort);
+    free(p->present);
+    free(p->extra);
+    p->point = NULL;
+    p->predicted = NULL;
+    p->effort = NULL;
+    p->present = NULL;
+    p->extra = NULL;
+}
+
+int plan_rank_extras(struct plan *p, struct error *err)
+{
+    p->legal = p->n_ranked = p->n_extra;
+    p->predicted = malloc((p->n_ranked ? p->n_ranked : 1) * sizeof(*p->predicted));
+    if (!p->predicted) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", p->n_ranked);
+    }
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        p->predicted[i] = predict(p, &p->extra[i]);
+    }
+    return 0;
+}
+
+uint32_t plan_budget(const struct plan *p)
+{
+    const struct query *q = &p->setup.order->request.query;
+    bool all = strcmp(q->strategy, "given") == 0 ||
+               (strcmp(q->strategy, "exhaustive") == 0 && q->budget == 0);
+    int64_t n = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
+    return all ? PLAN_ALL : n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+}
+
+struct strategy_setup plan_search(const struct plan *p)
+{
+    const struct query *q = &p->setup.order->request.query;
+    uint32_t share = (uint32_t)(VARIANT_SHARE * p->variants);
+    return (struct strategy_setup){
+        .n = p->n_ranked,
+        .predicted_us = p->predicted,
+        .effort = p->effort,
+        .present = p->present,
+        .space = p->point ? &p->space : NULL,
+        .point = p->point,
+        /* Without a budget that was asked for: a small part of what there is to compile. */
+        .variants = q->budget > 0            ? 0
+                    : share > VARIANTS_LEAST ? share
+                                             : VARIANTS_LEAST,
+        .compilers = p->setup.compilers,
+        .seed = (uint64_t)q->seed,
+    };
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* Of the configs in `extra`, where the first one's number is. */
+static uint32_t extra_base(const struct plan *p)
+{
+    return p->point ? p->n_ranked : 0;
+}
+
+uint32_t plan_count(const struct plan *p)
+{
+    return extra_base(p) + p->n_extra;
+}
+
+void plan_config(const struct plan *p, uint32_t id, struct record *config)
+{
+    if (id < extra_base(p)) {
+        space_config(&p->space, p->point[id], config);
+    } else {
+        record_copy(config, &p->extra[id - extra_base(p)]);
+    }
+}
+
+double plan_predicted(const struct plan *p, uint32_t id)
+{
+    return id < p->n_ranked ? p->predicted[id] : predict(p, &p->extra[id - extra_base(p)]);
+}
+
+/* The point of a config in the space; false when it is not one. */
+static bool to_point(const struct space *s, const struct record *config, struct space_point *out)
+{
+    *out = (struct space_point){0};
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        struct value v;
+        uint32_t k = 0;
+        if (!record_get(config, s->params[i].name, &v)) {
+            return false;
+        }
+        while (k < s->params[i].n && !value_equal(&v, &s->params[i].values[k])) {
+            k++;
+        }
+        if (k == s->params[i].n) {
+            return false;
+        }
+        out->at[i] = (uint8_t)k;
+    }
+    return config->n == s->n_params;
+}
+
+static uint32_t find_ranked(const struct plan *p, const struct record *config)
+{
+    struct space_point at;
+    if (!p->point || !to_point(&p->space, config, &at)) {
+        return PLAN_NONE;
+    }
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        if (memcmp(&p->space.points[p->point[i]], &at, sizeof(at)) == 0) {
+            return i;
+        }
+    }
+    return PLAN_NONE;
+}
+
+int plan_add(struct plan *p, const struct record *config, uint32_t *id, struct error *err)
+{
+    *id = find_ranked(p, config);
+    for (uint32_t i = 0; *id == PLAN_NONE && i < p->n_extra; i++) {
+        *id = record_equal(config, &p->extra[i]) ? extra_base(p) + i : PLAN_NONE;
+    }
+    if (*id != PLAN_NONE) {
+        return 0;
+    }
+    if (p->n_extra == p->room) {
+        uint32_t room = p->room ? p->room * 2 : 16;
+        struct record *extra = realloc(p->extra, room * sizeof(*extra));
+        if (!extra) {
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", room);
+        }
+        p->extra = extra;
+        p->room = room;
+    }
+    record_copy(&p->extra[p->n_extra], config);
+    *id = extra_base(p) + p->n_extra++;
+    return 0;
+}
+
+int plan_variant(const struct plan *p, const struct record *config, struct variant *v,
+                 char hash[HASH_HEX], struct error *err)
+{
+    const struct plan_setup *s = &p->setup;
+    int r = s->target->variant(&s->order->request.problem, config, s->info->arch, v, err);
+    if (r == 0) {
+        variant_hash(v, s->compiler, hash);
+    }
+    return r;
+}
+
+bool plan_avoids(const struct plan *p, const char *hash)
+{
+    for (uint32_t i = 0; i < p->setup.order->n_avoid; i++) {
+        if (strcmp(p->setup.order->avoid[i], hash) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int plan_check(const struct plan *p, const struct record *config, struct rejection *why)
+{
+    const struct plan_setup *s = &p->setup;
+    if (s->target->check(&s->order->request.problem, config, s->info, why)) {
+        return 1;
+    }
+    if (is_avoided(p, config)) {
+        return rejection_set(why, ERROR_QUARANTINED, "quarantined",
+                             "this variant has crashed or hung the runner before and is in "
+                             "quarantine; gemmctl quarantine shows why");
+    }
+    return 0;
+}
+
+bool plan_eligible(const struct plan *p, const struct record *config)
+{
+    const struct request *q = &p->setup.order->request;
+    if (!request_allows(q, config)) {
+        return false;
+    }
+    if (strcmp(q->query.strategy, "given") != 0) {
+        return true;
+    }
+    for (uint32_t i = 0; i < q->n_configs; i++) {
+        if (record_equal(config, &q->configs[i])) {
+            return true;
+        }
+    }
+    return false;
+}

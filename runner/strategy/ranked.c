@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ranked: what the model likes, corrected by what measuring it teaches.
+ *
+ *   seeds: of each tile (block sizes, schedule, copied or gathered) that the model finds good, its
+ * best variant, with two settings: the model is wrong about tiles, and about few things else so
+ * much. Compilers that are left get what would teach most beside these, so that many are not idle
+ * while a few work; but a part of what may be compiled is kept for what is learnt.
+ *
+ *   next: a few configs that may well be the best, by what the others taught (surrogate.h): other
+ * settings of variants that are compiled, and some new variants, before others those that differ in
+ * one parameter from the best. And so on, until as many variants as may be have been compiled, and
+ * no setting of theirs promises more.
+ *
+ *   ring: of the best three variants all settings that differ from their best in one parameter,
+ * until that is their best; then of the best one those that differ in two, since settings are not
+ * independent: what wins does so by having been compared, not by luck.
+ *
+ *   tail: with a budget that was asked for, the order of the plan, until it is used up.
+ *
+ * All variants that may be compiled are: a search that stopped when nothing seemed better would end
+ * sooner or later by the luck of its samples, and so would its winner be better or worse.
+ *
+ * Compiling takes nearly all of the time, and some variants take five times as long as others. So
+ * new variants are decided on when all but a few have come that take long; what is begun then does
+ * not take long itself; and when all have been begun, nobody waits for one from which next to
+ * nothing is to be gained, by what the others have taught since it was begun. What an earlier
+ * search has left compiled is taken before something that promises little more: samples scatter,
+ * and a search that is repeated would go another way each time, through other compiles. It is
+ * decided from scores alone, never from a clock: where kernels come in the same order, a search
+ * goes the same way.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/strategy/ranked.h"
+
+enum { SEEDS_MOST = 5 };
+static const double GAIN = 0.0005; /* a part of the best: so much is worth waiting for a compiler */
+
+static void ranked_close(struct strategy *base)
+{
+    struct ranked_search *s = (struct ranked_search *)base;
+    if (s) {
+        proposals_deinit(&s->books);
+        surrogate_deinit(&s->surrogate);
+        grid_deinit(&s->grid);
+        free(s->score);
+        free(s->used);
+        free(s->arrived);
+        free(s->representative);
+        free(s->prior);
+        free(s->leads);
+        free(s);
+    }
+}
+
+static void find_representatives(struct ranked_search *s)
+{
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        s->representative[v] = GRID_NONE;
+    }
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        uint32_t *r = &s->representative[s->grid.variant[c]];
+        *r = *r == GRID_NONE || s->predicted[c] < s->predicted[*r] ? c : *r;
+    }
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        s->prior[v] = log(s->predicted[s->representative[v]]);
+    }
+}
+
+/* What is loaded by TMA from a copy is another kernel than one that gathers: what shows one of them
+ * bad says little of the other. */
+static bool is_of_tile(const char *name)
+{
+    return strncmp(name, "BLOCK_SIZE_", 11) == 0 || strcmp(name, "schedule") == 0 ||
+           strcmp(name, "permute_copy") == 0;
+}
+
+static bool same_tile(const struct ranked_search *s, const bool of_tile[], uint32_t v, uint32_t w)
+{
+    const struct space_point *x = grid_at(&s->grid, s->representative[v]),
+                             *y = grid_at(&s->grid, s->representative[w]);
+    for (uint32_t i = 0; i < s->grid.n_compile; i++) {
+        if (of_tile[i] && x->at[i] != y->at[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void find_leaders(struct ranked_search *s)
+{
+    bool of_tile[PARAMS_MAX];
+    for (uint32_t i = 0; i < s->grid.n_compile; i++) {
+        of_tile[i] = is_of_tile(s->grid.space->params[i].name);
+    }
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        s->leads[v] = true;
+        for (uint32_t w = 0; w < s->grid.n_variants && s->leads[v]; w++) {
+            bool before = s->prior[w] < s->prior[v] || (s->prior[w] == s->prior[v] && w < v);
+            s->leads[v] = !(before && same_tile(s, of_tile, v, w));
+        }
+    }
+}
+
+static int allocate(struct ranked_search *s, const struct strategy_setup *setup, struct error *err)
+{
+    s->score = malloc((setup->n + 1) * sizeof(*s->score));
+    s->used = calloc(setup->n + 1, sizeof(*s->used));
+    s->arrived = calloc(setup->n + 1, sizeof(*s->arrived));
+    s->representative = calloc(setup->n + 1, sizeof(*s->representative));
+    s->prior = calloc(setup->n + 1, sizeof(*s->prior));
+    s->leads = calloc(setup->n + 1, sizeof(*s->leads));
+    if (!s->score || !s->used || !s->arrived || !s->representative || !s->prior || !s->leads) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
+    }
+    for (uint32_t i = 0; i < setup->n; i++) {
+        s->score[i] = NAN;
+    }
+    int r = proposals_init(&s->books, setup, setup->budget, err);
+    if (r || s->flat) {
+        return r;
+    }
+    r = grid_init(&s->grid, setup->space, setup->point, setup->n, err);
+    r = r ? r : surrogate_init(&s->surrogate, &s->grid, setup->predicted_us, err);
+    if (r == 0) {
+        find_representatives(s);
+        find_leaders(s);
+    }
+    return r;
+}
+
+static uint32_t count_seeds(const struct strategy_setup *setup)
+{
+    uint32_t n = (3 * (setup->variants ? setup->variants : setup->budget) + 4) / 5;
+    return n < SEEDS_MOST ? n : SEEDS_MOST;
+}
+
+static int ranked_open(const struct strategy_setup *setup, struct strategy **out, struct error *err)
+{
+    struct ranked_search *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
+    }
+    s->base.ops = &ranked_strategy;
+    s->flat = !setup->space;
+    s->predicted = setup->predicted_us;
+    s->effort = setup->effort;
+    s->present = setup->present;
+    s->best = INFINITY;
+    s->variants = setup->variants;
+    s->n_seeds = count_seeds(setup);
+    s->compilers = setup->compilers > 0 ? setup->compilers : 1;
+    s->stage = s->flat ? TAIL : SEEDS;
+    int r = allocate(s, setup, err);
+    if (r) {
+        ranked_close(&s->base);
+        return r;
+    }
+    for (uint32_t i = 0; i < setup->n_coming; i++) {
+        if (setup->coming[i] < setup->n) {
+            ranked_use(s, setup->coming[i]);
+        }
+    }
+    for (uint32_t i = 0; i < setup->n_begun; i++) {
+        ranked_use(s, setup->begun[i]);
+    }
+    *out = &s->base;
+    return 0;
+}
+
+/* Something is on its way that needs no compiler. */
+static bool is_measuring(const struct ranked_search *s)
+{
+    for (uint32_t c = 0; s->books.out > 0 && c < s->books.n; c++) {
+        if (proposals_is_out(&s->books, c) && s->arrived[ranked_variant(s, c)]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int ranked_propose(struct strategy *base, uint32_t *candidate)
+{
+    struct ranked_search *s = (struct ranked_search *)base;
+    for (;;) {
+        for (; s->at < s->n_queue; s->at++) {
+            uint32_t c = s->queue[s->at];
+            if (proposals_taken(&s->books, c)) {
+                continue;
+            }
+            int r = proposals_allow(&s->books);
+            if (r == 0) {
+                proposals_take(&s->books, c);
+                ranked_use(s, c);
+                *candidate = c;
+            }
+            return r;
+        }
+        if (s->stage != TAIL && is_measuring(s)) {
+            return STRATEGY_WAIT;
+        }
+        if (!ranked_decide(s)) {
+            s->idle = true;
+            return s->stage != TAIL && s->books.out > 0 ? STRATEGY_WAIT : STRATEGY_DONE;
+        }
+    }
+}
+
+static void ranked_observe(struct strategy *base, uint32_t candidate, const struct observation *o)
+{
+    struct ranked_search *s = (struct ranked_search *)base;
+    proposals_observe(&s->books, candidate, o);
+    ranked_use(s, candidate);
+    ranked_arrive(s, candidate);
+    s->idle = false;
+    s->n_failed += !o->ok;
+    s->given_back += o->ok ? 0 : ranked_effort(s, candidate);
+    if (o->ok && isnan(s->score[candidate])) {
+        s->score[candidate] = o->score;
+        s->n_known++;
+        s->best = fmin(s->best, o->score);
+        if (!s->flat) {
+            surrogate_learn(&s->surrogate, candidate, o->score);
+        }
+    }
+}
+
+static bool is_variant_out(const struct ranked_search *s, uint32_t v)
+{
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        if (s->grid.variant[c] == v && proposals_is_out(&s->books, c)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Once most have come, or all have been begun, and there is nothing to measure: it must promise to
+ * win something. */
+static bool ranked_spare(struct strategy *base, uint32_t candidate)
+{
+    struct ranked_search *s = (struct ranked_search *)base;
+    bool now = ranked_most_have_come(s) || ranked_all_are_begun(s);
+    if (s->flat || !s->idle || !now || !isfinite(s->best) ||
+        !proposals_is_out(&s->books, candidate) ||
+        surrogate_gain(&s->surrogate, candidate, surrogate_value(&s->surrogate, s->best)) > GAIN) {
+        return false;
+    }
+    proposals_spare(&s->books, candidate);
+    if (!is_variant_out(s, s->grid.variant[candidate])) {
+        ranked_arrive(s, candidate);
+    }
+    s->idle = false;
+    return true;
+}
+
+const struct strategy_ops ranked_strategy = {"ranked",       ranked_open,    ranked_close,
+                                             ranked_propose, ranked_observe, ranked_spare};

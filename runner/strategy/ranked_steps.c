@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps of the strategy `ranked` (ranked.c says which and why). */
+#include <math.h>
+#include <string.h>
+
+#include "runner/strategy/ranked.h"
+
+enum {
+    NEXT_MOST = 6,      /* new variants of a step; more where there are many compilers */
+    BATCH = 8,          /* proposals of a step; the same */
+    LATE_PART = 5,      /* of the compilers: so many may be at work when it is decided */
+    CENTRES = 3,        /* variants that have a ring */
+    CONFIGS_OF_TWO = 6, /* measured at most for every two variants: time on the device */
+    CONFIGS_LEAST = 24
+};
+
+static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
+    GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
+    ALIKE = 0.02, /* between hopes of new variants, so that one that is there goes first */
+    CONFIGS_SHARE = 0.0112,  /* of all: measured at most */
+    SEED_WORTH = 0.08,       /* logarithm above the best prediction: a seed's */
+    NEAR = 1.04,             /* times the best score: a centre's */
+    CURIOUS = 1, SURE = 0.5, /* deviations of hopes: at first; once something is known */
+    FIRST_PART = 0.87,       /* of what may be compiled: the first step's at most */
+    LONG = 1.12,  /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    OVER = 0.2,   /* effort: more than is left, of the last variant */
+    LEAST = 0.25; /* effort: so little is not worth another variant */
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static bool is_queued(const struct ranked_search *s, uint32_t c)
+{
+    for (uint32_t i = 0; i < s->n_queue; i++) {
+        if (s->queue[i] == c) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_variant_queued(const struct ranked_search *s, uint32_t v)
+{
+    for (uint32_t i = 0; i < s->n_queue; i++) {
+        if (s->grid.variant[s->queue[i]] == v) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void enqueue(struct ranked_search *s, uint32_t c)
+{
+    if (s->n_queue < RANKED_STEP_MOST && !is_queued(s, c) && !proposals_taken(&s->books, c)) {
+        s->queue[s->n_queue++] = c;
+    }
+}
+
+double ranked_effort(const struct ranked_search *s, uint32_t c)
+{
+    return s->effort ? s->effort[c] : 1;
+}
+
+uint32_t ranked_variant(const struct ranked_search *s, uint32_t c)
+{
+    return s->flat ? c : s->grid.variant[c];
+}
+
+void ranked_use(struct ranked_search *s, uint32_t c)
+{
+    uint32_t v = ranked_variant(s, c);
+    s->n_used += !s->used[v];
+    s->spent += s->used[v] ? 0 : ranked_effort(s, c);
+    s->used[v] = true;
+}
+
+void ranked_arrive(struct ranked_search *s, uint32_t c)
+{
+    uint32_t v = ranked_variant(s, c);
+    s->n_arrived += !s->arrived[v];
+    s->come += s->arrived[v] ? 0 : ranked_effort(s, c);
+    s->arrived[v] = true;
+}
+
+/* Variants that a compiler has, or will have. */
+static uint32_t count_late(const struct ranked_search *s)
+{
+    return s->n_used - s->n_arrived;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Time for a decision: few are on their way, and these take so long that it would be long in
+ * coming. */
+bool ranked_most_have_come(const struct ranked_search *s)
+{
+    bool come = count_late(s) <= s->compilers / LATE_PART;
+    for (uint32_t c = 0; come && s->books.out > 0 && c < s->books.n; c++) {
+        come = !proposals_is_out(&s->books, c) || s->arrived[ranked_variant(s, c)] ||
+               ranked_effort(s, c) > LONG;
+    }
+    return come;
+}
+
+/* Of compiling, in variants of mean effort; failed ones are made up for, once. */
+static double effort_left(const struct ranked_search *s)
+{
+    double most = s->variants + fmin(s->given_back, s->variants);
+    return s->variants == 0 ? INFINITY : most - s->spent;
+}
+
+bool ranked_all_are_begun(const struct ranked_search *s)
+{
+    return s->stage != SEEDS && effort_left(s) < LEAST;
+}
+
+/* Configs that may still be measured. Where a variant has few settings all there are cost little,
+ * too. */
+static uint32_t configs_left(const struct ranked_search *s)
+{
+    double share = fmax(CONFIGS_SHARE * s->books.n, CONFIGS_LEAST);
+    uint32_t most = (uint32_t)fmin(CONFIGS_OF_TWO * s->variants / 2, share);
+    return s->variants == 0 ? UINT32_MAX : most - least(most, s->n_known + s->books.out);
+}
+
+/* Of these, what other settings leave for the ring of one variant: with nothing left for it the
+ * winner's settings would be those that happened to be tried. */
+static uint32_t configs_before_ring(const struct ranked_search *s)
+{
+    const struct space *space = s->grid.space;
+    uint32_t left = configs_left(s), ring = 0;
+    for (uint32_t p = s->grid.n_compile; p < space->n_params; p++) {
+        ring += space->params[p].n - 1;
+    }
+    return left == UINT32_MAX ? left : left - least(left, ring);
+}
+
+/* What a step has left to propose, and what it asks of it. */
+struct wish {
+    uint32_t fresh;          /* new variants that it may still have */
+    uint32_t settings;       /* other configs */
+    double effort;           /* to compile them */
+    double longest;          /* to compile one of them */
+    double of_new, of_known; /* hopes below these */
+    double deviations;       /* of hopes: the more, the more is tried of which little is known */
+    uint32_t beside; /* new variants differ in one parameter from this one's; or GRID_NONE */
+    bool thrifty;    /* what is compiled goes before what promises little more */
+};
+
+static bool is_known(const struct ranked_search *s, uint32_t c)
+{
+    uint32_t v = s->grid.variant[c];
+    return s->used[v] || is_variant_queued(s, v);
+}
+
+static bool is_present(const struct ranked_search *s, uint32_t c)
+{
+    return s->present && s->present[c];
+}
+
+/* Of a new variant. What is compiled takes no time, but counts like the others: what a search looks
+ * at is not to depend on that more than need be. */
+static bool fits(const struct ranked_search *s, const struct wish *w, uint32_t c)
+{
+    double effort = ranked_effort(s, c);
+    bool near = w->beside == GRID_NONE || grid_compile_distance(&s->grid, c, w->beside) == 1;
+    bool affordable = effort <= w->longest && effort <= w->effort + OVER;
+    return near && affordable && w->fresh > 0;
+}
+
+/* Of those hoped more of than `least`, the most; GRID_NONE: of none so much. present: it must be a
+ * new variant that is compiled. */
+static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w, bool present,
+                             double *least)
+{
+    uint32_t best = GRID_NONE;
+    for (uint32_t i = 0; i < s->surrogate.n; i++) {
+        uint32_t c = s->surrogate.member[i];
+        double hope = surrogate_hope(&s->surrogate, c, w->deviations);
+        if (hope >= *least || (present && !is_present(s, c)) || proposals_taken(&s->books, c) ||
+            is_queued(s, c)) {
+            continue;
+        }
+        bool known = is_known(s, c);
+        if (known ? !present && w->settings > 0 && hope < w->of_known
+                  : fits(s, w, c) && hope < w->of_new) {
+            best = c;
+            *least = hope;
+        }
+    }
+    return best;
+}
+
+/* The candidate to be hoped most of, or one of which hardly less is to be hoped and which need not
+ * be compiled; GRID_NONE: of none so much. */
+static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w)
+{
+    double least = INFINITY;
+    uint32_t best = find_hopeful(s, w, false, &least);
+    if (best == GRID_NONE || !w->thrifty || !s->present || is_present(s, best) ||
+        is_known(s, best)) {
+        return best;
+    }
+    least += ALIKE;
+    uint32_t other = find_hopeful(s, w, true, &least);
+    return other == GRID_NONE ? best : other;
+}
+
+static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)
+{
+    uint32_t v = s->grid.variant[c];
+    if (!s->used[v] && !is_variant_queued(s, v)) {
+        w->fresh--;
+        w->effort -= ranked_effort(s, c);
+    } else {
+        w->settings -= w->settings > 0;
+    }
+    enqueue(s, c);
+    surrogate_expect(&s->surrogate, c);
+}
+
+static void propose_hopeful(struct ranked_search *s, struct wish *w)
+{
+    uint32_t c, batch = s->compilers > BATCH ? s->compilers : BATCH;
+    uint32_t most = least(batch, configs_left(s));
+    while (s->n_queue < most && (c = most_hopeful(s, w)) != GRID_NONE) {
+        propose_one(s, w, c);
+    }
+}
+
+/* What is on its way teaches nothing yet, but nothing like it need be proposed. */
+static void expect_proposals(struct ranked_search *s)
+{
+    for (uint32_t i = 0; s->books.out > 0 && i < s->surrogate.n; i++) {
+        if (proposals_is_out(&s->books, s->surrogate.member[i])) {
+            surrogate_expect(&s->surrogate, s->surrogate.member[i]);
+        }
+    }
+}
+
+/* While better variants may be on their way, what is spent on settings keeps step with what has
+ * come. */
+static uint32_t settings_left(const struct ranked_search *s)
+{
+    double most = CONFIGS_OF_TWO * s->come / 2;
+    double done = s->n_known + s->books.out;
+    return s->variants == 0 || count_late(s) == 0 ? UINT32_MAX : (uint32_t)fmax(most - done, 0);
+}
+
+/* The best point of other variants than these; GRID_NONE: there is none. */
+static uint32_t find_best(const struct ranked_search *s, const uint32_t others[], uint32_t n)
+{
+    uint32_t best = GRID_NONE;
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        bool had = isnan(s->score[c]);
+        for (uint32_t i = 0; i < n && !had; i++) {
+            had = s->grid.variant[others[i]] == s->grid.variant[c];
+        }
+        if (!had && (best == GRID_NONE || s->score[c] < s->score[best])) {
+            best = c;
+        }
+    }
+    return best;
+}
+
+/* With many compilers, who waits for one new variant waits for no longer when others are compiled
+ * beside it: the steps are few. First come those that differ from the best in one parameter of what
+ * is compiled: where the model is wrong by a few per cent of stages or schedulers, variants that it
+ * hopes more of are far away, and wrong likewise. */
+static void step_next(struct ranked_search *s)
+{
+    const double effort = effort_left(s);
+    const bool many = s->compilers > NEXT_MOST;
+    const uint32_t fresh = many ? s->compilers - count_late(s) : NEXT_MOST;
+    double best = isfinite(s->best) ? surrogate_value(&s->surrogate, s->best) : INFINITY;
+    struct wish w = {.fresh = fresh,
+                     .deviations = SURE,
+                     .beside = s->variants > 0 ? find_best(s, NULL, 0) : GRID_NONE,
+                     .settings = least(settings_left(s), configs_before_ring(s)),
+                     .effort = effort,
+                     .longest = s->variants > 0 ? LONG : INFINITY,
+                     .of_new = best + WORTH,
+                     .of_known = best - GAIN,
+                     .thrifty = true};
+    expect_proposals(s);
+    if (configs_before_ring(s) <= effort) {
+        w.of_known = -INFINITY; /* what is left is for new variants */
+    }
+    propose_hopeful(s, &w);
+    if (s->variants > 0 && (s->n_queue == 0 || (many && w.fresh < fresh))) {
+        w.of_new = INFINITY;
+        w.of_known = -INFINITY;
+        propose_hopeful(s, &w);
+        w.beside = GRID_NONE;
+        propose_hopeful(s, &w);
+    }
+    surrogate_forget(&s->surrogate);
+}
+
+/* The best points of the best variants, the best first, that are not far behind. */
+static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES])
+{
+    uint32_t n = 0;
+    for (; n < CENTRES; n++) {
+        uint32_t best = find_best(s, out, n);
+        if (best == GRID_NONE || s->score[best] > NEAR * s->best) {
+            break;
+        }
+        out[n] = best;
+    }
+    return n;
+}
+
+/* Settings that differ from a centre's in so many parameters. */
+static void add_neighbours(struct ranked_search *s, uint32_t centre, uint32_t apart)
+{
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        if (s->grid.variant[c] == s->grid.variant[centre] &&
+            grid_settings_distance(&s->grid, c, centre) == apart) {
+            enqueue(s, c);
+        }
+    }
+}
+
+static void step_ring(struct ranked_search *s)
+{
+    uint32_t centres[CENTRES], n = find_centres(s, centres);
+    for (uint32_t i = 0; i < n; i++) {
+        add_neighbours(s, centres[i], 1);
+    }
+    if (n > 0 && s->n_queue == 0) {
+        add_neighbours(s, centres[0], 2);
+    }
+    s->n_queue = least(s->n_queue, configs_left(s));
+}
+
+/* The best variant of a tile that nobody has looked at, and that the model finds good enough. */
+static uint32_t next_tile(const struct ranked_search *s)
+{
+    uint32_t best = s->grid.n_variants;
+    double lowest = INFINITY, lead = INFINITY;
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        lead = fmin(lead, s->prior[v]);
+        if (s->leads[v] && !s->used[v] && !is_variant_queued(s, v) && s->prior[v] < lowest) {
+            best = v;
+            lowest = s->prior[v];
+        }
+    }
+    return lowest <= lead + SEED_WORTH ? best : s->grid.n_variants;
+}
+
+/* Of a candidate's variant, the best predicted point that walks the tiles quite differently: all
+ * other settings are other ones, but for the order of experts, which costs less than it may
+ * hide. */
+static uint32_t opposite(const struct ranked_search *s, uint32_t c)
+{
+    uint32_t best = GRID_NONE;
+    for (uint32_t k = 0; k < s->books.n; k++) {
+        bool other = s->grid.variant[k] == s->grid.variant[c];
+        for (uint32_t i = s->grid.n_compile; other && i < s->grid.space->n_params; i++) {
+            other = strcmp(s->grid.space->params[i].name, "expert_order") == 0 ||
+                    grid_at(&s->grid, k)->at[i] != grid_at(&s->grid, c)->at[i];
+        }
+        if (other && (best == GRID_NONE || s->predicted[k] < s->predicted[best])) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+/* Two points of each: settings can cost a third, and the model may be wrong about them, too. */
+static void step_tiles(struct ranked_search *s, uint32_t want)
+{
+    double left = effort_left(s);
+    for (uint32_t i = 0; i < want; i++) {
+        uint32_t v = next_tile(s), before = s->n_queue;
+        if (v < s->grid.n_variants && ranked_effort(s, s->representative[v]) <= left) {
+            enqueue(s, s->representative[v]);
+            left -= ranked_effort(s, s->representative[v]);
+        }
+        if (s->n_queue == before) {
+            break;
+        }
+        uint32_t c = opposite(s, s->representative[v]);
+        if (c != GRID_NONE) {
+            enqueue(s, c);
+        }
+    }
+}
+
+/* Beside the seeds, for compilers that would be idle: what is to be hoped most of, with two
+ * settings, when nothing has been measured yet. The same whatever is compiled: so a search that was
+ * killed begins as before, and what is compiled ahead of it is what it asks for. */
+static void step_beside(struct ranked_search *s)
+{
+    uint32_t c, other;
+    struct wish w = {.fresh = s->compilers,
+                     .deviations = CURIOUS,
+                     .beside = GRID_NONE,
+                     .effort = fmin(FIRST_PART * s->variants, s->compilers) - s->spent,
+                     .longest = INFINITY,
+                     .of_new = INFINITY,
+                     .of_known = -INFINITY};
+    for (uint32_t i = 0; i < s->n_queue; i++) {
+        surrogate_expect(&s->surrogate, s->queue[i]);
+        w.effort -= i > 0 && s->grid.variant[s->queue[i]] == s->grid.variant[s->queue[i - 1]]
+                        ? 0
+                        : ranked_effort(s, s->queue[i]);
+    }
+    while (w.effort > 0 && (c = most_hopeful(s, &w)) != GRID_NONE) {
+        propose_one(s, &w, c);
+        if ((other = opposite(s, c)) != GRID_NONE) {
+            propose_one(s, &w, other);
+        }
+    }
+    surrogate_forget(&s->surrogate);
+}
+
+static void step_tail(struct ranked_search *s)
+{
+    for (; s->next < s->books.n && s->n_queue < RANKED_STEP_MOST; s->next++) {
+        enqueue(s, s->next);
+    }
+}
+
+static void step_seeds(struct ranked_search *s)
+{
+    uint32_t done = s->n_used - least(s->n_failed, s->n_used);
+    if (done < s->n_seeds) {
+        step_tiles(s, s->n_seeds - done);
+    }
+    if (!s->begun) {
+        step_beside(s);
+    }
+    s->begun = true;
+}
+
+/* One step of the current stage, and which stage follows. */
+static void take_step(struct ranked_search *s)
+{
+    if (s->stage == SEEDS && (!s->begun || ranked_most_have_come(s))) {
+        step_seeds(s);
+        s->stage = s->n_queue > 0 ? SEEDS : NEXT;
+    }
+    if (s->stage == NEXT && ranked_most_have_come(s)) {
+        step_next(s);
+    }
+    if (s->stage == NEXT && s->n_queue == 0 && s->books.out == 0) {
+        s->stage = RING;
+    }
+    if (s->stage == RING) {
+        step_ring(s);
+        s->stage = s->n_queue > 0 ? RING : TAIL;
+    }
+}
+
+bool ranked_decide(struct ranked_search *s)
+{
+    s->n_queue = s->at = 0;
+    if (s->stage != TAIL) {
+        take_step(s);
+    }
+    if (s->stage == TAIL && s->n_queue == 0 && (s->flat || s->variants == 0)) {
+        step_tail(s);
+    }
+    return s->n_queue > 0;
+}

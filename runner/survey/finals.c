@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The best of the walk, measured again: all of them loaded, in rounds of alternating direction, a
+ * short block of each. What two samples call best is often just lucky, so after the first lot the
+ * next ones follow as long as one that was measured once seems faster than the best of those
+ * measured often.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runner/base/stats.h"
+#include "runner/survey/inner.h"
+
+enum { ROUNDS = 5, EACH = 5, LOTS = 4, ROUND_S = 120 };
+
+struct finalist {
+    uint32_t point;
+    const struct survey_variant *of;
+    struct survey_item item;
+    struct kernel *kernel; /* loaded; NULL: it is out */
+    double us[ROUNDS * EACH];
+};
+
+struct lot {
+    uint32_t n;
+    struct finalist *f; /* owned */
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static const struct survey_variant *variant_of(const struct survey *s, uint32_t point)
+{
+    const struct survey_variant *v = s->variants;
+    while (point - v->first >= v->n) { /* wraps below it */
+        v++;
+    }
+    return v;
+}
+
+/* The fastest that have not been measured again, up to a number. */
+static int choose(const struct survey *s, uint32_t want, struct lot *lot, struct error *err)
+{
+    uint32_t known = 0;
+    double *sorted = calloc(s->space.n, sizeof(*sorted));
+    lot->f = calloc(want, sizeof(*lot->f));
+    if (!sorted || !lot->f) {
+        free(sorted);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u finalists", want);
+    }
+    for (uint32_t i = 0; i < s->space.n; i++) {
+        if (isfinite(s->us[i])) {
+            sorted[known++] = s->us[i];
+        }
+    }
+    qsort(sorted, known, sizeof(*sorted), by_time);
+    double limit = known > want ? sorted[want - 1] : INFINITY;
+    free(sorted);
+    for (uint32_t i = 0; i < s->space.n && lot->n < want; i++) {
+        if (isfinite(s->us[i]) && s->us[i] <= limit) {
+            lot->f[lot->n++] = (struct finalist){.point = i, .of = variant_of(s, i)};
+        }
+    }
+    return 0;
+}
+
+static int load(struct survey *s, struct finalist *f, struct error *err)
+{
+    struct rejection why;
+    struct error failed = ERROR_NULL;
+    int r = survey_want(s, f->of, &f->item, err);
+    while (r == 0 && f->item.build->state == BUILD_PENDING) {
+        survey_wait(s);
+        builds_collect(s->builds);
+    }
+    if (r == 0 && f->item.build->state == BUILD_READY) {
+        r = s->device->ops->load(s->device, &f->item.build->image, &f->item.variant, &f->kernel,
+                                 &why, &failed);
+        f->kernel = r ? NULL : f->kernel;
+    }
+    return r == ERROR_DEVICE_LOST ? error_set(err, r, "%s", failed.text) : 0;
+}
+
+static int block(struct survey *s, struct finalist *f, uint32_t round, struct error *err)
+{
+    struct record config;
+    uint32_t n = 0;
+    space_config(&s->space, f->point, &config);
+    int r = survey_time(s, f->kernel, &config, 1, EACH, 0, f->us + round * EACH, &n, err);
+    if (r && r != ERROR_DEVICE_LOST) {
+        s->device->ops->unload(s->device, f->kernel);
+        f->kernel = NULL;
+        r = 0;
+    }
+    return r;
+}
+
+static int run_rounds(struct survey *s, struct lot *lot, struct error *err)
+{
+    int r = 0;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        alarm(ROUND_S);
+        s->looked_ms = -INFINITY; /* the reference has its turn in each */
+        for (uint32_t i = 0; i < lot->n && r == 0; i++) {
+            struct finalist *f = &lot->f[round % 2 ? lot->n - 1 - i : i];
+            r = f->kernel ? block(s, f, round, err) : 0;
+            r = r ? r : survey_look(s, err);
+        }
+    }
+    alarm(0);
+    return r;
+}
+
+/* Whatever came of them, they are not measured again. *best: the least median so far. */
+static int settle(struct survey *s, struct lot *lot, double *best, struct error *err)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < lot->n && r == 0; i++) {
+        struct finalist *f = &lot->f[i];
+        s->us[f->point] = NAN;
+        if (f->kernel) {
+            *best = fmin(*best, stats_median(f->us, ROUNDS * EACH));
+            r = survey_write_final(s, f->point, f->us, ROUNDS, EACH, err);
+        }
+    }
+    return r;
+}
+
+static void leave(struct survey *s, struct lot *lot, int status)
+{
+    for (uint32_t i = 0; i < lot->n; i++) {
+        struct finalist *f = &lot->f[i];
+        if (f->kernel && status != ERROR_DEVICE_LOST) {
+            s->device->ops->unload(s->device, f->kernel);
+        }
+        if (f->item.build) {
+            builds_release(s->builds, f->item.build);
+        }
+    }
+    free(lot->f);
+}
+
+static int run_lot(struct survey *s, uint32_t want, double *best, struct error *err)
+{
+    struct lot lot = {0};
+    int r = choose(s, want, &lot, err);
+    for (uint32_t i = 0; i < lot.n && r == 0; i++) {
+        r = load(s, &lot.f[i], err);
+    }
+    r = r ? r : run_rounds(s, &lot, err);
+    r = r ? r : settle(s, &lot, best, err);
+    leave(s, &lot, r);
+    return r;
+}
+
+static double fastest_left(const struct survey *s)
+{
+    double least = INFINITY;
+    for (uint32_t i = 0; i < s->space.n; i++) {
+        least = s->us[i] < least ? s->us[i] : least;
+    }
+    return least;
+}
+
+int survey_finals(struct survey *s, struct error *err)
+{
+    double best = INFINITY;
+    int r = 0;
+    for (uint32_t lot = 0; lot < LOTS && r == 0 && fastest_left(s) < best; lot++) {
+        r = run_lot(s, (uint32_t)s->order->finals, &best, err);
+    }
+    return r;
+}

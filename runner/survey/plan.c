@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The points and their order: variants by a hash of the text of their compile-time config (not of
+ * the source, so that a kernel's next version is sampled at the same places), settings by a hash
+ * of theirs, the first one always among them. The reference's are put first.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/hash.h"
+#include "runner/survey/inner.h"
+
+/* Hash of the compile-time part of a config, or of its run-time settings. */
+static uint64_t hash_part(const struct space *s, const struct record *config, bool run_time)
+{
+    struct record part;
+    char text[CONFIG_TEXT_MAX];
+    record_init(&part);
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        struct value v;
+        if (s->params[i].run_time == run_time && record_get(config, s->params[i].name, &v)) {
+            record_set(&part, s->params[i].name, v, NULL);
+        }
+    }
+    record_format(&part, text, sizeof(text));
+    return hash64(text, strlen(text));
+}
+
+/* The reference comes first, the others by their hashes. */
+static uint64_t order_of(const struct survey *s, uint32_t point, bool run_time)
+{
+    struct record config;
+    space_config(&s->space, point, &config);
+    uint64_t hash = hash_part(&s->space, &config, run_time);
+    return hash == hash_part(&s->space, &s->reference, run_time) ? 0 : hash;
+}
+
+static bool same_variant(const struct space *s, uint32_t a, uint32_t b)
+{
+    uint32_t n = 0;
+    while (n < s->n_params && !s->params[n].run_time) { /* run-time ones are last */
+        n++;
+    }
+    return memcmp(s->points[a].at, s->points[b].at, n) == 0;
+}
+
+uint32_t survey_setting(const struct survey *s, uint32_t point)
+{
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < s->space.n_params; i++) {
+        const struct param *p = &s->space.params[i];
+        number = p->run_time ? number * p->n + s->space.points[point].at[i] : number;
+    }
+    return number;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct survey_variant *x = a, *y = b;
+    if (x->order != y->order) {
+        return x->order < y->order ? -1 : 1;
+    }
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static void list_variants(struct survey *s)
+{
+    for (uint32_t i = 0; i < s->space.n; i++) {
+        struct survey_variant *last = s->variants + s->n_variants - 1;
+        if (s->n_variants > 0 && same_variant(&s->space, last->first, i)) {
+            last->n++;
+        } else {
+            s->variants[s->n_variants++] =
+                (struct survey_variant){.order = order_of(s, i, false), .first = i, .n = 1};
+        }
+    }
+    qsort(s->variants, s->n_variants, sizeof(*s->variants), by_order);
+}
+
+/* Leaves out all settings but the first and those of the smallest hashes. */
+static int choose_settings(struct survey *s, struct error *err)
+{
+    uint64_t *hash = calloc(s->n_settings, sizeof(*hash));
+    if (!hash) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u settings", s->n_settings);
+    }
+    for (uint32_t i = 1; i < s->n_settings; i++) {
+        hash[i] = UINT64_MAX; /* the first has 0 */
+    }
+    for (uint32_t i = 0; i < s->space.n; i++) {
+        uint32_t at = survey_setting(s, i);
+        hash[at] = hash[at] == UINT64_MAX ? order_of(s, i, true) : hash[at];
+    }
+    for (uint32_t i = 0; s->order->settings > 0 && i < s->n_settings; i++) {
+        int64_t before = 0;
+        for (uint32_t k = 0; k < s->n_settings; k++) {
+            before += hash[k] < hash[i] || (hash[k] == hash[i] && k < i);
+        }
+        s->skipped[i] = before >= s->order->settings;
+    }
+    free(hash);
+    return 0;
+}
+
+int survey_plan(struct survey *s, struct error *err)
+{
+    int r = space_build(&s->space, s->target, &s->problem, &s->device->info, NULL, NULL, err);
+    if (r == 0 && s->space.n == 0) {
+        r = error_set(err, ERROR_NO_CONFIG, "no config is valid for this problem here");
+    }
+    r = r ? r : s->target->choose(&s->problem, &s->device->info, &s->reference, err);
+    if (r) {
+        return r;
+    }
+    s->n_settings = 1;
+    for (uint32_t i = 0; i < s->space.n_params; i++) {
+        s->n_settings *= s->space.params[i].run_time ? s->space.params[i].n : 1;
+    }
+    s->variants = calloc(s->space.variants, sizeof(*s->variants));
+    s->us = calloc(s->space.n, sizeof(*s->us));
+    s->skipped = calloc(s->n_settings, sizeof(*s->skipped));
+    if (!s->variants || !s->us || !s->skipped) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", s->space.n);
+    }
+    for (uint32_t i = 0; i < s->space.n; i++) {
+        s->us[i] = NAN;
+    }
+    list_variants(s);
+    return choose_settings(s, err);
+}

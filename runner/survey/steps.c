@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
+#include <stdlib.h>
+
+#include "runner/survey/inner.h"
+
+enum { WAIT_MS = 200, COMPILE_LIMIT_MS = 120000, LOOKS = 3 };
+static const double LOOK_MS = 500;
+
+/* ---- compiling ------------------------------------------------------------------------------- */
+
+int survey_want_config(struct survey *s, const struct record *config, struct survey_item *out,
+                       struct error *err)
+{
+    char hash[HASH_HEX];
+    int r = s->target->variant(&s->problem, config, s->device->info.arch, &out->variant, err);
+    if (r) {
+        return r;
+    }
+    variant_hash(&out->variant, s->compiler->ops->version(s->compiler), hash);
+    return builds_want(s->builds, &out->variant, hash, NULL, 0, &out->build, err);
+}
+
+int survey_want(struct survey *s, const struct survey_variant *v, struct survey_item *out,
+                struct error *err)
+{
+    struct record config;
+    *out = (struct survey_item){.of = v};
+    space_config(&s->space, v->first, &config);
+    return survey_want_config(s, &config, out, err);
+}
+
+void survey_wait(struct survey *s)
+{
+    struct pollfd f = {.fd = builds_fd(s->builds), .events = POLLIN};
+    struct build *longest;
+    poll(&f, 1, WAIT_MS);
+    int64_t ms = builds_longest(s->builds, &longest);
+    if (ms > COMPILE_LIMIT_MS) {
+        builds_give_up(s->builds, longest, ms);
+    }
+}
+
+/* ---- timing ---------------------------------------------------------------------------------- */
+
+int survey_time(struct survey *s, struct kernel *k, const struct record *config, uint32_t warmup,
+                uint32_t wanted, double stop_us, double *us, uint32_t *n, struct error *err)
+{
+    const struct timing t = {.warmup = warmup,
+                             .samples = wanted,
+                             .stop_after_us = isfinite(stop_us) ? stop_us : 0,
+                             .gap_ms = s->gap_ms};
+    uint32_t got = 0;
+    int r = s->device->ops->time(s->device, s->prepared, k, config, &t, us + *n, &got, err);
+    *n += got;
+    return r ? r : got ? 0 : error_set(err, ERROR_INTERNAL, "the device gave no samples");
+}
+
+void survey_say(struct survey *s)
+{
+    const double now = survey_clock(s);
+    char best[32] = "";
+    if (!line_due(&s->line, now)) {
+        return;
+    }
+    if (isfinite(s->best_us)) {
+        snprintf(best, sizeof(best), " best %.1f us,", s->best_us);
+    }
+    line_put(&s->line, "%u of %u variants, %u points,%s reference %.1f us, %.0f s", s->done,
+             s->n_variants, s->points, best, s->reference_us, (now - s->began_ms) / 1e3);
+}
+
+int survey_look(struct survey *s, struct error *err)
+{
+    double us[LOOKS];
+    uint32_t n = 0;
+    double now = survey_clock(s);
+    if (now - s->looked_ms < LOOK_MS) {
+        return 0;
+    }
+    s->looked_ms = now;
+    survey_say(s);
+    int r = survey_time(s, s->yardstick, &s->reference, 0, LOOKS, 0, us, &n, err);
+    return r ? r : survey_write_reference(s, us, n, err);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/trust.h"
+#include "runner/base/cache_dir.h"
+#include "runner/base/stats.h"
+#include "runner/compile/apart.h"
+#include "runner/survey/inner.h"
+
+enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
+static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;
+
+/* A device that was idle is slow until its clocks have risen: launches until two turns agree. */
+static int warm_up(struct survey *s, struct error *err)
+{
+    const double began_ms = survey_clock(s);
+    double before_us = NAN;
+    int r = 0;
+    for (bool agree = false; r == 0 && !agree && survey_clock(s) - began_ms < WARM_UP_MS;) {
+        double us[TURN];
+        uint32_t n = 0;
+        r = survey_time(s, s->yardstick, &s->reference, 0, TURN, 0, us, &n, err);
+        double turn_us = r ? NAN : stats_median(us, n);
+        agree = fabs(turn_us - before_us) <= AGREE * turn_us;
+        before_us = turn_us;
+    }
+    return r;
+}
+
+/* The reference kernel, loaded for good, and its time; the gap is as long as a launch, so that the
+ * device idles half of the time and its power is not what is measured. */
+static int open_yardstick(struct survey *s, struct error *err)
+{
+    struct survey_item it = {0};
+    struct rejection why = {0};
+    double us[SAMPLES_MAX];
+    uint32_t n = 0;
+    int r = survey_want_config(s, &s->reference, &it, err);
+    if (r) {
+        return r;
+    }
+    while (builds_collect(s->builds), it.build->state == BUILD_PENDING) {
+        survey_wait(s);
+    }
+    r = it.build->state == BUILD_FAILED
+            ? error_set(err, it.build->error.code, "the reference: %s", it.build->error.text)
+            : s->device->ops->load(s->device, &it.build->image, &it.variant, &s->yardstick, &why,
+                                   err);
+    builds_release(s->builds, it.build);
+    r = r ? r : warm_up(s, err);
+    r = r ? r : survey_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);
+    s->reference_us = r ? NAN : stats_median(us, n);
+    if (strcmp(s->device->info.kind, "cuda") == 0) {
+        s->gap_ms = fmin(fmax(s->reference_us / 1e3, GAP_LEAST_MS), GAP_MOST_MS);
+    }
+    return r;
+}
+
+/* ---- the mode -------------------------------------------------------------------------------- */
+
+static int find_problem(struct survey *s, struct error *err)
+{
+    int r = problem_parse(&s->problem, s->order->problem, err);
+    s->family = r ? NULL : family_of_problem(&s->problem);
+    if (r == 0 && !s->family) {
+        r = error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s",
+                      s->problem.op_name);
+    }
+    return r ? r
+             : family_target_choose(s->family, &s->problem, &s->device->info, s->order->target,
+                                    &s->target, err);
+}
+
+static void wait_for_helpers(void *ctx)
+{
+    survey_wait(ctx);
+}
+
+static int open_helpers(struct survey *s, struct error *err)
+{
+    helpers_init(&s->helpers, &(struct helpers_setup){.device = s->device,
+                                                      .compiler = s->compiler,
+                                                      .builds = s->builds,
+                                                      .wait = wait_for_helpers,
+                                                      .ctx = s});
+    return helpers_want(&s->helpers, s->target, err);
+}
+
+static int open_all(struct survey *s, struct error *err)
+{
+    const struct survey_order *o = s->order;
+    int r = cache_dir_find(o->cache_dir, s->cache_dir, err);
+    r = r ? r : device_open(o->device, &s->device, err);
+    r = r ? r : apart_open(o->device, &s->compiler, err);
+    if (r) {
+        return r;
+    }
+    const unsigned threads = cache_dir_threads(o->threads);
+    const bool spare = o->threads == 0 && threads > 2 * SPARE_CORES;
+    s->threads = spare ? threads - SPARE_CORES : threads;
+    const struct builds_setup setup = {
+        .compiler = s->compiler, .cache_dir = s->cache_dir, .threads = s->threads, .note_fd = -1};
+    r = builds_new(&setup, &s->builds, err);
+    r = r ? r : find_problem(s, err);
+    return r ? r : open_helpers(s, err);
+}
+
+static int fail_part(int fd, const char *part, struct error *err)
+{
+    int why = errno;
+    if (why != EWOULDBLOCK) {
+        unlink(part); /* nobody else's: the lock is ours, or there are no locks here */
+    }
+    close(fd);
+    return why == EWOULDBLOCK
+               ? error_set(err, ERROR_BUSY,
+                           "another recording is writing %s: wait for its end, or record into "
+                           "another file",
+                           part)
+               : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(why));
+}
+
+/* Of two recordings into one file the second would write into the first one's. Returns the file,
+ * empty and locked. What another one has finished meanwhile has another name by now. */
+static int lock_part(const char *part, struct error *err)
+{
+    struct stat locked, named;
+    for (;;) {
+        int fd, r = trust_open(part, O_WRONLY | O_CREAT, 0644, &fd, err);
+        if (r < 0) {
+            return error_prefix(err, "cannot write");
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &locked) != 0) {
+            return fail_part(fd, part, err);
+        }
+        if (stat(part, &named) == 0 && named.st_dev == locked.st_dev &&
+            named.st_ino == locked.st_ino) {
+            return ftruncate(fd, 0) == 0 ? fd : fail_part(fd, part, err);
+        }
+        close(fd);
+    }
+}
+
+static int open_file(struct survey *s, const char *part, struct error *err)
+{
+    struct stat st;
+    if (stat(s->order->path, &st) == 0 &&
+        !S_ISREG(st.st_mode)) { /* now, not when all is measured */
+        return error_set(err, ERROR_INVALID, "cannot write %s: it is %s, not a file",
+                         s->order->path, S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
+    }
+    int fd = lock_part(part, err);
+    if (fd < 0) {
+        return fd;
+    }
+    s->file = fdopen(fd, "w");
+    line_scrap(s->file ? part : NULL);
+    return s->file ? 0 : fail_part(fd, part, err);
+}
+
+/* The file stays open, and with it locked, until it has its name. */
+static int close_file(struct survey *s, const char *part, struct error *err)
+{
+    if (fflush(s->file) != 0 || ferror(s->file) || fsync(fileno(s->file)) != 0 ||
+        rename(part, s->order->path) != 0) {
+        return error_set(err, ERROR_IO, "cannot write %s: %s", s->order->path, strerror(errno));
+    }
+    line_scrap(NULL);
+    fclose(s->file);
+    s->file = NULL;
+    return 0;
+}
+
+/* All that is measured, into an open file. */
+static int measure_all(struct survey *s, struct error *err)
+{
+    int r = survey_write_header(s, err);
+    s->began_ms = survey_clock(s);
+    s->best_us = INFINITY;
+    line_begin(&s->line, s->order->quiet, s->began_ms);
+    r = r ? r : survey_walk(s, err);
+    r = r ? r : survey_finals(s, err);
+    return r ? r : survey_write_end(s, err);
+}
+
+static int survey_all(struct survey *s, struct error *err)
+{
+    static char part[PATHS_MAX]; /* as long as the process: a signal may come at any time */
+    snprintf(part, sizeof(part), "%s.part", s->order->path);
+    int r = open_all(s, err);
+    r = r ? r : survey_plan(s, err);
+    r = r ? r : open_file(s, part, err); /* what is wrong with the order, leaves none behind */
+    const bool opened = r == 0;
+    alarm(PREPARE_S);
+    r = r ? r
+          : s->device->ops->prepare(s->device, s->family, &s->problem, SURVEY_SEED, &s->prepared,
+                                    err);
+    r = r ? r : open_yardstick(s, err);
+    alarm(0);
+    r = r ? r : measure_all(s, err);
+    r = r ? r : close_file(s, part, err);
+    if (r && opened) {
+        unlink(part);
+    }
+    return r;
+}
+
+static void summarise(const struct survey *s)
+{
+    const double seconds = (survey_clock(s) - s->began_ms) / 1e3;
+    char best[32] = "null";
+    if (isfinite(s->best_us)) {
+        snprintf(best, sizeof(best), "%.4f", s->best_us);
+    }
+    if (s->order->json) {
+        printf("{\"points\": %u, \"space\": %u, \"variants\": %u, \"space_variants\": %u, "
+               "\"failed\": %u, \"best_us\": %s, \"reference_us\": %.4f, \"seconds\": %.3f}\n",
+               s->points, s->space.n, s->done, s->n_variants, s->failed, best, s->reference_us,
+               seconds);
+        return;
+    }
+    printf("%s: %u points of %u in %u of %u variants, %u failed, best %.1f us, "
+           "reference %.1f us, %.1f s\n",
+           s->order->path, s->points, s->space.n, s->done, s->n_variants, s->failed, s->best_us,
+           s->reference_us, seconds);
+}
+
+int survey_run(const struct survey_order *o)
+{
+    static struct survey s; /* the process is one survey */
+    struct error err = ERROR_NULL;
+    s.order = o;
+    line_watch();
+    int r = survey_all(&s, &err);
+    line_end(&s.line);
+    if (r) {
+        line_fail(&err, o->json);
+    } else {
+        summarise(&s);
+    }
+    bool said = line_said();
+    apart_quit();
+    _exit(r || !said
+              ? 1
+              : 0); /* as serve.c: the operating system frees what we hold, threads may be lost */
+}

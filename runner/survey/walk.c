@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every point once: a variant is loaded, verified with its first setting, and timed with each. Two
+ * samples, two more when they are near the best so far, one when the first is far behind it: what
+ * cannot be the best need not be known well.
+ *
+ * Variants compile ahead, on all cores but a few, and are measured as they become ready. On the cpu
+ * device a compiler beside a measurement would be measured: there they go by lots, of which each is
+ * compiled and then measured.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/base/stats.h"
+#include "runner/survey/inner.h"
+
+enum { STUCK_S = 60 };
+static const double FAR = 1.3, NEAR = 1.05; /* times the best */
+
+struct walk {
+    struct survey *s;
+    uint32_t next, n; /* the next variant; those in the queue */
+    struct survey_item queue[SURVEY_LOOK_AHEAD];
+};
+
+/* ---- one variant ----------------------------------------------------------------------------- */
+
+static void blame(struct rejection *why, const struct error *e)
+{
+    *why = (struct rejection){.code = e->code};
+    snprintf(why->text, sizeof(why->text), "%.*s", (int)sizeof(why->text) - 1, e->text);
+}
+
+/* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
+static double time_of(const struct survey_shot *shot)
+{
+    return shot->n < 3 ? fmin(shot->us[0], shot->us[shot->n - 1]) : stats_median(shot->us, shot->n);
+}
+
+static int shoot(struct survey *s, struct kernel *k, uint32_t point, bool first,
+                 struct survey_shot *shot, struct error *err)
+{
+    struct record config;
+    space_config(&s->space, point, &config);
+    int r = survey_time(s, k, &config, first, 2, FAR * s->best_us, shot->us, &shot->n, err);
+    if (r == 0 && shot->n == 2 && time_of(shot) <= NEAR * s->best_us) {
+        r = survey_time(s, k, &config, 0, 2, 0, shot->us, &shot->n, err);
+    }
+    if (r == ERROR_DEVICE_LOST) {
+        return r;
+    }
+    if (r) {
+        blame(&shot->why, err);
+        s->failed++;
+        return 0;
+    }
+    double us = s->us[point] = time_of(shot);
+    s->best_us = us < s->best_us ? us : s->best_us;
+    s->points++;
+    return 0;
+}
+
+static int verify(struct survey *s, struct kernel *k, uint32_t point, struct rejection *why,
+                  struct error *err)
+{
+    const struct tolerance tol = {.atol = 1e-2, .rtol = 1e-2};
+    struct verdict v = {0};
+    struct record config;
+    space_config(&s->space, point, &config);
+    int r = s->device->ops->verify(s->device, s->prepared, k, &config, &tol, &v, err);
+    if (r == 0 && !v.right) {
+        r = error_set(err, ERROR_WRONG_RESULT, "%s", v.text);
+    }
+    if (r) {
+        blame(why, err);
+    }
+    return r;
+}
+
+/* A loaded kernel: 0, with what came of each point or *why; or ERROR_DEVICE_LOST. */
+static int measure_points(struct survey *s, const struct survey_variant *v, struct kernel *k,
+                          struct survey_shot *shots, struct rejection *why, struct error *err)
+{
+    bool first = true;
+    int r = verify(s, k, v->first, why, err);
+    if (r) {
+        return r == ERROR_DEVICE_LOST ? r : 0;
+    }
+    for (uint32_t i = 0; i < v->n && r == 0; i++) {
+        uint32_t point = v->first + i;
+        if (!s->skipped[survey_setting(s, point)]) {
+            r = shoot(s, k, point, first, &shots[i], err);
+            first = false;
+        }
+    }
+    return r;
+}
+
+static int measure_variant(struct survey *s, const struct survey_item *it,
+                           struct survey_shot *shots, struct rejection *why, struct error *err)
+{
+    struct device *d = s->device;
+    struct kernel *k;
+    if (it->build->state == BUILD_FAILED) {
+        blame(why, &it->build->error);
+        return 0;
+    }
+    int r = d->ops->load(d, &it->build->image, &it->variant, &k, why, err);
+    if (r) {
+        if (!why->code) {
+            blame(why, err);
+        }
+        return r == ERROR_DEVICE_LOST ? r : 0;
+    }
+    r = measure_points(s, it->of, k, shots, why, err);
+    if (r != ERROR_DEVICE_LOST) {
+        d->ops->unload(d, k);
+    }
+    return r;
+}
+
+static double compile_ms(const struct build *b)
+{
+    return b->state == BUILD_READY ? b->image.meta.compile_ms : b->compile_ms;
+}
+
+static int visit(struct survey *s, const struct survey_item *it, struct error *err)
+{
+    struct survey_shot *shots = calloc(it->of->n, sizeof(*shots));
+    struct rejection why = {0};
+    if (!shots) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a variant");
+    }
+    alarm(STUCK_S); /* a kernel that never ends: nobody else is watching */
+    int r = measure_variant(s, it, shots, &why, err);
+    alarm(0);
+    if (r) {
+        char text[CONFIG_TEXT_MAX];
+        struct record config;
+        space_config(&s->space, it->of->first, &config);
+        record_format(&config, text, sizeof(text));
+        error_prefix(err, "%s", text);
+    } else {
+        s->done++;
+        s->failed += why.code != 0;
+        s->compile_ms += compile_ms(it->build);
+        r = survey_write_variant(s, it->of, compile_ms(it->build), why.code ? NULL : shots, &why,
+                                 err);
+    }
+    free(shots);
+    return r;
+}
+
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+static int64_t least(const struct survey *s)
+{
+    return s->order->variants > 0 ? s->order->variants : SURVEY_VARIANTS;
+}
+
+static bool time_is_up(const struct survey *s)
+{
+    const int64_t seconds = s->order->seconds;
+    return seconds >= 0 && s->done >= least(s) &&
+           survey_clock(s) - s->began_ms >= (double)seconds * 1e3;
+}
+
+/* No more than will be looked at, when that is known. */
+static uint32_t wanted(const struct survey *s)
+{
+    bool known = s->order->seconds == 0 && least(s) < s->n_variants;
+    return known ? (uint32_t)least(s) : s->n_variants;
+}
+
+static bool measures_alone(const struct survey *s)
+{
+    return strcmp(s->device->info.kind, "cpu") == 0;
+}
+
+/* How many are in the queue at most. A lot is no longer than it must be, and then a variant for
+ * each thread: that the time is up is seen between lots. */
+static uint32_t ahead(const struct survey *s)
+{
+    const int64_t must = least(s) - s->done;
+    if (!measures_alone(s) || s->order->seconds < 0 || must >= SURVEY_LOOK_AHEAD) {
+        return SURVEY_LOOK_AHEAD;
+    }
+    return must > 0                         ? (uint32_t)must
+           : s->threads < SURVEY_LOOK_AHEAD ? s->threads
+                                            : SURVEY_LOOK_AHEAD;
+}
+
+static int fill(struct walk *w, struct error *err)
+{
+    int r = 0;
+    if (w->n > 0 && measures_alone(w->s)) {
+        return 0; /* what follows is the next lot's */
+    }
+    const uint32_t most = ahead(w->s);
+    while (r == 0 && w->n < most && w->next < wanted(w->s)) {
+        r = survey_want(w->s, &w->s->variants[w->next++], &w->queue[w->n], err);
+        w->n += r == 0;
+    }
+    return r;
+}
+
+/* The first that is ready; w->n: it is time to wait. */
+static uint32_t pick(const struct walk *w)
+{
+    uint32_t ready = w->n;
+    for (uint32_t i = w->n; i-- > 0;) {
+        bool pending = w->queue[i].build->state == BUILD_PENDING;
+        if (pending && measures_alone(w->s)) {
+            return w->n;
+        }
+        ready = pending ? ready : i;
+    }
+    return ready;
+}
+
+static int step(struct walk *w, struct error *err)
+{
+    struct survey *s = w->s;
+    builds_collect(s->builds);
+    uint32_t at = pick(w);
+    if (at == w->n) {
+        survey_wait(s);
+        survey_say(s);
+        return 0;
+    }
+    int r = survey_look(s, err);
+    r = r ? r : visit(s, &w->queue[at], err);
+    builds_release(s->builds, w->queue[at].build);
+    w->queue[at] = w->queue[--w->n];
+    return r;
+}
+
+/* Compiles that nobody wants any more end by themselves: the finals are not to measure them. */
+static void settle(struct survey *s)
+{
+    struct build *any;
+    while (measures_alone(s) && builds_longest(s->builds, &any) >= 0) {
+        survey_wait(s);
+        builds_collect(s->builds);
+    }
+}
+
+int survey_walk(struct survey *s, struct error *err)
+{
+    struct walk *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a queue");
+    }
+    w->s = s;
+    int r = fill(w, err);
+    while (r == 0 && w->n > 0 && !time_is_up(s)) {
+        r = step(w, err);
+        r = r || time_is_up(s) ? r : fill(w, err);
+    }
+    while (w->n > 0) {
+        builds_release(s->builds, w->queue[--w->n].build);
+    }
+    if (r == 0) {
+        settle(s);
+    }
+    free(w);
+    return r;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The variants of one search, in the order in which it asks for them: its plan (restrictions, model
+ * and all), the reference, what its strategy proposes before it has observed anything, then the
+ * plan's own order, which is as good a guess as any of what observations will lead to; but of what
+ * is asked for then, little is among the first of it. So who wants openings gets no more than
+ * those.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/inputs.h"
+#include "runner/strategy/grid.h"
+#include "runner/strategy/plan.h"
+#include "runner/warm/inner.h"
+
+struct sequence {
+    struct warm_plan *to;
+    struct tune_order order; /* its request is borrowed */
+    struct plan plan;        /* owned */
+    struct grid grid;        /* owned: of the ranked configs */
+    bool *had;               /* owned, by variant of the grid */
+    uint32_t n, most;        /* variants so far */
+    uint32_t rank;           /* of the first */
+    uint32_t look;           /* configs that it may ask for */
+    bool opening;            /* no more than what is asked for before anything is measured */
+};
+
+/* ---- one by one ------------------------------------------------------------------------------ */
+
+static int take_extra(struct sequence *s, uint32_t id, struct error *err)
+{
+    struct record config;
+    plan_config(&s->plan, id, &config);
+    return s->n < s->most ? warm_add_config(s->to, &config, s->rank + s->n++, err) : 0;
+}
+
+/* A config's variant, unless it has been taken. */
+static int take(struct sequence *s, uint32_t id, struct error *err)
+{
+    if (id >= s->grid.n) {
+        return take_extra(s, id, err);
+    }
+    bool *had = &s->had[s->grid.variant[id]];
+    if (*had || s->n == s->most) {
+        return 0;
+    }
+    *had = true;
+    return warm_add_point(s->to, grid_at(&s->grid, id), s->rank + s->n++, err);
+}
+
+/* ---- in which order -------------------------------------------------------------------------- */
+
+/* The analytic default, which a search measures first, also where a restriction excludes it. */
+static int take_reference(struct sequence *s, uint32_t *id, struct error *err)
+{
+    const struct plan_setup *of = &s->plan.setup;
+    struct record config;
+    struct rejection why;
+    *id = PLAN_NONE;
+    if (of->target->choose(&of->order->request.problem, of->info, &config, NULL) ||
+        plan_check(&s->plan, &config, &why)) {
+        return 0;
+    }
+    int r = plan_add(&s->plan, &config, id, err);
+    return r ? r : take(s, *id, err);
+}
+
+static int take_proposals(struct sequence *s, uint32_t reference, struct error *err)
+{
+    const char *name = s->order.request.query.strategy;
+    const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
+    struct strategy_setup setup = plan_search(&s->plan);
+    struct strategy *strategy;
+    uint32_t budget = plan_budget(&s->plan), id;
+    if (budget == 1 || !ops) { /* the reference uses it up; what is no strategy fails by itself */
+        return 0;
+    }
+    setup.budget = budget == PLAN_ALL ? 0 : budget - (reference != PLAN_NONE);
+    setup.coming = &reference;
+    setup.n_coming = 1;
+    int r = ops->open(&setup, &strategy, err);
+    if (r) {
+        return r;
+    }
+    for (uint32_t n = reference != PLAN_NONE;
+         r == 0 && s->n < s->most && n < s->look && ops->propose(strategy, &id) == 0; n++) {
+        r = take(s, id, err);
+    }
+    ops->close(strategy);
+    return r;
+}
+
+static int take_all(struct sequence *s, struct error *err)
+{
+    uint32_t reference;
+    int r = take_reference(s, &reference, err);
+    r = r ? r : take_proposals(s, reference, err);
+    for (uint32_t i = 0; i < s->grid.n && r == 0 && !s->opening && s->n < s->most; i++) {
+        r = take(s, i, err);
+    }
+    return r;
+}
+
+/* A list: its configs, no others. */
+static int take_given(struct sequence *s, struct error *err)
+{
+    const struct request *q = &s->order.request;
+    struct rejection why;
+    int r = 0;
+    for (uint32_t i = 0; i < q->n_configs && r == 0; i++) {
+        if (request_allows(q, &q->configs[i]) && !plan_check(&s->plan, &q->configs[i], &why)) {
+            uint32_t id;
+            r = plan_add(&s->plan, &q->configs[i], &id, err);
+            r = r ? r : take_extra(s, id, err);
+        }
+    }
+    return r;
+}
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+static int open_grid(struct sequence *s, struct error *err)
+{
+    int r = grid_init(&s->grid, &s->plan.space, s->plan.point, s->plan.n_ranked, err);
+    s->had = r ? NULL : calloc(s->grid.n_variants + 1, sizeof(*s->had));
+    return r || s->had ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");
+}
+
+static int run(struct sequence *s, const struct plan_setup *setup, struct error *err)
+{
+    int r = plan_init(&s->plan, setup, err);
+    if (r) {
+        return r;
+    }
+    struct warm_problem w = {.problem = setup->order->request.problem, .target = setup->target};
+    w.space.n_params = s->plan.space.n_params;
+    memcpy(w.space.params, s->plan.space.params, sizeof(w.space.params));
+    bool list = !s->plan.point;
+    r = warm_add_problem(s->to, &w, err);
+    r = r || list ? r : open_grid(s, err);
+    r = r ? r : list ? take_given(s, err) : take_all(s, err);
+    free(s->had);
+    grid_deinit(&s->grid);
+    plan_deinit(&s->plan);
+    return r;
+}
+
+int warm_add_search(struct warm_plan *p, const struct warm_setup *s, const struct request *r,
+                    struct error *err)
+{
+    struct sequence q = {.to = p, .order = {.request = *r}, .most = UINT32_MAX};
+    const struct family *f = family_of_problem(&r->problem);
+    const struct family_target *target;
+    struct workload workload;
+    if (!f) {
+        return error_set(err, ERROR_NO_CONFIG, "no kernels for op %s are known here",
+                         r->problem.op_name);
+    }
+    const char *wanted = r->query.target[0] ? r->query.target : s->target;
+    int status = family_target_choose(f, &r->problem, &p->info, wanted, &target, err);
+    status = status ? status : f->workload_init(&workload, &r->problem, inputs_seed(NULL, r), err);
+    if (status) {
+        return status;
+    }
+    q.most = s->each > 0 ? (uint32_t)s->each : UINT32_MAX;
+    q.look = s->look > 0 ? s->look : UINT32_MAX;
+    q.opening = s->openings;
+    q.rank = s->openings ? p->n : 0;
+    const struct plan_setup setup = {.target = target,
+                                     .info = &p->info,
+                                     .workload = &workload,
+                                     .order = &q.order,
+                                     .compiler = p->compiler,
+                                     .cache_dir = s->cache_dir,
+                                     .threads = s->threads,
+                                     .compilers = s->threads};
+    status = run(&q, &setup, err);
+    f->workload_deinit(&workload);
+    return status;
+}
