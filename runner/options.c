@@ -19,7 +19,7 @@
  * line, or whole searches as JSON, each with what restricts it. --openings: of each search only
  * what it begins with, one search after the other. --with-parent: who starts it; when that ends, it
  * is killed.
- * --landscape (survey/survey.h) measures a whole space for the replay device.
+ * --landscape (landscape/landscape.h) measures a whole space for the replay device.
  * --hold-clocks (base/clocks.h) is what a runner with --lock-clocks starts, --compile
  * (compile/apart.h) what one starts that compiles.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
@@ -189,7 +189,7 @@ static void read_expected(const char *json, struct device_info *out)
     wire_doc_free(doc);
 }
 
-static int take_landscape(struct survey_order *o, int code)
+static int take_landscape(struct landscape_order *o, int code)
 {
     switch (code) {
     case OPT_LANDSCAPE:
@@ -350,7 +350,7 @@ static int landscape(struct runner_options *o)
     o->landscape.seconds = o->warming.seconds;
     o->landscape.quiet = o->warming.quiet;
     o->landscape.json = o->warming.json;
-    return survey_run(&o->landscape);
+    return landscape_run(&o->landscape);
 }
 
 int runner_main(int argc, char **argv)

@@ -45,7 +45,7 @@
 #include "runner/compile/builds.h"
 #include "runner/compile/helpers.h"
 #include "runner/early.h"
-#include "runner/survey/survey.h"
+#include "runner/landscape/landscape.h"
 #include "runner/warm/warm.h"
 
 enum runner_exit {
@@ -69,8 +69,8 @@ struct runner_options {
     int64_t hold_mhz;       /* be the child that does that */
     int64_t hang_limit_ms;  /* no attempt's limit is above it; 0: the defaults hold */
     bool probe, version, warm, compile, no_baseline;
-    struct warm_order warming;     /* with `warm` */
-    struct survey_order landscape; /* when it has a path */
+    struct warm_order warming;        /* with `warm` */
+    struct landscape_order landscape; /* when it has a path */
 };
 
 enum { RUNNER_LOOK_MAX = 64 }; /* configs on their way at once */

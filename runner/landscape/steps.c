@@ -2,15 +2,15 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "runner/survey/inner.h"
+#include "runner/landscape/recorder.h"
 
 enum { WAIT_MS = 200, COMPILE_LIMIT_MS = 120000, LOOKS = 3 };
 static const double LOOK_MS = 500;
 
 /* ---- compiling ------------------------------------------------------------------------------- */
 
-int survey_want_config(struct survey *s, const struct record *config, struct survey_item *out,
-                       struct error *err)
+int landscape_want_config(struct landscape_recorder *s, const struct record *config,
+                          struct landscape_item *out, struct error *err)
 {
     char hash[HASH_HEX];
     int r = s->target->variant(&s->problem, config, s->device->info.arch, &out->variant, err);
@@ -21,16 +21,16 @@ int survey_want_config(struct survey *s, const struct record *config, struct sur
     return builds_want(s->builds, &out->variant, hash, NULL, 0, &out->build, err);
 }
 
-int survey_want(struct survey *s, const struct survey_variant *v, struct survey_item *out,
-                struct error *err)
+int landscape_want(struct landscape_recorder *s, const struct landscape_points *v,
+                   struct landscape_item *out, struct error *err)
 {
     struct record config;
-    *out = (struct survey_item){.of = v};
+    *out = (struct landscape_item){.of = v};
     space_config(&s->space, v->first, &config);
-    return survey_want_config(s, &config, out, err);
+    return landscape_want_config(s, &config, out, err);
 }
 
-void survey_wait(struct survey *s)
+void landscape_wait(struct landscape_recorder *s)
 {
     struct pollfd f = {.fd = builds_fd(s->builds), .events = POLLIN};
     struct build *longest;
@@ -43,8 +43,9 @@ void survey_wait(struct survey *s)
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-int survey_time(struct survey *s, struct kernel *k, const struct record *config, uint32_t warmup,
-                uint32_t wanted, double stop_us, double *us, uint32_t *n, struct error *err)
+int landscape_time(struct landscape_recorder *s, struct kernel *k, const struct record *config,
+                   uint32_t warmup, uint32_t wanted, double stop_us, double *us, uint32_t *n,
+                   struct error *err)
 {
     const struct timing t = {.warmup = warmup,
                              .samples = wanted,
@@ -56,9 +57,9 @@ int survey_time(struct survey *s, struct kernel *k, const struct record *config,
     return r ? r : got ? 0 : error_set(err, ERROR_INTERNAL, "the device gave no samples");
 }
 
-void survey_say(struct survey *s)
+void landscape_say(struct landscape_recorder *s)
 {
-    const double now = survey_clock(s);
+    const double now = landscape_clock(s);
     char best[32] = "";
     if (!line_due(&s->line, now)) {
         return;
@@ -70,16 +71,16 @@ void survey_say(struct survey *s)
              s->n_variants, s->points, best, s->reference_us, (now - s->began_ms) / 1e3);
 }
 
-int survey_look(struct survey *s, struct error *err)
+int landscape_look(struct landscape_recorder *s, struct error *err)
 {
     double us[LOOKS];
     uint32_t n = 0;
-    double now = survey_clock(s);
+    double now = landscape_clock(s);
     if (now - s->looked_ms < LOOK_MS) {
         return 0;
     }
     s->looked_ms = now;
-    survey_say(s);
-    int r = survey_time(s, s->yardstick, &s->reference, 0, LOOKS, 0, us, &n, err);
-    return r ? r : survey_write_reference(s, us, n, err);
+    landscape_say(s);
+    int r = landscape_time(s, s->yardstick, &s->reference, 0, LOOKS, 0, us, &n, err);
+    return r ? r : landscape_write_reference(s, us, n, err);
 }

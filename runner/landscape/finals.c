@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 #include "runner/base/stats.h"
-#include "runner/survey/inner.h"
+#include "runner/landscape/recorder.h"
 
 enum { ROUNDS = 5, EACH = 5, LOTS = 4, ROUND_S = 120 };
 
 struct finalist {
     uint32_t point;
-    const struct survey_variant *of;
-    struct survey_item item;
+    const struct landscape_points *of;
+    struct landscape_item item;
     struct kernel *kernel; /* loaded; NULL: it is out */
     double us[ROUNDS * EACH];
 };
@@ -32,9 +32,9 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static const struct survey_variant *variant_of(const struct survey *s, uint32_t point)
+static const struct landscape_points *variant_of(const struct landscape_recorder *s, uint32_t point)
 {
-    const struct survey_variant *v = s->variants;
+    const struct landscape_points *v = s->variants;
     while (point - v->first >= v->n) { /* wraps below it */
         v++;
     }
@@ -42,7 +42,8 @@ static const struct survey_variant *variant_of(const struct survey *s, uint32_t 
 }
 
 /* The fastest that have not been measured again, up to a number. */
-static int choose(const struct survey *s, uint32_t want, struct lot *lot, struct error *err)
+static int choose(const struct landscape_recorder *s, uint32_t want, struct lot *lot,
+                  struct error *err)
 {
     uint32_t known = 0;
     double *sorted = calloc(s->space.n, sizeof(*sorted));
@@ -67,13 +68,13 @@ static int choose(const struct survey *s, uint32_t want, struct lot *lot, struct
     return 0;
 }
 
-static int load(struct survey *s, struct finalist *f, struct error *err)
+static int load(struct landscape_recorder *s, struct finalist *f, struct error *err)
 {
     struct rejection why;
     struct error failed = ERROR_NULL;
-    int r = survey_want(s, f->of, &f->item, err);
+    int r = landscape_want(s, f->of, &f->item, err);
     while (r == 0 && f->item.build->state == BUILD_PENDING) {
-        survey_wait(s);
+        landscape_wait(s);
         builds_collect(s->builds);
     }
     if (r == 0 && f->item.build->state == BUILD_READY) {
@@ -84,12 +85,13 @@ static int load(struct survey *s, struct finalist *f, struct error *err)
     return r == ERROR_DEVICE_LOST ? error_set(err, r, "%s", failed.text) : 0;
 }
 
-static int block(struct survey *s, struct finalist *f, uint32_t round, struct error *err)
+static int block(struct landscape_recorder *s, struct finalist *f, uint32_t round,
+                 struct error *err)
 {
     struct record config;
     uint32_t n = 0;
     space_config(&s->space, f->point, &config);
-    int r = survey_time(s, f->kernel, &config, 1, EACH, 0, f->us + round * EACH, &n, err);
+    int r = landscape_time(s, f->kernel, &config, 1, EACH, 0, f->us + round * EACH, &n, err);
     if (r && r != ERROR_DEVICE_LOST) {
         s->device->ops->unload(s->device, f->kernel);
         f->kernel = NULL;
@@ -98,7 +100,7 @@ static int block(struct survey *s, struct finalist *f, uint32_t round, struct er
     return r;
 }
 
-static int run_rounds(struct survey *s, struct lot *lot, struct error *err)
+static int run_rounds(struct landscape_recorder *s, struct lot *lot, struct error *err)
 {
     int r = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -107,7 +109,7 @@ static int run_rounds(struct survey *s, struct lot *lot, struct error *err)
         for (uint32_t i = 0; i < lot->n && r == 0; i++) {
             struct finalist *f = &lot->f[round % 2 ? lot->n - 1 - i : i];
             r = f->kernel ? block(s, f, round, err) : 0;
-            r = r ? r : survey_look(s, err);
+            r = r ? r : landscape_look(s, err);
         }
     }
     alarm(0);
@@ -115,7 +117,7 @@ static int run_rounds(struct survey *s, struct lot *lot, struct error *err)
 }
 
 /* Whatever came of them, they are not measured again. *best: the least median so far. */
-static int settle(struct survey *s, struct lot *lot, double *best, struct error *err)
+static int settle(struct landscape_recorder *s, struct lot *lot, double *best, struct error *err)
 {
     int r = 0;
     for (uint32_t i = 0; i < lot->n && r == 0; i++) {
@@ -123,13 +125,13 @@ static int settle(struct survey *s, struct lot *lot, double *best, struct error 
         s->us[f->point] = NAN;
         if (f->kernel) {
             *best = fmin(*best, stats_median(f->us, ROUNDS * EACH));
-            r = survey_write_final(s, f->point, f->us, ROUNDS, EACH, err);
+            r = landscape_write_final(s, f->point, f->us, ROUNDS, EACH, err);
         }
     }
     return r;
 }
 
-static void leave(struct survey *s, struct lot *lot, int status)
+static void leave(struct landscape_recorder *s, struct lot *lot, int status)
 {
     for (uint32_t i = 0; i < lot->n; i++) {
         struct finalist *f = &lot->f[i];
@@ -143,7 +145,7 @@ static void leave(struct survey *s, struct lot *lot, int status)
     free(lot->f);
 }
 
-static int run_lot(struct survey *s, uint32_t want, double *best, struct error *err)
+static int run_lot(struct landscape_recorder *s, uint32_t want, double *best, struct error *err)
 {
     struct lot lot = {0};
     int r = choose(s, want, &lot, err);
@@ -156,7 +158,7 @@ static int run_lot(struct survey *s, uint32_t want, double *best, struct error *
     return r;
 }
 
-static double fastest_left(const struct survey *s)
+static double fastest_left(const struct landscape_recorder *s)
 {
     double least = INFINITY;
     for (uint32_t i = 0; i < s->space.n; i++) {
@@ -165,7 +167,7 @@ static double fastest_left(const struct survey *s)
     return least;
 }
 
-int survey_finals(struct survey *s, struct error *err)
+int landscape_finals(struct landscape_recorder *s, struct error *err)
 {
     double best = INFINITY;
     int r = 0;

@@ -11,21 +11,21 @@
 #include "runner/base/cache_dir.h"
 #include "runner/base/stats.h"
 #include "runner/compile/apart.h"
-#include "runner/survey/inner.h"
+#include "runner/landscape/recorder.h"
 
 enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;
 
 /* A device that was idle is slow until its clocks have risen: launches until two turns agree. */
-static int warm_up(struct survey *s, struct error *err)
+static int warm_up(struct landscape_recorder *s, struct error *err)
 {
-    const double began_ms = survey_clock(s);
+    const double began_ms = landscape_clock(s);
     double before_us = NAN;
     int r = 0;
-    for (bool agree = false; r == 0 && !agree && survey_clock(s) - began_ms < WARM_UP_MS;) {
+    for (bool agree = false; r == 0 && !agree && landscape_clock(s) - began_ms < WARM_UP_MS;) {
         double us[TURN];
         uint32_t n = 0;
-        r = survey_time(s, s->yardstick, &s->reference, 0, TURN, 0, us, &n, err);
+        r = landscape_time(s, s->yardstick, &s->reference, 0, TURN, 0, us, &n, err);
         double turn_us = r ? NAN : stats_median(us, n);
         agree = fabs(turn_us - before_us) <= AGREE * turn_us;
         before_us = turn_us;
@@ -35,18 +35,18 @@ static int warm_up(struct survey *s, struct error *err)
 
 /* The reference kernel, loaded for good, and its time; the gap is as long as a launch, so that the
  * device idles half of the time and its power is not what is measured. */
-static int open_yardstick(struct survey *s, struct error *err)
+static int open_yardstick(struct landscape_recorder *s, struct error *err)
 {
-    struct survey_item it = {0};
+    struct landscape_item it = {0};
     struct rejection why = {0};
     double us[SAMPLES_MAX];
     uint32_t n = 0;
-    int r = survey_want_config(s, &s->reference, &it, err);
+    int r = landscape_want_config(s, &s->reference, &it, err);
     if (r) {
         return r;
     }
     while (builds_collect(s->builds), it.build->state == BUILD_PENDING) {
-        survey_wait(s);
+        landscape_wait(s);
     }
     r = it.build->state == BUILD_FAILED
             ? error_set(err, it.build->error.code, "the reference: %s", it.build->error.text)
@@ -54,7 +54,7 @@ static int open_yardstick(struct survey *s, struct error *err)
                                    err);
     builds_release(s->builds, it.build);
     r = r ? r : warm_up(s, err);
-    r = r ? r : survey_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);
+    r = r ? r : landscape_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);
     s->reference_us = r ? NAN : stats_median(us, n);
     if (strcmp(s->device->info.kind, "cuda") == 0) {
         s->gap_ms = fmin(fmax(s->reference_us / 1e3, GAP_LEAST_MS), GAP_MOST_MS);
@@ -64,7 +64,7 @@ static int open_yardstick(struct survey *s, struct error *err)
 
 /* ---- the mode -------------------------------------------------------------------------------- */
 
-static int find_problem(struct survey *s, struct error *err)
+static int find_problem(struct landscape_recorder *s, struct error *err)
 {
     int r = problem_parse(&s->problem, s->order->problem, err);
     s->family = r ? NULL : family_of_problem(&s->problem);
@@ -79,10 +79,10 @@ static int find_problem(struct survey *s, struct error *err)
 
 static void wait_for_helpers(void *ctx)
 {
-    survey_wait(ctx);
+    landscape_wait(ctx);
 }
 
-static int open_helpers(struct survey *s, struct error *err)
+static int open_helpers(struct landscape_recorder *s, struct error *err)
 {
     helpers_init(&s->helpers, &(struct helpers_setup){.device = s->device,
                                                       .compiler = s->compiler,
@@ -92,9 +92,9 @@ static int open_helpers(struct survey *s, struct error *err)
     return helpers_want(&s->helpers, s->target, err);
 }
 
-static int open_all(struct survey *s, struct error *err)
+static int open_all(struct landscape_recorder *s, struct error *err)
 {
-    const struct survey_order *o = s->order;
+    const struct landscape_order *o = s->order;
     int r = cache_dir_find(o->cache_dir, s->cache_dir, err);
     r = r ? r : device_open(o->device, &s->device, err);
     r = r ? r : apart_open(o->device, &s->compiler, err);
@@ -147,7 +147,7 @@ static int lock_part(const char *part, struct error *err)
     }
 }
 
-static int open_file(struct survey *s, const char *part, struct error *err)
+static int open_file(struct landscape_recorder *s, const char *part, struct error *err)
 {
     struct stat st;
     if (stat(s->order->path, &st) == 0 &&
@@ -165,7 +165,7 @@ static int open_file(struct survey *s, const char *part, struct error *err)
 }
 
 /* The file stays open, and with it locked, until it has its name. */
-static int close_file(struct survey *s, const char *part, struct error *err)
+static int close_file(struct landscape_recorder *s, const char *part, struct error *err)
 {
     if (fflush(s->file) != 0 || ferror(s->file) || fsync(fileno(s->file)) != 0 ||
         rename(part, s->order->path) != 0) {
@@ -178,28 +178,28 @@ static int close_file(struct survey *s, const char *part, struct error *err)
 }
 
 /* All that is measured, into an open file. */
-static int measure_all(struct survey *s, struct error *err)
+static int measure_all(struct landscape_recorder *s, struct error *err)
 {
-    int r = survey_write_header(s, err);
-    s->began_ms = survey_clock(s);
+    int r = landscape_write_header(s, err);
+    s->began_ms = landscape_clock(s);
     s->best_us = INFINITY;
     line_begin(&s->line, s->order->quiet, s->began_ms);
-    r = r ? r : survey_walk(s, err);
-    r = r ? r : survey_finals(s, err);
-    return r ? r : survey_write_end(s, err);
+    r = r ? r : landscape_walk(s, err);
+    r = r ? r : landscape_finals(s, err);
+    return r ? r : landscape_write_end(s, err);
 }
 
-static int survey_all(struct survey *s, struct error *err)
+static int landscape_all(struct landscape_recorder *s, struct error *err)
 {
     static char part[PATHS_MAX]; /* as long as the process: a signal may come at any time */
     snprintf(part, sizeof(part), "%s.part", s->order->path);
     int r = open_all(s, err);
-    r = r ? r : survey_plan(s, err);
+    r = r ? r : landscape_plan(s, err);
     r = r ? r : open_file(s, part, err); /* what is wrong with the order, leaves none behind */
     const bool opened = r == 0;
     alarm(PREPARE_S);
     r = r ? r
-          : s->device->ops->prepare(s->device, s->family, &s->problem, SURVEY_SEED, &s->prepared,
+          : s->device->ops->prepare(s->device, s->family, &s->problem, LANDSCAPE_SEED, &s->prepared,
                                     err);
     r = r ? r : open_yardstick(s, err);
     alarm(0);
@@ -211,9 +211,9 @@ static int survey_all(struct survey *s, struct error *err)
     return r;
 }
 
-static void summarise(const struct survey *s)
+static void summarise(const struct landscape_recorder *s)
 {
-    const double seconds = (survey_clock(s) - s->began_ms) / 1e3;
+    const double seconds = (landscape_clock(s) - s->began_ms) / 1e3;
     char best[32] = "null";
     if (isfinite(s->best_us)) {
         snprintf(best, sizeof(best), "%.4f", s->best_us);
@@ -231,13 +231,13 @@ static void summarise(const struct survey *s)
            s->reference_us, seconds);
 }
 
-int survey_run(const struct survey_order *o)
+int landscape_run(const struct landscape_order *o)
 {
-    static struct survey s; /* the process is one survey */
+    static struct landscape_recorder s; /* the process records one */
     struct error err = ERROR_NULL;
     s.order = o;
     line_watch();
-    int r = survey_all(&s, &err);
+    int r = landscape_all(&s, &err);
     line_end(&s.line);
     if (r) {
         line_fail(&err, o->json);

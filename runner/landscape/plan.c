@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "proto/hash.h"
-#include "runner/survey/inner.h"
+#include "runner/landscape/recorder.h"
 
 /* Hash of the compile-time part of a config, or of its run-time settings. */
 static uint64_t hash_part(const struct space *s, const struct record *config, bool run_time)
@@ -27,7 +27,7 @@ static uint64_t hash_part(const struct space *s, const struct record *config, bo
 }
 
 /* The reference comes first, the others by their hashes. */
-static uint64_t order_of(const struct survey *s, uint32_t point, bool run_time)
+static uint64_t order_of(const struct landscape_recorder *s, uint32_t point, bool run_time)
 {
     struct record config;
     space_config(&s->space, point, &config);
@@ -44,7 +44,7 @@ static bool same_variant(const struct space *s, uint32_t a, uint32_t b)
     return memcmp(s->points[a].at, s->points[b].at, n) == 0;
 }
 
-uint32_t survey_setting(const struct survey *s, uint32_t point)
+uint32_t landscape_setting(const struct landscape_recorder *s, uint32_t point)
 {
     uint32_t number = 0;
     for (uint32_t i = 0; i < s->space.n_params; i++) {
@@ -56,29 +56,29 @@ uint32_t survey_setting(const struct survey *s, uint32_t point)
 
 static int by_order(const void *a, const void *b)
 {
-    const struct survey_variant *x = a, *y = b;
+    const struct landscape_points *x = a, *y = b;
     if (x->order != y->order) {
         return x->order < y->order ? -1 : 1;
     }
     return (x->first > y->first) - (x->first < y->first);
 }
 
-static void list_variants(struct survey *s)
+static void list_variants(struct landscape_recorder *s)
 {
     for (uint32_t i = 0; i < s->space.n; i++) {
-        struct survey_variant *last = s->variants + s->n_variants - 1;
+        struct landscape_points *last = s->variants + s->n_variants - 1;
         if (s->n_variants > 0 && same_variant(&s->space, last->first, i)) {
             last->n++;
         } else {
             s->variants[s->n_variants++] =
-                (struct survey_variant){.order = order_of(s, i, false), .first = i, .n = 1};
+                (struct landscape_points){.order = order_of(s, i, false), .first = i, .n = 1};
         }
     }
     qsort(s->variants, s->n_variants, sizeof(*s->variants), by_order);
 }
 
 /* Leaves out all settings but the first and those of the smallest hashes. */
-static int choose_settings(struct survey *s, struct error *err)
+static int choose_settings(struct landscape_recorder *s, struct error *err)
 {
     uint64_t *hash = calloc(s->n_settings, sizeof(*hash));
     if (!hash) {
@@ -88,7 +88,7 @@ static int choose_settings(struct survey *s, struct error *err)
         hash[i] = UINT64_MAX; /* the first has 0 */
     }
     for (uint32_t i = 0; i < s->space.n; i++) {
-        uint32_t at = survey_setting(s, i);
+        uint32_t at = landscape_setting(s, i);
         hash[at] = hash[at] == UINT64_MAX ? order_of(s, i, true) : hash[at];
     }
     for (uint32_t i = 0; s->order->settings > 0 && i < s->n_settings; i++) {
@@ -102,7 +102,7 @@ static int choose_settings(struct survey *s, struct error *err)
     return 0;
 }
 
-int survey_plan(struct survey *s, struct error *err)
+int landscape_plan(struct landscape_recorder *s, struct error *err)
 {
     int r = space_build(&s->space, s->target, &s->problem, &s->device->info, NULL, NULL, err);
     if (r == 0 && s->space.n == 0) {

@@ -4,7 +4,7 @@
  * as a file that the replay device plays (kernels/devices/replay/replay.h has the format). It needs
  * no daemon; modules are those of the cache, so that problems with the same kernels share them.
  *
- *   survey.c         the mode: opening, the parts in their order, closing
+ *   landscape.c         the mode: opening, the parts in their order, closing
  *   plan.c    which points, in which order
  *   steps.c   compiling, timing, the reference's turn: what the next two do with the device
  *   walk.c    every point, by a launch or a few
@@ -18,18 +18,18 @@
  * The reference kernel (the analytic default's) is measured every half second between the others:
  * what clocks and temperature did meanwhile is in the file.
  */
-#ifndef GEMMD_RUNNER_SURVEY_SURVEY_H
-#define GEMMD_RUNNER_SURVEY_SURVEY_H
+#ifndef GEMMD_RUNNER_LANDSCAPE_LANDSCAPE_H
+#define GEMMD_RUNNER_LANDSCAPE_LANDSCAPE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct survey_order {   /* borrowed */
-    const char *device; /* spec */
-    const char *path;   /* of the file; a half-made one has ".part" behind it */
+struct landscape_order { /* borrowed */
+    const char *device;  /* spec */
+    const char *path;    /* of the file; a half-made one has ".part" behind it */
     const char *problem, *target, *note, *cache_dir; /* the last three: NULL: the usual */
     int64_t threads;  /* 0: one per core, but two of many stay free */
-    int64_t variants; /* at least so many, when the time is up; 0: SURVEY_VARIANTS */
+    int64_t variants; /* at least so many, when the time is up; 0: LANDSCAPE_VARIANTS */
     int64_t settings; /* of a variant, at most; 0: all */
     int64_t seconds;  /* after which no more variants are begun; -1: all are recorded */
     int64_t finals;   /* points measured again at a time */
@@ -37,6 +37,6 @@ struct survey_order {   /* borrowed */
 };
 
 /* Returns the exit code: 0 recorded, 1 an error, said on stderr. */
-int survey_run(const struct survey_order *o);
+int landscape_run(const struct landscape_order *o);
 
 #endif

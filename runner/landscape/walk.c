@@ -13,15 +13,15 @@
 #include <unistd.h>
 
 #include "runner/base/stats.h"
-#include "runner/survey/inner.h"
+#include "runner/landscape/recorder.h"
 
 enum { STUCK_S = 60 };
 static const double FAR = 1.3, NEAR = 1.05; /* times the best */
 
 struct walk {
-    struct survey *s;
+    struct landscape_recorder *s;
     uint32_t next, n; /* the next variant; those in the queue */
-    struct survey_item queue[SURVEY_LOOK_AHEAD];
+    struct landscape_item queue[LANDSCAPE_LOOK_AHEAD];
 };
 
 /* ---- one variant ----------------------------------------------------------------------------- */
@@ -33,19 +33,19 @@ static void blame(struct rejection *why, const struct error *e)
 }
 
 /* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
-static double time_of(const struct survey_shot *shot)
+static double time_of(const struct landscape_shot *shot)
 {
     return shot->n < 3 ? fmin(shot->us[0], shot->us[shot->n - 1]) : stats_median(shot->us, shot->n);
 }
 
-static int shoot(struct survey *s, struct kernel *k, uint32_t point, bool first,
-                 struct survey_shot *shot, struct error *err)
+static int shoot(struct landscape_recorder *s, struct kernel *k, uint32_t point, bool first,
+                 struct landscape_shot *shot, struct error *err)
 {
     struct record config;
     space_config(&s->space, point, &config);
-    int r = survey_time(s, k, &config, first, 2, FAR * s->best_us, shot->us, &shot->n, err);
+    int r = landscape_time(s, k, &config, first, 2, FAR * s->best_us, shot->us, &shot->n, err);
     if (r == 0 && shot->n == 2 && time_of(shot) <= NEAR * s->best_us) {
-        r = survey_time(s, k, &config, 0, 2, 0, shot->us, &shot->n, err);
+        r = landscape_time(s, k, &config, 0, 2, 0, shot->us, &shot->n, err);
     }
     if (r == ERROR_DEVICE_LOST) {
         return r;
@@ -61,8 +61,8 @@ static int shoot(struct survey *s, struct kernel *k, uint32_t point, bool first,
     return 0;
 }
 
-static int verify(struct survey *s, struct kernel *k, uint32_t point, struct rejection *why,
-                  struct error *err)
+static int verify(struct landscape_recorder *s, struct kernel *k, uint32_t point,
+                  struct rejection *why, struct error *err)
 {
     const struct tolerance tol = {.atol = 1e-2, .rtol = 1e-2};
     struct verdict v = {0};
@@ -79,8 +79,9 @@ static int verify(struct survey *s, struct kernel *k, uint32_t point, struct rej
 }
 
 /* A loaded kernel: 0, with what came of each point or *why; or ERROR_DEVICE_LOST. */
-static int measure_points(struct survey *s, const struct survey_variant *v, struct kernel *k,
-                          struct survey_shot *shots, struct rejection *why, struct error *err)
+static int measure_points(struct landscape_recorder *s, const struct landscape_points *v,
+                          struct kernel *k, struct landscape_shot *shots, struct rejection *why,
+                          struct error *err)
 {
     bool first = true;
     int r = verify(s, k, v->first, why, err);
@@ -89,7 +90,7 @@ static int measure_points(struct survey *s, const struct survey_variant *v, stru
     }
     for (uint32_t i = 0; i < v->n && r == 0; i++) {
         uint32_t point = v->first + i;
-        if (!s->skipped[survey_setting(s, point)]) {
+        if (!s->skipped[landscape_setting(s, point)]) {
             r = shoot(s, k, point, first, &shots[i], err);
             first = false;
         }
@@ -97,8 +98,8 @@ static int measure_points(struct survey *s, const struct survey_variant *v, stru
     return r;
 }
 
-static int measure_variant(struct survey *s, const struct survey_item *it,
-                           struct survey_shot *shots, struct rejection *why, struct error *err)
+static int measure_variant(struct landscape_recorder *s, const struct landscape_item *it,
+                           struct landscape_shot *shots, struct rejection *why, struct error *err)
 {
     struct device *d = s->device;
     struct kernel *k;
@@ -125,9 +126,9 @@ static double compile_ms(const struct build *b)
     return b->state == BUILD_READY ? b->image.meta.compile_ms : b->compile_ms;
 }
 
-static int visit(struct survey *s, const struct survey_item *it, struct error *err)
+static int visit(struct landscape_recorder *s, const struct landscape_item *it, struct error *err)
 {
-    struct survey_shot *shots = calloc(it->of->n, sizeof(*shots));
+    struct landscape_shot *shots = calloc(it->of->n, sizeof(*shots));
     struct rejection why = {0};
     if (!shots) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a variant");
@@ -145,8 +146,8 @@ static int visit(struct survey *s, const struct survey_item *it, struct error *e
         s->done++;
         s->failed += why.code != 0;
         s->compile_ms += compile_ms(it->build);
-        r = survey_write_variant(s, it->of, compile_ms(it->build), why.code ? NULL : shots, &why,
-                                 err);
+        r = landscape_write_variant(s, it->of, compile_ms(it->build), why.code ? NULL : shots, &why,
+                                    err);
     }
     free(shots);
     return r;
@@ -154,41 +155,41 @@ static int visit(struct survey *s, const struct survey_item *it, struct error *e
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-static int64_t least(const struct survey *s)
+static int64_t least(const struct landscape_recorder *s)
 {
-    return s->order->variants > 0 ? s->order->variants : SURVEY_VARIANTS;
+    return s->order->variants > 0 ? s->order->variants : LANDSCAPE_VARIANTS;
 }
 
-static bool time_is_up(const struct survey *s)
+static bool time_is_up(const struct landscape_recorder *s)
 {
     const int64_t seconds = s->order->seconds;
     return seconds >= 0 && s->done >= least(s) &&
-           survey_clock(s) - s->began_ms >= (double)seconds * 1e3;
+           landscape_clock(s) - s->began_ms >= (double)seconds * 1e3;
 }
 
 /* No more than will be looked at, when that is known. */
-static uint32_t wanted(const struct survey *s)
+static uint32_t wanted(const struct landscape_recorder *s)
 {
     bool known = s->order->seconds == 0 && least(s) < s->n_variants;
     return known ? (uint32_t)least(s) : s->n_variants;
 }
 
-static bool measures_alone(const struct survey *s)
+static bool measures_alone(const struct landscape_recorder *s)
 {
     return strcmp(s->device->info.kind, "cpu") == 0;
 }
 
 /* How many are in the queue at most. A lot is no longer than it must be, and then a variant for
  * each thread: that the time is up is seen between lots. */
-static uint32_t ahead(const struct survey *s)
+static uint32_t ahead(const struct landscape_recorder *s)
 {
     const int64_t must = least(s) - s->done;
-    if (!measures_alone(s) || s->order->seconds < 0 || must >= SURVEY_LOOK_AHEAD) {
-        return SURVEY_LOOK_AHEAD;
+    if (!measures_alone(s) || s->order->seconds < 0 || must >= LANDSCAPE_LOOK_AHEAD) {
+        return LANDSCAPE_LOOK_AHEAD;
     }
-    return must > 0                         ? (uint32_t)must
-           : s->threads < SURVEY_LOOK_AHEAD ? s->threads
-                                            : SURVEY_LOOK_AHEAD;
+    return must > 0                            ? (uint32_t)must
+           : s->threads < LANDSCAPE_LOOK_AHEAD ? s->threads
+                                               : LANDSCAPE_LOOK_AHEAD;
 }
 
 static int fill(struct walk *w, struct error *err)
@@ -199,7 +200,7 @@ static int fill(struct walk *w, struct error *err)
     }
     const uint32_t most = ahead(w->s);
     while (r == 0 && w->n < most && w->next < wanted(w->s)) {
-        r = survey_want(w->s, &w->s->variants[w->next++], &w->queue[w->n], err);
+        r = landscape_want(w->s, &w->s->variants[w->next++], &w->queue[w->n], err);
         w->n += r == 0;
     }
     return r;
@@ -221,15 +222,15 @@ static uint32_t pick(const struct walk *w)
 
 static int step(struct walk *w, struct error *err)
 {
-    struct survey *s = w->s;
+    struct landscape_recorder *s = w->s;
     builds_collect(s->builds);
     uint32_t at = pick(w);
     if (at == w->n) {
-        survey_wait(s);
-        survey_say(s);
+        landscape_wait(s);
+        landscape_say(s);
         return 0;
     }
-    int r = survey_look(s, err);
+    int r = landscape_look(s, err);
     r = r ? r : visit(s, &w->queue[at], err);
     builds_release(s->builds, w->queue[at].build);
     w->queue[at] = w->queue[--w->n];
@@ -237,16 +238,16 @@ static int step(struct walk *w, struct error *err)
 }
 
 /* Compiles that nobody wants any more end by themselves: the finals are not to measure them. */
-static void settle(struct survey *s)
+static void settle(struct landscape_recorder *s)
 {
     struct build *any;
     while (measures_alone(s) && builds_longest(s->builds, &any) >= 0) {
-        survey_wait(s);
+        landscape_wait(s);
         builds_collect(s->builds);
     }
 }
 
-int survey_walk(struct survey *s, struct error *err)
+int landscape_walk(struct landscape_recorder *s, struct error *err)
 {
     struct walk *w = calloc(1, sizeof(*w));
     if (!w) {

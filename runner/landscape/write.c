@@ -10,9 +10,9 @@
 
 #include "proto/build.h"
 #include "proto/wire.h"
-#include "runner/survey/inner.h"
+#include "runner/landscape/recorder.h"
 
-static int put_line(struct survey *s, struct wire_buf *b, struct error *err)
+static int put_line(struct landscape_recorder *s, struct wire_buf *b, struct error *err)
 {
     const struct wire_obj *line;
     struct wire_doc *doc = wire_doc_new();
@@ -69,7 +69,8 @@ static void put_params(struct wire_buf *b, const struct space *s)
     }
 }
 
-static void put_indices(struct wire_buf *b, const struct survey *s, uint32_t point, bool all)
+static void put_indices(struct wire_buf *b, const struct landscape_recorder *s, uint32_t point,
+                        bool all)
 {
     uint32_t n = s->space.n_params;
     while (!all && n > 0 && s->space.params[n - 1].run_time) {
@@ -81,7 +82,7 @@ static void put_indices(struct wire_buf *b, const struct survey *s, uint32_t poi
     }
 }
 
-static int put_problem(struct survey *s, struct error *err)
+static int put_problem(struct landscape_recorder *s, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     char problem[1024], reference[CONFIG_TEXT_MAX], stamp[STAMP_MAX];
@@ -90,7 +91,7 @@ static int put_problem(struct survey *s, struct error *err)
     family_stamp(s->family, s->target, &s->device->info, stamp);
     wire_put_map(&b, 8);
     wire_put_kv_str(&b, "problem", problem);
-    wire_put_kv_int(&b, "seed", SURVEY_SEED);
+    wire_put_kv_int(&b, "seed", LANDSCAPE_SEED);
     wire_put_kv_real(&b, "reference_us", s->reference_us);
     wire_put_kv_str(&b, "reference", reference);
     wire_put_kv_str(&b, "stamp", stamp);
@@ -101,7 +102,7 @@ static int put_problem(struct survey *s, struct error *err)
     return put_line(s, &b, err);
 }
 
-int survey_write_header(struct survey *s, struct error *err)
+int landscape_write_header(struct landscape_recorder *s, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_map(&b, 4);
@@ -114,12 +115,13 @@ int survey_write_header(struct survey *s, struct error *err)
     return r ? r : put_problem(s, err);
 }
 
-static int64_t now_ms(const struct survey *s)
+static int64_t now_ms(const struct landscape_recorder *s)
 {
-    return (int64_t)(survey_clock(s) - s->began_ms);
+    return (int64_t)(landscape_clock(s) - s->began_ms);
 }
 
-int survey_write_reference(struct survey *s, const double *us, uint32_t n, struct error *err)
+int landscape_write_reference(struct landscape_recorder *s, const double *us, uint32_t n,
+                              struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_map(&b, 2);
@@ -145,7 +147,7 @@ static size_t failure_fields(const struct rejection *why)
     return why->resource[0] ? 5 : 2;
 }
 
-static void put_shot(struct wire_buf *b, const struct survey_shot *shot)
+static void put_shot(struct wire_buf *b, const struct landscape_shot *shot)
 {
     if (shot->why.code) {
         wire_put_map(b, failure_fields(&shot->why));
@@ -156,13 +158,13 @@ static void put_shot(struct wire_buf *b, const struct survey_shot *shot)
 }
 
 /* One entry for each run-time setting that there may be; nil: no point, or left out. */
-static void put_shots(struct wire_buf *b, const struct survey *s, const struct survey_variant *v,
-                      const struct survey_shot *shots)
+static void put_shots(struct wire_buf *b, const struct landscape_recorder *s,
+                      const struct landscape_points *v, const struct landscape_shot *shots)
 {
     uint32_t i = 0;
     wire_put_array(b, s->n_settings);
     for (uint32_t k = 0; k < s->n_settings; k++) {
-        bool is_point = i < v->n && survey_setting(s, v->first + i) == k;
+        bool is_point = i < v->n && landscape_setting(s, v->first + i) == k;
         if (is_point && (shots[i].n > 0 || shots[i].why.code)) {
             put_shot(b, &shots[i]);
         } else {
@@ -172,9 +174,9 @@ static void put_shots(struct wire_buf *b, const struct survey *s, const struct s
     }
 }
 
-int survey_write_variant(struct survey *s, const struct survey_variant *v, double compile_ms,
-                         const struct survey_shot *shots, const struct rejection *why,
-                         struct error *err)
+int landscape_write_variant(struct landscape_recorder *s, const struct landscape_points *v,
+                            double compile_ms, const struct landscape_shot *shots,
+                            const struct rejection *why, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_map(&b, 3 + (shots ? 1 : failure_fields(why)));
@@ -191,8 +193,8 @@ int survey_write_variant(struct survey *s, const struct survey_variant *v, doubl
     return put_line(s, &b, err);
 }
 
-int survey_write_final(struct survey *s, uint32_t point, const double *us, uint32_t blocks,
-                       uint32_t each, struct error *err)
+int landscape_write_final(struct landscape_recorder *s, uint32_t point, const double *us,
+                          uint32_t blocks, uint32_t each, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_map(&b, 2);
@@ -206,7 +208,7 @@ int survey_write_final(struct survey *s, uint32_t point, const double *us, uint3
     return put_line(s, &b, err);
 }
 
-int survey_write_end(struct survey *s, struct error *err)
+int landscape_write_end(struct landscape_recorder *s, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_map(&b, 1);

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The recorder inside: what its parts share (landscape.h says what each does). */
+#ifndef GEMMD_RUNNER_LANDSCAPE_RECORDER_H
+#define GEMMD_RUNNER_LANDSCAPE_RECORDER_H
+
+#include <math.h>
+#include <stdio.h>
+
+#include "kernels/space.h"
+#include "proto/paths.h"
+#include "runner/base/line.h"
+#include "runner/compile/helpers.h"
+#include "runner/landscape/landscape.h"
+
+enum {
+    LANDSCAPE_SEED = 1,         /* of inputs and routing */
+    LANDSCAPE_SHOTS_MAX = 4,    /* samples of a point */
+    LANDSCAPE_VARIANTS = 250,   /* at least, before the time counts */
+    LANDSCAPE_LOOK_AHEAD = 256, /* variants that compile or wait */
+};
+
+/* Points of one variant: they stand together in the space. */
+struct landscape_points {
+    uint64_t order; /* hash of the compile-time config */
+    uint32_t first, n;
+};
+
+struct landscape_item { /* on its way through the compilers */
+    const struct landscape_points *of;
+    struct variant variant;
+    struct build *build; /* held */
+};
+
+struct landscape_recorder {
+    const struct landscape_order *order;
+    struct problem problem;
+    const struct family *family;
+    const struct family_target *target;
+    struct space space; /* owned */
+    uint32_t n_variants;
+    struct landscape_points *variants; /* owned; in the order of the walk */
+    uint32_t n_settings;
+    bool *skipped; /* owned; by run-time setting: left out */
+    double *us;    /* owned, by point; NaN: failed, or not measured, or measured again */
+    char cache_dir[PATHS_MAX];
+    struct device *device;     /* owned */
+    struct compiler *compiler; /* owned */
+    struct builds *builds;     /* owned */
+    unsigned threads;          /* of them */
+    struct helpers helpers;
+    struct prepared *prepared; /* of the device */
+    struct record reference;   /* the analytic default */
+    struct kernel *yardstick;  /* of the device: the reference's */
+    double reference_us, best_us;
+    double gap_ms;              /* before a launch */
+    double began_ms, looked_ms; /* of the device's clock: the walk; the reference's last turn */
+    uint32_t done, points, failed;
+    double compile_ms;
+    FILE *file; /* owned */
+    struct line line;
+};
+
+/* plan.c */
+int landscape_plan(struct landscape_recorder *s, struct error *err);
+/* The number of a point's run-time setting, below n_settings. */
+uint32_t landscape_setting(const struct landscape_recorder *s, uint32_t point);
+
+static inline double landscape_clock(const struct landscape_recorder *s)
+{
+    return s->device->ops->clock_ms(s->device);
+}
+
+/* steps.c */
+int landscape_want_config(struct landscape_recorder *s, const struct record *config,
+                          struct landscape_item *out, struct error *err);
+int landscape_want(struct landscape_recorder *s, const struct landscape_points *v,
+                   struct landscape_item *out, struct error *err);
+/* Sleeps until some build is done. */
+void landscape_wait(struct landscape_recorder *s);
+/* Up to `wanted` samples; stop_us: no more after a first one above it (0: never). */
+int landscape_time(struct landscape_recorder *s, struct kernel *k, const struct record *config,
+                   uint32_t warmup, uint32_t wanted, double stop_us, double *us, uint32_t *n,
+                   struct error *err);
+/* The progress line, when it is due. */
+void landscape_say(struct landscape_recorder *s);
+/* Gives the reference its turn when it is due. */
+int landscape_look(struct landscape_recorder *s, struct error *err);
+
+int landscape_walk(struct landscape_recorder *s, struct error *err);
+int landscape_finals(struct landscape_recorder *s, struct error *err);
+
+/* write.c */
+struct landscape_shot { /* what came of a point */
+    uint32_t n;         /* samples; 0: not measured */
+    double us[LANDSCAPE_SHOTS_MAX];
+    struct rejection why; /* code: it failed */
+};
+int landscape_write_header(struct landscape_recorder *s, struct error *err);
+int landscape_write_reference(struct landscape_recorder *s, const double *us, uint32_t n,
+                              struct error *err);
+/* `shots`: of the variant's points; NULL: all failed as `why` says. */
+int landscape_write_variant(struct landscape_recorder *s, const struct landscape_points *v,
+                            double compile_ms, const struct landscape_shot *shots,
+                            const struct rejection *why, struct error *err);
+/* blocks of `each` samples. */
+int landscape_write_final(struct landscape_recorder *s, uint32_t point, const double *us,
+                          uint32_t blocks, uint32_t each, struct error *err);
+int landscape_write_end(struct landscape_recorder *s, struct error *err);
+
+#endif
