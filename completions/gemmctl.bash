@@ -3,7 +3,7 @@
 
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space warm
+    local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile
         landscape check export import backup status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
@@ -61,7 +61,7 @@ _gemmctl() {
     verify) options="--exact --bucket --samples $problem $search $exact --target --generation $common" ;;
     why) options="$problem $exact --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
-    warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
+    precompile|warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
     landscape) options="$problem --to --device --target --seconds --variants --settings --finals --note --jobs --cache-dir
         --json --quiet --help" ;;
     trials) options="$problem $rows --failed $common" ;;

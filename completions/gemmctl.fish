@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion of gemmctl
 
-set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space warm landscape check \
+set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict cancel space precompile landscape check \
     export import backup status devices start stop version help
 set -l asking get tune bench verify
-set -l problems get tune bench verify pin unpin promote evict cancel show why space warm landscape check trials
+set -l problems get tune bench verify pin unpin promote evict cancel show why space precompile landscape check trials
 set -l listing list trials modules devices quarantine
 
 complete -c gemmctl -f
@@ -12,7 +12,7 @@ complete -c gemmctl -n "not __fish_seen_subcommand_from $commands" -a "$commands
 complete -c gemmctl -n "__fish_seen_subcommand_from help" -a "$commands"
 complete -c gemmctl -n "__fish_seen_subcommand_from import backup" -F
 
-set -l d "not __fish_seen_subcommand_from warm"
+set -l d "not __fish_seen_subcommand_from precompile warm"
 complete -c gemmctl -n $d -l socket -r -F -d "socket of the daemon"
 complete -c gemmctl -n $d -l device -x -a "cpu cuda:0" -d "whose daemon"
 complete -c gemmctl -n "__fish_seen_subcommand_from get verify" -l generation -x -a "now" -d "answers as of this generation"
@@ -64,7 +64,7 @@ set -l e "__fish_seen_subcommand_from $asking pin why"
 complete -c gemmctl -n $e -l atol -x -d "absolute tolerance"
 complete -c gemmctl -n $e -l rtol -x -d "relative tolerance"
 
-set -l w "__fish_seen_subcommand_from warm"
+set -l w "__fish_seen_subcommand_from precompile warm"
 complete -c gemmctl -n $w -l arch -x -a "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" \
     -d "for an architecture"
 complete -c gemmctl -n $w -l jobs -x -d "compile so many at once"
@@ -83,7 +83,7 @@ complete -c gemmctl -n $o -l note -x -d "into the file"
 complete -c gemmctl -n $o -l jobs -x -d "compile so many at once"
 complete -c gemmctl -n $o -l cache-dir -r -d "the daemon's"
 
-set -l t "__fish_seen_subcommand_from $asking pin check space warm landscape why"
+set -l t "__fish_seen_subcommand_from $asking pin check space precompile landscape why"
 complete -c gemmctl -n $t -l target -x -a "hopper portable cpu" -d "only these kernels"
 complete -c gemmctl -n "__fish_seen_subcommand_from space" -l compat -x -a "unsloth" \
     -d "the space of another tuner"

@@ -2,10 +2,11 @@
 /*
  * A variant from the cache, or else from the compiler, and then into the cache.
  *
- * One process compiles a variant, others wait for it: a runner and `gemmctl warm`, the daemons of
- * eight GPUs. The lock is one byte, at the variant's hash, of <cache>/compiling: nothing to create
- * or to clean up for a variant, and the kernel lets go of it however its owner dies. It is an open
- * file description's lock (F_OFD_SETLK), so that threads of one process exclude one another, too.
+ * One process compiles a variant, others wait for it: a runner and `gemmctl precompile`, the
+ * daemons of eight GPUs. The lock is one byte, at the variant's hash, of <cache>/compiling: nothing
+ * to create or to clean up for a variant, and the kernel lets go of it however its owner dies. It
+ * is an open file description's lock (F_OFD_SETLK), so that threads of one process exclude one
+ * another, too.
  *
  * The lock saves work, and nothing depends on it. Who cannot have it (no folder, a file system
  * without locks), or has waited for long enough, compiles: both write the same names, and whole.

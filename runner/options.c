@@ -4,7 +4,7 @@
  *              [--linger-ms N] [--nice N] [--hang-limit-ms N] [--memory-percent N]
  *              [--lock-clocks MHZ] [--no-baseline]
  * gemmd-runner --probe --device SPEC
- * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
+ * gemmd-runner --precompile --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--each N] [--openings] [--seconds S]
  *              [--expect JSON] [--cache-max-mib N] [--with-parent PID] [--quiet] [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
@@ -14,11 +14,11 @@
  * gemmd-runner --compile --device SPEC --fd N
  * gemmd-runner --version
  *
- * --expect: what the device is, before it is opened (early.h), or though it is not.
- * --warm (warm/warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a
- * line, or whole searches as JSON, each with what restricts it. --openings: of each search only
- * what it begins with, one search after the other. --with-parent: who starts it; when that ends, it
- * is killed.
+ * --expect: what the device is, before it is opened (precompile_first.h), or though it is not.
+ * --precompile (also --warm; precompile/precompile.h) is what `gemmctl precompile` starts.
+ * --problems: their texts are on stdin, one a line, or whole searches as JSON, each with what
+ * restricts it. --openings: of each search only what it begins with, one search after the other.
+ * --with-parent: who starts it; when that ends, it is killed.
  * --landscape (landscape/landscape.h) measures a whole space for the replay device.
  * --hold-clocks (base/clocks.h) is what a runner with --lock-clocks starts, --compile
  * (compile/apart.h) what one starts that compiles.
@@ -43,7 +43,7 @@ enum {
     CLOCKS_MOST_MHZ = 10000,
     UNKNOWN = 1
 };
-static const int64_t WARM_MAX_DEFAULT_MIB = 4096; /* as gemmd's cache-max-mib */
+static const int64_t PRECOMPILE_MAX_DEFAULT_MIB = 4096; /* as gemmd's cache-max-mib */
 enum option_code {
     OPT_FD = 256,
     OPT_DEVICE,
@@ -55,7 +55,7 @@ enum option_code {
     OPT_HANG,
     OPT_PROBE,
     OPT_VERSION,
-    OPT_WARM,
+    OPT_PRECOMPILE,
     OPT_TARGET,
     OPT_MODE,
     OPT_ALL,
@@ -90,7 +90,8 @@ static const struct option table[] = {
     {"hang-limit-ms", required_argument, NULL, OPT_HANG},
     {"probe", no_argument, NULL, OPT_PROBE},
     {"version", no_argument, NULL, OPT_VERSION},
-    {"warm", no_argument, NULL, OPT_WARM},
+    {"precompile", no_argument, NULL, OPT_PRECOMPILE},
+    {"warm", no_argument, NULL, OPT_PRECOMPILE}, /* its former name */
     {"target", required_argument, NULL, OPT_TARGET},
     {"mode", required_argument, NULL, OPT_MODE},
     {"all", no_argument, NULL, OPT_ALL},
@@ -130,13 +131,13 @@ static int number(const char *name, const char *text, int64_t min, int64_t max, 
 }
 
 /* UNKNOWN: it is no option of that mode. */
-static int take_warm(struct warm_order *w, int code, bool *warm)
+static int parse_precompile(struct precompile_order *w, int code, bool *precompile)
 {
     int64_t mib = 0;
     int r = 0;
     switch (code) {
-    case OPT_WARM:
-        *warm = true;
+    case OPT_PRECOMPILE:
+        *precompile = true;
         return 0;
     case OPT_TARGET:
         w->setup.target = optarg;
@@ -212,7 +213,7 @@ static int take_landscape(struct landscape_order *o, int code)
 static int take(struct runner_options *o, int code)
 {
     int64_t fd;
-    int r = take_warm(&o->warming, code, &o->warm);
+    int r = parse_precompile(&o->precompile_order, code, &o->precompile);
     if (r != UNKNOWN) {
         return r;
     }
@@ -265,8 +266,8 @@ static int parse(int argc, char **argv, struct runner_options *o)
 {
     const char *hang = getenv("GEMMD_HANG_LIMIT_MS");
     *o = (struct runner_options){.fd = -1, .linger_ms = LINGER_DEFAULT_MS};
-    o->warming.max_bytes = WARM_MAX_DEFAULT_MIB << 20;
-    o->warming.seconds = -1;
+    o->precompile_order.max_bytes = PRECOMPILE_MAX_DEFAULT_MIB << 20;
+    o->precompile_order.seconds = -1;
     o->landscape.finals = FINALS_DEFAULT;
     if (hang && number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
         return -1;
@@ -283,31 +284,32 @@ static int parse(int argc, char **argv, struct runner_options *o)
     if (o->landscape.path && optind + 1 == argc) {
         o->landscape.problem = argv[optind++];
     }
-    bool alone = o->probe || o->warm || o->landscape.problem;
+    bool alone = o->probe || o->precompile || o->landscape.problem;
     bool placed = o->fd >= 0 && (o->cache_dir || o->hold_mhz || o->compile);
     if (optind < argc || !o->device || (!alone && !placed)) {
-        fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
-                        "[--expect JSON]\n"
-                        "                    [--compile-threads N] [--linger-ms N]\n"
-                        "                    [--nice N] [--hang-limit-ms N] "
-                        "[--memory-percent N]\n"
-                        "                    [--lock-clocks MHZ] [--no-baseline]\n"
-                        "       gemmd-runner --probe --device SPEC\n"
-                        "       gemmd-runner --warm --device SPEC [--cache-dir DIR] "
-                        "[--compile-threads N]\n"
-                        "                    [--target NAME] [--mode LIST] [--all] [--problems] "
-                        "[--each N] [--openings]\n"
-                        "                    [--seconds S] [--expect JSON] [--cache-max-mib N] "
-                        "[--with-parent PID]\n"
-                        "                    [--quiet] [--json]\n"
-                        "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
-                        "[--compile-threads N]\n"
-                        "                    [--target NAME] [--variants N] [--settings N] "
-                        "[--seconds S] [--finals N]\n"
-                        "                    [--note TEXT] [--quiet] [--json] PROBLEM\n"
-                        "       gemmd-runner --version\n"
-                        "gemmd starts it; it is of no use by hand, but for --probe and --warm "
-                        "(gemmctl warm).\n");
+        fprintf(stderr,
+                "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
+                "[--expect JSON]\n"
+                "                    [--compile-threads N] [--linger-ms N]\n"
+                "                    [--nice N] [--hang-limit-ms N] "
+                "[--memory-percent N]\n"
+                "                    [--lock-clocks MHZ] [--no-baseline]\n"
+                "       gemmd-runner --probe --device SPEC\n"
+                "       gemmd-runner --precompile --device SPEC [--cache-dir DIR] "
+                "[--compile-threads N]\n"
+                "                    [--target NAME] [--mode LIST] [--all] [--problems] "
+                "[--each N] [--openings]\n"
+                "                    [--seconds S] [--expect JSON] [--cache-max-mib N] "
+                "[--with-parent PID]\n"
+                "                    [--quiet] [--json]\n"
+                "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
+                "[--compile-threads N]\n"
+                "                    [--target NAME] [--variants N] [--settings N] "
+                "[--seconds S] [--finals N]\n"
+                "                    [--note TEXT] [--quiet] [--json] PROBLEM\n"
+                "       gemmd-runner --version\n"
+                "gemmd starts it; it is of no use by hand, but for --probe and --precompile "
+                "(gemmctl precompile).\n");
         return -1;
     }
     return 0;
@@ -331,25 +333,25 @@ static int probe(const struct runner_options *o)
     return r || !written ? RUNNER_EXIT_PROBE : RUNNER_EXIT_OK;
 }
 
-static int warm(struct runner_options *o)
+static int run_precompile(struct runner_options *o)
 {
-    o->warming.setup.device = o->device;
-    o->warming.setup.expected = &o->expected;
-    o->warming.cache_dir = o->cache_dir;
-    o->warming.threads = o->compile_threads;
-    return warm_run(&o->warming);
+    o->precompile_order.setup.device = o->device;
+    o->precompile_order.setup.expected = &o->expected;
+    o->precompile_order.cache_dir = o->cache_dir;
+    o->precompile_order.threads = o->compile_threads;
+    return precompile_run(&o->precompile_order);
 }
 
-/* Options that both modes know are read into `warming`. */
+/* Options that both modes know are read into `precompile_order`. */
 static int landscape(struct runner_options *o)
 {
     o->landscape.device = o->device;
     o->landscape.cache_dir = o->cache_dir;
     o->landscape.threads = o->compile_threads;
-    o->landscape.target = o->warming.setup.target;
-    o->landscape.seconds = o->warming.seconds;
-    o->landscape.quiet = o->warming.quiet;
-    o->landscape.json = o->warming.json;
+    o->landscape.target = o->precompile_order.setup.target;
+    o->landscape.seconds = o->precompile_order.seconds;
+    o->landscape.quiet = o->precompile_order.quiet;
+    o->landscape.json = o->precompile_order.json;
     return landscape_run(&o->landscape);
 }
 
@@ -374,5 +376,5 @@ int runner_main(int argc, char **argv)
     if (o.landscape.path) {
         return landscape(&o);
     }
-    return o.warm ? warm(&o) : o.probe ? probe(&o) : runner_serve(&o);
+    return o.precompile ? run_precompile(&o) : o.probe ? probe(&o) : runner_serve(&o);
 }

@@ -44,9 +44,9 @@
 #include "runner/baselines.h"
 #include "runner/compile/builds.h"
 #include "runner/compile/helpers.h"
-#include "runner/early.h"
 #include "runner/landscape/landscape.h"
-#include "runner/warm/warm.h"
+#include "runner/precompile/precompile.h"
+#include "runner/precompile_first.h"
 
 enum runner_exit {
     RUNNER_EXIT_OK = 0,          /* idle for long enough, or gemmd closed the socket */
@@ -68,9 +68,9 @@ struct runner_options {
     int64_t lock_mhz;       /* the clocks, while the device is open; 0: never */
     int64_t hold_mhz;       /* be the child that does that */
     int64_t hang_limit_ms;  /* no attempt's limit is above it; 0: the defaults hold */
-    bool probe, version, warm, compile, no_baseline;
-    struct warm_order warming;        /* with `warm` */
-    struct landscape_order landscape; /* when it has a path */
+    bool probe, version, precompile, compile, no_baseline;
+    struct precompile_order precompile_order; /* with `precompile` */
+    struct landscape_order landscape;         /* when it has a path */
 };
 
 enum { RUNNER_LOOK_MAX = 64 }; /* configs on their way at once */
@@ -83,7 +83,7 @@ struct runner {
     struct compiler *compiler; /* owned; NULL until the first tune */
     struct builds *builds;     /* owned; NULL until the first tune */
     struct helpers helpers;
-    struct early early;
+    struct precompile_first precompile_first;
     struct aside *aside; /* owned list */
     struct baselines baselines;
     struct timeline timeline; /* of the running job */

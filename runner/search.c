@@ -527,7 +527,7 @@ int job_search(struct job *j, struct error *err)
                (j->reference != PLAN_NONE && !j->reference_again);
     notice_progress(j, "compile", NULL);
     r = r ? r : fill(&s, err);
-    early_end(j->runner);
+    precompile_first_end(j->runner);
     aside_drop(j->runner, j->order->job);
     r = r ? r : prepare(j, err);
     while (r == 0 && !j->set_aside) {

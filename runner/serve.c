@@ -53,9 +53,9 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
     r->cancelled = r->others_wait = false;
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
-    early_begin(r, o);
+    precompile_first_begin(r, o);
     int status = carry_out(r, o, &result, &err);
-    early_end(r);
+    precompile_first_end(r);
     r->job = 0;
     if (status) {
         channel_reply_error(&r->channel, id, &err);

@@ -18,8 +18,8 @@
  *   listing.h    what the commands share that show rows of the database
  *   formats.h    files and spaces of other tuners, by files of their own
  *   runner.h     becoming gemmd-runner
- *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c warm.c landscape.c why.c daemon.c
- *                the commands, by theme
+ *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c precompile.c landscape.c why.c
+ *   daemon.c     the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
  * stderr. What fails ends in one sentence, "gemmctl: ...".
@@ -297,7 +297,7 @@ int cmd_quarantine(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_space(int argc, char **argv);
 int cmd_check(int argc, char **argv);
-int cmd_warm(int argc, char **argv);
+int cmd_precompile(int argc, char **argv);
 int cmd_landscape(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_import(int argc, char **argv);

@@ -14,6 +14,7 @@ static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *help;
+    const char *former; /* name, which still works; or NULL */
 } commands[] = {
     {"get", cmd_get, "ask for the best config of problems; what is not known is tuned"},
     {"tune", cmd_tune, "tune problems, whether known or not"},
@@ -31,7 +32,7 @@ static const struct command {
     {"evict", cmd_evict, "forget a problem's answer and its trials"},
     {"cancel", cmd_cancel, "end a problem's tuning, whoever waits for it"},
     {"space", cmd_space, "the parameters of a problem, and what the rules drop"},
-    {"warm", cmd_warm, "compile kernels ahead, in the background"},
+    {"precompile", cmd_precompile, "compile kernels before they are asked for", "warm"},
     {"landscape", cmd_landscape, "record a problem's whole space, for the replay device"},
     {"check", cmd_check, "whether a config is valid, and if not why"},
     {"export", cmd_export, "all answers as JSON"},
@@ -64,7 +65,8 @@ static int help(void)
 static const struct command *find(const char *name)
 {
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(commands[i].name, name) == 0) {
+        const char *former = commands[i].former;
+        if (strcmp(commands[i].name, name) == 0 || (former && strcmp(former, name) == 0)) {
             return &commands[i];
         }
     }

@@ -28,7 +28,7 @@ struct runner_call {
     int argc;
 };
 
-/* "gemmd-runner" and its mode: "--warm". */
+/* "gemmd-runner" and its mode: "--precompile". */
 void runner_begin(struct runner_call *r, const char *mode);
 void runner_add(struct runner_call *r, const char *word);
 /* NULL: the option was not given. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The progress line on stderr of the modes that people watch, --warm and --landscape: on a terminal
- * one line that is drawn again, else a line every ten seconds, for logs.
+ * The progress line on stderr of the modes that people watch, --precompile and --landscape: on a
+ * terminal one line that is drawn again, else a line every ten seconds, for logs.
  */
 #ifndef GEMMD_RUNNER_BASE_LINE_H
 #define GEMMD_RUNNER_BASE_LINE_H

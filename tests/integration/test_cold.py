@@ -108,18 +108,18 @@ def test_the_devices_own_kernels_are_compiled_once(stubbed):
     assert again.compiles() <= 2 + HELPERS, "a new runner finds the device's kernels in the cache"
 
 
-def test_warm_compiles_the_devices_own_kernels(stubbed):
+def test_precompile_compiles_the_devices_own_kernels(stubbed):
     d = stubbed(cache=None)
-    d.runner("--warm", "--problems", "--each", "1", stdin=problem_text(M=96, N=64, K=64))
+    d.runner("--precompile", "--problems", "--each", "1", stdin=problem_text(M=96, N=64, K=64))
     assert d.compiles() == HELPERS + 1
     d.tune(M=96, N=64, K=64)
     assert d.compiles() == HELPERS + 1, "the analytic default comes first, and is known, too"
 
 
-def test_warm_asks_for_what_a_tuning_asks_for(stubbed):
+def test_precompile_asks_for_what_a_tuning_asks_for(stubbed):
     d = stubbed(cache=None)
     search = {"problem": gemm(M=128, N=64, K=64), "budget": 6, "target": "portable"}
-    d.runner("--warm", "--problems", "--each", "3", stdin=json.dumps(search))
+    d.runner("--precompile", "--problems", "--each", "3", stdin=json.dumps(search))
     assert d.compiles() == HELPERS + 3, "the default and the first wave of ranked's proposals"
     key = d.call("tune", **search)["key"]
     with d.connect() as c:
@@ -146,7 +146,7 @@ def test_openings_are_compiled_one_search_after_the_other(stubbed):
     d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="20")  # files have times that differ
     searches = [{"problem": gemm(M=m, N=128, K=256), "target": "portable",
                  "restrict": {"num_stages": stages}} for m, stages in ((128, 2), (256, 3))]
-    d.runner("--warm", "--problems", "--openings", "--compile-threads", "1",
+    d.runner("--precompile", "--problems", "--openings", "--compile-threads", "1",
              stdin="\n".join(json.dumps(s) for s in searches))
     records = sorted(records_of(d), key=lambda p: p.stat().st_mtime_ns)
     order = [s for s in map(stages_of, records) if s in (2, 3)]
@@ -158,7 +158,7 @@ def test_openings_are_compiled_one_search_after_the_other(stubbed):
 def test_an_opening_is_what_a_search_begins_with(stubbed):
     d = stubbed(cache=None)
     search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
-    d.runner("--warm", "--problems", "--openings", stdin=json.dumps(search))
+    d.runner("--precompile", "--problems", "--openings", stdin=json.dumps(search))
     warmed = {p.name for p in records_of(d) if stages_of(p)}
     key = d.call("tune", **search)["key"]
     with d.connect() as c:
@@ -169,7 +169,7 @@ def test_an_opening_is_what_a_search_begins_with(stubbed):
 def test_a_landscape_takes_them_from_the_cache_too(stubbed, folder):
     d = stubbed(cache=None)
     problem = problem_text(M=96, N=64, K=64)
-    d.runner("--warm", "--problems", "--each", "1", stdin=problem)
+    d.runner("--precompile", "--problems", "--each", "1", stdin=problem)
     before = d.compiles()
     d.runner("--landscape", str(folder / "one.jsonl"), "--variants", "1", "--settings", "1",
              "--seconds", "0", "--finals", "1", problem)

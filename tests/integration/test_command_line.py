@@ -59,7 +59,7 @@ def test_configs_of_a_file_that_is_no_text(daemon_of_module, folder):
     (["verify", "--exact", *SIZE, "--wait", "now"], "--budget and --wall-ms make it short"),
     (["verify", "--exact", *SIZE, "--deadline-ms", "9"], "--budget and --wall-ms make it short"),
     (["space", *SIZE, "--arch", "hopper"], "such as sm_80 or sm_90a"),
-    (["warm", "--arch", ""], "such as sm_80 or sm_90a"),
+    (["precompile", "--arch", ""], "such as sm_80 or sm_90a"),
     (["--json", "status"], "options come behind the command: gemmctl COMMAND --json"),
     (["help", "nothing"], "nothing"),
 ])
@@ -426,7 +426,7 @@ def test_what_help_says_of_devices_and_of_no_limit():
         return " ".join(subprocess.run([GEMMCTL, *args], capture_output=True, text=True).stdout.split())
 
     assert "replay:<file>, or replay-<name> of one that runs" in words("start", "--help")
-    assert "0: no limit" in words("warm", "--help").split("--seconds")[1].split("--")[0]
+    assert "0: no limit" in words("precompile", "--help").split("--seconds")[1].split("--")[0]
 
 
 def test_a_landscape_does_not_take_the_place_of_a_device(folder):

@@ -14,8 +14,8 @@ CONFIG = ["--config", "A=1"]
 WORDS = {"get": SIZE, "tune": SIZE, "bench": SIZE + CONFIG, "pin": SIZE + CONFIG, "unpin": ["abcdef"],
          "cancel": ["abcdef"], "promote": ["abcdef"], "show": ["abcdef"], "why": SIZE, "verify": ["--exact", *SIZE],
          "evict": ["abcdef"], "space": SIZE, "check": SIZE + CONFIG, "import": ["EXPORT"],
-         "backup": ["copy.db"], "warm": SIZE, "landscape": [*SIZE, "--to", "x.jsonl"]}
-ALONE = ["warm", "landscape"]
+         "backup": ["copy.db"], "precompile": SIZE, "landscape": [*SIZE, "--to", "x.jsonl"]}
+ALONE = ["precompile", "landscape"]
 
 
 def commands():

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "runner/warm/inner.h"
+#include "runner/precompile/plan.h"
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
@@ -30,15 +30,15 @@ static void *with_room(void *array, uint32_t n, uint32_t *room, size_t size, str
     return more;
 }
 
-static int add(struct warm_plan *p, struct warm_item item, struct error *err)
+static int add(struct precompile_plan *p, struct precompile_item item, struct error *err)
 {
     struct variant v;
     item.problem = p->n_problems - 1;
-    int r = warm_plan_variant(p, &item, &v, err);
+    int r = precompile_plan_variant(p, &item, &v, err);
     if (r) {
         return r;
     }
-    struct warm_item *items = with_room(p->items, p->n, &p->room, sizeof(*items), err);
+    struct precompile_item *items = with_room(p->items, p->n, &p->room, sizeof(*items), err);
     if (!items) {
         return ERROR_NO_MEMORY;
     }
@@ -48,14 +48,15 @@ static int add(struct warm_plan *p, struct warm_item item, struct error *err)
     return 0;
 }
 
-int warm_add_point(struct warm_plan *p, const struct space_point *at, uint32_t rank,
-                   struct error *err)
+int precompile_add_point(struct precompile_plan *p, const struct space_point *at, uint32_t rank,
+                         struct error *err)
 {
-    return add(p, (struct warm_item){.origin = WARM_POINT, .rank = rank, .at = *at}, err);
+    return add(p, (struct precompile_item){.origin = PRECOMPILE_POINT, .rank = rank, .at = *at},
+               err);
 }
 
-int warm_add_config(struct warm_plan *p, const struct record *config, uint32_t rank,
-                    struct error *err)
+int precompile_add_config(struct precompile_plan *p, const struct record *config, uint32_t rank,
+                          struct error *err)
 {
     struct record *all = with_room(p->configs, p->n_configs, &p->room_configs, sizeof(*all), err);
     if (!all) {
@@ -63,14 +64,17 @@ int warm_add_config(struct warm_plan *p, const struct record *config, uint32_t r
     }
     p->configs = all;
     record_copy(&all[p->n_configs], config);
-    return add(p, (struct warm_item){.origin = WARM_CONFIG, .rank = rank, .number = p->n_configs++},
+    return add(p,
+               (struct precompile_item){
+                   .origin = PRECOMPILE_CONFIG, .rank = rank, .number = p->n_configs++},
                err);
 }
 
-int warm_add_problem(struct warm_plan *p, const struct warm_problem *w, struct error *err)
+int precompile_add_problem(struct precompile_plan *p, const struct precompile_problem *w,
+                           struct error *err)
 {
     struct variant helpers[DEVICE_HELPERS_MAX];
-    struct warm_problem *all =
+    struct precompile_problem *all =
         with_room(p->problems, p->n_problems, &p->room_problems, sizeof(*all), err);
     if (!all) {
         return ERROR_NO_MEMORY;
@@ -80,15 +84,16 @@ int warm_add_problem(struct warm_plan *p, const struct warm_problem *w, struct e
     uint32_t n = device_helpers(p->device, &p->info, w->target, helpers);
     int r = 0;
     for (uint32_t i = 0; i < n && r == 0; i++) {
-        r = add(p, (struct warm_item){.origin = WARM_HELPER, .rank = i, .number = i}, err);
+        r = add(p, (struct precompile_item){.origin = PRECOMPILE_HELPER, .rank = i, .number = i},
+                err);
     }
     return r;
 }
 
 /* ---- their variants -------------------------------------------------------------------------- */
 
-static int helper_variant(const struct warm_plan *p, const struct family_target *t, uint32_t number,
-                          struct variant *out, struct error *err)
+static int helper_variant(const struct precompile_plan *p, const struct family_target *t,
+                          uint32_t number, struct variant *out, struct error *err)
 {
     struct variant all[DEVICE_HELPERS_MAX];
     if (number >= device_helpers(p->device, &p->info, t, all)) {
@@ -98,11 +103,12 @@ static int helper_variant(const struct warm_plan *p, const struct family_target 
     return 0;
 }
 
-void warm_plan_config(struct warm_plan *p, const struct warm_item *item, struct record *out)
+void precompile_plan_config(struct precompile_plan *p, const struct precompile_item *item,
+                            struct record *out)
 {
     struct space *space = &p->problems[item->problem].space;
     struct space_point at = item->at;
-    if (item->origin == WARM_CONFIG) {
+    if (item->origin == PRECOMPILE_CONFIG) {
         record_copy(out, &p->configs[item->number]);
         return;
     }
@@ -113,15 +119,15 @@ void warm_plan_config(struct warm_plan *p, const struct warm_item *item, struct 
     space->n = 0;
 }
 
-int warm_plan_variant(struct warm_plan *p, const struct warm_item *item, struct variant *out,
-                      struct error *err)
+int precompile_plan_variant(struct precompile_plan *p, const struct precompile_item *item,
+                            struct variant *out, struct error *err)
 {
-    const struct warm_problem *w = &p->problems[item->problem];
+    const struct precompile_problem *w = &p->problems[item->problem];
     struct record config;
-    if (item->origin == WARM_HELPER) {
+    if (item->origin == PRECOMPILE_HELPER) {
         return helper_variant(p, w->target, item->number, out, err);
     }
-    warm_plan_config(p, item, &config);
+    precompile_plan_config(p, item, &config);
     return w->target->variant(&w->problem, &config, p->info.arch, out, err);
 }
 
@@ -129,9 +135,9 @@ int warm_plan_variant(struct warm_plan *p, const struct warm_item *item, struct 
 
 static int by_turn(const void *a, const void *b)
 {
-    const struct warm_item *x = a, *y = b;
-    bool helper = x->origin == WARM_HELPER;
-    if (helper != (y->origin == WARM_HELPER)) {
+    const struct precompile_item *x = a, *y = b;
+    bool helper = x->origin == PRECOMPILE_HELPER;
+    if (helper != (y->origin == PRECOMPILE_HELPER)) {
         return helper ? -1 : 1;
     }
     if (x->rank != y->rank) {
@@ -142,11 +148,12 @@ static int by_turn(const void *a, const void *b)
 
 static int by_hash(const void *a, const void *b)
 {
-    int order = strcmp(((const struct warm_item *)a)->hash, ((const struct warm_item *)b)->hash);
+    int order = strcmp(((const struct precompile_item *)a)->hash,
+                       ((const struct precompile_item *)b)->hash);
     return order ? order : by_turn(a, b);
 }
 
-void warm_put_in_order(struct warm_plan *p)
+void precompile_put_in_order(struct precompile_plan *p)
 {
     uint32_t n = 0;
     if (p->n == 0) {
@@ -162,7 +169,7 @@ void warm_put_in_order(struct warm_plan *p)
     qsort(p->items, p->n, sizeof(*p->items), by_turn);
 }
 
-void warm_plan_deinit(struct warm_plan *p)
+void precompile_plan_deinit(struct precompile_plan *p)
 {
     free(p->items);
     free(p->problems);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "runner/warm/inner.h"
+#include "runner/precompile/plan.h"
 
 static const struct {
     const char *mode, *fields;
@@ -70,7 +70,7 @@ static int check_modes(const char *modes, struct error *err)
 }
 
 /* What the op or the target refuses is no usual problem. */
-static int add_usual(struct warm_plan *p, const struct warm_setup *s, const char *mode,
+static int add_usual(struct precompile_plan *p, const struct precompile_setup *s, const char *mode,
                      const char *type, const char *size, struct error *err)
 {
     char text[512];
@@ -80,11 +80,12 @@ static int add_usual(struct warm_plan *p, const struct warm_setup *s, const char
     if (problem_parse(&r.problem, text, NULL) != 0) {
         return 0;
     }
-    int status = warm_add_search(p, s, &r, &why);
+    int status = precompile_add_search(p, s, &r, &why);
     return status == 0 || status == ERROR_NO_CONFIG ? 0 : error_set(err, status, "%s", why.text);
 }
 
-static int add_all_usual(struct warm_plan *p, const struct warm_setup *s, struct error *err)
+static int add_all_usual(struct precompile_plan *p, const struct precompile_setup *s,
+                         struct error *err)
 {
     int r = check_modes(s->modes, err);
     for (size_t i = 0; i < COUNT(usual_modes) * COUNT(usual_types) && r == 0; i++) {
@@ -118,21 +119,21 @@ static int read_search(const char *line, struct request *r, struct error *err)
 }
 
 /* A search that nothing is left for is none; of a problem it is said. */
-static int add_line(struct warm_plan *p, const struct warm_setup *s, const char *line,
+static int add_line(struct precompile_plan *p, const struct precompile_setup *s, const char *line,
                     struct error *err)
 {
     bool search = line[0] == '{';
     struct request r = {.n_restrict = 0};
     struct error why = ERROR_NULL;
     int status = search ? read_search(line, &r, &why) : problem_parse(&r.problem, line, &why);
-    status = status ? status : warm_add_search(p, s, &r, &why);
+    status = status ? status : precompile_add_search(p, s, &r, &why);
     request_deinit(&r);
     return status == 0 || (search && status == ERROR_NO_CONFIG)
                ? 0
                : error_set(err, status, "%s", why.text);
 }
 
-static int add_lines(struct warm_plan *p, const struct warm_setup *s, struct error *err)
+static int add_lines(struct precompile_plan *p, const struct precompile_setup *s, struct error *err)
 {
     char *line = NULL;
     size_t room = 0;
@@ -153,9 +154,10 @@ static int add_lines(struct warm_plan *p, const struct warm_setup *s, struct err
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err)
+int precompile_plan_init(struct precompile_plan *p, const struct precompile_setup *s,
+                         struct error *err)
 {
-    *p = (struct warm_plan){.device = s->device};
+    *p = (struct precompile_plan){.device = s->device};
     snprintf(p->compiler, sizeof(p->compiler), "%s", s->compiler);
     bool known = s->expected && s->expected->kind[0];
     int r = known ? 0 : device_probe(s->device, &p->info, err);
@@ -164,9 +166,9 @@ int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error
     }
     r = r ? r : s->problems ? add_lines(p, s, err) : add_all_usual(p, s, err);
     if (r) {
-        warm_plan_deinit(p);
+        precompile_plan_deinit(p);
     } else {
-        warm_put_in_order(p);
+        precompile_put_in_order(p);
     }
     return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * warm: compiles ahead. gemmd-runner does it (its --warm); this turns the problems into text on its
+ * precompile: gemmd-runner does it (its --precompile); this turns the problems into text on its
  * standard input and becomes it.
  */
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 enum { KEY_ARCH = 0x7100, KEY_SECONDS, KEY_ALL, KEY_MAX };
 
-struct warming {
+struct precompiling {
     struct runner_task task; /* first */
     char device[ARCH_MAX];
     const char *seconds, *max_mib; /* borrowed from argv */
@@ -25,7 +25,7 @@ struct warming {
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-    struct warming *w = state->input;
+    struct precompiling *w = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         runner_task_children(state);
@@ -49,9 +49,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- its arguments -------------------------------------------------------------------------- */
 
-static void add_all(struct warming *w)
+static void add_all(struct precompiling *w)
 {
-    runner_begin(&w->runner, "--warm");
+    runner_begin(&w->runner, "--precompile");
     runner_add_option(&w->runner, "--device", w->device);
     runner_add_task(&w->runner, &w->task);
     runner_add_option(&w->runner, "--seconds", w->seconds);
@@ -62,7 +62,7 @@ static void add_all(struct warming *w)
 }
 
 /* One text a line. */
-static int write_problems(const struct warming *w, FILE *f)
+static int write_problems(const struct precompiling *w, FILE *f)
 {
     size_t i;
     const json_t *row;
@@ -78,7 +78,7 @@ static int write_problems(const struct warming *w, FILE *f)
 }
 
 /* A file in memory becomes the standard input. */
-static int give_problems(const struct warming *w)
+static int give_problems(const struct precompiling *w)
 {
     int fd = memfd_create("problems", MFD_CLOEXEC);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
@@ -93,7 +93,7 @@ static int give_problems(const struct warming *w)
     return code;
 }
 
-static int prepare(struct warming *w)
+static int prepare(struct precompiling *w)
 {
     struct problems *problems = &w->task.subject.problems;
     const char *modes = problems_only_modes(problems);
@@ -113,14 +113,14 @@ static int prepare(struct warming *w)
 
 static int run(void *command)
 {
-    struct warming *w = command;
+    struct precompiling *w = command;
     int code = prepare(w);
     code = code ? code : runner_become(&w->runner);
     runner_end(&w->runner);
     return code;
 }
 
-int cmd_warm(int argc, char **argv)
+int cmd_precompile(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {0, 0, 0, 0, "How to compile", 3},
@@ -143,6 +143,6 @@ int cmd_warm(int argc, char **argv)
                "that bf16 layers need, of all modes or of --mode. Needs neither a GPU, nor its "
                "driver, nor a daemon; runs at the lowest priority, and goes on where it was "
                "stopped."};
-    struct warming w = {.device = "cuda"};
+    struct precompiling w = {.device = "cuda"};
     return subject_run(&w, &argp, run, argc, argv);
 }

@@ -23,7 +23,7 @@
 #include "runner/base/line.h"
 #include "runner/compile/apart.h"
 #include "runner/compile/builds.h"
-#include "runner/warm/warm.h"
+#include "runner/precompile/precompile.h"
 
 enum {
     LOOK_MS = 200,
@@ -38,9 +38,9 @@ struct slot {
     uint32_t item;
 };
 
-struct warm {
-    const struct warm_order *order;
-    struct warm_plan plan;
+struct precompile {
+    const struct precompile_order *order;
+    struct precompile_plan plan;
     struct compiler *compiler; /* owned */
     char cache_dir[PATHS_MAX];
     unsigned threads;
@@ -76,12 +76,12 @@ static double clock_ms(void)
 
 /* ---- saying how it goes --------------------------------------------------------------------- */
 
-static uint32_t done(const struct warm *w)
+static uint32_t done(const struct precompile *w)
 {
     return w->compiled + w->found + w->refused + w->failed;
 }
 
-static void draw(struct warm *w)
+static void draw(struct precompile *w)
 {
     const double now = clock_ms();
     const uint32_t made = w->compiled + w->refused, left = w->plan.n - done(w);
@@ -90,18 +90,19 @@ static void draw(struct warm *w)
         return;
     }
     if (interrupted) {
-        line_put(&w->line, "warm %u/%u: ending; once more ends it at once", done(w), w->plan.n);
+        line_put(&w->line, "precompile %u/%u: ending; once more ends it at once", done(w),
+                 w->plan.n);
         return;
     }
     if (made > 0) {
         snprintf(rest, sizeof(rest), ", %.0f s left at most",
                  (now - w->compiling_ms) / 1e3 / made * left);
     }
-    line_put(&w->line, "warm %u/%u: %u compiled, %u were there, %u refused%s", done(w), w->plan.n,
-             w->compiled, w->found, w->refused, rest);
+    line_put(&w->line, "precompile %u/%u: %u compiled, %u were there, %u refused%s", done(w),
+             w->plan.n, w->compiled, w->found, w->refused, rest);
 }
 
-static void summarise(const struct warm *w)
+static void summarise(const struct precompile *w)
 {
     double seconds = (clock_ms() - w->began_ms) / 1e3;
     uint32_t left = w->plan.n - done(w);
@@ -123,15 +124,15 @@ static void summarise(const struct warm *w)
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-static bool stopping(struct warm *w)
+static bool stopping(struct precompile *w)
 {
-    const struct warm_order *o = w->order;
+    const struct precompile_order *o = w->order;
     w->full = w->full || (o->max_bytes > 0 && w->bytes >= o->max_bytes);
     return interrupted || w->full ||
            (o->seconds > 0 && clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
 }
 
-static void note_failure(struct warm *w, const struct error *why)
+static void note_failure(struct precompile *w, const struct error *why)
 {
     w->failed++;
     if (!w->failure.code) {
@@ -140,7 +141,7 @@ static void note_failure(struct warm *w, const struct error *why)
 }
 
 /* A refusal is in the cache now, or was; another failure is not: it is tried again next time. */
-static void settle(struct warm *w, const struct build *b, uint32_t item)
+static void settle(struct precompile *w, const struct build *b, uint32_t item)
 {
     if (b->state == BUILD_READY && b->unsaved) {
         struct error why = ERROR_NULL;
@@ -162,7 +163,7 @@ static void settle(struct warm *w, const struct build *b, uint32_t item)
     }
 }
 
-static unsigned collect(struct warm *w)
+static unsigned collect(struct precompile *w)
 {
     unsigned busy = 0;
     builds_collect(w->builds);
@@ -178,7 +179,7 @@ static unsigned collect(struct warm *w)
     return busy;
 }
 
-static void wait_a_little(struct warm *w)
+static void wait_a_little(struct precompile *w)
 {
     struct pollfd f = {.fd = builds_fd(w->builds), .events = POLLIN};
     poll(&f, 1, LOOK_MS); /* a signal ends it, too */
@@ -190,21 +191,21 @@ static void wait_a_little(struct warm *w)
     draw(w);
 }
 
-static int begin(struct warm *w, uint32_t item, struct error *err)
+static int begin(struct precompile *w, uint32_t item, struct error *err)
 {
     struct variant v;
-    const struct warm_item *it = &w->plan.items[item];
+    const struct precompile_item *it = &w->plan.items[item];
     struct slot *s = w->slots;
     while (s->build) {
         s++;
     }
     s->item = item;
-    int r = warm_plan_variant(&w->plan, it, &v, err);
+    int r = precompile_plan_variant(&w->plan, it, &v, err);
     return r ? r : builds_want(w->builds, &v, it->hash, NULL, 0, &s->build, err);
 }
 
 /* Those not begun are given back, those that run are waited for. */
-static void withdraw(struct warm *w)
+static void withdraw(struct precompile *w)
 {
     for (unsigned i = 0; i < w->n_slots; i++) {
         if (w->slots[i].build && builds_withdraw(w->builds, w->slots[i].build)) {
@@ -217,7 +218,7 @@ static void withdraw(struct warm *w)
 }
 
 /* `which`: of these items, in this order; NULL: all. */
-static int pass(struct warm *w, const uint32_t *which, uint32_t n, bool impatient,
+static int pass(struct precompile *w, const uint32_t *which, uint32_t n, bool impatient,
                 struct error *err)
 {
     const struct builds_setup setup = {.compiler = w->compiler,
@@ -246,7 +247,7 @@ static int pass(struct warm *w, const uint32_t *which, uint32_t n, bool impatien
     return r;
 }
 
-static int compile_all(struct warm *w, struct error *err)
+static int compile_all(struct precompile *w, struct error *err)
 {
     int r = pass(w, NULL, w->plan.n, true, err);
     uint32_t n = w->n_later, *later = w->later;
@@ -275,13 +276,13 @@ static bool stay_with(int64_t parent)
 
 /* Kernels for a GPU that is not here are compiled by the NVRTC that the driver here can take, when
  * there is one: it is the one that the runner will ask for. */
-static int open_compiler(struct warm *w, struct error *err)
+static int open_compiler(struct precompile *w, struct error *err)
 {
     const char *spec = w->order->setup.device;
     return apart_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->compiler, err);
 }
 
-static int allocate(struct warm *w, struct error *err)
+static int allocate(struct precompile *w, struct error *err)
 {
     w->n_slots = 2 * w->threads; /* so that no thread waits for us */
     w->slots = calloc(w->n_slots, sizeof(*w->slots));
@@ -289,10 +290,10 @@ static int allocate(struct warm *w, struct error *err)
     return w->slots && w->later ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to compile");
 }
 
-static int prepare(struct warm *w, struct error *err)
+static int prepare(struct precompile *w, struct error *err)
 {
     struct modules_usage usage;
-    struct warm_setup s = w->order->setup;
+    struct precompile_setup s = w->order->setup;
     s.cache_dir = s.openings ? w->cache_dir : NULL;
     int r = cache_dir_find(w->order->cache_dir, w->cache_dir, err);
     r = r ? r : open_compiler(w, err);
@@ -301,17 +302,17 @@ static int prepare(struct warm *w, struct error *err)
     }
     w->threads = s.threads = cache_dir_threads(w->order->threads);
     s.compiler = w->compiler->ops->version(w->compiler);
-    r = warm_plan_init(&w->plan, &s, err);
+    r = precompile_plan_init(&w->plan, &s, err);
     modules_count(w->cache_dir, &usage);
     w->bytes = usage.bytes;
     return r ? r : allocate(w, err);
 }
 
-int warm_run(struct warm_order *o)
+int precompile_run(struct precompile_order *o)
 {
-    static struct warm w;
+    static struct precompile w;
     struct error err = ERROR_NULL;
-    w = (struct warm){.order = o, .began_ms = clock_ms()};
+    w = (struct precompile){.order = o, .began_ms = clock_ms()};
     if (o->with_parent && !stay_with(o->with_parent)) {
         return 130;
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module cache: nothing is compiled twice, and `gemmctl warm` compiles ahead.
+"""The module cache: nothing is compiled twice, and `gemmctl precompile` compiles ahead.
 
 Compilers are counted: a C compiler that is a script around cc, and the stub of NVRTC, which appends a
 byte to a file for each compile.
@@ -34,18 +34,18 @@ class Cache:
         return self.tally.stat().st_size if self.tally.exists() else 0
 
     def command(self, *args, arch="sm_90a"):
-        return [str(GEMMCTL), "warm", "--cache-dir", str(self.path), "--arch", arch, "--json", "-q",
+        return [str(GEMMCTL), "precompile", "--cache-dir", str(self.path), "--arch", arch, "--json", "-q",
                 *args]
 
-    def warm(self, *args, code=0, arch="sm_90a", **env):
+    def precompile(self, *args, code=0, arch="sm_90a", **env):
         result = subprocess.run(self.command(*args, arch=arch), capture_output=True, text=True,
                                 env={**self.env, **env}, timeout=400 * PATIENCE)
         assert result.returncode == code, result
         return json.loads(result.stdout) if code == 0 else result.stderr
 
-    def warm_search(self, search, each, device, **env):
+    def precompile_search(self, search, each, device, **env):
         """The first variants of a search, as gemmd has them compiled while it is queued."""
-        result = subprocess.run([str(RUNNER), "--warm", "--problems", "--each", str(each), "--device",
+        result = subprocess.run([str(RUNNER), "--precompile", "--problems", "--each", str(each), "--device",
                                  device, "--cache-dir", str(self.path), "--json", "--quiet"],
                                 input=json.dumps(search), capture_output=True, text=True, check=True,
                                 env={**self.env, **env}, timeout=400 * PATIENCE)
@@ -71,42 +71,42 @@ def test_a_limit_of_file_sizes_is_a_full_disk(cache):
     assert "does not take what is compiled" in result.stderr and "free space" in result.stderr
     said = json.loads(result.stdout)
     assert said["full"] and said["left"] > said["variants"] // 2 > said["failed"] > 0, "the rest would be for nothing"
-    assert cache.warm(*PROBLEM)["failed"] == 0
+    assert cache.precompile(*PROBLEM)["failed"] == 0
 
 
 @needs_stub
 def test_a_space_is_compiled_once_without_gpu_driver_and_daemon(cache):
-    first = cache.warm(*PROBLEM)
+    first = cache.precompile(*PROBLEM)
     space = json.loads(subprocess.run([str(GEMMCTL), "space", "--arch", "sm_90a", "--json", *PROBLEM],
                                       capture_output=True, text=True, check=True).stdout)
     # some of a space's variants are the same code: a parameter may be without effect beside another
     assert 0.9 * space["variants"] < first["variants"] - HELPERS <= space["variants"]
     assert first["variants"] > 100 and first["compiled"] == first["variants"] == cache.compiles()
     assert first["left"] == first["failed"] == first["refused"] == 0
-    again = cache.warm(*PROBLEM)
+    again = cache.precompile(*PROBLEM)
     assert again["found"] == first["variants"] and again["compiled"] == 0
     assert cache.compiles() == first["variants"]
-    other_shape = cache.warm("--mode", "dW", "--m", "1024", "--n", "2048", "--k", "1024",
-                             "--experts", "8")
+    other_shape = cache.precompile("--mode", "dW", "--m", "1024", "--n", "2048", "--k", "1024",
+                                   "--experts", "8")
     assert other_shape["found"] > other_shape["variants"] / 2, "modules are of no shape"
     assert cache.compiles() == first["variants"] + other_shape["compiled"]
 
 
 @needs_stub
 def test_what_the_compiler_refuses_is_refused_once(cache):
-    first = cache.warm(*PROBLEM, GEMMD_STUB_LOG=SPILLS)
+    first = cache.precompile(*PROBLEM, GEMMD_STUB_LOG=SPILLS)
     assert first["refused"] == first["variants"] == cache.compiles()
-    again = cache.warm(*PROBLEM, GEMMD_STUB_LOG=SPILLS)
+    again = cache.precompile(*PROBLEM, GEMMD_STUB_LOG=SPILLS)
     assert again["found"] == first["variants"] and again["refused"] == 0
     assert cache.compiles() == first["variants"]
 
 
 @needs_stub
 def test_no_memory_is_no_refusal(cache):
-    out_of_memory = cache.warm(*PROBLEM, "--jobs", "1", code=1,
-                               GEMMD_STUB_FAIL="nvrtcCompileProgram:3:1")
+    out_of_memory = cache.precompile(*PROBLEM, "--jobs", "1", code=1,
+                                     GEMMD_STUB_FAIL="nvrtcCompileProgram:3:1")
     assert "1 failed, the first: " in out_of_memory
-    again = cache.warm(*PROBLEM)
+    again = cache.precompile(*PROBLEM)
     assert again["compiled"] == 1 and again["found"] == again["variants"] - 1
 
 
@@ -130,7 +130,7 @@ def test_ctrl_c_and_on(cache):
     outcome = json.loads(child.communicate(timeout=30 * PATIENCE)[0])
     assert child.returncode == 130
     assert outcome["left"] > 0 and outcome["compiled"] == cache.compiles()
-    rest = cache.warm(*PROBLEM)
+    rest = cache.precompile(*PROBLEM)
     assert rest["found"] == outcome["compiled"] and rest["left"] == 0
     assert cache.compiles() == rest["variants"]
 
@@ -138,12 +138,12 @@ def test_ctrl_c_and_on(cache):
 @needs_stub
 def test_a_second_ctrl_c_ends_it_at_once_and_leaves_a_whole_line(cache):
     command = [word for word in cache.command(*PROBLEM, "--jobs", "1") if word not in ("-q", "--json")]
-    warming = Watched(command, {**cache.env, "GEMMD_STUB_MS": "600000"})
-    warming.until(b"\r\033[Kwarm 0/")
-    warming.interrupt()
-    warming.until(b"once more ends it at once")
-    warming.interrupt()
-    shown, code = warming.end()
+    precompiling = Watched(command, {**cache.env, "GEMMD_STUB_MS": "600000"})
+    precompiling.until(b"\r\033[Kprecompile 0/")
+    precompiling.interrupt()
+    precompiling.until(b"once more ends it at once")
+    precompiling.interrupt()
+    shown, code = precompiling.end()
     assert code == -signal.SIGINT and shown.endswith(b"\r\n"), shown
 
 
@@ -154,17 +154,17 @@ def test_kill_9_and_on(cache):
     child.kill()
     child.communicate()
     before = cache.compiles()
-    rest = cache.warm(*PROBLEM)
+    rest = cache.precompile(*PROBLEM)
     assert rest["found"] >= before - 2, "what was being compiled is lost, at most"
     assert rest["compiled"] + rest["found"] == rest["variants"]
 
 
 @needs_stub
 def test_time_and_room_are_limits(cache):
-    outcome = cache.warm(*PROBLEM, "--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="50")
+    outcome = cache.precompile(*PROBLEM, "--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="50")
     assert 0 < outcome["compiled"] < outcome["variants"] and outcome["left"] > 0
     assert outcome["full"] is False
-    outcome = cache.warm(*PROBLEM, "--cache-max-mib", "1")
+    outcome = cache.precompile(*PROBLEM, "--cache-max-mib", "1")
     assert outcome["left"] > 0 and outcome["full"] is True
     size = sum(-(-p.lstat().st_size // 4096) * 4096 for p in cache.path.rglob("*") if p.is_file()
                and not p.is_symlink())
@@ -181,25 +181,25 @@ def test_a_result_that_cannot_be_written_is_a_failure(cache):
 
 @needs_stub
 def test_the_usual_problems(cache):
-    everything = cache.warm("--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="500")
-    one = cache.warm("--mode", "dW", "--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="500")
-    portable = cache.warm("--target", "portable", "--mode", "dW,dX", "--seconds", "1", "--jobs", "1",
-                          GEMMD_STUB_MS="500")
+    everything = cache.precompile("--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="500")
+    one = cache.precompile("--mode", "dW", "--seconds", "1", "--jobs", "1", GEMMD_STUB_MS="500")
+    portable = cache.precompile("--target", "portable", "--mode", "dW,dX", "--seconds", "1", "--jobs", "1",
+                                GEMMD_STUB_MS="500")
     assert 0 < one["variants"] < everything["variants"] and portable["variants"] > 0
 
 
 @needs_stub
 def test_damaged_files_are_replaced(cache):
-    first = cache.warm(*PROBLEM)
+    first = cache.precompile(*PROBLEM)
     records = sorted((cache.path / "records").iterdir())
     assert len(records) == first["variants"]
     records[0].write_bytes(records[0].read_bytes()[:-1])
     records[1].write_bytes(b"")
     damaged = records[2].read_bytes()
     records[2].write_bytes(damaged[:60] + bytes([damaged[60] ^ 1]) + damaged[61:])
-    again = cache.warm(*PROBLEM)
+    again = cache.precompile(*PROBLEM)
     assert again["compiled"] == 3 and cache.compiles() == first["variants"] + 3
-    assert cache.warm(*PROBLEM)["compiled"] == 0
+    assert cache.precompile(*PROBLEM)["compiled"] == 0
 
 
 @pytest.mark.parametrize("args, code, words", [
@@ -213,11 +213,25 @@ def test_damaged_files_are_replaced(cache):
 ])
 @needs_stub
 def test_what_is_refused(cache, args, code, words):
-    assert words in cache.warm(*args, code=code)
+    assert words in cache.precompile(*args, code=code)
+
+
+@needs_stub
+def test_warm_is_a_former_name_of_precompile(cache):
+    command = cache.command(*PROBLEM, "--seconds", "1", "--jobs", "1")
+    command[command.index("precompile")] = "warm"
+    slow = {**cache.env, "GEMMD_STUB_MS": "500"}
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=slow).stdout)
+    assert 0 < said["compiled"] == cache.compiles() < said["variants"]
+    runner = [str(RUNNER), "--warm", "--problems", "--each", "1", "--device", "cuda:sm_90a", "--cache-dir",
+              str(cache.path), "--json", "--quiet"]
+    searched = subprocess.run(runner, input=json.dumps({"problem": gemm(m=64, n=64, k=64), **TUNE}),
+                              capture_output=True, text=True, check=True, env=cache.env)
+    assert json.loads(searched.stdout)["compiled"] > 0
 
 
 def test_without_the_runner(cache):
-    assert "/nowhere/runner" in cache.warm(*PROBLEM, code=1, GEMMD_RUNNER="/nowhere/runner")
+    assert "/nowhere/runner" in cache.precompile(*PROBLEM, code=1, GEMMD_RUNNER="/nowhere/runner")
 
 
 # ---- the daemon's runner and the same cache -----------------------------------------------------
@@ -271,7 +285,7 @@ def test_a_restart_compiles_nothing_again(daemon, folder, cache, strategy):
 def test_what_was_warmed_is_not_compiled_by_a_tuning(daemon, folder, cache):
     env = counting_cc(folder)
     cache.path.mkdir()
-    outcome = cache.warm_search({"problem": gemm(m=64, n=64, k=64), **TUNE}, 12, "cpu:1", **env)
+    outcome = cache.precompile_search({"problem": gemm(m=64, n=64, k=64), **TUNE}, 12, "cpu:1", **env)
     assert outcome["compiled"] == cache.compiles() == 12
     d = daemon(device="cpu:1", env=env, own_cache=True)
     assert d.cache == cache.path

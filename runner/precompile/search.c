@@ -10,12 +10,12 @@
 #include <string.h>
 
 #include "runner/base/inputs.h"
+#include "runner/precompile/plan.h"
 #include "runner/strategy/grid.h"
 #include "runner/strategy/plan.h"
-#include "runner/warm/inner.h"
 
 struct sequence {
-    struct warm_plan *to;
+    struct precompile_plan *to;
     struct tune_order order; /* its request is borrowed */
     struct plan plan;        /* owned */
     struct grid grid;        /* owned: of the ranked configs */
@@ -32,7 +32,7 @@ static int take_extra(struct sequence *s, uint32_t id, struct error *err)
 {
     struct record config;
     plan_config(&s->plan, id, &config);
-    return s->n < s->most ? warm_add_config(s->to, &config, s->rank + s->n++, err) : 0;
+    return s->n < s->most ? precompile_add_config(s->to, &config, s->rank + s->n++, err) : 0;
 }
 
 /* A config's variant, unless it has been taken. */
@@ -46,7 +46,7 @@ static int take(struct sequence *s, uint32_t id, struct error *err)
         return 0;
     }
     *had = true;
-    return warm_add_point(s->to, grid_at(&s->grid, id), s->rank + s->n++, err);
+    return precompile_add_point(s->to, grid_at(&s->grid, id), s->rank + s->n++, err);
 }
 
 /* ---- in which order -------------------------------------------------------------------------- */
@@ -133,11 +133,12 @@ static int run(struct sequence *s, const struct plan_setup *setup, struct error 
     if (r) {
         return r;
     }
-    struct warm_problem w = {.problem = setup->order->request.problem, .target = setup->target};
+    struct precompile_problem w = {.problem = setup->order->request.problem,
+                                   .target = setup->target};
     w.space.n_params = s->plan.space.n_params;
     memcpy(w.space.params, s->plan.space.params, sizeof(w.space.params));
     bool list = !s->plan.point;
-    r = warm_add_problem(s->to, &w, err);
+    r = precompile_add_problem(s->to, &w, err);
     r = r || list ? r : open_grid(s, err);
     r = r ? r : list ? take_given(s, err) : take_all(s, err);
     free(s->had);
@@ -146,8 +147,8 @@ static int run(struct sequence *s, const struct plan_setup *setup, struct error 
     return r;
 }
 
-int warm_add_search(struct warm_plan *p, const struct warm_setup *s, const struct request *r,
-                    struct error *err)
+int precompile_add_search(struct precompile_plan *p, const struct precompile_setup *s,
+                          const struct request *r, struct error *err)
 {
     struct sequence q = {.to = p, .order = {.request = *r}, .most = UINT32_MAX};
     const struct family *f = family_of_problem(&r->problem);

@@ -1,49 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd-runner --warm: compiles the variants of whole spaces into the cache directory, ahead of any
- * tuning and at the lowest priority. It needs neither a device nor a driver nor a daemon, so that
- * it can run when gemmd is installed, for a GPU that is elsewhere.
+ * gemmd-runner --precompile: compiles the variants of whole spaces into the cache directory, ahead
+ * of any tuning and at the lowest priority. It needs neither a device nor a driver nor a daemon, so
+ * that it can run when gemmd is installed, for a GPU that is elsewhere.
  *
  * It is a mode of this program since all that compiles is here: a crash of the compiler takes no
  * client with it, and nobody else needs the compile pool.
  */
-#ifndef GEMMD_RUNNER_WARM_WARM_H
-#define GEMMD_RUNNER_WARM_WARM_H
+#ifndef GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
+#define GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 
 #include <stdio.h>
 
 #include "kernels/space.h"
 
 /* HELPER: one of the device's own kernels. CONFIG: one that need not be in the space. */
-enum warm_origin { WARM_HELPER, WARM_POINT, WARM_CONFIG };
+enum precompile_origin { PRECOMPILE_HELPER, PRECOMPILE_POINT, PRECOMPILE_CONFIG };
 
 /* A variant, and where it comes from. */
-struct warm_item {
+struct precompile_item {
     char hash[HASH_HEX];
-    uint32_t problem, rank; /* of warm_plan; its place in that search's order, from 0 on */
-    enum warm_origin origin;
+    uint32_t problem, rank; /* of precompile_plan; its place in that search's order, from 0 on */
+    enum precompile_origin origin;
     uint32_t number;       /* HELPER: of device_helpers; CONFIG: of the plan's configs */
     struct space_point at; /* POINT: of the problem's space */
 };
 
-struct warm_problem {
+struct precompile_problem {
     struct problem problem;
     const struct family_target *target; /* static */
     struct space space;                 /* its params only */
 };
 
-struct warm_plan {
+struct precompile_plan {
     const char *device; /* borrowed: the setup's */
     struct device_info info;
     char compiler[96];
     uint32_t n, n_problems, n_configs, room, room_problems, room_configs;
-    struct warm_item *items;       /* owned; the order in which to compile */
-    struct warm_problem *problems; /* owned */
-    struct record *configs;        /* owned */
+    struct precompile_item *items;       /* owned; the order in which to compile */
+    struct precompile_problem *problems; /* owned */
+    struct record *configs;              /* owned */
 };
 
-struct warm_setup {     /* borrowed */
-    const char *device; /* "cuda:sm_90a", "cpu" ... */
+struct precompile_setup { /* borrowed */
+    const char *device;   /* "cuda:sm_90a", "cpu" ... */
     const struct device_info
         *expected;         /* what it is, for who knows; NULL or of no kind: not known */
     const char *compiler;  /* its version */
@@ -60,15 +60,17 @@ struct warm_setup {     /* borrowed */
     unsigned threads;      /* to build spaces on */
 };
 
-int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err);
-void warm_plan_deinit(struct warm_plan *p);
-int warm_plan_variant(struct warm_plan *p, const struct warm_item *item, struct variant *out,
-                      struct error *err);
+int precompile_plan_init(struct precompile_plan *p, const struct precompile_setup *s,
+                         struct error *err);
+void precompile_plan_deinit(struct precompile_plan *p);
+int precompile_plan_variant(struct precompile_plan *p, const struct precompile_item *item,
+                            struct variant *out, struct error *err);
 /* The config that a variant was taken from; of a HELPER there is none. */
-void warm_plan_config(struct warm_plan *p, const struct warm_item *item, struct record *out);
+void precompile_plan_config(struct precompile_plan *p, const struct precompile_item *item,
+                            struct record *out);
 
-struct warm_order {
-    struct warm_setup setup;
+struct precompile_order {
+    struct precompile_setup setup;
     const char *cache_dir; /* NULL: the usual one */
     int64_t threads;       /* 0: one per core */
     int64_t seconds;       /* begin no compile after that many of compiling; 0: go on */
@@ -77,6 +79,6 @@ struct warm_order {
     bool quiet, json;
 };
 /* Returns the exit code: 0 done, or the time is up; 1 something failed; 130 interrupted. */
-int warm_run(struct warm_order *o);
+int precompile_run(struct precompile_order *o);
 
 #endif
