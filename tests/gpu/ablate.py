@@ -79,7 +79,7 @@ EDITS = {
     "asks_nothing": [  # consumers of one expert do not ask L2 for what their first tile begins with
         ("one_expert.cu", "#define ASKS_FIRST (LOCATE_EARLY &&", "#define ASKS_FIRST (0 && LOCATE_EARLY &&")],
     "row_by_row": [  # permute_copy does not copy by token
-        ("../hopper_launch.c", "return v->gather_x && v->topk > 1 &&", "return v->gather_x && v->topk > 1 << 30 &&")],
+        ("host/launch.c", "return v->gather_x && v->topk > 1 &&", "return v->gather_x && v->topk > 1 << 30 &&")],
     "first_rows_first": [  # permute_copy copies them in their order
         ("permute.cu", "int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS",
          "int i = PERMUTE_WARP; i < p.rows; i += PERMUTE_WARPS")],

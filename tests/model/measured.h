@@ -7,7 +7,7 @@
 #ifndef GEMMD_TESTS_MODEL_MEASURED_H
 #define GEMMD_TESTS_MODEL_MEASURED_H
 
-#include "kernels/families/grouped_gemm/hopper_model.h"
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 enum { MEASURED_SEED = 12345 }; /* as in tests/gpu/hopper/data.c */
 

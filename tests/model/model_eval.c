@@ -11,10 +11,9 @@
  *       --write: a line of each such model's constants, for searches over its landscapes. --only:
  *       the others are those of OLD, which was written so
  *   model_eval --fit OUT [--only NAMES] FILE...
- *       fits the constants, writes OUT (hopper_constants.h). --only: these, with commas between;
- *       the others stay as they were compiled
- *   model_eval --dump OUT FILE...
- *       each measured time and the predicted one, with tabs between
+ *       fits the constants, writes OUT (hopper/model/constants.h). --only: these, with commas
+ * between; the others stay as they were compiled model_eval --dump OUT FILE... each measured time
+ * and the predicted one, with tabs between
  *
  * FILEs are what collect.py writes.
  */
@@ -154,8 +153,8 @@ static const char *const head =
     "/* Written by tests/model/refit.py from measured times: change those, not this. */\n"
     "#ifndef GEMMD_KERNELS_FAMILIES_HOPPER_CONSTANTS_H\n"
     "#define GEMMD_KERNELS_FAMILIES_HOPPER_CONSTANTS_H\n\n"
-    "#include \"kernels/families/grouped_gemm/hopper_model.h\"\n\n"
-    "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper_model.c). */\n"
+    "#include \"kernels/families/grouped_gemm/hopper/model/model.h\"\n\n"
+    "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper/model/facts.c). */\n"
     "const struct hopper_constants hopper_h200 = {\n";
 
 /* All constants but those named, with commas between. False: one is unknown. */
@@ -170,7 +169,7 @@ static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
             i++;
         }
         if (i == FIT_CONSTANTS) {
-            fprintf(stderr, "--only %.*s: the model has no such constant (hopper_model.h)\n",
+            fprintf(stderr, "--only %.*s: the model has no such constant (hopper/model/model.h)\n",
                     (int)n, at);
             return false;
         }

@@ -10,9 +10,9 @@ rows an expert any more: its stores have changed) and, of the problems that they
 instead of it; and h200_staggered.json, 16384 tokens and dense products, with schedule=staggered beside others,
 h200_deferred.json, 4096 tokens, with schedule=deferred, and h200_clusters.json, with cluster_shape_mn=2x1.
 Writes
-kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
-Constants of hopper_model.h that are not in that file begin with their start values. What the model errs by
-after that is learnt from tests/data/landscapes and landscapes_fresh: hopper_lessons.h beside it (learn.h).
+kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same constants.
+Constants of hopper/model/model.h that are not in that file begin with their start values. What the model errs by
+after that is learnt from tests/data/landscapes and landscapes_fresh: hopper/model/corrections_h200.h beside it (learn.h).
 --only fits some constants, where what they are about was measured anew; the others stay, also those fitted
 without a model.
 --leave-out also fits without each model in turn and judges on that one, which takes minutes; those
@@ -34,9 +34,9 @@ CLUSTERS = HERE / "h200_clusters.json"
 LANDSCAPES = ROOT / "tests/data/landscapes"
 TEACHERS = [LANDSCAPES, ROOT / "tests/data/landscapes_fresh"]
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
-MODEL = ROOT / "kernels/families/grouped_gemm/hopper_model.h"
-CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper_constants.h"
-LESSONS = CONSTANTS.parent / "hopper_lessons.h"
+MODEL = ROOT / "kernels/families/grouped_gemm/hopper/model/model.h"
+CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
+LESSONS = CONSTANTS.parent / "corrections_h200.h"
 
 
 def begin_anew():
@@ -45,7 +45,7 @@ def begin_anew():
     known = dict(re.findall(r"\.(\w+) = ([^,]+),", CONSTANTS.read_text()))
     if [name for name, _ in listed] != list(known):
         lines = "".join(f"    .{name} = {known.get(name, start)},\n" for name, start in listed)
-        CONSTANTS.write_text('#include "kernels/families/grouped_gemm/hopper_model.h"\n'
+        CONSTANTS.write_text('#include "kernels/families/grouped_gemm/hopper/model/model.h"\n'
                              "const struct hopper_constants hopper_h200 = {\n" + lines + "};\n")
 
 

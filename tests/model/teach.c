@@ -3,8 +3,8 @@
  * Learns from recorded landscapes what the analytic model of the target "hopper" errs by.
  *
  *   teach OUT FOLDER...
- *       writes OUT (hopper_lessons.h) from all landscapes in the FOLDERs, with the constants that
- *       are compiled in
+ *       writes OUT (hopper/model/corrections_h200.h) from all landscapes in the FOLDERs, with the
+ * constants that are compiled in
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static const char *const head =
     "/* Written by tests/model/refit.py from recorded landscapes: change those, not this. */\n"
     "#ifndef GEMMD_KERNELS_FAMILIES_HOPPER_LESSONS_H\n"
     "#define GEMMD_KERNELS_FAMILIES_HOPPER_LESSONS_H\n\n"
-    "#include \"kernels/families/grouped_gemm/hopper_learned.h\"\n\n"
+    "#include \"kernels/families/grouped_gemm/hopper/model/corrections.h\"\n\n"
     "/* NVIDIA H200. By mode, trait and aspect. */\n"
     "const struct hopper_lessons hopper_lessons_h200 = {.by = {\n";
 static const char *const modes[HOPPER_MODES] = {"GEMM_FORWARD", "GEMM_DX", "GEMM_DW"};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper_model.h"
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
 #include "kernels/space.h"
 #include "tests/search/keys.h"
 

@@ -3,20 +3,21 @@
  * grouped_gemm inside: what its files share. Outside this folder only `grouped_gemm_family` (in
  * kernels/families/families.c) and the args struct of kernels/abi.h are known.
  *
- *   op.c         the op: fields, contradictions, buckets
- *   view.c       a problem's record as a typed struct
- *   routing.c    the routing profiles: expected and drawn rows per expert
- *   workload.c   a problem made concrete: buffers, check rows, the args over them
- *   work.c       the least flops and bytes
- *   products.c   the same work as dense products, for a library that knows no groups
- *   args.c       a launch's args: checked, strides filled in
- *   cuda_args.c  what the cuda targets make of these alike
- *   rules.c      what every target's check() asks of a config
- *   family.c     the description that ties these together
- *   cpu*.c       the target "cpu"; cpu_kernel.c.in is its source, cpu_reference.c its reference
- *   cuda.c       the target "portable" of the cuda device, with the template in portable/ and
- *                reference.cu
- *   hopper*.c    the target "hopper" of the cuda device, with the template in hopper/
+ *   family.c        the description that ties these together
+ *   op/op.c         the op: fields, contradictions, buckets
+ *   op/view.c       a problem's record as a typed struct
+ *   op/routing.c    the routing profiles: expected and drawn rows per expert
+ *   op/workload.c   a problem made concrete: buffers, check rows, the args over them
+ *   op/work.c       the least flops and bytes
+ *   op/products.c   the same work as dense products, for a library that knows no groups
+ *   op/args.c       a launch's args: checked, strides filled in
+ *   op/rules.c      what every target's check() asks of a config
+ *   cpu/            the target "cpu": kernel.c.in is its source, reference.c its reference
+ *   portable/       the target "portable" of the cuda device: its template and the reference (.cu),
+ *                   its host side (.c), and cuda_args.h, what both cuda targets make of args alike
+ *   hopper/         the target "hopper" of the cuda device: its template
+ *   hopper/host/    what a config of it is, which are legal and in the space, how one is launched
+ *   hopper/model/   how long a config should take, and the default
  *
  * The maths, for row i of expert e (rows in expert order; start[e] <= i < start[e] + m_sizes[e]),
  * g = gather_indices, token(i) = g[i] div topk, W is [E, N, K] in every mode:
@@ -42,10 +43,12 @@
 extern const struct family grouped_gemm_family;
 extern const struct op grouped_gemm_op;
 extern const struct family_target grouped_gemm_cpu;
-extern const struct family_target grouped_gemm_cuda;   /* cuda.c; only when built with CUDA */
-extern const struct family_target grouped_gemm_hopper; /* hopper.c; only when built with CUDA */
+extern const struct family_target
+    grouped_gemm_cuda; /* portable/target.c; only when built with CUDA */
+extern const struct family_target
+    grouped_gemm_hopper; /* hopper/host/target.c; only when built with CUDA */
 int grouped_gemm_hopper_takes(const struct problem *p, const struct device_info *info,
-                              struct rejection *why); /* hopper_takes.c */
+                              struct rejection *why); /* hopper/host/supported_problems.c */
 
 /* Embedded sources (scripts/embed). */
 extern const char grouped_gemm_cpu_source[];

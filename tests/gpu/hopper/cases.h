@@ -3,7 +3,7 @@
 #ifndef GEMMD_TESTS_GPU_HOPPER_CASES_H
 #define GEMMD_TESTS_GPU_HOPPER_CASES_H
 
-#include "kernels/families/grouped_gemm/hopper.h"
+#include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 struct tile {
     const char *name;

@@ -8,7 +8,7 @@
 #define CHECK     ((long long)emulate.block[1])
 #define PART      ((long long)emulate.block[0])
 #define BARRIER() barrier()
-#include "kernels/families/grouped_gemm/reference.cu"
+#include "kernels/families/grouped_gemm/portable/reference.cu"
 
 static void emulate_entry(void)
 {

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #ifdef TARGET_HOPPER
-#include "kernels/families/grouped_gemm/hopper_params.h"
+#include "kernels/families/grouped_gemm/hopper/host/params.h"
 #endif
 #include "tests/unit/cuda/emulate_launch.h"
 #include "tests/unit/cuda/emulated.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper_params.h"
+#include "kernels/families/grouped_gemm/hopper/host/params.h"
 #include "tests/unit/cuda/common.h"
 
 static const struct device_info h200 = {H200_FIELDS};

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "cpu" of grouped_gemm: the host side of cpu/kernel.c.in. Tunables and what they must
+ * obey, the analytic default, the compile-time part, and the launch.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/cpu/target.h"
+#include "proto/hash.h"
+
+/* Kernels keep their tiles on the stack of a pool thread (4 MiB). */
+enum { STACK_BYTES_MAX = 3 * 1024 * 1024 };
+/* Vectors of accumulators that fit the 32 registers of AVX-512 and NEON beside the operands. */
+enum { ACCUMULATORS_MAX = 24 };
+
+static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K",
+                                    "GROUP_SIZE_M", "vector_width", "unroll_rows",
+                                    "unroll_cols",  "transpose_w",  NULL};
+
+static bool supports(const struct device_info *info)
+{
+    return strcmp(info->kind, "cpu") == 0;
+}
+
+/* ---- tunables -------------------------------------------------------------------------------- */
+
+static void add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
+                     const char *help, const int values[])
+{
+    struct param *p = &out[(*n)++];
+    *p = (struct param){.name = name, .run_time = run_time, .help = help};
+    for (; *values; values++) {
+        p->values[p->n++] = VALUE_OF_INT(*values);
+    }
+}
+
+static uint32_t params(const struct problem *p, const struct device_info *info,
+                       struct param out[PARAMS_MAX])
+{
+    (void)info;
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    uint32_t n = 0;
+    add_ints(out, &n, "BLOCK_SIZE_M", false, "tile of M", (int[]){16, 64, 128, 0});
+    add_ints(out, &n, "BLOCK_SIZE_N", false, "tile of N", (int[]){32, 64, 128, 0});
+    add_ints(out, &n, "BLOCK_SIZE_K", false, "tile of K", (int[]){64, 256, 0});
+    add_ints(out, &n, "vector_width", false, "lanes of a vector", (int[]){8, 16, 0});
+    add_ints(out, &n, "unroll_rows", false, "rows held in registers", (int[]){4, 8, 0});
+    add_ints(out, &n, "unroll_cols", false, "vectors per row held in registers", (int[]){1, 2, 0});
+    if (v.mode == GEMM_FORWARD) {
+        struct param *t = &out[n++];
+        *t = (struct param){.name = "transpose_w", .n = 2, .help = "lanes along N, not along K"};
+        t->values[0] = VALUE_OF_BOOL(false);
+        t->values[1] = VALUE_OF_BOOL(true);
+    }
+    add_ints(out, &n, "GROUP_SIZE_M", true, "row tiles that share a column", (int[]){1, 8, 0});
+    return n;
+}
+
+void cpu_tunables_read(const struct grouped_gemm_problem *v, const struct record *config,
+                       struct cpu_tunables *t)
+{
+    *t = (struct cpu_tunables){
+        .block_m = record_int(config, "BLOCK_SIZE_M", 64),
+        .block_n = record_int(config, "BLOCK_SIZE_N", 64),
+        .block_k = record_int(config, "BLOCK_SIZE_K", 64),
+        .vector_width = record_int(config, "vector_width", 16),
+        .unroll_rows = record_int(config, "unroll_rows", 4),
+        .unroll_cols = record_int(config, "unroll_cols", 1),
+        .group_m = record_int(config, "GROUP_SIZE_M", 8),
+        .transpose_w = record_bool(config, "transpose_w", true) && v->mode == GEMM_FORWARD,
+    };
+    t->tile_r = v->mode == GEMM_DW ? t->block_n : t->block_m;
+    t->tile_c = v->mode == GEMM_FORWARD ? t->block_n : t->block_k;
+    t->tile_l = v->mode == GEMM_FORWARD ? t->block_k : v->mode == GEMM_DX ? t->block_n : t->block_m;
+    t->lanes_on_cols = v->mode != GEMM_FORWARD || t->transpose_w;
+}
+
+int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
+{
+    return 4 * (t->tile_r * t->tile_l + t->tile_l * t->tile_c + t->tile_r * t->tile_c);
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+static int check_range(const struct record *config, const char *name, int64_t min, int64_t max,
+                       bool required, struct rejection *why)
+{
+    struct value v;
+    if (!record_get(config, name, &v)) {
+        return required ? rejection_set(why, ERROR_INVALID, "missing_parameter",
+                                        "%s is missing: give a number from %lld to %lld", name,
+                                        (long long)min, (long long)max)
+                        : 0;
+    }
+    if (v.type != VALUE_INT || v.integer < min || v.integer > max) {
+        char text[64];
+        value_format(&v, text, sizeof(text));
+        return rejection_set(why, ERROR_INVALID, "parameter_range",
+                             "%s=%s: give a number from %lld to %lld", name, text, (long long)min,
+                             (long long)max);
+    }
+    return 0;
+}
+
+static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
+                        struct rejection *why)
+{
+    int r = check_range(config, "BLOCK_SIZE_M", 1, 512, true, why);
+    r = r ? r : check_range(config, "BLOCK_SIZE_N", 1, 512, true, why);
+    r = r ? r : check_range(config, "BLOCK_SIZE_K", 1, 512, true, why);
+    r = r ? r : check_range(config, "GROUP_SIZE_M", 1, 1 << 20, false, why);
+    r = r ? r : check_range(config, "unroll_rows", 1, 16, false, why);
+    r = r ? r : check_range(config, "unroll_cols", 1, 4, false, why);
+    r = r ? r : check_range(config, "vector_width", 4, 16, false, why);
+    if (r) {
+        return r;
+    }
+    struct value t;
+    if (record_get(config, "transpose_w", &t)) {
+        if (t.type != VALUE_BOOL) {
+            return rejection_set(why, ERROR_INVALID, "parameter_range",
+                                 "transpose_w must be true or false");
+        }
+        if (v->mode != GEMM_FORWARD) {
+            return rejection_set(why, ERROR_INVALID, "transpose_w_forward",
+                                 "transpose_w is a parameter of mode forward: leave it out in mode "
+                                 "%s",
+                                 gemm_mode_name(v->mode));
+        }
+    }
+    return 0;
+}
+
+static int check_tile(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
+                      struct rejection *why)
+{
+    const char *rows = v->mode == GEMM_DW ? "BLOCK_SIZE_N" : "BLOCK_SIZE_M";
+    const char *cols = v->mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
+    int64_t step = t->unroll_cols * (t->lanes_on_cols ? t->vector_width : 1);
+    if ((t->vector_width & (t->vector_width - 1)) != 0) {
+        return rejection_set(why, ERROR_INVALID, "vector_width_pow2",
+                             "vector_width is %lld: use 4, 8 or 16", (long long)t->vector_width);
+    }
+    if (t->tile_r % t->unroll_rows != 0) {
+        return rejection_set(why, ERROR_INVALID, "unroll_rows_divides",
+                             "%s is %lld, not a multiple of unroll_rows %lld", rows,
+                             (long long)t->tile_r, (long long)t->unroll_rows);
+    }
+    if (t->tile_c % step != 0) {
+        return rejection_set(why, ERROR_INVALID, "unroll_cols_divides",
+                             "%s is %lld, not a multiple of the %lld columns held in registers",
+                             cols, (long long)t->tile_c, (long long)step);
+    }
+    if (!t->lanes_on_cols && t->tile_l % t->vector_width != 0) {
+        return rejection_set(why, ERROR_INVALID, "vector_width_divides",
+                             "BLOCK_SIZE_K is %lld, not a multiple of vector_width %lld",
+                             (long long)t->tile_l, (long long)t->vector_width);
+    }
+    return 0;
+}
+
+static int check_limits(const struct cpu_tunables *t, const struct device_info *info,
+                        struct rejection *why)
+{
+    int64_t bytes = cpu_tunables_bytes(t), accumulators = t->unroll_rows * t->unroll_cols;
+    if (accumulators > ACCUMULATORS_MAX) {
+        return rejection_resource(why, "registers", accumulators, ACCUMULATORS_MAX,
+                                  "unroll_rows * unroll_cols is %lld vectors of accumulators: at "
+                                  "most %d fit the registers",
+                                  (long long)accumulators, ACCUMULATORS_MAX);
+    }
+    if (bytes > info->smem_optin) {
+        return rejection_resource(why, "cache", bytes, info->smem_optin,
+                                  "the tile needs %lld bytes, the L2 cache of a core has %lld",
+                                  (long long)bytes, (long long)info->smem_optin);
+    }
+    if (bytes > STACK_BYTES_MAX) {
+        return rejection_resource(why, "stack", bytes, STACK_BYTES_MAX,
+                                  "the tile needs %lld bytes, the stack of a thread has %d",
+                                  (long long)bytes, STACK_BYTES_MAX);
+    }
+    return 0;
+}
+
+static int check(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why)
+{
+    struct grouped_gemm_problem v;
+    struct cpu_tunables t;
+    grouped_gemm_view(p, &v);
+    int r = grouped_gemm_rules_check(&v, config, known, why);
+    r = r ? r : grouped_gemm_rules_no_tma(config, "cpu", why);
+    r = r ? r : check_values(&v, config, why);
+    if (r) {
+        return r;
+    }
+    cpu_tunables_read(&v, config, &t);
+    r = check_tile(&v, &t, why);
+    return r ? r : check_limits(&t, info, why);
+}
+
+/* ---- choose ---------------------------------------------------------------------------------- */
+
+static void set_tile(struct record *config, int64_t m, int64_t n, int64_t k)
+{
+    record_put_int(config, "BLOCK_SIZE_M", m);
+    record_put_int(config, "BLOCK_SIZE_N", n);
+    record_put_int(config, "BLOCK_SIZE_K", k);
+}
+
+/* Few rows per expert: tiles that do not pad them, and W read as it lies. Many: tiles that convert
+ * little per multiply-add. */
+static int choose(const struct problem *p, const struct device_info *info, struct record *config,
+                  struct error *err)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    int64_t rows = v.m / v.experts;
+    bool few = rows < 32;
+    record_init(config);
+    set_tile(config, few ? 16 : rows < 96 ? 64 : 128, 64, v.mode == GEMM_DW ? 64 : 256);
+    record_put_int(config, "vector_width", 16);
+    record_put_int(config, "unroll_rows", few ? 4 : 8);
+    record_put_int(config, "unroll_cols", 2);
+    record_put_int(config, "GROUP_SIZE_M", 8);
+    if (v.mode == GEMM_FORWARD) {
+        record_put_bool(config, "transpose_w", !few);
+    }
+    struct rejection why;
+    while (check(p, config, info, &why)) {
+        int64_t k = record_int(config, "BLOCK_SIZE_K", 0),
+                m = record_int(config, "BLOCK_SIZE_M", 0);
+        if (why.code != ERROR_RESOURCE || (k <= 64 && m <= 16)) {
+            return error_set(err, ERROR_NO_CONFIG, "no config of the cpu kernel fits: %s",
+                             why.text);
+        }
+        set_tile(config, k <= 64 ? m / 2 : m, 64, k <= 64 ? k : k / 2); /* a smaller cache */
+    }
+    return 0;
+}
+
+/* ---- variant --------------------------------------------------------------------------------- */
+
+/* The kernel's single argument; the same struct stands in cpu/kernel.c.in. */
+struct params {
+    uint32_t size;
+    uint32_t accumulate;
+    const void *x, *w, *dy;
+    void *out;
+    int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
+    const void *m_sizes, *gather, *weights;
+    uint32_t m_sizes_64, gather_64, weights_fp32, group;
+    int64_t rows, n, k, experts, topk;
+};
+_Static_assert(sizeof(struct params) <= LAUNCH_PARAMS_MAX, "too large a launch argument");
+
+static int variant(const struct problem *p, const struct record *config, const char *arch,
+                   struct variant *out, struct error *err)
+{
+    struct grouped_gemm_problem v;
+    struct cpu_tunables t;
+    grouped_gemm_view(p, &v);
+    cpu_tunables_read(&v, config, &t);
+    *out = (struct variant){.family = "grouped_gemm", .kind = "cpu", .entry = "grouped_gemm_block"};
+    variant_set_source(out, grouped_gemm_cpu_source);
+    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    int n = snprintf(out->options, sizeof(out->options),
+                     "-DMODE=%d -DDTYPE_IN=%d -DDTYPE_OUT=%d -DGATHER_X=%d -DGATHER_DY=%d "
+                     "-DSCATTER=%d -DFUSE_MUL_POST=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d "
+                     "-DBLOCK_SIZE_K=%d -DVECTOR_WIDTH=%d -DUNROLL_ROWS=%d -DUNROLL_COLS=%d "
+                     "-DTRANSPOSE_W=%d -DPARAMS_SIZE=%zu",
+                     v.mode, v.in, v.out, v.gather_x, v.gather_dy, v.scatter, v.fuse_mul_post,
+                     (int)t.block_m, (int)t.block_n, (int)t.block_k, (int)t.vector_width,
+                     (int)t.unroll_rows, (int)t.unroll_cols, t.transpose_w, sizeof(struct params));
+    if (n < 0 || n >= (int)sizeof(out->options)) {
+        return error_set(err, ERROR_INTERNAL, "the options of a variant do not fit");
+    }
+    return 0;
+}
+
+/* ---- plan ------------------------------------------------------------------------------------ */
+
+/* Tiles of the output. m_sizes is not looked at (a launch may not wait for it): each expert may add
+ * one partial tile of rows, and blocks past the last tile return at once. */
+static double blocks(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
+                     int64_t rows)
+{
+    int64_t columns = (v->out_cols + t->tile_c - 1) / t->tile_c;
+    int64_t partial = v->experts < rows ? v->experts : rows;
+    int64_t tiles = v->mode == GEMM_DW ? v->experts * ((v->n + t->tile_r - 1) / t->tile_r)
+                                       : rows / t->tile_r + partial;
+    return (double)tiles * (double)columns;
+}
+
+static int plan(const struct problem *p, const struct record *config,
+                const struct device_info *info, const void *args, struct launch_plan *out,
+                struct error *err)
+{
+    (void)info;
+    struct grouped_gemm_problem v;
+    struct cpu_tunables t;
+    struct grouped_gemm_args a;
+    grouped_gemm_view(p, &v);
+    cpu_tunables_read(&v, config, &t);
+    int r = grouped_gemm_args_read(&v, args, 1, &a, err);
+    if (r) {
+        return r;
+    }
+    out->workspace_bytes = 0;
+    double n = blocks(&v, &t, a.rows);
+    if (n > UINT32_MAX) {
+        return error_set(err, ERROR_INVALID, "the problem has %.3g tiles: use larger BLOCK_SIZE_*",
+                         n);
+    }
+    struct params params = {
+        .size = sizeof(params),
+        .accumulate = (a.flags & GROUPED_GEMM_ACCUMULATE) != 0,
+        .x = a.x,
+        .w = a.w,
+        .dy = a.dy,
+        .out = a.out,
+        .x_stride = a.x_stride,
+        .w_stride = a.w_stride,
+        .w_stride_expert = a.w_stride_expert,
+        .dy_stride = a.dy_stride,
+        .out_stride = a.out_stride,
+        .out_stride_expert = a.out_stride_expert,
+        .m_sizes = a.m_sizes,
+        .gather = a.gather_indices,
+        .weights = a.topk_weights,
+        .m_sizes_64 = a.m_sizes_dtype == DTYPE_INT64,
+        .gather_64 = a.gather_dtype == DTYPE_INT64,
+        .weights_fp32 = a.weights_dtype == DTYPE_FP32,
+        .group = (uint32_t)t.group_m,
+        .rows = a.rows,
+        .n = v.n,
+        .k = v.k,
+        .experts = v.experts,
+        .topk = v.topk,
+    };
+    out->n = n > 0;
+    out->steps[0] = (struct launch){.entry = "grouped_gemm_block",
+                                    .grid = {(uint32_t)n, 1, 1},
+                                    .block = {1, 1, 1},
+                                    .params_bytes = sizeof(params)};
+    memcpy(out->steps[0].params, &params, sizeof(params));
+    return 0;
+}
+
+const struct family_target grouped_gemm_cpu = {
+    .kind = "cpu",
+    .label = "cpu",
+    .source = grouped_gemm_cpu_source,
+    .supports = supports,
+    .params = params,
+    .check = check,
+    .choose = choose,
+    .predict = grouped_gemm_cpu_predict,
+    .variant = variant,
+    .plan = plan,
+    .reference = grouped_gemm_cpu_reference,
+};

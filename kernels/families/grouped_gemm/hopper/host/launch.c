@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper": from a config to compiler options, and from a launch's args to grid and
+ * kernel arguments. test_emulated.c runs the template on the CPU with what is made here.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper/host/params.h"
+
+/* ---- the variant ----------------------------------------------------------------------------- */
+
+/* What tables would say of one expert is known without them. A small product, which it often is,
+ * takes hardly longer than what comes before its first load. Where threads gather, or sums fill the
+ * registers, there are none left for it. */
+static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
+           t->accumulators <= HOPPER_ACCUMULATORS_MANY && hopper_sharers(t) == 1;
+}
+
+int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
+                   struct variant *out, struct error *err)
+{
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    (void)err;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    *out =
+        (struct variant){.family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_hopper"};
+    variant_set_source(out, grouped_gemm_hopper_source);
+    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    snprintf(
+        out->options, sizeof(out->options),
+        "-DMODE=%d -DONE_EXPERT=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d "
+        "-DCLUSTER_R=%d "
+        "-DCLUSTER_C=%d -DCONSUMERS=%d -DPINGPONG=%d -DNUM_STAGES=%d -DSTAGE_ROWS=%d "
+        "-DSTAGING_BUFFERS=%d "
+        "-DSTORE_SLABS=%d "
+        "-DIN_FLIGHT=%d -DSTAGGERED=%d -DDEFERRED=%d -DSKIP_ROWS=%d -DDYNAMIC=%d -DSWAP_AB=%d "
+        "-DKSPLIT=%d -DRESIDENT=%d -DLOADERS=%d "
+        "-DTMA_STORE=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d "
+        "-DOUT_FP32=%d -DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
+        (int)v.mode, one_expert(&v, &t), (int)record_int(config, "BLOCK_SIZE_M", 0),
+        (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
+        t.cluster_r, t.cluster_c, t.consumers, t.pingpong, hopper_places(&t), t.stage_rows,
+        t.staging / t.store_slabs, t.store_slabs, t.in_flight > 0, t.staggered, t.deferred,
+        t.skip_rows, t.dynamic, t.swap_ab, t.ksplit > 1, t.resident, t.loaders, t.tma_store,
+        t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
+        v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
+        t.producer_registers);
+    return 0;
+}
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
+                                          const struct grouped_gemm_args *a, bool gather)
+{
+    int64_t in = (int64_t)dtype_size(v->in);
+    bool forward = v->mode == GEMM_FORWARD, dw = v->mode == GEMM_DW;
+    struct hopper_operands o = {
+        .a = forward ? a->x : a->dy,
+        .a_stride = (forward ? a->x_stride : a->dy_stride) * in,
+        .a_cols = (uint64_t)(forward ? v->k : v->n),
+        .gather_a = gather && (forward ? v->gather_x : v->gather_dy),
+        .b = dw ? a->x : a->w,
+        .b_stride = (dw ? a->x_stride : a->w_stride) * in,
+        .b_expert = dw ? 0 : a->w_stride_expert * in,
+        .b_cols = (uint64_t)v->k,
+        .gather_b = gather && dw && v->gather_x,
+    };
+    /* Without rows operands may have no address. Nothing is read, but a map needs one. */
+    o.a = o.a ? o.a : a->out;
+    o.b = o.b ? o.b : a->out;
+    return o;
+}
+
+/* ---- checks of a launch ---------------------------------------------------------------------- */
+
+/* What a tensor map and 32-bit offsets can hold. */
+static int check_sizes(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
+                       const struct grouped_gemm_args *a, int64_t rows, struct error *err)
+{
+    const int64_t limit = INT64_C(1) << 35;
+    const int64_t out = a->out_stride * (int64_t)dtype_size(v->out);
+    const int64_t out_expert =
+        v->mode == GEMM_DW ? a->out_stride_expert * (int64_t)dtype_size(v->out) : 0;
+    if (o->a_stride >= limit || o->b_stride >= limit || out >= limit) {
+        return error_set(err, ERROR_INVALID,
+                         "a row stride is 2^35 bytes or more: this kernel "
+                         "addresses rows less far apart");
+    }
+    if (o->b_expert >= limit * 32 || out_expert >= limit * 32) {
+        return error_set(err, ERROR_INVALID,
+                         "an expert stride is 2^40 bytes or more: this kernel "
+                         "addresses experts less far apart");
+    }
+    const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
+    if (gathered && rows > limit * 2 / gathered) {
+        return error_set(err, ERROR_INVALID,
+                         "%lld gathered rows of %lld bytes are more than 64 "
+                         "GiB: use permute_copy=true",
+                         (long long)rows, (long long)gathered);
+    }
+    return 0;
+}
+
+static int check_accumulate(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+                            struct error *err)
+{
+    if ((a->flags & GROUPED_GEMM_ACCUMULATE) && v->out != DTYPE_FP32) {
+        return error_set(err, ERROR_CONFLICT,
+                         "args.flags asks to accumulate into %s: this kernel "
+                         "adds in fp32 only; use an fp32 output",
+                         dtype_name(v->out));
+    }
+    return 0;
+}
+
+/* ---- the steps of a launch ------------------------------------------------------------------- */
+
+/* GROUP_SIZE_M, but not more tiles than there are: the template divides by it without knowing of
+ * the last group's width, where all groups are whole. */
+static int group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int64_t rows)
+{
+    const int64_t wide = hopper_tile_cols(t) * hopper_cols_together(t),
+                  height = t->height * hopper_rows_together(t);
+    const int64_t cols = (v->out_cols + wide - 1) / wide;
+    const int64_t high = v->mode == GEMM_DW ? v->n : v->experts == 1 ? rows : t->group * height;
+    const int64_t most = t->raster_columns ? cols : (high + height - 1) / height;
+    return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
+}
+
+/* Of one expert: those that are walked before the next group of rows (raster=columns: of
+ * columns). */
+static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const struct hopper_params *p)
+{
+    const int64_t high = rows > 0 ? (rows + t->height - 1) / t->height : 1;
+    return p->group * (t->raster_columns ? high : p->cols);
+}
+
+enum {
+    ALL_ROUNDS = 1 << 24 /* tiles of so many, for LAUNCH_ORDER_MAX clusters, are still an int */
+};
+
+static uint32_t w_flag(enum hopper_eviction eviction)
+{
+    return eviction == HOPPER_EVICT_FIRST       ? HOPPER_W_FIRST
+           : eviction == HOPPER_EVICT_UNCHANGED ? HOPPER_W_UNCHANGED
+                                                : 0;
+}
+
+static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                        const struct hopper_operands *o, const struct grouped_gemm_args *a,
+                        struct hopper_params *p)
+{
+    const int64_t out = (int64_t)dtype_size(v->out),
+                  cols = hopper_tile_cols(t) * hopper_cols_together(t);
+    const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
+    *p = (struct hopper_params){
+        .gathered = o->gather_a   ? o->a
+                    : o->gather_b ? o->b
+                                  : NULL,
+        .gathered_stride = (uint32_t)(gathered / 16),
+        .out_data = a->out,
+        .out_stride = a->out_stride * out,
+        .out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0,
+        .m_sizes =
+            v->experts > 1 ? a->m_sizes : NULL, /* one expert has all rows: nothing to read */
+        .gather = a->gather_indices,
+        .weights = a->topk_weights,
+        .counter = t->dynamic ? a->workspace : NULL,
+        .rows = (int32_t)a->rows,
+        .experts = (int32_t)v->experts,
+        .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
+        .tile_cols = (int32_t)v->out_cols,
+        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
+                 : v->mode == GEMM_DX    ? (int32_t)v->n
+                                         : 0,
+        .group = group_of(v, t, a->rows),
+        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t)
+                                     : t->height * hopper_rows_together(t),
+        .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
+        .ahead_shift = t->ahead ? 31 - __builtin_clz((unsigned)t->ahead) : 0,
+        .a_rows = o->a,
+        .b_rows = o->b,
+        .a_rows_stride = (uint32_t)(o->a_stride / 16),
+        .b_rows_stride = (uint32_t)(o->b_stride / 16),
+        .a_rows_bytes = (uint32_t)(o->a_cols * 2),
+        .b_rows_bytes = (uint32_t)(o->b_cols * 2),
+        .flags = cuda_flags_of(a) | (t->raster_columns ? HOPPER_RASTER_COLUMNS : 0) |
+                 (t->sort_experts ? HOPPER_SORT : 0) | (t->store_first ? HOPPER_STORE_FIRST : 0) |
+                 w_flag(t->w_eviction) |
+                 (v->mode == GEMM_DW && hopper_is_wide(o->a_cols) ? HOPPER_WIDE_A : 0) |
+                 (v->mode == GEMM_DW && hopper_is_wide(o->b_cols) ? HOPPER_WIDE_B : 0),
+    };
+    cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+    cuda_divide_by(p->height, &p->height_mul, &p->height_shift);
+    p->cols = (int32_t)((v->out_cols + cols - 1) / cols);
+    cuda_divide_by(one_expert(v, t) ? group_tiles(t, a->rows, p) : p->cols, &p->cols_mul,
+                   &p->cols_shift);
+    cuda_divide_by(p->group, &p->group_mul, &p->group_shift);
+    for (int i = 0; i < LAUNCH_ORDER_MAX; i++) {
+        p->order[i] = (uint8_t)i;
+    }
+    p->last_rounds = t->last_rounds > 0 ? t->last_rounds : ALL_ROUNDS;
+}
+
+static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                    const struct hopper_operands *o, const struct grouped_gemm_args *a,
+                    const struct device_info *info, struct launch_plan *out, struct error *err)
+{
+    const int together = t->ksplit * hopper_sharers(t); /* blocks of a cluster */
+    int64_t tiles = cuda_tiles_most(v, a->rows, t->height * hopper_rows_together(t),
+                                    hopper_tile_cols(t) * hopper_cols_together(t));
+    int64_t slots = info->sm_count * t->resident / together;
+    slots = slots > 0 ? slots : 1;
+    if (hopper_sharers(t) > 1 && slots > LAUNCH_ORDER_MAX) {
+        slots = LAUNCH_ORDER_MAX;
+    }
+    if (tiles >= 1 << 30) { /* what cuda_divide_by is exact for */
+        return error_set(
+            err, ERROR_RESOURCE,
+            "%lld tiles of %d x %d are more than a launch can count (2^30): take larger "
+            "blocks",
+            (long long)tiles, t->r, t->c);
+    }
+    struct launch *l = &out->steps[out->n++];
+    *l = (struct launch){.entry = "grouped_gemm_hopper",
+                         .grid = {(uint32_t)((tiles < slots ? tiles : slots) * together), 1, 1},
+                         .block = {(uint32_t)t->threads, 1, 1},
+                         .smem_bytes = (uint32_t)t->smem,
+                         .params_bytes = sizeof(struct hopper_params)};
+    if (together > 1) {
+        memcpy(l->cluster, (uint32_t[]){(uint32_t)together, 1, 1}, sizeof(l->cluster));
+    }
+    struct hopper_params params;
+    fill_params(v, t, o, a, &params);
+    memcpy(l->params, &params, sizeof(params));
+    l->order_at = hopper_sharers(t) > 1 ? offsetof(struct hopper_params, order) : 0;
+    hopper_add_maps(v, t, o, a, l);
+    return 0;
+}
+
+/* The operand that permute_copy moves to the workspace. */
+struct copied {
+    const void **data;
+    int64_t *stride; /* elements */
+    int64_t cols;
+    int64_t divisor; /* of gather indices */
+};
+
+static struct copied copied_of(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a)
+{
+    if (v->gather_x) {
+        return (struct copied){&a->x, &a->x_stride, v->k, v->topk};
+    }
+    return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
+}
+
+/* Whether rows are copied by token: what L2 need not give again takes longer than finding the
+ * places, 3 microseconds (hopper/permute.cu). */
+static bool copies_by_token(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
+{
+    enum { AGAIN = 32 << 20 }; /* bytes, 4 microseconds */
+    return v->gather_x && v->topk > 1 &&
+           (a->rows - a->rows / v->topk) * v->k * (int64_t)dtype_size(v->in) >= AGAIN;
+}
+
+static void add_copying(const char *entry, const struct permute_params *p, int64_t threads,
+                        const struct device_info *info, struct launch_plan *out)
+{
+    enum { THREADS = 256, BLOCKS_PER_SM = 8 };
+    const int64_t blocks = (threads + THREADS - 1) / THREADS, most = info->sm_count * BLOCKS_PER_SM;
+    struct launch *l = &out->steps[out->n++];
+    *l = (struct launch){.grid = {(uint32_t)(blocks < most ? blocks : most), 1, 1},
+                         .block = {THREADS, 1, 1},
+                         .params_bytes = sizeof(*p)};
+    snprintf(l->entry, sizeof(l->entry), "%s", entry);
+    memcpy(l->params, p, sizeof(*p));
+}
+
+/* `places`: NULL, or room for one of each row. */
+static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+                        const struct copied *c, void *to, void *places,
+                        const struct device_info *info, struct launch_plan *out)
+{
+    const int64_t in = (int64_t)dtype_size(v->in);
+    struct permute_params p = {
+        .from = *c->data,
+        .to = to,
+        .gather = a->gather_indices,
+        .places = places,
+        .from_stride = *c->stride * in,
+        .rows = (int32_t)a->rows,
+        .chunks = (int32_t)(c->cols * in / 16),
+        .flags = a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0,
+        .topk = places ? (int32_t)v->topk : 0,
+    };
+    cuda_divide_by(c->divisor, &p.row_mul, &p.row_shift);
+    if (places) {
+        add_copying("grouped_gemm_places", &p, a->rows, info, out);
+    }
+    add_copying("grouped_gemm_permute", &p, (places ? a->rows / v->topk + 1 : a->rows) * 32, info,
+                out);
+}
+
+/* The workspace: counters when tiles are dynamic, then the rows of a copy, then their places. */
+static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, struct error *err)
+{
+    enum { ALIGN = 256 };
+    if (needed > 0 &&
+        (!a->workspace || a->workspace_bytes < needed || (uintptr_t)a->workspace % ALIGN)) {
+        return error_set(err, ERROR_INVALID,
+                         "args.workspace is %p with %lld bytes: this config needs %lld bytes, "
+                         "aligned to %d",
+                         a->workspace, (long long)a->workspace_bytes, (long long)needed, ALIGN);
+    }
+    return 0;
+}
+
+static int64_t counter_bytes(const struct hopper_tile *t)
+{
+    return t->dynamic ? HOPPER_COUNTERS : 0;
+}
+
+static int64_t copy_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          struct grouped_gemm_args *a)
+{
+    return t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
+}
+
+static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                               struct grouped_gemm_args *a)
+{
+    const bool places = t->permute_copy && copies_by_token(v, a);
+    return counter_bytes(t) + copy_bytes(v, t, a) +
+           (places ? a->rows * (int64_t)sizeof(int32_t) : 0);
+}
+
+/* Steps before the main kernel, which then reads the copy. */
+static void add_first(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct grouped_gemm_args *a, const struct device_info *info,
+                      struct launch_plan *out)
+{
+    if (t->dynamic) {
+        out->steps[out->n++] =
+            (struct launch){.zero = a->workspace, .zero_bytes = sizeof(uint32_t)};
+    }
+    if (t->permute_copy) {
+        struct copied c = copied_of(v, a);
+        char *to = (char *)a->workspace + counter_bytes(t);
+        add_permute(v, a, &c, to, copies_by_token(v, a) ? to + copy_bytes(v, t, a) : NULL, info,
+                    out);
+        *c.data = to;
+        *c.stride = c.cols;
+    }
+}
+
+int hopper_plan(const struct problem *p, const struct record *config,
+                const struct device_info *info, const void *args, struct launch_plan *out,
+                struct error *err)
+{
+    struct grouped_gemm_problem v;
+    struct grouped_gemm_args a;
+    struct hopper_tile t;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    out->n = 0;
+    int r = cuda_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
+    if (r) {
+        return r; /* nothing of args is looked at any more: they may be shorter than ours */
+    }
+    out->workspace_bytes = 0;
+    r = check_accumulate(&v, &a, err);
+    if (r) {
+        return r;
+    }
+    out->workspace_bytes = a.rows > 0 ? workspace_bytes(&v, &t, &a) : 0;
+    if (cuda_args_idle(&v, &a)) {
+        return 0;
+    }
+    r = check_workspace(&a, out->workspace_bytes, err);
+    if (r) {
+        return r;
+    }
+    if (a.rows > 0) {
+        add_first(&v, &t, &a, info, out);
+    }
+    struct hopper_operands o = operands_of(&v, &a, t.gather);
+    int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;
+    r = check_sizes(&v, &o, &a, gathered_rows, err);
+    return r ? r : add_main(&v, &t, &o, &a, info, out, err);
+}

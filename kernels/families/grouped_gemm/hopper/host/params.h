@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The arguments of the template's kernels, field by field as they have them, and the tensor maps
+ * among them: what hopper/host/launch.c fills in and hopper/host/tensor_maps.c describes.
+ */
+#ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_PARAMS_H
+#define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_PARAMS_H
+
+#include <stddef.h>
+
+#include "kernels/families/grouped_gemm/hopper/host/hopper.h"
+#include "kernels/families/grouped_gemm/portable/cuda_args.h"
+#include "kernels/launch_order.h"
+
+/* Flags, behind those of portable/cuda_args.h. */
+enum {
+    HOPPER_RASTER_COLUMNS = CUDA_FLAGS_NEXT,
+    HOPPER_SORT = 32,
+    HOPPER_WIDE_A = 64,
+    HOPPER_WIDE_B = 128,
+    HOPPER_STORE_FIRST = 256,
+    HOPPER_W_FIRST = 512,
+    HOPPER_W_UNCHANGED = 1024,
+};
+
+struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
+    _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
+    uint8_t b[TENSOR_MAP_BYTES];
+    uint8_t out[TENSOR_MAP_BYTES];
+    uint8_t a_part[HOPPER_PARTS][TENSOR_MAP_BYTES], b_part[HOPPER_PARTS][TENSOR_MAP_BYTES];
+    const void *gathered;
+    void *out_data;
+    const void *m_sizes, *gather, *weights;
+    uint32_t *counter;
+    int64_t out_stride, out_expert;
+    uint32_t gathered_stride; /* in units of 16 bytes */
+    int32_t rows, experts, tile_rows, tile_cols, depth, group;
+    uint32_t flags;
+    uint32_t topk_mul, topk_shift;
+    int32_t height;
+    uint32_t height_mul, height_shift;
+    int32_t ahead;
+    uint32_t cols_mul, cols_shift, group_mul, group_shift;
+    int32_t ahead_shift; /* dW: ahead is 1 << it */
+    int32_t cols;
+    const void *a_rows, *b_rows;
+    uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
+    uint32_t a_rows_bytes, b_rows_bytes;
+    _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
+    uint8_t order[LAUNCH_ORDER_MAX];
+    int32_t last_rounds;
+};
+_Static_assert(sizeof(struct hopper_params) == 1856 &&
+                   offsetof(struct hopper_params, gathered) == 1408 &&
+                   offsetof(struct hopper_params, b_rows_bytes) == 1580 &&
+                   offsetof(struct hopper_params, out_wide) == 1600 &&
+                   offsetof(struct hopper_params, last_rounds) == 1824,
+               "hopper/scheduler.cu counts on this layout");
+_Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
+
+struct permute_params { /* as in hopper/permute.cu */
+    const void *from;
+    void *to;
+    const void *gather;
+    int32_t *places; /* by slot */
+    int64_t from_stride;
+    int32_t rows, chunks;
+    uint32_t flags;
+    uint32_t row_mul, row_shift;
+    int32_t topk; /* 0: places are not looked at */
+};
+_Static_assert(sizeof(struct permute_params) == 64, "hopper/permute.cu counts on this layout");
+
+/* What the modes call x, w and dy, in the terms of the template without swap_ab: with it, a's maps
+ * are those of the template's B. Strides in bytes. */
+struct hopper_operands {
+    const void *a, *b;
+    int64_t a_stride, b_stride, b_expert;
+    uint64_t a_cols, b_cols; /* elements of a row in memory */
+    bool gather_a, gather_b;
+};
+
+/* Whether slabs of 64 columns can be a dimension of dW's maps: the last must not reach into the
+ * next row. */
+bool hopper_is_wide(uint64_t cols);
+
+/* Adds the maps of a launch of the main kernel to l. */
+void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                     const struct hopper_operands *o, const struct grouped_gemm_args *a,
+                     struct launch *l);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which of the legal configs are in the space. All that hopper_check() takes compile and are right,
+ * but most cannot win: they give something away and get nothing for it. A space without them is
+ * compiled and searched in a third of the time; a person may still ask for any of them.
+ *
+ * Every tile that can win, in every schedule, has its usual config: as many stages as fit, one
+ * block in flight, TMA stores, two staging buffers (one, where that buys a stage; where threads
+ * write sooner than TMA, these), all rows multiplied, no copy. What departs from it may win, alone
+ * or with one more: no block in flight, skipped rows and dynamic tiles, copies and other numbers of
+ * buffers each have, somewhere on an H200. Three together would have to gain by all of them at
+ * once: no measured winner has three.
+ */
+#include "kernels/families/grouped_gemm/hopper/host/hopper.h"
+
+enum {
+    SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
+    SPLIT_TILE_MOST = 128,    /* rows and columns of a tile whose sums are split */
+    SPLIT_DEPARTURES = 1,
+    STAGGERED_ROWS_LEAST =
+        1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
+    STAGGERED_COLS_LEAST = 128,
+    DEFERRED_ROWS_LEAST = 128, /* the same, where tiles are not yet filled (H200, 24 November) */
+    PAIRED_ROWS_LEAST = 192, /* where most experts have two tiles of rows; of a dense product more,
+                                for tiles enough */
+    PAIRED_DENSE_LEAST = 1024,
+    STAGES_LEAST = 3, /* that the space has */
+    STAGING_USUAL = 2,
+    DEPARTURES_MAX = 2,
+    DEPARTURES_SCATTER = 4, /* all there are: without a choice of stores and buffers they are few */
+};
+
+/* Stages that fit beside `staging` buffers, of those that the space has. */
+static int stages_that_fit(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           const struct device_info *info, int staging)
+{
+    struct hopper_tile other = *t;
+    other.staging = staging;
+    other.stages = HOPPER_STAGES_MOST;
+    while (other.stages > 1 && hopper_shared_bytes(v, &other) > info->smem_optin) {
+        other.stages--;
+    }
+    return other.stages;
+}
+
+/* A dense product whose sums are split: with few stages, two of its thread blocks fit on an SM. */
+static bool is_dense_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return v->experts == 1 && t->ksplit > 1;
+}
+
+/* Blocks of a part of the sum: it has no use for more stages. */
+static int64_t part_blocks(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
+}
+
+static int stages_worth(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                        const struct device_info *info)
+{
+    const int fit = stages_that_fit(v, t, info, t->staging);
+    return is_dense_split(v, t) && part_blocks(v, t) < fit ? (int)part_blocks(v, t) : fit;
+}
+
+/* If all experts have as many rows. */
+static int64_t tiles_expected(const struct grouped_gemm_problem *v, int r, int c)
+{
+    const int64_t experts = v->m < v->experts ? v->m : v->experts;
+    const int64_t rows = experts > 0 ? (v->m + experts - 1) / experts : 0;
+    return experts * ((rows + r - 1) / r) * ((v->out_cols + c - 1) / c);
+}
+
+bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device_info *info, int r,
+                       int c, int ksplit)
+{
+    return tiles_expected(v, r, c) * (ksplit / 2) < info->sm_count;
+}
+
+static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                       const struct device_info *info, struct rejection *why)
+{
+    if (t->ksplit == 1) {
+        return 0;
+    }
+    if (t->r > SPLIT_TILE_MOST || t->c > SPLIT_TILE_MOST) {
+        return rejection_set(why, ERROR_INVALID, "split_tile",
+                             "NUM_KSPLIT=%d with a tile of %d x %d: smaller tiles are more, and "
+                             "their sums less to add up",
+                             t->ksplit, t->r, t->c);
+    }
+    if (!hopper_split_pays(v, info, t->r, t->c, t->ksplit)) {
+        return rejection_set(why, ERROR_INVALID, "split_enough",
+                             "NUM_KSPLIT=%d: about %lld tiles of %d x %d keep %d SMs busy with "
+                             "half as many parts",
+                             t->ksplit, (long long)tiles_expected(v, t->r, t->c), t->r, t->c,
+                             (int)info->sm_count);
+    }
+    if (hopper_depth_blocks(v) < 2 * t->ksplit) {
+        return rejection_set(why, ERROR_INVALID, "split_short",
+                             "NUM_KSPLIT=%d parts of %lld blocks: half as many have no more than "
+                             "four each, and less to add up",
+                             t->ksplit, (long long)hopper_depth_blocks(v));
+    }
+    return 0;
+}
+
+/* A tile is cut to the rows that an expert has left, so one with fewer routed rows (t->c) buys
+ * stages, no more. Where rows are few all wait for weights, whatever the tile. */
+static int check_swapped(const struct hopper_tile *t, struct rejection *why)
+{
+    const bool enough = t->consumers == 1 ? t->r == 128 && t->c == 64
+                        : t->pingpong     ? t->r == 128 && t->accumulators >= SWAPPED_SUMS_LEAST
+                                          : t->r == 256 || t->c == 256;
+    if (!enough || t->c % 32) {
+        return rejection_set(
+            why, ERROR_INVALID, "swapped_tile",
+            "swap_ab=true with %d routed rows and %d columns: tiles are cut to the "
+            "rows that exist, so larger ones load less and lose nothing",
+            t->c, t->r);
+    }
+    return 0;
+}
+
+/* Of routed rows; in dW none is cut short. */
+static int check_tall(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct rejection *why)
+{
+    if (v->mode != GEMM_DW && (t->r == 192 || (t->r == 256 && t->c < 192))) {
+        return rejection_set(why, ERROR_INVALID, "tall_unswapped",
+                             "%d routed rows and %d columns: with swap_ab=true such a tile is cut "
+                             "to the rows that an expert has",
+                             t->r, t->c);
+    }
+    if (v->mode != GEMM_DW && t->c == 64 && t->pingpong) {
+        return rejection_set(why, ERROR_INVALID, "narrow_in_turns",
+                             "%d x 64 in ping-pong: its multiplications are too short to write "
+                             "behind; 64 x 128 loads as much and computes as much",
+                             t->r);
+    }
+    if (t->r > 128 && t->c == 64 && t->pingpong) {
+        return rejection_set(why, ERROR_INVALID, "tall_and_narrow",
+                             "%d x 64: 128 x 64 has room for more stages, and 256 x 128 loads less",
+                             t->r);
+    }
+    return 0;
+}
+
+static bool usual_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          const struct device_info *info, int fit)
+{
+    return t->staging == STAGING_USUAL ||
+           (t->staging < STAGING_USUAL && stages_that_fit(v, t, info, STAGING_USUAL) < fit);
+}
+
+/* Rows that are not scattered. */
+static bool usual_stores(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         const struct device_info *info, int fit)
+{
+    return hopper_threads_write(v, t) ? !t->tma_store
+                                      : t->tma_store && usual_staging(v, t, info, fit);
+}
+
+bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
+{
+    return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
+}
+
+/* One consumer has no other that multiplies meanwhile. Fewer stages with more buffers lost 10 % and
+ * more, skipped rows of tiles that are dealt in turn 2 to 7, one buffer about 1 (H200, 23 November;
+ * tests/model/h200_staggered.json). */
+static int check_staggered(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           const struct device_info *info, struct rejection *why)
+{
+    const int fit = stages_worth(v, t, info);
+    if (t->consumers == 1 || t->c < STAGGERED_COLS_LEAST) {
+        return rejection_set(
+            why, ERROR_INVALID, "staggered_small",
+            "schedule=staggered with a tile of %d x %d: larger ones load less, and "
+            "writing them takes long enough to multiply behind it",
+            t->r, t->c);
+    }
+    if (t->stages < fit || (!v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit))) ||
+        (t->skip_rows && !t->dynamic)) {
+        return rejection_set(
+            why, ERROR_INVALID, "staggered_usual",
+            "schedule=staggered: of %d x %d what won is %d stages, %d staging buffers, TMA stores, "
+            "and skip_rows=true with tile_scheduler=dynamic only",
+            t->r, t->c, fit, STAGING_USUAL);
+    }
+    return 0;
+}
+
+bool hopper_defer_pays(const struct grouped_gemm_problem *v)
+{
+    const int64_t rows = v->m / (v->experts > 0 ? v->experts : 1);
+    return v->mode != GEMM_DW && v->experts > 1 && rows >= DEFERRED_ROWS_LEAST &&
+           rows < STAGGERED_ROWS_LEAST;
+}
+
+/* What won is a tile of 256 columns that leaves registers for a part of it. With 128 rows, every
+ * other expert of 256 needs a third tile (H200, 24 November). */
+static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          const struct device_info *info, struct rejection *why)
+{
+    const int fit = stages_that_fit(v, t, info, 1);
+    if (t->r != 256 || (t->c != 144 && t->c != 160)) {
+        return rejection_set(why, ERROR_INVALID, "deferred_tile",
+                             "schedule=deferred with a tile of %d rows and %d columns: what won is "
+                             "144 or 160 rows and 256 "
+                             "columns",
+                             t->c, t->r);
+    }
+    if (t->stages < fit || (!v->scatter && t->tma_store) ||
+        (t->c == 144 && t->dynamic && hopper_sharers(t) == 1)) {
+        return rejection_set(why, ERROR_INVALID, "deferred_usual",
+                             "schedule=deferred: what won is %d stages with one staging buffer, "
+                             "use_tma_store=false, and "
+                             "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
+                             fit);
+    }
+    return 0;
+}
+
+bool hopper_pair_pays(const struct grouped_gemm_problem *v)
+{
+    const int64_t rows = v->m / (v->experts > 0 ? v->experts : 1);
+    return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
+}
+
+/* In ping-pong hardly anything is gained, nor by 128 columns
+ * (tests/gpu/results/2026-11-24-h200-shared_weights.txt). */
+static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                        const struct device_info *info, struct rejection *why)
+{
+    const int fit = stages_worth(v, t, info);
+    if (hopper_sharers(t) == 1 || v->mode == GEMM_DW) {
+        return 0;
+    }
+    if (t->pingpong || t->r != 256 || t->c < 144) {
+        return rejection_set(why, ERROR_INVALID, "paired_tile",
+                             "cluster_shape_mn=2x1 with %d rows and %d columns%s: what won is 144 "
+                             "rows or more and 256 columns, "
+                             "cooperative or deferred",
+                             t->c, t->r, t->pingpong ? " in ping-pong" : "");
+    }
+    if (t->stages < fit || (!v->scatter && !usual_stores(v, t, info, fit))) {
+        return rejection_set(
+            why, ERROR_INVALID, "paired_usual",
+            "cluster_shape_mn=2x1: what won has all stages that fit, %d, and %s", fit,
+            hopper_threads_write(v, t) ? "use_tma_store=false"
+                                       : "what is usual of staging buffers and stores");
+    }
+    return 0;
+}
+
+static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      const struct device_info *info, struct rejection *why)
+{
+    if (t->staggered) {
+        return check_staggered(v, t, info, why);
+    }
+    if (t->deferred) {
+        return check_deferred(v, t, info, why);
+    }
+    if (t->swap_ab) {
+        return check_swapped(t, why);
+    }
+    if (t->consumers == 1 && t->r > (v->mode == GEMM_DW ? 128 : 64)) {
+        return rejection_set(why, ERROR_INVALID, "one_consumer_tall",
+                             "%d rows with one multiplying warpgroup: in ping-pong two such take "
+                             "turns, and one writes while the other multiplies",
+                             t->r);
+    }
+    if (t->pingpong && t->tma_store && t->staging > STAGING_USUAL) {
+        return rejection_set(why, ERROR_INVALID, "staging_in_turns",
+                             "staging_buffers=%d in ping-pong: stores are hidden by the other "
+                             "warpgroup's turn, %d are enough",
+                             t->staging, STAGING_USUAL);
+    }
+    return check_tall(v, t, why);
+}
+
+/* More stages hide more latency and cost nothing. Fewer by one, or half as many, are tried for what
+ * this leaves out: less asked of L2 and memory at once. */
+static int check_stages(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int fit,
+                        struct rejection *why)
+{
+    const bool scatter = v->scatter && t->ksplit == 1;
+    if (is_dense_split(v, t) && t->stages > part_blocks(v, t) && t->stages > STAGES_LEAST) {
+        return rejection_set(
+            why, ERROR_INVALID, "stages_idle",
+            "num_stages=%d, and NUM_KSPLIT=%d leaves each part %lld blocks of the sum", t->stages,
+            t->ksplit, (long long)part_blocks(v, t));
+    }
+    if (t->stages > HOPPER_STAGES_MOST && (t->r > 64 || t->c > 64)) {
+        return rejection_set(why, ERROR_INVALID, "stages_deep",
+                             "num_stages=%d for a tile of %d x %d: so many are for 64 x 64",
+                             t->stages, t->r, t->c);
+    }
+    if (scatter || t->stages >= fit - 1 || t->stages == (fit + 1) / 2) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "stages_given_away",
+                         "num_stages=%d where %d fit: of fewer, %d and %d are tried", t->stages,
+                         fit, fit - 1, (fit + 1) / 2);
+}
+
+/* A new choice adds a line; what can help only alone counts as two. */
+static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                            const struct device_info *info, int fit)
+{
+    const bool stores = !v->scatter && t->ksplit == 1 && !usual_stores(v, t, info, fit);
+    int n = 0;
+    n += t->stages < fit;
+    n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
+    n += !t->in_flight && !t->staggered && !t->deferred &&
+         hopper_sharers(t) == 1;     /* of these either wins somewhere */
+    n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
+    n += t->permute_copy;
+    n += t->consumers == 1 && t->r > 64;
+    n += stores;
+    n += t->permute_copy && (stores || t->stages < fit); /* not seen to win */
+    n += t->dynamic && stores && !t->tma_store;          /* not seen to win */
+    return n;
+}
+
+int hopper_worth(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why)
+{
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    const int fit = stages_worth(&v, &t, info);
+    const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
+                     : v.scatter  ? DEPARTURES_SCATTER
+                                  : DEPARTURES_MAX;
+    int r = check_tile(&v, &t, info, why);
+    r = r ? r : check_paired(&v, &t, info, why);
+    r = r ? r : check_split(&v, &t, info, why);
+    r = r ? r : check_stages(&v, &t, fit, why);
+    if (r) {
+        return r;
+    }
+    int n = count_departures(&v, &t, info, fit);
+    return n <= most
+               ? 0
+               : rejection_set(why, ERROR_INVALID, "departures",
+                               "%d departures from this tile's usual config (all stages, one "
+                               "block in flight, its usual stores, %d staging buffers, all rows "
+                               "multiplied, no copy): up to %d are tried together",
+                               n, STAGING_USUAL, most);
+}

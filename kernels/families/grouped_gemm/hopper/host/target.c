@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper" of the cuda device: what can be tuned in hopper/. See hopper.h for how its
+ * files share the work.
+ */
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
+#include "kernels/families/grouped_gemm/portable/portable.h"
+
+/* wgmma and setmaxnreg exist in sm_90a alone. */
+bool hopper_supports(const struct device_info *info)
+{
+    return info->cc_major == 9 && info->cc_minor == 0;
+}
+
+static struct param *add_param(struct param out[], uint32_t *n, const char *name, bool run_time,
+                               const char *help)
+{
+    struct param *p = &out[(*n)++];
+    *p = (struct param){.name = name, .run_time = run_time, .help = help};
+    return p;
+}
+
+static void add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
+                     const int values[], const char *help)
+{
+    struct param *p = add_param(out, n, name, run_time, help);
+    for (const int *v = values; *v >= 0; v++) {
+        p->values[p->n++] = VALUE_OF_INT(*v);
+    }
+}
+
+static void add_texts(struct param out[], uint32_t *n, const char *name, bool run_time,
+                      const char *const values[], const char *help)
+{
+    struct param *p = add_param(out, n, name, run_time, help);
+    for (const char *const *v = values; *v; v++) {
+        p->values[p->n++] = VALUE_OF_TEXT(*v);
+    }
+}
+
+/* `no` and `yes` say which of the two are part of the space. */
+static void add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
+                     const char *help)
+{
+    struct param *p = add_param(out, n, name, false, help);
+    if (no) {
+        p->values[p->n++] = VALUE_OF_BOOL(false);
+    }
+    if (yes) {
+        p->values[p->n++] = VALUE_OF_BOOL(true);
+    }
+}
+
+static const int rows_values[] = {64, 128, 192, 256, -1};
+static const int routed_rows_values[] = {64, 128, 160, 192, 256, -1}; /* 160: with swap_ab */
+/* 144: with schedule=deferred */
+static const int deferred_rows_values[] = {64, 128, 144, 160, 192, 256, -1};
+static const int cols_values[] = {64, 128, 192, 256, -1};
+static const int depth_values[] = {HOPPER_DEPTH, -1};
+static const int warps_values[] = {8, 12, -1};
+static const int stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
+static const int routed_stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, HOPPER_STAGES_DEEP,
+                                           -1};
+static const int staging_values[] = {1, 2, 4, -1};
+static const int in_flight_values[] = {0, 1, -1};
+static const int group_values[] = {1, 4, 8, 16, -1};
+const char *const hopper_schedules[] = {"cooperative", "pingpong", "staggered", "deferred", NULL};
+static const char *const many_rows_schedules[] = {"cooperative", "pingpong", "staggered", NULL};
+static const char *const some_rows_schedules[] = {"cooperative", "pingpong", "deferred", NULL};
+static const char *const other_schedules[] = {"cooperative", "pingpong", NULL};
+const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
+/* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose where rows are
+ * many (tests/gpu/clusters.py): they are for who names them. Shared weights do, in forward and
+ * dX. */
+static const char *const no_clusters[] = {"1x1", NULL};
+static const char *const clusters_of_rows[] = {"1x1", "2x1", NULL};
+const char *const hopper_rasters[] = {"rows", "columns", NULL};
+const char *const hopper_orders[] = {"index", "size", NULL};
+const char *const hopper_evictions[] = {"evict_first", "evict_normal", "evict_unchanged", NULL};
+const char *const hopper_schedulers[] = {"static", "dynamic", NULL};
+
+static const char *const *schedules_of(const struct grouped_gemm_problem *v)
+{
+    return hopper_stagger_pays(v) ? many_rows_schedules
+           : hopper_defer_pays(v) ? some_rows_schedules
+                                  : other_schedules;
+}
+
+static const int *const role_values[HOPPER_ROLES] = {rows_values, cols_values, depth_values};
+static const char *const block_help[HOPPER_ROLES] = {"tile of the routed rows", "tile of N",
+                                                     "tile of K"};
+
+/* A contiguous operand comes by TMA, a gathered one cannot: no choice, but users know the names. */
+static void add_loads(const struct grouped_gemm_problem *v, struct param out[], uint32_t *n)
+{
+    if (v->mode != GEMM_DX) {
+        add_bool(out, n, "use_tma_load_x", v->gather_x, !v->gather_x, "X is loaded by TMA");
+    }
+    if (v->mode != GEMM_DW) {
+        add_bool(out, n, "use_tma_load_w", false, true, "W is loaded by TMA");
+    }
+    if (v->mode != GEMM_FORWARD) {
+        add_bool(out, n, "use_tma_load_dy", v->gather_dy, !v->gather_dy, "dY is loaded by TMA");
+    }
+}
+
+/* Only where tiles can be so few: other spaces would be walked four times for nothing. */
+static void add_split(const struct grouped_gemm_problem *v, const struct device_info *info,
+                      struct param out[], uint32_t *n)
+{
+    enum { LARGEST = 128 }; /* tiles: they are the fewest */
+    struct param *p = add_param(out, n, "NUM_KSPLIT", false,
+                                "thread blocks, a cluster, that share the sums of each tile");
+    p->values[p->n++] = VALUE_OF_INT(1);
+    for (int i = 2; i <= HOPPER_KSPLIT_MOST; i *= 2) {
+        if (hopper_split_pays(v, info, LARGEST, LARGEST, i)) {
+            p->values[p->n++] = VALUE_OF_INT(i);
+        }
+    }
+}
+
+uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,
+                         struct param out[PARAMS_MAX])
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    bool gathers = v.gather_x || v.gather_dy;
+    uint32_t n = 0;
+    for (int i = 0; i < HOPPER_ROLES; i++) {
+        const enum hopper_role role = hopper_roles[v.mode][i];
+        const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
+        add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
+                 !routed                 ? role_values[role]
+                 : hopper_defer_pays(&v) ? deferred_rows_values
+                                         : routed_rows_values,
+                 block_help[i]);
+    }
+    if (v.mode != GEMM_DW) {
+        add_bool(out, &n, "swap_ab", true, true,
+                 "weights are wgmma's A, and tiles are cut to 16 (2x1: 8) of the routed rows");
+    }
+    add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
+    add_texts(
+        out, &n, "schedule", false, schedules_of(&v),
+        "multiplying warpgroups share a tile, have one each and take turns, or share one and write "
+        "half of it while they multiply the other, or all of it while they multiply the next");
+    add_ints(out, &n, "num_stages", false, v.mode == GEMM_DW ? stages_values : routed_stages_values,
+             "blocks of operands in shared memory");
+    add_ints(out, &n, "staging_buffers", false, staging_values,
+             "pieces of the output in shared memory, per multiplying warpgroup");
+    add_ints(out, &n, "in_flight", false, in_flight_values,
+             "blocks being multiplied when the next is issued");
+    add_bool(out, &n, "skip_rows", true, true,
+             "64 rows of a tile that do not exist are not multiplied");
+    if (v.mode != GEMM_DW) {
+        add_texts(out, &n, "tile_scheduler", false, hopper_schedulers,
+                  "tiles are dealt in turn, or taken as thread blocks come free");
+        add_split(&v, info, out, &n);
+    }
+    add_texts(out, &n, "cluster_shape_mn", false,
+              hopper_pair_pays(&v) ? clusters_of_rows : no_clusters,
+              "thread blocks that share operands");
+    add_loads(&v, out, &n);
+    add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
+    if (gathers) {
+        add_bool(out, &n, "permute_copy", true, true, "gather in a kernel of its own, before");
+    }
+    add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
+    add_texts(out, &n, "raster", true, hopper_rasters,
+              "the direction that these tiles are walked in");
+    if (v.mode == GEMM_DW) {
+        add_texts(out, &n, "expert_order", true, hopper_orders,
+                  "experts as numbered, or largest first");
+    }
+    return n;
+}
+
+/* WIDTH_ABOVE in hopper/params.cu. */
+static int width_above(const struct hopper_tile *t)
+{
+    return hopper_grain(t) == HOPPER_GRAIN ? t->c / 2 : t->c > 160 ? t->c * 3 / 4 : t->c * 11 / 16;
+}
+
+/* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a
+ * loop for each of the widths above half, and two more, with clusters for the finer ones above
+ * eleven or twelve sixteenths (HAS_WIDTH in hopper/params.cu). */
+double hopper_effort(const struct problem *p, const struct record *config)
+{
+    const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
+    const double staggered = 1.7; /* times as long: loops of a half, and of both */
+    const double deferred = 1.15; /* ... which write, too */
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    if (!t.swap_ab) {
+        return (1 + sum * t.accumulators) * (t.staggered ? staggered : 1);
+    }
+    const bool fine = hopper_grain(&t) < HOPPER_GRAIN;
+    int columns = fine ? 0 : t.c / 2 + t.c / 4;
+    for (int width = t.c; width > width_above(&t); width -= hopper_grain(&t)) {
+        columns += width;
+    }
+    return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);
+}
+
+/* ---- variations ------------------------------------------------------------------------------ */
+
+struct setting {
+    const char *field;
+    struct value value;
+};
+
+/* Of forward and dX: how long L2 keeps the weights. */
+static uint32_t settings_of_weights(const struct hopper_tile *t, struct setting out[])
+{
+    static const char *const of[] = {[HOPPER_EVICT_NORMAL] = "evict_normal",
+                                     [HOPPER_EVICT_FIRST] = "evict_first",
+                                     [HOPPER_EVICT_UNCHANGED] = "evict_unchanged"};
+    uint32_t n = 0;
+    for (int e = 0; e < (int)(sizeof(of) / sizeof(of[0])); e++) {
+        if (e != (int)t->w_eviction) {
+            out[n++] = (struct setting){"w_eviction", VALUE_OF_TEXT(of[e])};
+        }
+    }
+    return n;
+}
+
+static bool in_space(int group)
+{
+    for (const int *of = group_values; *of >= 0; of++) {
+        if (*of == group) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of dW: tiles walked before turning, between those that the space has; and how many experts' rows
+ * L2 is asked for at once, next to what is usual. */
+static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                                 struct setting out[])
+{
+    uint32_t n = 0;
+    if (in_space(t->group)) {
+        out[n++] = (struct setting){"GROUP_SIZE_M", VALUE_OF_INT((3 * t->group + 1) / 2)};
+        if (t->group > 1) {
+            out[n++] = (struct setting){"GROUP_SIZE_M", VALUE_OF_INT(3 * t->group / 4)};
+        }
+    }
+    if (v->experts > 1 && !t->sort_experts) {
+        const int more = t->ahead ? 2 * t->ahead : 1;
+        if (more <= HOPPER_AHEAD_MOST) {
+            out[n++] = (struct setting){"l2_ahead", VALUE_OF_INT(more)};
+        }
+        if (t->ahead) {
+            out[n++] = (struct setting){"l2_ahead", VALUE_OF_INT(t->ahead / 2)};
+        }
+    }
+    return n;
+}
+
+bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
+                      struct record *out)
+{
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    struct setting settings[VARIATIONS_MAX];
+    struct value said;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    const uint32_t n =
+        v.mode == GEMM_DW ? settings_of_sums(&v, &t, settings) : settings_of_weights(&t, settings);
+    for (uint32_t k = 0; k < n; k++) {
+        const bool free = strcmp(settings[k].field, "GROUP_SIZE_M") == 0 ||
+                          !record_get(config, settings[k].field, &said);
+        if (free && i-- == 0) {
+            record_copy(out, config);
+            return record_set(out, settings[k].field, settings[k].value, NULL) == 0;
+        }
+    }
+    return false;
+}
+
+const struct family_target grouped_gemm_hopper = {
+    .kind = "cuda",
+    .label = "hopper",
+    .source = grouped_gemm_hopper_source,
+    .supports = hopper_supports,
+    .takes = grouped_gemm_hopper_takes,
+    .params = hopper_tunables,
+    .check = hopper_check,
+    .worth = hopper_worth,
+    .effort = hopper_effort,
+    .choose = hopper_choose,
+    .predict = hopper_predict,
+    .predict_space = hopper_predict_space,
+    .variation = hopper_variation,
+    .variant = hopper_variant,
+    .plan = hopper_plan,
+    .reference_source = grouped_gemm_reference_source,
+    .reference = portable_reference,
+};

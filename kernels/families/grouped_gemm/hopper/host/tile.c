@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A config of the target "hopper" as the template sees it: the tile, its shared memory, to the
+ * byte, and how registers are shared out.
+ */
+#include "kernels/families/grouped_gemm/hopper/host/tile.h"
+
+enum { ROW = 128 /* bytes of a row in shared memory */ };
+
+const enum hopper_field hopper_blocks[HOPPER_ROLES] = {FIELD_BLOCK_SIZE_M, FIELD_BLOCK_SIZE_N,
+                                                       FIELD_BLOCK_SIZE_K};
+const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
+    [GEMM_FORWARD] = {HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM},
+    [GEMM_DX] = {HOPPER_ROWS, HOPPER_SUM, HOPPER_COLS},
+    [GEMM_DW] = {HOPPER_SUM, HOPPER_ROWS, HOPPER_COLS},
+};
+
+/* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
+ * together would wait for ever). Chosen so that nothing spills, or next to nothing: in forward and
+ * dX a producer that gathers keeps an offset for each row. */
+static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
+{
+    bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
+    /* What dW's consumers keep for these leaves no more to its producer, which then finds tiles
+     * late. */
+    bool full = v->mode == GEMM_DW && many &&
+                (!t->tma_store || (t->pingpong && t->skip_rows && t->staging > 1));
+    if (t->consumers == 1) {
+        t->consumer_registers = t->producer_registers = 0;
+    } else if (t->gather && !full) {
+        const bool offsets = v->mode != GEMM_DW && !many;
+        t->consumer_registers = offsets ? 216 : 224;
+        t->producer_registers = offsets ? 72 : 56;
+    } else {
+        t->consumer_registers = 232;
+        t->producer_registers = 40;
+    }
+}
+
+/* With swap_ab: of a piece of the output in a staging buffer. */
+static int piece_rows(const struct hopper_tile *t)
+{
+    return t->c < 64 ? t->c : 64;
+}
+
+int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    int64_t stages = (int64_t)t->stages * (t->r + t->c) * ROW;
+    bool split = t->ksplit > 1;
+    int64_t buffer = (t->swap_ab ? piece_rows(t) : t->rows_written) * ROW;
+    int64_t staging =
+        split ? (int64_t)t->r * t->c * 4 : (int64_t)t->consumers * t->staging * buffer;
+    int64_t barriers =
+        (int64_t)hopper_places(t) * 16 + (t->dynamic ? HOPPER_TICKETS * 20 : 0) + (split ? 16 : 0);
+    int64_t rows =
+        t->swap_ab ? (int64_t)t->consumers * t->c * (v->scatter * 4 + v->fuse_mul_post * 2) : 0;
+    int64_t tables = (2 * v->experts + 1) * 4;
+    return stages + staging + barriers + rows + tables;
+}
+
+int hopper_kept(const struct hopper_tile *t)
+{
+    const int room = (t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST) - t->accumulators;
+    const int whole = t->c % 64
+                          ? t->c / 64
+                          : t->rows_each / 64 * (t->c / 64); /* KEPT_WHOLE in hopper/params.cu */
+    return room < 0 ? 0 : room / HOPPER_PAIRS < whole ? room / HOPPER_PAIRS : whole;
+}
+
+int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
+{
+    int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
+    return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
+}
+
+/* ---- what a config leaves out ------------------------------------------------------------------
+ *
+ * A change here is another kernel, or launch, for configs that are stored: see "Rules" in
+ * hopper/params.cu. What is compiled in is chosen by the rows of the bucket that was tuned, what is
+ * an argument (l2_ahead) by the job's own; a launch takes nothing for granted that was compiled in
+ * by such a rule (hopper/host/tensor_maps.c). */
+
+/* dW: fewer blocks for each expert. */
+static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
+{
+    return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
+}
+
+/* Each warp has stages of its own where they may be given back in another order than they were
+ * loaded: by two consumers, or by another block of threads. */
+bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
+{
+    const bool own = t->pingpong || hopper_sharers(t) > 1;
+    return loaders <= hopper_places(t) && (!own || hopper_places(t) % loaders == 0);
+}
+
+/* Of wide tiles no more than three or four stages fit. By halves, what is given back of one is
+ * filled again while the rest is multiplied: dW takes 1 to 6 % less. Smaller tiles, of which more
+ * stages fit, take longer, by up to a tenth; where no block is in flight it is now more and now
+ * less (tests/gpu/results/2026-11-26-h100-stage_rows.txt). Goes by the tile alone: a map's boxes
+ * are as high (hopper/host/tensor_maps.c). */
+static int usual_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    const bool wide = t->r >= 128 && t->c >= 128 && t->r * t->c >= 128 * 192;
+    const bool halves =
+        v->mode == GEMM_DW && !t->staggered && t->in_flight > 0 && t->consumers > 1 && wide;
+    return halves ? HOPPER_HALF : HOPPER_DEPTH;
+}
+
+/* In dW an expert's rows may be so few that a tile is multiplied sooner than one warp finds and
+ * loads the next: four are 2 to 4 % faster from 256 rows on. With 128 or fewer, writing is what
+ * takes long, and they are up to 3 % slower (tests/gpu/results/2026-11-22-h200-dw_loaders.txt). */
+static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    if (t->gather) {
+        return HOPPER_LOADERS_MOST;
+    }
+    if (v->mode != GEMM_DW || few_rows(v, 3)) {
+        return 1;
+    }
+    int n = HOPPER_LOADERS_MOST;
+    while (n > 1 && !hopper_loaders_fit(t, n)) {
+        n--;
+    }
+    return n;
+}
+
+bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return v->experts > 1 && t->swap_ab && !t->pingpong && (t->deferred || hopper_sharers(t) > 1);
+}
+
+bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    const int cols = hopper_slab_cols(v);
+    return v->mode == GEMM_DW && t->tma_store && t->staging % 2 == 0 && v->k % cols == 0 &&
+           t->c % (2 * cols) == 0;
+}
+
+/* Where experts have few rows a launch is mostly writing, and 256 bytes of a row at once are
+ * written up to a tenth faster; in ping-pong, whose consumers then have one buffer for two, hardly
+ * with 64 rows any more, and not with 128 (tests/gpu/results/2026-11-23-h200-dw_wide.txt). */
+static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
+}
+
+/* Experts whose rows come from memory in one burst. Reads that trickle in between writes cost
+ * memory more than their bytes, and of bursts that are too large the first is gone from L2 before
+ * it is needed: best were 2 MB to 3 MB, 4 % better than none and up to 3 % than twice as many
+ * (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
+static int burst(const struct grouped_gemm_problem *v)
+{
+    const int64_t most = 2900000;
+    const int64_t bytes = (v->m + v->experts - 1) / v->experts * (v->n + v->k) * dtype_size(v->in);
+    int experts = HOPPER_AHEAD_USUAL;
+    while (experts > 0 && experts * bytes > most) {
+        experts /= 2;
+    }
+    return experts;
+}
+
+/* dW's l2_ahead: where an expert's rows are a block at most, most of a launch is writing, and what
+ * is read in between had better come in bursts. With more rows bursts cost as much; but where about
+ * every tile of a thread block is of another expert, the next one's rows had better be in L2: 1 to
+ * 4 % with 256 rows, -3 % in larger problems
+ * (..dw_loaders.txt). */
+int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
+    if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
+        return 0; /* the last two: of no config of this target, which others find out */
+    }
+    if (v->experts > 1 && v->m <= v->experts * HOPPER_DEPTH) {
+        return burst(v);
+    }
+    return !t->gather && t->loaders > 1 && few_rows(v, BLOCKS_MOST) &&
+           hopper_expert_tiles(v, t) <= TILES_MOST;
+}
+
+/*
+ * Memory gives more of a row at once than the 128 bytes that a block has of it in forward: what
+ * lies beside them is the next block's. Where weights were the first to leave L2 it was gone by
+ * then, and came again: 10 % more of Qwen3's down, which took 7 to 11 % longer; and as what L2
+ * usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
+ * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side
+ * by side in a block, 512 bytes in a pair; there the first to leave is best in pairs where no other
+ * tile reads them. In half of its single tiles what L2 usually keeps is best on an H100, by up to
+ * 4 %, but on an H200 it costs up to 26; changing nothing costs at most 4 on either. Where experts
+ * have few rows the first to leave is best in forward, too: what lies beside a block is asked for
+ * before it is gone, and the output stays in L2 instead of being stored while weights are loaded,
+ * up to 5 % of all bytes; and so it is in dense products of one row tile. A config that says what
+ * it wants is measured so, and searches try their best one with the others, too
+ * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6; 2026-11-26-h100-w_eviction.txt and
+ * 2026-11-26-h200-w_eviction_64_rows.txt).
+ */
+static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v,
+                                             const struct hopper_tile *t)
+{
+    enum { FEW = 48 /* measured: 32 and 64 */ };
+    const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
+    if (v->mode == GEMM_DW) {
+        return HOPPER_EVICT_NORMAL; /* it loads none */
+    }
+    const bool leaves = v->experts == 1 || v->m <= v->experts * FEW ||
+                        (v->mode == GEMM_DX && hopper_sharers(t) > 1);
+    return once && leaves ? HOPPER_EVICT_FIRST : HOPPER_EVICT_UNCHANGED;
+}
+
+static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum hopper_eviction usual)
+{
+    return hopper_says(h, FIELD_w_eviction, "evict_first")       ? HOPPER_EVICT_FIRST
+           : hopper_says(h, FIELD_w_eviction, "evict_normal")    ? HOPPER_EVICT_NORMAL
+           : hopper_says(h, FIELD_w_eviction, "evict_unchanged") ? HOPPER_EVICT_UNCHANGED
+                                                                 : usual;
+}
+
+/* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit
+ * on one: those few whose sums leave registers for that are compiled so. */
+static int resident(const struct hopper_tile *t)
+{
+    enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
+    const bool few = t->ksplit > 1 && t->consumers == 1 && t->r <= 128 && t->c == 64;
+    return few && 2 * (t->smem + SMEM_OF_SYSTEM) <= SMEM_OF_SM ? 2 : 1;
+}
+
+void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                    struct hopper_tile *t)
+{
+    int size[HOPPER_ROLES];
+    for (int i = 0; i < HOPPER_ROLES; i++) {
+        size[hopper_roles[v->mode][i]] = hopper_int(h, hopper_blocks[i], 0);
+    }
+    const bool copy = hopper_bool(h, FIELD_permute_copy, false);
+    const bool swap = hopper_bool(h, FIELD_swap_ab, false);
+    *t = (struct hopper_tile){
+        .r = size[swap ? HOPPER_COLS : HOPPER_ROWS],
+        .c = size[swap ? HOPPER_ROWS : HOPPER_COLS],
+        .d = size[HOPPER_SUM],
+        .swap_ab = swap,
+        .consumers = hopper_int(h, FIELD_num_warps, 0) / 4 - 1,
+        .pingpong = hopper_says(h, FIELD_schedule, "pingpong"),
+        .stages = hopper_int(h, FIELD_num_stages, 0),
+        .staging = hopper_int(h, FIELD_staging_buffers, 1),
+        .in_flight = hopper_int(h, FIELD_in_flight, 1),
+        .staggered = hopper_says(h, FIELD_schedule, "staggered"),
+        .deferred = hopper_says(h, FIELD_schedule, "deferred"),
+        .tma_store = hopper_bool(h, FIELD_use_tma_store, !v->scatter),
+        .skip_rows = hopper_bool(h, FIELD_skip_rows, false),
+        .dynamic = hopper_says(h, FIELD_tile_scheduler, "dynamic"),
+        .cluster_r = hopper_says(h, FIELD_cluster_shape_mn, swap ? "1x2" : "2x1") ? 2 : 1,
+        .cluster_c = hopper_says(h, FIELD_cluster_shape_mn, swap ? "2x1" : "1x2") ? 2 : 1,
+        .ksplit = hopper_int(h, FIELD_NUM_KSPLIT, 1),
+        .permute_copy = copy,
+        .gather = !copy && (v->gather_x || v->gather_dy),
+        .group = hopper_int(h, FIELD_GROUP_SIZE_M, 1),
+        .raster_columns = hopper_says(h, FIELD_raster, "columns"),
+        .sort_experts = hopper_says(h, FIELD_expert_order, "size"),
+    };
+    /* dW is next read by the optimizer, and larger than L2; by threads it is stored slower so. */
+    t->store_first = hopper_bool(h, FIELD_store_evict_first, v->mode == GEMM_DW && t->tma_store);
+    const int height = hopper_int(h, FIELD_tile_rows, 0);
+    t->height = height != 0 ? height : swap ? t->c : t->r;
+    t->last_rounds = hopper_int(h, FIELD_dynamic_rounds,
+                                t->dynamic && hopper_sharers(t) > 1 ? HOPPER_ROUNDS_USUAL : 0);
+    t->threads = 128 * (1 + t->consumers);
+    t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
+    t->rows_written = t->staggered ? 64 : t->rows_each;
+    t->accumulators = t->rows_each / 64 * (t->c / 2);
+    share_registers(v, t);
+    t->stage_rows = hopper_int(h, FIELD_stage_rows, usual_stage_rows(v, t));
+    t->store_slabs = hopper_int(h, FIELD_store_slabs, usual_store_slabs(v, t));
+    t->loaders = hopper_int(h, FIELD_load_warps, usual_loaders(v, t));
+    t->ahead = hopper_int(h, FIELD_l2_ahead, hopper_usual_ahead(v, t));
+    t->w_eviction = w_eviction_of(h, usual_w_eviction(v, t));
+    t->smem = hopper_shared_bytes(v, t);
+    t->resident = resident(t);
+}
+
+void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                      struct hopper_tile *t)
+{
+    struct hopper_values h;
+    hopper_values_read(config, &h);
+    hopper_tile_of(v, &h, t);
+}

@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper": what is legal, and what is said when it is not.
+ *
+ * Legality is exact for shared memory, to the byte. Registers follow two rules that ptxas enforces:
+ * one wgmma must fit into what a thread has at launch, and a consumer's accumulators into what it
+ * has after it took the producer's registers. What a variant really spills, its compiler's log
+ * says.
+ */
+#include <stdio.h>
+
+#include "kernels/families/grouped_gemm/hopper/host/hopper.h"
+
+enum { ACCUMULATORS_MAX = 192 /* 240 registers, less what else a consumer needs */ };
+
+struct int_rule {
+    enum hopper_field field;
+    int least, most, multiple;
+    bool required;
+    const char *use;
+};
+
+static int missing(enum hopper_field f, const char *use, struct rejection *why)
+{
+    return rejection_set(why, ERROR_INVALID, "missing_parameter",
+                         "%s is missing: the hopper kernel needs it, %s", hopper_field_names[f],
+                         use);
+}
+
+static int refuse_value(const struct hopper_values *h, enum hopper_field f, const char *use,
+                        struct rejection *why)
+{
+    char text[64];
+    value_format(&h->of[f], text, sizeof(text));
+    return rejection_set(why, ERROR_INVALID, "parameter_value", "%s=%s: the hopper kernel takes %s",
+                         hopper_field_names[f], text, use);
+}
+
+static int check_int(const struct hopper_values *h, const struct int_rule *rule,
+                     struct rejection *why)
+{
+    const struct value *value = &h->of[rule->field];
+    if (value->type == VALUE_NONE) {
+        return rule->required ? missing(rule->field, rule->use, why) : 0;
+    }
+    const int64_t v = value->type == VALUE_INT ? value->integer : -1;
+    if (v < rule->least || v > rule->most || v % rule->multiple) {
+        return refuse_value(h, rule->field, rule->use, why);
+    }
+    return 0;
+}
+
+static int check_text(const struct hopper_values *h, enum hopper_field f,
+                      const char *const values[], bool required, struct rejection *why)
+{
+    if (h->of[f].type == VALUE_NONE && !required) {
+        return 0;
+    }
+    for (const char *const *v = values; *v; v++) {
+        if (hopper_says(h, f, *v)) {
+            return 0;
+        }
+    }
+    char use[64] = "";
+    for (size_t i = 0, n = 0; values[i] && n < sizeof(use); i++) {
+        const char *between = i == 0 ? "" : values[i + 1] ? ", " : " or ";
+        n += (size_t)snprintf(use + n, sizeof(use) - n, "%s%s", between, values[i]);
+    }
+    return h->of[f].type == VALUE_NONE ? missing(f, use, why) : refuse_value(h, f, use, why);
+}
+
+static const struct int_rule role_rules[HOPPER_ROLES] = {
+    [HOPPER_ROWS] = {FIELDS, 64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_COLS] = {FIELDS, 64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_SUM] = {FIELDS, HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
+                    "64 for the dimension that this mode sums over"},
+};
+/* Of routed rows, with swap_ab. */
+static const struct int_rule swapped_rows = {
+    FIELDS, 32, 256, HOPPER_GRAIN, true, "with swap_ab=true a multiple of 16 from 32 to 256"};
+static const struct int_rule int_rules[] = {
+    {FIELD_num_warps, 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
+    {FIELD_num_stages, 2, 16, 1, true, "2 to 16, as shared memory allows"},
+    {FIELD_staging_buffers, 1, 8, 1, false, "1 to 8, as shared memory allows"},
+    {FIELD_in_flight, 0, 1, 1, false, "0 or 1"},
+    {FIELD_GROUP_SIZE_M, 1, 64, 1, false, "1 to 64"},
+    {FIELD_NUM_KSPLIT, 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
+    {FIELD_dynamic_rounds, 0, HOPPER_ROUNDS_MOST, 1, false, "0 to 64: rounds of tiles, 0 for all"},
+    {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
+    {FIELD_load_warps, 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
+    {FIELD_stage_rows, HOPPER_HALF, HOPPER_DEPTH, HOPPER_HALF, false, "32 or 64"},
+    {FIELD_store_slabs, 1, 2, 1, false, "1 or 2"},
+    {FIELD_tile_rows, 0, 256, HOPPER_GRAIN, false,
+     "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
+};
+
+static int check_values(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                        struct rejection *why)
+{
+    int r = 0;
+    for (int i = 0; i < HOPPER_ROLES && r == 0; i++) {
+        const enum hopper_role role = hopper_roles[v->mode][i];
+        const bool swapped = role == HOPPER_ROWS && hopper_bool(h, FIELD_swap_ab, false);
+        struct int_rule rule = swapped ? swapped_rows : role_rules[role];
+        rule.field = hopper_blocks[i];
+        r = rejection_settled(why, check_int(h, &rule, why), "swap_ab");
+    }
+    for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
+        r = check_int(h, &int_rules[i], why);
+    }
+    /* Required, so that no config of the portable kernel passes for one of this. */
+    r = r ? r : check_text(h, FIELD_schedule, hopper_schedules, true, why);
+    r = r ? r : check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, why);
+    r = r ? r : check_text(h, FIELD_raster, hopper_rasters, false, why);
+    r = r ? r : check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, why);
+    r = r ? r : check_text(h, FIELD_w_eviction, hopper_evictions, false, why);
+    return r ? r : check_text(h, FIELD_expert_order, hopper_orders, false, why);
+}
+
+static int check_load(const struct hopper_values *h, enum hopper_field f, bool here, bool gathered,
+                      struct rejection *why)
+{
+    if (!here || gathered || hopper_bool(h, f, true)) {
+        return 0; /* a true one for a gathered operand, the rules of the modes refuse */
+    }
+    return rejection_set(why, ERROR_INVALID, "tma_loads",
+                         "%s=false: the hopper kernel loads "
+                         "contiguous operands by TMA only; leave it out or set it to true",
+                         hopper_field_names[f]);
+}
+
+static int check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why)
+{
+    if (h->of[f].type == VALUE_NONE || h->of[f].type == VALUE_BOOL) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
+                         hopper_field_names[f]);
+}
+
+static int check_switches(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                          struct rejection *why)
+{
+    int r = check_bool(h, FIELD_skip_rows, why);
+    r = r ? r : check_bool(h, FIELD_permute_copy, why);
+    r = r ? r : check_bool(h, FIELD_swap_ab, why);
+    r = r ? r : check_bool(h, FIELD_store_evict_first, why);
+    r = r ? r : check_load(h, FIELD_use_tma_load_x, v->mode != GEMM_DX, v->gather_x, why);
+    r = r ? r : check_load(h, FIELD_use_tma_load_w, v->mode != GEMM_DW, false, why);
+    r = r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
+    if (r) {
+        return r;
+    }
+    const bool copy = hopper_bool(h, FIELD_permute_copy, false);
+    const int ahead = hopper_int(h, FIELD_l2_ahead, 0);
+    const bool sorted = hopper_says(h, FIELD_expert_order, "size");
+    if (ahead && v->mode == GEMM_DW && sorted) {
+        return rejection_set(why, ERROR_INVALID, "l2_ahead",
+                             "l2_ahead=%d with expert_order=size: experts are asked for in the "
+                             "order of their rows; set it to 0, or expert_order=index",
+                             ahead);
+    }
+    if (v->mode == GEMM_DW && (ahead & (ahead - 1))) {
+        return rejection_set(why, ERROR_INVALID, "l2_ahead",
+                             "l2_ahead=%d in dW: it counts experts, by a power of two", ahead);
+    }
+    if (ahead && v->mode != GEMM_DW && (v->gather_x || v->gather_dy) && !copy) {
+        return rejection_set(why, ERROR_INVALID, "l2_ahead",
+                             "l2_ahead=%d with a gathered operand: it is of TMA's loads; set it to "
+                             "0, or permute_copy=true",
+                             ahead);
+    }
+    /* As hopper/host/launch.c's check_sizes() of dense rows: the kernel counts 16 bytes each, in 32
+     * bits. */
+    const int64_t gathered = v->gather_x ? v->x_rows * v->k : v->gather_dy ? v->m * v->n : 0;
+    if (!copy && gathered > (INT64_C(1) << 36) / (int64_t)dtype_size(v->in)) {
+        return rejection_set(
+            why, ERROR_INVALID, "gathered_size",
+            "permute_copy=false: the operand whose rows are gathered has more than 64 GiB");
+    }
+    if (copy && !v->gather_x && !v->gather_dy) {
+        return rejection_set(why, ERROR_INVALID, "permute_copy",
+                             "permute_copy=true: this problem "
+                             "gathers no operand, there is nothing to copy");
+    }
+    if (hopper_says(h, FIELD_tile_scheduler, "dynamic") && v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "tile_scheduler",
+                             "tile_scheduler=dynamic is for forward and dX: in dW use "
+                             "expert_order=size");
+    }
+    if (hopper_bool(h, FIELD_store_evict_first, false) && v->mode != GEMM_DW) {
+        return rejection_set(
+            why, ERROR_INVALID, "store_evict_first",
+            "store_evict_first=true is for dW: elsewhere the output is what others "
+            "read next; leave it out");
+    }
+    if (h->of[FIELD_w_eviction].type != VALUE_NONE && v->mode == GEMM_DW) {
+        return rejection_set(
+            why, ERROR_INVALID, "w_eviction",
+            "w_eviction is of the weights that forward and dX load: leave it out in dW");
+    }
+    if (sorted && v->mode != GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "expert_order",
+                             "expert_order=size is for dW: only there tiles differ in length");
+    }
+    if (sorted && v->experts > HOPPER_SORT_MAX) {
+        return rejection_set(
+            why, ERROR_INVALID, "expert_order",
+            "expert_order=size sorts up to %d experts, and there are %lld: take index",
+            HOPPER_SORT_MAX, (long long)v->experts);
+    }
+    return 0;
+}
+
+static int check_problem(const struct grouped_gemm_problem *v, struct rejection *why)
+{
+    if (v->in != DTYPE_BF16 && v->in != DTYPE_FP16) {
+        return rejection_set(why, ERROR_INVALID, "dtype_in",
+                             "dtype_in is %s: the hopper kernel "
+                             "takes bf16 and fp16",
+                             dtype_name(v->in));
+    }
+    if (v->accumulate && v->out != DTYPE_FP32) {
+        return rejection_set(why, ERROR_INVALID, "accumulate_fp32",
+                             "accumulate with dtype_out %s: "
+                             "the hopper kernel adds in fp32 only; set dtype_out=fp32, or use the "
+                             "portable kernel",
+                             dtype_name(v->out));
+    }
+    return grouped_gemm_rules_rows_16(v, why);
+}
+
+/* Of a consumer's part of the output, that staging buffers take one by one. */
+static int pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
+                      : t->rows_each / t->rows_written * (t->c / hopper_slab_cols(v));
+}
+
+static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->pingpong && t->consumers != 2) {
+        return rejection_set(why, ERROR_INVALID, "pingpong_warps",
+                             "schedule=pingpong needs num_warps=12: two warpgroups take turns");
+    }
+    if (!t->pingpong && t->r % (64 * t->consumers)) {
+        return rejection_set(why, ERROR_INVALID, "rows_per_warpgroup",
+                             "a tile of %d %s cannot be split among %d warpgroups of 64: take "
+                             "num_warps=8, schedule=pingpong or a larger tile",
+                             t->r, t->swap_ab ? "columns" : "rows", t->consumers);
+    }
+    if (t->accumulators > ACCUMULATORS_MAX) {
+        return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MAX,
+                                  "a warpgroup with %d x %d of the tile holds %d sums per thread, "
+                                  "%d fit: take %sa smaller tile",
+                                  t->rows_each, t->c, t->accumulators, ACCUMULATORS_MAX,
+                                  t->consumers < 2 ? "more warps or "
+                                  : t->pingpong    ? "cooperative or "
+                                                   : "");
+    }
+    return 0;
+}
+
+static int check_skip(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->swap_ab && t->skip_rows) {
+        return rejection_set(why, ERROR_INVALID, "skip_rows",
+                             "skip_rows=true with swap_ab=true, which leaves at most 15 rows to "
+                             "skip; set one of them to false");
+    }
+    if (t->skip_rows && t->r == 64) {
+        return rejection_set(why, ERROR_INVALID, "skip_rows",
+                             "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more "
+                             "rows that do not exist; set it to false");
+    }
+    return 0;
+}
+
+static int check_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct rejection *why)
+{
+    if (!t->tma_store && t->staging != 1) {
+        return rejection_set(why, ERROR_INVALID, "staging_without_tma",
+                             "staging_buffers=%d without use_tma_store: threads store what they "
+                             "staged at once; set it to 1",
+                             t->staging);
+    }
+    if (t->tma_store && t->staging > pieces(v, t) * 2) {
+        return rejection_set(why, ERROR_INVALID, "staging_too_many",
+                             "staging_buffers=%d is more than two tiles of %d columns fill",
+                             t->staging, hopper_tile_cols(t));
+    }
+    return 0;
+}
+
+static int check_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                             struct rejection *why)
+{
+    if (t->store_slabs == 1 || hopper_can_pair(v, t)) {
+        return 0;
+    }
+    const int cols = hopper_slab_cols(v);
+    return rejection_set(
+        why, ERROR_INVALID, "store_slabs",
+        "store_slabs=2 is for dW's output by TMA, from an even number of staging_buffers: "
+        "K must be a multiple of %d and BLOCK_SIZE_K of %d; leave it out",
+        cols, 2 * cols);
+}
+
+static int check_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                            struct rejection *why)
+{
+    if (t->stage_rows == HOPPER_DEPTH || (v->mode == GEMM_DW && !t->staggered)) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "stage_rows",
+                         "stage_rows=%d is for dW, in schedules other than staggered: leave it out",
+                         t->stage_rows);
+}
+
+static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct rejection *why)
+{
+    if (t->swap_ab && v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "swap_mode",
+                             "swap_ab=true is for forward and dX: dW's tiles are of weights, none "
+                             "is cut short by an expert's rows; set it to false");
+    }
+    if (!t->swap_ab && t->height != t->r) {
+        return rejection_set(
+            why, ERROR_INVALID, "tile_rows",
+            "tile_rows=%d is for swap_ab=true: other tiles have BLOCK_SIZE_M rows; "
+            "leave it out",
+            t->height);
+    }
+    if (t->swap_ab && t->height > t->c) {
+        return rejection_set(why, ERROR_INVALID, "tile_rows",
+                             "tile_rows=%d are more than the kernel's BLOCK_SIZE_M=%d: take fewer, "
+                             "or 0 for all",
+                             t->height, t->c);
+    }
+    if (t->swap_ab && t->ksplit > 1) {
+        return rejection_set(why, ERROR_INVALID, "swap_split",
+                             "swap_ab=true with NUM_KSPLIT=%d: sums are split by rows, not by "
+                             "columns; set one of them to what it is by default",
+                             t->ksplit);
+    }
+    return 0;
+}
+
+static int check_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct rejection *why)
+{
+    if (t->gather && t->loaders != HOPPER_LOADERS_MOST) {
+        return rejection_set(why, ERROR_INVALID, "load_warps",
+                             "load_warps=%d with a gathered operand: all four gather; leave it out",
+                             t->loaders);
+    }
+    if (!t->gather && v->mode != GEMM_DW && t->loaders != 1) {
+        return rejection_set(
+            why, ERROR_INVALID, "load_warps",
+            "load_warps=%d is for dW, where tiles may be shorter than what it takes "
+            "to load one; leave it out",
+            t->loaders);
+    }
+    if (!t->gather && !hopper_loaders_fit(t, t->loaders)) {
+        return rejection_set(
+            why, ERROR_INVALID, "load_warps",
+            "load_warps=%d with num_stages=%d and stage_rows=%d: they take %d places in turn; take "
+            "no more than there are, and with schedule=pingpong or cluster_shape_mn a "
+            "number that divides them",
+            t->loaders, t->stages, t->stage_rows, hopper_places(t));
+    }
+    return 0;
+}
+
+static int check_rounds(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->last_rounds == 0 || (t->dynamic && hopper_sharers(t) > 1)) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "dynamic_rounds",
+                         "dynamic_rounds=%d is for tile_scheduler=dynamic with "
+                         "cluster_shape_mn=2x1: others take all tiles "
+                         "alike; leave it out",
+                         t->last_rounds);
+}
+
+/* Half of a consumer's rows is multiplied while the other half is written. */
+static int check_stagger(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct rejection *why)
+{
+    if (!t->staggered) {
+        return 0;
+    }
+    if (t->swap_ab || t->ksplit > 1 || hopper_sharers(t) > 1) {
+        return rejection_set(why, ERROR_INVALID, "stagger_others",
+                             "schedule=staggered takes swap_ab=false, NUM_KSPLIT=1 and "
+                             "cluster_shape_mn=1x1; set them so, or take cooperative");
+    }
+    if (t->rows_each != 128) {
+        return rejection_set(
+            why, ERROR_INVALID, "stagger_rows",
+            "schedule=staggered with %d rows of a tile for each multiplying warpgroup: "
+            "it takes 128, two halves; take a tile of %d rows, or cooperative",
+            t->rows_each, 128 * t->consumers);
+    }
+    if (v->mode != GEMM_DW && hopper_depth_blocks(v) < 2) { /* one of each end */
+        return rejection_set(
+            why, ERROR_INVALID, "stagger_short",
+            "schedule=staggered takes two blocks of %d to sum over, there is one; take "
+            "cooperative",
+            HOPPER_DEPTH);
+    }
+    return 0;
+}
+
+/* Of deferred tiles, dynamic and stored by TMA, whose sums and pieces fill a thread's registers,
+ * those that were seen to spill more than 16 bytes with so many staging buffers (NVRTC 13.0). */
+static bool deferred_spills(const struct hopper_tile *t)
+{
+    const bool pair = hopper_sharers(t) > 1, flat = t->rows_each == 64 && t->c == 256;
+    if (t->gather) {
+        return t->staging == 1 && (flat || (t->rows_each == 128 && t->c == 128 && !pair));
+    }
+    return t->staging > 1 && ((flat && !pair) || (t->rows_each == 128 && t->c == 176 && pair));
+}
+
+/* A tile is written while the next one is multiplied. */
+static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          struct rejection *why)
+{
+    if (!t->deferred) {
+        return 0;
+    }
+    if (v->mode == GEMM_DW) {
+        return rejection_set(
+            why, ERROR_INVALID, "deferred_mode",
+            "schedule=deferred is for forward and dX: take cooperative or staggered");
+    }
+    if (!t->swap_ab) { /* what else swap_ab refuses, it has refused */
+        return rejection_set(why, ERROR_INVALID, "deferred_swap",
+                             "schedule=deferred takes swap_ab=true: other tiles were measured not "
+                             "to gain by it; set that, "
+                             "or take cooperative or staggered");
+    }
+    if (hopper_kept(t) < 1) {
+        const int most = t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST;
+        return rejection_resource(
+            why, "registers", t->accumulators + HOPPER_PAIRS, most,
+            "schedule=deferred with %d sums in a thread leaves no registers for a piece of "
+            "64 x 64 that waits: take a smaller tile, or cooperative",
+            t->accumulators);
+    }
+    if (t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 &&
+        t->gather) { /* seen to spill more than 16 bytes */
+        return rejection_resource(
+            why, "registers", HOPPER_SUMS_MOST, HOPPER_SUMS_GATHERED,
+            "schedule=deferred with %d rows and a gathered operand leaves no registers for "
+            "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
+            t->c);
+    }
+    if (t->consumers == 2 && t->dynamic && t->tma_store && deferred_spills(t)) {
+        const int full = t->accumulators + hopper_kept(t) * HOPPER_PAIRS;
+        return rejection_resource(why, "registers", full, full - HOPPER_PAIRS,
+                                  "schedule=deferred with a tile of %d x %d and staging_buffers=%d "
+                                  "leaves no registers for "
+                                  "tile_scheduler=dynamic: take static, or staging_buffers=%d",
+                                  t->c, t->r, t->staging, t->gather ? 2 : 1);
+    }
+    return 0;
+}
+
+/* One tile by the thread blocks of a cluster. */
+static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                       struct rejection *why)
+{
+    const int64_t blocks = hopper_depth_blocks(v);
+    if (t->ksplit == 1) {
+        return 0;
+    }
+    if (t->ksplit & (t->ksplit - 1)) {
+        return rejection_set(why, ERROR_INVALID, "parameter_value",
+                             "NUM_KSPLIT=%d: the hopper kernel takes 1, 2, 4 or 8", t->ksplit);
+    }
+    if (v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "split_mode",
+                             "NUM_KSPLIT=%d is for forward and dX: dW sums over each expert's "
+                             "rows, which may be none; set it to 1",
+                             t->ksplit);
+    }
+    if (t->pingpong || t->dynamic) {
+        return rejection_set(why, ERROR_INVALID, "split_schedule",
+                             "NUM_KSPLIT=%d needs schedule=cooperative and tile_scheduler=static: "
+                             "the thread blocks that share a tile walk the tiles in step",
+                             t->ksplit);
+    }
+    if (t->tma_store) {
+        return rejection_set(why, ERROR_INVALID, "split_store",
+                             "NUM_KSPLIT=%d with use_tma_store=true: threads add up the parts and "
+                             "store them; set it to false",
+                             t->ksplit);
+    }
+    if (blocks < t->ksplit) {
+        return rejection_set(why, ERROR_INVALID, "split_depth",
+                             "NUM_KSPLIT=%d parts of a sum over %lld blocks of %d: each part has "
+                             "one at least; take up to %lld",
+                             t->ksplit, (long long)blocks, HOPPER_DEPTH, (long long)blocks);
+    }
+    return 0;
+}
+
+/* Forward and dX: two row tiles of an expert by the thread blocks of a cluster, which share the
+ * weights. */
+static int check_cluster_of_rows(const struct hopper_tile *t, struct rejection *why)
+{
+    if (!t->swap_ab || t->cluster_r > 1) {
+        return rejection_set(
+            why, ERROR_INVALID, "cluster_mode",
+            "cluster_shape_mn in forward and dX is 2x1 with swap_ab=true: two thread blocks have "
+            "adjacent tiles of an expert's rows and share its weights; set both, or 1x1");
+    }
+    if (t->c <= 64 || t->r % 128) {
+        return rejection_set(why, ERROR_INVALID, "cluster_tile",
+                             "cluster_shape_mn=2x1 with a tile of %d rows and %d columns: two "
+                             "share the weights of 128 or "
+                             "256 columns, for more than 64 rows each; take such a tile, or 1x1",
+                             t->c, t->r);
+    }
+    return 0;
+}
+
+/* Two tiles by the thread blocks of a cluster, which share an operand. */
+static int check_cluster(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct rejection *why)
+{
+    const bool dy = t->cluster_c > 1; /* A, which tiles of adjacent columns share; else B, x */
+    const char *shape = dy ? "1x2" : "2x1", *operand = dy ? "dy" : "x";
+    if (hopper_sharers(t) == 1) {
+        return 0;
+    }
+    if (v->mode != GEMM_DW) {
+        return check_cluster_of_rows(t, why);
+    }
+    if ((dy ? v->gather_dy : v->gather_x) && !t->permute_copy) {
+        return rejection_set(why, ERROR_INVALID, "cluster_gather",
+                             "cluster_shape_mn=%s shares %s, which is gathered by threads: set "
+                             "permute_copy=true, or cluster_shape_mn=1x1",
+                             shape, operand);
+    }
+    if ((dy ? t->r : t->c) % 128 || (dy ? v->n : v->k) % 64) {
+        return rejection_set(
+            why, ERROR_INVALID, "cluster_halves",
+            "cluster_shape_mn=%s shares %s, half of its 64-column slabs from each: "
+            "that takes a tile of 128 or 256 of its columns, and %s a multiple of "
+            "64; set it to 1x1",
+            shape, operand, dy ? "N" : "K");
+    }
+    return 0;
+}
+
+/* Where ptxas was seen to spill more than 16 bytes (tests/compile/compile_space says it again). */
+static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
+    if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
+        return false;
+    }
+    if (t->tma_store) {
+        if (t->staggered && dw) {
+            return t->gather;
+        }
+        return t->gather && !dw && (t->pingpong || t->staggered) && t->skip_rows && !tall;
+    }
+    return hopper_sharers(t) > 1 || (t->gather && !dw) ||
+           (tall && (t->gather || dw || v->fuse_mul_post)) ||
+           (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
+}
+
+/* What does not fit is settled by the stages, or beside several buffers by these: what comes behind
+ * them in the space takes no less (dynamic tiles and split sums take more). */
+static int check_shared(const struct hopper_tile *t, const struct device_info *info,
+                        struct rejection *why)
+{
+    if (t->smem <= info->smem_optin) {
+        return 0;
+    }
+    const int r = rejection_resource(
+        why, "shared_memory", t->smem, info->smem_optin,
+        "tile %d x %d with %d stages and %d staging buffers needs %lld "
+        "bytes of shared memory, the device has %lld: take fewer "
+        "stages or buffers, or a smaller tile",
+        t->r, t->c, t->stages, t->staging, (long long)t->smem, (long long)info->smem_optin);
+    if (t->dynamic || t->ksplit > 1) {
+        return r;
+    }
+    return rejection_settled(why, r, t->staging == 1 ? "num_stages" : "staging_buffers");
+}
+
+static int check_resources(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           const struct device_info *info, struct rejection *why)
+{
+    const int r = check_shared(t, info, why);
+    if (r) {
+        return r;
+    }
+    if (spills(v, t)) {
+        return rejection_resource(
+            why, "registers", t->accumulators, HOPPER_ACCUMULATORS_MANY,
+            "what threads keep of the rows that they load, store or skip does "
+            "not fit into registers beside %d sums each: set "
+            "use_tma_store=true, permute_copy=true or skip_rows=false, or "
+            "take a smaller tile",
+            t->accumulators);
+    }
+    return 0;
+}
+
+int hopper_check(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    int r = grouped_gemm_rules_check(&v, config, hopper_field_names, why);
+    if (r) {
+        return r;
+    }
+    struct hopper_values h;
+    hopper_values_read(config, &h);
+    r = check_problem(&v, why);
+    r = r ? r : check_values(&v, &h, why);
+    r = r ? r : check_switches(&v, &h, why);
+    if (r) {
+        return r;
+    }
+    struct hopper_tile t;
+    hopper_tile_of(&v, &h, &t);
+    r = check_swap(&v, &t, why);
+    r = r ? r : rejection_settled(why, check_warpgroups(&t, why), "schedule");
+    r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");
+    r = r ? r : check_staging(&v, &t, why);
+    r = r ? r : check_store_slabs(&v, &t, why);
+    r = r ? r : check_stage_rows(&v, &t, why);
+    r = r ? r : check_loaders(&v, &t, why);
+    r = r ? r : check_stagger(&v, &t, why);
+    r = r ? r : check_deferred(&v, &t, why);
+    r = r ? r : check_split(&v, &t, why);
+    r = r ? r : check_cluster(&v, &t, why);
+    r = r ? r : check_rounds(&t, why);
+    return r ? r : check_resources(&v, &t, info, why);
+}

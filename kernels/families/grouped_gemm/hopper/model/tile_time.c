@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The time of a tile's config, from the facts of a problem.
+ *
+ * Tiles go round robin over the SMs, one block of threads each. A block of the reduction takes as
+ * long as the slowest of multiplying (the whole tile, or its live 64 rows with skip_rows), loading
+ * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach, and
+ * once what two share) and waiting: a stage is free again one latency and one or two
+ * multiplications after it was asked for. A cooperative tile adds the writing of its output, part
+ * of which loading ahead hides, and of a staggered one the sums of its other half (in dW no more
+ * than loading ahead would, as measured), of a deferred one those of the next tile; in ping-pong
+ * the other tile's multiplication hides it. To that comes what the last round leaves idle and what
+ * tiles of unlike length make others wait.
+ *
+ * Memory must deliver each operand once, and again what did not stay in L2: a group of GROUP_SIZE_M
+ * tiles walks along the other operand, so that the whole of it is read once per group, and its own
+ * strip once per round when both do not fit.
+ */
+#include <math.h>
+
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
+
+enum { SLAB = 64 };
+
+struct timing {
+    const struct hopper_facts *f;
+    const struct hopper_tile *t;
+    const struct hopper_constants *c;
+    double gather_a, gather_b; /* 1: by the producer's threads */
+    double flops;              /* of an SM, per microsecond, as this kernel multiplies */
+    double slots;              /* tiles that are worked on at the same time */
+    double part_a;             /* of A's rows, as L2 feels them: those that a cluster shares */
+};
+
+/* ---- one tile -------------------------------------------------------------------------------- */
+
+static double flops_rate(const struct hopper_facts *f, const struct hopper_tile *t,
+                         const struct hopper_constants *c)
+{
+    const double drain = f->v.mode == GEMM_DX ? c->drain_dx : c->drain_pingpong;
+    double slower = t->pingpong && !t->in_flight ? drain : 1;
+    slower *= t->skip_rows && !t->pingpong ? c->skip_flops : 1;
+    return c->flops_us * f->speed / slower;
+}
+
+static double square(double v)
+{
+    return v * v;
+}
+
+/* Things that go on at the same time: as long as the longest, and more when several are long, since
+ * they wait for each other. */
+static double at_once(double a, double b)
+{
+    return sqrt(sqrt(square(square(a)) + square(square(b))));
+}
+
+/* Pieces of a consumer's output, 64 rows or columns each, that go through its buffers in turn. */
+static double pieces(const struct hopper_tile *t, double c)
+{
+    return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
+}
+
+/* A consumer's part of a tile: with one buffer each piece waits until the one before has left. What
+ * threads write at least as soon as TMA is not slower for it; where rows are scattered, there is
+ * nothing to compare with. */
+static double store_us(const struct timing *x, double r, double c)
+{
+    const double part = x->t->pingpong ? 1 : x->t->consumers;
+    const double alone = x->t->consumers == 1 ? x->c->alone : 1;
+    const double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us * alone;
+    if (!x->t->tma_store) {
+        return !x->f->v.scatter && hopper_threads_write(&x->f->v, x->t) ? us
+                                                                        : us * x->c->direct_store;
+    }
+    return us + (x->t->staging == x->t->store_slabs ? pieces(x->t, c) * x->c->piece_us : 0);
+}
+
+/* Split sums: all write theirs, wait for each other, and add up. */
+static double split_us(const struct timing *x, double r, double c)
+{
+    return x->c->split_us + r * c * 4 / x->t->consumers / x->c->sums_us;
+}
+
+/* Of 16 rows or several: 48 come as 64, there is no box for them. */
+static double boxes(double exist)
+{
+    const double rows = ceil(exist / 16) * 16;
+    return rows - floor(rows / 64) * 64 == 48 ? rows + 16 : rows;
+}
+
+/* Of a block, or `part` of it; r, c: rows and columns that exist, rounded up to 16 or 8. */
+static double load_us(const struct timing *x, double r, double c, double part)
+{
+    const double a = boxes(r), b = boxes(c), d = boxes(part * HOPPER_DEPTH) * 2;
+    return d * ((a * x->part_a + b) / x->c->load_us +
+                (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
+}
+
+static double multiply_us(const struct timing *x, double r, double exist)
+{
+    const double rows = x->t->skip_rows ? ceil(r / SLAB) * SLAB : x->t->r;
+    const double c = x->t->swap_ab ? exist : x->t->c;
+    const double steps = HOPPER_DEPTH / 16, read = steps * rows / SLAB * (SLAB + c) * 32;
+    const double us = 2.0 * HOPPER_DEPTH * rows * c / x->flops;
+    return fmax(us, (read + (x->t->r + c) * HOPPER_DEPTH * 2) / x->c->shared_us);
+}
+
+/* A stage is free again one latency and one or two multiplications after it was asked for. */
+static double block_us(const struct timing *x, double r, double c, double part, double multiply)
+{
+    const double wait = (x->c->latency_us + (1 + x->t->in_flight) * multiply) / x->t->stages;
+    return at_once(at_once(multiply, wait) * part, load_us(x, r, c, part));
+}
+
+/* `blocks` of the reduction, not always a whole number. */
+static double tile_us(const struct timing *x, double blocks, double r, double c)
+{
+    const double multiply = multiply_us(x, r, c);
+    const double store = x->t->ksplit > 1 ? split_us(x, r, c) : store_us(x, r, c);
+    const double whole = floor(blocks), part = blocks - whole;
+    double us = whole * block_us(x, r, c, 1, multiply);
+    us += part > 0 ? block_us(x, r, c, part, multiply) : 0;
+    if (x->t->pingpong) {
+        return x->c->turn_us + fmax(us, (blocks * multiply + store) / 2);
+    }
+    const double between = x->f->v.mode == GEMM_DW ? x->c->tile_sums : x->c->tile_us;
+    const double kept = x->t->deferred ? fmin(1, hopper_kept(x->t) / fmax(1, pieces(x->t, c))) : 0;
+    const double bare = x->t->staggered && x->f->v.mode != GEMM_DW
+                            ? x->c->staggered
+                            : 1 - kept * (1 - x->c->deferred);
+    const double end = bare * (store + between), slack = us - blocks * multiply;
+    return us + fmax(x->c->exposed * end, end - slack);
+}
+
+/* ---- all tiles ------------------------------------------------------------------------------- */
+
+/* Tiles of an output side: whole ones, and one that is cut (of `rest`, rounded up; 0: none). */
+struct side {
+    double whole, rest;
+};
+
+static struct side side_of(double length, double tile, double unit)
+{
+    struct side s = {.whole = floor(length / tile)};
+    s.rest = ceil((length - s.whole * tile) / unit) * unit;
+    return s;
+}
+
+static double tiles_of(const struct side *s)
+{
+    return s->whole + (s->rest > 0 ? 1 : 0);
+}
+
+/* Tiles of all lengths, as a launch feels them. */
+struct load {
+    double tiles, us, squares, longest; /* squares: of all tiles' times */
+    double cut_tiles, cut_us;           /* of these, those with rows cut short */
+};
+
+static void add_tiles(struct load *l, double tiles, double us)
+{
+    l->tiles += tiles;
+    l->us += tiles * us;
+    l->squares += tiles * us * us;
+    l->longest = tiles > 0 ? fmax(l->longest, us) : l->longest;
+}
+
+/* A row of tiles: whole columns and a cut one. */
+static void add_columns(const struct timing *x, struct load *l, double n, double blocks, double r,
+                        const struct side *cols)
+{
+    if (n > 0 && cols->whole > 0) {
+        add_tiles(l, n * cols->whole, tile_us(x, blocks, r, x->t->c));
+    }
+    if (n > 0 && cols->rest > 0) {
+        add_tiles(l, n, tile_us(x, blocks, r, cols->rest));
+    }
+}
+
+/* swap_ab: no tile is cut short, but each expert's are of their own width. */
+static void add_swapped(const struct timing *x, struct load *l, double blocks,
+                        const struct side *cols)
+{
+    const double *tiles = x->f->swapped[hopper_sharers(x->t) - 1][x->t->height / HOPPER_GRAIN - 1];
+    for (int i = 1; i <= x->t->height / 8; i++) {
+        if (tiles[i] > 0 && cols->whole > 0) {
+            add_tiles(l, tiles[i] * cols->whole, tile_us(x, blocks, x->t->r, i * 8));
+        }
+        if (tiles[i] > 0 && cols->rest > 0) {
+            add_tiles(l, tiles[i], tile_us(x, blocks, cols->rest, i * 8));
+        }
+    }
+}
+
+static void add_experts(const struct timing *x, struct load *l)
+{
+    const struct hopper_facts *f = x->f;
+    const bool forward = f->v.mode == GEMM_FORWARD;
+    const double depth = ceil((double)(forward ? f->v.k : f->v.n) / HOPPER_DEPTH);
+    const double blocks = ceil(depth / x->t->ksplit);
+    const struct side cols =
+        side_of((double)f->v.out_cols, hopper_tile_cols(x->t), forward ? 16 : SLAB);
+    if (x->t->swap_ab) {
+        add_swapped(x, l, blocks, &cols);
+        return;
+    }
+    const int h = x->t->r / SLAB - 1;
+    add_columns(x, l, f->height[h].whole, blocks, x->t->r, &cols);
+    const double whole = l->tiles, whole_us = l->us;
+    for (int i = 1; i <= x->t->r / 16; i++) {
+        add_columns(x, l, f->height[h].cut[i], blocks, i * 16, &cols);
+    }
+    l->cut_tiles = l->tiles - whole;
+    l->cut_us = l->us - whole_us;
+}
+
+/* dW: each expert's tiles are as many as another's, and as long as its rows. */
+static void add_sums(const struct timing *x, struct load *l)
+{
+    const struct hopper_facts *f = x->f;
+    const struct side rows = side_of((double)f->v.n, x->t->r, SLAB);
+    const struct side cols = side_of((double)f->v.k, x->t->c, SLAB);
+    for (uint32_t i = 0; i < f->n_bins; i++) {
+        const double blocks = ceil(f->bin[i].rows / 16) / 4;
+        add_columns(x, l, f->bin[i].experts * rows.whole, blocks, x->t->r, &cols);
+        add_columns(x, l, rows.rest > 0 ? f->bin[i].experts : 0, blocks, rows.rest, &cols);
+    }
+    const double empty = (double)f->v.experts - f->active;
+    add_columns(x, l, empty * tiles_of(&rows), 0.25, x->t->r, &cols);
+}
+
+/* dW: an expert's tiles go to some SMs and, by one more or less, not to others; over all experts
+ * that adds up like a random walk. */
+static double walk_us(const struct timing *x, const struct load *l)
+{
+    const double mean = l->us / l->tiles, variance = l->squares / l->tiles - mean * mean;
+    const double experts = (double)x->f->v.experts, each = l->tiles / experts / x->f->sms;
+    const double odd = each - floor(each);
+    return sqrt(fmax(0, variance) * experts * odd * (1 - odd));
+}
+
+/* How much longer the launch is than evenly spread work: the last round is not full, and tiles that
+ * are cut short save next to nothing, since the SMs that get them are not those that end last. */
+static double sm_us(const struct timing *x, const struct load *l)
+{
+    const double even = l->us / x->slots, more = l->longest - l->us / l->tiles;
+    const double rounds = l->tiles / x->slots, uneven = ceil(rounds) / rounds - 1;
+    double us = even * (1 + x->c->sm_round * uneven);
+    if (x->f->v.mode == GEMM_DW) {
+        us = (us + x->c->uneven * walk_us(x, l)) * (x->t->sort_experts ? x->c->sorted : 1);
+    } else {
+        const double share = x->t->dynamic ? 0 : x->c->cut_share;
+        us += (share * rounds + x->c->cut_round) * more;
+    }
+    /* Seen with each of the three tiles measured, and not explained. */
+    if (x->t->swap_ab && x->t->r <= 128) {
+        us *= !x->t->dynamic ? x->c->swapped_narrow : x->t->pingpong ? 1 : x->c->narrow_dynamic;
+    }
+    return fmax(us, l->longest);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* 0: stays in L2 until it is wanted again, 1: does not. */
+static double missed(const struct timing *x, double bytes)
+{
+    return fmin(1, bytes / (x->f->l2_bytes * x->c->l2_part));
+}
+
+/* Bytes read again for one expert, with `fast` and `slow` tiles along the two sides of its output
+ * and strips of so many bytes. */
+static double again(const struct timing *x, double fast, double slow, double fast_strip,
+                    double slow_strip)
+{
+    const double sms = x->slots / hopper_sharers(x->t); /* a cluster's tiles are adjacent */
+    if (fast * slow <= sms) {
+        return 0;
+    }
+    const double width = fmin(fmax(fmin(x->t->group, fast), sms / slow), fast);
+    const double groups = ceil(fast / width), rounds = width * slow / sms;
+    const double own = width * fast_strip, other = slow * slow_strip;
+    const double in_round = own + fmin(slow, sms / width) * slow_strip;
+    return fmax(0, groups - 1) * other * missed(x, own + other) +
+           groups * fmax(0, rounds - 1) * own * missed(x, in_round);
+}
+
+static double again_of(const struct timing *x, double row_tiles, double col_tiles, double depth)
+{
+    const double in = (double)dtype_size(x->f->v.in) * depth;
+    const double row_strip = x->t->height * hopper_rows_together(x->t) * in,
+                 col_strip = hopper_tile_cols(x->t) * in;
+    return x->t->raster_columns ? again(x, col_tiles, row_tiles, col_strip, row_strip)
+                                : again(x, row_tiles, col_tiles, row_strip, col_strip);
+}
+
+static double once(const struct hopper_facts *f, const struct hopper_tile *t, double write)
+{
+    const struct grouped_gemm_problem *v = &f->v;
+    const double in = (double)dtype_size(v->in), out = (double)dtype_size(v->out) * write;
+    const double m = (double)v->m, n = (double)v->n, k = (double)v->k;
+    const double x_rows = t->permute_copy && v->gather_x ? m : (double)v->x_rows;
+    switch (v->mode) {
+    case GEMM_FORWARD:
+        return in * (x_rows * k + f->active * n * k) + out * m * n;
+    case GEMM_DX:
+        return in * (m * n + f->active * n * k) + out * m * k;
+    default:
+        return in * (m * n + x_rows * k) +
+               out * (double)v->experts * n * k * (v->accumulate ? 2 : 1);
+    }
+}
+
+/* Row tiles that are cut short run ahead of the whole ones that share their columns with them,
+ * until what one has read is gone when the other wants it. */
+static double apart(const struct timing *x, const struct load *l, double cols, double depth)
+{
+    const struct hopper_facts *f = x->f;
+    const double whole = l->tiles - l->cut_tiles, beside = f->height[x->t->r / SLAB - 1].beside;
+    if (l->cut_tiles == 0 || whole == 0) {
+        return 0;
+    }
+    const double ahead = 1 - l->cut_us / l->cut_tiles / ((l->us - l->cut_us) / whole);
+    const double in = (double)dtype_size(f->v.in) * depth;
+    const double row_tiles = l->tiles / cols / f->active;
+    const double width = x->t->raster_columns ? row_tiles : fmin(x->t->group, row_tiles);
+    const double columns = fmin(f->sms / width, cols * f->active);
+    const double in_round = width * x->t->r * in + columns * x->t->c * in;
+    const double times = x->t->dynamic ? x->c->dynamic_apart : x->c->apart;
+    return times * beside * cols * x->t->c * in * missed(x, fmax(0, ahead) * in_round);
+}
+
+static double traffic(const struct timing *x, const struct load *l)
+{
+    const struct hopper_facts *f = x->f;
+    const struct grouped_gemm_problem *v = &f->v;
+    const double cols = ceil((double)v->out_cols / hopper_tile_cols(x->t));
+    const double narrow = 256.0 / hopper_tile_cols(x->t) - 1;
+    const double more = v->mode == GEMM_DW ? x->c->narrow_sums : x->c->write_narrow;
+    const double direct = v->mode == GEMM_DW && !x->t->tma_store ? x->c->write_direct : 1;
+    const double wide = x->t->store_slabs > 1 ? x->c->write_wide : 1;
+    double bytes = once(f, x->t, direct * wide * x->c->hbm_write * (1 + more * narrow));
+    if (v->mode != GEMM_DW) {
+        bytes += apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
+    }
+    for (uint32_t i = 0; i < f->n_bins; i++) {
+        const double rows = f->bin[i].rows;
+        const double row_tiles = ceil((v->mode == GEMM_DW ? (double)v->n : rows) /
+                                      (x->t->height * hopper_rows_together(x->t)));
+        const double depth = v->mode == GEMM_FORWARD ? (double)v->k
+                             : v->mode == GEMM_DX    ? (double)v->n
+                                                     : rows;
+        bytes += f->bin[i].experts * again_of(x, row_tiles, cols, depth);
+    }
+    return bytes;
+}
+
+/* More for each stage that is missing: too little is asked of memory at a time. */
+static double starved(const struct timing *x)
+{
+    if (x->f->v.mode == GEMM_DW) {
+        return 0;
+    }
+    const double turns = x->t->pingpong ? x->c->starved_turns : 0;
+    return (x->f->v.mode == GEMM_FORWARD ? x->c->starved : x->c->starved_dx) + turns;
+}
+
+static double memory_us(const struct timing *x, const struct load *l)
+{
+    const double rounds = l->tiles / x->slots;
+    const double uneven = ceil(rounds) / rounds - 1;
+    const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
+    return traffic(x, l) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven) *
+           (1 + starved(x) * fmax(0, 4 - free));
+}
+
+/* The copy reads rows that other copies find in L2 again, or by token once, and writes each. Fitted
+ * to the former, which takes some 10 us of 50 more. */
+static double copy_us(const struct timing *x)
+{
+    const struct grouped_gemm_problem *v = &x->f->v;
+    const double cols = (double)(v->gather_x ? v->k : v->n);
+    const double rows = (double)(v->gather_x ? v->x_rows : v->m) + (double)v->m;
+    return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
+}
+
+/* A cluster is within a group of SMs, whose number its size seldom divides (32 tiles of 4 blocks,
+ * and 16 of 8, take two rounds on 132 SMs; 66 clusters of 2 fit). */
+static double slots(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    const double whole = t->ksplit > 2 ? 0.9 : 1;
+    return fmax(1, floor(f->sms * t->resident * whole / t->ksplit));
+}
+
+static bool gathers_a(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    return t->gather && !t->swap_ab && (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy);
+}
+
+static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
+}
+
+/* As with experts in order: searches over recorded keys miss more when expert_order=size, which
+ * does without, is charged for that. Not where experts have a block of rows each: those keys were
+ * recorded before they had it. */
+static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    struct hopper_tile in_order = *t;
+    in_order.sort_experts = false;
+    return f->v.m != f->v.experts * HOPPER_DEPTH && hopper_usual_ahead(&f->v, &in_order) > 0;
+}
+
+/* Measured, and the same for SMs and memory. */
+static double seen_factor(const struct hopper_facts *f, const struct hopper_tile *t,
+                          const struct hopper_constants *c)
+{
+    const double skipping = f->v.mode == GEMM_DW ? c->skip_sums : c->skipping;
+    double factor = t->skip_rows ? skipping : 1;
+    if (f->v.mode == GEMM_DX && !t->swap_ab && t->c == 192) {
+        factor *= 1 + c->thirds;
+    }
+    if (f->v.mode == GEMM_DW) {
+        factor *= t->loaders > 1 && !t->gather ? c->loaders : 1;
+        factor *= reads_ahead(f, t) ? c->ahead : 1;
+    }
+    return factor;
+}
+
+/* SMs and memory work at the same time; when both have much to do, each waits for the other. */
+double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
+                   const struct hopper_constants *c)
+{
+    const struct timing x = {
+        .f = f,
+        .t = t,
+        .c = c,
+        .gather_a = gathers_a(f, t) ? 1 : 0,
+        .gather_b = gathers_b(f, t) ? 1 : 0,
+        .flops = flops_rate(f, t, c),
+        .slots = slots(f, t),
+        .part_a = f->v.mode != GEMM_DW && hopper_sharers(t) > 1 ? c->shared_weights : 1,
+    };
+    struct load l = {0};
+    if (f->v.mode == GEMM_DW) {
+        add_sums(&x, &l);
+    } else {
+        add_experts(&x, &l);
+    }
+    double us = c->setup_us;
+    if (l.tiles > 0) {
+        const double sm = sm_us(&x, &l), memory = memory_us(&x, &l);
+        us += at_once(sm, memory);
+    }
+    us *= seen_factor(f, t, c);
+    us += t->dynamic ? c->dynamic_us : 0;
+    return t->permute_copy ? us + copy_us(&x) : us;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "portable": from a config to compiler options, and from a launch's args to grid and
+ * kernel arguments. The structs below are those of portable/params.cu and reference.cu, field by
+ * field; tests/unit/cuda runs both sources on the CPU with what is made here.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/portable/cuda_args.h"
+#include "kernels/families/grouped_gemm/portable/portable.h"
+
+/* ---- the variant ---------------------------------------------------------------------------- */
+
+int portable_variant(const struct problem *p, const struct record *config, const char *arch,
+                     struct variant *out, struct error *err)
+{
+    struct grouped_gemm_problem v;
+    struct portable_tile t;
+    grouped_gemm_view(p, &v);
+    if (!portable_tile_make(&v, config, &t)) {
+        return error_set(err, ERROR_INVALID,
+                         "the config has no arrangement of warps: check it first");
+    }
+    *out = (struct variant){
+        .family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_portable"};
+    variant_set_source(out, grouped_gemm_portable_source);
+    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    snprintf(
+        out->options, sizeof(out->options),
+        "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DWARPS_R=%d "
+        "-DWARPS_C=%d -DNUM_STAGES=%d -DMIN_BLOCKS=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d "
+        "-DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d",
+        (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
+        (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
+        t.warps_r, t.warps_c, t.stages, t.blocks, v.gather_x, v.gather_dy, v.scatter,
+        v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32);
+    return 0;
+}
+
+/* ---- the launch ----------------------------------------------------------------------------- */
+
+struct portable_params { /* as in portable/params.cu; strides in bytes */
+    const void *a, *b;
+    void *out;
+    const void *m_sizes, *gather, *weights;
+    int64_t a_stride, b_stride, out_stride;
+    int64_t b_expert, out_expert;
+    int32_t rows, experts, tile_rows, tile_cols, depth, group;
+    uint32_t flags;
+    uint32_t topk_mul, topk_shift;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct portable_params) == 128, "portable/params.cu counts on this layout");
+
+static void fill_operands(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+                          struct portable_params *p)
+{
+    int64_t in = (int64_t)dtype_size(v->in), out = (int64_t)dtype_size(v->out);
+    p->a = v->mode == GEMM_FORWARD ? a->x : a->dy;
+    p->a_stride = (v->mode == GEMM_FORWARD ? a->x_stride : a->dy_stride) * in;
+    p->b = v->mode == GEMM_DW ? a->x : a->w;
+    p->b_stride = (v->mode == GEMM_DW ? a->x_stride : a->w_stride) * in;
+    p->b_expert = v->mode == GEMM_DW ? 0 : a->w_stride_expert * in;
+    p->out = a->out;
+    p->out_stride = a->out_stride * out;
+    p->out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0;
+}
+
+static void fill_params(const struct grouped_gemm_problem *v, const struct portable_tile *t,
+                        const struct grouped_gemm_args *a, struct portable_params *p)
+{
+    *p = (struct portable_params){
+        .m_sizes = a->m_sizes,
+        .gather = a->gather_indices,
+        .weights = a->topk_weights,
+        .rows = (int32_t)a->rows,
+        .experts = (int32_t)v->experts,
+        .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
+        .tile_cols = (int32_t)v->out_cols,
+        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
+                 : v->mode == GEMM_DX    ? (int32_t)v->n
+                                         : 0,
+        .group = t->group,
+        .flags = cuda_flags_of(a),
+    };
+    cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+    fill_operands(v, a, p);
+}
+
+int portable_plan(const struct problem *p, const struct record *config,
+                  const struct device_info *info, const void *args, struct launch_plan *out,
+                  struct error *err)
+{
+    struct grouped_gemm_problem v;
+    struct grouped_gemm_args a;
+    struct portable_tile t;
+    grouped_gemm_view(p, &v);
+    int r = cuda_args_read(&v, args, PORTABLE_ROW_BYTES, &a, err);
+    if (r) {
+        return r;
+    }
+    out->workspace_bytes = 0;
+    out->n = 0;
+    if (!portable_tile_make(&v, config, &t)) {
+        return error_set(err, ERROR_INVALID,
+                         "the config has no arrangement of warps: check it first");
+    }
+    if (cuda_args_idle(&v, &a)) {
+        return 0;
+    }
+    int64_t tiles = cuda_tiles_most(&v, a.rows, t.r, t.c);
+    int64_t slots = info->sm_count * portable_resident(&t, info);
+    if (tiles > INT32_MAX - slots) {
+        return error_set(
+            err, ERROR_RESOURCE,
+            "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
+            "blocks",
+            (long long)tiles, t.r, t.c);
+    }
+    struct launch *l = &out->steps[out->n++];
+    *l = (struct launch){.entry = "grouped_gemm_portable",
+                         .grid = {(uint32_t)(tiles < slots ? tiles : slots), 1, 1},
+                         .block = {(uint32_t)t.threads, 1, 1},
+                         .smem_bytes = (uint32_t)t.smem,
+                         .params_bytes = sizeof(struct portable_params)};
+    struct portable_params params;
+    fill_params(&v, &t, &a, &params);
+    memcpy(l->params, &params, sizeof(params));
+    return 0;
+}
+
+/* ---- the reference -------------------------------------------------------------------------- */
+
+struct reference_params { /* as in reference.cu; strides in elements */
+    const void *x, *w, *dy, *m_sizes, *gather, *weights;
+    const int64_t *check_at;
+    double *out;
+    int64_t x_stride, w_stride, w_stride_expert, dy_stride;
+    int64_t rows, n, k, experts, topk, out_cols, length;
+    int32_t mode, dtype_in;
+    int32_t m_sizes_64, gather_64, weights_fp32;
+    int32_t gather_x, gather_dy, scatter, fuse_mul_post, reserved;
+};
+_Static_assert(sizeof(struct reference_params) == 192, "reference.cu counts on this layout");
+
+enum { REFERENCE_THREADS = 256, REFERENCE_COLUMNS = 256 /* of a check, per block of threads */ };
+
+int portable_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
+                       double *out, struct launch *launch, struct error *err)
+{
+    const struct grouped_gemm_state *s = w->state;
+    const struct grouped_gemm_problem *v = &s->view;
+    _Alignas(16) uint8_t args[ARGS_MAX] = {0};
+    struct grouped_gemm_args a;
+    w->family->bind(w, buffers, NULL, 0, NULL, args);
+    int r = grouped_gemm_args_read(v, args, 1, &a, err);
+    if (r) {
+        return r;
+    }
+    struct reference_params p = {
+        .x = a.x,
+        .w = a.w,
+        .dy = a.dy,
+        .m_sizes = a.m_sizes,
+        .gather = a.gather_indices,
+        .weights = a.topk_weights,
+        .check_at = check_at,
+        .out = out,
+        .x_stride = a.x_stride,
+        .w_stride = a.w_stride,
+        .w_stride_expert = a.w_stride_expert,
+        .dy_stride = a.dy_stride,
+        .rows = a.rows,
+        .n = v->n,
+        .k = v->k,
+        .experts = v->experts,
+        .topk = v->topk,
+        .out_cols = v->out_cols,
+        .length = w->check_length,
+        .mode = v->mode,
+        .dtype_in = v->in,
+        .m_sizes_64 = a.m_sizes_dtype == DTYPE_INT64,
+        .gather_64 = a.gather_dtype == DTYPE_INT64,
+        .weights_fp32 = a.weights_dtype == DTYPE_FP32,
+        .gather_x = v->gather_x,
+        .gather_dy = v->gather_dy,
+        .scatter = v->scatter,
+        .fuse_mul_post = v->fuse_mul_post,
+    };
+    uint32_t columns = (uint32_t)((w->check_length + REFERENCE_COLUMNS - 1) / REFERENCE_COLUMNS);
+    *launch = (struct launch){.entry = "grouped_gemm_reference",
+                              .grid = {columns, w->n_checks, 1},
+                              .block = {REFERENCE_THREADS, 1, 1},
+                              .params_bytes = sizeof(p)};
+    memcpy(launch->params, &p, sizeof(p));
+    return 0;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How long a config of portable/ should take, and the config chosen when nothing was measured.
+ *
+ * Tiles go round robin over the blocks that fit on the GPU at once. The time of a tile is that of
+ * its reduction blocks, each bound by the slowest of
+ *   - the tensor cores, at the rate that mma.sync reaches
+ *   - shared memory: fragments read by every warp, tiles written once
+ *   - L2: the tile's operands
+ *   - latency: what the ring holds must cover one trip to memory
+ * plus what is not hidden: writing the output, finding the next tile. The whole is not faster than
+ * memory can move each operand once. Constants are rough; what matters is the order they give.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/portable/portable.h"
+
+static const double SETUP_US = 4;        /* launch, scan of the experts */
+static const double TILE_US = 0.6;       /* finding a tile, filling the registers again */
+static const double BLOCK_CYCLES = 80;   /* barrier and bookkeeping of one reduction block */
+static const double LATENCY_US = 0.9;    /* from memory to shared memory, under load */
+static const double L2_BYTES_CYCLE = 46; /* per SM */
+static const double SHARED_BYTES_CYCLE = 128;
+static const double STORE_BYTES_CYCLE = 24; /* per SM */
+static const double CLOCK_GHZ = 1.5;        /* under load, when the device does not say its own */
+
+/* mma.sync against the rate in device_info (Hopper's and Blackwell's best needs other
+ * instructions). */
+static double mma_share(const struct device_info *info)
+{
+    return info->cc_major == 9 ? 0.64 : info->cc_major == 10 ? 0.4 : 1.0;
+}
+
+/* What the configs of a problem have in common. */
+struct asked {
+    struct grouped_gemm_problem view; /* its texts are the problem's */
+    int64_t rows[GEMM_EXPERTS_MAX];
+    double bytes; /* each operand once */
+};
+
+struct machine {
+    double sms, cycles_us, flops_us; /* per SM */
+    double bytes_us;                 /* of the device */
+    int resident;
+};
+
+static struct machine machine_of(const struct device_info *info, const struct portable_tile *t)
+{
+    double sms = info->sm_count > 0 ? (double)info->sm_count : 1;
+    double ghz = info->clock_khz > 0 ? (double)info->clock_khz * 1e-6 * 0.8 : CLOCK_GHZ;
+    return (struct machine){
+        .sms = sms,
+        .cycles_us = ghz * 1e3,
+        .flops_us = (info->peak_tflops > 0 ? info->peak_tflops : 100) * 1e6 / sms * mma_share(info),
+        .bytes_us = (info->peak_gbps > 0 ? info->peak_gbps : 1000) * 1e3,
+        .resident = portable_resident(t, info),
+    };
+}
+
+/* An SM's time for one block of a reduction, when `busy` blocks of threads share the SM. */
+static double block_us(const struct portable_tile *t, const struct machine *m, double busy)
+{
+    double steps = t->d / 16, bytes = (double)(t->r + t->c) * t->d * 2;
+    double sides = (double)t->r / t->warps_r + (double)t->c / t->warps_c;
+    double mma = 2.0 * t->r * t->c * t->d / m->flops_us;
+    double shared = (t->warps * sides * 32 * steps + bytes) / SHARED_BYTES_CYCLE / m->cycles_us;
+    double l2 = bytes / L2_BYTES_CYCLE / m->cycles_us;
+    double latency = LATENCY_US / (busy * (t->stages - 1));
+    /* Reading fragments and multiplying overlap only in part, the less the fewer warps there
+     * are. */
+    double warps = busy * t->warps;
+    double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
+                                                              : warps >= 8 ? 0.3
+                                                                           : 0.6);
+    /* Trips differ: a deeper ring also hides the slower ones. */
+    return fmax(compute + BLOCK_CYCLES / m->cycles_us, fmax(l2, latency)) + 0.1 * latency;
+}
+
+struct shape {              /* of a launch in tiles */
+    double cols, row_tiles; /* per expert in dW */
+    double blocks;          /* of a reduction; dW: by expert */
+    double out_bytes;
+};
+
+static double tile_us(const struct portable_tile *t, const struct machine *m, double blocks,
+                      double busy, size_t out_size)
+{
+    double store = (double)t->r * t->c * (double)out_size / STORE_BYTES_CYCLE / m->cycles_us;
+    return blocks * block_us(t, m, busy) + (store + TILE_US) / (busy > 1 ? 2 : 1);
+}
+
+/* Equal tiles, round robin: full waves, and a last one in which an SM has fewer blocks to hide
+ * latency behind. */
+static double waves_us(const struct portable_tile *t, const struct machine *m, double tiles,
+                       double blocks, size_t out_size)
+{
+    double slots = m->sms * m->resident, full = floor(tiles / slots), rest = tiles - full * slots;
+    double us = full * m->resident * tile_us(t, m, blocks, m->resident, out_size);
+    if (rest > 0) {
+        double busy = ceil(rest / m->sms);
+        us += busy * tile_us(t, m, blocks, busy, out_size);
+    }
+    return us;
+}
+
+/* dW: tiles of an expert are equal, experts are not; the waves run over their borders. */
+static double uneven_us(const struct grouped_gemm_problem *v, const struct portable_tile *t,
+                        const struct machine *m, const int64_t rows[], double tiles_each)
+{
+    double total = 0, longest = 0;
+    size_t out_size = dtype_size(v->out);
+    for (int64_t e = 0; e < v->experts; e++) {
+        double blocks = fmax(1, ceil((double)rows[e] / t->d));
+        double us = tile_us(t, m, blocks, m->resident, out_size);
+        total += tiles_each * us;
+        longest = fmax(longest, us);
+    }
+    double all = tiles_each * (double)v->experts, slots = m->sms * m->resident;
+    double mean = total / all, filled = ceil(all / slots) * slots / all;
+    double tail = fmax(total / m->sms * filled, m->resident * longest);
+    return all < slots ? ceil(all / m->sms) * fmax(mean, longest) : tail;
+}
+
+static double row_tiles(const struct grouped_gemm_problem *v, const struct portable_tile *t,
+                        const int64_t rows[])
+{
+    double n = 0;
+    for (int64_t e = 0; e < v->experts; e++) {
+        n += ceil((double)rows[e] / t->r);
+    }
+    return n;
+}
+
+/* Bytes from memory: each operand once, and again what a band of GROUP_SIZE_M row tiles cannot keep
+ * in L2: the other operand's columns pass once per band. */
+static double traffic(const struct asked *q, const struct portable_tile *t,
+                      const struct device_info *info)
+{
+    const struct grouped_gemm_problem *v = &q->view;
+    double w = (double)v->n * (double)v->k * (double)dtype_size(v->in), again = 0;
+    if (v->mode == GEMM_DW || w < 0.6 * (double)info->l2_bytes) {
+        return q->bytes;
+    }
+    for (int64_t e = 0; e < v->experts; e++) {
+        double bands = ceil((double)q->rows[e] / ((double)t->r * t->group));
+        again += bands > 1 ? (bands - 1) * w : 0;
+    }
+    return q->bytes + again;
+}
+
+/* Which tiles run side by side, where all fits into L2: measured on another kernel, a few per cent.
+ * In forward and dX row tiles should share a column of W; in dW neighbours along c share rows of
+ * dY. */
+static double order_factor(const struct grouped_gemm_problem *v, const struct portable_tile *t,
+                           double row_tiles)
+{
+    if (v->mode == GEMM_DW) {
+        return t->group > 1 ? 1.01 : 1;
+    }
+    bool several = row_tiles > (double)v->experts;
+    return several && t->group == 1 ? 1.03 : t->group == 8 ? 1 : 1.001;
+}
+
+static double predict(const struct asked *q, const struct portable_tile *t,
+                      const struct device_info *info)
+{
+    const struct grouped_gemm_problem *v = &q->view;
+    struct machine m = machine_of(info, t);
+    double cols = ceil((double)v->out_cols / t->c), tiles = 0, us;
+    if (v->mode == GEMM_DW) {
+        us = uneven_us(v, t, &m, q->rows, cols * ceil((double)v->n / t->r));
+    } else {
+        double depth = v->mode == GEMM_FORWARD ? (double)v->k : (double)v->n;
+        tiles = row_tiles(v, t, q->rows);
+        us = waves_us(t, &m, tiles * cols, ceil(depth / t->d), dtype_size(v->out));
+    }
+    double memory = traffic(q, t, info) / m.bytes_us;
+    return SETUP_US + (fmax(us, memory) + 0.1 * fmin(us, memory)) * order_factor(v, t, tiles);
+}
+
+static void ask(struct asked *q, const struct problem *p, const struct workload *w)
+{
+    double flops;
+    grouped_gemm_view(p, &q->view);
+    grouped_gemm_work(p, &flops, &q->bytes);
+    if (!w) {
+        grouped_gemm_expected_rows(&q->view, q->rows);
+        return;
+    }
+    const struct grouped_gemm_state *s = w->state;
+    for (int64_t e = 0; e < q->view.experts; e++) {
+        q->rows[e] = s->m_sizes[e];
+    }
+}
+
+double portable_predict(const struct problem *p, const struct record *config,
+                        const struct device_info *info, const struct workload *w)
+{
+    struct asked q;
+    struct portable_tile t;
+    ask(&q, p, w);
+    return portable_tile_make(&q.view, config, &t) ? predict(&q, &t, info) : (double)INFINITY;
+}
+
+/* ---- the analytic default ------------------------------------------------------------------- */
+
+struct choice {
+    const struct problem *problem;
+    const struct device_info *info;
+    struct asked asked;
+    struct record best; /* when us is finite */
+    double us;
+    struct rejection last;
+};
+
+static void consider(struct choice *c, const struct record *config)
+{
+    struct rejection why;
+    struct portable_tile t;
+    if (portable_check(c->problem, config, c->info, &why)) {
+        c->last = why;
+        return;
+    }
+    portable_tile_make(&c->asked.view, config, &t);
+    double us = predict(&c->asked, &t, c->info);
+    if (us < c->us) {
+        c->us = us;
+        record_copy(&c->best, config);
+    }
+}
+
+/* All points, in the order of their parameters: `at` counts in mixed radix. */
+static bool next_point(const struct param params[], uint32_t n, uint32_t at[])
+{
+    for (uint32_t i = n; i-- > 0;) {
+        if (++at[i] < params[i].n) {
+            return true;
+        }
+        at[i] = 0;
+    }
+    return false;
+}
+
+/* Asked while clients wait: what no point changes is worked out once, and GROUP_SIZE_M (the last
+ * parameter), which decides little, is chosen for the best tile only. */
+int portable_choose(const struct problem *p, const struct device_info *info, struct record *config,
+                    struct error *err)
+{
+    struct param params[PARAMS_MAX];
+    uint32_t at[PARAMS_MAX] = {0}, n = portable_params(p, info, params) - 1;
+    struct choice c = {.problem = p, .info = info, .us = INFINITY};
+    struct record point;
+    ask(&c.asked, p, NULL);
+    record_init(&point);
+    record_put_int(&point, params[n].name, c.asked.view.mode == GEMM_DW ? 1 : 8);
+    do {
+        for (uint32_t i = 0; i < n; i++) {
+            record_put_int(&point, params[i].name, params[i].values[at[i]].integer);
+        }
+        consider(&c, &point);
+    } while (next_point(params, n, at));
+    if (!(c.us < INFINITY)) {
+        return error_set(err, ERROR_NO_CONFIG, "no config of the portable kernel fits: %s",
+                         c.last.text);
+    }
+    record_copy(&point, &c.best);
+    for (uint32_t i = 0; i < params[n].n; i++) {
+        record_put_int(&point, params[n].name, params[n].values[i].integer);
+        consider(&c, &point);
+    }
+    record_copy(config, &c.best);
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "portable" inside: how a config maps onto the template in portable/.
+ *
+ *   target.c   the tunables and what is legal
+ *   model.c    predicted time, and the analytic default chosen by it
+ *   launch.c   compile-time options, launch geometry and arguments, the reference's launch
+ *
+ * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
+ * c (its columns) and d (the reduction):
+ *
+ *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
+ */
+#ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_PORTABLE_PORTABLE_H
+#define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_PORTABLE_PORTABLE_H
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+enum {
+    PORTABLE_ROW_BYTES = 16,  /* alignment of rows and pointers */
+    PORTABLE_TABLE_BYTES = 4, /* of each entry of start[experts + 1], ends[experts] */
+    PORTABLE_REGISTERS_MAX = 255,
+};
+
+struct portable_tile {
+    int r, c, d;
+    int warps, warps_r, warps_c;
+    int stages;
+    int group; /* GROUP_SIZE_M: tiles along r walked before the next c; run time */
+    int threads;
+    int accumulators; /* registers of one thread's part of the output tile */
+    int registers;    /* of a thread, estimated; measured over all variants: never more */
+    int blocks;       /* per SM that the registers allow: __launch_bounds__ */
+    int64_t smem;     /* dynamic, bytes */
+};
+
+/* The tile of a config whose values are legal one by one. False: no arrangement of the warps gives
+ * each a multiple of 16 x 32. */
+bool portable_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                        struct portable_tile *t);
+
+/* Blocks of a kernel that an SM holds at once. */
+int portable_resident(const struct portable_tile *t, const struct device_info *info);
+
+uint32_t portable_params(const struct problem *p, const struct device_info *info,
+                         struct param out[PARAMS_MAX]);
+int portable_check(const struct problem *p, const struct record *config,
+                   const struct device_info *info, struct rejection *why);
+int portable_choose(const struct problem *p, const struct device_info *info, struct record *config,
+                    struct error *err);
+double portable_predict(const struct problem *p, const struct record *config,
+                        const struct device_info *info, const struct workload *w);
+int portable_variant(const struct problem *p, const struct record *config, const char *arch,
+                     struct variant *out, struct error *err);
+int portable_plan(const struct problem *p, const struct record *config,
+                  const struct device_info *info, const void *args, struct launch_plan *out,
+                  struct error *err);
+int portable_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
+                       double *out, struct launch *launch, struct error *err);
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "portable" of the cuda device: what can be tuned in the template and what is legal.
+ * See portable.h for how its files share the work.
+ *
+ * Legality is exact where it can be: shared memory to the byte, warps to the fragment. Registers
+ * are an estimate from the accumulators and fragments a thread must hold at once; tests/unit/cuda
+ * compiles a sample of the legal space for five architectures and holds the estimate to it.
+ */
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/portable/portable.h"
+
+/* ---- tiles ---------------------------------------------------------------------------------- */
+
+/* Warps as rows x columns: each part a multiple of 16 x 32 (one A fragment; four B fragments, which
+ * a quad of threads turns into whole rows). The least sum of sides reads the least shared memory;
+ * among equals wide parts write longer pieces of rows. Sides over 64 cost too many registers. */
+static bool arrange_warps(struct portable_tile *t)
+{
+    int best = 0;
+    for (int rows = 1; rows <= t->warps; rows *= 2) {
+        int cols = t->warps / rows;
+        if (t->r % (16 * rows) || t->c % (32 * cols)) {
+            continue;
+        }
+        int sum = t->r / rows + t->c / cols;
+        if (!best || sum <= best) {
+            best = sum;
+            t->warps_r = rows;
+            t->warps_c = cols;
+        }
+    }
+    return best != 0;
+}
+
+/* Beside accumulators and two steps' fragments: addresses, cursor, loop state. */
+enum { REGISTERS_OTHER = 48 };
+
+/* What a thread copies of each block also wants registers, more where each row has its own index.
+ * ptxas can do without, so it does not decide what is legal, but how many blocks an SM is asked to
+ * hold: too many, and it spills. */
+static int copy_registers(const struct grouped_gemm_problem *v, const struct portable_tile *t)
+{
+    int a = t->r * t->d / 8 / t->threads, b = t->c * t->d / 8 / t->threads;
+    bool gather_a = v->mode == GEMM_FORWARD ? v->gather_x : v->gather_dy;
+    bool gather_b = v->mode == GEMM_DW && v->gather_x;
+    return (a + b + (gather_a ? 3 * a : 0) + (gather_b ? 3 * b : 0)) / 2;
+}
+
+static void estimate_registers(const struct grouped_gemm_problem *v, struct portable_tile *t)
+{
+    int wr = t->r / t->warps_r, wc = t->c / t->warps_c;
+    int fragments = wr / 16 * 4 + wc / 8 * 2;
+    t->accumulators = wr * wc / 32;
+    t->registers = (t->accumulators + 2 * fragments + REGISTERS_OTHER + 7) / 8 * 8;
+    /* Every supported SM has 64 Ki registers. */
+    int blocks = 65536 / (t->threads * (t->registers + copy_registers(v, t)));
+    t->blocks = blocks > 0 ? blocks : 1;
+}
+
+/* What BLOCK_SIZE_M, N, K tile in each mode. */
+enum role { ROWS, COLS, DEPTH, ROLES };
+static const char *const block_names[ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"};
+static const enum role roles[][ROLES] = {
+    [GEMM_FORWARD] = {ROWS, COLS, DEPTH},
+    [GEMM_DX] = {ROWS, DEPTH, COLS},
+    [GEMM_DW] = {DEPTH, ROWS, COLS},
+};
+
+bool portable_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                        struct portable_tile *t)
+{
+    int size[ROLES];
+    for (int i = 0; i < ROLES; i++) {
+        size[roles[v->mode][i]] = (int)record_int(config, block_names[i], 0);
+    }
+    *t = (struct portable_tile){
+        .r = size[ROWS],
+        .c = size[COLS],
+        .d = size[DEPTH],
+        .warps = (int)record_int(config, "num_warps", 0),
+        .stages = (int)record_int(config, "num_stages", 0),
+        .group = (int)record_int(config, "GROUP_SIZE_M", 1),
+    };
+    t->threads = t->warps * 32;
+    t->smem =
+        (int64_t)t->stages * (t->r + t->c) * t->d * 2 + (2 * v->experts + 1) * PORTABLE_TABLE_BYTES;
+    if (!arrange_warps(t)) {
+        return false;
+    }
+    estimate_registers(v, t);
+    return true;
+}
+
+int portable_resident(const struct portable_tile *t, const struct device_info *info)
+{
+    enum { RESERVED = 1024 }; /* shared memory that the system takes of every block */
+    int64_t by_smem = info->smem_per_sm / (t->smem + RESERVED);
+    int64_t blocks = t->blocks < by_smem ? t->blocks : by_smem;
+    return blocks > 0 ? (int)blocks : 1;
+}
+
+/* ---- the tunables --------------------------------------------------------------------------- */
+
+static bool supports(const struct device_info *info)
+{
+    return info->cc_major >= 8;
+}
+
+static void add_param(struct param out[], uint32_t *n, const char *name, bool run_time,
+                      const int values[], const char *help)
+{
+    struct param *p = &out[(*n)++];
+    *p = (struct param){.name = name, .run_time = run_time, .help = help};
+    for (const int *v = values; *v; v++) {
+        p->values[p->n++] = VALUE_OF_INT(*v);
+    }
+}
+
+static const int warps_values[] = {4, 8, 0};
+static const int stages_values[] = {2, 3, 4, 5, 0};
+static const int group_values[] = {1, 4, 8, 16, 0};
+
+static const struct {
+    int values[6]; /* of the space */
+    int least,
+        most; /* a person may also ask for a reduction block of 128: it runs, but never won */
+    const char *use;
+} role_of_block[ROLES] = {
+    [ROWS] = {{16, 32, 64, 128, 256, 0}, 16, 256, "16, 32, 64, 128 or 256"},
+    [COLS] = {{32, 64, 128, 256, 0}, 32, 256, "32, 64, 128 or 256"},
+    [DEPTH] = {{32, 64, 0}, 32, 128, "32, 64 or 128 for the dimension that this mode sums over"},
+};
+
+uint32_t portable_params(const struct problem *p, const struct device_info *info,
+                         struct param out[PARAMS_MAX])
+{
+    (void)info;
+    static const char *const help[ROLES] = {"tile of the routed rows", "tile of N", "tile of K"};
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    uint32_t n = 0;
+    for (int i = 0; i < ROLES; i++) {
+        add_param(out, &n, block_names[i], false, role_of_block[roles[v.mode][i]].values, help[i]);
+    }
+    add_param(out, &n, "num_warps", false, warps_values, "warps of a block of threads");
+    add_param(out, &n, "num_stages", false, stages_values, "tiles in flight in shared memory");
+    add_param(out, &n, "GROUP_SIZE_M", true, group_values,
+              "row tiles walked before the next column, so that they share it in L2");
+    return n;
+}
+
+/* ---- what is legal -------------------------------------------------------------------------- */
+
+static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps",
+                                    "num_stages",   "GROUP_SIZE_M", "NUM_KSPLIT",   NULL};
+
+static int check_value(const struct record *config, const char *name, int64_t least, int64_t most,
+                       bool power_of_two, const char *use, struct rejection *why)
+{
+    struct value value;
+    if (!record_get(config, name, &value)) {
+        return rejection_set(why, ERROR_INVALID, "missing_parameter",
+                             "%s is missing: the portable kernel needs it, %s", name, use);
+    }
+    int64_t v = value.type == VALUE_INT ? value.integer : -1;
+    if (v < least || v > most || (power_of_two && (v & (v - 1)))) {
+        char text[64];
+        value_format(&value, text, sizeof(text));
+        return rejection_set(why, ERROR_INVALID, "parameter_value",
+                             "%s=%s: the portable kernel "
+                             "takes %s",
+                             name, text, use);
+    }
+    return 0;
+}
+
+static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
+                        struct rejection *why)
+{
+    int r = 0;
+    for (int i = 0; i < ROLES && r == 0; i++) {
+        enum role role = roles[v->mode][i];
+        r = check_value(config, block_names[i], role_of_block[role].least, role_of_block[role].most,
+                        true, role_of_block[role].use, why);
+    }
+    r = r ? r : check_value(config, "num_warps", 4, 8, true, "4 or 8", why);
+    r = r ? r : check_value(config, "num_stages", 2, 8, false, "2 to 8", why);
+    r = r ? r : check_value(config, "GROUP_SIZE_M", 1, 32, true, "1, 2, 4, 8, 16 or 32", why);
+    if (!r && record_get(config, "NUM_KSPLIT", &(struct value){0})) {
+        r = check_value(config, "NUM_KSPLIT", 1, 1, false, "only 1: it does not split sums", why);
+    }
+    return r;
+}
+
+static int check_dtypes(const struct grouped_gemm_problem *v, struct rejection *why)
+{
+    if (v->in == DTYPE_BF16 || v->in == DTYPE_FP16) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "dtype_in",
+                         "dtype_in is %s: the portable kernel takes "
+                         "bf16 and fp16",
+                         dtype_name(v->in));
+}
+
+static int check_tile(const struct grouped_gemm_problem *v, const struct record *config,
+                      const struct device_info *info, struct rejection *why)
+{
+    struct portable_tile t;
+    if (!portable_tile_make(v, config, &t)) {
+        return rejection_set(why, ERROR_INVALID, "warp_tile",
+                             "a tile of %d x %d cannot be split among %d warps: each needs a "
+                             "multiple of 16 x 32; take fewer warps or a larger tile",
+                             t.r, t.c, t.warps);
+    }
+    if (t.smem > info->smem_optin) {
+        return rejection_resource(
+            why, "shared_memory", t.smem, info->smem_optin,
+            "tile %d x %d x %d with %d stages needs %lld bytes of shared "
+            "memory, the device has %lld: take fewer stages or a smaller tile",
+            t.r, t.c, t.d, t.stages, (long long)t.smem, (long long)info->smem_optin);
+    }
+    int64_t limit = info->regs_per_block / t.threads / 8 * 8;
+    limit = limit < PORTABLE_REGISTERS_MAX ? limit : PORTABLE_REGISTERS_MAX;
+    if (t.registers > limit) {
+        return rejection_resource(why, "registers", t.registers, limit,
+                                  "a %d x %d tile on %d warps needs about %d registers per thread, "
+                                  "the device has %lld: take more warps or a smaller tile",
+                                  t.r, t.c, t.warps, t.registers, (long long)limit);
+    }
+    return 0;
+}
+
+int portable_check(const struct problem *p, const struct record *config,
+                   const struct device_info *info, struct rejection *why)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    int r = grouped_gemm_rules_check(&v, config, known, why);
+    r = r ? r : grouped_gemm_rules_no_tma(config, "portable", why);
+    r = r ? r : check_dtypes(&v, why);
+    r = r ? r : grouped_gemm_rules_rows_16(&v, why);
+    r = r ? r : check_values(&v, config, why);
+    return r ? r : check_tile(&v, config, info, why);
+}
+
+const struct family_target grouped_gemm_cuda = {
+    .kind = "cuda",
+    .label = "portable",
+    .source = grouped_gemm_portable_source,
+    .supports = supports,
+    .params = portable_params,
+    .check = portable_check,
+    .choose = portable_choose,
+    .predict = portable_predict,
+    .variant = portable_variant,
+    .plan = portable_plan,
+    .reference_source = grouped_gemm_reference_source,
+    .reference = portable_reference,
+};
