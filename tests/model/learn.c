@@ -271,7 +271,7 @@ static void find_traits(struct equations *q, const struct lectures *l, const cha
 }
 
 static bool learn_mode(const struct lectures *l, const char *without, enum gemm_mode mode,
-                       struct hopper_lessons *out)
+                       struct hopper_corrections *out)
 {
     struct equations q = {.mode = mode};
     find_traits(&q, l, without);
@@ -304,7 +304,7 @@ static bool learn_mode(const struct lectures *l, const char *without, enum gemm_
     return good;
 }
 
-bool learn(const struct lectures *l, const char *without, struct hopper_lessons *out)
+bool learn(const struct lectures *l, const char *without, struct hopper_corrections *out)
 {
     bool good = true;
     memset(out, 0, sizeof(*out));

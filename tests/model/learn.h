@@ -32,6 +32,6 @@ void lectures_close(struct lectures *l);
 
 /* What all teach but those of the weights `without` (NULL: all), where the model has the constants
  * hopper_fitted. False: no memory. */
-bool learn(const struct lectures *l, const char *without, struct hopper_lessons *out);
+bool learn(const struct lectures *l, const char *without, struct hopper_corrections *out);
 
 #endif

@@ -12,7 +12,7 @@ h200_deferred.json, 4096 tokens, with schedule=deferred, and h200_clusters.json,
 Writes
 kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same constants.
 Constants of hopper/model/model.h that are not in that file begin with their start values. What the model errs by
-after that is learnt from tests/data/landscapes and landscapes_fresh: hopper/model/corrections_h200.h beside it (learn.h).
+after that is learnt from tests/data/landscapes and landscapes_fresh: corrections_h200.csv beside it (learn.h).
 --only fits some constants, where what they are about was measured anew; the others stay, also those fitted
 without a model.
 --leave-out also fits without each model in turn and judges on that one, which takes minutes; those
@@ -36,7 +36,7 @@ TEACHERS = [LANDSCAPES, ROOT / "tests/data/landscapes_fresh"]
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
 MODEL = ROOT / "kernels/families/grouped_gemm/hopper/model/model.h"
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
-LESSONS = CONSTANTS.parent / "corrections_h200.h"
+CORRECTIONS = CONSTANTS.parent / "corrections_h200.csv"
 
 
 def begin_anew():
@@ -72,7 +72,7 @@ def main():
     run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times,
         STAGGERED, DEFERRED, CLUSTERS)
     run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # has the constants compiled in
-    run(args.build / "tests/model/teach", LESSONS, *TEACHERS)
+    run(args.build / "tests/model/teach", CORRECTIONS, *TEACHERS)
     run(*make)
     run(program, times)
     run(program, MEASURED)

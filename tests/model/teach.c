@@ -3,8 +3,8 @@
  * Learns from recorded landscapes what the analytic model of the target "hopper" errs by.
  *
  *   teach OUT FOLDER...
- *       writes OUT (hopper/model/corrections_h200.h) from all landscapes in the FOLDERs, with the
- * constants that are compiled in
+ *       writes OUT (hopper/model/corrections_h200.csv) from all landscapes in the FOLDERs, with the
+ *       constants that are compiled in
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,29 +12,24 @@
 #include "kernels/family.h"
 #include "tests/model/learn.h"
 
-static const char *const head =
-    "/* SPDX-License-Identifier: Apache-2.0 */\n"
-    "/* Written by tests/model/refit.py from recorded landscapes: change those, not this. */\n"
-    "#ifndef GEMMD_KERNELS_FAMILIES_HOPPER_LESSONS_H\n"
-    "#define GEMMD_KERNELS_FAMILIES_HOPPER_LESSONS_H\n\n"
-    "#include \"kernels/families/grouped_gemm/hopper/model/corrections.h\"\n\n"
-    "/* NVIDIA H200. By mode, trait and aspect. */\n"
-    "const struct hopper_lessons hopper_lessons_h200 = {.by = {\n";
-static const char *const modes[HOPPER_MODES] = {"GEMM_FORWARD", "GEMM_DX", "GEMM_DW"};
+static const char *const head = "# SPDX-License-Identifier: Apache-2.0\n"
+                                "# Written by tests/model/refit.py from landscapes recorded on an "
+                                "NVIDIA H200: change those, not "
+                                "this.\n"
+                                "# corrections.h says what a trait and its three aspects are.\n"
+                                "mode,trait,always,rows,weight\n";
 
-static struct hopper_lessons lessons;
+static struct hopper_corrections lessons;
 
 static void write_mode(FILE *f, int mode)
 {
-    fprintf(f, "    [%s] = {\n", modes[mode]);
     for (uint32_t t = 0; t < HOPPER_TRAITS; t++) {
         const float *by = lessons.by[mode][t];
         if (fabsf(by[0]) + fabsf(by[1]) + fabsf(by[2]) > 0) {
-            fprintf(f, "        [%u] = {%.5ff, %.5ff, %.5ff},\n", t, (double)by[0], (double)by[1],
-                    (double)by[2]);
+            fprintf(f, "%s,%u,%.5f,%.5f,%.5f\n", gemm_mode_name((enum gemm_mode)mode), t,
+                    (double)by[0], (double)by[1], (double)by[2]);
         }
     }
-    fputs("    },\n", f);
 }
 
 static int write_all(const char *path)
@@ -48,7 +43,6 @@ static int write_all(const char *path)
     for (int mode = 0; mode < HOPPER_MODES; mode++) {
         write_mode(f, mode);
     }
-    fputs("}};\n\n#endif\n", f);
     return fclose(f) ? 1 : 0;
 }
 

@@ -136,7 +136,7 @@ static bool find_constants(const struct mapped_key *k, const char *path, char we
 bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l)
 {
     static struct hopper_constants c;
-    static struct hopper_lessons lessons;
+    static struct hopper_corrections lessons;
     static char learnt[96]; /* without these weights */
     char weights[96];
     bool found = find_constants(k, path, weights, &c);
@@ -144,7 +144,7 @@ bool key_use_constants(const struct mapped_key *k, const char *path, const struc
     if (found && l->n > 0) {
         found = strcmp(weights, learnt) == 0 || learn(l, weights, &lessons);
         snprintf(learnt, sizeof(learnt), "%s", weights);
-        hopper_learned = &lessons;
+        hopper_corrections_used = &lessons;
     }
     return found;
 }

@@ -3,9 +3,7 @@
 
 #include <math.h>
 
-#include "kernels/families/grouped_gemm/hopper/model/corrections_h200.h"
-
-const struct hopper_lessons *hopper_learned = &hopper_lessons_h200;
+const struct hopper_corrections *hopper_corrections_used = &hopper_corrections_h200;
 
 /* A trait is of a group; what a config is in it is a number below the group's size. */
 enum {
@@ -138,13 +136,13 @@ double hopper_expected(const struct hopper_facts *f, const struct hopper_tile *t
     const double us = hopper_time(f, t, hopper_fitted);
     uint16_t traits[HOPPER_TRAITS_MOST];
     double aspects[HOPPER_ASPECTS], sum = 0;
-    if (!hopper_learned || !is_like_recorded(f)) {
+    if (!hopper_corrections_used || !is_like_recorded(f)) {
         return us;
     }
     const uint32_t n = hopper_traits(f, t, traits);
     hopper_aspects(f, aspects);
     for (uint32_t i = 0; i < n; i++) {
-        const float *by = hopper_learned->by[f->v.mode][traits[i]];
+        const float *by = hopper_corrections_used->by[f->v.mode][traits[i]];
         for (int a = 0; a < HOPPER_ASPECTS; a++) {
             sum += by[a] * aspects[a];
         }

@@ -19,12 +19,12 @@ enum {
 };
 
 /* By mode, trait and aspect: what is added to the logarithm of a time, times the aspect. */
-struct hopper_lessons {
+struct hopper_corrections {
     float by[HOPPER_MODES][HOPPER_TRAITS][HOPPER_ASPECTS];
 };
-extern const struct hopper_lessons hopper_lessons_h200; /* hopper/model/corrections_h200.h */
-/* Those that predictions are made with: hopper_lessons_h200, but for tests. NULL: none. */
-extern const struct hopper_lessons *hopper_learned;
+extern const struct hopper_corrections hopper_corrections_h200; /* embedded corrections_h200.csv */
+/* Those that predictions are made with: hopper_corrections_h200, but for tests. NULL: none. */
+extern const struct hopper_corrections *hopper_corrections_used;
 
 /* Returns how many. */
 uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t,

@@ -3,7 +3,7 @@
  * What the model of the target "hopper" learns from landscapes: where it applies, that a known
  * error is found, and that the committed lessons are those of the committed landscapes.
  *
- *   test_learned FOLDER...
+ *   test_corrections FOLDER...
  */
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 static int n_folders;
 static char **folders;
 static struct lectures lectures;
-static struct hopper_lessons lessons;
+static struct hopper_corrections lessons;
 
 static int open_all(void **state)
 {
@@ -37,7 +37,7 @@ static int close_all(void **state)
 {
     (void)state;
     lectures_close(&lectures);
-    hopper_learned = &hopper_lessons_h200;
+    hopper_corrections_used = &hopper_corrections_h200;
     return 0;
 }
 
@@ -107,7 +107,7 @@ static void test_where(void **state)
 {
     (void)state;
     const struct lecture *l = find("qwen3-30b-a3b-gate_up-4096-dW");
-    hopper_learned = &hopper_lessons_h200;
+    hopper_corrections_used = &hopper_corrections_h200;
     struct hopper_facts f = l->facts;
     assert_true(is_corrected(&f, l));
     f.v.m *= 4; /* 1024 rows */
@@ -118,7 +118,7 @@ static void test_where(void **state)
     f.v.m = 512;
     f.v.experts = 1;
     assert_false(is_corrected(&f, l));
-    hopper_learned = NULL;
+    hopper_corrections_used = NULL;
     assert_false(is_corrected(&l->facts, l));
 }
 
@@ -142,7 +142,7 @@ static void test_known_error(void **state)
         }
     }
     assert_true(learn(&made, weights, &lessons));
-    hopper_learned = &lessons;
+    hopper_corrections_used = &lessons;
     for (uint32_t i = 0; i < made.n; i++) {
         const struct lecture *l = &made.all[i];
         double with = 0, without = 0;
@@ -215,7 +215,7 @@ static void test_without_gather(void **state)
     (void)state;
     double sum = 0;
     int n = 0;
-    hopper_learned = &hopper_lessons_h200;
+    hopper_corrections_used = &hopper_corrections_h200;
     for (uint32_t i = 0; i < lectures.n; i++) {
         const double miss = miss_without_gather(&lectures.all[i]);
         sum += fmax(miss, 0);
@@ -235,7 +235,7 @@ static void test_committed(void **state)
     for (int mode = 0; mode < HOPPER_MODES; mode++) {
         for (uint32_t t = 0; t < HOPPER_TRAITS; t++) {
             for (int a = 0; a < HOPPER_ASPECTS; a++) {
-                float now = lessons.by[mode][t][a], then = hopper_lessons_h200.by[mode][t][a];
+                float now = lessons.by[mode][t][a], then = hopper_corrections_h200.by[mode][t][a];
                 if (fabsf(now - then) > 1e-4f) {
                     fail_msg("trait %u of mode %d: %g, committed is %g: run tests/model/refit.py",
                              t, mode, (double)now, (double)then);
