@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The time that a runner goes by, and how long it may take for something. */
-#include <time.h>
-
 #include "runner/runner.h"
 
 double runner_now_ms(const struct runner *r)
 {
-    struct timespec t;
-    if (r->replay) {
-        return lanes_now(&r->lanes, r->device);
-    }
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+    return r->compilers->now_ms(r);
 }
 
 int64_t runner_limit(const struct runner *r, double limit_ms)

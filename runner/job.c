@@ -186,7 +186,7 @@ static int begin(struct job *j, struct error *err)
                                .compiler = r->compiler->ops->version(r->compiler),
                                .cache_dir = present,
                                .threads = r->threads,
-                               .compilers = r->replay ? LANES : r->threads};
+                               .compilers = r->compilers->count(r)};
     status = make_plan(j, &setup, err);
     if (status == 0 && j->given) {
         status = add_given(j, err);
@@ -210,17 +210,10 @@ static int begin(struct job *j, struct error *err)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Of all orders of this tuning. */
-static double wall_ms(const struct job *j)
-{
-    return j->runner->replay ? runner_now_ms(j->runner) - j->began_ms
-                             : timeline_ms(&j->runner->timeline) + j->order->spent_ms;
-}
-
 static void fill_set_aside(const struct job *j, struct tune_result *out)
 {
-    *out =
-        (struct tune_result){.set_aside = true, .device_ms = j->device_ms, .wall_ms = wall_ms(j)};
+    *out = (struct tune_result){
+        .set_aside = true, .device_ms = j->device_ms, .wall_ms = j->runner->compilers->wall_ms(j)};
     snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
     timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
 }
@@ -235,7 +228,7 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
         .space = j->plan.legal,
         .device_ms = j->device_ms,
         .compile_ms = j->compile_ms,
-        .wall_ms = wall_ms(j),
+        .wall_ms = j->runner->compilers->wall_ms(j),
     };
     snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
     memcpy(out->gate, j->gate, sizeof(out->gate));

@@ -6,6 +6,7 @@
  *   strategy/plan.c   which configs may be measured, in the model's order
  *   search.c          reference, hints, then the strategy's proposals: compile ahead, measure
  *   candidates.c      a config on its way through the compilers
+ *   compilers_*.c     these compilers, and the clock: of this host, of a recorded one
  *   patience.c        whether to wait for them, or to give way to another search
  *   measure.c         one candidate on the device: load, probe, verify, samples
  *   outcomes.c        what is known of each config

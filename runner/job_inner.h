@@ -40,7 +40,7 @@ struct candidate {
     struct variant variant;
     char hash[HASH_HEX];
     struct build *build; /* held */
-    double due_ms;       /* replay: when it is done, of runner_now_ms */
+    double due_ms;       /* of recorded compilers: when it is done, of runner_now_ms */
 };
 
 struct tally { /* of failures, by status */

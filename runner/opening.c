@@ -108,6 +108,6 @@ int runner_open(struct runner *r, struct error *err)
 
 uint32_t runner_look(const struct runner *r)
 {
-    uint32_t look = 2 * (r->replay ? LANES : r->threads);
+    uint32_t look = 2 * r->compilers->count(r);
     return look < RUNNER_LOOK_MAX ? look : RUNNER_LOOK_MAX;
 }

@@ -24,33 +24,24 @@ bool job_turn_is_over(const struct job *j)
     return j->runner->others_wait && had >= fmax(TURN_MS, prepared) && has_measured(j, 1);
 }
 
-/* Until a build is done, by what others took; NaN: nothing is known. */
-static double left_ms(const struct job *j, const struct candidate *c)
-{
-    if (j->runner->replay) {
-        return c->due_ms - runner_now_ms(j->runner);
-    }
-    return j->took_ms / j->took_effort * job_effort(j, c->id) -
-           builds_ran_ms(j->runner->builds, c->build);
-}
-
 int64_t job_patience(const struct job *j, struct candidate *const queue[], uint32_t n)
 {
+    const struct compilers_ops *compilers = j->runner->compilers;
     double left = INFINITY, ran = 0;
     if (!j->runner->others_wait || j->given || !has_measured(j, TRIALS_LEAST)) {
         return ASIDE_NEVER;
     }
     for (uint32_t i = 0; i < n; i++) {
-        double ms = left_ms(j, queue[i]);
+        double ms = compilers->left_ms(j, queue[i]);
         left = isnan(ms) ? 0 : fmin(left, ms);
-        ran = fmax(ran, builds_ran_ms(j->runner->builds, queue[i]->build));
+        ran = fmax(ran, compilers->ran_ms(j, queue[i]));
     }
     if (left < WORTH_MS) {
         return ASIDE_NEVER;
     }
     struct build *longest;
     bool taken = ran == 0 && builds_longest(j->runner->builds, &longest) >= AFTER_MS;
-    if (j->runner->replay || ran >= AFTER_MS || taken /* by others, the compilers */) {
+    if (ran >= AFTER_MS || taken /* by others, the compilers */) {
         return 0;
     }
     return AFTER_MS - (int64_t)ran; /* it may be found, in the cache */

@@ -8,8 +8,9 @@
 
 static bool is_for(const struct runner *r, const struct tune_order *o)
 {
-    return !o->quiet && !r->device && !r->replay && strcmp(r->opt.expected.kind, "cuda") == 0 &&
-           o->n_done == 0 && o->n_hints == 0 && o->n_avoid == 0;
+    return !o->quiet && !r->device && r->compilers->precompile_first &&
+           strcmp(r->opt.expected.kind, "cuda") == 0 && o->n_done == 0 && o->n_hints == 0 &&
+           o->n_avoid == 0;
 }
 
 /* The message `attempt`, should compiling it kill us. */

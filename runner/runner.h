@@ -44,6 +44,7 @@
 #include "runner/baselines.h"
 #include "runner/compile/builds.h"
 #include "runner/compile/helpers.h"
+#include "runner/compilers.h"
 #include "runner/landscape/landscape.h"
 #include "runner/precompile/precompile.h"
 #include "runner/precompile_first.h"
@@ -88,8 +89,8 @@ struct runner {
     struct baselines baselines;
     struct timeline timeline; /* of the running job */
     unsigned threads;
-    bool replay;        /* recorded device: its clock and its compilers are virtual */
-    struct lanes lanes; /* these compilers */
+    const struct compilers_ops *compilers;
+    struct lanes lanes; /* of recorded compilers */
     int64_t job;        /* the running job; 0: none */
     bool ordered;       /* it has had an order */
     bool cancelled;     /* it is to stop */

@@ -462,7 +462,7 @@ static void search_init(struct search *s, struct job *j)
     *s = (struct search){
         .job = j,
         .look = runner_look(r),
-        .batches = !r->replay && strcmp(r->device->info.kind, "cpu") == 0,
+        .batches = r->compilers->disturb_device(r),
     };
 }
 

@@ -165,7 +165,7 @@ int runner_serve(const struct runner_options *opt)
     r.on_tune = on_tune;
     host_work_unwanted = is_unwanted;
     r.baselines.off = opt->no_baseline;
-    r.replay = strncmp(opt->device, "replay:", 7) == 0;
+    r.compilers = compilers_choose(opt->device);
     if (channel_init(&r.channel, opt->fd, &err)) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
         return RUNNER_EXIT_USAGE;

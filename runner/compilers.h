@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The compilers that a search waits for, and the clock that they and the search go by.
+ *
+ *   compilers_host.c      this host's, in real time
+ *   compilers_recorded.c  a recorded host's, in the virtual time of a replay device (base/lanes.h):
+ *                         variants are compiled here too, but are due when they were there
+ */
+#ifndef GEMMD_RUNNER_COMPILERS_H
+#define GEMMD_RUNNER_COMPILERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+struct candidate;
+struct job;
+struct runner;
+
+struct compilers_ops {
+    bool precompile_first; /* a search's first variants, while the device is opened */
+    double (*now_ms)(const struct runner *r);
+    double (*wall_ms)(const struct job *j); /* of all orders of a tuning so far */
+    uint32_t (*count)(const struct runner *r);
+    /* Whether they take from the device what it measures with. */
+    bool (*disturb_device)(const struct runner *r);
+    /* When a variant that is about to be wanted will be there; 0: not known. */
+    double (*due_ms)(struct job *j, const struct candidate *c);
+    bool (*is_built)(const struct job *j, const struct candidate *c);
+    /* As job_wait_builds(). */
+    int (*wait)(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
+                struct error *err);
+    double (*left_ms)(const struct job *j, const struct candidate *c); /* NaN: not known */
+    /* For how long a compile has run; 0: it has not begun. INFINITY: it will not be found in the
+     * cache. */
+    double (*ran_ms)(const struct job *j, const struct candidate *c);
+    /* Of a compile that nobody waits for any more: what it has cost and will cost. */
+    double (*cost_ms)(const struct job *j, const struct candidate *c);
+};
+
+extern const struct compilers_ops compilers_host, compilers_recorded;
+/* Those of a device's spec. */
+const struct compilers_ops *compilers_choose(const char *device);
+
+#endif

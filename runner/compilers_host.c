@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * This host's compilers (compilers.h).
+ *
+ * Each compile may take 120 s. It is watched here, not by gemmd: it fails its config (status
+ * `hung`) and costs a thread, not the process. While nothing else happens its `attempt` stands on
+ * the socket, with some grace.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "runner/job_inner.h"
+
+enum { COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
+
+static double compilers_host_now_ms(const struct runner *r)
+{
+    struct timespec t;
+    (void)r;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static double compilers_host_wall_ms(const struct job *j)
+{
+    return timeline_ms(&j->runner->timeline) + j->order->spent_ms;
+}
+
+static uint32_t compilers_host_count(const struct runner *r)
+{
+    return r->threads;
+}
+
+static bool compilers_host_disturb_device(const struct runner *r)
+{
+    return strcmp(r->device->info.kind, "cpu") == 0;
+}
+
+static double compilers_host_due_ms(struct job *j, const struct candidate *c)
+{
+    (void)j, (void)c;
+    return 0;
+}
+
+static bool compilers_host_is_built(const struct job *j, const struct candidate *c)
+{
+    (void)j;
+    return c->build->state != BUILD_PENDING;
+}
+
+/* The compile that has run longest is what we wait for: say so once, whoever in the queue it is.
+ * One that nobody in the queue wants is of a job that was cancelled or set aside. */
+static void compilers_host_announce(struct job *j, const struct build *b, int64_t left_ms,
+                                    struct candidate *const queue[], uint32_t n)
+{
+    const struct candidate *c = NULL;
+    for (uint32_t i = 0; i < n && !c; i++) {
+        c = queue[i]->build == b ? queue[i] : NULL;
+    }
+    if (b != j->announced) {
+        j->announced = b;
+        notice_attempt(j, "compile", c, left_ms + COMPILE_GRACE_MS);
+    }
+}
+
+static int64_t least_ms(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int compilers_host_wait(struct job *j, struct candidate *const queue[], uint32_t n,
+                               int64_t most_ms, struct error *err)
+{
+    struct builds *all = j->runner->builds;
+    struct build *b;
+    enum phase before = timeline_enter(&j->runner->timeline, PHASE_COMPILE);
+    int64_t limit = runner_limit(j->runner, COMPILE_LIMIT_MS);
+    int64_t ran = builds_longest(all, &b);
+    if (ran >= limit) {
+        builds_give_up(all, b, ran);
+    } else if (ran >= 0) {
+        compilers_host_announce(j, b, limit - ran, queue, n);
+        channel_wait(&j->runner->channel, builds_fd(all), (int)least_ms(limit - ran, most_ms));
+    } else {
+        channel_wait(&j->runner->channel, builds_fd(all), 10);
+    }
+    if (builds_collect(all)) {
+        j->announced = NULL;
+    }
+    timeline_enter(&j->runner->timeline, before);
+    return job_poll(j, err);
+}
+
+static double compilers_host_ran_ms(const struct job *j, const struct candidate *c)
+{
+    return builds_ran_ms(j->runner->builds, c->build);
+}
+
+/* By what others took. */
+static double compilers_host_left_ms(const struct job *j, const struct candidate *c)
+{
+    return j->took_ms / j->took_effort * job_effort(j, c->id) - compilers_host_ran_ms(j, c);
+}
+
+const struct compilers_ops compilers_host = {
+    .precompile_first = true,
+    .now_ms = compilers_host_now_ms,
+    .wall_ms = compilers_host_wall_ms,
+    .count = compilers_host_count,
+    .disturb_device = compilers_host_disturb_device,
+    .due_ms = compilers_host_due_ms,
+    .is_built = compilers_host_is_built,
+    .wait = compilers_host_wait,
+    .left_ms = compilers_host_left_ms,
+    .ran_ms = compilers_host_ran_ms,
+    .cost_ms = compilers_host_ran_ms,
+};

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A recorded host's compilers (compilers.h). */
+#include <math.h>
+#include <string.h>
+
+#include "runner/job_inner.h"
+
+static double compilers_recorded_now_ms(const struct runner *r)
+{
+    return lanes_now(&r->lanes, r->device);
+}
+
+static double compilers_recorded_wall_ms(const struct job *j)
+{
+    return runner_now_ms(j->runner) - j->began_ms;
+}
+
+static uint32_t compilers_recorded_count(const struct runner *r)
+{
+    (void)r;
+    return LANES;
+}
+
+static bool compilers_recorded_disturb_device(const struct runner *r)
+{
+    (void)r;
+    return false;
+}
+
+static double compilers_recorded_cost_ms(const struct job *j, const struct candidate *c)
+{
+    struct compiler *compiler = j->runner->compiler;
+    return compiler->ops->takes_ms(compiler, &c->variant);
+}
+
+/* The variant must not have been wanted yet. */
+static double compilers_recorded_due_ms(struct job *j, const struct candidate *c)
+{
+    struct runner *r = j->runner;
+    struct image image = {0};
+    bool cached = modules_find(r->opt.cache_dir, c->hash, &image, NULL) != MODULES_MISS;
+    image_deinit(&image);
+    return lanes_want(&r->lanes, c->hash, cached ? 0 : compilers_recorded_cost_ms(j, c),
+                      runner_now_ms(r));
+}
+
+static bool compilers_recorded_is_built(const struct job *j, const struct candidate *c)
+{
+    return c->due_ms <= runner_now_ms(j->runner);
+}
+
+/* Waits on the virtual clock for the first that is due, and until it is really there. */
+static int compilers_recorded_wait(struct job *j, struct candidate *const queue[], uint32_t n,
+                                   int64_t most_ms, struct error *err)
+{
+    struct candidate *first = queue[0];
+    int r = 0;
+    (void)most_ms;
+    for (uint32_t i = 1; i < n; i++) {
+        first = queue[i]->due_ms < first->due_ms ? queue[i] : first;
+    }
+    lanes_wait(&j->runner->lanes, first->due_ms, runner_now_ms(j->runner));
+    while (r == 0 && first->build->state == BUILD_PENDING) {
+        r = compilers_host.wait(j, queue, n, ASIDE_NEVER, err);
+    }
+    return r ? r : job_poll(j, err);
+}
+
+static double compilers_recorded_left_ms(const struct job *j, const struct candidate *c)
+{
+    return c->due_ms - runner_now_ms(j->runner);
+}
+
+/* What the cache has is due at once. */
+static double compilers_recorded_ran_ms(const struct job *j, const struct candidate *c)
+{
+    (void)j, (void)c;
+    return INFINITY;
+}
+
+const struct compilers_ops compilers_recorded = {
+    .now_ms = compilers_recorded_now_ms,
+    .wall_ms = compilers_recorded_wall_ms,
+    .count = compilers_recorded_count,
+    .disturb_device = compilers_recorded_disturb_device,
+    .due_ms = compilers_recorded_due_ms,
+    .is_built = compilers_recorded_is_built,
+    .wait = compilers_recorded_wait,
+    .left_ms = compilers_recorded_left_ms,
+    .ran_ms = compilers_recorded_ran_ms,
+    .cost_ms = compilers_recorded_cost_ms,
+};
+
+const struct compilers_ops *compilers_choose(const char *device)
+{
+    return strncmp(device, "replay:", 7) == 0 ? &compilers_recorded : &compilers_host;
+}
