@@ -38,11 +38,20 @@ static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-static void *compile(const char *source, const char *options)
+/* What was compiled once stays loaded for all tests: other problems, places and launches often have
+ * a variant that came before. */
+enum { COMPILED_MAX = 512 };
+static struct {
+    const char *source;
+    char *options; /* owned */
+    void *so;
+} compiled[COMPILED_MAX];
+static int n_compiled;
+
+static void *build(const char *source, const char *options)
 {
-    static int count;
     char path[256], command[4096];
-    snprintf(path, sizeof(path), "%s/%d.so", folder, count++);
+    snprintf(path, sizeof(path), "%s/%d.so", folder, n_compiled);
     snprintf(command, sizeof(command),
              "cc -O1 -w -Wno-psabi -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s", SOURCE_ROOT,
              options, SOURCE_ROOT, source, path);
@@ -53,6 +62,29 @@ static void *compile(const char *source, const char *options)
     }
     unlink(path);
     return so;
+}
+
+static void *compile(const char *source, const char *options)
+{
+    for (int i = 0; i < n_compiled; i++) {
+        if (strcmp(compiled[i].source, source) == 0 && strcmp(compiled[i].options, options) == 0) {
+            return compiled[i].so;
+        }
+    }
+    void *so = build(source, options);
+    assert_true(n_compiled < COMPILED_MAX);
+    compiled[n_compiled].source = source;
+    compiled[n_compiled].options = strdup(options);
+    compiled[n_compiled++].so = so;
+    return so;
+}
+
+static void forget_compiled(void)
+{
+    while (n_compiled > 0) {
+        dlclose(compiled[--n_compiled].so);
+        free(compiled[n_compiled].options);
+    }
 }
 
 /* In the place of an encoded map the params get its description. */
@@ -261,7 +293,6 @@ static void run_target(struct test_case *c)
     }
     free(before);
     free(first);
-    dlclose(so);
     free(workspace);
     free(plan);
 }
@@ -292,7 +323,6 @@ static void test_sample(void **state)
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw(seed + i), reference);
     }
-    dlclose(reference);
 }
 
 /* As many cases of each kind as GEMMD_TEST_CASES says: of those drawn, what `kind_of` says is of
@@ -319,7 +349,6 @@ static void each_kind(int kinds, int (*kind_of)(const struct test_case *c),
         seen[kind]++;
         n++;
     }
-    dlclose(reference);
 }
 
 static int kind_shared_dy(const struct test_case *c)
@@ -714,8 +743,7 @@ static void test_split_sums(void **state)
         if (fault) {
             fail_msg("%s: %s", tiles[i], fault);
         }
-        dlclose(so);
-    }
+        }
 }
 
 /* What blocks of a cluster may not do is seen, in one course of things of several at least; what
@@ -774,7 +802,6 @@ static void test_cluster_faults(void **state)
             fail_msg("%s: seen %d times", faults[i][0], seen);
         }
     }
-    dlclose(so);
 }
 
 /* Rows of 16 bytes, that permute_copy is to bring into another order. */
@@ -898,7 +925,6 @@ static void test_copy_by_token(void **state)
             copy_by_token(so, 40, COPIED_ROWS - 1, wide, named);
         }
     }
-    dlclose(so);
 }
 
 static const char *slabs_of(const struct problem *p, const struct test_case *c, struct variant *v)
@@ -955,6 +981,7 @@ int main(void)
     families_register();
     cmocka_set_test_filter(getenv("GEMMD_TEST_ONLY"));
     int r = cmocka_run_group_tests(tests, NULL, NULL);
+    forget_compiled();
     rmdir(folder);
     return r;
 }
