@@ -3,6 +3,7 @@
 #include <ftw.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,6 +59,13 @@ struct store *fixture_open(struct fixture *f)
     struct store *s = NULL;
     assert_ok(store_open(&o, &s, &err));
     return s;
+}
+
+long fixture_apart(void)
+{
+    const char *text = getenv("GEMMD_TEST_APART");
+    const long apart = text ? strtol(text, NULL, 10) : 1;
+    return apart < 1 ? 1 : apart;
 }
 
 void fixture_path(const struct fixture *f, const char *suffix, char out[128])

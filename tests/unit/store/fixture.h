@@ -29,6 +29,8 @@ void fixture_notice(void *fixture, const char *kind, const char *text);
 /* Opens f->path with the fixture's notice; fails the test when it cannot. */
 struct store *fixture_open(struct fixture *f);
 struct store_options fixture_options(struct fixture *f);
+/* How far apart the calls are of which one fails: GEMMD_TEST_APART, else 1, which is every call. */
+long fixture_apart(void);
 void fixture_path(const struct fixture *f, const char *suffix,
                   char out[128]); /* f->path + suffix */
 
