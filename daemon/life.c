@@ -169,7 +169,9 @@ static void on_notice(void *ctx, const char *kind, const char *text)
 {
     struct life *x = ctx;
     struct daemon *d = &x->parts.daemon;
-    assert(kind && text);
+    if (!kind || !text) {
+        return;
+    }
     if (strcmp(kind, "cache") == 0) {
         log_notice("%s", text);
         return;

@@ -79,7 +79,6 @@ int change_add(struct store *s, const char *kind, const char *name, struct error
     int r = db_run(&s->db, NULL, err, "INSERT INTO change(kind, name, writer) VALUES (?1, ?2, ?3)",
                    "ttt", kind, name, s->owner);
     int64_t seq = r ? 0 : sqlite3_last_insert_rowid(s->db.h);
-    s->last_change = r ? s->last_change : seq;
     return r || seq % CHANGES_GRAIN
                ? r
                : db_run(&s->db, NULL, err, "DELETE FROM change WHERE seq <= ?1", "i",
@@ -103,7 +102,6 @@ int store_changes(struct store *s, int64_t *after, struct store_change *out, uin
     if (r || last == *after) {
         return r;
     }
-    s->last_change = last;
     if (last < *after || first > *after + 1 || first == 0) {
         *after = last;
         return STORE_MISSED;
@@ -124,11 +122,6 @@ int store_changes(struct store *s, int64_t *after, struct store_change *out, uin
         }
     }
     return r < 0 ? r : 0;
-}
-
-int64_t store_last_change(const struct store *s)
-{
-    return s->last_change;
 }
 
 int store_changed_since(struct store *s, const char *key, int64_t seq, struct error *err)

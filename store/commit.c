@@ -198,6 +198,9 @@ int commit_lock(struct store *s, struct error *err)
     }
     if (r) {
         s->locks--;
+        if (s->lock_fd >= 0) { /* it may be that of a file without a name */
+            flock(s->lock_fd, LOCK_UN);
+        }
         return r;
     }
     read_text(s);
@@ -313,7 +316,9 @@ int commit_checkpoint(struct store *s, struct error *err)
     if (r) {
         return r;
     }
+    sqlite3_busy_timeout(s->db.h, 0); /* others wait for the lock meanwhile */
     int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_timeout(s->db.h, s->patience_ms);
     /* A reader in the way is no fault: it ends, and the next time comes. */
     r = rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0 : db_fail(&s->db, rc, err);
     commit_unlock(s);

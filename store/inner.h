@@ -29,10 +29,9 @@ struct store {
         long pid;
         bool whole; /* the lines have their places */
     } noted;
-    int64_t seen;        /* data_version when the numbers below were read; -1: never */
-    int log_pages;       /* that the log has */
-    int64_t last_change; /* the number of the last change that was made or met here */
-    unsigned opened;     /* how often a file was opened */
+    int64_t seen;    /* data_version when the numbers below were read; -1: never */
+    int log_pages;   /* that the log has */
+    unsigned opened; /* how often a file was opened */
     char owner[STORE_OWNER_MAX];
     int64_t trials_per_key_max;
     int patience_ms;

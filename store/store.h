@@ -159,8 +159,6 @@ int store_changes_begin(struct store *s, int64_t *seq, struct error *err);
 enum { STORE_MISSED = 4 };
 int store_changes(struct store *s, int64_t *after, struct store_change *out, uint32_t max,
                   uint32_t *n, struct error *err);
-/* The last one that this store has made or met. */
-int64_t store_last_change(const struct store *s);
 /* STORE_THERE: a key has been changed after that change; else 0. */
 int store_changed_since(struct store *s, const char *key, int64_t seq, struct error *err);
 /* The newest row of a key: 0, STORE_MISS. */

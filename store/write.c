@@ -309,7 +309,7 @@ int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct 
         return r;
     }
     r = db_run(&s->db, &rows, err, "DELETE FROM quarantine WHERE variant = ?1", "t", variant);
-    r = r ? r : change_add(s, "quarantine", variant, err);
+    r = r || !rows ? r : change_add(s, "quarantine", variant, err);
     return count_into(write_end(s, r, err), n, rows);
 }
 

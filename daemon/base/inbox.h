@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages out of a stream of bytes, from the runner. Like a client's they are scanned before they are decoded. (A client's connection has
- * turns and shares besides: session/session.h.)
+ * Messages out of a stream of bytes, from the runner. Like a client's they are scanned before they
+ * are decoded. (A client's connection has turns and shares besides: session/session.h.)
  *
  *   reading: room = inbox_room(b); ... ; inbox_put(b, n); while (inbox_next(b, &m, &err) > 0) ...
  */

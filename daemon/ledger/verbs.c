@@ -33,6 +33,7 @@ static int offer(struct local *l, const struct wire_buf *row, int64_t known, str
     struct best now;
     if (u) {
         int r = unsaved_read(l, u, &now, err);
+        now.generation = INT64_MAX; /* it gets one above all that are known */
         r = r ? r : store_overtaken(&now, b, known, err);
         r = r ? r : unsaved_save(l, err);
         r = r ? r : writer_decode(l, row, &best_schema, err);
@@ -99,7 +100,12 @@ static int work_unpin(struct local *l, struct request *r, struct error *err)
 
 static int work_evict(struct local *l, struct request *r, struct error *err)
 {
-    return store_evict(l->store, r->text[0], &r->number, err);
+    struct error ignored;
+    int status = store_evict(l->store, r->text[0], &r->number, err);
+    bool memory = writer_fault_of_store(status) && unsaved_newest(l, r->text[0]);
+    return memory && store_best_of(l->store, r->text[0], &l->object->best, &ignored) == STORE_MISS
+               ? 0 /* it is in memory alone */
+               : status;
 }
 
 static void settle_evict(struct local *l, struct request *r)
@@ -315,7 +321,7 @@ static void respond_news(struct local *l, const struct verb *verb, const char *t
     }
     if (r) {
         r->saved = true;
-        r->heard = store_last_change(l->store);
+        r->heard = l->changes;
         local_respond(l, r);
     } else { /* then all is read anew, when there is memory */
         l->changes = -1;

@@ -29,7 +29,7 @@ static int work(struct local *l, struct request *r, struct error *err)
 {
     int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, err) : 0;
     status = status ? status : r->verb->work(l, r, err);
-    r->heard = store_last_change(l->store);
+    r->heard = l->changes;
     return status;
 }
 
@@ -141,6 +141,9 @@ static bool try_group(struct local *l, struct queue *q)
     struct error errors[GROUP_MAX];
     int statuses[GROUP_MAX];
     size_t n = 0;
+    if (l->unsaved && unsaved_save(l, &errors[0])) { /* they are not to be undone with the group */
+        return false;
+    }
     int begun = store_begin(l->store, &errors[0]);
     if (begun == ERROR_BUSY) {
         writer_note_disk(l, begun, errors[0].text);

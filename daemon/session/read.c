@@ -69,8 +69,8 @@ static bool must_wait(const struct session *s)
 /* It has enough to do: answers that the client does not take, or questions at the ledger. */
 static bool is_full(const struct session *s)
 {
-    return session_is_behind(s) || s->n_pending >= PENDING_MAX ||
-           s->account->over[ACCOUNT_OUT] || s->account->over[ACCOUNT_ASKED];
+    return session_is_behind(s) || s->n_pending >= PENDING_MAX || s->account->over[ACCOUNT_OUT] ||
+           s->account->over[ACCOUNT_ASKED];
 }
 
 static bool may_take(const struct session *s)

@@ -114,9 +114,9 @@ struct session {
     bool reading;   /* it is to be read from */
     bool readable;  /* there may be something to read */
     bool writing;
-    bool refused; /* not one of the connections that are counted */
-    bool ending;  /* takes no more requests; hangs up when all answers are written */
-    bool closing; /* uv_close was called */
+    bool refused;     /* not one of the connections that are counted */
+    bool ending;      /* takes no more requests; hangs up when all answers are written */
+    bool closing;     /* uv_close was called */
     struct turn turn; /* when it has unhandled messages */
 
     struct wire_buf out;           /* owned: gathered, not given to the socket yet */

@@ -743,7 +743,7 @@ static void test_split_sums(void **state)
         if (fault) {
             fail_msg("%s: %s", tiles[i], fault);
         }
-        }
+    }
 }
 
 /* What blocks of a cluster may not do is seen, in one course of things of several at least; what
