@@ -6,7 +6,7 @@
 
 enum { KEPT_MOST = 64 /* searches: of more, the oldest ask for it again */ };
 
-static struct aside **place_of(struct runner *r, int64_t job)
+static struct aside **aside_find_place(struct runner *r, int64_t job)
 {
     struct aside **at = &r->aside;
     while (*at && (*at)->job != job) {
@@ -15,7 +15,7 @@ static struct aside **place_of(struct runner *r, int64_t job)
     return at;
 }
 
-static void forget(struct runner *r, struct aside **at)
+static void aside_free_one(struct runner *r, struct aside **at)
 {
     struct aside *a = *at;
     *at = a->next;
@@ -36,7 +36,7 @@ static void forget_oldest(struct runner *r)
         at = &(*at)->next;
     }
     while (*at) {
-        forget(r, at);
+        aside_free_one(r, at);
     }
 }
 
@@ -66,12 +66,12 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
 
 const struct aside *aside_find(struct runner *r, int64_t job)
 {
-    return *place_of(r, job);
+    return *aside_find_place(r, job);
 }
 
 void aside_keep_plan(struct job *j)
 {
-    struct aside *a = *place_of(j->runner, j->order->job);
+    struct aside *a = *aside_find_place(j->runner, j->order->job);
     if (a) {
         a->plan = j->plan;
         j->plan = (struct plan){0};
@@ -80,7 +80,7 @@ void aside_keep_plan(struct job *j)
 
 bool aside_take_plan(struct runner *r, int64_t job, struct plan *out)
 {
-    struct aside *a = *place_of(r, job);
+    struct aside *a = *aside_find_place(r, job);
     if (!a || !a->plan.point) {
         return false;
     }
@@ -91,8 +91,8 @@ bool aside_take_plan(struct runner *r, int64_t job, struct plan *out)
 
 void aside_drop(struct runner *r, int64_t job)
 {
-    struct aside **at = place_of(r, job);
+    struct aside **at = aside_find_place(r, job);
     if (*at) {
-        forget(r, at);
+        aside_free_one(r, at);
     }
 }

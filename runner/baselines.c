@@ -40,7 +40,7 @@ void baselines_owe(struct runner *r, const struct tune_order *o, const struct tu
     b->owed[b->n++] = one;
 }
 
-static struct owed *take(struct baselines *b)
+static struct owed *baselines_take_owed(struct baselines *b)
 {
     struct owed *one = b->owed[0];
     b->n--;
@@ -48,7 +48,7 @@ static struct owed *take(struct baselines *b)
     return one;
 }
 
-static void announce(struct runner *r, const char *stage, int64_t limit_ms)
+static void baselines_announce_step(struct runner *r, const char *stage, int64_t limit_ms)
 {
     struct attempt a = {.limit_ms = limit_ms};
     snprintf(a.stage, sizeof(a.stage), "%s", stage);
@@ -79,8 +79,8 @@ static void fill_trial(const struct owed *one, const struct baseline *b, const d
     t->created_s = (int64_t)time(NULL);
 }
 
-static void tell(struct runner *r, const struct owed *one, const struct baseline *b,
-                 const double samples[], uint32_t n)
+static void baselines_send(struct runner *r, const struct owed *one, const struct baseline *b,
+                           const double samples[], uint32_t n)
 {
     struct trial *t = calloc(1, sizeof(*t));
     if (t) {
@@ -91,7 +91,7 @@ static void tell(struct runner *r, const struct owed *one, const struct baseline
     }
 }
 
-static int measure(struct runner *r, const struct owed *one, struct error *err)
+static int baselines_measure_owed(struct runner *r, const struct owed *one, struct error *err)
 {
     struct device *d = r->device;
     const struct tolerance tol = {.atol = one->atol, .rtol = one->rtol};
@@ -107,7 +107,7 @@ static int measure(struct runner *r, const struct owed *one, struct error *err)
     }
     status = d->ops->baseline(d, w, &tol, &timing, &b, samples, &n, err);
     if (status == 0 && n > 0) {
-        tell(r, one, &b, samples, n);
+        baselines_send(r, one, &b, samples, n);
     }
     if (status != ERROR_DEVICE_LOST) {
         d->ops->release(d, w);
@@ -115,10 +115,10 @@ static int measure(struct runner *r, const struct owed *one, struct error *err)
     return status;
 }
 
-static void forget_all(struct baselines *b)
+static void baselines_forget_all(struct baselines *b)
 {
     while (b->n > 0) {
-        free(take(b));
+        free(baselines_take_owed(b));
     }
 }
 
@@ -129,20 +129,20 @@ bool baselines_pay(struct runner *r)
     if (r->baselines.n == 0) {
         return false;
     }
-    struct owed *one = take(&r->baselines);
-    announce(r, "baseline", runner_limit(r, LIMIT_MS));
-    int status = measure(r, one, &err);
+    struct owed *one = baselines_take_owed(&r->baselines);
+    baselines_announce_step(r, "baseline", runner_limit(r, LIMIT_MS));
+    int status = baselines_measure_owed(r, one, &err);
     if (status) {
         fprintf(stderr, "gemmd-runner: no baseline: %s\n", err.text);
     }
     if (status == ERROR_NO_DEVICE) {
         r->baselines.off = true;
-        forget_all(&r->baselines);
+        baselines_forget_all(&r->baselines);
     }
     free(one);
     if (status == ERROR_DEVICE_LOST) {
         runner_quit(RUNNER_EXIT_DEVICE_LOST);
     }
-    announce(r, "idle", 0);
+    baselines_announce_step(r, "idle", 0);
     return true;
 }

@@ -75,7 +75,7 @@ static uint32_t seat_former(const struct job *j, uint32_t ids[SEATS_MAX], uint32
     return n + 1;
 }
 
-static uint32_t choose(const struct job *j, uint32_t ids[SEATS_MAX])
+static uint32_t finals_choose_seats(const struct job *j, uint32_t ids[SEATS_MAX])
 {
     uint32_t n = 0;
     while (n < FINALISTS_MAX) {
@@ -92,7 +92,7 @@ static uint32_t choose(const struct job *j, uint32_t ids[SEATS_MAX])
 /* ---- getting ready --------------------------------------------------------------------------- */
 
 /* Out of the race, with a trial that says why. */
-static int drop(struct finals *s, struct finalist *f, int status)
+static int finals_drop_finalist(struct finals *s, struct finalist *f, int status)
 {
     if (status != ERROR_CANCELLED) {
         job_record(s->job, &f->c, &f->trial);
@@ -117,7 +117,7 @@ static int wait_build(struct finals *s, struct finalist *f, struct error *err)
     return r;
 }
 
-static int load(struct finals *s, struct finalist *f, struct error *err)
+static int finals_load_kernel(struct finals *s, struct finalist *f, struct error *err)
 {
     struct job *j = s->job;
     int r = wait_build(s, f, err);
@@ -138,10 +138,10 @@ static int load(struct finals *s, struct finalist *f, struct error *err)
     } else if (r == 0) {
         r = measure_verify(j, &f->c, f->kernel, o->time_us, &f->trial, err);
     }
-    return r ? drop(s, f, r) : 0;
+    return r ? finals_drop_finalist(s, f, r) : 0;
 }
 
-static int enter(struct finals *s, const uint32_t ids[], uint32_t n, struct error *err)
+static int finals_load_all(struct finals *s, const uint32_t ids[], uint32_t n, struct error *err)
 {
     for (; s->n < n; s->n++) {
         struct finalist *f = &s->f[s->n];
@@ -153,7 +153,7 @@ static int enter(struct finals *s, const uint32_t ids[], uint32_t n, struct erro
         f->c.reference = ids[s->n] == s->job->reference;
     }
     for (uint32_t i = 0; i < n; i++) {
-        int r = load(s, &s->f[i], err);
+        int r = finals_load_kernel(s, &s->f[i], err);
         if (r) {
             return r;
         }
@@ -161,7 +161,7 @@ static int enter(struct finals *s, const uint32_t ids[], uint32_t n, struct erro
     return 0;
 }
 
-static void leave(struct finals *s, int status)
+static void finals_unload_all(struct finals *s, int status)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->f[i].kernel && status != ERROR_DEVICE_LOST) {
@@ -188,7 +188,8 @@ static uint32_t block_samples(const struct job *j, double time_us, double gap_ms
     return (uint32_t)fmin(n, BLOCK_MAX);
 }
 
-static int block(struct finals *s, struct finalist *f, uint32_t round, struct error *err)
+static int finals_time_block(struct finals *s, struct finalist *f, uint32_t round,
+                             struct error *err)
 {
     struct job *j = s->job;
     const struct outcome *o = &j->outcomes[f->c.id];
@@ -200,7 +201,7 @@ static int block(struct finals *s, struct finalist *f, uint32_t round, struct er
     uint32_t before = f->n;
     int r = measure_time(j, &f->c, f->kernel, &t, o->time_us, f->samples, &f->n, &f->trial, err);
     if (r) {
-        return drop(s, f, r);
+        return finals_drop_finalist(s, f, r);
     }
     f->medians[round] = stats_median(f->samples + before, f->n - before);
     scatter_add(&j->scatter, f->samples + before, f->n - before);
@@ -234,7 +235,7 @@ static double best_score(const struct finals *s)
     return best;
 }
 
-static void record(struct finals *s, struct finalist *f)
+static void finals_record_finalist(struct finals *s, struct finalist *f)
 {
     trial_samples(&f->trial, s->job, f->samples, f->n);
     snprintf(f->trial.status, sizeof(f->trial.status), "ok");
@@ -277,7 +278,7 @@ static void thin_out(struct finals *s, uint32_t rounds)
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
         if (f->kernel && f->score > limit && f->c.id != s->job->former) {
-            record(s, f);
+            finals_record_finalist(s, f);
             measure_unload(s->job, f->kernel);
             f->kernel = NULL;
         }
@@ -285,7 +286,7 @@ static void thin_out(struct finals *s, uint32_t rounds)
 }
 
 /* One is left: there is nothing to compare it with. */
-static bool is_over(const struct finals *s)
+static bool finals_is_over(const struct finals *s)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -304,12 +305,12 @@ static bool is_settled(const struct finals *s)
            j->order->request.query.iters <= 0 && j->former == PLAN_NONE && ratio_error(s) < TIE;
 }
 
-static int run_rounds(struct finals *s, struct error *err)
+static int finals_run_rounds(struct finals *s, struct error *err)
 {
-    for (uint32_t round = 0; round < ROUNDS && !is_over(s) && !is_settled(s); round++) {
+    for (uint32_t round = 0; round < ROUNDS && !finals_is_over(s) && !is_settled(s); round++) {
         for (uint32_t i = 0; i < s->n; i++) {
             struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
-            int r = f->kernel ? block(s, f, round, err) : 0;
+            int r = f->kernel ? finals_time_block(s, f, round, err) : 0;
             r = r ? r : job_poll(s->job, err);
             if (r) {
                 return r;
@@ -334,7 +335,7 @@ static bool wins_tie(const struct finalist *a, const struct finalist *b)
     return strcmp(x, y) < 0;
 }
 
-static struct finalist *fastest(struct finals *s)
+static struct finalist *finals_find_fastest(struct finals *s)
 {
     struct finalist *winner = NULL;
     double limit = (1 + TIE) * best_score(s);
@@ -371,10 +372,10 @@ static struct finalist *find_former(struct finals *s)
 }
 
 /* NULL: none is left. The winner's trial says what became of the former best. */
-static struct finalist *decide(struct finals *s)
+static struct finalist *finals_decide_winner(struct finals *s)
 {
     struct job *j = s->job;
-    struct finalist *winner = fastest(s), *former = find_former(s);
+    struct finalist *winner = finals_find_fastest(s), *former = find_former(s);
     if (!winner) {
         return NULL;
     }
@@ -400,7 +401,7 @@ static int time_winner(struct finals *s, struct finalist *w, struct error *err)
     int r = 0;
     for (uint32_t i = s->rounds; r == 0 && i < ROUNDS && w->kernel && !is_enough(s->job, w->n);
          i++) {
-        r = block(s, w, i, err);
+        r = finals_time_block(s, w, i, err);
         r = r ? r : job_poll(s->job, err);
     }
     look_at_reference(s);
@@ -419,7 +420,8 @@ static void give_up_seats(struct finals *s)
 }
 
 /* One set of finalists. PLAN_NONE when none of them is left. */
-static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner, struct error *err)
+static int finals_run_set(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner,
+                          struct error *err)
 {
     struct finals *s = calloc(1, sizeof(*s));
     if (!s) {
@@ -428,21 +430,21 @@ static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner
     s->job = j;
     *winner = PLAN_NONE;
     timeline_enter(&j->runner->timeline, PHASE_FINAL);
-    int r = enter(s, ids, n, err);
-    r = r ? r : run_rounds(s, err);
-    struct finalist *w = r ? NULL : decide(s);
+    int r = finals_load_all(s, ids, n, err);
+    r = r ? r : finals_run_rounds(s, err);
+    struct finalist *w = r ? NULL : finals_decide_winner(s);
     r = w ? time_winner(s, w, err) : r;
     w = r == 0 && w && w->kernel ? w : NULL;
     for (uint32_t i = 0; w && i < s->n; i++) {
         if (s->f[i].kernel) {
-            record(s, &s->f[i]);
+            finals_record_finalist(s, &s->f[i]);
         }
     }
     *winner = w ? w->c.id : PLAN_NONE;
     if (r == 0 && !w) {
         give_up_seats(s);
     }
-    leave(s, r);
+    finals_unload_all(s, r);
     timeline_enter(&j->runner->timeline, PHASE_OTHER);
     free(s);
     return r;
@@ -462,7 +464,7 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
     *winner = PLAN_NONE;
     while (*winner == PLAN_NONE) {
         uint32_t ids[SEATS_MAX];
-        uint32_t n = choose(j, ids);
+        uint32_t n = finals_choose_seats(j, ids);
         if (n == 0) {
             return job_nothing_works(j, err);
         }
@@ -473,7 +475,7 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
         }
         notice_progress(j, "final", NULL);
         bool here = all_here(j, ids, n); /* before they are measured now */
-        int r = run(j, ids, n, winner, err);
+        int r = finals_run_set(j, ids, n, winner, err);
         if (r) {
             return r;
         }

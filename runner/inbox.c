@@ -17,21 +17,21 @@ void runner_quit(enum runner_exit code)
     _exit(code);
 }
 
-static int64_t job_of(const struct rpc_message *m)
+static int64_t inbox_read_job(const struct rpc_message *m)
 {
     int64_t job = 0;
     wire_get_int(wire_find(m->params, "job"), &job);
     return job;
 }
 
-static void on_notify(struct runner *r, const struct rpc_message *m)
+static void inbox_on_notify(struct runner *r, const struct rpc_message *m)
 {
     if (strcmp(m->method, "cancel") == 0) {
-        r->cancelled |= job_of(m) == r->job;
+        r->cancelled |= inbox_read_job(m) == r->job;
     } else if (strcmp(m->method, "others_wait") == 0) {
-        r->others_wait |= job_of(m) == r->job;
+        r->others_wait |= inbox_read_job(m) == r->job;
     } else if (strcmp(m->method, "forget") == 0 && r->builds) {
-        aside_drop(r, job_of(m));
+        aside_drop(r, inbox_read_job(m));
     }
 }
 
@@ -52,7 +52,7 @@ static void on_request(struct runner *r, const struct rpc_message *m)
 }
 
 /* One message, when there is one. */
-static bool handle(struct runner *r)
+static bool inbox_handle_message(struct runner *r)
 {
     struct rpc_message m;
     struct error err = ERROR_NULL;
@@ -70,13 +70,13 @@ static bool handle(struct runner *r)
     if (m.type == RPC_REQUEST) {
         on_request(r, &m);
     } else if (m.type == RPC_NOTIFY) {
-        on_notify(r, &m);
+        inbox_on_notify(r, &m);
     }
     return true;
 }
 
 void runner_pump(struct runner *r)
 {
-    while (handle(r)) {
+    while (inbox_handle_message(r)) {
     }
 }

@@ -11,7 +11,7 @@
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static int find_target(struct job *j, struct error *err)
+static int job_find_target(struct job *j, struct error *err)
 {
     const struct problem *p = &j->order->request.problem;
     const struct device_info *info = &j->runner->device->info;
@@ -35,7 +35,8 @@ static int find_target(struct job *j, struct error *err)
 }
 
 /* A config of a list that cannot be measured is a failed trial with its reason. */
-static void refuse(struct job *j, const struct record *config, const struct rejection *why)
+static void job_refuse_config(struct job *j, const struct record *config,
+                              const struct rejection *why)
 {
     struct trial *t = calloc(1, sizeof(*t));
     struct candidate *c = calloc(1, sizeof(*c));
@@ -74,7 +75,7 @@ static int add_given(struct job *j, struct error *err)
         if (i == 0) {
             first = why;
         }
-        refuse(j, &q->configs[i], &why);
+        job_refuse_config(j, &q->configs[i], &why);
     }
     return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
 }
@@ -165,7 +166,7 @@ static int make_plan(struct job *j, const struct plan_setup *setup, struct error
     return plan_init(&j->plan, setup, err);
 }
 
-static int begin(struct job *j, struct error *err)
+static int job_begin(struct job *j, struct error *err)
 {
     struct runner *r = j->runner;
     const struct tune_order *o = j->order;
@@ -173,7 +174,7 @@ static int begin(struct job *j, struct error *err)
     /* A search that goes on goes the way that it went: what its first life had compiled without
      * having measured it depends on the moment of its end. */
     const char *present = o->n_done == 0 ? r->opt.cache_dir : NULL;
-    int status = find_target(j, err);
+    int status = job_find_target(j, err);
     status = status ? status : helpers_want(&r->helpers, j->target, err);
     if (status) {
         return status;
@@ -241,7 +242,7 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
     }
 }
 
-static int conclude(struct job *j, struct tune_result *out, struct error *err)
+static int job_conclude(struct job *j, struct tune_result *out, struct error *err)
 {
     uint32_t winner = PLAN_NONE;
     if (j->set_aside) {
@@ -257,7 +258,7 @@ static int conclude(struct job *j, struct tune_result *out, struct error *err)
 }
 
 /* After a lost device nothing of it is touched. */
-static void end(struct job *j, int status)
+static void job_finish(struct job *j, int status)
 {
     struct device *d = j->runner->device;
     if (j->prepared && status != ERROR_DEVICE_LOST) {
@@ -279,7 +280,7 @@ static void end(struct job *j, int status)
     }
 }
 
-static struct job *job_new(struct runner *r, const struct tune_order *o)
+static struct job *job_new_for_order(struct runner *r, const struct tune_order *o)
 {
     struct job *j = calloc(1, sizeof(*j));
     if (j) {
@@ -299,15 +300,15 @@ static struct job *job_new(struct runner *r, const struct tune_order *o)
 int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
             struct error *err)
 {
-    struct job *j = job_new(r, o);
+    struct job *j = job_new_for_order(r, o);
     if (!j) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a tuning job");
     }
     notice_progress(j, "start", NULL);
-    int status = begin(j, err);
+    int status = job_begin(j, err);
     status = status ? status : job_search(j, err);
-    status = status ? status : conclude(j, out, err);
-    end(j, status);
+    status = status ? status : job_conclude(j, out, err);
+    job_finish(j, status);
     free(j);
     return status;
 }

@@ -173,8 +173,8 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
 /* One candidate whose build is done, through to a trial. 0 (the trial says how it went),
  * ERROR_DEVICE_LOST, or ERROR_CANCELLED. best_us: what is much slower is stopped early; 0: nothing
  * is. */
-int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
-            struct error *err);
+int measure_candidate(struct job *j, struct candidate *c, const char *stage, double best_us,
+                      struct trial *t, struct error *err);
 /* How long the device idles before a launch that takes so long (NaN: not known): as long as so many
  * of them take, within bounds. */
 double measure_gap_ms(const struct job *j, double expected_us, double launches);

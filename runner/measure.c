@@ -98,7 +98,7 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 /* A device call has failed: fatal for the process, or the end of this candidate only. */
-static int judge(struct trial *t, const struct error *e)
+static int measure_judge_error(struct trial *t, const struct error *e)
 {
     trial_fail(t, e);
     return e->code == ERROR_DEVICE_LOST ? ERROR_DEVICE_LOST : MEASURE_FAILED;
@@ -144,7 +144,7 @@ int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct t
         trial_reject(t, &why);
         return MEASURE_FAILED;
     }
-    return r ? judge(t, err) : 0;
+    return r ? measure_judge_error(t, err) : 0;
 }
 
 void measure_unload(struct job *j, struct kernel *k)
@@ -166,13 +166,13 @@ int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double 
     j->device_ms += device_clock(j) - began;
     timeline_enter(&j->runner->timeline, before);
     if (r) {
-        return judge(t, err);
+        return measure_judge_error(t, err);
     }
     t->max_error = v.max_error;
     t->rel_norm = v.rel_norm;
     if (!v.right) {
         error_set(err, ERROR_WRONG_RESULT, "%s", v.text);
-        return judge(t, err);
+        return measure_judge_error(t, err);
     }
     return 0;
 }
@@ -205,7 +205,7 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
         r = error_set(err, ERROR_INTERNAL, "the device gave no samples");
     }
     if (r) {
-        return judge(t, err);
+        return measure_judge_error(t, err);
     }
     note_slowdown(j, c, samples + *n, got);
     *n += got;
@@ -273,8 +273,8 @@ static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, s
 
 /* The first kernel of a job finds a device that was idle: its clocks rise for some launches. Until
  * two agree, or long enough. */
-static int warm_up(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
-                   struct error *err)
+static int measure_warm_up(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
+                           struct error *err)
 {
     const struct timing one = {.samples = 1, .gap_ms = GAP_LEAST_MS};
     double us[WARM_UPS_MOST], spent_us = 0;
@@ -290,14 +290,15 @@ static int warm_up(struct job *j, struct candidate *c, struct kernel *k, struct 
 }
 
 /* Above this times the best, one sample is enough: no second one would be as good as that. */
-static double hopeless(const struct job *j)
+static double measure_hopeless_ratio(const struct job *j)
 {
     return fmin(HOPELESS, BEHIND * (1 + FAR * scatter_of(&j->scatter)));
 }
 
 /* One sample, or two where the first does not settle it. */
-static int look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
-                double samples[], uint32_t *n, bool *slow, struct trial *t, struct error *err)
+static int measure_take_look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
+                             double samples[], uint32_t *n, bool *slow, struct trial *t,
+                             struct error *err)
 {
     const bool asked = j->order->request.query.warmup > 0;
     struct timing one = {.warmup = asked ? 0 : warmup_count(c->predicted_us),
@@ -306,7 +307,7 @@ static int look(struct job *j, struct candidate *c, struct kernel *k, double bes
     int r = asked ? warm_as_asked(j, c, k, t, err) : 0;
     r = r ? r : measure_time(j, c, k, &one, NAN, samples, n, t, err);
     *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
-    if (r == 0 && *slow && samples[0] <= hopeless(j) * best_us) {
+    if (r == 0 && *slow && samples[0] <= measure_hopeless_ratio(j) * best_us) {
         one.warmup = 0;
         r = measure_time(j, c, k, &one, samples[0], samples, n, t, err);
         *slow = r == 0 && samples[1] > BEHIND * best_us;
@@ -324,8 +325,9 @@ static void abort_slow(struct trial *t, const struct job *j, const double sample
 }
 
 /* Up to so many in all. */
-static int sample(struct job *j, struct candidate *c, struct kernel *k, uint32_t wanted,
-                  double samples[], uint32_t *n, struct trial *t, struct error *err)
+static int measure_take_samples(struct job *j, struct candidate *c, struct kernel *k,
+                                uint32_t wanted, double samples[], uint32_t *n, struct trial *t,
+                                struct error *err)
 {
     const double seen_us = stats_median(samples, *n);
     const uint32_t piece = (uint32_t)fmin(fmax(PIECE_US / seen_us, 1), SAMPLES_MAX);
@@ -345,8 +347,8 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
     double samples[SAMPLES_MAX];
     uint32_t n = 0;
     bool slow = false;
-    int r = j->idles && !j->warm ? warm_up(j, c, k, t, err) : 0;
-    r = r ? r : look(j, c, k, best_us, samples, &n, &slow, t, err);
+    int r = j->idles && !j->warm ? measure_warm_up(j, c, k, t, err) : 0;
+    r = r ? r : measure_take_look(j, c, k, best_us, samples, &n, &slow, t, err);
     if (r || slow) {
         if (r == 0) {
             scatter_add(&j->scatter, samples, n);
@@ -356,7 +358,7 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
     }
     double seen_us = stats_median(samples, n);
     r = measure_verify(j, c, k, seen_us, t, err);
-    r = r ? r : sample(j, c, k, sample_count(j, seen_us), samples, &n, t, err);
+    r = r ? r : measure_take_samples(j, c, k, sample_count(j, seen_us), samples, &n, t, err);
     if (r == 0) {
         scatter_add(&j->scatter, samples, n);
         trial_samples(t, j, samples, n);
@@ -365,8 +367,8 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
     return r;
 }
 
-int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
-            struct error *err)
+int measure_candidate(struct job *j, struct candidate *c, const char *stage, double best_us,
+                      struct trial *t, struct error *err)
 {
     assert(c->build && c->build->state != BUILD_PENDING);
     trial_begin(t, j, c, stage);

@@ -53,7 +53,7 @@ static unsigned thread_count(const struct runner *r)
 
 /* ---- the device's own kernels ---------------------------------------------------------------- */
 
-static void wait_for_helpers(void *ctx)
+static void opening_wait_helpers(void *ctx)
 {
     struct runner *r = ctx;
     enum phase before = timeline_enter(&r->timeline, PHASE_HELPERS);
@@ -63,7 +63,7 @@ static void wait_for_helpers(void *ctx)
 }
 
 /* The message `attempt` of a compile that is no candidate's. */
-static void last_words(void *ctx, struct wire_buf *b)
+static void opening_put_last_words(void *ctx, struct wire_buf *b)
 {
     const struct runner *r = ctx;
     struct attempt a = {.job = r->job, .stage = "compile"};
@@ -71,13 +71,13 @@ static void last_words(void *ctx, struct wire_buf *b)
     schema_encode(b, &attempt_schema, &a);
 }
 
-static void open_helpers(struct runner *r)
+static void opening_open_helpers(struct runner *r)
 {
     helpers_init(&r->helpers, &(struct helpers_setup){.device = r->device,
                                                       .compiler = r->compiler,
                                                       .builds = r->builds,
-                                                      .wait = wait_for_helpers,
-                                                      .words = last_words,
+                                                      .wait = opening_wait_helpers,
+                                                      .words = opening_put_last_words,
                                                       .ctx = r});
 }
 
@@ -101,7 +101,7 @@ int runner_open(struct runner *r, struct error *err)
     status = status ? status : runner_open_builds(r, err);
     if (status == 0 && !r->helpers.setup.device) {
         lock_clocks(r);
-        open_helpers(r);
+        opening_open_helpers(r);
     }
     return status;
 }

@@ -116,7 +116,8 @@ static const struct option table[] = {
     {0},
 };
 
-static int number(const char *name, const char *text, int64_t min, int64_t max, int64_t *out)
+static int options_read_number(const char *name, const char *text, int64_t min, int64_t max,
+                               int64_t *out)
 {
     char *end;
     errno = 0;
@@ -152,18 +153,18 @@ static int parse_precompile(struct precompile_order *w, int code, bool *precompi
         w->setup.problems = stdin;
         return 0;
     case OPT_EACH:
-        return number("--each", optarg, 0, INT32_MAX, &w->setup.each);
+        return options_read_number("--each", optarg, 0, INT32_MAX, &w->setup.each);
     case OPT_OPENINGS:
         w->setup.openings = true;
         return 0;
     case OPT_SECONDS:
-        return number("--seconds", optarg, 0, INT32_MAX, &w->seconds);
+        return options_read_number("--seconds", optarg, 0, INT32_MAX, &w->seconds);
     case OPT_MAX:
-        r = number("--cache-max-mib", optarg, 0, 1 << 30, &mib);
+        r = options_read_number("--cache-max-mib", optarg, 0, 1 << 30, &mib);
         w->max_bytes = mib << 20;
         return r;
     case OPT_WITH_PARENT:
-        return number("--with-parent", optarg, 1, INT32_MAX, &w->with_parent);
+        return options_read_number("--with-parent", optarg, 1, INT32_MAX, &w->with_parent);
     case OPT_QUIET:
         w->quiet = true;
         return 0;
@@ -197,11 +198,11 @@ static int take_landscape(struct landscape_order *o, int code)
         o->path = optarg;
         return 0;
     case OPT_VARIANTS:
-        return number("--variants", optarg, 0, INT32_MAX, &o->variants);
+        return options_read_number("--variants", optarg, 0, INT32_MAX, &o->variants);
     case OPT_SETTINGS:
-        return number("--settings", optarg, 0, INT32_MAX, &o->settings);
+        return options_read_number("--settings", optarg, 0, INT32_MAX, &o->settings);
     case OPT_FINALS:
-        return number("--finals", optarg, 1, FINALS_MOST, &o->finals);
+        return options_read_number("--finals", optarg, 1, FINALS_MOST, &o->finals);
     case OPT_NOTE:
         o->note = optarg;
         return 0;
@@ -210,7 +211,7 @@ static int take_landscape(struct landscape_order *o, int code)
     }
 }
 
-static int take(struct runner_options *o, int code)
+static int options_take_option(struct runner_options *o, int code)
 {
     int64_t fd;
     int r = parse_precompile(&o->precompile_order, code, &o->precompile);
@@ -219,7 +220,7 @@ static int take(struct runner_options *o, int code)
     }
     switch (code) {
     case OPT_FD:
-        r = number("--fd", optarg, 0, 1 << 20, &fd);
+        r = options_read_number("--fd", optarg, 0, 1 << 20, &fd);
         o->fd = r ? -1 : (int)fd;
         return r;
     case OPT_DEVICE:
@@ -232,22 +233,22 @@ static int take(struct runner_options *o, int code)
         o->cache_dir = optarg;
         return 0;
     case OPT_THREADS:
-        return number("--compile-threads", optarg, 0, 256, &o->compile_threads);
+        return options_read_number("--compile-threads", optarg, 0, 256, &o->compile_threads);
     case OPT_LINGER:
-        return number("--linger-ms", optarg, 0, INT32_MAX, &o->linger_ms);
+        return options_read_number("--linger-ms", optarg, 0, INT32_MAX, &o->linger_ms);
     case OPT_NICE:
-        return number("--nice", optarg, -20, 19, &o->nice);
+        return options_read_number("--nice", optarg, -20, 19, &o->nice);
     case OPT_HANG:
-        return number("--hang-limit-ms", optarg, 0, INT32_MAX, &o->hang_limit_ms);
+        return options_read_number("--hang-limit-ms", optarg, 0, INT32_MAX, &o->hang_limit_ms);
     case OPT_MEMORY:
-        return number("--memory-percent", optarg, 0, 100, &o->memory_percent);
+        return options_read_number("--memory-percent", optarg, 0, 100, &o->memory_percent);
     case OPT_LOCK:
-        return number("--lock-clocks", optarg, 0, CLOCKS_MOST_MHZ, &o->lock_mhz);
+        return options_read_number("--lock-clocks", optarg, 0, CLOCKS_MOST_MHZ, &o->lock_mhz);
     case OPT_NO_BASELINE:
         o->no_baseline = true;
         return 0;
     case OPT_HOLD:
-        return number("--hold-clocks", optarg, 1, CLOCKS_MOST_MHZ, &o->hold_mhz);
+        return options_read_number("--hold-clocks", optarg, 1, CLOCKS_MOST_MHZ, &o->hold_mhz);
     case OPT_COMPILE:
         o->compile = true;
         return 0;
@@ -262,19 +263,19 @@ static int take(struct runner_options *o, int code)
     }
 }
 
-static int parse(int argc, char **argv, struct runner_options *o)
+static int options_parse(int argc, char **argv, struct runner_options *o)
 {
     const char *hang = getenv("GEMMD_HANG_LIMIT_MS");
     *o = (struct runner_options){.fd = -1, .linger_ms = LINGER_DEFAULT_MS};
     o->precompile_order.max_bytes = PRECOMPILE_MAX_DEFAULT_MIB << 20;
     o->precompile_order.seconds = -1;
     o->landscape.finals = FINALS_DEFAULT;
-    if (hang && number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
+    if (hang && options_read_number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
         return -1;
     }
     optind = 0;
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
-        if (take(o, c)) {
+        if (options_take_option(o, c)) {
             return -1;
         }
     }
@@ -315,7 +316,7 @@ static int parse(int argc, char **argv, struct runner_options *o)
     return 0;
 }
 
-static int probe(const struct runner_options *o)
+static int options_run_probe(const struct runner_options *o)
 {
     struct device_info info = {0};
     struct error err = ERROR_NULL;
@@ -343,7 +344,7 @@ static int run_precompile(struct runner_options *o)
 }
 
 /* Options that both modes know are read into `precompile_order`. */
-static int landscape(struct runner_options *o)
+static int options_run_landscape(struct runner_options *o)
 {
     o->landscape.device = o->device;
     o->landscape.cache_dir = o->cache_dir;
@@ -360,7 +361,7 @@ int runner_main(int argc, char **argv)
     struct runner_options o;
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
     families_register();
-    if (parse(argc, argv, &o)) {
+    if (options_parse(argc, argv, &o)) {
         return RUNNER_EXIT_USAGE;
     }
     if (o.version) {
@@ -374,7 +375,7 @@ int runner_main(int argc, char **argv)
         return apart_child(o.device, o.fd);
     }
     if (o.landscape.path) {
-        return landscape(&o);
+        return options_run_landscape(&o);
     }
-    return o.precompile ? run_precompile(&o) : o.probe ? probe(&o) : runner_serve(&o);
+    return o.precompile ? run_precompile(&o) : o.probe ? options_run_probe(&o) : runner_serve(&o);
 }

@@ -14,8 +14,8 @@ static bool is_for(const struct runner *r, const struct tune_order *o)
 }
 
 /* The message `attempt`, should compiling it kill us. */
-static void last_words(const struct runner *r, struct precompile_plan *p,
-                       const struct precompile_item *item, struct wire_buf *b)
+static void precompile_first_put_last_words(const struct runner *r, struct precompile_plan *p,
+                                            const struct precompile_item *item, struct wire_buf *b)
 {
     struct attempt a = {.job = r->job, .stage = "compile"};
     if (item->origin != PRECOMPILE_HELPER) {
@@ -26,7 +26,8 @@ static void last_words(const struct runner *r, struct precompile_plan *p,
     schema_encode(b, &attempt_schema, &a);
 }
 
-static void want(struct runner *r, struct precompile_plan *p, const struct precompile_item *item)
+static void precompile_first_want(struct runner *r, struct precompile_plan *p,
+                                  const struct precompile_item *item)
 {
     struct precompile_first *e = &r->precompile_first;
     struct variant v;
@@ -34,7 +35,7 @@ static void want(struct runner *r, struct precompile_plan *p, const struct preco
     if (precompile_plan_variant(p, item, &v, NULL)) {
         return;
     }
-    last_words(r, p, item, &words);
+    precompile_first_put_last_words(r, p, item, &words);
     e->n += builds_want(r->builds, &v, item->hash, words.data, words.failed ? 0 : words.len,
                         &e->builds[e->n], NULL) == 0;
 }
@@ -44,7 +45,7 @@ static void want_all(struct runner *r, struct precompile_plan *p)
     precompile_put_in_order(p);
     r->precompile_first.builds = calloc(p->n + 1, sizeof(*r->precompile_first.builds));
     for (uint32_t i = 0; r->precompile_first.builds && i < p->n; i++) {
-        want(r, p, &p->items[i]);
+        precompile_first_want(r, p, &p->items[i]);
     }
 }
 

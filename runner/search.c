@@ -60,16 +60,16 @@ static bool is_among(const uint32_t ids[], uint32_t n, uint32_t id)
     return false;
 }
 
-static bool is_new(const struct search *s, uint32_t id)
+static bool search_is_new(const struct search *s, uint32_t id)
 {
     const struct job *j = s->job;
     return id != PLAN_NONE && !j->outcomes[id].known && id != j->reference &&
            !is_among(s->hints, s->n_hints, id) && !is_among(s->begun_ids, s->n_begun, id);
 }
 
-static void add_hint(struct search *s, uint32_t id)
+static void search_add_hint(struct search *s, uint32_t id)
 {
-    if (is_new(s, id)) {
+    if (search_is_new(s, id)) {
         s->hints[s->n_hints++] = id;
     }
 }
@@ -90,7 +90,7 @@ static int add_hints(struct search *s, uint32_t room, struct error *err)
         if (r) {
             return r;
         }
-        add_hint(s, id);
+        search_add_hint(s, id);
     }
     return 0;
 }
@@ -102,7 +102,7 @@ static int gather_hints(struct search *s, uint32_t room, struct error *err)
     if (!s->hints) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", n);
     }
-    add_hint(s, s->job->former);
+    search_add_hint(s, s->job->former);
     return add_hints(s, room, err);
 }
 
@@ -122,7 +122,7 @@ static int add_variations(struct search *s, struct error *err)
         if (r) {
             return r;
         }
-        add_hint(s, id);
+        search_add_hint(s, id);
     }
     return 0;
 }
@@ -142,7 +142,7 @@ static int gather_begun(struct search *s, uint32_t room, struct error *err)
         if (r) {
             return r;
         }
-        if (id < j->plan.n_ranked && is_new(s, id)) {
+        if (id < j->plan.n_ranked && search_is_new(s, id)) {
             s->begun_ids[s->n_begun++] = id;
         }
     }
@@ -155,7 +155,7 @@ static bool next_proposal(struct search *s, uint32_t *id)
     return strategy && strategy->ops->propose(strategy, id) == 0;
 }
 
-static bool next(struct search *s, uint32_t *id)
+static bool search_next_id(struct search *s, uint32_t *id)
 {
     if (!s->asked_reference) {
         s->asked_reference = true;
@@ -179,7 +179,7 @@ static bool next(struct search *s, uint32_t *id)
 
 /* One that was stopped early has told the strategy what it costs, too. What earlier runs measured
  * is known by its ratio; else a score is a time, since the reference may come late. */
-static void observe(struct job *j, uint32_t id)
+static void search_observe_outcome(struct job *j, uint32_t id)
 {
     const struct outcome *o = &j->outcomes[id];
     struct observation seen = {.ok = o->measured,
@@ -189,7 +189,7 @@ static void observe(struct job *j, uint32_t id)
     }
 }
 
-static void fail(struct job *j, struct candidate *c, const struct error *e)
+static void search_fail_candidate(struct job *j, struct candidate *c, const struct error *e)
 {
     struct trial *t = calloc(1, sizeof(*t));
     if (t) {
@@ -198,18 +198,18 @@ static void fail(struct job *j, struct candidate *c, const struct error *e)
         job_record(j, c, t);
         free(t);
     }
-    observe(j, c->id);
+    search_observe_outcome(j, c->id);
 }
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-static int fill(struct search *s, struct error *err)
+static int search_fill_queue(struct search *s, struct error *err)
 {
     struct job *j = s->job;
     s->filling = s->filling || s->n == 0;
     while (s->n < s->look && !s->exhausted && (s->filling || !s->batches)) {
         uint32_t id;
-        if (!next(s, &id)) {
+        if (!search_next_id(s, &id)) {
             break;
         }
         struct candidate *c = malloc(sizeof(*c));
@@ -220,7 +220,7 @@ static int fill(struct search *s, struct error *err)
         int r = job_candidate(j, id, c, &why);
         c->reference = id == j->reference;
         if (r) {
-            fail(j, c, &why);
+            search_fail_candidate(j, c, &why);
             free(c);
         } else {
             s->queue[s->n++] = c;
@@ -238,7 +238,7 @@ static bool first_only(const struct search *s)
 }
 
 /* The place in the queue of the one to measure now; s->n when it is time to wait. */
-static uint32_t pick(const struct search *s)
+static uint32_t search_pick_candidate(const struct search *s)
 {
     uint32_t ready = s->n, pending = 0;
     for (uint32_t i = s->n; i-- > 0;) {
@@ -252,7 +252,7 @@ static uint32_t pick(const struct search *s)
     return ready;
 }
 
-static struct candidate *take(struct search *s, uint32_t at)
+static struct candidate *search_take_candidate(struct search *s, uint32_t at)
 {
     struct candidate *c = s->queue[at];
     s->n--;
@@ -290,10 +290,10 @@ static int measure_one(struct search *s, struct candidate *c, struct error *err)
     }
     const char *stage = c->reference && j->reference_again ? "reference" : "measure";
     job_module(j, c);
-    int r = measure(j, c, stage, best_to_beat(j, c), t, err);
+    int r = measure_candidate(j, c, stage, best_to_beat(j, c), t, err);
     if (r != ERROR_CANCELLED) {
         job_record(j, c, t);
-        observe(j, c->id);
+        search_observe_outcome(j, c->id);
     }
     free(t);
     return r;
@@ -336,7 +336,7 @@ static bool spare_some(struct search *s)
         uint32_t id = s->queue[i]->id;
         if (!s->queue[i]->reference && id < s->job->plan.n_ranked &&
             strategy->ops->spare(strategy, id)) {
-            struct candidate *c = take(s, i);
+            struct candidate *c = search_take_candidate(s, i);
             job_drop(s->job, c);
             free(c);
         }
@@ -344,20 +344,20 @@ static bool spare_some(struct search *s)
     return s->n < before;
 }
 
-static void set_aside(struct search *s)
+static void search_set_aside(struct search *s)
 {
     aside_keep(s->job, s->queue, s->n);
     s->job->set_aside = true;
 }
 
-static int step(struct search *s, struct error *err)
+static int search_step(struct search *s, struct error *err)
 {
     struct job *j = s->job;
     if (job_turn_is_over(j)) {
-        set_aside(s);
+        search_set_aside(s);
         return 0;
     }
-    uint32_t at = pick(s);
+    uint32_t at = search_pick_candidate(s);
     if (at == s->n && !first_only(s) && !s->batches && spare_some(s)) {
         return job_poll(j, err);
     }
@@ -369,13 +369,13 @@ static int step(struct search *s, struct error *err)
         bool waits = first_only(s) || s->batches;
         int64_t most = waits ? ASIDE_NEVER : job_patience(j, s->queue, s->n);
         if (most == 0) {
-            set_aside(s);
+            search_set_aside(s);
             return 0;
         }
         return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, wait_most(j, most), err);
     }
     s->filling = false;
-    struct candidate *c = take(s, at);
+    struct candidate *c = search_take_candidate(s, at);
     int r = 0;
     while (r == 0 && c->build->state == BUILD_PENDING) {
         r = job_wait_builds(j, &c, 1, ASIDE_NEVER, err); /* replay: it is due */
@@ -450,13 +450,13 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
     int r = ops->open(&setup, &j->strategy, err);
     for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
         if (j->outcomes[i].known) {
-            observe(j, i);
+            search_observe_outcome(j, i);
         }
     }
     return r;
 }
 
-static void search_init(struct search *s, struct job *j)
+static void search_begin(struct search *s, struct job *j)
 {
     const struct runner *r = j->runner;
     *s = (struct search){
@@ -466,10 +466,10 @@ static void search_init(struct search *s, struct job *j)
     };
 }
 
-static void search_deinit(struct search *s)
+static void search_end(struct search *s)
 {
     while (s->n > 0) {
-        struct candidate *c = take(s, s->n - 1);
+        struct candidate *c = search_take_candidate(s, s->n - 1);
         job_release(s->job, c);
         free(c);
     }
@@ -487,7 +487,7 @@ static void note_reference(struct job *j, double took_ms)
 }
 
 /* The problem on the device: when compilers have begun, which takes as long. */
-static int prepare(struct job *j, struct error *err)
+static int search_prepare_problem(struct job *j, struct error *err)
 {
     struct device *d = j->runner->device;
     const struct request *q = &j->order->request;
@@ -513,7 +513,7 @@ static int prepare(struct job *j, struct error *err)
 int job_search(struct job *j, struct error *err)
 {
     struct search s;
-    search_init(&s, j);
+    search_begin(&s, j);
     uint32_t left = budget_left(j);
     s.kept_for_end = keep_for_end(j, left);
     int r = gather_begun(&s, left, err);
@@ -526,22 +526,22 @@ int job_search(struct job *j, struct error *err)
     j->total = j->done + (left < j->plan.n_ranked ? left : j->plan.n_ranked) +
                (j->reference != PLAN_NONE && !j->reference_again);
     notice_progress(j, "compile", NULL);
-    r = r ? r : fill(&s, err);
+    r = r ? r : search_fill_queue(&s, err);
     precompile_first_end(j->runner);
     aside_drop(j->runner, j->order->job);
-    r = r ? r : prepare(j, err);
+    r = r ? r : search_prepare_problem(j, err);
     while (r == 0 && !j->set_aside) {
-        r = fill(&s, err);
+        r = search_fill_queue(&s, err);
         if (r == 0 && s.n == 0 && !s.exhausted && !s.varied) {
             r = add_variations(&s, err);
-            r = r ? r : fill(&s, err);
+            r = r ? r : search_fill_queue(&s, err);
         }
         if (r || s.n == 0 || s.exhausted) {
             break;
         }
-        r = step(&s, err);
+        r = search_step(&s, err);
     }
     job_without_reference(j);
-    search_deinit(&s);
+    search_end(&s);
     return r;
 }

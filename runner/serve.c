@@ -31,8 +31,8 @@ enum {
 /* ---- orders ---------------------------------------------------------------------------------- */
 
 /* An order for a quiet device ends here while others use it: before there is a context of ours. */
-static int carry_out(struct runner *r, const struct tune_order *o, struct tune_result *out,
-                     struct error *err)
+static int serve_carry_out(struct runner *r, const struct tune_order *o, struct tune_result *out,
+                           struct error *err)
 {
     int status = runner_open_device(r, err);
     *out = (struct tune_result){0};
@@ -44,7 +44,7 @@ static int carry_out(struct runner *r, const struct tune_order *o, struct tune_r
     return status ? status : job_run(r, o, out, err);
 }
 
-static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
+static void serve_tune(struct runner *r, uint32_t id, const struct tune_order *o)
 {
     struct error err = ERROR_NULL;
     struct tune_result result;
@@ -54,7 +54,7 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
     precompile_first_begin(r, o);
-    int status = carry_out(r, o, &result, &err);
+    int status = serve_carry_out(r, o, &result, &err);
     precompile_first_end(r);
     r->job = 0;
     if (status) {
@@ -89,7 +89,7 @@ static void on_tune(struct runner *r, const struct rpc_message *m)
     if (tune_order_unpack(o, m->params, &err)) {
         channel_reply_error(&r->channel, id, &err);
     } else {
-        tune(r, id, o);
+        serve_tune(r, id, o);
     }
     tune_order_deinit(o);
     free(o);
@@ -97,14 +97,14 @@ static void on_tune(struct runner *r, const struct rpc_message *m)
 
 /* ---- the life -------------------------------------------------------------------------------- */
 
-static void hello(struct runner *r)
+static void serve_send_hello(struct runner *r)
 {
     struct runner_hello h = {.pid = getpid()};
     snprintf(h.build, sizeof(h.build), "%s", build_id);
     channel_notify(&r->channel, "hello", &runner_hello_schema, &h);
 }
 
-static void bye(struct runner *r)
+static void serve_say_bye(struct runner *r)
 {
     rpc_put_notify(&r->channel.out, "bye");
     wire_put_map(&r->channel.out, 0);
@@ -170,16 +170,16 @@ int runner_serve(const struct runner_options *opt)
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
         return RUNNER_EXIT_USAGE;
     }
-    hello(&r);
+    serve_send_hello(&r);
     for (;;) {
         runner_pump(&r);
         if (r.builds && builds_lost(r.builds) > 0) {
-            bye(&r);
+            serve_say_bye(&r);
         }
         bool owes = r.baselines.n > 0 && opt->linger_ms >= REST_MS;
         if (!channel_wait(&r.channel, -1, owes ? REST_MS : patience_ms(&r))) {
             if (!owes || !baselines_pay(&r)) {
-                bye(&r);
+                serve_say_bye(&r);
             }
         }
     }

@@ -31,7 +31,7 @@ void channel_deinit(struct channel *c)
 }
 
 /* Reads what is there. */
-static void fill(struct channel *c)
+static void channel_read_bytes(struct channel *c)
 {
     static uint8_t bytes[READ_BYTES]; /* one owner thread */
     while (!c->gone) {
@@ -85,7 +85,7 @@ int channel_receive(struct channel *c, struct rpc_message *m, struct error *err)
     size_t end;
     int r = find_end(c, &end, err);
     if (r == CHANNEL_NOTHING) {
-        fill(c);
+        channel_read_bytes(c);
         r = find_end(c, &end, err);
     }
     if (r) {

@@ -17,12 +17,12 @@ enum { PATIENCE_MS = 5000 };
 
 /* ---- the child ------------------------------------------------------------------------------- */
 
-static void on_signal(int number)
+static void clocks_on_signal(int number)
 {
     (void)number; /* read() returns, which is all */
 }
 
-static void await_end(int fd)
+static void clocks_await_end(int fd)
 {
     char byte;
     ssize_t n;
@@ -34,7 +34,7 @@ static void await_end(int fd)
 int clocks_child(const char *uuid, int64_t mhz, int fd)
 {
     static const int stops[] = {SIGTERM, SIGINT};
-    const struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART */
+    const struct sigaction action = {.sa_handler = clocks_on_signal}; /* no SA_RESTART */
     struct error err = ERROR_NULL;
     for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
         sigaction(stops[i], &action, NULL);
@@ -47,7 +47,7 @@ int clocks_child(const char *uuid, int64_t mhz, int fd)
         return 1;
     }
     if (heard) {
-        await_end(fd);
+        clocks_await_end(fd);
     }
     r = device_set_clocks(uuid, 0, &err);
     if (r) {
@@ -60,7 +60,7 @@ int clocks_child(const char *uuid, int64_t mhz, int fd)
 /* ---- the runner's side ----------------------------------------------------------------------- */
 
 /* What the child says, up to its end of file. */
-static int hear(int fd, struct error *err)
+static int clocks_read_answer(int fd, struct error *err)
 {
     char text[sizeof(err->text)];
     size_t have = 0;
@@ -90,7 +90,7 @@ int clocks_hold(const char *uuid, int64_t mhz, struct error *err)
     if (r) {
         return r;
     }
-    r = hear(fd, err);
+    r = clocks_read_answer(fd, err);
     if (r) {
         close(fd);
     }

@@ -6,7 +6,7 @@
 
 enum { DOUBT_MAX = 160, BUSY_PERCENT = 10, FREE_PERCENT = 5 };
 
-static bool look(struct device *d, struct device_health *h)
+static bool conditions_read_health(struct device *d, struct device_health *h)
 {
     *h = (struct device_health){.busy_percent = -1, .processes = -1};
     if (d->ops->health) {
@@ -20,7 +20,7 @@ void conditions_before(struct device *d, char doubt[DOUBT_MAX])
 {
     struct device_health h;
     doubt[0] = '\0';
-    if (!look(d, &h)) {
+    if (!conditions_read_health(d, &h)) {
         return;
     }
     if (h.busy_percent > BUSY_PERCENT) {
@@ -38,7 +38,7 @@ bool conditions_in_use(struct device *d, char says[DOUBT_MAX])
 {
     struct device_health h;
     says[0] = '\0';
-    if (!look(d, &h)) {
+    if (!conditions_read_health(d, &h)) {
         return false;
     }
     if (h.processes > 0) {
@@ -54,7 +54,7 @@ bool conditions_in_use(struct device *d, char says[DOUBT_MAX])
 void conditions_note(struct device *d, struct trial *t)
 {
     struct device_health h;
-    if (look(d, &h)) {
+    if (conditions_read_health(d, &h)) {
         t->sm_mhz = h.sm_mhz;
         t->temperature_c = h.temperature_c;
         t->power_w = h.power_w;

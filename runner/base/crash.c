@@ -23,17 +23,17 @@ static _Thread_local struct {
 static atomic_bool writing;
 
 /* Waits a second at most: the writer may be this thread, or wait for a peer that never reads. */
-static void take_turn(void)
+static void crash_take_turn(void)
 {
     for (int i = 0; i < 1000 && atomic_exchange(&writing, true); i++) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 }
 
-static void last_words(int sig)
+static void crash_write_last_words(int sig)
 {
     if (note.bytes) {
-        take_turn();
+        crash_take_turn();
         const uint8_t *at = note.bytes;
         for (size_t left = note.n; left > 0;) {
             ssize_t n = send(note.fd, at, left, MSG_NOSIGNAL);
@@ -50,7 +50,8 @@ static void last_words(int sig)
 
 void crash_install(void)
 {
-    struct sigaction a = {.sa_handler = last_words, .sa_flags = SA_ONSTACK | SA_NODEFER};
+    struct sigaction a = {.sa_handler = crash_write_last_words,
+                          .sa_flags = SA_ONSTACK | SA_NODEFER};
     sigemptyset(&a.sa_mask);
     for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
         sigaction(fatal[i], &a, NULL);

@@ -11,7 +11,7 @@ double lanes_now(const struct lanes *l, struct device *device)
     return l->waited_ms + (device ? device->ops->clock_ms(device) : 0);
 }
 
-static void remember(struct lanes *l, const char *hash, double due_ms)
+static void lanes_remember_build(struct lanes *l, const char *hash, double due_ms)
 {
     if (l->n == l->room) {
         uint32_t room = l->room ? 2 * l->room : 64;
@@ -39,7 +39,7 @@ double lanes_want(struct lanes *l, const char *hash, double ms, double now_ms)
     }
     double due_ms = ms > 0 ? fmax(*first, now_ms) + ms : now_ms;
     *first = ms > 0 ? due_ms : *first;
-    remember(l, hash, due_ms);
+    lanes_remember_build(l, hash, due_ms);
     return due_ms;
 }
 

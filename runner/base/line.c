@@ -34,7 +34,7 @@ bool line_due(struct line *l, double now_ms)
 }
 
 /* Never wider than the terminal: a line that wraps cannot be drawn again. */
-static int columns(void)
+static int line_count_columns(void)
 {
     struct winsize w;
     return (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col : COLUMNS) - 1;
@@ -49,7 +49,7 @@ void line_put(const struct line *l, const char *format, ...)
     va_end(args);
     if (l->terminal) {
         stands = 1;
-        fprintf(stderr, "\r\033[K%.*s", columns(), text);
+        fprintf(stderr, "\r\033[K%.*s", line_count_columns(), text);
         fflush(stderr);
     } else {
         fprintf(stderr, "%s\n", text);

@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-static int start(const char *const *args, int fd, pid_t *pid, struct error *err)
+static int self_spawn(const char *const *args, int fd, pid_t *pid, struct error *err)
 {
     static const char self[] = "/proc/self/exe";
     posix_spawn_file_actions_t files;
@@ -42,7 +42,7 @@ int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err)
         fds[1] = moved;
     }
     int r = fds[1] < 0 ? error_set(err, ERROR_IO, "dup: %s", strerror(errno))
-                       : start(args, fds[1], pid, err);
+                       : self_spawn(args, fds[1], pid, err);
     if (fds[1] >= 0) {
         close(fds[1]);
     }

@@ -8,13 +8,13 @@
 
 enum { SCATTER_KNOWN = 8 }; /* a standard deviation of so few is known to a quarter */
 
-static int compare(const void *a, const void *b)
+static int stats_compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double quantile(const double *sorted, uint32_t n, double q)
+static double stats_quantile(const double *sorted, uint32_t n, double q)
 {
     double at = q * (n - 1);
     uint32_t low = (uint32_t)at;
@@ -30,9 +30,9 @@ struct stats stats_of(const double *samples, uint32_t n)
     double sorted[STATS_MAX];
     n = n < STATS_MAX ? n : STATS_MAX;
     memcpy(sorted, samples, n * sizeof(*sorted));
-    qsort(sorted, n, sizeof(*sorted), compare);
-    return (struct stats){quantile(sorted, n, 0.5), quantile(sorted, n, 0.25),
-                          quantile(sorted, n, 0.75)};
+    qsort(sorted, n, sizeof(*sorted), stats_compare_doubles);
+    return (struct stats){stats_quantile(sorted, n, 0.5), stats_quantile(sorted, n, 0.25),
+                          stats_quantile(sorted, n, 0.75)};
 }
 
 void scatter_add(struct scatter *s, const double *samples, uint32_t n)

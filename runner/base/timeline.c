@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-static double clock_ms(void)
+static double timeline_clock_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -13,14 +13,14 @@ static double clock_ms(void)
 
 void timeline_begin(struct timeline *t)
 {
-    double now = clock_ms();
+    double now = timeline_clock_ms();
     *t = (struct timeline){.began_ms = now, .since_ms = now, .phase = PHASE_OTHER};
 }
 
 enum phase timeline_enter(struct timeline *t, enum phase phase)
 {
     enum phase before = t->phase;
-    double now = clock_ms();
+    double now = timeline_clock_ms();
     t->ms[before] += now - t->since_ms;
     t->since_ms = now;
     t->phase = phase;
@@ -34,7 +34,7 @@ enum phase timeline_step(struct timeline *t, enum phase phase)
 
 double timeline_ms(const struct timeline *t)
 {
-    return clock_ms() - t->began_ms;
+    return timeline_clock_ms() - t->began_ms;
 }
 
 void timeline_format(const struct timeline *t, char *out, size_t size)
@@ -56,7 +56,7 @@ void timeline_format(const struct timeline *t, char *out, size_t size)
     out[0] = '\0';
     for (int i = 0; i < PHASES && at < size; i++) {
         enum phase p = order[i];
-        double ms = t->ms[p] + (p == t->phase ? clock_ms() - t->since_ms : 0);
+        double ms = t->ms[p] + (p == t->phase ? timeline_clock_ms() - t->since_ms : 0);
         if (ms >= 0.5 && at < size) {
             at += (size_t)snprintf(out + at, size - at, "%s%s %.0f", at ? ", " : "", names[p], ms);
         }

@@ -48,7 +48,7 @@ void apart_enable(void)
 /* ---- children -------------------------------------------------------------------------------- */
 
 /* Its socket is closed, so it ends, unless it is stopped. Returns the status of waitpid(). */
-static int end(struct worker *w)
+static int apart_end_worker(struct worker *w)
 {
     int status = 0, waited = 0;
     pid_t r;
@@ -64,7 +64,7 @@ static int end(struct worker *w)
     return status;
 }
 
-static struct worker *start(struct apart *a, struct error *err)
+static struct worker *apart_start_worker(struct apart *a, struct error *err)
 {
     struct worker *w = calloc(1, sizeof(*w));
     const char *const args[] = {"gemmd-runner", "--compile", "--device", a->spec,
@@ -90,7 +90,7 @@ static struct worker *take_idle(struct apart *a)
 }
 
 /* A new one if *fresh says so, or no other lives, which sets it. */
-static struct worker *take(struct apart *a, bool *fresh, struct error *err)
+static struct worker *apart_take_worker(struct apart *a, bool *fresh, struct error *err)
 {
     struct worker *w;
     while (!*fresh && (w = take_idle(a))) {
@@ -104,10 +104,10 @@ static struct worker *take(struct apart *a, bool *fresh, struct error *err)
         if (info.si_code == CLD_STOPPED) {
             kill(w->pid, SIGKILL);
         }
-        end(w);
+        apart_end_worker(w);
     }
     *fresh = true;
-    return start(a, err);
+    return apart_start_worker(a, err);
 }
 
 static void set_busy(struct apart *a, struct worker *w, const struct variant *v)
@@ -196,8 +196,8 @@ static enum ending ending_of(int status)
 }
 
 /* What became of it; *r: what an answer says; *status: how a child that gave none ended. */
-static enum ending ask(struct apart *a, struct worker *w, const struct variant *v,
-                       struct image *out, int *r, int *status, struct error *err)
+static enum ending apart_ask_worker(struct apart *a, struct worker *w, const struct variant *v,
+                                    struct image *out, int *r, int *status, struct error *err)
 {
     struct apart_frame f = {0};
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
@@ -211,7 +211,7 @@ static enum ending ask(struct apart *a, struct worker *w, const struct variant *
     apart_frame_deinit(&f);
     const bool well = set_done(a, w, same), stopped = !well && w->stopped;
     if (!well) {
-        *status = end(w);
+        *status = apart_end_worker(w);
     }
     return same ? ANSWERED : answered ? OTHER_COMPILER : stopped ? STOPPED : ending_of(*status);
 }
@@ -226,12 +226,12 @@ static int compile_apart(struct compiler *c, const struct variant *v, struct ima
         struct error why = ERROR_NULL;
         bool fresh = tries > 0;
         int r = 0, status = 0;
-        struct worker *w = take(a, &fresh, &why);
+        struct worker *w = apart_take_worker(a, &fresh, &why);
         if (!w) {
             return give_up_children(a, why.text, v, out, err);
         }
         *out = (struct image){0};
-        switch (ask(a, w, v, out, &r, &status, err)) {
+        switch (apart_ask_worker(a, w, v, out, &r, &status, err)) {
         case ANSWERED:
             return r;
         case STOPPED:
@@ -284,7 +284,7 @@ static void end_idle(struct apart *a)
     }
     while (w) {
         struct worker *next = w->next;
-        end(w);
+        apart_end_worker(w);
         w = next;
     }
 }

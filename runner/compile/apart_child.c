@@ -21,7 +21,7 @@ static struct {
 } now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* False: it is not to begin. */
-static bool begin(struct compiler *c, const struct variant *v)
+static bool apart_child_begin_compile(struct compiler *c, const struct variant *v)
 {
     pthread_mutex_lock(&now.lock);
     const bool going = !now.gone;
@@ -31,7 +31,7 @@ static bool begin(struct compiler *c, const struct variant *v)
     return going;
 }
 
-static void done(void)
+static void apart_child_end_compile(void)
 {
     pthread_mutex_lock(&now.lock);
     now.variant = NULL;
@@ -39,7 +39,7 @@ static void done(void)
 }
 
 /* False: nothing compiles that could be stopped. */
-static bool stop(void)
+static bool apart_child_stop_compile(void)
 {
     pthread_mutex_lock(&now.lock);
     now.gone = true;
@@ -51,7 +51,7 @@ static bool stop(void)
     return can;
 }
 
-static void rest(void)
+static void apart_child_rest(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
 }
@@ -59,40 +59,40 @@ static void rest(void)
 /* A compile that never ends must not outlive who wants it, nor a library that cannot be opened. One
  * that can be stopped is, and then removes its files; again and again, since it may not have begun.
  */
-static void *watch(void *arg)
+static void *apart_child_watch_parent(void *arg)
 {
     const short gone = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;
     struct pollfd f = {.fd = *(int *)arg, .events = POLLRDHUP};
     while (poll(&f, 1, -1) < 0 || !(f.revents & gone)) {
     }
-    for (int waited = 0; waited < STOP_MS && stop(); waited += LOOK_MS) {
-        rest();
+    for (int waited = 0; waited < STOP_MS && apart_child_stop_compile(); waited += LOOK_MS) {
+        apart_child_rest();
     }
     _exit(0);
     return NULL;
 }
 
-static int compile(struct compiler *c, const struct apart_frame *f, struct image *image,
-                   struct error *err)
+static int apart_child_compile(struct compiler *c, const struct apart_frame *f, struct image *image,
+                               struct error *err)
 {
     struct variant v;
     if (!apart_get_variant(f->map, &v)) {
         return error_set(err, ERROR_INTERNAL, "a compiler's process was given no variant");
     }
-    if (!begin(c, &v)) {
+    if (!apart_child_begin_compile(c, &v)) {
         return error_set(err, ERROR_HUNG, "the compiler was stopped");
     }
     int r = c->ops->compile(c, &v, image, err);
-    done();
+    apart_child_end_compile();
     return r;
 }
 
-static bool answer(struct compiler *c, int fd, const struct apart_frame *f)
+static bool apart_child_answer(struct compiler *c, int fd, const struct apart_frame *f)
 {
     struct image image = {0};
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    int r = compile(c, f, &image, &err);
+    int r = apart_child_compile(c, f, &image, &err);
     apart_put_answer(&b, c->ops->version(c), r, &image, &err);
     image_deinit(&image);
     return apart_send(fd, &b);
@@ -106,7 +106,7 @@ int apart_child(const char *spec, int fd)
     struct apart_frame f;
     self_begin(fd);
     prctl(PR_SET_NAME, "gemmd-compile");
-    int r = pthread_create(&watcher, NULL, watch, &fd)
+    int r = pthread_create(&watcher, NULL, apart_child_watch_parent, &fd)
                 ? error_set(&err, ERROR_NO_MEMORY, "no thread")
                 : compiler_open(spec, &c, &err);
     if (r) {
@@ -115,7 +115,7 @@ int apart_child(const char *spec, int fd)
     }
     bool going = true;
     while (going && apart_receive(fd, &f)) {
-        going = answer(c, fd, &f);
+        going = apart_child_answer(c, fd, &f);
         apart_frame_deinit(&f);
     }
     c->ops->close(c);

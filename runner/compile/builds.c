@@ -86,7 +86,7 @@ struct builds *builds_free(struct builds *b)
 /* ---- in a pool thread ------------------------------------------------------------------------ */
 
 /* Whoever dies while it compiles says so. */
-static void watch(void *ctx, bool compiling)
+static void builds_watch_crash(void *ctx, bool compiling)
 {
     const struct work *w = ctx;
     if (compiling) {
@@ -96,27 +96,27 @@ static void watch(void *ctx, bool compiling)
     }
 }
 
-static struct modules_order order_of(struct work *w)
+static struct modules_order builds_module_order(struct work *w)
 {
     return (struct modules_order){.compiler = w->setup.compiler,
                                   .cache_dir = w->setup.cache_dir,
                                   .variant = &w->variant,
                                   .hash = w->hash,
                                   .wait_ms = w->setup.impatient ? 0 : MODULES_WAIT_MS,
-                                  .watch = watch,
+                                  .watch = builds_watch_crash,
                                   .ctx = w};
 }
 
 static void run_work(struct task *t)
 {
     struct work *w = (struct work *)t;
-    const struct modules_order order = order_of(w);
+    const struct modules_order order = builds_module_order(w);
     w->status = modules_make(&order, &w->made, &w->error);
 }
 
 /* ---- in the owner's thread ------------------------------------------------------------------- */
 
-static struct build *find(struct builds *b, const char *hash)
+static struct build *builds_find(struct builds *b, const char *hash)
 {
     for (struct build *w = b->first; w; w = w->next) {
         if (strcmp(w->hash, hash) == 0) {
@@ -126,7 +126,7 @@ static struct build *find(struct builds *b, const char *hash)
     return NULL;
 }
 
-static void forget(struct builds *b, struct build *w)
+static void builds_forget(struct builds *b, struct build *w)
 {
     struct build **at = &b->first;
     while (*at != w) {
@@ -160,7 +160,7 @@ static struct work *work_new(struct builds *b, const struct variant *v, const ch
 }
 
 /* What was made becomes the build's. */
-static void settle(struct build *b, struct work *w)
+static void builds_settle(struct build *b, struct work *w)
 {
     b->state = w->status ? BUILD_FAILED : BUILD_READY;
     b->image = w->made.image;
@@ -175,20 +175,20 @@ static void settle(struct build *b, struct work *w)
 
 /* What the cache knows does not wait for a thread: all may be compiling for minutes what is no
  * longer wanted. */
-static void begin(struct builds *b, struct build *w, struct work *work)
+static void builds_begin_work(struct builds *b, struct build *w, struct work *work)
 {
-    const struct modules_order order = order_of(work);
+    const struct modules_order order = builds_module_order(work);
     work->status =
         tasks_full(b->pool) ? modules_make_known(&order, &work->made, &work->error) : MODULES_MISS;
     if (work->status == MODULES_MISS) {
         tasks_submit(b->pool, &work->task);
     } else {
-        settle(w, work);
+        builds_settle(w, work);
     }
 }
 
 /* The disk may have room again. */
-static void save(struct builds *b, struct build *w)
+static void builds_save_image(struct builds *b, struct build *w)
 {
     struct error ignored;
     w->unsaved =
@@ -198,7 +198,7 @@ static void save(struct builds *b, struct build *w)
 int builds_want(struct builds *b, const struct variant *v, const char *hash, const void *note,
                 size_t note_size, struct build **out, struct error *err)
 {
-    struct build *w = find(b, hash);
+    struct build *w = builds_find(b, hash);
     if (!w) {
         w = calloc(1, sizeof(*w));
         struct work *work = w ? work_new(b, v, hash, note, note_size) : NULL;
@@ -211,9 +211,9 @@ int builds_want(struct builds *b, const struct variant *v, const char *hash, con
         work->build = w;
         w->next = b->first;
         b->first = w;
-        begin(b, w, work);
+        builds_begin_work(b, w, work);
     } else if (w->unsaved) {
-        save(b, w);
+        builds_save_image(b, w);
     }
     w->refs++;
     *out = w;
@@ -240,7 +240,7 @@ void builds_release(struct builds *b, struct build *w)
         return;
     }
     if (w->state == BUILD_PENDING ? tasks_withdraw(b->pool, &w->work->task) : !must_remember(w)) {
-        forget(b, w);
+        builds_forget(b, w);
     }
 }
 
@@ -250,7 +250,7 @@ bool builds_withdraw(struct builds *b, struct build *w)
     if (w->refs > 1 || w->state != BUILD_PENDING || !tasks_withdraw(b->pool, &w->work->task)) {
         return false;
     }
-    forget(b, w);
+    builds_forget(b, w);
     return true;
 }
 
@@ -260,9 +260,9 @@ uint32_t builds_collect(struct builds *b)
     for (struct task *t; (t = tasks_collect(b->pool)); n++) {
         struct work *work = (struct work *)t;
         struct build *w = work->build;
-        settle(w, work);
+        builds_settle(w, work);
         if (w->refs == 0 && !must_remember(w)) {
-            forget(b, w);
+            builds_forget(b, w);
         }
     }
     return n;

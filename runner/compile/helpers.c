@@ -10,7 +10,7 @@ static bool is_worth_another(const struct build *b)
     return b->state == BUILD_FAILED && !b->refused;
 }
 
-static struct build *known(struct helpers *h, const char *hash)
+static struct build *helpers_find_build(struct helpers *h, const char *hash)
 {
     for (uint32_t i = 0; i < h->n; i++) {
         struct build *b = h->builds[i];
@@ -27,12 +27,13 @@ static struct build *known(struct helpers *h, const char *hash)
     return NULL;
 }
 
-static int want(struct helpers *h, const struct variant *v, struct build **out, struct error *err)
+static int helpers_want_build(struct helpers *h, const struct variant *v, struct build **out,
+                              struct error *err)
 {
     const struct helpers_setup *s = &h->setup;
     char hash[HASH_HEX];
     variant_hash(v, s->compiler->ops->version(s->compiler), hash);
-    *out = known(h, hash);
+    *out = helpers_find_build(h, hash);
     if (*out) {
         return 0;
     }
@@ -63,18 +64,19 @@ int helpers_want(struct helpers *h, const struct family_target *t, struct error 
     }
     uint32_t n = all ? d->ops->helpers(&d->info, t, all) : 0;
     for (uint32_t i = 0; i < n && status == 0; i++) {
-        status = want(h, &all[i], &build, err);
+        status = helpers_want_build(h, &all[i], &build, err);
     }
     free(all);
     return status;
 }
 
 /* A device_supply's function. The limit is that of what the device is doing. */
-static int supply(void *ctx, const struct variant *v, const struct image **out, struct error *err)
+static int helpers_supply_image(void *ctx, const struct variant *v, const struct image **out,
+                                struct error *err)
 {
     struct helpers *h = ctx;
     struct build *b;
-    int status = want(h, v, &b, err);
+    int status = helpers_want_build(h, v, &b, err);
     if (status) {
         return status;
     }
@@ -89,5 +91,5 @@ static int supply(void *ctx, const struct variant *v, const struct image **out, 
 void helpers_init(struct helpers *h, const struct helpers_setup *setup)
 {
     *h = (struct helpers){.setup = *setup};
-    setup->device->supply = (struct device_supply){.image = supply, .ctx = h};
+    setup->device->supply = (struct device_supply){.image = helpers_supply_image, .ctx = h};
 }

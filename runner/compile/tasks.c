@@ -37,14 +37,14 @@ struct tasks {
     struct task *done, **done_end;
 };
 
-static int64_t now_ms(void)
+static int64_t tasks_now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static void finish(struct tasks *p, struct task *t)
+static void tasks_finish_task(struct tasks *p, struct task *t)
 {
     t->next = NULL;
     *p->done_end = t;
@@ -69,7 +69,7 @@ static struct task *next_task(struct tasks *p)
     if (!p->waiting) {
         p->waiting_end = &p->waiting;
     }
-    t->started_ms = now_ms();
+    t->started_ms = tasks_now_ms();
     return t;
 }
 
@@ -88,7 +88,7 @@ static void *worker_main(void *arg)
         pthread_mutex_lock(&p->lock);
         if (!w->abandoned) {
             w->task = NULL;
-            finish(p, t);
+            tasks_finish_task(p, t);
         }
     }
     struct task *lost = w->abandoned ? w->task : NULL;
@@ -248,7 +248,7 @@ int tasks_fd(const struct tasks *p)
 
 int64_t tasks_longest(struct tasks *p, struct task **task)
 {
-    int64_t longest = -1, now = now_ms();
+    int64_t longest = -1, now = tasks_now_ms();
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < p->n; i++) {
         struct task *t = p->workers[i] ? p->workers[i]->task : NULL;
@@ -264,7 +264,7 @@ int64_t tasks_longest(struct tasks *p, struct task **task)
 int64_t tasks_ran_ms(struct tasks *p, const struct task *task)
 {
     pthread_mutex_lock(&p->lock);
-    int64_t ms = task->started_ms ? now_ms() - task->started_ms : 0;
+    int64_t ms = task->started_ms ? tasks_now_ms() - task->started_ms : 0;
     pthread_mutex_unlock(&p->lock);
     return ms;
 }

@@ -26,13 +26,14 @@ struct lot {
     struct finalist *f; /* owned */
 };
 
-static int by_time(const void *a, const void *b)
+static int landscape_compare_times(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static const struct landscape_points *variant_of(const struct landscape_recorder *s, uint32_t point)
+static const struct landscape_points *landscape_variant_of_point(const struct landscape_recorder *s,
+                                                                 uint32_t point)
 {
     const struct landscape_points *v = s->variants;
     while (point - v->first >= v->n) { /* wraps below it */
@@ -42,8 +43,8 @@ static const struct landscape_points *variant_of(const struct landscape_recorder
 }
 
 /* The fastest that have not been measured again, up to a number. */
-static int choose(const struct landscape_recorder *s, uint32_t want, struct lot *lot,
-                  struct error *err)
+static int landscape_choose_lot(const struct landscape_recorder *s, uint32_t want, struct lot *lot,
+                                struct error *err)
 {
     uint32_t known = 0;
     double *sorted = calloc(s->space.n, sizeof(*sorted));
@@ -57,18 +58,20 @@ static int choose(const struct landscape_recorder *s, uint32_t want, struct lot 
             sorted[known++] = s->us[i];
         }
     }
-    qsort(sorted, known, sizeof(*sorted), by_time);
+    qsort(sorted, known, sizeof(*sorted), landscape_compare_times);
     double limit = known > want ? sorted[want - 1] : INFINITY;
     free(sorted);
     for (uint32_t i = 0; i < s->space.n && lot->n < want; i++) {
         if (isfinite(s->us[i]) && s->us[i] <= limit) {
-            lot->f[lot->n++] = (struct finalist){.point = i, .of = variant_of(s, i)};
+            lot->f[lot->n++] =
+                (struct finalist){.point = i, .of = landscape_variant_of_point(s, i)};
         }
     }
     return 0;
 }
 
-static int load(struct landscape_recorder *s, struct finalist *f, struct error *err)
+static int landscape_load_finalist(struct landscape_recorder *s, struct finalist *f,
+                                   struct error *err)
 {
     struct rejection why;
     struct error failed = ERROR_NULL;
@@ -85,8 +88,8 @@ static int load(struct landscape_recorder *s, struct finalist *f, struct error *
     return r == ERROR_DEVICE_LOST ? error_set(err, r, "%s", failed.text) : 0;
 }
 
-static int block(struct landscape_recorder *s, struct finalist *f, uint32_t round,
-                 struct error *err)
+static int landscape_time_block(struct landscape_recorder *s, struct finalist *f, uint32_t round,
+                                struct error *err)
 {
     struct record config;
     uint32_t n = 0;
@@ -100,7 +103,7 @@ static int block(struct landscape_recorder *s, struct finalist *f, uint32_t roun
     return r;
 }
 
-static int run_rounds(struct landscape_recorder *s, struct lot *lot, struct error *err)
+static int landscape_run_rounds(struct landscape_recorder *s, struct lot *lot, struct error *err)
 {
     int r = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -108,7 +111,7 @@ static int run_rounds(struct landscape_recorder *s, struct lot *lot, struct erro
         s->looked_ms = -INFINITY; /* the reference has its turn in each */
         for (uint32_t i = 0; i < lot->n && r == 0; i++) {
             struct finalist *f = &lot->f[round % 2 ? lot->n - 1 - i : i];
-            r = f->kernel ? block(s, f, round, err) : 0;
+            r = f->kernel ? landscape_time_block(s, f, round, err) : 0;
             r = r ? r : landscape_look(s, err);
         }
     }
@@ -117,7 +120,8 @@ static int run_rounds(struct landscape_recorder *s, struct lot *lot, struct erro
 }
 
 /* Whatever came of them, they are not measured again. *best: the least median so far. */
-static int settle(struct landscape_recorder *s, struct lot *lot, double *best, struct error *err)
+static int landscape_settle_lot(struct landscape_recorder *s, struct lot *lot, double *best,
+                                struct error *err)
 {
     int r = 0;
     for (uint32_t i = 0; i < lot->n && r == 0; i++) {
@@ -131,7 +135,7 @@ static int settle(struct landscape_recorder *s, struct lot *lot, double *best, s
     return r;
 }
 
-static void leave(struct landscape_recorder *s, struct lot *lot, int status)
+static void landscape_unload_lot(struct landscape_recorder *s, struct lot *lot, int status)
 {
     for (uint32_t i = 0; i < lot->n; i++) {
         struct finalist *f = &lot->f[i];
@@ -148,13 +152,13 @@ static void leave(struct landscape_recorder *s, struct lot *lot, int status)
 static int run_lot(struct landscape_recorder *s, uint32_t want, double *best, struct error *err)
 {
     struct lot lot = {0};
-    int r = choose(s, want, &lot, err);
+    int r = landscape_choose_lot(s, want, &lot, err);
     for (uint32_t i = 0; i < lot.n && r == 0; i++) {
-        r = load(s, &lot.f[i], err);
+        r = landscape_load_finalist(s, &lot.f[i], err);
     }
-    r = r ? r : run_rounds(s, &lot, err);
-    r = r ? r : settle(s, &lot, best, err);
-    leave(s, &lot, r);
+    r = r ? r : landscape_run_rounds(s, &lot, err);
+    r = r ? r : landscape_settle_lot(s, &lot, best, err);
+    landscape_unload_lot(s, &lot, r);
     return r;
 }
 

@@ -17,7 +17,7 @@ enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;
 
 /* A device that was idle is slow until its clocks have risen: launches until two turns agree. */
-static int warm_up(struct landscape_recorder *s, struct error *err)
+static int landscape_warm_up(struct landscape_recorder *s, struct error *err)
 {
     const double began_ms = landscape_clock(s);
     double before_us = NAN;
@@ -53,7 +53,7 @@ static int open_yardstick(struct landscape_recorder *s, struct error *err)
             : s->device->ops->load(s->device, &it.build->image, &it.variant, &s->yardstick, &why,
                                    err);
     builds_release(s->builds, it.build);
-    r = r ? r : warm_up(s, err);
+    r = r ? r : landscape_warm_up(s, err);
     r = r ? r : landscape_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);
     s->reference_us = r ? NAN : stats_median(us, n);
     if (strcmp(s->device->info.kind, "cuda") == 0) {
@@ -77,17 +77,17 @@ static int find_problem(struct landscape_recorder *s, struct error *err)
                                     &s->target, err);
 }
 
-static void wait_for_helpers(void *ctx)
+static void landscape_wait_helpers(void *ctx)
 {
     landscape_wait(ctx);
 }
 
-static int open_helpers(struct landscape_recorder *s, struct error *err)
+static int landscape_open_helpers(struct landscape_recorder *s, struct error *err)
 {
     helpers_init(&s->helpers, &(struct helpers_setup){.device = s->device,
                                                       .compiler = s->compiler,
                                                       .builds = s->builds,
-                                                      .wait = wait_for_helpers,
+                                                      .wait = landscape_wait_helpers,
                                                       .ctx = s});
     return helpers_want(&s->helpers, s->target, err);
 }
@@ -108,7 +108,7 @@ static int open_all(struct landscape_recorder *s, struct error *err)
         .compiler = s->compiler, .cache_dir = s->cache_dir, .threads = s->threads, .note_fd = -1};
     r = builds_new(&setup, &s->builds, err);
     r = r ? r : find_problem(s, err);
-    return r ? r : open_helpers(s, err);
+    return r ? r : landscape_open_helpers(s, err);
 }
 
 static int fail_part(int fd, const char *part, struct error *err)
@@ -178,7 +178,7 @@ static int close_file(struct landscape_recorder *s, const char *part, struct err
 }
 
 /* All that is measured, into an open file. */
-static int measure_all(struct landscape_recorder *s, struct error *err)
+static int landscape_measure_all(struct landscape_recorder *s, struct error *err)
 {
     int r = landscape_write_header(s, err);
     s->began_ms = landscape_clock(s);
@@ -203,7 +203,7 @@ static int landscape_all(struct landscape_recorder *s, struct error *err)
                                     err);
     r = r ? r : open_yardstick(s, err);
     alarm(0);
-    r = r ? r : measure_all(s, err);
+    r = r ? r : landscape_measure_all(s, err);
     r = r ? r : close_file(s, part, err);
     if (r && opened) {
         unlink(part);
@@ -211,7 +211,7 @@ static int landscape_all(struct landscape_recorder *s, struct error *err)
     return r;
 }
 
-static void summarise(const struct landscape_recorder *s)
+static void landscape_print_summary(const struct landscape_recorder *s)
 {
     const double seconds = (landscape_clock(s) - s->began_ms) / 1e3;
     char best[32] = "null";
@@ -242,7 +242,7 @@ int landscape_run(const struct landscape_order *o)
     if (r) {
         line_fail(&err, o->json);
     } else {
-        summarise(&s);
+        landscape_print_summary(&s);
     }
     bool said = line_said();
     apart_quit();

@@ -27,7 +27,8 @@ static uint64_t hash_part(const struct space *s, const struct record *config, bo
 }
 
 /* The reference comes first, the others by their hashes. */
-static uint64_t order_of(const struct landscape_recorder *s, uint32_t point, bool run_time)
+static uint64_t landscape_order_of_point(const struct landscape_recorder *s, uint32_t point,
+                                         bool run_time)
 {
     struct record config;
     space_config(&s->space, point, &config);
@@ -35,7 +36,7 @@ static uint64_t order_of(const struct landscape_recorder *s, uint32_t point, boo
     return hash == hash_part(&s->space, &s->reference, run_time) ? 0 : hash;
 }
 
-static bool same_variant(const struct space *s, uint32_t a, uint32_t b)
+static bool landscape_share_variant(const struct space *s, uint32_t a, uint32_t b)
 {
     uint32_t n = 0;
     while (n < s->n_params && !s->params[n].run_time) { /* run-time ones are last */
@@ -67,11 +68,11 @@ static void list_variants(struct landscape_recorder *s)
 {
     for (uint32_t i = 0; i < s->space.n; i++) {
         struct landscape_points *last = s->variants + s->n_variants - 1;
-        if (s->n_variants > 0 && same_variant(&s->space, last->first, i)) {
+        if (s->n_variants > 0 && landscape_share_variant(&s->space, last->first, i)) {
             last->n++;
         } else {
-            s->variants[s->n_variants++] =
-                (struct landscape_points){.order = order_of(s, i, false), .first = i, .n = 1};
+            s->variants[s->n_variants++] = (struct landscape_points){
+                .order = landscape_order_of_point(s, i, false), .first = i, .n = 1};
         }
     }
     qsort(s->variants, s->n_variants, sizeof(*s->variants), by_order);
@@ -89,7 +90,7 @@ static int choose_settings(struct landscape_recorder *s, struct error *err)
     }
     for (uint32_t i = 0; i < s->space.n; i++) {
         uint32_t at = landscape_setting(s, i);
-        hash[at] = hash[at] == UINT64_MAX ? order_of(s, i, true) : hash[at];
+        hash[at] = hash[at] == UINT64_MAX ? landscape_order_of_point(s, i, true) : hash[at];
     }
     for (uint32_t i = 0; s->order->settings > 0 && i < s->n_settings; i++) {
         int64_t before = 0;

@@ -26,43 +26,43 @@ struct walk {
 
 /* ---- one variant ----------------------------------------------------------------------------- */
 
-static void blame(struct rejection *why, const struct error *e)
+static void landscape_reject_error(struct rejection *why, const struct error *e)
 {
     *why = (struct rejection){.code = e->code};
     snprintf(why->text, sizeof(why->text), "%.*s", (int)sizeof(why->text) - 1, e->text);
 }
 
 /* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
-static double time_of(const struct landscape_shot *shot)
+static double landscape_shot_time(const struct landscape_shot *shot)
 {
     return shot->n < 3 ? fmin(shot->us[0], shot->us[shot->n - 1]) : stats_median(shot->us, shot->n);
 }
 
-static int shoot(struct landscape_recorder *s, struct kernel *k, uint32_t point, bool first,
-                 struct landscape_shot *shot, struct error *err)
+static int landscape_shoot_point(struct landscape_recorder *s, struct kernel *k, uint32_t point,
+                                 bool first, struct landscape_shot *shot, struct error *err)
 {
     struct record config;
     space_config(&s->space, point, &config);
     int r = landscape_time(s, k, &config, first, 2, FAR * s->best_us, shot->us, &shot->n, err);
-    if (r == 0 && shot->n == 2 && time_of(shot) <= NEAR * s->best_us) {
+    if (r == 0 && shot->n == 2 && landscape_shot_time(shot) <= NEAR * s->best_us) {
         r = landscape_time(s, k, &config, 0, 2, 0, shot->us, &shot->n, err);
     }
     if (r == ERROR_DEVICE_LOST) {
         return r;
     }
     if (r) {
-        blame(&shot->why, err);
+        landscape_reject_error(&shot->why, err);
         s->failed++;
         return 0;
     }
-    double us = s->us[point] = time_of(shot);
+    double us = s->us[point] = landscape_shot_time(shot);
     s->best_us = us < s->best_us ? us : s->best_us;
     s->points++;
     return 0;
 }
 
-static int verify(struct landscape_recorder *s, struct kernel *k, uint32_t point,
-                  struct rejection *why, struct error *err)
+static int landscape_verify_point(struct landscape_recorder *s, struct kernel *k, uint32_t point,
+                                  struct rejection *why, struct error *err)
 {
     const struct tolerance tol = {.atol = 1e-2, .rtol = 1e-2};
     struct verdict v = {0};
@@ -73,7 +73,7 @@ static int verify(struct landscape_recorder *s, struct kernel *k, uint32_t point
         r = error_set(err, ERROR_WRONG_RESULT, "%s", v.text);
     }
     if (r) {
-        blame(why, err);
+        landscape_reject_error(why, err);
     }
     return r;
 }
@@ -84,14 +84,14 @@ static int measure_points(struct landscape_recorder *s, const struct landscape_p
                           struct error *err)
 {
     bool first = true;
-    int r = verify(s, k, v->first, why, err);
+    int r = landscape_verify_point(s, k, v->first, why, err);
     if (r) {
         return r == ERROR_DEVICE_LOST ? r : 0;
     }
     for (uint32_t i = 0; i < v->n && r == 0; i++) {
         uint32_t point = v->first + i;
         if (!s->skipped[landscape_setting(s, point)]) {
-            r = shoot(s, k, point, first, &shots[i], err);
+            r = landscape_shoot_point(s, k, point, first, &shots[i], err);
             first = false;
         }
     }
@@ -104,13 +104,13 @@ static int measure_variant(struct landscape_recorder *s, const struct landscape_
     struct device *d = s->device;
     struct kernel *k;
     if (it->build->state == BUILD_FAILED) {
-        blame(why, &it->build->error);
+        landscape_reject_error(why, &it->build->error);
         return 0;
     }
     int r = d->ops->load(d, &it->build->image, &it->variant, &k, why, err);
     if (r) {
         if (!why->code) {
-            blame(why, err);
+            landscape_reject_error(why, err);
         }
         return r == ERROR_DEVICE_LOST ? r : 0;
     }
@@ -126,7 +126,8 @@ static double compile_ms(const struct build *b)
     return b->state == BUILD_READY ? b->image.meta.compile_ms : b->compile_ms;
 }
 
-static int visit(struct landscape_recorder *s, const struct landscape_item *it, struct error *err)
+static int landscape_visit_variant(struct landscape_recorder *s, const struct landscape_item *it,
+                                   struct error *err)
 {
     struct landscape_shot *shots = calloc(it->of->n, sizeof(*shots));
     struct rejection why = {0};
@@ -155,7 +156,7 @@ static int visit(struct landscape_recorder *s, const struct landscape_item *it, 
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-static int64_t least(const struct landscape_recorder *s)
+static int64_t landscape_least_variants(const struct landscape_recorder *s)
 {
     return s->order->variants > 0 ? s->order->variants : LANDSCAPE_VARIANTS;
 }
@@ -163,15 +164,15 @@ static int64_t least(const struct landscape_recorder *s)
 static bool time_is_up(const struct landscape_recorder *s)
 {
     const int64_t seconds = s->order->seconds;
-    return seconds >= 0 && s->done >= least(s) &&
+    return seconds >= 0 && s->done >= landscape_least_variants(s) &&
            landscape_clock(s) - s->began_ms >= (double)seconds * 1e3;
 }
 
 /* No more than will be looked at, when that is known. */
-static uint32_t wanted(const struct landscape_recorder *s)
+static uint32_t landscape_count_wanted(const struct landscape_recorder *s)
 {
-    bool known = s->order->seconds == 0 && least(s) < s->n_variants;
-    return known ? (uint32_t)least(s) : s->n_variants;
+    bool known = s->order->seconds == 0 && landscape_least_variants(s) < s->n_variants;
+    return known ? (uint32_t)landscape_least_variants(s) : s->n_variants;
 }
 
 static bool measures_alone(const struct landscape_recorder *s)
@@ -181,9 +182,9 @@ static bool measures_alone(const struct landscape_recorder *s)
 
 /* How many are in the queue at most. A lot is no longer than it must be, and then a variant for
  * each thread: that the time is up is seen between lots. */
-static uint32_t ahead(const struct landscape_recorder *s)
+static uint32_t landscape_queue_limit(const struct landscape_recorder *s)
 {
-    const int64_t must = least(s) - s->done;
+    const int64_t must = landscape_least_variants(s) - s->done;
     if (!measures_alone(s) || s->order->seconds < 0 || must >= LANDSCAPE_LOOK_AHEAD) {
         return LANDSCAPE_LOOK_AHEAD;
     }
@@ -192,14 +193,14 @@ static uint32_t ahead(const struct landscape_recorder *s)
                                                : LANDSCAPE_LOOK_AHEAD;
 }
 
-static int fill(struct walk *w, struct error *err)
+static int landscape_fill_queue(struct walk *w, struct error *err)
 {
     int r = 0;
     if (w->n > 0 && measures_alone(w->s)) {
         return 0; /* what follows is the next lot's */
     }
-    const uint32_t most = ahead(w->s);
-    while (r == 0 && w->n < most && w->next < wanted(w->s)) {
+    const uint32_t most = landscape_queue_limit(w->s);
+    while (r == 0 && w->n < most && w->next < landscape_count_wanted(w->s)) {
         r = landscape_want(w->s, &w->s->variants[w->next++], &w->queue[w->n], err);
         w->n += r == 0;
     }
@@ -207,7 +208,7 @@ static int fill(struct walk *w, struct error *err)
 }
 
 /* The first that is ready; w->n: it is time to wait. */
-static uint32_t pick(const struct walk *w)
+static uint32_t landscape_pick_ready(const struct walk *w)
 {
     uint32_t ready = w->n;
     for (uint32_t i = w->n; i-- > 0;) {
@@ -220,25 +221,25 @@ static uint32_t pick(const struct walk *w)
     return ready;
 }
 
-static int step(struct walk *w, struct error *err)
+static int landscape_step(struct walk *w, struct error *err)
 {
     struct landscape_recorder *s = w->s;
     builds_collect(s->builds);
-    uint32_t at = pick(w);
+    uint32_t at = landscape_pick_ready(w);
     if (at == w->n) {
         landscape_wait(s);
         landscape_say(s);
         return 0;
     }
     int r = landscape_look(s, err);
-    r = r ? r : visit(s, &w->queue[at], err);
+    r = r ? r : landscape_visit_variant(s, &w->queue[at], err);
     builds_release(s->builds, w->queue[at].build);
     w->queue[at] = w->queue[--w->n];
     return r;
 }
 
 /* Compiles that nobody wants any more end by themselves: the finals are not to measure them. */
-static void settle(struct landscape_recorder *s)
+static void landscape_await_compiles(struct landscape_recorder *s)
 {
     struct build *any;
     while (measures_alone(s) && builds_longest(s->builds, &any) >= 0) {
@@ -254,16 +255,16 @@ int landscape_walk(struct landscape_recorder *s, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a queue");
     }
     w->s = s;
-    int r = fill(w, err);
+    int r = landscape_fill_queue(w, err);
     while (r == 0 && w->n > 0 && !time_is_up(s)) {
-        r = step(w, err);
-        r = r || time_is_up(s) ? r : fill(w, err);
+        r = landscape_step(w, err);
+        r = r || time_is_up(s) ? r : landscape_fill_queue(w, err);
     }
     while (w->n > 0) {
         builds_release(s->builds, w->queue[--w->n].build);
     }
     if (r == 0) {
-        settle(s);
+        landscape_await_compiles(s);
     }
     free(w);
     return r;

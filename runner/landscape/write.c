@@ -36,7 +36,7 @@ static void put_times(struct wire_buf *b, const double *us, uint32_t n)
     }
 }
 
-static void put_value(struct wire_buf *b, const struct value *v)
+static void landscape_put_value(struct wire_buf *b, const struct value *v)
 {
     switch (v->type) {
     case VALUE_BOOL:
@@ -53,7 +53,7 @@ static void put_value(struct wire_buf *b, const struct value *v)
     }
 }
 
-static void put_params(struct wire_buf *b, const struct space *s)
+static void landscape_put_params(struct wire_buf *b, const struct space *s)
 {
     wire_put_array(b, s->n_params);
     for (uint32_t i = 0; i < s->n_params; i++) {
@@ -64,7 +64,7 @@ static void put_params(struct wire_buf *b, const struct space *s)
         wire_put_str(b, "values");
         wire_put_array(b, p->n);
         for (uint32_t k = 0; k < p->n; k++) {
-            put_value(b, &p->values[k]);
+            landscape_put_value(b, &p->values[k]);
         }
     }
 }
@@ -82,7 +82,7 @@ static void put_indices(struct wire_buf *b, const struct landscape_recorder *s, 
     }
 }
 
-static int put_problem(struct landscape_recorder *s, struct error *err)
+static int landscape_put_problem(struct landscape_recorder *s, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     char problem[1024], reference[CONFIG_TEXT_MAX], stamp[STAMP_MAX];
@@ -98,7 +98,7 @@ static int put_problem(struct landscape_recorder *s, struct error *err)
     wire_put_kv_int(&b, "space", s->space.n);
     wire_put_kv_int(&b, "variants", s->n_variants);
     wire_put_str(&b, "params");
-    put_params(&b, &s->space);
+    landscape_put_params(&b, &s->space);
     return put_line(s, &b, err);
 }
 
@@ -112,10 +112,10 @@ int landscape_write_header(struct landscape_recorder *s, struct error *err)
     wire_put_str(&b, "device");
     schema_encode(&b, &device_info_schema, &s->device->info);
     int r = put_line(s, &b, err);
-    return r ? r : put_problem(s, err);
+    return r ? r : landscape_put_problem(s, err);
 }
 
-static int64_t now_ms(const struct landscape_recorder *s)
+static int64_t landscape_now_ms(const struct landscape_recorder *s)
 {
     return (int64_t)(landscape_clock(s) - s->began_ms);
 }
@@ -127,7 +127,7 @@ int landscape_write_reference(struct landscape_recorder *s, const double *us, ui
     wire_put_map(&b, 2);
     wire_put_str(&b, "reference");
     put_times(&b, us, n);
-    wire_put_kv_int(&b, "at_ms", now_ms(s));
+    wire_put_kv_int(&b, "at_ms", landscape_now_ms(s));
     return put_line(s, &b, err);
 }
 
@@ -183,7 +183,7 @@ int landscape_write_variant(struct landscape_recorder *s, const struct landscape
     wire_put_str(&b, "variant");
     put_indices(&b, s, v->first, false);
     wire_put_kv_int(&b, "compile_ms", llround(compile_ms));
-    wire_put_kv_int(&b, "at_ms", now_ms(s));
+    wire_put_kv_int(&b, "at_ms", landscape_now_ms(s));
     if (shots) {
         wire_put_str(&b, "times");
         put_shots(&b, s, v, shots);
@@ -217,7 +217,7 @@ int landscape_write_end(struct landscape_recorder *s, struct error *err)
     wire_put_kv_int(&b, "variants", s->done);
     wire_put_kv_int(&b, "points", s->points);
     wire_put_kv_int(&b, "failed", s->failed);
-    wire_put_kv_int(&b, "device_ms", now_ms(s));
+    wire_put_kv_int(&b, "device_ms", landscape_now_ms(s));
     wire_put_kv_int(&b, "compile_ms", llround(s->compile_ms));
     return put_line(s, &b, err);
 }

@@ -30,7 +30,8 @@ static void *with_room(void *array, uint32_t n, uint32_t *room, size_t size, str
     return more;
 }
 
-static int add(struct precompile_plan *p, struct precompile_item item, struct error *err)
+static int precompile_append_item(struct precompile_plan *p, struct precompile_item item,
+                                  struct error *err)
 {
     struct variant v;
     item.problem = p->n_problems - 1;
@@ -51,8 +52,8 @@ static int add(struct precompile_plan *p, struct precompile_item item, struct er
 int precompile_add_point(struct precompile_plan *p, const struct space_point *at, uint32_t rank,
                          struct error *err)
 {
-    return add(p, (struct precompile_item){.origin = PRECOMPILE_POINT, .rank = rank, .at = *at},
-               err);
+    return precompile_append_item(
+        p, (struct precompile_item){.origin = PRECOMPILE_POINT, .rank = rank, .at = *at}, err);
 }
 
 int precompile_add_config(struct precompile_plan *p, const struct record *config, uint32_t rank,
@@ -64,10 +65,11 @@ int precompile_add_config(struct precompile_plan *p, const struct record *config
     }
     p->configs = all;
     record_copy(&all[p->n_configs], config);
-    return add(p,
-               (struct precompile_item){
-                   .origin = PRECOMPILE_CONFIG, .rank = rank, .number = p->n_configs++},
-               err);
+    return precompile_append_item(p,
+                                  (struct precompile_item){.origin = PRECOMPILE_CONFIG,
+                                                           .rank = rank,
+                                                           .number = p->n_configs++},
+                                  err);
 }
 
 int precompile_add_problem(struct precompile_plan *p, const struct precompile_problem *w,
@@ -84,8 +86,8 @@ int precompile_add_problem(struct precompile_plan *p, const struct precompile_pr
     uint32_t n = device_helpers(p->device, &p->info, w->target, helpers);
     int r = 0;
     for (uint32_t i = 0; i < n && r == 0; i++) {
-        r = add(p, (struct precompile_item){.origin = PRECOMPILE_HELPER, .rank = i, .number = i},
-                err);
+        r = precompile_append_item(
+            p, (struct precompile_item){.origin = PRECOMPILE_HELPER, .rank = i, .number = i}, err);
     }
     return r;
 }

@@ -59,7 +59,7 @@ struct precompile {
 
 static volatile sig_atomic_t interrupted;
 
-static void on_signal(int number)
+static void precompile_on_signal(int number)
 {
     if (interrupted) {
         line_die(number);
@@ -67,7 +67,7 @@ static void on_signal(int number)
     interrupted = number;
 }
 
-static double clock_ms(void)
+static double precompile_clock_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -76,36 +76,36 @@ static double clock_ms(void)
 
 /* ---- saying how it goes --------------------------------------------------------------------- */
 
-static uint32_t done(const struct precompile *w)
+static uint32_t precompile_count_done(const struct precompile *w)
 {
     return w->compiled + w->found + w->refused + w->failed;
 }
 
-static void draw(struct precompile *w)
+static void precompile_draw_line(struct precompile *w)
 {
-    const double now = clock_ms();
-    const uint32_t made = w->compiled + w->refused, left = w->plan.n - done(w);
+    const double now = precompile_clock_ms();
+    const uint32_t made = w->compiled + w->refused, left = w->plan.n - precompile_count_done(w);
     char rest[48] = "";
     if (!line_due(&w->line, now)) {
         return;
     }
     if (interrupted) {
-        line_put(&w->line, "precompile %u/%u: ending; once more ends it at once", done(w),
-                 w->plan.n);
+        line_put(&w->line, "precompile %u/%u: ending; once more ends it at once",
+                 precompile_count_done(w), w->plan.n);
         return;
     }
     if (made > 0) {
         snprintf(rest, sizeof(rest), ", %.0f s left at most",
                  (now - w->compiling_ms) / 1e3 / made * left);
     }
-    line_put(&w->line, "precompile %u/%u: %u compiled, %u were there, %u refused%s", done(w),
-             w->plan.n, w->compiled, w->found, w->refused, rest);
+    line_put(&w->line, "precompile %u/%u: %u compiled, %u were there, %u refused%s",
+             precompile_count_done(w), w->plan.n, w->compiled, w->found, w->refused, rest);
 }
 
-static void summarise(const struct precompile *w)
+static void precompile_print_summary(const struct precompile *w)
 {
-    double seconds = (clock_ms() - w->began_ms) / 1e3;
-    uint32_t left = w->plan.n - done(w);
+    double seconds = (precompile_clock_ms() - w->began_ms) / 1e3;
+    uint32_t left = w->plan.n - precompile_count_done(w);
     if (w->order->json) {
         printf("{\"variants\": %u, \"compiled\": %u, \"found\": %u, \"refused\": %u, "
                "\"failed\": %u, \"left\": %u, \"full\": %s, \"seconds\": %.3f}\n",
@@ -124,15 +124,15 @@ static void summarise(const struct precompile *w)
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-static bool stopping(struct precompile *w)
+static bool precompile_is_stopping(struct precompile *w)
 {
     const struct precompile_order *o = w->order;
     w->full = w->full || (o->max_bytes > 0 && w->bytes >= o->max_bytes);
     return interrupted || w->full ||
-           (o->seconds > 0 && clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
+           (o->seconds > 0 && precompile_clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
 }
 
-static void note_failure(struct precompile *w, const struct error *why)
+static void precompile_note_failure(struct precompile *w, const struct error *why)
 {
     w->failed++;
     if (!w->failure.code) {
@@ -141,12 +141,12 @@ static void note_failure(struct precompile *w, const struct error *why)
 }
 
 /* A refusal is in the cache now, or was; another failure is not: it is tried again next time. */
-static void settle(struct precompile *w, const struct build *b, uint32_t item)
+static void precompile_settle_build(struct precompile *w, const struct build *b, uint32_t item)
 {
     if (b->state == BUILD_READY && b->unsaved) {
         struct error why = ERROR_NULL;
         error_set(&why, ERROR_IO, "the cache directory does not take what is compiled");
-        note_failure(w, &why);
+        precompile_note_failure(w, &why);
         w->full = true; /* the rest would be compiled for nothing */
     } else if (b->state == BUILD_READY) {
         w->found += b->found;
@@ -159,18 +159,18 @@ static void settle(struct precompile *w, const struct build *b, uint32_t item)
     } else if (b->refused) {
         w->refused++;
     } else {
-        note_failure(w, &b->error);
+        precompile_note_failure(w, &b->error);
     }
 }
 
-static unsigned collect(struct precompile *w)
+static unsigned precompile_collect_builds(struct precompile *w)
 {
     unsigned busy = 0;
     builds_collect(w->builds);
     for (unsigned i = 0; i < w->n_slots; i++) {
         struct slot *s = &w->slots[i];
         if (s->build && s->build->state != BUILD_PENDING) {
-            settle(w, s->build, s->item);
+            precompile_settle_build(w, s->build, s->item);
             builds_release(w->builds, s->build);
             s->build = NULL;
         }
@@ -188,10 +188,10 @@ static void wait_a_little(struct precompile *w)
     if (ms > COMPILE_LIMIT_MS) {
         builds_give_up(w->builds, longest, ms);
     }
-    draw(w);
+    precompile_draw_line(w);
 }
 
-static int begin(struct precompile *w, uint32_t item, struct error *err)
+static int precompile_begin_item(struct precompile *w, uint32_t item, struct error *err)
 {
     struct variant v;
     const struct precompile_item *it = &w->plan.items[item];
@@ -205,21 +205,21 @@ static int begin(struct precompile *w, uint32_t item, struct error *err)
 }
 
 /* Those not begun are given back, those that run are waited for. */
-static void withdraw(struct precompile *w)
+static void precompile_withdraw_rest(struct precompile *w)
 {
     for (unsigned i = 0; i < w->n_slots; i++) {
         if (w->slots[i].build && builds_withdraw(w->builds, w->slots[i].build)) {
             w->slots[i].build = NULL;
         }
     }
-    while (collect(w) > 0) {
+    while (precompile_collect_builds(w) > 0) {
         wait_a_little(w);
     }
 }
 
 /* `which`: of these items, in this order; NULL: all. */
-static int pass(struct precompile *w, const uint32_t *which, uint32_t n, bool impatient,
-                struct error *err)
+static int precompile_run_pass(struct precompile *w, const uint32_t *which, uint32_t n,
+                               bool impatient, struct error *err)
 {
     const struct builds_setup setup = {.compiler = w->compiler,
                                        .cache_dir = w->cache_dir,
@@ -231,28 +231,29 @@ static int pass(struct precompile *w, const uint32_t *which, uint32_t n, bool im
     if (r) {
         return r;
     }
-    for (uint32_t i = 0; i < n && r == 0 && !stopping(w);) {
-        if (collect(w) < w->n_slots) {
-            r = begin(w, which ? which[i] : i, err);
+    for (uint32_t i = 0; i < n && r == 0 && !precompile_is_stopping(w);) {
+        if (precompile_collect_builds(w) < w->n_slots) {
+            r = precompile_begin_item(w, which ? which[i] : i, err);
             i++;
         } else {
             wait_a_little(w);
         }
     }
-    while (!stopping(w) && r == 0 && collect(w) > 0) {
+    while (!precompile_is_stopping(w) && r == 0 && precompile_collect_builds(w) > 0) {
         wait_a_little(w);
     }
-    withdraw(w);
+    precompile_withdraw_rest(w);
     w->builds = builds_free(w->builds);
     return r;
 }
 
 static int compile_all(struct precompile *w, struct error *err)
 {
-    int r = pass(w, NULL, w->plan.n, true, err);
+    int r = precompile_run_pass(w, NULL, w->plan.n, true, err);
     uint32_t n = w->n_later, *later = w->later;
-    if (r == 0 && n > 0 && !stopping(w)) { /* in place: none of them is put aside again */
-        r = pass(w, later, n, false, err);
+    if (r == 0 && n > 0 &&
+        !precompile_is_stopping(w)) { /* in place: none of them is put aside again */
+        r = precompile_run_pass(w, later, n, false, err);
     }
     return r;
 }
@@ -263,7 +264,7 @@ static void be_humble(void)
 {
     setpriority(PRIO_PROCESS, 0, LOWEST);
     syscall(SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE << CLASS_SHIFT);
-    struct sigaction stop = {.sa_handler = on_signal};
+    struct sigaction stop = {.sa_handler = precompile_on_signal};
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
 }
@@ -282,7 +283,7 @@ static int open_compiler(struct precompile *w, struct error *err)
     return apart_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->compiler, err);
 }
 
-static int allocate(struct precompile *w, struct error *err)
+static int precompile_allocate(struct precompile *w, struct error *err)
 {
     w->n_slots = 2 * w->threads; /* so that no thread waits for us */
     w->slots = calloc(w->n_slots, sizeof(*w->slots));
@@ -290,7 +291,7 @@ static int allocate(struct precompile *w, struct error *err)
     return w->slots && w->later ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to compile");
 }
 
-static int prepare(struct precompile *w, struct error *err)
+static int precompile_prepare(struct precompile *w, struct error *err)
 {
     struct modules_usage usage;
     struct precompile_setup s = w->order->setup;
@@ -305,27 +306,27 @@ static int prepare(struct precompile *w, struct error *err)
     r = precompile_plan_init(&w->plan, &s, err);
     modules_count(w->cache_dir, &usage);
     w->bytes = usage.bytes;
-    return r ? r : allocate(w, err);
+    return r ? r : precompile_allocate(w, err);
 }
 
 int precompile_run(struct precompile_order *o)
 {
     static struct precompile w;
     struct error err = ERROR_NULL;
-    w = (struct precompile){.order = o, .began_ms = clock_ms()};
+    w = (struct precompile){.order = o, .began_ms = precompile_clock_ms()};
     if (o->with_parent && !stay_with(o->with_parent)) {
         return 130;
     }
     be_humble();
-    int r = prepare(&w, &err);
-    w.compiling_ms = clock_ms();
+    int r = precompile_prepare(&w, &err);
+    w.compiling_ms = precompile_clock_ms();
     line_begin(&w.line, o->quiet, w.compiling_ms);
     r = r ? r : compile_all(&w, &err);
     line_end(&w.line);
     if (r) {
         line_fail(&err, o->json);
     } else {
-        summarise(&w);
+        precompile_print_summary(&w);
         if (w.failed) {
             fprintf(stderr, "gemmd-runner: %u failed, the first: %s\n", w.failed, w.failure.text);
         }

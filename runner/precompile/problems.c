@@ -56,7 +56,7 @@ static bool list_names(const char *list, const char *word)
     return !list;
 }
 
-static int check_modes(const char *modes, struct error *err)
+static int precompile_check_modes(const char *modes, struct error *err)
 {
     for (const char *at = modes; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         int n = (int)strcspn(at, ",");
@@ -87,7 +87,7 @@ static int add_usual(struct precompile_plan *p, const struct precompile_setup *s
 static int add_all_usual(struct precompile_plan *p, const struct precompile_setup *s,
                          struct error *err)
 {
-    int r = check_modes(s->modes, err);
+    int r = precompile_check_modes(s->modes, err);
     for (size_t i = 0; i < COUNT(usual_modes) * COUNT(usual_types) && r == 0; i++) {
         size_t m = i % COUNT(usual_modes), t = i / COUNT(usual_modes);
         bool rare = usual_modes[m].rare || usual_types[t].rare;

@@ -36,7 +36,7 @@ static int take_extra(struct sequence *s, uint32_t id, struct error *err)
 }
 
 /* A config's variant, unless it has been taken. */
-static int take(struct sequence *s, uint32_t id, struct error *err)
+static int precompile_take_config(struct sequence *s, uint32_t id, struct error *err)
 {
     if (id >= s->grid.n) {
         return take_extra(s, id, err);
@@ -63,7 +63,7 @@ static int take_reference(struct sequence *s, uint32_t *id, struct error *err)
         return 0;
     }
     int r = plan_add(&s->plan, &config, id, err);
-    return r ? r : take(s, *id, err);
+    return r ? r : precompile_take_config(s, *id, err);
 }
 
 static int take_proposals(struct sequence *s, uint32_t reference, struct error *err)
@@ -85,19 +85,19 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
     }
     for (uint32_t n = reference != PLAN_NONE;
          r == 0 && s->n < s->most && n < s->look && ops->propose(strategy, &id) == 0; n++) {
-        r = take(s, id, err);
+        r = precompile_take_config(s, id, err);
     }
     ops->close(strategy);
     return r;
 }
 
-static int take_all(struct sequence *s, struct error *err)
+static int precompile_take_all(struct sequence *s, struct error *err)
 {
     uint32_t reference;
     int r = take_reference(s, &reference, err);
     r = r ? r : take_proposals(s, reference, err);
     for (uint32_t i = 0; i < s->grid.n && r == 0 && !s->opening && s->n < s->most; i++) {
-        r = take(s, i, err);
+        r = precompile_take_config(s, i, err);
     }
     return r;
 }
@@ -127,7 +127,8 @@ static int open_grid(struct sequence *s, struct error *err)
     return r || s->had ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a search's variants");
 }
 
-static int run(struct sequence *s, const struct plan_setup *setup, struct error *err)
+static int precompile_run_sequence(struct sequence *s, const struct plan_setup *setup,
+                                   struct error *err)
 {
     int r = plan_init(&s->plan, setup, err);
     if (r) {
@@ -140,7 +141,7 @@ static int run(struct sequence *s, const struct plan_setup *setup, struct error 
     bool list = !s->plan.point;
     r = precompile_add_problem(s->to, &w, err);
     r = r || list ? r : open_grid(s, err);
-    r = r ? r : list ? take_given(s, err) : take_all(s, err);
+    r = r ? r : list ? take_given(s, err) : precompile_take_all(s, err);
     free(s->had);
     grid_deinit(&s->grid);
     plan_deinit(&s->plan);
@@ -176,7 +177,7 @@ int precompile_add_search(struct precompile_plan *p, const struct precompile_set
                                      .cache_dir = s->cache_dir,
                                      .threads = s->threads,
                                      .compilers = s->threads};
-    status = run(&q, &setup, err);
+    status = precompile_run_sequence(&q, &setup, err);
     f->workload_deinit(&workload);
     return status;
 }

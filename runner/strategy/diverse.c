@@ -51,7 +51,8 @@ static uint32_t count_options(const struct ranked *ranked, uint32_t n)
     return k;
 }
 
-static void choose(struct option *o, uint32_t i, const struct ranked *ranked, struct ranked *out)
+static void diverse_choose(struct option *o, uint32_t i, const struct ranked *ranked,
+                           struct ranked *out)
 {
     o[i].chosen = true;
     *out = ranked[i];
@@ -78,14 +79,14 @@ static uint32_t find_next(struct option *o, uint32_t n, uint32_t last)
 }
 
 /* Chosen ones first, in the order of choice; the others behind them as they stood. */
-static void reorder(struct option *o, struct ranked *ranked, uint32_t n, struct ranked *out)
+static void diverse_reorder(struct option *o, struct ranked *ranked, uint32_t n, struct ranked *out)
 {
     uint32_t at = n < DIVERSE_CHOICES ? n : DIVERSE_CHOICES;
     uint32_t last = 0; /* the model's best */
-    choose(o, last, ranked, &out[0]);
+    diverse_choose(o, last, ranked, &out[0]);
     for (uint32_t k = 1; k < at; k++) {
         last = find_next(o, n, last);
-        choose(o, last, ranked, &out[k]);
+        diverse_choose(o, last, ranked, &out[k]);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!o[i].chosen) {
@@ -110,7 +111,7 @@ int diverse_order(const struct space_point points[], struct ranked *ranked, uint
             o[i] = (struct option){.predicted = ranked[i].predicted};
             memcpy(o[i].at, &points[ranked[i].point], sizeof(o[i].at));
         }
-        reorder(o, ranked, n, out);
+        diverse_reorder(o, ranked, n, out);
     }
     free(o);
     free(out);

@@ -31,12 +31,12 @@ struct genetic {
     uint32_t queue[GENERATION];
 };
 
-static uint32_t below(struct genetic *g, uint32_t n)
+static uint32_t genetic_draw_below(struct genetic *g, uint32_t n)
 {
     return (uint32_t)(random_unit(&g->state) * n);
 }
 
-static bool is_new(const struct genetic *g, uint32_t c)
+static bool genetic_is_new(const struct genetic *g, uint32_t c)
 {
     bool queued = false;
     for (uint32_t i = 0; i < g->n_queue; i++) {
@@ -48,55 +48,56 @@ static bool is_new(const struct genetic *g, uint32_t c)
 /* The first that is new from a random place on; GRID_NONE: there is none. */
 static uint32_t by_chance(struct genetic *g)
 {
-    uint32_t from = below(g, g->books.n);
+    uint32_t from = genetic_draw_below(g, g->books.n);
     for (uint32_t i = 0; i < g->books.n; i++) {
         uint32_t c = (from + i) % g->books.n;
-        if (is_new(g, c)) {
+        if (genetic_is_new(g, c)) {
             return c;
         }
     }
     return GRID_NONE;
 }
 
-static uint32_t favourite(struct genetic *g)
+static uint32_t genetic_pick_favourite(struct genetic *g)
 {
     for (; g->next < g->books.n; g->next++) {
-        if (is_new(g, g->next)) {
+        if (genetic_is_new(g, g->next)) {
             return g->next;
         }
     }
     return GRID_NONE;
 }
 
-static uint32_t parent(struct genetic *g)
+static uint32_t genetic_pick_parent(struct genetic *g)
 {
-    uint32_t best = g->known[below(g, g->n_known)];
+    uint32_t best = g->known[genetic_draw_below(g, g->n_known)];
     for (int i = 1; i < TOURNAMENT; i++) {
-        uint32_t c = g->known[below(g, g->n_known)];
+        uint32_t c = g->known[genetic_draw_below(g, g->n_known)];
         best = g->score[c] < g->score[best] ? c : best;
     }
     return best;
 }
 
-static uint32_t breed(struct genetic *g)
+static uint32_t genetic_breed_child(struct genetic *g)
 {
     const struct space *s = g->grid.space;
-    const struct space_point *a = grid_at(&g->grid, parent(g)), *b = grid_at(&g->grid, parent(g));
+    const struct space_point *a = grid_at(&g->grid, genetic_pick_parent(g)),
+                             *b = grid_at(&g->grid, genetic_pick_parent(g));
     struct space_point child = *a;
     for (uint32_t i = 0; i < s->n_params; i++) {
         child.at[i] = random_unit(&g->state) < 0.5 ? a->at[i] : b->at[i];
         if (random_unit(&g->state) < MUTATION) {
-            child.at[i] = (uint8_t)below(g, s->params[i].n);
+            child.at[i] = (uint8_t)genetic_draw_below(g, s->params[i].n);
         }
     }
     return grid_find(&g->grid, &child);
 }
 
-static uint32_t child(struct genetic *g)
+static uint32_t genetic_next_child(struct genetic *g)
 {
     for (int i = 0; !g->flat && g->n_known > 1 && i < TRIES; i++) {
-        uint32_t c = breed(g);
-        if (c != GRID_NONE && is_new(g, c)) {
+        uint32_t c = genetic_breed_child(g);
+        if (c != GRID_NONE && genetic_is_new(g, c)) {
             return c;
         }
     }
@@ -107,7 +108,9 @@ static void next_generation(struct genetic *g)
 {
     g->n_queue = g->at = 0;
     for (int i = 0; i < GENERATION; i++) {
-        uint32_t c = g->begun ? child(g) : i % 2 ? by_chance(g) : favourite(g);
+        uint32_t c = g->begun ? genetic_next_child(g)
+                     : i % 2  ? by_chance(g)
+                              : genetic_pick_favourite(g);
         if (c == GRID_NONE) {
             break;
         }

@@ -14,7 +14,7 @@
 enum { VARIANTS_LEAST = 8 };
 static const double VARIANT_SHARE = 0.0433;
 
-static bool allow(const void *ctx, const struct record *config)
+static bool plan_allows_config(const void *ctx, const struct record *config)
 {
     return request_allows(ctx, config);
 }
@@ -64,7 +64,7 @@ static uint32_t count_variants(const struct space *s)
 
 /* ---- why a space is empty -------------------------------------------------------------------- */
 
-static const struct param *find_param(const struct space *s, const char *name)
+static const struct param *plan_find_param(const struct space *s, const char *name)
 {
     for (uint32_t i = 0; i < s->n_params; i++) {
         if (strcmp(s->params[i].name, name) == 0) {
@@ -86,7 +86,7 @@ static void list_values(const struct value *values, uint32_t n, char *out, size_
 
 static int check_restriction(const struct space *s, const struct restriction *r, struct error *err)
 {
-    const struct param *p = find_param(s, r->name);
+    const struct param *p = plan_find_param(s, r->name);
     if (!p) {
         char names[256] = "";
         for (uint32_t i = 0, at = 0; i < s->n_params && at < sizeof(names); i++) {
@@ -148,11 +148,11 @@ static int explain_empty(const struct plan *p, struct error *err)
 }
 
 /* Restrictions on something that is no tunable are a mistake also when the space is not empty. */
-static int check_names(const struct plan *p, struct error *err)
+static int plan_check_names(const struct plan *p, struct error *err)
 {
     const struct request *r = &p->setup.order->request;
     for (uint32_t i = 0; i < r->n_restrict; i++) {
-        if (!find_param(&p->space, r->restrict_[i].name)) {
+        if (!plan_find_param(&p->space, r->restrict_[i].name)) {
             return check_restriction(&p->space, &r->restrict_[i], err);
         }
     }
@@ -161,7 +161,7 @@ static int check_names(const struct plan *p, struct error *err)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-static double predict(const struct plan *p, const struct record *config)
+static double plan_predict_config(const struct plan *p, const struct record *config)
 {
     const struct plan_setup *s = &p->setup;
     return ranking_known(
@@ -254,7 +254,7 @@ static int find_efforts(struct plan *p, struct error *err)
 }
 
 /* Of a point: whether the cache has its variant. */
-static bool is_present(const struct plan *p, uint32_t point)
+static bool plan_has_module(const struct plan *p, uint32_t point)
 {
     struct record config;
     struct variant v;
@@ -278,7 +278,7 @@ static int find_present(struct plan *p, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
     }
     for (uint32_t i = 0; i < p->space.n; i++) {
-        of_point[i] = begins_variant(&p->space, i, size) ? is_present(p, i) : of_point[i - 1];
+        of_point[i] = begins_variant(&p->space, i, size) ? plan_has_module(p, i) : of_point[i - 1];
     }
     for (uint32_t i = 0; i < p->n_ranked; i++) {
         p->present[i] = of_point[p->point[i]];
@@ -297,7 +297,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     const struct space_setup space = {.target = setup->target,
                                       .problem = &q->problem,
                                       .info = setup->info,
-                                      .allow = q->n_restrict ? allow : NULL,
+                                      .allow = q->n_restrict ? plan_allows_config : NULL,
                                       .ctx = q};
     int r = space_build_on(setup->threads, &p->space, &space, err);
     if (r) {
@@ -307,7 +307,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     drop_unknown(p);
     p->legal = p->space.n;
     p->variants = count_variants(&p->space);
-    r = check_names(p, err);
+    r = plan_check_names(p, err);
     if (r == 0 && any && p->space.n == 0) {
         r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");
     }
@@ -355,7 +355,7 @@ int plan_rank_extras(struct plan *p, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", p->n_ranked);
     }
     for (uint32_t i = 0; i < p->n_ranked; i++) {
-        p->predicted[i] = predict(p, &p->extra[i]);
+        p->predicted[i] = plan_predict_config(p, &p->extra[i]);
     }
     return 0;
 }
@@ -413,7 +413,8 @@ void plan_config(const struct plan *p, uint32_t id, struct record *config)
 
 double plan_predicted(const struct plan *p, uint32_t id)
 {
-    return id < p->n_ranked ? p->predicted[id] : predict(p, &p->extra[id - extra_base(p)]);
+    return id < p->n_ranked ? p->predicted[id]
+                            : plan_predict_config(p, &p->extra[id - extra_base(p)]);
 }
 
 /* The point of a config in the space; false when it is not one. */

@@ -105,7 +105,8 @@ static void find_leaders(struct ranked_search *s)
     }
 }
 
-static int allocate(struct ranked_search *s, const struct strategy_setup *setup, struct error *err)
+static int ranked_allocate(struct ranked_search *s, const struct strategy_setup *setup,
+                           struct error *err)
 {
     s->score = malloc((setup->n + 1) * sizeof(*s->score));
     s->used = calloc(setup->n + 1, sizeof(*s->used));
@@ -154,7 +155,7 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     s->n_seeds = count_seeds(setup);
     s->compilers = setup->compilers > 0 ? setup->compilers : 1;
     s->stage = s->flat ? TAIL : SEEDS;
-    int r = allocate(s, setup, err);
+    int r = ranked_allocate(s, setup, err);
     if (r) {
         ranked_close(&s->base);
         return r;

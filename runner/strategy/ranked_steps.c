@@ -48,7 +48,7 @@ static bool is_variant_queued(const struct ranked_search *s, uint32_t v)
     return false;
 }
 
-static void enqueue(struct ranked_search *s, uint32_t c)
+static void ranked_enqueue(struct ranked_search *s, uint32_t c)
 {
     if (s->n_queue < RANKED_STEP_MOST && !is_queued(s, c) && !proposals_taken(&s->books, c)) {
         s->queue[s->n_queue++] = c;
@@ -87,7 +87,7 @@ static uint32_t count_late(const struct ranked_search *s)
     return s->n_used - s->n_arrived;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t ranked_least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
@@ -122,7 +122,7 @@ static uint32_t configs_left(const struct ranked_search *s)
 {
     double share = fmax(CONFIGS_SHARE * s->books.n, CONFIGS_LEAST);
     uint32_t most = (uint32_t)fmin(CONFIGS_OF_TWO * s->variants / 2, share);
-    return s->variants == 0 ? UINT32_MAX : most - least(most, s->n_known + s->books.out);
+    return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->books.out);
 }
 
 /* Of these, what other settings leave for the ring of one variant: with nothing left for it the
@@ -134,7 +134,7 @@ static uint32_t configs_before_ring(const struct ranked_search *s)
     for (uint32_t p = s->grid.n_compile; p < space->n_params; p++) {
         ring += space->params[p].n - 1;
     }
-    return left == UINT32_MAX ? left : left - least(left, ring);
+    return left == UINT32_MAX ? left : left - ranked_least(left, ring);
 }
 
 /* What a step has left to propose, and what it asks of it. */
@@ -149,20 +149,20 @@ struct wish {
     bool thrifty;    /* what is compiled goes before what promises little more */
 };
 
-static bool is_known(const struct ranked_search *s, uint32_t c)
+static bool ranked_is_known(const struct ranked_search *s, uint32_t c)
 {
     uint32_t v = s->grid.variant[c];
     return s->used[v] || is_variant_queued(s, v);
 }
 
-static bool is_present(const struct ranked_search *s, uint32_t c)
+static bool ranked_is_present(const struct ranked_search *s, uint32_t c)
 {
     return s->present && s->present[c];
 }
 
 /* Of a new variant. What is compiled takes no time, but counts like the others: what a search looks
  * at is not to depend on that more than need be. */
-static bool fits(const struct ranked_search *s, const struct wish *w, uint32_t c)
+static bool ranked_fits_wish(const struct ranked_search *s, const struct wish *w, uint32_t c)
 {
     double effort = ranked_effort(s, c);
     bool near = w->beside == GRID_NONE || grid_compile_distance(&s->grid, c, w->beside) == 1;
@@ -179,13 +179,13 @@ static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w
     for (uint32_t i = 0; i < s->surrogate.n; i++) {
         uint32_t c = s->surrogate.member[i];
         double hope = surrogate_hope(&s->surrogate, c, w->deviations);
-        if (hope >= *least || (present && !is_present(s, c)) || proposals_taken(&s->books, c) ||
-            is_queued(s, c)) {
+        if (hope >= *least || (present && !ranked_is_present(s, c)) ||
+            proposals_taken(&s->books, c) || is_queued(s, c)) {
             continue;
         }
-        bool known = is_known(s, c);
+        bool known = ranked_is_known(s, c);
         if (known ? !present && w->settings > 0 && hope < w->of_known
-                  : fits(s, w, c) && hope < w->of_new) {
+                  : ranked_fits_wish(s, w, c) && hope < w->of_new) {
             best = c;
             *least = hope;
         }
@@ -199,8 +199,8 @@ static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w
 {
     double least = INFINITY;
     uint32_t best = find_hopeful(s, w, false, &least);
-    if (best == GRID_NONE || !w->thrifty || !s->present || is_present(s, best) ||
-        is_known(s, best)) {
+    if (best == GRID_NONE || !w->thrifty || !s->present || ranked_is_present(s, best) ||
+        ranked_is_known(s, best)) {
         return best;
     }
     least += ALIKE;
@@ -217,14 +217,14 @@ static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)
     } else {
         w->settings -= w->settings > 0;
     }
-    enqueue(s, c);
+    ranked_enqueue(s, c);
     surrogate_expect(&s->surrogate, c);
 }
 
 static void propose_hopeful(struct ranked_search *s, struct wish *w)
 {
     uint32_t c, batch = s->compilers > BATCH ? s->compilers : BATCH;
-    uint32_t most = least(batch, configs_left(s));
+    uint32_t most = ranked_least(batch, configs_left(s));
     while (s->n_queue < most && (c = most_hopeful(s, w)) != GRID_NONE) {
         propose_one(s, w, c);
     }
@@ -278,7 +278,7 @@ static void step_next(struct ranked_search *s)
     struct wish w = {.fresh = fresh,
                      .deviations = SURE,
                      .beside = s->variants > 0 ? find_best(s, NULL, 0) : GRID_NONE,
-                     .settings = least(settings_left(s), configs_before_ring(s)),
+                     .settings = ranked_least(settings_left(s), configs_before_ring(s)),
                      .effort = effort,
                      .longest = s->variants > 0 ? LONG : INFINITY,
                      .of_new = best + WORTH,
@@ -319,7 +319,7 @@ static void add_neighbours(struct ranked_search *s, uint32_t centre, uint32_t ap
     for (uint32_t c = 0; c < s->books.n; c++) {
         if (s->grid.variant[c] == s->grid.variant[centre] &&
             grid_settings_distance(&s->grid, c, centre) == apart) {
-            enqueue(s, c);
+            ranked_enqueue(s, c);
         }
     }
 }
@@ -333,7 +333,7 @@ static void step_ring(struct ranked_search *s)
     if (n > 0 && s->n_queue == 0) {
         add_neighbours(s, centres[0], 2);
     }
-    s->n_queue = least(s->n_queue, configs_left(s));
+    s->n_queue = ranked_least(s->n_queue, configs_left(s));
 }
 
 /* The best variant of a tile that nobody has looked at, and that the model finds good enough. */
@@ -354,7 +354,7 @@ static uint32_t next_tile(const struct ranked_search *s)
 /* Of a candidate's variant, the best predicted point that walks the tiles quite differently: all
  * other settings are other ones, but for the order of experts, which costs less than it may
  * hide. */
-static uint32_t opposite(const struct ranked_search *s, uint32_t c)
+static uint32_t ranked_find_opposite(const struct ranked_search *s, uint32_t c)
 {
     uint32_t best = GRID_NONE;
     for (uint32_t k = 0; k < s->books.n; k++) {
@@ -377,15 +377,15 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     for (uint32_t i = 0; i < want; i++) {
         uint32_t v = next_tile(s), before = s->n_queue;
         if (v < s->grid.n_variants && ranked_effort(s, s->representative[v]) <= left) {
-            enqueue(s, s->representative[v]);
+            ranked_enqueue(s, s->representative[v]);
             left -= ranked_effort(s, s->representative[v]);
         }
         if (s->n_queue == before) {
             break;
         }
-        uint32_t c = opposite(s, s->representative[v]);
+        uint32_t c = ranked_find_opposite(s, s->representative[v]);
         if (c != GRID_NONE) {
-            enqueue(s, c);
+            ranked_enqueue(s, c);
         }
     }
 }
@@ -411,7 +411,7 @@ static void step_beside(struct ranked_search *s)
     }
     while (w.effort > 0 && (c = most_hopeful(s, &w)) != GRID_NONE) {
         propose_one(s, &w, c);
-        if ((other = opposite(s, c)) != GRID_NONE) {
+        if ((other = ranked_find_opposite(s, c)) != GRID_NONE) {
             propose_one(s, &w, other);
         }
     }
@@ -421,13 +421,13 @@ static void step_beside(struct ranked_search *s)
 static void step_tail(struct ranked_search *s)
 {
     for (; s->next < s->books.n && s->n_queue < RANKED_STEP_MOST; s->next++) {
-        enqueue(s, s->next);
+        ranked_enqueue(s, s->next);
     }
 }
 
 static void step_seeds(struct ranked_search *s)
 {
-    uint32_t done = s->n_used - least(s->n_failed, s->n_used);
+    uint32_t done = s->n_used - ranked_least(s->n_failed, s->n_used);
     if (done < s->n_seeds) {
         step_tiles(s, s->n_seeds - done);
     }

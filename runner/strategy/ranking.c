@@ -9,7 +9,7 @@ double ranking_known(double us)
     return isnan(us) ? INFINITY : us;
 }
 
-static int compare(const void *a, const void *b)
+static int ranking_compare(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
     if (x->predicted != y->predicted) {
@@ -18,7 +18,7 @@ static int compare(const void *a, const void *b)
     return (x->point > y->point) - (x->point < y->point);
 }
 
-static uint32_t sort(const struct ranking_setup *s, const double us[], struct ranked *out)
+static uint32_t ranking_sort(const struct ranking_setup *s, const double us[], struct ranked *out)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->space->n; i++) {
@@ -26,7 +26,7 @@ static uint32_t sort(const struct ranking_setup *s, const double us[], struct ra
             out[n++] = (struct ranked){ranking_known(us[i]), i};
         }
     }
-    qsort(out, n, sizeof(*out), compare);
+    qsort(out, n, sizeof(*out), ranking_compare);
     return n;
 }
 
@@ -39,7 +39,7 @@ int ranking_make(const struct ranking_setup *s, struct ranked **out, uint32_t *n
         us && *out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", points);
     if (r == 0) {
         space_predict(s->space, s->target, s->problem, s->info, s->workload, us);
-        *n = sort(s, us, *out);
+        *n = ranking_sort(s, us, *out);
         r = diverse_order(s->space->points, *out, *n, err);
     }
     free(us);

@@ -27,8 +27,8 @@ static void walk_close(struct strategy *s)
     }
 }
 
-static int walk_open(const struct strategy_ops *ops, const struct strategy_setup *setup,
-                     uint32_t limit, struct walk **out, struct error *err)
+static int strategy_open_walk(const struct strategy_ops *ops, const struct strategy_setup *setup,
+                              uint32_t limit, struct walk **out, struct error *err)
 {
     struct walk *w = calloc(1, sizeof(*w));
     if (!w) {
@@ -71,12 +71,12 @@ static void walk_observe(struct strategy *s, uint32_t candidate, const struct ob
 static int exhaustive_open(const struct strategy_setup *s, struct strategy **out, struct error *err)
 {
     uint32_t limit = s->budget ? s->budget : s->n;
-    return walk_open(strategy_find("exhaustive"), s, limit, (struct walk **)out, err);
+    return strategy_open_walk(strategy_find("exhaustive"), s, limit, (struct walk **)out, err);
 }
 
 static int given_open(const struct strategy_setup *s, struct strategy **out, struct error *err)
 {
-    return walk_open(strategy_find("given"), s, s->n, (struct walk **)out, err);
+    return strategy_open_walk(strategy_find("given"), s, s->n, (struct walk **)out, err);
 }
 
 /* In the order of the space, not of the plan: what a device was found to do moves ranks about, and
@@ -99,7 +99,7 @@ static int order_of_space(const struct strategy_setup *s, uint32_t order[], stru
     return 0;
 }
 
-static void shuffle(uint32_t order[], uint32_t n, uint64_t seed)
+static void strategy_shuffle(uint32_t order[], uint32_t n, uint64_t seed)
 {
     for (uint32_t i = n; i > 1; i--) { /* Fisher-Yates */
         const uint32_t j = (uint32_t)(random_unit(&seed) * i), last = order[i - 1];
@@ -111,7 +111,7 @@ static void shuffle(uint32_t order[], uint32_t n, uint64_t seed)
 static int random_open(const struct strategy_setup *s, struct strategy **out, struct error *err)
 {
     struct walk *w = NULL;
-    int r = walk_open(strategy_find("random"), s, s->budget, &w, err);
+    int r = strategy_open_walk(strategy_find("random"), s, s->budget, &w, err);
     if (r) {
         return r;
     }
@@ -124,7 +124,7 @@ static int random_open(const struct strategy_setup *s, struct strategy **out, st
         walk_close(&w->base);
         return r;
     }
-    shuffle(w->order, s->n, s->seed);
+    strategy_shuffle(w->order, s->n, s->seed);
     *out = &w->base;
     return 0;
 }

@@ -112,7 +112,7 @@ static uint32_t apart_by(const struct grid *g, const uint32_t weight[], uint32_t
 }
 
 /* Covariances of all members with one, less what the values so far explain. */
-static void explain(const struct surrogate *s, uint32_t at, double row[])
+static void surrogate_explain_row(const struct surrogate *s, uint32_t at, double row[])
 {
     enum { QUARTERS = 4, MOST = PARAMS_MAX * 2 * QUARTERS };
     double apart[MOST + 1], alike[MOST + 1], settings[PARAMS_MAX + 1];
@@ -142,13 +142,13 @@ static void explain(const struct surrogate *s, uint32_t at, double row[])
 }
 
 /* value: a logarithm; NaN: it is not known yet. */
-static void take(struct surrogate *s, uint32_t at, double value)
+static void surrogate_take_value(struct surrogate *s, uint32_t at, double value)
 {
     double *row = new_row(s);
     if (!row) {
         return;
     }
-    explain(s, at, row);
+    surrogate_explain_row(s, at, row);
     double scale = sqrt(fmax(row[at], 0) + OWN * OWN);
     double surprise = isnan(value) ? 0 : (value - s->mean[at]) / scale;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -174,14 +174,14 @@ void surrogate_learn(struct surrogate *s, uint32_t candidate, double value)
     if (isnan(s->unit)) {
         s->unit = log(value) - s->mean[at];
     }
-    take(s, at, surrogate_value(s, value));
+    surrogate_take_value(s, at, surrogate_value(s, value));
     s->n_known = s->n_rows;
 }
 
 void surrogate_expect(struct surrogate *s, uint32_t candidate)
 {
     if (s->place[candidate] != GRID_NONE) {
-        take(s, s->place[candidate], NAN);
+        surrogate_take_value(s, s->place[candidate], NAN);
     }
 }
 
@@ -195,7 +195,7 @@ void surrogate_forget(struct surrogate *s)
     }
 }
 
-static double deviation(const struct surrogate *s, uint32_t at)
+static double surrogate_deviation(const struct surrogate *s, uint32_t at)
 {
     return sqrt(fmax(s->variance[at], 0));
 }
@@ -203,7 +203,7 @@ static double deviation(const struct surrogate *s, uint32_t at)
 double surrogate_hope(const struct surrogate *s, uint32_t candidate, double deviations)
 {
     uint32_t at = s->place[candidate];
-    return at == GRID_NONE ? INFINITY : s->mean[at] - deviations * deviation(s, at);
+    return at == GRID_NONE ? INFINITY : s->mean[at] - deviations * surrogate_deviation(s, at);
 }
 
 /* The expected improvement of a normal variable. */
@@ -214,7 +214,7 @@ double surrogate_gain(const struct surrogate *s, uint32_t candidate, double valu
     if (at == GRID_NONE) {
         return INFINITY;
     }
-    double below = value - s->mean[at], scale = deviation(s, at);
+    double below = value - s->mean[at], scale = surrogate_deviation(s, at);
     if (scale == 0) {
         return fmax(below, 0);
     }
