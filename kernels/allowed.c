@@ -13,7 +13,7 @@ bool allowed_config(const struct request *r, const struct record *config)
     return listed;
 }
 
-static bool legal(const struct allowed_place *at, const struct record *config)
+static bool allowed_is_legal(const struct allowed_place *at, const struct record *config)
 {
     struct rejection why;
     return at->target->check(at->problem, config, at->info, &why) == 0 &&
@@ -27,7 +27,7 @@ static bool set_allowed(const struct allowed_place *at, const struct restriction
     for (uint32_t i = 0; i < t->n; i++) {
         struct record other;
         record_copy(&other, config);
-        if (record_set(&other, t->name, t->values[i], NULL) == 0 && legal(at, &other)) {
+        if (record_set(&other, t->name, t->values[i], NULL) == 0 && allowed_is_legal(at, &other)) {
             record_copy(config, &other);
             return true;
         }
@@ -39,7 +39,7 @@ static bool first_given(const struct allowed_place *at, const struct request *r,
                         struct record *config)
 {
     for (uint32_t i = 0; i < r->n_configs; i++) {
-        if (request_allows(r, &r->configs[i]) && legal(at, &r->configs[i])) {
+        if (request_allows(r, &r->configs[i]) && allowed_is_legal(at, &r->configs[i])) {
             record_copy(config, &r->configs[i]);
             return true;
         }

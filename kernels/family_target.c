@@ -5,7 +5,7 @@
 
 #include "kernels/family.h"
 
-static bool runs_on(const struct family_target *t, const struct device_info *info)
+static bool family_target_runs_on(const struct family_target *t, const struct device_info *info)
 {
     return strcmp(t->kind, info->kind) == 0 && t->supports(info);
 }
@@ -14,7 +14,7 @@ const struct family_target *family_target_find(const struct family *f,
                                                const struct device_info *info, const char *label)
 {
     for (const struct family_target *const *t = f->targets; *t; t++) {
-        if (runs_on(*t, info) && (!label || strcmp((*t)->label, label) == 0)) {
+        if (family_target_runs_on(*t, info) && (!label || strcmp((*t)->label, label) == 0)) {
             return *t;
         }
     }
@@ -33,7 +33,7 @@ static int unknown_label(const struct family *f, const struct device_info *info,
     char known[200] = "";
     for (const struct family_target *const *t = f->targets; *t; t++) {
         size_t n = strlen(known);
-        if (runs_on(*t, info)) {
+        if (family_target_runs_on(*t, info)) {
             snprintf(known + n, sizeof(known) - n, "%s%s", n ? ", " : "", (*t)->label);
         }
     }
@@ -71,7 +71,7 @@ int family_target_choose(const struct family *f, const struct problem *p,
     }
     for (const struct family_target *const *t = f->targets; *t; t++) {
         struct rejection why;
-        if (!runs_on(*t, info)) {
+        if (!family_target_runs_on(*t, info)) {
             continue;
         }
         *out = *t;
@@ -98,7 +98,8 @@ const struct family_target *family_target_of_config(const struct family *f, cons
         return chosen;
     }
     for (const struct family_target *const *t = f->targets; *t; t++) {
-        if (*t != chosen && runs_on(*t, info) && !(*t)->check(p, config, info, &other)) {
+        if (*t != chosen && family_target_runs_on(*t, info) &&
+            !(*t)->check(p, config, info, &other)) {
             return *t;
         }
     }

@@ -6,7 +6,7 @@
 enum { NOWHERE = -1 };
 
 /* Which block each SM had. */
-static bool invert(const int32_t sm_of[], uint32_t sms, int32_t block_of[])
+static bool launch_order_invert(const int32_t sm_of[], uint32_t sms, int32_t block_of[])
 {
     for (uint32_t i = 0; i < sms; i++) {
         block_of[i] = NOWHERE;
@@ -25,8 +25,8 @@ bool launch_order_make(const int32_t single[], const int32_t paired[], uint32_t 
 {
     int32_t block_of[LAUNCH_ORDER_SMS_MAX], again[LAUNCH_ORDER_SMS_MAX];
     *out = (struct launch_order){0};
-    if (sms % 2 || sms > LAUNCH_ORDER_SMS_MAX || !invert(single, sms, block_of) ||
-        !invert(paired, sms, again)) {
+    if (sms % 2 || sms > LAUNCH_ORDER_SMS_MAX || !launch_order_invert(single, sms, block_of) ||
+        !launch_order_invert(paired, sms, again)) {
         return false;
     }
     for (uint32_t i = 0; i < sms / 2; i++) {

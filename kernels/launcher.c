@@ -54,7 +54,7 @@ static int backend_of(const void *image, size_t size, const struct launch_backen
 }
 
 /* The config says which target it is of, whatever the device would choose. */
-static int find_target(struct launcher *l, struct error *err)
+static int launcher_find_target(struct launcher *l, struct error *err)
 {
     struct rejection why;
     l->target = family_target_of_config(l->family, &l->problem, &l->info, &l->config, &why);
@@ -84,7 +84,7 @@ int launcher_new(const struct family *f, const struct problem *p, const struct r
     } else if ((r = backend->info(&l->info, err)) != 0) {
         goto err_new;
     }
-    if ((r = find_target(l, err)) != 0) {
+    if ((r = launcher_find_target(l, err)) != 0) {
         goto err_new;
     }
     if ((r = backend->load(image, size, &l->handle, err)) != 0) {
@@ -107,8 +107,8 @@ struct launcher *launcher_free(struct launcher *l)
     return NULL;
 }
 
-static int plan(struct launcher *l, const void *args, struct launch_context *context,
-                struct launch_plan *out, struct error *err)
+static int launcher_make_plan(struct launcher *l, const void *args, struct launch_context *context,
+                              struct launch_plan *out, struct error *err)
 {
     if (!args) {
         return error_set(err, ERROR_INVALID, "the launch arguments are NULL");
@@ -127,7 +127,7 @@ int launcher_workspace(struct launcher *l, const void *args, int64_t *bytes, str
 {
     struct launch_plan steps;
     struct launch_context context;
-    int r = plan(l, args, &context, &steps, err);
+    int r = launcher_make_plan(l, args, &context, &steps, err);
     if (r && !(steps.workspace_bytes > 0 &&
                (!context.workspace || context.workspace_bytes < steps.workspace_bytes))) {
         return r; /* wrong for another reason than the workspace we are asked about */
@@ -143,7 +143,7 @@ int launcher_launch(struct launcher *l, const void *args, struct error *err)
 {
     struct launch_plan steps;
     struct launch_context context;
-    int r = plan(l, args, &context, &steps, err);
+    int r = launcher_make_plan(l, args, &context, &steps, err);
     if (r) {
         return r;
     }

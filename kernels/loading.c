@@ -8,30 +8,30 @@
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void before_fork(void)
+static void loading_before_fork(void)
 {
     pthread_mutex_lock(&lock);
 }
 
-static void after_fork(void)
+static void loading_after_fork(void)
 {
     pthread_mutex_unlock(&lock);
 }
 
 /* By its number the child's thread is not the one that locked it. */
-static void after_fork_child(void)
+static void loading_after_fork_child(void)
 {
     lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-static void watch(void)
+static void loading_register_forks(void)
 {
-    pthread_atfork(before_fork, after_fork, after_fork_child);
+    pthread_atfork(loading_before_fork, loading_after_fork, loading_after_fork_child);
 }
 
 void loading_watch_forks(void)
 {
-    pthread_once(&once, watch);
+    pthread_once(&once, loading_register_forks);
 }
 
 void loading_begin(void)

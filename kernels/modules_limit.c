@@ -64,8 +64,8 @@ static bool has_link(const char *cache_dir, const char *variant)
 }
 
 /* The record of an image is no file of its own here: it goes with its image. */
-static void look_at(struct files *f, const char *cache_dir, bool image, int folder,
-                    const char *name)
+static void files_look_at(struct files *f, const char *cache_dir, bool image, int folder,
+                          const char *name)
 {
     struct stat st;
     struct file file = {.image = image};
@@ -92,14 +92,14 @@ static void look_through(struct files *f, const char *cache_dir, const char *fol
 {
     DIR *d = modules_open_folder(cache_dir, folder);
     for (struct dirent *e; d && (e = readdir(d));) {
-        look_at(f, cache_dir, image, dirfd(d), e->d_name);
+        files_look_at(f, cache_dir, image, dirfd(d), e->d_name);
     }
     if (d) {
         closedir(d);
     }
 }
 
-static void look(struct files *f, const char *cache_dir)
+static void files_look(struct files *f, const char *cache_dir)
 {
     f->now = time(NULL);
     look_through(f, cache_dir, "modules", true);
@@ -110,7 +110,7 @@ void modules_count(const char *cache_dir, struct modules_usage *out)
 {
     *out = (struct modules_usage){0};
     struct files f = {.usage = out};
-    look(&f, cache_dir);
+    files_look(&f, cache_dir);
 }
 
 /* ---- what is served ------------------------------------------------------------------------- */
@@ -174,7 +174,7 @@ static void add_served(struct served *s, const char *id)
     snprintf(s->ids[s->n++], HASH_HEX, "%s", id);
 }
 
-static bool is_old(FILE *f)
+static bool files_are_old(FILE *f)
 {
     struct stat st;
     return fstat(fileno(f), &st) == 0 && time(NULL) - st.st_mtime > GONE_S;
@@ -205,7 +205,7 @@ static void read_served(struct served *s, const char *path)
     size_t room = 0;
     FILE *f = open_list(path);
     bool first = true, gone = false, marked = false;
-    const bool old = f && is_old(f);
+    const bool old = f && files_are_old(f);
     for (ssize_t n; f && !gone && (n = getline(&line, &room, f)) > 0; first = false) {
         line[n - (line[n - 1] == '\n')] = '\0';
         if (first) {
@@ -318,7 +318,7 @@ static void forget_dangling(const char *cache_dir)
     }
 }
 
-static int trim(struct files *f, const char *cache_dir, int64_t limit, struct error *err)
+static int files_trim(struct files *f, const char *cache_dir, int64_t limit, struct error *err)
 {
     struct served served = {0};
     int r = read_all_served(&served, cache_dir, err);
@@ -336,11 +336,11 @@ int modules_trim(const char *cache_dir, int64_t limit, struct modules_usage *out
     int r = 0;
     *out = (struct modules_usage){0};
     struct files f = {.usage = out, .keep = true};
-    look(&f, cache_dir);
+    files_look(&f, cache_dir);
     if (f.failed) {
         r = error_set(err, ERROR_NO_MEMORY, "no memory to list %zu modules", f.n);
     } else if (limit > 0 && out->bytes > limit && f.n > 0) {
-        r = trim(&f, cache_dir, limit, err);
+        r = files_trim(&f, cache_dir, limit, err);
         if (r == 0 && out->removed) { /* the records that went with their images */
             int64_t removed = out->removed;
             modules_count(cache_dir, out);

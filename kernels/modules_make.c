@@ -24,7 +24,7 @@
 
 enum { LOOK_MS = 10 };
 
-static double clock_ms(void)
+static double modules_clock_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -47,7 +47,7 @@ static int open_locks(const char *cache_dir)
     return fd;
 }
 
-static off_t place_of(const char *hash)
+static off_t modules_lock_place(const char *hash)
 {
     char digits[16];
     snprintf(digits, sizeof(digits), "%.15s", hash);
@@ -55,10 +55,10 @@ static off_t place_of(const char *hash)
 }
 
 /* 1: it is ours; 0: somebody else's; -1: there are no locks here. */
-static int try_lock(int fd, const char *hash)
+static int modules_try_lock(int fd, const char *hash)
 {
     struct flock byte = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place_of(hash), .l_len = 1};
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = modules_lock_place(hash), .l_len = 1};
     if (fcntl(fd, F_OFD_SETLK, &byte) == 0) {
         return 1;
     }
@@ -66,14 +66,14 @@ static int try_lock(int fd, const char *hash)
 }
 
 /* Whether the caller may go on; *fd: to be closed, which lets go. */
-static bool claim(const struct modules_order *o, int *fd)
+static bool modules_claim(const struct modules_order *o, int *fd)
 {
-    double until = clock_ms() + o->wait_ms;
+    double until = modules_clock_ms() + o->wait_ms;
     *fd = open_locks(o->cache_dir);
-    int r = *fd < 0 ? -1 : try_lock(*fd, o->hash);
-    while (r == 0 && clock_ms() < until) {
+    int r = *fd < 0 ? -1 : modules_try_lock(*fd, o->hash);
+    while (r == 0 && modules_clock_ms() < until) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
-        r = try_lock(*fd, o->hash);
+        r = modules_try_lock(*fd, o->hash);
     }
     return r != 0 || o->wait_ms > 0;
 }
@@ -81,7 +81,7 @@ static bool claim(const struct modules_order *o, int *fd)
 /* ---- making --------------------------------------------------------------------------------- */
 
 /* What the variant says of its module: compilers and older caches may leave it out. */
-static void describe(const struct modules_order *o, struct module *m)
+static void modules_describe(const struct modules_order *o, struct module *m)
 {
     const struct variant *v = o->variant;
     snprintf(m->variant, sizeof(m->variant), "%s", o->hash);
@@ -103,14 +103,14 @@ int modules_make_known(const struct modules_order *o, struct modules_made *out, 
     int r = modules_find(o->cache_dir, o->hash, &out->image, &why);
     out->found = r == 0 || r == MODULES_REFUSED;
     if (r == 0) {
-        describe(o, &out->image.meta);
+        modules_describe(o, &out->image.meta);
         return 0;
     }
     return r == MODULES_REFUSED ? error_set(err, why.code, "%s", why.text) : MODULES_MISS;
 }
 
-static void keep(const struct modules_order *o, struct modules_made *out,
-                 const struct error *refused)
+static void modules_keep_made(const struct modules_order *o, struct modules_made *out,
+                              const struct error *refused)
 {
     struct error why = ERROR_NULL;
     int r = refused ? modules_put_refusal(o->cache_dir, &out->image, refused, &why)
@@ -121,10 +121,11 @@ static void keep(const struct modules_order *o, struct modules_made *out,
     }
 }
 
-static int compile(const struct modules_order *o, struct modules_made *out, struct error *err)
+static int modules_compile(const struct modules_order *o, struct modules_made *out,
+                           struct error *err)
 {
     struct error why = ERROR_NULL;
-    double began = clock_ms();
+    double began = modules_clock_ms();
     if (o->watch) {
         o->watch(o->ctx, true);
     }
@@ -133,16 +134,16 @@ static int compile(const struct modules_order *o, struct modules_made *out, stru
         o->watch(o->ctx, false);
     }
     struct module *m = &out->image.meta;
-    describe(o, m);
-    m->compile_ms = m->compile_ms > 0 ? m->compile_ms : clock_ms() - began;
+    modules_describe(o, m);
+    m->compile_ms = m->compile_ms > 0 ? m->compile_ms : modules_clock_ms() - began;
     if (r == 0) {
         out->compile_ms = m->compile_ms;
-        keep(o, out, NULL);
+        modules_keep_made(o, out, NULL);
         return 0;
     }
     out->refused = out->image.refused;
     if (out->refused) {
-        keep(o, out, &why);
+        modules_keep_made(o, out, &why);
     }
     image_deinit(&out->image);
     return error_set(err, r, "%s", why.text);
@@ -155,12 +156,12 @@ int modules_make(const struct modules_order *o, struct modules_made *out, struct
     if (r != MODULES_MISS) {
         return r;
     }
-    if (!claim(o, &fd)) {
+    if (!modules_claim(o, &fd)) {
         close(fd);
         return error_set(err, ERROR_BUSY, "another process is compiling variant %s", o->hash);
     }
     r = modules_make_known(o, out, err); /* whom we waited for may have made it */
-    r = r == MODULES_MISS ? compile(o, out, err) : r;
+    r = r == MODULES_MISS ? modules_compile(o, out, err) : r;
     if (fd >= 0) {
         close(fd);
     }

@@ -62,8 +62,8 @@ int record_write(const char *cache_dir, const struct image *image, const char *s
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static bool unpack(const struct wire_obj *all, const char *variant, struct about *about,
-                   struct module *meta)
+static bool modules_unpack_about(const struct wire_obj *all, const char *variant,
+                                 struct about *about, struct module *meta)
 {
     return wire_count(all) == 2 &&
            schema_decode(&about_schema, SCHEMA_LENIENT, wire_at(all, 0), about, NULL) == 0 &&
@@ -93,20 +93,20 @@ static bool is_bounded(const void *data, size_t n)
 }
 
 /* False: not what we wrote. */
-static bool decode(const struct image *file, const char *variant, struct about *about,
-                   struct module *meta)
+static bool modules_decode_record(const struct image *file, const char *variant,
+                                  struct about *about, struct module *meta)
 {
     const struct wire_obj *all;
     const char *packed = (const char *)file->data + HEAD;
     size_t n = file->size - HEAD;
     struct wire_doc *doc = is_whole(file) && is_bounded(packed, n) ? wire_doc_new() : NULL;
-    bool good =
-        doc && wire_decode(doc, packed, n, &all, NULL) == 0 && unpack(all, variant, about, meta);
+    bool good = doc && wire_decode(doc, packed, n, &all, NULL) == 0 &&
+                modules_unpack_about(all, variant, about, meta);
     wire_doc_free(doc);
     return good;
 }
 
-static int judge(const struct about *a, struct error *err)
+static int modules_judge_about(const struct about *a, struct error *err)
 {
     if (a->code == 0) {
         return 0;
@@ -129,8 +129,8 @@ int record_read(const char *cache_dir, const char *variant, struct image *out, c
         return r;
     }
     struct about *a = calloc(1, sizeof(*a));
-    bool good = a && decode(&file, variant, a, &out->meta);
-    r = good ? judge(a, err) : MODULES_MISS;
+    bool good = a && modules_decode_record(&file, variant, a, &out->meta);
+    r = good ? modules_judge_about(a, err) : MODULES_MISS;
     if (a && !good) {
         modules_damaged(path);
     }

@@ -43,8 +43,8 @@ static void count_rule(struct space *s, const char *rule, const char *text, bool
     r->dropped += points;
 }
 
-static bool same_variant(const struct space *s, const struct space_point *a,
-                         const struct space_point *b)
+static bool space_shares_variant(const struct space *s, const struct space_point *a,
+                                 const struct space_point *b)
 {
     for (uint32_t i = 0; i < s->n_params && !s->params[i].run_time; i++) {
         if (a->at[i] != b->at[i]) {
@@ -56,7 +56,7 @@ static bool same_variant(const struct space *s, const struct space_point *a,
 
 static void count_legal(struct space *s)
 {
-    bool fresh = s->n == 0 || !same_variant(s, &s->at, &s->last);
+    bool fresh = s->n == 0 || !space_shares_variant(s, &s->at, &s->last);
     s->variants += fresh;
     s->in_variant = fresh ? 1 : s->in_variant + 1;
     s->settings = s->in_variant > s->settings ? s->in_variant : s->settings;
@@ -91,7 +91,7 @@ static int set_value(const struct space *s, uint32_t param, uint32_t at, struct 
 }
 
 /* The next point, or false after the last. Only what changed is set in `config`. */
-static bool step(struct space *s)
+static bool space_step(struct space *s)
 {
     for (uint32_t i = s->n_params; i-- > s->fixed;) {
         bool carry = ++s->at.at[i] == s->params[i].n;
@@ -153,7 +153,7 @@ static uint32_t settled_from(const struct space *s, const struct rejection *why)
 
 /* We are at the first of all points that differ in the tunables from `from` on: goes to the last.
  * Returns how many there are; 1: we are at none's first. */
-static uint64_t pass(struct space *s, uint32_t from)
+static uint64_t space_pass_points(struct space *s, uint32_t from)
 {
     uint64_t points = 1;
     for (uint32_t i = from; i < s->n_params; i++) {
@@ -170,15 +170,15 @@ static uint64_t pass(struct space *s, uint32_t from)
 
 /* The point, and with it all that are dropped for the same reason: with a variant's first setting
  * the others (struct param; worth() looks at none), with a settled rule all that it settled. */
-static void drop(struct space *s, const struct rejection *why, bool legal)
+static void space_drop_point(struct space *s, const struct rejection *why, bool legal)
 {
-    const uint64_t points = s->setup.allow ? 1 : pass(s, settled_from(s, why));
+    const uint64_t points = s->setup.allow ? 1 : space_pass_points(s, settled_from(s, why));
     s->raw += points - 1;
     s->unworthy += legal ? points : 0;
     count_rule(s, why->rule, why->text, legal, points);
 }
 
-static int look(struct space *s, struct error *err)
+static int space_check_point(struct space *s, struct error *err)
 {
     const struct space_setup *u = &s->setup;
     struct rejection why = {0};
@@ -186,17 +186,17 @@ static int look(struct space *s, struct error *err)
     if (u->allow && !u->allow(u->ctx, &s->config)) {
         count_rule(s, "restricted", "the restriction excludes it", false, 1);
     } else if (u->target->check(u->problem, &s->config, u->info, &why)) {
-        drop(s, &why, false);
+        space_drop_point(s, &why, false);
     } else if (!s->all && u->target->worth &&
                u->target->worth(u->problem, &s->config, u->info, &why)) {
-        drop(s, &why, true);
+        space_drop_point(s, &why, true);
     } else {
         return add_point(s, err);
     }
     return 0;
 }
 
-/* Who restricts a space to what is not worth it, wants that. step() has gone round: `at` and
+/* Who restricts a space to what is not worth it, wants that. space_step() has gone round: `at` and
  * `config` are those of the first point again. */
 static void begin_again(struct space *s)
 {
@@ -210,12 +210,12 @@ static void begin_again(struct space *s)
 int space_more(struct space *s, uint32_t n, struct error *err)
 {
     for (; n > 0 && !s->ended; n--) {
-        int r = look(s, err);
+        int r = space_check_point(s, err);
         if (r) {
             space_deinit(s);
             return r;
         }
-        s->ended = !step(s);
+        s->ended = !space_step(s);
         if (s->ended && s->n == 0 && s->unworthy > 0 && !s->fixed) {
             begin_again(s);
         }
@@ -258,7 +258,7 @@ void space_config(const struct space *s, uint32_t point, struct record *config)
 
 /* A value of another type is a mistake; one that this problem's space does not have need not be: a
  * list may serve several problems. */
-static int check_values(const struct restriction *r, const struct param *p, struct error *err)
+static int space_check_values(const struct restriction *r, const struct param *p, struct error *err)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         char asked[48], one[48];
@@ -293,7 +293,7 @@ int space_check_request(const struct family_target *t, const struct request *r,
                              "restrict: %s is no tunable here; these are: %s", r->restrict_[i].name,
                              known);
         }
-        int status = check_values(&r->restrict_[i], found, err);
+        int status = space_check_values(&r->restrict_[i], found, err);
         if (status < 0) {
             return status;
         }

@@ -4,7 +4,7 @@
 
 #include "kernels/space.h"
 
-static void put_value(struct wire_buf *b, const struct value *v)
+static void space_put_value(struct wire_buf *b, const struct value *v)
 {
     switch (v->type) {
     case VALUE_BOOL:
@@ -25,7 +25,7 @@ static void put_value(struct wire_buf *b, const struct value *v)
     wire_put_nil(b);
 }
 
-static void put_params(struct wire_buf *b, const struct space *s)
+static void space_put_params(struct wire_buf *b, const struct space *s)
 {
     wire_put_str(b, "params");
     wire_put_array(b, s->n_params);
@@ -38,7 +38,7 @@ static void put_params(struct wire_buf *b, const struct space *s)
         wire_put_str(b, "values");
         wire_put_array(b, p->n);
         for (uint32_t k = 0; k < p->n; k++) {
-            put_value(b, &p->values[k]);
+            space_put_value(b, &p->values[k]);
         }
     }
 }
@@ -69,7 +69,7 @@ static void put_rules(struct wire_buf *b, const struct space *s)
     }
 }
 
-static bool runs_on(const struct family_target *t, const struct device_info *info)
+static bool space_runs_on(const struct family_target *t, const struct device_info *info)
 {
     return strcmp(t->kind, info->kind) == 0 && t->supports(info);
 }
@@ -79,13 +79,13 @@ static void put_targets(struct wire_buf *b, const struct family *f, const struct
 {
     size_t n = 0;
     for (const struct family_target *const *t = f->targets; *t; t++) {
-        n += runs_on(*t, u->info);
+        n += space_runs_on(*t, u->info);
     }
     wire_put_str(b, "targets");
     wire_put_array(b, n);
     for (const struct family_target *const *t = f->targets; *t; t++) {
         struct rejection why;
-        if (!runs_on(*t, u->info)) {
+        if (!space_runs_on(*t, u->info)) {
             continue;
         }
         bool takes = !(*t)->takes || !(*t)->takes(u->problem, u->info, &why);
@@ -108,7 +108,7 @@ void space_pack(struct wire_buf *b, const struct space *s, const struct family *
     wire_put_kv_int(b, "searched", s->n);
     wire_put_kv_int(b, "variants", s->variants);
     wire_put_kv_int(b, "settings", s->settings);
-    put_params(b, s);
+    space_put_params(b, s);
     put_rules(b, s);
     put_targets(b, f, &s->setup);
 }

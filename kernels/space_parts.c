@@ -29,7 +29,7 @@ struct parts {
 /* ---- walking --------------------------------------------------------------------------------- */
 
 /* Part k's first point; the tunables before `fixed` stay. */
-static int place(struct space *s, uint32_t leading, uint32_t k, struct error *err)
+static int space_parts_place(struct space *s, uint32_t leading, uint32_t k, struct error *err)
 {
     int r = 0;
     s->fixed = leading;
@@ -41,11 +41,11 @@ static int place(struct space *s, uint32_t leading, uint32_t k, struct error *er
     return r;
 }
 
-static int walk(struct parts *p, uint32_t k)
+static int space_parts_walk(struct parts *p, uint32_t k)
 {
     struct space *s = &p->parts[k];
     int r = space_begin(s, p->setup, true, &p->errors[k]);
-    r = r ? r : place(s, p->leading, k, &p->errors[k]);
+    r = r ? r : space_parts_place(s, p->leading, k, &p->errors[k]);
     while (r == 0 && !s->ended) {
         r = space_more(s, UINT32_MAX, &p->errors[k]);
         r = r == SPACE_MORE ? 0 : r;
@@ -53,24 +53,25 @@ static int walk(struct parts *p, uint32_t k)
     return r;
 }
 
-static void *run(void *arg)
+static void *space_parts_run(void *arg)
 {
     struct parts *p = arg;
     for (uint32_t k; (k = atomic_fetch_add(&p->next, 1)) < p->n;) {
-        p->status[k] = walk(p, k);
+        p->status[k] = space_parts_walk(p, k);
     }
     return NULL;
 }
 
-static void walk_all(struct parts *p, unsigned threads)
+static void space_parts_walk_all(struct parts *p, unsigned threads)
 {
     pthread_t ids[THREADS_MAX];
     unsigned n = 0;
     threads = threads < THREADS_MAX ? threads : THREADS_MAX;
-    while (n + 1 < threads && n + 1 < p->n && pthread_create(&ids[n], NULL, run, p) == 0) {
+    while (n + 1 < threads && n + 1 < p->n &&
+           pthread_create(&ids[n], NULL, space_parts_run, p) == 0) {
         n++;
     }
-    run(p); /* this thread, too; and alone where there are no others */
+    space_parts_run(p); /* this thread, too; and alone where there are no others */
     while (n > 0) {
         pthread_join(ids[--n], NULL);
     }
@@ -109,7 +110,7 @@ static void add_part(struct space *s, const struct space *part)
     }
 }
 
-static int join(struct parts *p, struct space *s, struct error *err)
+static int space_parts_join(struct parts *p, struct space *s, struct error *err)
 {
     size_t n = 0;
     for (uint32_t k = 0; k < p->n; k++) {
@@ -144,7 +145,7 @@ static void parts_deinit(struct parts *p)
 /* So many of the first tunables that there are parts enough, since some are much longer than
  * others, and no more: what a rule settles for all values of a tunable (rejection.settled_by) each
  * part would look at anew. None at run time: the points of a variant are one part's. */
-static void split(struct parts *p, const struct space *s)
+static void space_parts_split(struct parts *p, const struct space *s)
 {
     p->n = 1;
     for (p->leading = 0;
@@ -154,11 +155,11 @@ static void split(struct parts *p, const struct space *s)
     }
 }
 
-static int build(unsigned threads, struct space *s, const struct space_setup *setup,
-                 struct error *err)
+static int space_parts_build(unsigned threads, struct space *s, const struct space_setup *setup,
+                             struct error *err)
 {
     struct parts p = {.setup = setup};
-    split(&p, s);
+    space_parts_split(&p, s);
     p.parts = calloc(p.n, sizeof(*p.parts));
     p.errors = calloc(p.n, sizeof(*p.errors));
     p.status = calloc(p.n, sizeof(*p.status));
@@ -166,8 +167,8 @@ static int build(unsigned threads, struct space *s, const struct space_setup *se
     if (!p.parts || !p.errors || !p.status) {
         r = error_set(err, ERROR_NO_MEMORY, "no memory for a space of %u parts", p.n);
     } else {
-        walk_all(&p, threads);
-        r = join(&p, s, err);
+        space_parts_walk_all(&p, threads);
+        r = space_parts_join(&p, s, err);
     }
     parts_deinit(&p);
     return r;
@@ -189,7 +190,7 @@ int space_build_on(unsigned threads, struct space *s, const struct space_setup *
     if (!splits) {
         return build_alone(s, setup, err);
     }
-    r = build(threads, s, setup, err);
+    r = space_parts_build(threads, s, setup, err);
     if (r == 0 && s->n == 0 && s->unworthy > 0) { /* what is not worth it, is wanted */
         space_deinit(s);
         r = build_alone(s, setup, err);

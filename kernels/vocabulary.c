@@ -5,11 +5,11 @@
 #include "kernels/vocabulary.h"
 #include "proto/error.h"
 
-static int reject(struct rejection *why, int code, const char *rule, const char *format,
-                  va_list args) __attribute__((format(printf, 4, 0)));
+static int vocabulary_reject(struct rejection *why, int code, const char *rule, const char *format,
+                             va_list args) __attribute__((format(printf, 4, 0)));
 
-static int reject(struct rejection *why, int code, const char *rule, const char *format,
-                  va_list args)
+static int vocabulary_reject(struct rejection *why, int code, const char *rule, const char *format,
+                             va_list args)
 {
     *why = (struct rejection){.code = code};
     snprintf(why->rule, sizeof(why->rule), "%s", rule);
@@ -21,7 +21,7 @@ int rejection_set(struct rejection *why, int code, const char *rule, const char 
 {
     va_list args;
     va_start(args, format);
-    reject(why, code, rule, format, args);
+    vocabulary_reject(why, code, rule, format, args);
     va_end(args);
     return 1;
 }
@@ -31,7 +31,7 @@ int rejection_resource(struct rejection *why, const char *resource, int64_t requ
 {
     va_list args;
     va_start(args, format);
-    reject(why, ERROR_RESOURCE, resource, format, args);
+    vocabulary_reject(why, ERROR_RESOURCE, resource, format, args);
     va_end(args);
     snprintf(why->resource, sizeof(why->resource), "%s", resource);
     why->required = required;

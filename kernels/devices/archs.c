@@ -18,7 +18,7 @@ static const struct arch {
     {"sm_120", 12, 0, 170, 101376, 102400, 96},
 };
 
-static const struct arch *find(const char *name)
+static const struct arch *archs_find(const char *name)
 {
     for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++) {
         if (strcmp(archs[i].name, name) == 0) {
@@ -30,7 +30,7 @@ static const struct arch *find(const char *name)
 
 int arch_describe(const char *arch, struct device_info *out, struct error *err)
 {
-    const struct arch *a = find(arch);
+    const struct arch *a = archs_find(arch);
     if (!a) {
         return error_set(err, ERROR_INVALID,
                          "unknown architecture \"%s\": sm_80, sm_86, sm_87, sm_89, "

@@ -24,7 +24,7 @@ static const struct {
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
 /* The row whose kind is the spec's part before ':'; negative when there is none. */
-static int find(const char *spec, struct error *err)
+static int devices_find_kind(const char *spec, struct error *err)
 {
     size_t n = strcspn(spec, ":");
     for (int i = 0; i < N_KINDS; i++) {
@@ -41,13 +41,13 @@ static int find(const char *spec, struct error *err)
 
 int device_open(const char *spec, struct device **out, struct error *err)
 {
-    int i = find(spec, err);
+    int i = devices_find_kind(spec, err);
     return i < 0 ? i : kinds[i].device->open(spec, out, err);
 }
 
 int device_probe(const char *spec, struct device_info *out, struct error *err)
 {
-    int i = find(spec, err);
+    int i = devices_find_kind(spec, err);
     return i < 0 ? i : kinds[i].probe(spec, out, err);
 }
 
@@ -81,13 +81,13 @@ int device_memory_share_check(struct error *err)
 uint32_t device_helpers(const char *spec, const struct device_info *info,
                         const struct family_target *t, struct variant out[DEVICE_HELPERS_MAX])
 {
-    int i = find(spec, NULL);
+    int i = devices_find_kind(spec, NULL);
     bool any = i >= 0 && kinds[i].device->helpers;
     return any ? kinds[i].device->helpers(info, t, out) : 0;
 }
 
 int compiler_open(const char *spec, struct compiler **out, struct error *err)
 {
-    int i = find(spec, err);
+    int i = devices_find_kind(spec, err);
     return i < 0 ? i : kinds[i].compiler->open(spec, out, err);
 }

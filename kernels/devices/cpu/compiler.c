@@ -56,7 +56,7 @@ struct cpu_compiler {
 
 /* ---- finding it ------------------------------------------------------------------------------ */
 
-static bool is_program(const char *path)
+static bool cpu_compiler_is_program(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
@@ -66,13 +66,13 @@ static bool search_path(const char *name, char out[PATH_MAX])
 {
     const char *path = getenv("PATH");
     if (strchr(name, '/')) {
-        return realpath(name, out) && is_program(out);
+        return realpath(name, out) && cpu_compiler_is_program(out);
     }
     for (const char *at = path ? path : "/usr/bin:/bin"; *at;) {
         int n = (int)strcspn(at, ":");
         /* Only absolute folders: the daemon's current directory means nothing. */
         if (*at == '/' && snprintf(out, PATH_MAX, "%.*s/%s", n, at, name) < PATH_MAX &&
-            is_program(out)) {
+            cpu_compiler_is_program(out)) {
             return true;
         }
         at += n + (at[n] == ':');
@@ -202,7 +202,7 @@ struct job {
     const char *argv[ARGV_MAX];
 };
 
-static void add_words(struct job *j, int *argc, size_t *used, const char *text)
+static void cpu_compiler_add_words(struct job *j, int *argc, size_t *used, const char *text)
 {
     while (*text && *argc < ARGV_MAX - 5) {
         size_t n = strcspn(text, " ");
@@ -216,8 +216,8 @@ static void add_words(struct job *j, int *argc, size_t *used, const char *text)
     }
 }
 
-static int begin(struct job *j, const struct cpu_compiler *c, const struct variant *v,
-                 struct error *err)
+static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
+                                  const struct variant *v, struct error *err)
 {
     int r = scratch_make(j->folder, err);
     if (r) {
@@ -236,9 +236,9 @@ static int begin(struct job *j, const struct cpu_compiler *c, const struct varia
     int argc = 0;
     size_t used = 0;
     j->argv[argc++] = c->path;
-    add_words(j, &argc, &used, FLAGS);
-    add_words(j, &argc, &used, FLAGS_MORE);
-    add_words(j, &argc, &used, v->options);
+    cpu_compiler_add_words(j, &argc, &used, FLAGS);
+    cpu_compiler_add_words(j, &argc, &used, FLAGS_MORE);
+    cpu_compiler_add_words(j, &argc, &used, v->options);
     j->argv[argc++] = "-o";
     j->argv[argc++] = j->output;
     j->argv[argc++] = j->source;
@@ -246,7 +246,7 @@ static int begin(struct job *j, const struct cpu_compiler *c, const struct varia
     return 0;
 }
 
-static void finish(struct job *j)
+static void cpu_compiler_finish_job(struct job *j)
 {
     if (j->made) {
         scratch_remove(j->folder);
@@ -326,7 +326,7 @@ static const char *const no_memory[] = {"Killed",
                                         "Resource temporarily unavailable",
                                         NULL};
 
-static bool says(const char *log, const char *const words[])
+static bool cpu_compiler_log_says(const char *log, const char *const words[])
 {
     while (*words && !strstr(log, *words)) {
         words++;
@@ -350,11 +350,12 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
         return read_output(j, out, err);
     }
     first_lines(out->log, j->folder, text, sizeof(text));
-    if (says(out->log, no_room)) { /* these two pass, and the variant is tried again */
+    if (cpu_compiler_log_says(out->log,
+                              no_room)) { /* these two pass, and the variant is tried again */
         return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s",
                          text);
     }
-    if (was_killed(status) || says(out->log, no_memory)) {
+    if (was_killed(status) || cpu_compiler_log_says(out->log, no_memory)) {
         return error_set(err, ERROR_NO_MEMORY, "the compiler was killed, or had no memory: %s",
                          text);
     }
@@ -403,8 +404,8 @@ static int still_itself(const struct cpu_compiler *c, struct error *err)
     return r;
 }
 
-static void describe(const struct cpu_compiler *c, const struct variant *v, double ms,
-                     struct image *out)
+static void cpu_compiler_describe_image(const struct cpu_compiler *c, const struct variant *v,
+                                        double ms, struct image *out)
 {
     struct module *m = &out->meta;
     hash128_hex(out->data, out->size, m->id);
@@ -422,7 +423,7 @@ static void describe(const struct cpu_compiler *c, const struct variant *v, doub
     m->used_s = m->created_s;
 }
 
-static void enter(struct cpu_compiler *c, struct under_way *u, const struct variant *v)
+static void cpu_compiler_enter(struct cpu_compiler *c, struct under_way *u, const struct variant *v)
 {
     *u = (struct under_way){.variant = v};
     pthread_mutex_init(&u->program.lock, NULL);
@@ -432,7 +433,7 @@ static void enter(struct cpu_compiler *c, struct under_way *u, const struct vari
     pthread_mutex_unlock(&c->lock);
 }
 
-static void leave(struct cpu_compiler *c, struct under_way *u)
+static void cpu_compiler_leave(struct cpu_compiler *c, struct under_way *u)
 {
     pthread_mutex_lock(&c->lock);
     struct under_way **at = &c->running;
@@ -466,20 +467,20 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
     if (!j) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to compile");
     }
-    enter(c, &u, v);
+    cpu_compiler_enter(c, &u, v);
     double began = cpu_clock_ms(NULL);
-    int r = begin(j, c, v, err);
+    int r = cpu_compiler_begin_job(j, c, v, err);
     r = r ? r : run_cc(j, &u.program, out, err);
     r = r ? r : still_itself(c, err);
-    finish(j);
-    leave(c, &u);
+    cpu_compiler_finish_job(j);
+    cpu_compiler_leave(c, &u);
     free(j);
     if (r) {
         free(out->data);
         out->data = NULL;
         return r;
     }
-    describe(c, v, cpu_clock_ms(NULL) - began, out);
+    cpu_compiler_describe_image(c, v, cpu_clock_ms(NULL) - began, out);
     return 0;
 }
 

@@ -92,7 +92,7 @@ void cpu_model_name(char *out, size_t size)
     snprintf(out, size, "%.20s%s%.20s", u.machine, known ? " CPU part " : "", known ? part : "");
 }
 
-static int64_t read_number(const char *path)
+static int64_t cpu_read_number(const char *path)
 {
     FILE *f = fopen(path, "re");
     long long value = 0;
@@ -114,9 +114,9 @@ static void read_caches(struct device_info *info)
     for (int i = 0; i < 8; i++) {
         char path[96];
         snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
-        int level = (int)read_number(path);
+        int level = (int)cpu_read_number(path);
         snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
-        int64_t bytes = read_number(path);
+        int64_t bytes = cpu_read_number(path);
         if (level == 2 && bytes > 0) {
             info->smem_optin = bytes;
         }
@@ -130,7 +130,7 @@ static void read_caches(struct device_info *info)
 
 static int64_t clock_khz(void)
 {
-    int64_t khz = read_number("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
+    int64_t khz = cpu_read_number("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
     char mhz[32];
     if (khz == 0 && proc_value("/proc/cpuinfo", "cpu MHz", mhz, sizeof(mhz))) {
         khz = (int64_t)(strtod(mhz, NULL) * 1000);

@@ -117,13 +117,13 @@ static pthread_mutex_t shared_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct pool *shared_pool;
 static unsigned shared_users;
 
-static void before_fork(void)
+static void cpu_load_before_fork(void)
 {
     loading_begin(); /* first of all locks (kernels/loading.h) */
     pthread_mutex_lock(&shared_lock);
 }
 
-static void after_fork(void)
+static void cpu_load_after_fork(void)
 {
     pthread_mutex_unlock(&shared_lock);
     loading_end();
@@ -131,7 +131,7 @@ static void after_fork(void)
 
 /* Loading is begun anew by itself. So is this lock: by its number the child's thread is not the one
  * that locked it. */
-static void after_fork_child(void)
+static void cpu_load_after_fork_child(void)
 {
     if (shared_pool) {
         pool_forked(shared_pool);
@@ -139,16 +139,16 @@ static void after_fork_child(void)
     shared_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 }
 
-static void watch_forks(void)
+static void cpu_load_watch_forks(void)
 {
     loading_watch_forks();
-    pthread_atfork(before_fork, after_fork, after_fork_child);
+    pthread_atfork(cpu_load_before_fork, cpu_load_after_fork, cpu_load_after_fork_child);
 }
 
 static struct pool *shared_pool_get(struct error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
+    pthread_once(&once, cpu_load_watch_forks);
     pthread_mutex_lock(&shared_lock);
     if (!shared_pool) {
         int threads = cpu_threads("cpu", err);

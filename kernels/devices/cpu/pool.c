@@ -34,7 +34,7 @@ struct pool {
     pthread_t threads[];
 };
 
-static void *work(void *arg)
+static void *cpu_pool_work(void *arg)
 {
     struct pool *p = arg;
     uint64_t seen = 0;
@@ -68,7 +68,7 @@ static void init_locks(struct pool *p)
     pthread_cond_init(&p->end, NULL);
 }
 
-static void start(struct pool *p, uint32_t threads)
+static void cpu_pool_start(struct pool *p, uint32_t threads)
 {
     pthread_attr_t attr;
     sigset_t all, before;
@@ -78,7 +78,7 @@ static void start(struct pool *p, uint32_t threads)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     p->n_threads = 0;
     while (p->n_threads < threads &&
-           pthread_create(&p->threads[p->n_threads], &attr, work, p) == 0) {
+           pthread_create(&p->threads[p->n_threads], &attr, cpu_pool_work, p) == 0) {
         p->n_threads++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -92,7 +92,7 @@ struct pool *pool_new(uint32_t threads)
         return NULL;
     }
     init_locks(p);
-    start(p, threads);
+    cpu_pool_start(p, threads);
     return p->n_threads == threads ? p : pool_free(p);
 }
 
@@ -129,7 +129,7 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
     pthread_mutex_lock(&p->callers);
     if (p->forked) {
         p->forked = false;
-        start(p, p->n_threads);
+        cpu_pool_start(p, p->n_threads);
     }
     pthread_mutex_lock(&p->lock);
     p->run = run;

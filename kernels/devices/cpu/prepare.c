@@ -18,7 +18,7 @@
 
 /* ---- how much -------------------------------------------------------------------------------- */
 
-static int64_t buffer_bytes(const struct buffer *b)
+static int64_t cpu_buffer_bytes(const struct buffer *b)
 {
     return b->count * (int64_t)dtype_size(b->dtype);
 }
@@ -33,12 +33,12 @@ int cpu_fits(struct device *d, const struct family *f, const struct problem *p, 
 
 /* How many copies of the rotating buffers: enough that between two uses of one the others have
  * swept the last-level cache. ERROR_NO_MEMORY when not even one copy is allowed. */
-static int plan_copies(struct device *d, struct prepared *w, struct error *err)
+static int cpu_count_copies(struct device *d, struct prepared *w, struct error *err)
 {
     int64_t fixed = 0, rotating = 0;
     for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
         const struct buffer *b = &w->workload.buffers[i];
-        *(b->rotate ? &rotating : &fixed) += buffer_bytes(b);
+        *(b->rotate ? &rotating : &fixed) += cpu_buffer_bytes(b);
     }
     int r = device_host_fits((double)(fixed + rotating), err);
     if (r) {
@@ -98,16 +98,17 @@ void cpu_fill_buffer(struct cpu_device *d, const struct prepared *w, uint32_t i,
     case BUFFER_RANDOM:
         break;
     case BUFFER_HOST:
-        memcpy(to, b->host, (size_t)buffer_bytes(b));
+        memcpy(to, b->host, (size_t)cpu_buffer_bytes(b));
         break;
     case BUFFER_OUTPUT:
     case BUFFER_SCRATCH:
-        memset(to, 0, (size_t)buffer_bytes(b)); /* fresh pages are mapped now, not in a launch */
+        memset(to, 0,
+               (size_t)cpu_buffer_bytes(b)); /* fresh pages are mapped now, not in a launch */
         break;
     }
 }
 
-static int allocate(int64_t bytes, void **out, struct error *err)
+static int cpu_allocate(int64_t bytes, void **out, struct error *err)
 {
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) {
@@ -119,13 +120,13 @@ static int allocate(int64_t bytes, void **out, struct error *err)
     return 0;
 }
 
-static int make_buffers(struct cpu_device *d, struct prepared *w, struct error *err)
+static int cpu_make_buffers(struct cpu_device *d, struct prepared *w, struct error *err)
 {
     for (uint32_t copy = 0; copy < w->n_copies; copy++) {
         for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
             const struct buffer *b = &w->workload.buffers[i];
             void **at = &w->buffers[copy][i];
-            int64_t bytes = buffer_bytes(b);
+            int64_t bytes = cpu_buffer_bytes(b);
             if (bytes == 0) {
                 continue; /* a problem without this operand: NULL */
             }
@@ -134,7 +135,7 @@ static int make_buffers(struct cpu_device *d, struct prepared *w, struct error *
                 continue;
             }
             int r = host_work_check(err);
-            r = r ? r : allocate(bytes, at, err);
+            r = r ? r : cpu_allocate(bytes, at, err);
             if (r) {
                 return r;
             }
@@ -174,7 +175,7 @@ static void add_before(struct prepared *w)
     }
 }
 
-static int run_reference(struct cpu_device *d, struct prepared *w, struct error *err)
+static int cpu_run_reference(struct cpu_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
     const struct family_target *t;
@@ -216,9 +217,9 @@ int cpu_prepare(struct device *base, const struct family *f, const struct proble
         free(w);
         return r;
     }
-    r = plan_copies(base, w, err);
-    r = r ? r : make_buffers(d, w, err);
-    r = r ? r : run_reference(d, w, err);
+    r = cpu_count_copies(base, w, err);
+    r = r ? r : cpu_make_buffers(d, w, err);
+    r = r ? r : cpu_run_reference(d, w, err);
     if (r) {
         cpu_release(base, w);
         return r;
@@ -237,7 +238,7 @@ void cpu_release(struct device *d, struct prepared *w)
         for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
             const struct buffer *b = &w->workload.buffers[i];
             if (w->buffers[copy][i] && (copy == 0 || b->rotate)) {
-                munmap(w->buffers[copy][i], (size_t)buffer_bytes(b));
+                munmap(w->buffers[copy][i], (size_t)cpu_buffer_bytes(b));
             }
         }
     }

@@ -19,9 +19,9 @@
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-static int plan_into(struct prepared *w, const struct family_target *t, const struct device *d,
-                     const struct record *config, uint32_t copy, struct launch_plan *out,
-                     struct error *err)
+static int cpu_plan_into(struct prepared *w, const struct family_target *t, const struct device *d,
+                         const struct record *config, uint32_t copy, struct launch_plan *out,
+                         struct error *err)
 {
     _Alignas(16) uint8_t args[ARGS_MAX] = {0};
     const struct workload *load = &w->workload;
@@ -40,7 +40,7 @@ static int plan(struct prepared *w, const struct device *d, const struct kernel 
         return error_set(err, ERROR_INTERNAL, "the kernel is not of family %s",
                          w->workload.family->name);
     }
-    int r = plan_into(w, t, d, config, copy, out, err);
+    int r = cpu_plan_into(w, t, d, config, copy, out, err);
     if (out->workspace_bytes <= w->workspace_bytes) {
         return r;
     }
@@ -52,10 +52,10 @@ static int plan(struct prepared *w, const struct device *d, const struct kernel 
         return error_set(err, ERROR_NO_MEMORY, "no memory for a workspace of %lld bytes",
                          (long long)bytes);
     }
-    return plan_into(w, t, d, config, copy, out, err);
+    return cpu_plan_into(w, t, d, config, copy, out, err);
 }
 
-static int launch(struct kernel *k, const struct launch_plan *p, struct error *err)
+static int cpu_launch_plan(struct kernel *k, const struct launch_plan *p, struct error *err)
 {
     int r = 0;
     for (uint32_t i = 0; i < p->n && r == 0; i++) {
@@ -139,19 +139,20 @@ static struct row_error compare_row(const struct buffer *b, const void *data, in
 }
 
 /* fp32 sums are rounded at every term, up or down: over very long ones about half of this. */
-static double default_rel_norm(const struct workload *w)
+static double cpu_default_rel_norm(const struct workload *w)
 {
     enum dtype t = w->buffers[w->output].dtype;
     double usual = t == DTYPE_FP32 ? 1e-5 : t == DTYPE_FP16 ? 1e-3 : 5e-3;
     return fmax(usual, 0x1p-24 * sqrt((double)w->check_terms));
 }
 
-static void judge(const struct prepared *w, const struct tolerance *tol, struct verdict *out)
+static void cpu_judge_output(const struct prepared *w, const struct tolerance *tol,
+                             struct verdict *out)
 {
     const struct workload *load = &w->workload;
     const struct buffer *b = &load->buffers[load->output];
     const void *data = w->buffers[0][load->output];
-    double limit = tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(load);
+    double limit = tol->rel_norm > 0 ? tol->rel_norm : cpu_default_rel_norm(load);
     out->right = out->unwritten == 0;
     if (!out->right) {
         snprintf(out->text, sizeof(out->text),
@@ -199,20 +200,21 @@ int cpu_verify(struct device *base, struct prepared *w, struct kernel *k,
     } else {
         memset(data, 0xff, (size_t)b->count * dtype_size(b->dtype));
     }
-    r = launch(k, &p, err);
+    r = cpu_launch_plan(k, &p, err);
     if (r == 0 && !b->accumulate) {
         r = count_unwritten(d, b, data, &out->unwritten, err);
     }
     if (r == 0) {
-        judge(w, tol, out);
+        cpu_judge_output(w, tol, out);
     }
     return r;
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-static int plan_copies(struct device *d, struct prepared *w, struct kernel *k,
-                       const struct record *config, struct launch_plan *plans, struct error *err)
+static int cpu_plan_copies(struct device *d, struct prepared *w, struct kernel *k,
+                           const struct record *config, struct launch_plan *plans,
+                           struct error *err)
 {
     for (uint32_t i = 0; i < w->n_copies; i++) {
         int r = plan(w, d, k, config, i, &plans[i], err);
@@ -223,7 +225,7 @@ static int plan_copies(struct device *d, struct prepared *w, struct kernel *k,
     return 0;
 }
 
-static void idle(double ms)
+static void cpu_idle(double ms)
 {
     struct timespec t = {.tv_sec = (time_t)(ms / 1000)};
     t.tv_nsec = (long)((ms - (double)t.tv_sec * 1000) * 1e6);
@@ -238,13 +240,13 @@ int cpu_time(struct device *d, struct prepared *w, struct kernel *k, const struc
     if (!plans) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to plan launches");
     }
-    int r = plan_copies(d, w, k, config, plans, err);
+    int r = cpu_plan_copies(d, w, k, config, plans, err);
     for (uint32_t i = 0; r == 0 && i < t->warmup + t->samples; i++) {
         if (t->gap_ms > 0) {
-            idle(t->gap_ms);
+            cpu_idle(t->gap_ms);
         }
         double began = cpu_clock_ms(d);
-        r = launch(k, &plans[i % w->n_copies], err);
+        r = cpu_launch_plan(k, &plans[i % w->n_copies], err);
         double us = (cpu_clock_ms(d) - began) * 1e3;
         if (r == 0 && i >= t->warmup) {
             samples_us[(*n)++] = us;

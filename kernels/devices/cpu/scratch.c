@@ -15,7 +15,7 @@
 
 #define PREFIX "gemmd-cc-"
 
-static const char *tmp_dir(void)
+static const char *cpu_scratch_tmp_dir(void)
 {
     const char *tmp = getenv("TMPDIR");
     return tmp && *tmp ? tmp : "/tmp";
@@ -24,13 +24,13 @@ static const char *tmp_dir(void)
 int scratch_make(char folder[PATH_MAX], struct error *err)
 {
     char tmp[PATH_MAX];
-    int r = trust_folder(tmp_dir(), TRUST_SHARED, 0, tmp, err);
+    int r = trust_folder(cpu_scratch_tmp_dir(), TRUST_SHARED, 0, tmp, err);
     if (r < 0) {
         return error_prefix(err, "no place to compile in (TMPDIR sets it)");
     }
     if (r == TRUST_MISSING || snprintf(folder, PATH_MAX, "%s/" PREFIX "XXXXXX", tmp) >= PATH_MAX) {
         return error_set(err, ERROR_IO, "no place to compile in: TMPDIR is \"%.200s\", which %s",
-                         tmp_dir(), r ? "is not there" : "is too long");
+                         cpu_scratch_tmp_dir(), r ? "is not there" : "is too long");
     }
     if (!mkdtemp(folder)) {
         return error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO,
@@ -73,7 +73,7 @@ void scratch_sweep(int older_s)
 {
     char tmp[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
     struct stat st;
-    DIR *d = trust_folder(tmp_dir(), TRUST_SHARED, 0, tmp, NULL) ? NULL : opendir(tmp);
+    DIR *d = trust_folder(cpu_scratch_tmp_dir(), TRUST_SHARED, 0, tmp, NULL) ? NULL : opendir(tmp);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0) {
             continue;

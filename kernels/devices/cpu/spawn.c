@@ -21,7 +21,7 @@
 
 extern char **environ;
 
-static int64_t now_ms(void)
+static int64_t spawn_now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -30,7 +30,7 @@ static int64_t now_ms(void)
 
 /* Our own, but for TMPDIR: a driver that is killed leaves what it wrote for the next stage. NULL:
  * no memory. */
-static char **environment(const char *tmp, char *name, size_t size)
+static char **spawn_make_environment(const char *tmp, char *name, size_t size)
 {
     size_t n = 0, kept = 0;
     while (environ[n]) {
@@ -49,10 +49,10 @@ static char **environment(const char *tmp, char *name, size_t size)
     return out;
 }
 
-static int start(const char *const argv[], const char *tmp, int out, pid_t *pid)
+static int spawn_start_program(const char *const argv[], const char *tmp, int out, pid_t *pid)
 {
     char name[PATH_MAX + 8];
-    char **env = environment(tmp, name, sizeof(name));
+    char **env = spawn_make_environment(tmp, name, sizeof(name));
     if (!env) {
         return ENOMEM;
     }
@@ -77,13 +77,13 @@ static int start(const char *const argv[], const char *tmp, int out, pid_t *pid)
 
 /* Keeps what fits in the log and reads the rest away, until the end of the output. False: the time
  * was over before. */
-static bool drain(int fd, int64_t until, char *log, size_t log_size)
+static bool spawn_drain_output(int fd, int64_t until, char *log, size_t log_size)
 {
     size_t have = 0;
     char rest[4096];
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = until - now_ms();
+        int64_t left = until - spawn_now_ms();
         if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR)) {
             return false;
         }
@@ -101,7 +101,7 @@ static bool drain(int fd, int64_t until, char *log, size_t log_size)
     return true;
 }
 
-static void begun(struct spawned *s, pid_t pid)
+static void spawn_note_begin(struct spawned *s, pid_t pid)
 {
     if (!s) {
         return;
@@ -115,7 +115,7 @@ static void begun(struct spawned *s, pid_t pid)
 }
 
 /* Before its pid is given back, and might be another's. */
-static void over(struct spawned *s)
+static void spawn_note_end(struct spawned *s)
 {
     if (s) {
         pthread_mutex_lock(&s->lock);
@@ -151,7 +151,7 @@ static bool await_exit(pid_t pid, int64_t until)
         if ((r == 0 && info.si_pid == pid) || (r < 0 && errno != EINTR)) {
             return true;
         }
-        if (now_ms() >= until) {
+        if (spawn_now_ms() >= until) {
             return false;
         }
         /* The output has ended, so the exit is near. */
@@ -169,20 +169,20 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
                          strerror(errno));
     }
     pid_t pid;
-    int r = start(argv, tmp, ends[1], &pid);
+    int r = spawn_start_program(argv, tmp, ends[1], &pid);
     close(ends[1]);
     if (r) {
         close(ends[0]);
         return error_set(err, ERROR_IO, "cannot run %s: %s", argv[0], strerror(r));
     }
-    begun(s, pid);
-    int64_t until = now_ms() + limit_ms;
-    bool ended = drain(ends[0], until, log, log_size) && await_exit(pid, until);
+    spawn_note_begin(s, pid);
+    int64_t until = spawn_now_ms() + limit_ms;
+    bool ended = spawn_drain_output(ends[0], until, log, log_size) && await_exit(pid, until);
     close(ends[0]);
     if (!ended) {
         kill(-pid, SIGKILL);
     }
-    over(s);
+    spawn_note_end(s);
     *status =
         0; /* stays so when SIGCHLD is ignored: the caller sees by the output file how it went */
     while (waitpid(pid, status, 0) < 0 && errno == EINTR) {

@@ -18,7 +18,7 @@ struct products {
     bool exact;
 };
 
-static int queue(void *ctx, uint32_t copy, struct error *err)
+static int cuda_baseline_queue(void *ctx, uint32_t copy, struct error *err)
 {
     const struct products *p = ctx;
     int r = 0;
@@ -28,7 +28,8 @@ static int queue(void *ctx, uint32_t copy, struct error *err)
     return r;
 }
 
-static int list(const struct prepared *w, struct products *p, struct error *err)
+static int cuda_baseline_list_products(const struct prepared *w, struct products *p,
+                                       struct error *err)
 {
     const struct workload *load = &w->workload;
     p->n = load->family->products(load, w->buffers[0], NULL, 0, &p->exact);
@@ -45,8 +46,8 @@ static int list(const struct prepared *w, struct products *p, struct error *err)
     return 0;
 }
 
-static int verify(struct cuda_device *d, const struct prepared *w, struct products *p,
-                  const struct tolerance *tol, double *max_error, struct error *err)
+static int cuda_baseline_verify(struct cuda_device *d, const struct prepared *w, struct products *p,
+                                const struct tolerance *tol, double *max_error, struct error *err)
 {
     struct verdict v;
     *max_error = NAN;
@@ -55,7 +56,7 @@ static int verify(struct cuda_device *d, const struct prepared *w, struct produc
     }
     /* Output that no product writes (of experts without rows) is to be zeros. */
     int r = cuda_fill_buffer(d, w, w->workload.output, w->buffers[0][w->workload.output], err);
-    r = r ? r : queue(p, 0, err);
+    r = r ? r : cuda_baseline_queue(p, 0, err);
     r = r ? r : cuda_judge_rows(d, w, tol, &v, err);
     if (r == 0 && !v.right) {
         r = error_set(err, ERROR_WRONG_RESULT, "cuBLAS: %s", v.text);
@@ -77,9 +78,10 @@ int cuda_baseline(struct device *base, struct prepared *w, const struct toleranc
     }
     *out = (struct baseline){.library = "cublas"};
     int r = cublas_open(d->stream, &p.cublas, err);
-    r = r ? r : list(w, &p, err);
-    r = r ? r : verify(d, w, &p, tol, &out->max_error, err);
-    const struct cuda_work work = {.prepared = w, .launches = p.n, .queue = queue, .ctx = &p};
+    r = r ? r : cuda_baseline_list_products(w, &p, err);
+    r = r ? r : cuda_baseline_verify(d, w, &p, tol, &out->max_error, err);
+    const struct cuda_work work = {
+        .prepared = w, .launches = p.n, .queue = cuda_baseline_queue, .ctx = &p};
     r = r ? r : cuda_samples(d, &work, t, samples_us, n, err);
     if (r == 0) {
         out->version = cublas_version(p.cublas);

@@ -55,8 +55,8 @@ int cuda_wait(struct cuda_device *d, const char *what, struct error *err)
 
 enum { THREADS = 256 };
 
-static int launch(struct cuda_device *d, const char *entry, uint32_t blocks, const void *params,
-                  size_t size, struct error *err)
+static int cuda_launch_tool(struct cuda_device *d, const char *entry, uint32_t blocks,
+                            const void *params, size_t size, struct error *err)
 {
     struct launch l = {
         .grid = {blocks, 1, 1}, .block = {THREADS, 1, 1}, .params_bytes = (uint32_t)size};
@@ -81,7 +81,7 @@ int cuda_fill(struct cuda_device *d, const struct buffer *b, uint64_t seed, void
         float scale;
         int32_t dtype;
     } p = {to, (uint64_t)b->count, seed, (float)b->scale, b->dtype};
-    return launch(d, "cuda_fill", blocks_for(d, b->count), &p, sizeof(p), err);
+    return cuda_launch_tool(d, "cuda_fill", blocks_for(d, b->count), &p, sizeof(p), err);
 }
 
 int cuda_compare(struct cuda_device *d, const struct prepared *w, const struct tolerance *tol,
@@ -105,7 +105,7 @@ int cuda_compare(struct cuda_device *d, const struct prepared *w, const struct t
            dtype_grain(type),
            type,
            0};
-    return launch(d, "cuda_compare", load->n_checks, &p, sizeof(p), err);
+    return cuda_launch_tool(d, "cuda_compare", load->n_checks, &p, sizeof(p), err);
 }
 
 int cuda_add_rows(struct cuda_device *d, const struct prepared *w, struct error *err)
@@ -122,7 +122,7 @@ int cuda_add_rows(struct cuda_device *d, const struct prepared *w, struct error 
            (uint64_t)load->check_length,
            load->buffers[load->output].dtype,
            0};
-    return launch(d, "cuda_add_rows", load->n_checks, &p, sizeof(p), err);
+    return cuda_launch_tool(d, "cuda_add_rows", load->n_checks, &p, sizeof(p), err);
 }
 
 int cuda_spin(struct cuda_device *d, double us, struct error *err)
@@ -130,7 +130,7 @@ int cuda_spin(struct cuda_device *d, double us, struct error *err)
     const struct {
         int64_t cycles;
     } p = {(int64_t)(us * (double)d->base.info.clock_khz * 1e-3)};
-    return launch(d, "cuda_spin", 1, &p, sizeof(p), err);
+    return cuda_launch_tool(d, "cuda_spin", 1, &p, sizeof(p), err);
 }
 
 int cuda_sweep_l2(struct cuda_device *d, struct error *err)
@@ -145,7 +145,7 @@ int cuda_sweep_l2(struct cuda_device *d, struct error *err)
         uint64_t count;
         CUdeviceptr out;
     } p = {d->sweep, (uint64_t)bytes / 16, d->counters};
-    return launch(d, "cuda_sweep", blocks_for(d, bytes / 16), &p, sizeof(p), err);
+    return cuda_launch_tool(d, "cuda_sweep", blocks_for(d, bytes / 16), &p, sizeof(p), err);
 }
 
 int cuda_count_poison(struct cuda_device *d, const void *data, int64_t count, size_t size,
@@ -157,7 +157,7 @@ int cuda_count_poison(struct cuda_device *d, const void *data, int64_t count, si
         CUdeviceptr out;
         int32_t size, reserved;
     } p = {data, (uint64_t)count, d->counters + counter * sizeof(uint64_t), (int32_t)size, 0};
-    return launch(d, "cuda_count_poison", blocks_for(d, count), &p, sizeof(p), err);
+    return cuda_launch_tool(d, "cuda_count_poison", blocks_for(d, count), &p, sizeof(p), err);
 }
 
 int cuda_clear_counters(struct cuda_device *d, struct error *err)

@@ -31,7 +31,7 @@ struct cublas {
 #undef X
 };
 
-static void *open_library(void)
+static void *cublas_open_library(void)
 {
     static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
     const char *named = getenv("GEMMD_LIBCUBLAS");
@@ -49,7 +49,7 @@ static void *open_library(void)
     return library;
 }
 
-static bool load_symbols(struct cublas *b)
+static bool cublas_load_symbols(struct cublas *b)
 {
     bool all = true;
 #define X(member, symbol, parameters)                                                              \
@@ -60,7 +60,7 @@ static bool load_symbols(struct cublas *b)
     return all;
 }
 
-static int check(int status, const char *what, struct error *err)
+static int cublas_check_status(int status, const char *what, struct error *err)
 {
     enum { ALLOC_FAILED = 3, NOT_SUPPORTED = 15 };
     int code = status == ALLOC_FAILED    ? ERROR_NO_MEMORY
@@ -76,15 +76,16 @@ int cublas_open(CUstream stream, struct cublas **out, struct error *err)
     if (!b) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for cuBLAS");
     }
-    b->library = open_library();
+    b->library = cublas_open_library();
     int r = 0;
-    if (!b->library || !load_symbols(b)) {
+    if (!b->library || !cublas_load_symbols(b)) {
         r = error_set(err, ERROR_NO_DEVICE,
                       "libcublas.so was not found: install it (libcublas of the CUDA toolkit), or "
                       "set GEMMD_LIBCUBLAS to it");
     }
-    r = r ? r : check(b->create(&b->handle), "starting cuBLAS", err);
-    r = r ? r : check(b->set_stream(b->handle, stream), "giving cuBLAS a stream", err);
+    r = r ? r : cublas_check_status(b->create(&b->handle), "starting cuBLAS", err);
+    r = r ? r
+          : cublas_check_status(b->set_stream(b->handle, stream), "giving cuBLAS a stream", err);
     if (r) {
         cublas_close(b);
         return r;
@@ -107,7 +108,7 @@ int cublas_version(const struct cublas *b)
     return b->get_version(b->handle, &version) ? 0 : version;
 }
 
-static int type_of(enum dtype t)
+static int cublas_type_of(enum dtype t)
 {
     return t == DTYPE_BF16 ? CUDA_R_16BF : t == DTYPE_FP16 ? CUDA_R_16F : CUDA_R_32F;
 }
@@ -115,10 +116,10 @@ static int type_of(enum dtype t)
 int cublas_multiply(struct cublas *b, const struct dense_product *p, struct error *err)
 {
     const float one = 1, beta = p->add ? 1 : 0;
-    const int in = type_of(p->in);
-    return check(b->gemm(b->handle, p->transpose_a ? OP_T : OP_N, p->transpose_b ? OP_T : OP_N,
-                         (int)p->m, (int)p->n, (int)p->k, &one, p->a, in, (int)p->lda, p->b, in,
-                         (int)p->ldb, &beta, p->c, type_of(p->out), (int)p->ldc, COMPUTE_32F,
-                         GEMM_DEFAULT),
-                 "multiplying with cuBLAS", err);
+    const int in = cublas_type_of(p->in);
+    return cublas_check_status(
+        b->gemm(b->handle, p->transpose_a ? OP_T : OP_N, p->transpose_b ? OP_T : OP_N, (int)p->m,
+                (int)p->n, (int)p->k, &one, p->a, in, (int)p->lda, p->b, in, (int)p->ldb, &beta,
+                p->c, cublas_type_of(p->out), (int)p->ldc, COMPUTE_32F, GEMM_DEFAULT),
+        "multiplying with cuBLAS", err);
 }

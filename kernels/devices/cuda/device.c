@@ -142,7 +142,7 @@ static void device_unload_cuda(struct device *d, struct kernel *k)
     }
 }
 
-static double clock_ms(struct device *d)
+static double cuda_clock_ms(struct device *d)
 {
     (void)d;
     struct timespec t;
@@ -164,5 +164,5 @@ const struct device_ops cuda_device_ops = {
     .verify = cuda_verify,
     .time = cuda_time,
     .baseline = cuda_baseline,
-    .clock_ms = clock_ms,
+    .clock_ms = cuda_clock_ms,
 };

@@ -17,7 +17,7 @@ static bool opened, initialised; /* all three: while loading */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int load_symbols(void *library, struct cuda_driver *cu, struct error *err)
+static int cuda_driver_load_symbols(void *library, struct cuda_driver *cu, struct error *err)
 {
     const char *missing = NULL;
     /* Through void *: ISO C has no cast from an object to a function pointer. */
@@ -39,7 +39,7 @@ static int load_symbols(void *library, struct cuda_driver *cu, struct error *err
     return 0;
 }
 
-static int open_library(struct error *err)
+static int cuda_driver_open_library(struct error *err)
 {
     const char *named = getenv("GEMMD_LIBCUDA");
     const char *name = named && *named ? named : "libcuda.so.1";
@@ -54,7 +54,7 @@ static int open_library(struct error *err)
             dlerror());
     }
     struct cuda_driver cu = {0};
-    int r = load_symbols(library, &cu, err);
+    int r = cuda_driver_load_symbols(library, &cu, err);
     r = r ? r
           : cuda_check(&cu, cu.driver_version(&cu.version), err, "asking the driver its version");
     if (!r && cu.version < VERSION_LEAST) {
@@ -73,10 +73,10 @@ static int open_library(struct error *err)
     return 0;
 }
 
-static int get(bool init, const struct cuda_driver **out, struct error *err)
+static int cuda_driver_get_as(bool init, const struct cuda_driver **out, struct error *err)
 {
     loading_begin();
-    int r = opened ? 0 : open_library(err);
+    int r = opened ? 0 : cuda_driver_open_library(err);
     if (!r && init && !initialised) {
         r = cuda_check(&driver, driver.init(0), err, "starting the NVIDIA driver");
         initialised = r == 0;
@@ -88,18 +88,18 @@ static int get(bool init, const struct cuda_driver **out, struct error *err)
 
 int cuda_driver_open(const struct cuda_driver **out, struct error *err)
 {
-    return get(false, out, err);
+    return cuda_driver_get_as(false, out, err);
 }
 
 int cuda_driver_init(const struct cuda_driver **out, struct error *err)
 {
-    return get(true, out, err);
+    return cuda_driver_get_as(true, out, err);
 }
 
 int cuda_driver_version(void)
 {
     const struct cuda_driver *cu;
-    return get(false, &cu, NULL) ? 0 : cu->version;
+    return cuda_driver_get_as(false, &cu, NULL) ? 0 : cu->version;
 }
 
 /* ---- errors --------------------------------------------------------------------------------- */
@@ -166,8 +166,8 @@ static const struct {
     {999, ERROR_DEVICE_LOST, NULL}, /* UNKNOWN */
 };
 
-static const char *text_of(CUresult (*ask)(CUresult, const char **), CUresult r,
-                           const char *unknown)
+static const char *cuda_driver_text_of(CUresult (*ask)(CUresult, const char **), CUresult r,
+                                       const char *unknown)
 {
     const char *text = NULL;
     return ask && ask(r, &text) == CUDA_SUCCESS && text ? text : unknown;
@@ -191,8 +191,9 @@ int cuda_check(const struct cuda_driver *cu, CUresult r, struct error *err, cons
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    return error_set(err, ours, "%s: %s (CUDA error %d, %s)%s%s", what,
-                     text_of(cu->error_name, r, "an error that this driver cannot name"), (int)r,
-                     text_of(cu->error_string, r, "no description"), advice ? "; " : "",
-                     advice ? advice : "");
+    return error_set(
+        err, ours, "%s: %s (CUDA error %d, %s)%s%s", what,
+        cuda_driver_text_of(cu->error_name, r, "an error that this driver cannot name"), (int)r,
+        cuda_driver_text_of(cu->error_string, r, "no description"), advice ? "; " : "",
+        advice ? advice : "");
 }

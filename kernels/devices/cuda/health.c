@@ -25,7 +25,7 @@ struct cuda_watch {
 };
 
 /* Sleeps, unless it is to stop; the lock is held. */
-static void nap(struct cuda_watch *w)
+static void cuda_watch_nap(struct cuda_watch *w)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -37,7 +37,7 @@ static void nap(struct cuda_watch *w)
     }
 }
 
-static void *run(void *arg)
+static void *cuda_watch_run(void *arg)
 {
     struct cuda_watch *w = arg;
     struct device_health seen;
@@ -48,7 +48,7 @@ static void *run(void *arg)
         pthread_mutex_lock(&w->lock);
         w->last = seen;
         w->sampled = true;
-        nap(w);
+        cuda_watch_nap(w);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -63,7 +63,7 @@ void cuda_watch_begin(struct cuda_device *d)
     w->nvml = d->nvml;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    if (pthread_create(&w->thread, NULL, run, w)) {
+    if (pthread_create(&w->thread, NULL, cuda_watch_run, w)) {
         free(w);
         return;
     }
@@ -89,7 +89,7 @@ void cuda_watch_end(struct cuda_device *d)
 }
 
 /* The thread's last sample, while it runs and has one; else one of our own. */
-static void sample(struct cuda_device *d, struct device_health *out)
+static void cuda_watch_read_sample(struct cuda_device *d, struct device_health *out)
 {
     bool sampled = false;
     if (d->watch) {
@@ -110,7 +110,7 @@ void cuda_health(struct device *base, struct device_health *out)
     if (!d->nvml) {
         return;
     }
-    sample(d, out);
+    cuda_watch_read_sample(d, out);
     bool quiet = !d->context || (!d->watch && base->ops->clock_ms(base) - d->left_ms > QUIET_MS);
     if (!quiet) {
         out->busy_percent = -1;

@@ -6,8 +6,8 @@
 
 #include "kernels/devices/cuda/gpu.h"
 
-static void describe(const struct device_info *info, const char *entry, const char *source,
-                     struct variant *v)
+static void cuda_helpers_describe(const struct device_info *info, const char *entry,
+                                  const char *source, struct variant *v)
 {
     *v = (struct variant){.family = "helpers", .kind = "cuda"};
     variant_set_source(v, source);
@@ -17,13 +17,13 @@ static void describe(const struct device_info *info, const char *entry, const ch
 
 static void describe_tools(const struct device_info *info, struct variant *v)
 {
-    describe(info, "cuda_tools", cuda_tools_source, v);
+    cuda_helpers_describe(info, "cuda_tools", cuda_tools_source, v);
 }
 
 static void describe_reference(const struct device_info *info, const struct family_target *t,
                                struct variant *v)
 {
-    describe(info, "cuda_reference", t->reference_source, v);
+    cuda_helpers_describe(info, "cuda_reference", t->reference_source, v);
 }
 
 uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
@@ -34,8 +34,8 @@ uint32_t cuda_helpers(const struct device_info *info, const struct family_target
     return 2;
 }
 
-static int load(struct cuda_device *d, const struct variant *v, struct cuda_module *out,
-                struct error *err)
+static int cuda_helpers_load(struct cuda_device *d, const struct variant *v,
+                             struct cuda_module *out, struct error *err)
 {
     const struct device_supply *supply = &d->base.supply;
     struct image own = {0};
@@ -54,7 +54,7 @@ int cuda_load_tools(struct cuda_device *d, struct error *err)
         return 0;
     }
     describe_tools(&d->base.info, &v);
-    return load(d, &v, &d->tools, err);
+    return cuda_helpers_load(d, &v, &d->tools, err);
 }
 
 int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err)
@@ -66,5 +66,5 @@ int cuda_load_reference(struct cuda_device *d, const struct family_target *t, st
     cuda_module_unload(&d->reference);
     describe_reference(&d->base.info, t, &v);
     d->reference_source = t->reference_source;
-    return load(d, &v, &d->reference, err);
+    return cuda_helpers_load(d, &v, &d->reference, err);
 }

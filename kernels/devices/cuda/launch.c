@@ -14,7 +14,7 @@ struct loaded {
     CUcontext context; /* borrowed: the job's, in which it is */
 };
 
-static int current(const struct cuda_driver **cu, CUcontext *context, struct error *err)
+static int cuda_get_current(const struct cuda_driver **cu, CUcontext *context, struct error *err)
 {
     *context = NULL;
     int r = cuda_driver_open(cu, err);
@@ -27,12 +27,12 @@ static int current(const struct cuda_driver **cu, CUcontext *context, struct err
     return r;
 }
 
-static int info(struct device_info *out, struct error *err)
+static int cuda_read_info(struct device_info *out, struct error *err)
 {
     const struct cuda_driver *cu;
     CUcontext context;
     CUdevice device;
-    int r = current(&cu, &context, err);
+    int r = cuda_get_current(&cu, &context, err);
     r = r ? r : cuda_check(cu, cu->context_device(&device), err, "asking for the current GPU");
     if (r) {
         return r;
@@ -43,13 +43,13 @@ static int info(struct device_info *out, struct error *err)
     return r;
 }
 
-static int load(const void *image, size_t size, void **handle, struct error *err)
+static int cuda_load_image(const void *image, size_t size, void **handle, struct error *err)
 {
     (void)size; /* the launcher has checked that the ELF file is whole */
     const struct cuda_driver *cu;
     CUcontext context;
     *handle = NULL;
-    int r = current(&cu, &context, err);
+    int r = cuda_get_current(&cu, &context, err);
     if (r) {
         return r;
     }
@@ -70,7 +70,7 @@ static int load(const void *image, size_t size, void **handle, struct error *err
 /* A module can be unloaded where its context is current only, and a job frees kernels from any
  * thread. Where the context is gone, so is the module. */
 
-static void unload(void *handle)
+static void cuda_unload_image(void *handle)
 {
     struct loaded *l = handle;
     if (!l) {
@@ -89,15 +89,15 @@ static void unload(void *handle)
     free(l);
 }
 
-static int launch(void *handle, const struct launch *l, void *stream, struct error *err)
+static int cuda_launch_kernel(void *handle, const struct launch *l, void *stream, struct error *err)
 {
     return cuda_module_launch(&((struct loaded *)handle)->module, l, stream, err);
 }
 
 const struct launch_backend cuda_launch_backend = {
     .elf_machine = 190, /* EM_CUDA */
-    .info = info,
-    .load = load,
-    .unload = unload,
-    .launch = launch,
+    .info = cuda_read_info,
+    .load = cuda_load_image,
+    .unload = cuda_unload_image,
+    .launch = cuda_launch_kernel,
 };

@@ -12,7 +12,7 @@
 
 _Static_assert(sizeof(CUtensorMap) == TENSOR_MAP_BYTES, "family.h says how large a map is");
 
-static CUtensorMapDataType type_of(enum dtype t)
+static CUtensorMapDataType cuda_map_type_of(enum dtype t)
 {
     switch (t) {
     case DTYPE_BF16:
@@ -48,8 +48,8 @@ static CUtensorMapL2promotion promotion_of(uint32_t bytes)
                           : CU_TENSOR_MAP_L2_PROMOTION_NONE;
 }
 
-static int encode(const struct cuda_driver *cu, const struct tensor_map *m, CUtensorMap *out,
-                  struct error *err)
+static int cuda_map_encode(const struct cuda_driver *cu, const struct tensor_map *m,
+                           CUtensorMap *out, struct error *err)
 {
     static const cuuint32_t step[5] = {1, 1, 1, 1, 1};
     cuuint64_t size[5], stride[4];
@@ -59,12 +59,12 @@ static int encode(const struct cuda_driver *cu, const struct tensor_map *m, CUte
     for (int i = 0; i < 4; i++) {
         stride[i] = m->stride[i];
     }
-    return cuda_check(cu,
-                      cu->map_encode(out, type_of(m->dtype), m->rank, (void *)(uintptr_t)m->base,
-                                     size, stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                     swizzle_of(m->swizzle), promotion_of(m->l2_promotion),
-                                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-                      err, "encoding a tensor map of %u dimensions over %p", m->rank, m->base);
+    return cuda_check(
+        cu,
+        cu->map_encode(out, cuda_map_type_of(m->dtype), m->rank, (void *)(uintptr_t)m->base, size,
+                       stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(m->swizzle),
+                       promotion_of(m->l2_promotion), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        err, "encoding a tensor map of %u dimensions over %p", m->rank, m->base);
 }
 
 int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struct cuda_params *out,
@@ -81,7 +81,7 @@ int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struc
     for (uint32_t i = 0; i < l->n_maps && r == 0; i++) {
         CUtensorMap map;
         assert(l->maps[i].offset + sizeof(map) <= l->params_bytes);
-        r = encode(cu, &l->maps[i], &map, err);
+        r = cuda_map_encode(cu, &l->maps[i], &map, err);
         if (!r) {
             memcpy(out->bytes + l->maps[i].offset, &map, sizeof(map));
         }

@@ -69,7 +69,8 @@ void cuda_module_unload(struct cuda_module *m)
 
 /* ---- functions ------------------------------------------------------------------------------ */
 
-static int describe(const struct cuda_driver *cu, struct cuda_function *f, struct error *err)
+static int cuda_module_describe(const struct cuda_driver *cu, struct cuda_function *f,
+                                struct error *err)
 {
     const struct {
         CUfunction_attribute which;
@@ -88,7 +89,7 @@ static int describe(const struct cuda_driver *cu, struct cuda_function *f, struc
     return r;
 }
 
-static struct cuda_function *known(struct cuda_module *m, const char *entry)
+static struct cuda_function *cuda_module_find_known(struct cuda_module *m, const char *entry)
 {
     for (int i = 0; i < m->n_functions; i++) {
         if (strcmp(m->functions[i].name, entry) == 0) {
@@ -98,8 +99,8 @@ static struct cuda_function *known(struct cuda_module *m, const char *entry)
     return NULL;
 }
 
-static int add(struct cuda_module *m, const char *entry, struct cuda_function **out,
-               struct error *err)
+static int cuda_module_add_function(struct cuda_module *m, const char *entry,
+                                    struct cuda_function **out, struct error *err)
 {
     if (m->n_functions == CUDA_FUNCTIONS_MAX) {
         return error_set(err, ERROR_INTERNAL, "a module has more than %d entries",
@@ -110,7 +111,7 @@ static int add(struct cuda_module *m, const char *entry, struct cuda_function **
     snprintf(f->name, sizeof(f->name), "%s", entry);
     int r = cuda_check(m->cu, m->cu->module_function(&f->function, m->module, entry), err,
                        "looking for entry %s", entry);
-    r = r ? r : describe(m->cu, f, err);
+    r = r ? r : cuda_module_describe(m->cu, f, err);
     if (r == 0) {
         m->n_functions++;
         *out = f;
@@ -122,8 +123,8 @@ int cuda_module_find(struct cuda_module *m, const char *entry, struct cuda_funct
                      struct error *err)
 {
     pthread_mutex_lock(&m->lock);
-    *out = known(m, entry);
-    int r = *out ? 0 : add(m, entry, out, err);
+    *out = cuda_module_find_known(m, entry);
+    int r = *out ? 0 : cuda_module_add_function(m, entry, out, err);
     pthread_mutex_unlock(&m->lock);
     return r;
 }

@@ -53,7 +53,7 @@ struct nvml {
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static bool load_symbols(struct nvml *n)
+static bool nvml_load_symbols(struct nvml *n)
 {
     bool all = true;
 #define X(member, symbol, parameters) *(void **)&n->member = dlsym(n->library, symbol);
@@ -67,7 +67,7 @@ static bool load_symbols(struct nvml *n)
     return all;
 }
 
-static bool find_device(struct nvml *n, const char *gpu)
+static bool nvml_find_gpu(struct nvml *n, const char *gpu)
 {
     if (strncmp(gpu, "GPU-", 4) == 0) {
         return n->device_of_uuid && n->device_of_uuid(gpu, &n->device) == 0;
@@ -84,8 +84,8 @@ struct nvml *nvml_open(const char *gpu)
     }
     loading_begin();
     n->library = dlopen(named && *named ? named : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    bool begun = n->library && load_symbols(n) && n->init() == 0;
-    bool found = begun && find_device(n, gpu);
+    bool begun = n->library && nvml_load_symbols(n) && n->init() == 0;
+    bool found = begun && nvml_find_gpu(n, gpu);
     if (begun && !found) {
         n->shutdown();
     }
@@ -192,7 +192,7 @@ void nvml_sample(const struct nvml *n, struct device_health *out)
 
 /* ---- clocks --------------------------------------------------------------------------------- */
 
-static int explain(int code, const char *what, struct error *err)
+static int nvml_explain_error(int code, const char *what, struct error *err)
 {
     if (code == NOT_PERMITTED) {
         return error_set(err, ERROR_DENIED, "%s: the driver allows it to root only", what);
@@ -209,11 +209,11 @@ int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err)
             "for locked clocks");
     }
     int r = n->lock(n->device, (unsigned)mhz, (unsigned)mhz);
-    return r ? explain(r, "locking the clocks", err) : 0;
+    return r ? nvml_explain_error(r, "locking the clocks", err) : 0;
 }
 
 int nvml_unlock_clocks(const struct nvml *n, struct error *err)
 {
     int r = n->unlock ? n->unlock(n->device) : 0;
-    return r ? explain(r, "unlocking the clocks", err) : 0;
+    return r ? nvml_explain_error(r, "unlocking the clocks", err) : 0;
 }

@@ -30,7 +30,7 @@ struct compile_job {
 };
 
 /* Cubins of one major version run on later minor ones: a GPU newer than NVRTC gets the nearest. */
-static int set_arch(struct compile_job *j, const char *arch, struct error *err)
+static int nvrtc_set_arch(struct compile_job *j, const char *arch, struct error *err)
 {
     int n = 0, known[64], wanted = atoi(arch + (strncmp(arch, "sm_", 3) == 0 ? 3 : 0)), best = 0;
     if (j->n->arch_count(&n) != NVRTC_SUCCESS || n > 64 || j->n->archs(known) != NVRTC_SUCCESS) {
@@ -61,7 +61,7 @@ static void add_option(struct compile_job *j, const char *option)
     }
 }
 
-static void add_words(struct compile_job *j, const char *options)
+static void nvrtc_add_words(struct compile_job *j, const char *options)
 {
     char *rest = NULL;
     snprintf(j->words, sizeof(j->words), "%s", options);
@@ -72,7 +72,7 @@ static void add_words(struct compile_job *j, const char *options)
 
 static int set_options(struct compile_job *j, const struct variant *v, struct error *err)
 {
-    int r = set_arch(j, v->arch, err);
+    int r = nvrtc_set_arch(j, v->arch, err);
     add_option(j, j->arch);
     add_option(j, "--std=c++17");
     add_option(j, "-default-device");
@@ -81,12 +81,12 @@ static int set_options(struct compile_job *j, const struct variant *v, struct er
     if (j->n->major > 12 || j->n->minor >= 9) {
         add_option(j, "--no-cache");
     }
-    add_words(j, v->options);
+    nvrtc_add_words(j, v->options);
     return r;
 }
 
-static int fail(const struct compile_job *j, nvrtcResult r, int code, const char *what,
-                struct error *err)
+static int nvrtc_fail(const struct compile_job *j, nvrtcResult r, int code, const char *what,
+                      struct error *err)
 {
     return error_set(err, r == NVRTC_ERROR_OUT_OF_MEMORY ? ERROR_NO_MEMORY : code, "%s: %s %s",
                      what, j->n->name, j->n->error_string(r));
@@ -103,7 +103,7 @@ static int read_log(struct compile_job *j, struct image *out, struct error *err)
     }
     r = r ? r : j->n->log(j->program, j->log);
     if (r) {
-        return fail(j, r, ERROR_COMPILE, "reading the compiler's log", err);
+        return nvrtc_fail(j, r, ERROR_COMPILE, "reading the compiler's log", err);
     }
     snprintf(out->log, sizeof(out->log), "%s", j->log);
     return 0;
@@ -129,8 +129,8 @@ static int code_of(nvrtcResult r, const char *log)
 }
 
 /* With the first lines that name an error, on one line. */
-static int refuse(const struct compile_job *j, const struct variant *v, nvrtcResult r,
-                  struct image *out, struct error *err)
+static int nvrtc_refuse_variant(const struct compile_job *j, const struct variant *v, nvrtcResult r,
+                                struct image *out, struct error *err)
 {
     char text[320];
     size_t have = 0;
@@ -156,18 +156,18 @@ static int read_cubin(struct compile_job *j, struct image *out, struct error *er
 {
     nvrtcResult r = j->n->cubin_size(j->program, &out->size);
     if (r || out->size == 0) {
-        return fail(j, r, ERROR_COMPILE, "the compiler made no cubin", err);
+        return nvrtc_fail(j, r, ERROR_COMPILE, "the compiler made no cubin", err);
     }
     out->data = malloc(out->size);
     if (!out->data) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a cubin of %zu bytes", out->size);
     }
     r = j->n->cubin(j->program, out->data);
-    return r ? fail(j, r, ERROR_COMPILE, "reading the cubin", err) : 0;
+    return r ? nvrtc_fail(j, r, ERROR_COMPILE, "reading the cubin", err) : 0;
 }
 
-static void describe(const struct compile_job *j, const struct variant *v, double ms,
-                     struct image *out)
+static void nvrtc_describe_image(const struct compile_job *j, const struct variant *v, double ms,
+                                 struct image *out)
 {
     struct module *m = &out->meta;
     hash128_hex(out->data, out->size, m->id);
@@ -183,21 +183,22 @@ static void describe(const struct compile_job *j, const struct variant *v, doubl
     m->created_s = m->used_s = (int64_t)time(NULL);
 }
 
-static double now_ms(void)
+static double nvrtc_now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static int run(struct compile_job *j, const struct variant *v, struct image *out, struct error *err)
+static int nvrtc_run_job(struct compile_job *j, const struct variant *v, struct image *out,
+                         struct error *err)
 {
     char name[80];
     snprintf(name, sizeof(name), "%s.cu", v->entry);
-    double began = now_ms();
+    double began = nvrtc_now_ms();
     nvrtcResult made = j->n->create(&j->program, v->source, name, 0, NULL, NULL);
     if (made) {
-        return fail(j, made, ERROR_COMPILE, "starting the compiler", err);
+        return nvrtc_fail(j, made, ERROR_COMPILE, "starting the compiler", err);
     }
     nvrtcResult compiled = j->n->compile(j->program, j->n_options, j->options);
     int r = read_log(j, out, err);
@@ -205,13 +206,13 @@ static int run(struct compile_job *j, const struct variant *v, struct image *out
         return r; /* without its log a verdict looks like a shortage */
     }
     if (compiled) {
-        return refuse(j, v, compiled, out, err);
+        return nvrtc_refuse_variant(j, v, compiled, out, err);
     }
     r = read_cubin(j, out, err);
     if (r) {
         return r;
     }
-    describe(j, v, now_ms() - began, out);
+    nvrtc_describe_image(j, v, nvrtc_now_ms() - began, out);
     cuda_ptxas_read(j->log, &out->meta);
     r = cuda_ptxas_judge(j->log, &out->meta, err);
     out->refused = r != 0;
@@ -228,7 +229,7 @@ int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, stru
     }
     j->n = n;
     int r = set_options(j, v, err);
-    r = r ? r : run(j, v, out, err);
+    r = r ? r : nvrtc_run_job(j, v, out, err);
     if (j->program) {
         n->destroy(&j->program);
     }

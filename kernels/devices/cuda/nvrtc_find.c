@@ -15,7 +15,7 @@ enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 12, LIBRARIES_MAX = 8 };
 static struct cuda_nvrtc libraries[LIBRARIES_MAX];
 static int n_libraries;
 
-static bool load_symbols(void *library, struct cuda_nvrtc *n)
+static bool nvrtc_load_symbols(void *library, struct cuda_nvrtc *n)
 {
     bool all = true;
 #define X(member, function)                                                                        \
@@ -42,7 +42,7 @@ static void load_builtins(const struct cuda_nvrtc *n)
 }
 
 /* NULL when the file cannot be opened or is no NVRTC of use; `why` says it. */
-static const struct cuda_nvrtc *open_library(const char *file, char *why, size_t size)
+static const struct cuda_nvrtc *nvrtc_open_library(const char *file, char *why, size_t size)
 {
     struct cuda_nvrtc n = {0};
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -50,7 +50,7 @@ static const struct cuda_nvrtc *open_library(const char *file, char *why, size_t
         snprintf(why, size, "%s", dlerror());
         return NULL;
     }
-    if (!load_symbols(library, &n) || n.major < MAJOR_OLDEST) {
+    if (!nvrtc_load_symbols(library, &n) || n.major < MAJOR_OLDEST) {
         snprintf(why, size, "%s is not NVRTC 12.0 or newer", file);
         dlclose(library);
         return NULL;
@@ -72,14 +72,15 @@ static const struct cuda_nvrtc *open_library(const char *file, char *why, size_t
     return &libraries[n_libraries++];
 }
 
-static bool fits(const struct cuda_nvrtc *n, int driver_version)
+static bool nvrtc_fits_driver(const struct cuda_nvrtc *n, int driver_version)
 {
     return driver_version == 0 || n->major <= driver_version / 1000;
 }
 
 /* By major version, the newest that the driver can take first; then names without a version, which
  * may be anything. *newer: the last one found that the driver is too old for. */
-static const struct cuda_nvrtc *search(int driver_version, const struct cuda_nvrtc **newer)
+static const struct cuda_nvrtc *nvrtc_search_names(int driver_version,
+                                                   const struct cuda_nvrtc **newer)
 {
     static const char *const folders[] = {
         "", "/usr/local/cuda/lib64/", "/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/"};
@@ -90,8 +91,8 @@ static const struct cuda_nvrtc *search(int driver_version, const struct cuda_nvr
             if (major >= MAJOR_OLDEST) {
                 snprintf(file, sizeof(file), "%slibnvrtc.so.%d", folders[i], major);
             }
-            const struct cuda_nvrtc *n = open_library(file, why, sizeof(why));
-            if (n && fits(n, driver_version)) {
+            const struct cuda_nvrtc *n = nvrtc_open_library(file, why, sizeof(why));
+            if (n && nvrtc_fits_driver(n, driver_version)) {
                 return n;
             }
             *newer = n ? n : *newer;
@@ -100,20 +101,20 @@ static const struct cuda_nvrtc *search(int driver_version, const struct cuda_nvr
     return NULL;
 }
 
-static int find(int driver_version, const struct cuda_nvrtc **out, struct error *err)
+static int nvrtc_find_any(int driver_version, const struct cuda_nvrtc **out, struct error *err)
 {
     const char *named = getenv("GEMMD_NVRTC");
     const struct cuda_nvrtc *newer = NULL;
     if (named && *named) {
         char why[256];
-        *out = open_library(named, why, sizeof(why));
+        *out = nvrtc_open_library(named, why, sizeof(why));
         if (!*out) {
             return error_set(err, ERROR_NO_COMPILER, "GEMMD_NVRTC cannot be used: %s", why);
         }
         newer = *out;
-        *out = fits(newer, driver_version) ? newer : NULL;
+        *out = nvrtc_fits_driver(newer, driver_version) ? newer : NULL;
     } else {
-        *out = search(driver_version, &newer);
+        *out = nvrtc_search_names(driver_version, &newer);
     }
     if (*out) {
         return 0;
@@ -135,7 +136,7 @@ static int find(int driver_version, const struct cuda_nvrtc **out, struct error 
 int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct error *err)
 {
     loading_begin();
-    int r = find(driver_version, out, err);
+    int r = nvrtc_find_any(driver_version, out, err);
     loading_end();
     return r;
 }

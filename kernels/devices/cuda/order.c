@@ -39,31 +39,33 @@ struct asking {
     int n, smem;
 };
 
-static bool ok(CUresult r)
+static bool cuda_order_is_ok(CUresult r)
 {
     return r == CUDA_SUCCESS;
 }
 
-static bool begin(struct asking *a, CUdevice device)
+static bool cuda_order_begin(struct asking *a, CUdevice device)
 {
     const struct cuda_driver *cu = a->cu;
     int major = 0;
-    return ok(cu->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)) &&
+    return cuda_order_is_ok(cu->device_attribute(
+               &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)) &&
            major >= 9 &&
-           ok(cu->device_attribute(&a->n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)) &&
+           cuda_order_is_ok(
+               cu->device_attribute(&a->n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)) &&
            a->n <= LAUNCH_ORDER_SMS_MAX &&
-           ok(cu->device_attribute(&a->smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-                                   device)) &&
-           ok(cu->module_load(&a->module, source)) &&
-           ok(cu->module_function(&a->where, a->module, "where")) &&
-           ok(cu->function_set(a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                               a->smem)) &&
-           ok(cu->stream_create(&a->stream, CU_STREAM_NON_BLOCKING)) &&
-           ok(cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX));
+           cuda_order_is_ok(cu->device_attribute(
+               &a->smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)) &&
+           cuda_order_is_ok(cu->module_load(&a->module, source)) &&
+           cuda_order_is_ok(cu->module_function(&a->where, a->module, "where")) &&
+           cuda_order_is_ok(cu->function_set(
+               a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, a->smem)) &&
+           cuda_order_is_ok(cu->stream_create(&a->stream, CU_STREAM_NON_BLOCKING)) &&
+           cuda_order_is_ok(cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX));
 }
 
 /* One block to an SM: each wants all of its shared memory. */
-static bool ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_SMS_MAX])
+static bool cuda_order_ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_SMS_MAX])
 {
     CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
     size.value.clusterDim.x = cluster;
@@ -81,13 +83,13 @@ static bool ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_S
         .numAttrs = cluster > 1,
     };
     void *params[] = {&a->sms};
-    return ok(a->cu->launch(&config, a->where, params, NULL)) &&
-           ok(a->cu->memory_download_async(sm_of, a->sms, sizeof(int32_t) * (size_t)a->n,
-                                           a->stream)) &&
-           ok(a->cu->stream_wait(a->stream));
+    return cuda_order_is_ok(a->cu->launch(&config, a->where, params, NULL)) &&
+           cuda_order_is_ok(a->cu->memory_download_async(
+               sm_of, a->sms, sizeof(int32_t) * (size_t)a->n, a->stream)) &&
+           cuda_order_is_ok(a->cu->stream_wait(a->stream));
 }
 
-static void end(struct asking *a)
+static void cuda_order_end(struct asking *a)
 {
     if (a->sms) {
         a->cu->memory_free(a->sms);
@@ -107,13 +109,15 @@ static void find_out(const struct cuda_driver *cu, CUdevice device, struct launc
     struct asking a = {.cu = cu};
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     *out = (struct launch_order){0};
-    if (!cu->capture_mode || !cu->memory_download_async || !ok(cu->capture_mode(&mode))) {
+    if (!cu->capture_mode || !cu->memory_download_async ||
+        !cuda_order_is_ok(cu->capture_mode(&mode))) {
         return;
     }
-    if (begin(&a, device) && ask(&a, 1, single) && ask(&a, 2, paired)) {
+    if (cuda_order_begin(&a, device) && cuda_order_ask(&a, 1, single) &&
+        cuda_order_ask(&a, 2, paired)) {
         launch_order_make(single, paired, (uint32_t)a.n, out);
     }
-    end(&a);
+    cuda_order_end(&a);
     cu->capture_mode(&mode);
 }
 

@@ -7,7 +7,7 @@
 
 #include "kernels/devices/cuda/gpu.h"
 
-static int64_t buffer_bytes(const struct buffer *b)
+static int64_t cuda_buffer_bytes(const struct buffer *b)
 {
     return b->count * (int64_t)dtype_size(b->dtype);
 }
@@ -30,14 +30,14 @@ int cuda_fits(struct device *d, const struct family *f, const struct problem *p,
 /* Two copies at least, where they fit: the one not in use is cold when all of it is larger than
  * L2. More only where as much stays free for a candidate's workspace. ERROR_NO_MEMORY when not even
  * one copy is allowed. */
-static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *err)
+static int cuda_count_copies(struct cuda_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
     int64_t check = 8 + (int64_t)sizeof(struct cuda_row_error) + load->check_length * 8;
     int64_t fixed = (int64_t)load->n_checks * check, rotating = 0, limit;
     for (uint32_t i = 0; i < load->n_buffers; i++) {
         const struct buffer *b = &load->buffers[i];
-        *(b->rotate ? &rotating : &fixed) += buffer_bytes(b) + 2 * guard_of(b);
+        *(b->rotate ? &rotating : &fixed) += cuda_buffer_bytes(b) + 2 * guard_of(b);
     }
     int r = cuda_memory_limit(d, &limit, err);
     if (r) {
@@ -68,7 +68,7 @@ int cuda_fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i
     const struct buffer *b = &w->workload.buffers[i];
     uint64_t state = w->workload.seed + i; /* as the cpu device: the same operands everywhere */
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)to;
-    size_t bytes = (size_t)buffer_bytes(b);
+    size_t bytes = (size_t)cuda_buffer_bytes(b);
     if (b->init == BUFFER_RANDOM || b->accumulate) {
         return cuda_fill(d, b, random_next(&state), to, err);
     }
@@ -89,7 +89,7 @@ static int make_buffer(struct cuda_device *d, struct prepared *w, uint32_t copy,
                        struct error *err)
 {
     const struct buffer *b = &w->workload.buffers[i];
-    int64_t bytes = buffer_bytes(b), guard = guard_of(b);
+    int64_t bytes = cuda_buffer_bytes(b), guard = guard_of(b);
     if (bytes == 0) {
         return 0; /* a problem without this operand: NULL */
     }
@@ -113,7 +113,7 @@ static int make_buffer(struct cuda_device *d, struct prepared *w, uint32_t copy,
                       err, "copying %s", b->name);
 }
 
-static int make_buffers(struct cuda_device *d, struct prepared *w, struct error *err)
+static int cuda_make_buffers(struct cuda_device *d, struct prepared *w, struct error *err)
 {
     int r = 0;
     for (uint32_t copy = 0; copy < w->n_copies; copy++) {
@@ -147,7 +147,7 @@ static int launch_reference(struct cuda_device *d, struct prepared *w, struct er
     return r ? r : cuda_wait(d, "computing the reference", err);
 }
 
-static int run_reference(struct cuda_device *d, struct prepared *w, struct error *err)
+static int cuda_run_reference(struct cuda_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
     int64_t rows = load->n_checks, n = rows * load->check_length;
@@ -187,9 +187,9 @@ int cuda_prepare(struct device *base, const struct family *f, const struct probl
         free(w);
         return r;
     }
-    r = plan_copies(d, w, err);
-    r = r ? r : make_buffers(d, w, err);
-    r = r ? r : run_reference(d, w, err);
+    r = cuda_count_copies(d, w, err);
+    r = r ? r : cuda_make_buffers(d, w, err);
+    r = r ? r : cuda_run_reference(d, w, err);
     if (r) {
         cuda_release_prepared(base, w);
         return r;

@@ -145,7 +145,7 @@ static int read_attributes(const struct cuda_driver *cu, CUdevice device, struct
 }
 
 /* 9.0 has instructions (wgmma, TMA) that only its own "a" target may use. */
-static void set_arch(struct device_info *info)
+static void cuda_probe_set_arch(struct device_info *info)
 {
     snprintf(info->arch, sizeof(info->arch), "sm_%d%d%s", (int)info->cc_major, (int)info->cc_minor,
              info->cc_major == 9 && info->cc_minor == 0 ? "a" : "");
@@ -240,7 +240,7 @@ int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nv
         return r;
     }
     out->memory_bytes = (int64_t)bytes;
-    set_arch(out);
+    cuda_probe_set_arch(out);
     set_mig(out);
     set_peaks(cu, device, out);
     snprintf(out->driver, sizeof(out->driver), "CUDA %d.%d", cu->version / 1000,

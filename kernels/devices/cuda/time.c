@@ -18,7 +18,7 @@
 /* Longer than queueing four launches and two events takes, and what a library's call may. */
 static const double SPIN_US = 60, SPIN_EACH_US = 12;
 
-static void idle(double ms)
+static void cuda_time_idle(double ms)
 {
     if (ms <= 0) {
         return;
@@ -42,11 +42,11 @@ static int elapsed_us(struct cuda_device *d, double *us, struct error *err)
     return r;
 }
 
-static int sample(struct cuda_device *d, const struct cuda_work *work, uint32_t copy, double gap_ms,
-                  double *us, struct error *err)
+static int cuda_time_take_sample(struct cuda_device *d, const struct cuda_work *work, uint32_t copy,
+                                 double gap_ms, double *us, struct error *err)
 {
     const struct cuda_driver *cu = d->cu;
-    idle(gap_ms);
+    cuda_time_idle(gap_ms);
     int r = cuda_sweep_l2(d, err);
     r = r ? r : cuda_spin(d, SPIN_US + SPIN_EACH_US * work->launches, err);
     r = r ? r : cuda_check(cu, cu->event_record(d->begin, d->stream), err, "recording an event");
@@ -63,7 +63,7 @@ struct candidate {
     struct launch_plan *plans; /* owned; one for each copy */
 };
 
-static int queue(void *ctx, uint32_t copy, struct error *err)
+static int cuda_time_queue(void *ctx, uint32_t copy, struct error *err)
 {
     struct candidate *c = ctx;
     const struct launch_plan *plan = &c->plans[copy];
@@ -74,8 +74,9 @@ static int queue(void *ctx, uint32_t copy, struct error *err)
     return r;
 }
 
-static int plan_copies(struct cuda_device *d, struct prepared *w, const struct kernel *k,
-                       const struct record *config, struct launch_plan *plans, struct error *err)
+static int cuda_time_plan_copies(struct cuda_device *d, struct prepared *w, const struct kernel *k,
+                                 const struct record *config, struct launch_plan *plans,
+                                 struct error *err)
 {
     int r = 0;
     /* The workspace may grow with the first plan and is the same for all: plan that one again. */
@@ -93,7 +94,8 @@ int cuda_samples(struct cuda_device *d, const struct cuda_work *work, const stru
     *n = 0;
     for (uint32_t i = 0; i < t->warmup + t->samples && r == 0; i++) {
         bool warm = i < t->warmup;
-        r = sample(d, work, i % work->prepared->n_copies, warm ? 0 : t->gap_ms, &us, err);
+        r = cuda_time_take_sample(d, work, i % work->prepared->n_copies, warm ? 0 : t->gap_ms, &us,
+                                  err);
         if (r == 0 && !warm) {
             samples_us[(*n)++] = us;
         }
@@ -110,12 +112,12 @@ int cuda_time(struct device *base, struct prepared *w, struct kernel *k,
 {
     struct cuda_device *d = (struct cuda_device *)base;
     struct candidate c = {d, k, calloc(w->n_copies, sizeof(*c.plans))};
-    const struct cuda_work work = {.prepared = w, .queue = queue, .ctx = &c};
+    const struct cuda_work work = {.prepared = w, .queue = cuda_time_queue, .ctx = &c};
     *n = 0;
     if (!c.plans) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to plan launches");
     }
-    int r = plan_copies(d, w, k, config, c.plans, err);
+    int r = cuda_time_plan_copies(d, w, k, config, c.plans, err);
     r = r ? r : cuda_samples(d, &work, t, samples_us, n, err);
     free(c.plans);
     return r;

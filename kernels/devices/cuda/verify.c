@@ -14,9 +14,9 @@
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-static int plan_into(struct cuda_device *d, struct prepared *w, const struct family_target *t,
-                     const struct record *config, uint32_t copy, struct launch_plan *out,
-                     struct error *err)
+static int cuda_verify_plan_into(struct cuda_device *d, struct prepared *w,
+                                 const struct family_target *t, const struct record *config,
+                                 uint32_t copy, struct launch_plan *out, struct error *err)
 {
     _Alignas(16) uint8_t args[ARGS_MAX] = {0};
     const struct workload *load = &w->workload;
@@ -36,7 +36,7 @@ int cuda_plan(struct cuda_device *d, struct prepared *w, const struct kernel *k,
         return error_set(err, ERROR_INTERNAL, "the kernel is not of family %s",
                          w->workload.family->name);
     }
-    int r = plan_into(d, w, t, config, copy, out, err);
+    int r = cuda_verify_plan_into(d, w, t, config, copy, out, err);
     if (out->workspace_bytes <= w->workspace_bytes) {
         return r;
     }
@@ -48,12 +48,13 @@ int cuda_plan(struct cuda_device *d, struct prepared *w, const struct kernel *k,
     w->workspace_bytes = 0;
     r = cuda_allocate(d, out->workspace_bytes, &w->workspace, err);
     w->workspace_bytes = r ? 0 : out->workspace_bytes;
-    return r ? r : plan_into(d, w, t, config, copy, out, err);
+    return r ? r : cuda_verify_plan_into(d, w, t, config, copy, out, err);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static int poison(struct cuda_device *d, const struct prepared *w, struct error *err)
+static int cuda_verify_poison_output(struct cuda_device *d, const struct prepared *w,
+                                     struct error *err)
 {
     const struct workload *load = &w->workload;
     const struct buffer *b = &load->buffers[load->output];
@@ -71,7 +72,8 @@ static int poison(struct cuda_device *d, const struct prepared *w, struct error 
 enum { UNWRITTEN, GUARD_BEFORE, GUARD_BEHIND };
 
 /* Elements not written, and bytes of the guards that were not: into the counters. */
-static int count(struct cuda_device *d, const struct prepared *w, struct error *err)
+static int cuda_verify_count_unwritten(struct cuda_device *d, const struct prepared *w,
+                                       struct error *err)
 {
     const struct workload *load = &w->workload;
     const struct buffer *b = &load->buffers[load->output];
@@ -86,16 +88,17 @@ static int count(struct cuda_device *d, const struct prepared *w, struct error *
 }
 
 /* Everything is queued behind the candidate: one wait. */
-static int run(struct cuda_device *d, struct prepared *w, struct kernel *k,
-               const struct record *config, const struct tolerance *tol, struct error *err)
+static int cuda_verify_run(struct cuda_device *d, struct prepared *w, struct kernel *k,
+                           const struct record *config, const struct tolerance *tol,
+                           struct error *err)
 {
     struct launch_plan plan;
     int r = cuda_plan(d, w, k, config, 0, &plan, err);
-    r = r ? r : poison(d, w, err);
+    r = r ? r : cuda_verify_poison_output(d, w, err);
     for (uint32_t i = 0; i < plan.n && r == 0; i++) {
         r = cuda_module_launch(&k->module, &plan.steps[i], d->stream, err);
     }
-    r = r ? r : count(d, w, err);
+    r = r ? r : cuda_verify_count_unwritten(d, w, err);
     r = r || w->workload.n_checks == 0 ? r : cuda_compare(d, w, tol, err);
     return r ? r : cuda_wait(d, "running the candidate", err);
 }
@@ -125,7 +128,7 @@ static int read_rows(struct cuda_device *d, const struct prepared *w, struct cud
 
 /* ---- judging -------------------------------------------------------------------------------- */
 
-static double relative(const struct cuda_row_error *e)
+static double cuda_verify_relative_norm(const struct cuda_row_error *e)
 {
     double ratio = e->norm > 0         ? sqrt(e->difference / e->norm)
                    : e->difference > 0 ? (double)INFINITY
@@ -137,7 +140,7 @@ static double relative(const struct cuda_row_error *e)
  * cut bits off at every step, of 16 terms each, and always downwards: that adds up over very long
  * ones (dW of an expert that has hundreds of thousands of rows), to about a third of what is
  * granted here (tests/gpu/results/2026-11-27-h100-long_sums.txt). */
-static double default_rel_norm(const struct workload *w)
+static double cuda_default_rel_norm(const struct workload *w)
 {
     static const double CUT_EACH = 0x1p-24 / 16;
     double usual = w->buffers[w->output].dtype == DTYPE_BF16 ? 5e-3 : 1e-3;
@@ -170,13 +173,13 @@ static void judge_rows(const struct prepared *w, const struct tolerance *tol,
                        const struct cuda_row_error *rows, struct verdict *out)
 {
     const struct workload *load = &w->workload;
-    double limit = tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(load), worst = 0;
+    double limit = tol->rel_norm > 0 ? tol->rel_norm : cuda_default_rel_norm(load), worst = 0;
     uint32_t worst_row = 0;
     for (uint32_t i = 0; i < load->n_checks; i++) {
         const struct cuda_row_error *e = &rows[i];
-        worst_row = relative(e) > out->rel_norm ? i : worst_row;
+        worst_row = cuda_verify_relative_norm(e) > out->rel_norm ? i : worst_row;
         out->max_error = fmax(out->max_error, e->max_error);
-        out->rel_norm = fmax(out->rel_norm, relative(e));
+        out->rel_norm = fmax(out->rel_norm, cuda_verify_relative_norm(e));
         if (e->excess > worst) {
             worst = e->excess;
             out->right = false;
@@ -193,8 +196,9 @@ static void judge_rows(const struct prepared *w, const struct tolerance *tol,
     }
 }
 
-static void judge(const struct prepared *w, const struct tolerance *tol,
-                  const struct cuda_row_error *rows, int64_t outside, struct verdict *out)
+static void cuda_verify_judge(const struct prepared *w, const struct tolerance *tol,
+                              const struct cuda_row_error *rows, int64_t outside,
+                              struct verdict *out)
 {
     const struct workload *load = &w->workload;
     out->right = true;
@@ -235,11 +239,11 @@ int cuda_verify(struct device *base, struct prepared *w, struct kernel *k,
     struct cuda_row_error *rows = NULL;
     int64_t outside = 0;
     *out = (struct verdict){0};
-    int r = run(d, w, k, config, tol, err);
+    int r = cuda_verify_run(d, w, k, config, tol, err);
     r = r ? r : read_counts(d, &out->unwritten, &outside, err);
     r = r ? r : read_rows(d, w, &rows, err);
     if (r == 0) {
-        judge(w, tol, rows, outside, out);
+        cuda_verify_judge(w, tol, rows, outside, out);
     }
     free(rows);
     return r;

@@ -36,7 +36,7 @@ struct kernel {
     struct variant variant;
 };
 
-static void pass(struct replay_device *d, double ms)
+static void replay_pass_time(struct replay_device *d, double ms)
 {
     d->clock_ms += ms;
     if (d->speed > 0) {
@@ -80,8 +80,9 @@ static void replay_close(struct device *base)
 
 /* ---- prepare, load --------------------------------------------------------------------------- */
 
-static int injected(const struct replay_device *d, enum fault_stage stage,
-                    const struct record *config, const struct variant *v, struct error *err)
+static int replay_inject_fault(const struct replay_device *d, enum fault_stage stage,
+                               const struct record *config, const struct variant *v,
+                               struct error *err)
 {
     const struct fault *f = fault_find(d->l, stage, config, v);
     return f ? fault_happen(f, err) : 0;
@@ -92,7 +93,7 @@ static int replay_prepare(struct device *base, const struct family *f, const str
 {
     struct replay_device *d = (struct replay_device *)base;
     *out = NULL;
-    int r = injected(d, STAGE_PREPARE, NULL, NULL, err);
+    int r = replay_inject_fault(d, STAGE_PREPARE, NULL, NULL, err);
     if (r) {
         return r;
     }
@@ -108,7 +109,7 @@ static int replay_prepare(struct device *base, const struct family *f, const str
     w->family = f;
     w->problem = *p;
     w->seed = seed;
-    pass(d, PREPARE_MS);
+    replay_pass_time(d, PREPARE_MS);
     *out = w;
     return 0;
 }
@@ -125,7 +126,7 @@ static int replay_load(struct device *base, const struct image *image, const str
     struct replay_device *d = (struct replay_device *)base;
     (void)image; /* the compiler's word for it: there is nothing in it to run */
     *out = NULL;
-    int r = injected(d, STAGE_LOAD, NULL, v, err);
+    int r = replay_inject_fault(d, STAGE_LOAD, NULL, v, err);
     if (r) {
         return r;
     }
@@ -140,7 +141,7 @@ static int replay_load(struct device *base, const struct image *image, const str
         return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
     }
     k->variant = *v;
-    pass(d, LOAD_MS);
+    replay_pass_time(d, LOAD_MS);
     *out = k;
     return 0;
 }
@@ -219,7 +220,7 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     struct replay_device *d = (struct replay_device *)base;
     const struct landscape_entry *e;
     *n = 0;
-    int r = injected(d, STAGE_TIME, config, NULL, err);
+    int r = replay_inject_fault(d, STAGE_TIME, config, NULL, err);
     r = r ? r : find_times(d, w, config, &e, err);
     if (r) {
         return r;
@@ -241,7 +242,7 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     for (uint32_t i = 0; i < t->warmup + t->samples; i++) {
         double drift = noise_drift(d->l, w->index, w->seed, d->clock_ms);
         double sample = drift * noise_draw(&noise, &state);
-        pass(d, sample / 1e3 + t->gap_ms + LAUNCH_MS);
+        replay_pass_time(d, sample / 1e3 + t->gap_ms + LAUNCH_MS);
         if (i >= t->warmup) {
             samples_us[(*n)++] = sample;
         }
@@ -281,7 +282,7 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
         snprintf(out->text, sizeof(out->text), "%s", e->why.text);
     }
     double us = e ? e->us : d->l->synthetic ? synthetic_us(d, w, k, config) : 0;
-    pass(d, VERIFY_MS + 3 * us / 1e3);
+    replay_pass_time(d, VERIFY_MS + 3 * us / 1e3);
     return 0;
 }
 

@@ -13,7 +13,8 @@
 #include "kernels/devices/replay/table.h"
 
 /* Turns become ratios to their median, which is said. */
-static int normalise(struct landscape_turn *turns, uint32_t n, double *median, struct error *err)
+static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, double *median,
+                                 struct error *err)
 {
     double *sorted = calloc(n + 1, sizeof(*sorted));
     if (!sorted) {
@@ -43,17 +44,18 @@ static double finals_slow(const struct table *t, const struct landscape_turn *tu
 }
 
 /* The turns of this problem; NULL when there are none. */
-static struct landscape_turn *turns_of(const struct landscape *l, const struct table *t,
-                                       uint32_t *n)
+static struct landscape_turn *drift_turns_of(const struct landscape *l, const struct table *t,
+                                             uint32_t *n)
 {
     *n = l->n_turns - t->first_turn;
     return *n ? l->turns + t->first_turn : NULL;
 }
 
-static void correct(struct landscape *l, const struct table *t, struct landscape_entry *e)
+static void drift_correct_entry(struct landscape *l, const struct table *t,
+                                struct landscape_entry *e)
 {
     uint32_t n;
-    const struct landscape_turn *turns = turns_of(l, t, &n);
+    const struct landscape_turn *turns = drift_turns_of(l, t, &n);
     double then = landscape_slow(turns, n, e->at_ms);
     double slow = e->n ? finals_slow(t, turns, n) : then;
     e->walked_us = e->us / then;
@@ -110,7 +112,7 @@ static void correct_all(struct reader *r)
     struct landscape *l = r->l;
     const struct table *t = r->table;
     for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
-        correct(l, t, &l->entries[i]);
+        drift_correct_entry(l, t, &l->entries[i]);
     }
     double luck = luck_of(l, t);
     for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
@@ -122,8 +124,8 @@ int drift_correct(struct reader *r, struct error *err)
 {
     double turns_us = 0;
     uint32_t n;
-    struct landscape_turn *turns = turns_of(r->l, r->table, &n);
-    int status = normalise(turns, n, &turns_us, err);
+    struct landscape_turn *turns = drift_turns_of(r->l, r->table, &n);
+    int status = drift_normalise_turns(turns, n, &turns_us, err);
     if (status == 0) {
         correct_all(r);
         status = settle_reference(r, turns_us, err);

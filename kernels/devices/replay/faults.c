@@ -157,7 +157,7 @@ static bool in_variant(const struct record *pattern, const struct variant *v)
     return known > 0 || pattern->n == 0;
 }
 
-static bool is_due(const struct fault *f)
+static bool fault_is_due(const struct fault *f)
 {
     if (!f->once[0]) {
         return true;
@@ -177,7 +177,7 @@ const struct fault *fault_find(const struct landscape *l, enum fault_stage stage
         bool hits = config ? in_config(&f->pattern, config)
                     : v    ? in_variant(&f->pattern, v)
                            : f->pattern.n == 0;
-        if (f->stage == stage && hits && is_due(f)) {
+        if (f->stage == stage && hits && fault_is_due(f)) {
             return f;
         }
     }

@@ -15,7 +15,7 @@ enum { TEXT_MAX = 4096 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static int read_header(struct reader *r, const struct wire_obj *line, struct error *err)
+static int landscape_read_header(struct reader *r, const struct wire_obj *line, struct error *err)
 {
     struct landscape *l = r->l;
     int64_t version = 0;
@@ -69,7 +69,8 @@ static int read_problem(struct reader *r, const struct wire_obj *line, struct er
     return table_begin(r, line, err);
 }
 
-static int read_config(const struct wire_obj *given, struct record *config, struct error *err)
+static int landscape_read_config(const struct wire_obj *given, struct record *config,
+                                 struct error *err)
 {
     char text[TEXT_MAX];
     if (wire_type_of(given) != WIRE_STR) {
@@ -110,7 +111,7 @@ static int read_entry(struct reader *r, const struct wire_obj *line, struct erro
     if (l->n_problems == 0) {
         return error_set(err, ERROR_INVALID, "a config must stand below its problem");
     }
-    int s = read_config(wire_find(line, "config"), &config, err);
+    int s = landscape_read_config(wire_find(line, "config"), &config, err);
     struct landscape_entry *e = s ? NULL : reader_entry(l, &config, err);
     if (!e) {
         return s ? s : ERROR_NO_MEMORY;
@@ -161,7 +162,7 @@ static int read_object(struct reader *r, const struct wire_obj *line, struct err
         return error_set(err, ERROR_INVALID, "only faults may stand here");
     }
     if (!r->l->info.kind[0]) {
-        return read_header(r, line, err);
+        return landscape_read_header(r, line, err);
     }
     if (wire_find(line, "problem")) {
         return read_problem(r, line, err);
@@ -179,7 +180,7 @@ static int read_object(struct reader *r, const struct wire_obj *line, struct err
     return error_set(err, ERROR_INVALID, "a line must hold problem, config, synthetic or fault");
 }
 
-static int read_line(struct reader *r, const char *text, struct error *err)
+static int landscape_read_line(struct reader *r, const char *text, struct error *err)
 {
     const struct wire_obj *line;
     wire_buf_clear(&r->buf);
@@ -206,7 +207,7 @@ static int read_lines(struct reader *r, FILE *f, struct error *err)
         r->line++;
         const char *at = text + strspn(text, " \t\r\n");
         if (*at && *at != '#') {
-            status = read_line(r, at, err);
+            status = landscape_read_line(r, at, err);
         }
     }
     if (status == 0 && ferror(f)) { /* a directory can be opened, but not read */
@@ -240,7 +241,7 @@ static int read_file(struct landscape *l, const char *path, bool faults_only, st
 }
 
 /* What tells a replayed device from a real one. */
-static void mark(struct landscape *l, const char *path)
+static void landscape_mark_device(struct landscape *l, const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
@@ -276,7 +277,7 @@ int landscape_load(const char *spec, struct landscape **out, struct error *err)
         landscape_free(l);
         return r;
     }
-    mark(l, path);
+    landscape_mark_device(l, path);
     r = landscape_settle(l, err);
     if (r) {
         landscape_free(l);

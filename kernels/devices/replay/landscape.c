@@ -27,7 +27,7 @@ uint64_t replay_variant_hash(const struct variant *v)
 
 /* ---- its life -------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
+static int landscape_compare_entries(const void *a, const void *b)
 {
     const struct landscape_entry *x = a, *y = b;
     if (x->problem != y->problem) {
@@ -45,7 +45,7 @@ static int compare_variants(const void *a, const void *b)
 int landscape_settle(struct landscape *l, struct error *err)
 {
     if (l->n_entries > 0) {
-        qsort(l->entries, l->n_entries, sizeof(*l->entries), compare);
+        qsort(l->entries, l->n_entries, sizeof(*l->entries), landscape_compare_entries);
     }
     if (l->n_variants > 0) {
         qsort(l->variants, l->n_variants, sizeof(*l->variants), compare_variants);
@@ -101,7 +101,7 @@ static double field_distance(const struct record *a, const struct record *b, con
     return 2 - 1 / (1 + fabs(log2((double)x.integer / (double)y.integer)));
 }
 
-static double distance(const struct problem *a, const struct problem *b)
+static double landscape_problem_distance(const struct problem *a, const struct problem *b)
 {
     double sum = a->op == b->op ? 0 : RECORD_FIELDS_MAX;
     for (uint32_t i = 0; i < a->fields.n; i++) {
@@ -111,8 +111,8 @@ static double distance(const struct problem *a, const struct problem *b)
 }
 
 /* "M=4096 topk=1": what p has and `other` has not; a field that p lacks is none of its. */
-static void differences(const struct problem *p, const struct problem *other, char *out,
-                        size_t size)
+static void landscape_problem_differences(const struct problem *p, const struct problem *other,
+                                          char *out, size_t size)
 {
     size_t have = 0;
     out[0] = '\0';
@@ -129,7 +129,8 @@ static void differences(const struct problem *p, const struct problem *other, ch
 }
 
 /* In what it differs from the nearest: whole problems would be equal as far as a sentence goes. */
-static int explain(const struct landscape *l, const struct problem *p, struct error *err)
+static int landscape_explain_missing(const struct landscape *l, const struct problem *p,
+                                     struct error *err)
 {
     char asked[200], there[200];
     const struct problem *nearest = l->problem;
@@ -137,14 +138,17 @@ static int explain(const struct landscape *l, const struct problem *p, struct er
         return error_set(err, ERROR_NOT_FOUND, "the landscape has no problem at all");
     }
     for (uint32_t i = 1; i < l->n_problems; i++) {
-        nearest = distance(p, &l->problem[i]) < distance(p, nearest) ? &l->problem[i] : nearest;
+        nearest =
+            landscape_problem_distance(p, &l->problem[i]) < landscape_problem_distance(p, nearest)
+                ? &l->problem[i]
+                : nearest;
     }
     if (strcmp(nearest->op_name, p->op_name) != 0) {
         return error_set(err, ERROR_NOT_FOUND, "the landscape has no problem of op %s; it has %s",
                          p->op_name, nearest->op_name);
     }
-    differences(p, nearest, asked, sizeof(asked));
-    differences(nearest, p, there, sizeof(there));
+    landscape_problem_differences(p, nearest, asked, sizeof(asked));
+    landscape_problem_differences(nearest, p, there, sizeof(there));
     return error_set(err, ERROR_NOT_FOUND,
                      "the landscape has no problem with %s: the nearest that it has is the same "
                      "but for %s",
@@ -166,14 +170,15 @@ int landscape_problem(const struct landscape *l, const struct problem *p, uint32
     if (l->synthetic) {
         return 0;
     }
-    return explain(l, p, err);
+    return landscape_explain_missing(l, p, err);
 }
 
 const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_t problem,
                                               const struct record *config)
 {
     struct landscape_entry key = {.problem = problem, .config = replay_config_hash(config)};
-    return l->n_entries ? bsearch(&key, l->entries, l->n_entries, sizeof(*l->entries), compare)
+    return l->n_entries ? bsearch(&key, l->entries, l->n_entries, sizeof(*l->entries),
+                                  landscape_compare_entries)
                         : NULL;
 }
 

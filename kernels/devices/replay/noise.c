@@ -25,8 +25,8 @@ double landscape_slow(const struct landscape_turn *turns, uint32_t n, double at_
 }
 
 /* The turns of a problem stand together. */
-static const struct landscape_turn *turns_of(const struct landscape *l, uint32_t problem,
-                                             uint32_t *n)
+static const struct landscape_turn *noise_turns_of(const struct landscape *l, uint32_t problem,
+                                                   uint32_t *n)
 {
     uint32_t first = 0;
     while (first < l->n_turns && l->turns[first].problem != problem) {
@@ -42,7 +42,7 @@ static const struct landscape_turn *turns_of(const struct landscape *l, uint32_t
 double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, double clock_ms)
 {
     uint32_t n;
-    const struct landscape_turn *turns = turns_of(l, problem, &n);
+    const struct landscape_turn *turns = noise_turns_of(l, problem, &n);
     if (n < 2) {
         return 1;
     }
@@ -53,7 +53,7 @@ double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, d
     return landscape_slow(turns, n, turns[0].at_ms + at);
 }
 
-static uint32_t below(uint64_t *state, uint32_t n)
+static uint32_t noise_draw_below(uint64_t *state, uint32_t n)
 {
     return (uint32_t)(random_unit(state) * n);
 }
@@ -63,12 +63,12 @@ void noise_visit(const struct landscape *l, const struct landscape_entry *e, uin
 {
     const struct landscape_entry *of = e;
     if (e->n == 0 && l->n_often > 0) {
-        of = &l->entries[l->often[below(state, l->n_often)]];
+        of = &l->entries[l->often[noise_draw_below(state, l->n_often)]];
     }
     *out = (struct noise){.landscape = l, .scale = e->us};
     if (of->n > 0) {
         uint32_t each = of->each ? of->each : of->n;
-        out->block = l->samples + of->first + each * below(state, of->n / each);
+        out->block = l->samples + of->first + each * noise_draw_below(state, of->n / each);
         out->n = each;
         out->scale = e->us / of->us;
     }
@@ -83,7 +83,7 @@ double noise_gauss(uint64_t *state)
 double noise_draw(const struct noise *v, uint64_t *state)
 {
     if (v->n > 0) {
-        return v->scale * v->block[below(state, v->n)];
+        return v->scale * v->block[noise_draw_below(state, v->n)];
     }
     return v->scale * exp(v->landscape->noise * noise_gauss(state));
 }

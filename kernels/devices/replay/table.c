@@ -28,7 +28,7 @@ static struct table *table_free(struct table *t)
     return NULL;
 }
 
-static int read_value(const struct wire_obj *o, struct value *out, struct error *err)
+static int table_read_value(const struct wire_obj *o, struct value *out, struct error *err)
 {
     const char *text;
     size_t n;
@@ -60,7 +60,7 @@ static int read_tunable(struct table *t, const struct wire_obj *o, struct error 
     t->n_settings *= p->run_time ? (uint32_t)n : 1;
     int r = 0;
     for (size_t i = 0; i < n && r == 0; i++) {
-        r = read_value(wire_at(values, i), &p->values[p->n], err);
+        r = table_read_value(wire_at(values, i), &p->values[p->n], err);
         p->n += r == 0;
     }
     return r;
@@ -175,7 +175,7 @@ static uint32_t read_times(const struct wire_obj *list, double us[SHOTS_MAX])
 }
 
 /* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
-static double time_of(double *us, uint32_t n)
+static double table_time_of(double *us, uint32_t n)
 {
     return n < 3 ? fmin(us[0], us[n - 1]) : reader_median(us, n);
 }
@@ -201,7 +201,7 @@ static int read_point(struct reader *r, const struct wire_obj *point, const stru
         e->status = e->why.code;
         return status;
     }
-    e->us = time_of(us, n);
+    e->us = table_time_of(us, n);
     e->at_ms = at_ms;
     return 0;
 }

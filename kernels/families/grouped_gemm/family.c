@@ -6,13 +6,13 @@
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
-static void context(const void *args, struct launch_context *out)
+static void gemm_fill_context(const void *args, struct launch_context *out)
 {
     const struct grouped_gemm_args *a = args;
     *out = (struct launch_context){a->stream, a->workspace, a->workspace_bytes};
 }
 
-static void place(const struct workload *w, uint32_t check, char *out, size_t size)
+static void gemm_write_check_place(const struct workload *w, uint32_t check, char *out, size_t size)
 {
     const struct grouped_gemm_state *s = w->state;
     int32_t expert = s->check_expert[check];
@@ -40,7 +40,7 @@ const struct family grouped_gemm_family = {
     .wary_seed = grouped_gemm_wary_seed,
     .workload_deinit = grouped_gemm_workload_deinit,
     .bind = grouped_gemm_bind,
-    .context = context,
-    .place = place,
+    .context = gemm_fill_context,
+    .place = gemm_write_check_place,
     .products = grouped_gemm_products,
 };

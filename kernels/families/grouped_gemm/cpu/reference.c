@@ -29,7 +29,7 @@ static double half_value(uint16_t half)
 }
 
 /* Elements at..at+n of an operand, as they are. */
-static void read_row(enum dtype t, const void *data, int64_t at, int64_t n, double *out)
+static void reference_read_row(enum dtype t, const void *data, int64_t at, int64_t n, double *out)
 {
     const uint16_t *halves = (const uint16_t *)data + at;
     if (t == DTYPE_FP32) {
@@ -74,13 +74,13 @@ static int64_t dy_row(const struct grouped_gemm_state *s, int64_t i)
     return s->view.gather_dy ? s->gather[i] : i;
 }
 
-static void forward(const struct reference *r, int64_t i, int64_t e, double *x, double *w,
-                    double *out)
+static void reference_row_forward(const struct reference *r, int64_t i, int64_t e, double *x,
+                                  double *w, double *out)
 {
     const struct grouped_gemm_problem *v = &r->state->view;
-    read_row(v->in, r->x, x_row(r->state, i) * v->k, v->k, x);
+    reference_read_row(v->in, r->x, x_row(r->state, i) * v->k, v->k, x);
     for (int64_t n = 0; n < v->n; n++) {
-        read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
+        reference_read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
         double sum = 0;
         for (int64_t k = 0; k < v->k; k++) {
             sum += x[k] * w[k];
@@ -93,25 +93,27 @@ static void forward(const struct reference *r, int64_t i, int64_t e, double *x, 
     }
 }
 
-static void dx(const struct reference *r, int64_t i, int64_t e, double *dy, double *w, double *out)
+static void reference_row_dx(const struct reference *r, int64_t i, int64_t e, double *dy, double *w,
+                             double *out)
 {
     const struct grouped_gemm_problem *v = &r->state->view;
-    read_row(v->in, r->dy, dy_row(r->state, i) * v->n, v->n, dy);
+    reference_read_row(v->in, r->dy, dy_row(r->state, i) * v->n, v->n, dy);
     for (int64_t n = 0; n < v->n; n++) {
-        read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
+        reference_read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
         for (int64_t k = 0; k < v->k; k++) {
             out[k] += dy[n] * w[k];
         }
     }
 }
 
-static void dw(const struct reference *r, int64_t e, int64_t n, double *x, double *out)
+static void reference_row_dw(const struct reference *r, int64_t e, int64_t n, double *x,
+                             double *out)
 {
     const struct grouped_gemm_problem *v = &r->state->view;
     for (int64_t i = r->state->start[e]; i < r->state->start[e + 1]; i++) {
         double dy;
-        read_row(v->in, r->dy, dy_row(r->state, i) * v->n + n, 1, &dy);
-        read_row(v->in, r->x, x_row(r->state, i) * v->k, v->k, x);
+        reference_read_row(v->in, r->dy, dy_row(r->state, i) * v->n + n, 1, &dy);
+        reference_read_row(v->in, r->x, x_row(r->state, i) * v->k, v->k, x);
         for (int64_t k = 0; k < v->k; k++) {
             out[k] += dy * x[k];
         }
@@ -137,13 +139,13 @@ static void check_row(const void *params, uint32_t check)
     }
     switch (v->mode) {
     case GEMM_FORWARD:
-        forward(&r, row, e, a, b, out);
+        reference_row_forward(&r, row, e, a, b, out);
         break;
     case GEMM_DX:
-        dx(&r, row, e, a, b, out);
+        reference_row_dx(&r, row, e, a, b, out);
         break;
     case GEMM_DW:
-        dw(&r, e, row - e * v->n, a, out);
+        reference_row_dw(&r, e, row - e * v->n, a, out);
         break;
     }
     free(a);

@@ -18,15 +18,15 @@ static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_
                                     "GROUP_SIZE_M", "vector_width", "unroll_rows",
                                     "unroll_cols",  "transpose_w",  NULL};
 
-static bool supports(const struct device_info *info)
+static bool gemm_cpu_supports(const struct device_info *info)
 {
     return strcmp(info->kind, "cpu") == 0;
 }
 
 /* ---- tunables -------------------------------------------------------------------------------- */
 
-static void add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
-                     const char *help, const int values[])
+static void gemm_cpu_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
+                              const char *help, const int values[])
 {
     struct param *p = &out[(*n)++];
     *p = (struct param){.name = name, .run_time = run_time, .help = help};
@@ -35,26 +35,28 @@ static void add_ints(struct param out[], uint32_t *n, const char *name, bool run
     }
 }
 
-static uint32_t params(const struct problem *p, const struct device_info *info,
-                       struct param out[PARAMS_MAX])
+static uint32_t gemm_cpu_list_params(const struct problem *p, const struct device_info *info,
+                                     struct param out[PARAMS_MAX])
 {
     (void)info;
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
     uint32_t n = 0;
-    add_ints(out, &n, "BLOCK_SIZE_M", false, "tile of M", (int[]){16, 64, 128, 0});
-    add_ints(out, &n, "BLOCK_SIZE_N", false, "tile of N", (int[]){32, 64, 128, 0});
-    add_ints(out, &n, "BLOCK_SIZE_K", false, "tile of K", (int[]){64, 256, 0});
-    add_ints(out, &n, "vector_width", false, "lanes of a vector", (int[]){8, 16, 0});
-    add_ints(out, &n, "unroll_rows", false, "rows held in registers", (int[]){4, 8, 0});
-    add_ints(out, &n, "unroll_cols", false, "vectors per row held in registers", (int[]){1, 2, 0});
+    gemm_cpu_add_ints(out, &n, "BLOCK_SIZE_M", false, "tile of M", (int[]){16, 64, 128, 0});
+    gemm_cpu_add_ints(out, &n, "BLOCK_SIZE_N", false, "tile of N", (int[]){32, 64, 128, 0});
+    gemm_cpu_add_ints(out, &n, "BLOCK_SIZE_K", false, "tile of K", (int[]){64, 256, 0});
+    gemm_cpu_add_ints(out, &n, "vector_width", false, "lanes of a vector", (int[]){8, 16, 0});
+    gemm_cpu_add_ints(out, &n, "unroll_rows", false, "rows held in registers", (int[]){4, 8, 0});
+    gemm_cpu_add_ints(out, &n, "unroll_cols", false, "vectors per row held in registers",
+                      (int[]){1, 2, 0});
     if (v.mode == GEMM_FORWARD) {
         struct param *t = &out[n++];
         *t = (struct param){.name = "transpose_w", .n = 2, .help = "lanes along N, not along K"};
         t->values[0] = VALUE_OF_BOOL(false);
         t->values[1] = VALUE_OF_BOOL(true);
     }
-    add_ints(out, &n, "GROUP_SIZE_M", true, "row tiles that share a column", (int[]){1, 8, 0});
+    gemm_cpu_add_ints(out, &n, "GROUP_SIZE_M", true, "row tiles that share a column",
+                      (int[]){1, 8, 0});
     return n;
 }
 
@@ -84,8 +86,8 @@ int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static int check_range(const struct record *config, const char *name, int64_t min, int64_t max,
-                       bool required, struct rejection *why)
+static int gemm_cpu_check_range(const struct record *config, const char *name, int64_t min,
+                                int64_t max, bool required, struct rejection *why)
 {
     struct value v;
     if (!record_get(config, name, &v)) {
@@ -104,16 +106,16 @@ static int check_range(const struct record *config, const char *name, int64_t mi
     return 0;
 }
 
-static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
-                        struct rejection *why)
+static int gemm_cpu_check_values(const struct grouped_gemm_problem *v, const struct record *config,
+                                 struct rejection *why)
 {
-    int r = check_range(config, "BLOCK_SIZE_M", 1, 512, true, why);
-    r = r ? r : check_range(config, "BLOCK_SIZE_N", 1, 512, true, why);
-    r = r ? r : check_range(config, "BLOCK_SIZE_K", 1, 512, true, why);
-    r = r ? r : check_range(config, "GROUP_SIZE_M", 1, 1 << 20, false, why);
-    r = r ? r : check_range(config, "unroll_rows", 1, 16, false, why);
-    r = r ? r : check_range(config, "unroll_cols", 1, 4, false, why);
-    r = r ? r : check_range(config, "vector_width", 4, 16, false, why);
+    int r = gemm_cpu_check_range(config, "BLOCK_SIZE_M", 1, 512, true, why);
+    r = r ? r : gemm_cpu_check_range(config, "BLOCK_SIZE_N", 1, 512, true, why);
+    r = r ? r : gemm_cpu_check_range(config, "BLOCK_SIZE_K", 1, 512, true, why);
+    r = r ? r : gemm_cpu_check_range(config, "GROUP_SIZE_M", 1, 1 << 20, false, why);
+    r = r ? r : gemm_cpu_check_range(config, "unroll_rows", 1, 16, false, why);
+    r = r ? r : gemm_cpu_check_range(config, "unroll_cols", 1, 4, false, why);
+    r = r ? r : gemm_cpu_check_range(config, "vector_width", 4, 16, false, why);
     if (r) {
         return r;
     }
@@ -133,8 +135,8 @@ static int check_values(const struct grouped_gemm_problem *v, const struct recor
     return 0;
 }
 
-static int check_tile(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
-                      struct rejection *why)
+static int gemm_cpu_check_tile(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
+                               struct rejection *why)
 {
     const char *rows = v->mode == GEMM_DW ? "BLOCK_SIZE_N" : "BLOCK_SIZE_M";
     const char *cols = v->mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
@@ -184,20 +186,20 @@ static int check_limits(const struct cpu_tunables *t, const struct device_info *
     return 0;
 }
 
-static int check(const struct problem *p, const struct record *config,
-                 const struct device_info *info, struct rejection *why)
+static int gemm_cpu_check(const struct problem *p, const struct record *config,
+                          const struct device_info *info, struct rejection *why)
 {
     struct grouped_gemm_problem v;
     struct cpu_tunables t;
     grouped_gemm_view(p, &v);
     int r = grouped_gemm_rules_check(&v, config, known, why);
     r = r ? r : grouped_gemm_rules_no_tma(config, "cpu", why);
-    r = r ? r : check_values(&v, config, why);
+    r = r ? r : gemm_cpu_check_values(&v, config, why);
     if (r) {
         return r;
     }
     cpu_tunables_read(&v, config, &t);
-    r = check_tile(&v, &t, why);
+    r = gemm_cpu_check_tile(&v, &t, why);
     return r ? r : check_limits(&t, info, why);
 }
 
@@ -212,8 +214,8 @@ static void set_tile(struct record *config, int64_t m, int64_t n, int64_t k)
 
 /* Few rows per expert: tiles that do not pad them, and W read as it lies. Many: tiles that convert
  * little per multiply-add. */
-static int choose(const struct problem *p, const struct device_info *info, struct record *config,
-                  struct error *err)
+static int gemm_cpu_choose(const struct problem *p, const struct device_info *info,
+                           struct record *config, struct error *err)
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
@@ -229,7 +231,7 @@ static int choose(const struct problem *p, const struct device_info *info, struc
         record_put_bool(config, "transpose_w", !few);
     }
     struct rejection why;
-    while (check(p, config, info, &why)) {
+    while (gemm_cpu_check(p, config, info, &why)) {
         int64_t k = record_int(config, "BLOCK_SIZE_K", 0),
                 m = record_int(config, "BLOCK_SIZE_M", 0);
         if (why.code != ERROR_RESOURCE || (k <= 64 && m <= 16)) {
@@ -256,8 +258,8 @@ struct params {
 };
 _Static_assert(sizeof(struct params) <= LAUNCH_PARAMS_MAX, "too large a launch argument");
 
-static int variant(const struct problem *p, const struct record *config, const char *arch,
-                   struct variant *out, struct error *err)
+static int gemm_cpu_make_variant(const struct problem *p, const struct record *config,
+                                 const char *arch, struct variant *out, struct error *err)
 {
     struct grouped_gemm_problem v;
     struct cpu_tunables t;
@@ -284,8 +286,8 @@ static int variant(const struct problem *p, const struct record *config, const c
 
 /* Tiles of the output. m_sizes is not looked at (a launch may not wait for it): each expert may add
  * one partial tile of rows, and blocks past the last tile return at once. */
-static double blocks(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
-                     int64_t rows)
+static double gemm_cpu_count_blocks(const struct grouped_gemm_problem *v,
+                                    const struct cpu_tunables *t, int64_t rows)
 {
     int64_t columns = (v->out_cols + t->tile_c - 1) / t->tile_c;
     int64_t partial = v->experts < rows ? v->experts : rows;
@@ -294,9 +296,9 @@ static double blocks(const struct grouped_gemm_problem *v, const struct cpu_tuna
     return (double)tiles * (double)columns;
 }
 
-static int plan(const struct problem *p, const struct record *config,
-                const struct device_info *info, const void *args, struct launch_plan *out,
-                struct error *err)
+static int gemm_cpu_plan(const struct problem *p, const struct record *config,
+                         const struct device_info *info, const void *args, struct launch_plan *out,
+                         struct error *err)
 {
     (void)info;
     struct grouped_gemm_problem v;
@@ -309,7 +311,7 @@ static int plan(const struct problem *p, const struct record *config,
         return r;
     }
     out->workspace_bytes = 0;
-    double n = blocks(&v, &t, a.rows);
+    double n = gemm_cpu_count_blocks(&v, &t, a.rows);
     if (n > UINT32_MAX) {
         return error_set(err, ERROR_INVALID, "the problem has %.3g tiles: use larger BLOCK_SIZE_*",
                          n);
@@ -353,12 +355,12 @@ const struct family_target grouped_gemm_cpu = {
     .kind = "cpu",
     .label = "cpu",
     .source = grouped_gemm_cpu_source,
-    .supports = supports,
-    .params = params,
-    .check = check,
-    .choose = choose,
+    .supports = gemm_cpu_supports,
+    .params = gemm_cpu_list_params,
+    .check = gemm_cpu_check,
+    .choose = gemm_cpu_choose,
     .predict = grouped_gemm_cpu_predict,
-    .variant = variant,
-    .plan = plan,
+    .variant = gemm_cpu_make_variant,
+    .plan = gemm_cpu_plan,
     .reference = grouped_gemm_cpu_reference,
 };

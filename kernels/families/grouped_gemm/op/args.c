@@ -36,38 +36,41 @@ static int copy_args(const void *args, struct grouped_gemm_args *out, struct err
     return 0;
 }
 
-static int need(const void *pointer, const char *name, const char *why, struct error *err)
+static int gemm_args_need_pointer(const void *pointer, const char *name, const char *why,
+                                  struct error *err)
 {
     return pointer ? 0 : error_set(err, ERROR_INVALID, "args.%s is NULL, but %s", name, why);
 }
 
 /* Without rows there is nothing to read, and empty tensors often have no address; dW is still to be
  * zeroed. */
-static int check_pointers(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
-                          struct error *err)
+static int gemm_args_check_pointers(const struct grouped_gemm_problem *v,
+                                    const struct grouped_gemm_args *a, struct error *err)
 {
     static const char *const whys[] = {"mode forward needs it", "mode dX needs it",
                                        "mode dW needs it"};
     const char *mode = whys[v->mode];
     bool some = a->rows != 0;
-    int r = some || v->mode == GEMM_DW ? need(a->out, "out", mode, err) : 0;
+    int r = some || v->mode == GEMM_DW ? gemm_args_need_pointer(a->out, "out", mode, err) : 0;
     if (!r && some && v->mode != GEMM_DX) {
-        r = need(a->x, "x", mode, err);
+        r = gemm_args_need_pointer(a->x, "x", mode, err);
     }
     if (!r && some && v->mode != GEMM_DW) {
-        r = need(a->w, "w", mode, err);
+        r = gemm_args_need_pointer(a->w, "w", mode, err);
     }
     if (!r && some && v->mode != GEMM_FORWARD) {
-        r = need(a->dy, "dy", mode, err);
+        r = gemm_args_need_pointer(a->dy, "dy", mode, err);
     }
     if (!r && v->experts > 1) {
-        r = need(a->m_sizes, "m_sizes", "there is more than one expert", err);
+        r = gemm_args_need_pointer(a->m_sizes, "m_sizes", "there is more than one expert", err);
     }
     if (!r && some && (v->permute_x || v->permute_y)) {
-        r = need(a->gather_indices, "gather_indices", "the problem permutes", err);
+        r = gemm_args_need_pointer(a->gather_indices, "gather_indices", "the problem permutes",
+                                   err);
     }
     if (!r && some && v->fuse_mul_post) {
-        r = need(a->topk_weights, "topk_weights", "fuse_mul_post multiplies by them", err);
+        r = gemm_args_need_pointer(a->topk_weights, "topk_weights",
+                                   "fuse_mul_post multiplies by them", err);
     }
     return r;
 }
@@ -198,7 +201,7 @@ int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *arg
                            struct grouped_gemm_args *out, struct error *err)
 {
     int r = copy_args(args, out, err);
-    r = r ? r : check_pointers(v, out, err);
+    r = r ? r : gemm_args_check_pointers(v, out, err);
     r = r ? r : check_rest(v, out, err);
     return r ? r : fill_strides(v, out, align, err);
 }

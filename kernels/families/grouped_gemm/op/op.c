@@ -62,7 +62,7 @@ static const struct op_field fields[] = {
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static int check_flags(const struct grouped_gemm_problem *v, struct error *err)
+static int gemm_op_check_flags(const struct grouped_gemm_problem *v, struct error *err)
 {
     if (v->permute_x && v->permute_y) {
         return error_set(err, ERROR_CONFLICT,
@@ -88,7 +88,8 @@ static int check_flags(const struct grouped_gemm_problem *v, struct error *err)
     return 0;
 }
 
-static int check_dtypes(struct problem *p, const struct grouped_gemm_problem *v, struct error *err)
+static int gemm_op_check_dtypes(struct problem *p, const struct grouped_gemm_problem *v,
+                                struct error *err)
 {
     const char *in = dtype_name(v->in), *out = record_text(&p->fields, "dtype_out", "same");
     if (strcmp(out, "same") == 0) {
@@ -103,7 +104,7 @@ static int check_dtypes(struct problem *p, const struct grouped_gemm_problem *v,
     return 0;
 }
 
-static int check_sizes(const struct grouped_gemm_problem *v, struct error *err)
+static int gemm_op_check_sizes(const struct grouped_gemm_problem *v, struct error *err)
 {
     if (v->topk > v->experts) {
         return error_set(err, ERROR_CONFLICT,
@@ -152,13 +153,13 @@ static int check_routing(struct problem *p, const struct grouped_gemm_problem *v
     return record_set(&p->fields, "routing", VALUE_OF_TEXT(text), err);
 }
 
-static int check(struct problem *p, struct error *err)
+static int gemm_op_check(struct problem *p, struct error *err)
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    int r = check_flags(&v, err);
-    r = r ? r : check_sizes(&v, err);
-    r = r ? r : check_dtypes(p, &v, err);
+    int r = gemm_op_check_flags(&v, err);
+    r = r ? r : gemm_op_check_sizes(&v, err);
+    r = r ? r : gemm_op_check_dtypes(p, &v, err);
     return r ? r : check_routing(p, &v, err);
 }
 
@@ -173,14 +174,14 @@ static void set_size(struct problem *p, struct grouped_gemm_problem *v, const ch
         return;
     }
     *size = rounded;
-    if (rounded > GEMM_SIZE_MAX || check_sizes(v, NULL) != 0) {
+    if (rounded > GEMM_SIZE_MAX || gemm_op_check_sizes(v, NULL) != 0) {
         *size = given;
         return;
     }
     record_put_int(&p->fields, name, rounded);
 }
 
-static void bucket(struct problem *p, enum bucket_scheme scheme)
+static void gemm_op_round_bucket(struct problem *p, enum bucket_scheme scheme)
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
@@ -207,7 +208,7 @@ static void bucket(struct problem *p, enum bucket_scheme scheme)
 /* ---- neighbours ------------------------------------------------------------------------------ */
 
 /* Routings are alike when they are as uneven: kernels feel how full the experts' tiles are. */
-static double place(const struct problem *p, const char *field)
+static double gemm_op_place_field(const struct problem *p, const char *field)
 {
     struct grouped_gemm_problem v;
     if (strcmp(field, "routing") != 0) {
@@ -221,8 +222,8 @@ const struct op grouped_gemm_op = {
     .name = "grouped_gemm",
     .fields = fields,
     .n_fields = sizeof(fields) / sizeof(fields[0]),
-    .check = check,
-    .bucket = bucket,
-    .place = place,
+    .check = gemm_op_check,
+    .bucket = gemm_op_round_bucket,
+    .place = gemm_op_place_field,
     .rows = "M",
 };

@@ -12,7 +12,7 @@
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
-static const void *row_of(const void *data, int64_t row, int64_t columns, enum dtype type)
+static const void *products_row_of(const void *data, int64_t row, int64_t columns, enum dtype type)
 {
     return data ? (const char *)data + row * columns * (int64_t)dtype_size(type) : NULL;
 }
@@ -22,7 +22,7 @@ static const void *rows_of_x(const struct grouped_gemm_problem *v, const void *x
                              int64_t rows)
 {
     int64_t room = v->x_rows - rows + 1;
-    return row_of(x, v->gather_x ? first % room : first, v->k, v->in);
+    return products_row_of(x, v->gather_x ? first % room : first, v->k, v->in);
 }
 
 static void product_of(const struct workload *w, void *const buffers[], int64_t expert,
@@ -33,12 +33,12 @@ static void product_of(const struct workload *w, void *const buffers[], int64_t 
     const int64_t first = s->start[expert], rows = s->m_sizes[expert];
     const void *x = rows_of_x(v, grouped_gemm_buffer(w, buffers, GEMM_X), first, rows);
     const void *weights =
-        row_of(grouped_gemm_buffer(w, buffers, GEMM_W), expert * v->n, v->k, v->in);
-    const void *dy = row_of(grouped_gemm_buffer(w, buffers, GEMM_DY), first, v->n, v->in);
+        products_row_of(grouped_gemm_buffer(w, buffers, GEMM_W), expert * v->n, v->k, v->in);
+    const void *dy = products_row_of(grouped_gemm_buffer(w, buffers, GEMM_DY), first, v->n, v->in);
     const int64_t out_row = v->mode == GEMM_DW ? expert * v->n : first;
     *out = (struct dense_product){.in = v->in, .out = v->out, .add = v->accumulate};
-    out->c = (void *)(uintptr_t)row_of(grouped_gemm_buffer(w, buffers, GEMM_OUT), out_row,
-                                       v->out_cols, v->out);
+    out->c = (void *)(uintptr_t)products_row_of(grouped_gemm_buffer(w, buffers, GEMM_OUT), out_row,
+                                                v->out_cols, v->out);
     out->ldc = v->out_cols;
     switch (v->mode) {
     case GEMM_FORWARD: /* Y^T [n, rows] = W [n, k] X^T */

@@ -106,7 +106,7 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
 
 /* Expected share of each expert: weights capped at one choice per token (an expert gets a token
  * once), the excess spread over the others. */
-static void shares(const struct grouped_gemm_problem *v, double skew, double share[])
+static void routing_fill_shares(const struct grouped_gemm_problem *v, double skew, double share[])
 {
     bool capped[GEMM_EXPERTS_MAX] = {0};
     double left = (double)v->topk, weight[GEMM_EXPERTS_MAX];
@@ -155,7 +155,7 @@ static bool read_profile(const struct grouped_gemm_problem *v, double exact[], i
         return true;
     }
     memset(exact, 0, (size_t)v->experts * sizeof(exact[0]));
-    shares(v, r.kind == ROUTING_ZIPF ? r.skew : 0, exact);
+    routing_fill_shares(v, r.kind == ROUTING_ZIPF ? r.skew : 0, exact);
     for (int64_t e = 0; e < v->experts; e++) {
         exact[e] *= (double)v->tokens;
     }

@@ -19,7 +19,7 @@ static const char *const common[] = {
 
 /* For each name of each config of a space: most differ in their first byte, which saves the
  * call. */
-static bool contains(const char *const list[], const char *name)
+static bool rules_list_contains(const char *const list[], const char *name)
 {
     for (; *list; list++) {
         if ((*list)[0] == name[0] && strcmp(*list, name) == 0) {
@@ -33,24 +33,24 @@ static bool contains(const char *const list[], const char *name)
 static size_t append_names(char *out, size_t size, size_t n, const char *const list[])
 {
     for (; *list && n < size; list++) {
-        if (list == common || !contains(common, *list)) {
+        if (list == common || !rules_list_contains(common, *list)) {
             n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", *list);
         }
     }
     return n < size ? n : size - 1;
 }
 
-static int check_names(const struct record *config, const char *const known[],
-                       struct rejection *why)
+static int rules_check_names(const struct record *config, const char *const known[],
+                             struct rejection *why)
 {
     for (uint32_t i = 0; i < config->n; i++) {
         const struct record_field *f = &config->fields[i];
-        if (contains(common, f->name)) {
+        if (rules_list_contains(common, f->name)) {
             if (f->type != VALUE_BOOL) {
                 return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
                                      f->name);
             }
-        } else if (!contains(known, f->name)) {
+        } else if (!rules_list_contains(known, f->name)) {
             char names[256];
             size_t n = append_names(names, sizeof(names), 0, known);
             append_names(names, sizeof(names), n, common);
@@ -74,7 +74,8 @@ static int check_flag(const struct record *config, const char *name, bool of_pro
                          name, value ? "true" : "false", name, of_problem ? "true" : "false");
 }
 
-static int exclude(enum gemm_mode mode, const char *tma, const char *permute, struct rejection *why)
+static int rules_exclude_pair(enum gemm_mode mode, const char *tma, const char *permute,
+                              struct rejection *why)
 {
     char rule[64];
     snprintf(rule, sizeof(rule), "%s_excludes_%s", tma + strlen("use_"), permute);
@@ -95,21 +96,21 @@ static int check_mode(const struct grouped_gemm_problem *v, const struct record 
     bool load_dy = record_bool(config, "use_tma_load_dy", false);
     bool store = record_bool(config, "use_tma_store", false);
     if (load_x && v->gather_x) {
-        return exclude(v->mode, "use_tma_load_x", "permute_x", why);
+        return rules_exclude_pair(v->mode, "use_tma_load_x", "permute_x", why);
     }
     if (load_dy && v->gather_dy) {
-        return exclude(v->mode, "use_tma_load_dy", "permute_y", why);
+        return rules_exclude_pair(v->mode, "use_tma_load_dy", "permute_y", why);
     }
     if (store && v->scatter) {
-        return exclude(v->mode, "use_tma_store",
-                       v->mode == GEMM_FORWARD ? "permute_y" : "permute_x", why);
+        return rules_exclude_pair(v->mode, "use_tma_store",
+                                  v->mode == GEMM_FORWARD ? "permute_y" : "permute_x", why);
     }
     return 0;
 }
 
 /* Both permutes in a config are wrong whatever the problem, and say more than a disagreement. */
-static int check_flags(const struct grouped_gemm_problem *v, const struct record *config,
-                       struct rejection *why)
+static int rules_check_flags(const struct grouped_gemm_problem *v, const struct record *config,
+                             struct rejection *why)
 {
     if (record_bool(config, "permute_x", false) && record_bool(config, "permute_y", false)) {
         return rejection_set(why, ERROR_CONFLICT, "both_permutes",
@@ -124,8 +125,8 @@ static int check_flags(const struct grouped_gemm_problem *v, const struct record
 int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
                              const char *const known[], struct rejection *why)
 {
-    int r = check_names(config, known, why);
-    r = r ? r : check_flags(v, config, why);
+    int r = rules_check_names(config, known, why);
+    r = r ? r : rules_check_flags(v, config, why);
     return r ? r : check_mode(v, config, why);
 }
 

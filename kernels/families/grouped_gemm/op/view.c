@@ -12,7 +12,7 @@ const char *gemm_mode_name(enum gemm_mode mode)
     return mode_names[mode];
 }
 
-static enum gemm_mode mode_of(const char *name)
+static enum gemm_mode view_mode_of(const char *name)
 {
     return strcmp(name, "dX") == 0 ? GEMM_DX : strcmp(name, "dW") == 0 ? GEMM_DW : GEMM_FORWARD;
 }
@@ -54,7 +54,7 @@ static const char *const names[] = {
 };
 
 /* Values by the above; VALUE_NONE where the record has no such field. */
-static void read_fields(const struct record *r, struct value out[N_FIELDS])
+static void view_read_fields(const struct record *r, struct value out[N_FIELDS])
 {
     memset(out, 0, N_FIELDS * sizeof(out[0]));
     for (uint32_t i = 0, at = 0; i < r->n && at < N_FIELDS; i++) {
@@ -68,7 +68,7 @@ static void read_fields(const struct record *r, struct value out[N_FIELDS])
     }
 }
 
-static int64_t size_of(const struct value *v)
+static int64_t view_size_of(const struct value *v)
 {
     return v->type == VALUE_INT ? v->integer : 1;
 }
@@ -78,7 +78,7 @@ static bool flag_of(const struct value *v)
     return v->type == VALUE_BOOL && v->flag;
 }
 
-static const char *text_of(const struct value *v, const char *fallback)
+static const char *view_text_of(const struct value *v, const char *fallback)
 {
     return v->type == VALUE_TEXT ? v->text : fallback;
 }
@@ -86,22 +86,22 @@ static const char *text_of(const struct value *v, const char *fallback)
 void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v)
 {
     struct value f[N_FIELDS];
-    read_fields(&p->fields, f);
+    view_read_fields(&p->fields, f);
     *v = (struct grouped_gemm_problem){
-        .mode = mode_of(text_of(&f[AT_mode], "forward")),
-        .in = gemm_dtype_of(text_of(&f[AT_dtype_in], "bf16")),
-        .out = gemm_dtype_of(text_of(&f[AT_dtype_out], "bf16")),
-        .acc = gemm_dtype_of(text_of(&f[AT_dtype_acc], "fp32")),
-        .m = size_of(&f[AT_M]),
-        .n = size_of(&f[AT_N]),
-        .k = size_of(&f[AT_K]),
-        .experts = size_of(&f[AT_experts]),
-        .topk = size_of(&f[AT_topk]),
+        .mode = view_mode_of(view_text_of(&f[AT_mode], "forward")),
+        .in = gemm_dtype_of(view_text_of(&f[AT_dtype_in], "bf16")),
+        .out = gemm_dtype_of(view_text_of(&f[AT_dtype_out], "bf16")),
+        .acc = gemm_dtype_of(view_text_of(&f[AT_dtype_acc], "fp32")),
+        .m = view_size_of(&f[AT_M]),
+        .n = view_size_of(&f[AT_N]),
+        .k = view_size_of(&f[AT_K]),
+        .experts = view_size_of(&f[AT_experts]),
+        .topk = view_size_of(&f[AT_topk]),
         .permute_x = flag_of(&f[AT_permute_x]),
         .permute_y = flag_of(&f[AT_permute_y]),
         .fuse_mul_post = flag_of(&f[AT_fuse_mul_post]),
         .accumulate = flag_of(&f[AT_accumulate]),
-        .routing = text_of(&f[AT_routing], "uniform"),
+        .routing = view_text_of(&f[AT_routing], "uniform"),
     };
     v->tokens = v->m / v->topk;
     v->gather_x = v->permute_x && v->mode != GEMM_DX;

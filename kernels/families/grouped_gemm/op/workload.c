@@ -168,7 +168,7 @@ static void sort_rows(struct grouped_gemm_state *s, const int32_t *ids)
     }
 }
 
-static int draw(struct grouped_gemm_state *s, uint64_t *random, struct error *err)
+static int workload_draw_rows(struct grouped_gemm_state *s, uint64_t *random, struct error *err)
 {
     const struct grouped_gemm_problem *v = &s->view;
     struct routing routing;
@@ -214,7 +214,7 @@ struct checks {
 };
 
 /* The rows of an expert that can be checked: in dW each has N of them, also without input. */
-static int64_t rows_of(const struct grouped_gemm_state *s, int64_t e)
+static int64_t workload_rows_of_expert(const struct grouped_gemm_state *s, int64_t e)
 {
     return s->view.mode == GEMM_DW ? s->view.n : s->m_sizes[e];
 }
@@ -226,7 +226,7 @@ static int64_t first_of(const struct grouped_gemm_state *s, int64_t e)
 
 static void take_expert(struct checks *c, int64_t e)
 {
-    if (e < 0 || rows_of(c->state, e) == 0) {
+    if (e < 0 || workload_rows_of_expert(c->state, e) == 0) {
         return;
     }
     for (int64_t i = 0; i < c->n_experts; i++) {
@@ -246,7 +246,7 @@ static void choose_experts(struct checks *c)
     int32_t eligible[GEMM_EXPERTS_MAX];
     for (int64_t e = 0; e < s->view.experts; e++) {
         int32_t rows = s->m_sizes[e];
-        if (rows_of(s, e) > 0) {
+        if (workload_rows_of_expert(s, e) > 0) {
             eligible[n++] = (int32_t)e;
         }
         most = most < 0 || rows > s->m_sizes[most] ? e : most;
@@ -263,14 +263,14 @@ static void choose_experts(struct checks *c)
     }
 }
 
-static void take_row(struct checks *c, int64_t row)
+static void workload_take_row(struct checks *c, int64_t row)
 {
     if (c->n < c->max) {
         c->row[c->n++] = row;
     }
 }
 
-static int compare_rows(const void *a, const void *b)
+static int workload_compare_rows(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
@@ -281,14 +281,15 @@ static void choose_rows(struct checks *c, uint64_t *random)
     const struct grouped_gemm_state *s = c->state;
     for (int64_t i = 0; i < c->n_experts; i++) {
         int64_t e = c->experts[i];
-        take_row(c, first_of(s, e));
-        take_row(c, first_of(s, e) + rows_of(s, e) - 1);
+        workload_take_row(c, first_of(s, e));
+        workload_take_row(c, first_of(s, e) + workload_rows_of_expert(s, e) - 1);
     }
     for (int64_t i = 0; c->n < c->max; i++) {
         int64_t e = c->experts[i % c->n_experts];
-        take_row(c, first_of(s, e) + (int64_t)(random_next(random) % (uint64_t)rows_of(s, e)));
+        workload_take_row(c, first_of(s, e) + (int64_t)(random_next(random) %
+                                                        (uint64_t)workload_rows_of_expert(s, e)));
     }
-    qsort(c->row, (size_t)c->n, sizeof(c->row[0]), compare_rows);
+    qsort(c->row, (size_t)c->n, sizeof(c->row[0]), workload_compare_rows);
     int64_t unique = 0;
     for (int64_t i = 0; i < c->n; i++) {
         if (unique == 0 || c->row[i] != c->row[unique - 1]) {
@@ -339,7 +340,7 @@ static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint6
     w->check_terms = most_terms(s);
     for (int64_t i = 0, e = 0; i < c.n; i++) {
         int64_t row = c.row[i];
-        while (row >= first_of(s, e) + rows_of(s, e)) {
+        while (row >= first_of(s, e) + workload_rows_of_expert(s, e)) {
             e++;
         }
         s->check_expert[i] = (int32_t)e;
@@ -473,7 +474,7 @@ int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint
     *w = (struct workload){.family = &grouped_gemm_family, .problem = *p, .seed = seed};
     uint64_t random = seed;
     int r = make_state(w, err);
-    r = r ? r : draw(w->state, &random, err);
+    r = r ? r : workload_draw_rows(w->state, &random, err);
     if (!r) {
         add_operands(w, w->state);
         add_indices(w, w->state);

@@ -67,8 +67,9 @@ static void fill_operands(const struct grouped_gemm_problem *v, const struct gro
     p->out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0;
 }
 
-static void fill_params(const struct grouped_gemm_problem *v, const struct portable_tile *t,
-                        const struct grouped_gemm_args *a, struct portable_params *p)
+static void portable_fill_params(const struct grouped_gemm_problem *v,
+                                 const struct portable_tile *t, const struct grouped_gemm_args *a,
+                                 struct portable_params *p)
 {
     *p = (struct portable_params){
         .m_sizes = a->m_sizes,
@@ -125,7 +126,7 @@ int portable_plan(const struct problem *p, const struct record *config,
                          .smem_bytes = (uint32_t)t.smem,
                          .params_bytes = sizeof(struct portable_params)};
     struct portable_params params;
-    fill_params(&v, &t, &a, &params);
+    portable_fill_params(&v, &t, &a, &params);
     memcpy(l->params, &params, sizeof(params));
     return 0;
 }

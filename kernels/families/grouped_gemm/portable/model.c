@@ -59,7 +59,7 @@ static struct machine machine_of(const struct device_info *info, const struct po
 }
 
 /* An SM's time for one block of a reduction, when `busy` blocks of threads share the SM. */
-static double block_us(const struct portable_tile *t, const struct machine *m, double busy)
+static double portable_block_us(const struct portable_tile *t, const struct machine *m, double busy)
 {
     double steps = t->d / 16, bytes = (double)(t->r + t->c) * t->d * 2;
     double sides = (double)t->r / t->warps_r + (double)t->c / t->warps_c;
@@ -83,11 +83,11 @@ struct shape {              /* of a launch in tiles */
     double out_bytes;
 };
 
-static double tile_us(const struct portable_tile *t, const struct machine *m, double blocks,
-                      double busy, size_t out_size)
+static double portable_tile_us(const struct portable_tile *t, const struct machine *m,
+                               double blocks, double busy, size_t out_size)
 {
     double store = (double)t->r * t->c * (double)out_size / STORE_BYTES_CYCLE / m->cycles_us;
-    return blocks * block_us(t, m, busy) + (store + TILE_US) / (busy > 1 ? 2 : 1);
+    return blocks * portable_block_us(t, m, busy) + (store + TILE_US) / (busy > 1 ? 2 : 1);
 }
 
 /* Equal tiles, round robin: full waves, and a last one in which an SM has fewer blocks to hide
@@ -96,10 +96,10 @@ static double waves_us(const struct portable_tile *t, const struct machine *m, d
                        double blocks, size_t out_size)
 {
     double slots = m->sms * m->resident, full = floor(tiles / slots), rest = tiles - full * slots;
-    double us = full * m->resident * tile_us(t, m, blocks, m->resident, out_size);
+    double us = full * m->resident * portable_tile_us(t, m, blocks, m->resident, out_size);
     if (rest > 0) {
         double busy = ceil(rest / m->sms);
-        us += busy * tile_us(t, m, blocks, busy, out_size);
+        us += busy * portable_tile_us(t, m, blocks, busy, out_size);
     }
     return us;
 }
@@ -112,7 +112,7 @@ static double uneven_us(const struct grouped_gemm_problem *v, const struct porta
     size_t out_size = dtype_size(v->out);
     for (int64_t e = 0; e < v->experts; e++) {
         double blocks = fmax(1, ceil((double)rows[e] / t->d));
-        double us = tile_us(t, m, blocks, m->resident, out_size);
+        double us = portable_tile_us(t, m, blocks, m->resident, out_size);
         total += tiles_each * us;
         longest = fmax(longest, us);
     }
@@ -134,8 +134,8 @@ static double row_tiles(const struct grouped_gemm_problem *v, const struct porta
 
 /* Bytes from memory: each operand once, and again what a band of GROUP_SIZE_M row tiles cannot keep
  * in L2: the other operand's columns pass once per band. */
-static double traffic(const struct asked *q, const struct portable_tile *t,
-                      const struct device_info *info)
+static double portable_bytes_moved(const struct asked *q, const struct portable_tile *t,
+                                   const struct device_info *info)
 {
     const struct grouped_gemm_problem *v = &q->view;
     double w = (double)v->n * (double)v->k * (double)dtype_size(v->in), again = 0;
@@ -162,8 +162,8 @@ static double order_factor(const struct grouped_gemm_problem *v, const struct po
     return several && t->group == 1 ? 1.03 : t->group == 8 ? 1 : 1.001;
 }
 
-static double predict(const struct asked *q, const struct portable_tile *t,
-                      const struct device_info *info)
+static double portable_predict_us(const struct asked *q, const struct portable_tile *t,
+                                  const struct device_info *info)
 {
     const struct grouped_gemm_problem *v = &q->view;
     struct machine m = machine_of(info, t);
@@ -175,11 +175,11 @@ static double predict(const struct asked *q, const struct portable_tile *t,
         tiles = row_tiles(v, t, q->rows);
         us = waves_us(t, &m, tiles * cols, ceil(depth / t->d), dtype_size(v->out));
     }
-    double memory = traffic(q, t, info) / m.bytes_us;
+    double memory = portable_bytes_moved(q, t, info) / m.bytes_us;
     return SETUP_US + (fmax(us, memory) + 0.1 * fmin(us, memory)) * order_factor(v, t, tiles);
 }
 
-static void ask(struct asked *q, const struct problem *p, const struct workload *w)
+static void portable_ask_init(struct asked *q, const struct problem *p, const struct workload *w)
 {
     double flops;
     grouped_gemm_view(p, &q->view);
@@ -199,8 +199,9 @@ double portable_predict(const struct problem *p, const struct record *config,
 {
     struct asked q;
     struct portable_tile t;
-    ask(&q, p, w);
-    return portable_tile_make(&q.view, config, &t) ? predict(&q, &t, info) : (double)INFINITY;
+    portable_ask_init(&q, p, w);
+    return portable_tile_make(&q.view, config, &t) ? portable_predict_us(&q, &t, info)
+                                                   : (double)INFINITY;
 }
 
 /* ---- the analytic default ------------------------------------------------------------------- */
@@ -214,7 +215,7 @@ struct choice {
     struct rejection last;
 };
 
-static void consider(struct choice *c, const struct record *config)
+static void portable_consider_config(struct choice *c, const struct record *config)
 {
     struct rejection why;
     struct portable_tile t;
@@ -223,7 +224,7 @@ static void consider(struct choice *c, const struct record *config)
         return;
     }
     portable_tile_make(&c->asked.view, config, &t);
-    double us = predict(&c->asked, &t, c->info);
+    double us = portable_predict_us(&c->asked, &t, c->info);
     if (us < c->us) {
         c->us = us;
         record_copy(&c->best, config);
@@ -251,14 +252,14 @@ int portable_choose(const struct problem *p, const struct device_info *info, str
     uint32_t at[PARAMS_MAX] = {0}, n = portable_params(p, info, params) - 1;
     struct choice c = {.problem = p, .info = info, .us = INFINITY};
     struct record point;
-    ask(&c.asked, p, NULL);
+    portable_ask_init(&c.asked, p, NULL);
     record_init(&point);
     record_put_int(&point, params[n].name, c.asked.view.mode == GEMM_DW ? 1 : 8);
     do {
         for (uint32_t i = 0; i < n; i++) {
             record_put_int(&point, params[i].name, params[i].values[at[i]].integer);
         }
-        consider(&c, &point);
+        portable_consider_config(&c, &point);
     } while (next_point(params, n, at));
     if (!(c.us < INFINITY)) {
         return error_set(err, ERROR_NO_CONFIG, "no config of the portable kernel fits: %s",
@@ -267,7 +268,7 @@ int portable_choose(const struct problem *p, const struct device_info *info, str
     record_copy(&point, &c.best);
     for (uint32_t i = 0; i < params[n].n; i++) {
         record_put_int(&point, params[n].name, params[n].values[i].integer);
-        consider(&c, &point);
+        portable_consider_config(&c, &point);
     }
     record_copy(config, &c.best);
     return 0;

@@ -103,13 +103,13 @@ int portable_resident(const struct portable_tile *t, const struct device_info *i
 
 /* ---- the tunables --------------------------------------------------------------------------- */
 
-static bool supports(const struct device_info *info)
+static bool portable_supports(const struct device_info *info)
 {
     return info->cc_major >= 8;
 }
 
-static void add_param(struct param out[], uint32_t *n, const char *name, bool run_time,
-                      const int values[], const char *help)
+static void portable_add_param(struct param out[], uint32_t *n, const char *name, bool run_time,
+                               const int values[], const char *help)
 {
     struct param *p = &out[(*n)++];
     *p = (struct param){.name = name, .run_time = run_time, .help = help};
@@ -142,12 +142,14 @@ uint32_t portable_params(const struct problem *p, const struct device_info *info
     grouped_gemm_view(p, &v);
     uint32_t n = 0;
     for (int i = 0; i < ROLES; i++) {
-        add_param(out, &n, block_names[i], false, role_of_block[roles[v.mode][i]].values, help[i]);
+        portable_add_param(out, &n, block_names[i], false, role_of_block[roles[v.mode][i]].values,
+                           help[i]);
     }
-    add_param(out, &n, "num_warps", false, warps_values, "warps of a block of threads");
-    add_param(out, &n, "num_stages", false, stages_values, "tiles in flight in shared memory");
-    add_param(out, &n, "GROUP_SIZE_M", true, group_values,
-              "row tiles walked before the next column, so that they share it in L2");
+    portable_add_param(out, &n, "num_warps", false, warps_values, "warps of a block of threads");
+    portable_add_param(out, &n, "num_stages", false, stages_values,
+                       "tiles in flight in shared memory");
+    portable_add_param(out, &n, "GROUP_SIZE_M", true, group_values,
+                       "row tiles walked before the next column, so that they share it in L2");
     return n;
 }
 
@@ -156,8 +158,9 @@ uint32_t portable_params(const struct problem *p, const struct device_info *info
 static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps",
                                     "num_stages",   "GROUP_SIZE_M", "NUM_KSPLIT",   NULL};
 
-static int check_value(const struct record *config, const char *name, int64_t least, int64_t most,
-                       bool power_of_two, const char *use, struct rejection *why)
+static int portable_check_value(const struct record *config, const char *name, int64_t least,
+                                int64_t most, bool power_of_two, const char *use,
+                                struct rejection *why)
 {
     struct value value;
     if (!record_get(config, name, &value)) {
@@ -176,25 +179,27 @@ static int check_value(const struct record *config, const char *name, int64_t le
     return 0;
 }
 
-static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
-                        struct rejection *why)
+static int portable_check_values(const struct grouped_gemm_problem *v, const struct record *config,
+                                 struct rejection *why)
 {
     int r = 0;
     for (int i = 0; i < ROLES && r == 0; i++) {
         enum role role = roles[v->mode][i];
-        r = check_value(config, block_names[i], role_of_block[role].least, role_of_block[role].most,
-                        true, role_of_block[role].use, why);
+        r = portable_check_value(config, block_names[i], role_of_block[role].least,
+                                 role_of_block[role].most, true, role_of_block[role].use, why);
     }
-    r = r ? r : check_value(config, "num_warps", 4, 8, true, "4 or 8", why);
-    r = r ? r : check_value(config, "num_stages", 2, 8, false, "2 to 8", why);
-    r = r ? r : check_value(config, "GROUP_SIZE_M", 1, 32, true, "1, 2, 4, 8, 16 or 32", why);
+    r = r ? r : portable_check_value(config, "num_warps", 4, 8, true, "4 or 8", why);
+    r = r ? r : portable_check_value(config, "num_stages", 2, 8, false, "2 to 8", why);
+    r = r ? r
+          : portable_check_value(config, "GROUP_SIZE_M", 1, 32, true, "1, 2, 4, 8, 16 or 32", why);
     if (!r && record_get(config, "NUM_KSPLIT", &(struct value){0})) {
-        r = check_value(config, "NUM_KSPLIT", 1, 1, false, "only 1: it does not split sums", why);
+        r = portable_check_value(config, "NUM_KSPLIT", 1, 1, false,
+                                 "only 1: it does not split sums", why);
     }
     return r;
 }
 
-static int check_dtypes(const struct grouped_gemm_problem *v, struct rejection *why)
+static int portable_check_dtypes(const struct grouped_gemm_problem *v, struct rejection *why)
 {
     if (v->in == DTYPE_BF16 || v->in == DTYPE_FP16) {
         return 0;
@@ -205,8 +210,8 @@ static int check_dtypes(const struct grouped_gemm_problem *v, struct rejection *
                          dtype_name(v->in));
 }
 
-static int check_tile(const struct grouped_gemm_problem *v, const struct record *config,
-                      const struct device_info *info, struct rejection *why)
+static int portable_check_tile(const struct grouped_gemm_problem *v, const struct record *config,
+                               const struct device_info *info, struct rejection *why)
 {
     struct portable_tile t;
     if (!portable_tile_make(v, config, &t)) {
@@ -240,17 +245,17 @@ int portable_check(const struct problem *p, const struct record *config,
     grouped_gemm_view(p, &v);
     int r = grouped_gemm_rules_check(&v, config, known, why);
     r = r ? r : grouped_gemm_rules_no_tma(config, "portable", why);
-    r = r ? r : check_dtypes(&v, why);
+    r = r ? r : portable_check_dtypes(&v, why);
     r = r ? r : grouped_gemm_rules_rows_16(&v, why);
-    r = r ? r : check_values(&v, config, why);
-    return r ? r : check_tile(&v, config, info, why);
+    r = r ? r : portable_check_values(&v, config, why);
+    return r ? r : portable_check_tile(&v, config, info, why);
 }
 
 const struct family_target grouped_gemm_cuda = {
     .kind = "cuda",
     .label = "portable",
     .source = grouped_gemm_portable_source,
-    .supports = supports,
+    .supports = portable_supports,
     .params = portable_params,
     .check = portable_check,
     .choose = portable_choose,

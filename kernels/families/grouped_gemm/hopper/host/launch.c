@@ -80,8 +80,8 @@ static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
 /* ---- checks of a launch ---------------------------------------------------------------------- */
 
 /* What a tensor map and 32-bit offsets can hold. */
-static int check_sizes(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
-                       const struct grouped_gemm_args *a, int64_t rows, struct error *err)
+static int hopper_check_sizes(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
+                              const struct grouped_gemm_args *a, int64_t rows, struct error *err)
 {
     const int64_t limit = INT64_C(1) << 35;
     const int64_t out = a->out_stride * (int64_t)dtype_size(v->out);
@@ -123,7 +123,8 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
 
 /* GROUP_SIZE_M, but not more tiles than there are: the template divides by it without knowing of
  * the last group's width, where all groups are whole. */
-static int group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int64_t rows)
+static int hopper_group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           int64_t rows)
 {
     const int64_t wide = hopper_tile_cols(t) * hopper_cols_together(t),
                   height = t->height * hopper_rows_together(t);
@@ -152,9 +153,9 @@ static uint32_t w_flag(enum hopper_eviction eviction)
                                                 : 0;
 }
 
-static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                        const struct hopper_operands *o, const struct grouped_gemm_args *a,
-                        struct hopper_params *p)
+static void hopper_fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                               const struct hopper_operands *o, const struct grouped_gemm_args *a,
+                               struct hopper_params *p)
 {
     const int64_t out = (int64_t)dtype_size(v->out),
                   cols = hopper_tile_cols(t) * hopper_cols_together(t);
@@ -179,7 +180,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
         .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
-        .group = group_of(v, t, a->rows),
+        .group = hopper_group_of(v, t, a->rows),
         .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t)
                                      : t->height * hopper_rows_together(t),
         .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
@@ -237,7 +238,7 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
         memcpy(l->cluster, (uint32_t[]){(uint32_t)together, 1, 1}, sizeof(l->cluster));
     }
     struct hopper_params params;
-    fill_params(v, t, o, a, &params);
+    hopper_fill_params(v, t, o, a, &params);
     memcpy(l->params, &params, sizeof(params));
     l->order_at = hopper_sharers(t) > 1 ? offsetof(struct hopper_params, order) : 0;
     hopper_add_maps(v, t, o, a, l);
@@ -391,6 +392,6 @@ int hopper_plan(const struct problem *p, const struct record *config,
     }
     struct hopper_operands o = operands_of(&v, &a, t.gather);
     int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;
-    r = check_sizes(&v, &o, &a, gathered_rows, err);
+    r = hopper_check_sizes(&v, &o, &a, gathered_rows, err);
     return r ? r : add_main(&v, &t, &o, &a, info, out, err);
 }

@@ -76,8 +76,9 @@ bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device
     return tiles_expected(v, r, c) * (ksplit / 2) < info->sm_count;
 }
 
-static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                       const struct device_info *info, struct rejection *why)
+static int hopper_space_check_split(const struct grouped_gemm_problem *v,
+                                    const struct hopper_tile *t, const struct device_info *info,
+                                    struct rejection *why)
 {
     if (t->ksplit == 1) {
         return 0;
@@ -199,8 +200,9 @@ bool hopper_defer_pays(const struct grouped_gemm_problem *v)
 
 /* What won is a tile of 256 columns that leaves registers for a part of it. With 128 rows, every
  * other expert of 256 needs a third tile (H200, 24 November). */
-static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                          const struct device_info *info, struct rejection *why)
+static int hopper_space_check_deferred(const struct grouped_gemm_problem *v,
+                                       const struct hopper_tile *t, const struct device_info *info,
+                                       struct rejection *why)
 {
     const int fit = stages_that_fit(v, t, info, 1);
     if (t->r != 256 || (t->c != 144 && t->c != 160)) {
@@ -253,14 +255,15 @@ static int check_paired(const struct grouped_gemm_problem *v, const struct hoppe
     return 0;
 }
 
-static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                      const struct device_info *info, struct rejection *why)
+static int hopper_space_check_tile(const struct grouped_gemm_problem *v,
+                                   const struct hopper_tile *t, const struct device_info *info,
+                                   struct rejection *why)
 {
     if (t->staggered) {
         return check_staggered(v, t, info, why);
     }
     if (t->deferred) {
-        return check_deferred(v, t, info, why);
+        return hopper_space_check_deferred(v, t, info, why);
     }
     if (t->swap_ab) {
         return check_swapped(t, why);
@@ -335,9 +338,9 @@ int hopper_worth(const struct problem *p, const struct record *config,
     const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
                      : v.scatter  ? DEPARTURES_SCATTER
                                   : DEPARTURES_MAX;
-    int r = check_tile(&v, &t, info, why);
+    int r = hopper_space_check_tile(&v, &t, info, why);
     r = r ? r : check_paired(&v, &t, info, why);
-    r = r ? r : check_split(&v, &t, info, why);
+    r = r ? r : hopper_space_check_split(&v, &t, info, why);
     r = r ? r : check_stages(&v, &t, fit, why);
     if (r) {
         return r;

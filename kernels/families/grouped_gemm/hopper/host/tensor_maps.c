@@ -59,9 +59,9 @@ static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, 
 }
 
 /* The experts' matrices, one over the other: W, and dW's output. */
-static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const void *base,
-                        const struct grouped_gemm_problem *v, int64_t stride, int64_t expert,
-                        int box_rows)
+static void hopper_map_experts(struct launch *l, size_t offset, enum dtype dtype, const void *base,
+                               const struct grouped_gemm_problem *v, int64_t stride, int64_t expert,
+                               int box_rows)
 {
     struct tensor_map *m = add_map(l, offset, dtype, base);
     m->rank = 3;
@@ -132,7 +132,7 @@ static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile
 static void add_weights(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
                         size_t offset, int box_rows, struct launch *l)
 {
-    add_experts(l, offset, v->in, o->b, v, o->b_stride, o->b_expert, box_rows);
+    hopper_map_experts(l, offset, v->in, o->b, v, o->b_stride, o->b_expert, box_rows);
 }
 
 static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -178,8 +178,8 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
                          a->out_stride * size, a->out_stride_expert * size);
     }
     if (v->mode == GEMM_DW) {
-        add_experts(l, at_out, v->out, a->out, v, a->out_stride * size, a->out_stride_expert * size,
-                    t->rows_written);
+        hopper_map_experts(l, at_out, v->out, a->out, v, a->out_stride * size,
+                           a->out_stride_expert * size, t->rows_written);
     } else {
         add_ragged(l, at_out, v->out, a->out, (uint64_t)v->out_cols, a->out_stride * size,
                    t->swap_ab ? HOPPER_GRAIN : t->rows_written);

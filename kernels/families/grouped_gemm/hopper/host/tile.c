@@ -149,7 +149,7 @@ static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct 
  * memory more than their bytes, and of bursts that are too large the first is gone from L2 before
  * it is needed: best were 2 MB to 3 MB, 4 % better than none and up to 3 % than twice as many
  * (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
-static int burst(const struct grouped_gemm_problem *v)
+static int hopper_count_burst_experts(const struct grouped_gemm_problem *v)
 {
     const int64_t most = 2900000;
     const int64_t bytes = (v->m + v->experts - 1) / v->experts * (v->n + v->k) * dtype_size(v->in);
@@ -172,7 +172,7 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
         return 0; /* the last two: of no config of this target, which others find out */
     }
     if (v->experts > 1 && v->m <= v->experts * HOPPER_DEPTH) {
-        return burst(v);
+        return hopper_count_burst_experts(v);
     }
     return !t->gather && t->loaders > 1 && few_rows(v, BLOCKS_MOST) &&
            hopper_expert_tiles(v, t) <= TILES_MOST;
@@ -217,7 +217,7 @@ static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum ho
 
 /* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit
  * on one: those few whose sums leave registers for that are compiled so. */
-static int resident(const struct hopper_tile *t)
+static int hopper_count_resident_blocks(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
     const bool few = t->ksplit > 1 && t->consumers == 1 && t->r <= 128 && t->c == 64;
@@ -274,7 +274,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
     t->ahead = hopper_int(h, FIELD_l2_ahead, hopper_usual_ahead(v, t));
     t->w_eviction = w_eviction_of(h, usual_w_eviction(v, t));
     t->smem = hopper_shared_bytes(v, t);
-    t->resident = resident(t);
+    t->resident = hopper_count_resident_blocks(t);
 }
 
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,

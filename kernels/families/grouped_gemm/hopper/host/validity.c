@@ -20,7 +20,7 @@ struct int_rule {
     const char *use;
 };
 
-static int missing(enum hopper_field f, const char *use, struct rejection *why)
+static int hopper_reject_missing(enum hopper_field f, const char *use, struct rejection *why)
 {
     return rejection_set(why, ERROR_INVALID, "missing_parameter",
                          "%s is missing: the hopper kernel needs it, %s", hopper_field_names[f],
@@ -36,12 +36,12 @@ static int refuse_value(const struct hopper_values *h, enum hopper_field f, cons
                          hopper_field_names[f], text, use);
 }
 
-static int check_int(const struct hopper_values *h, const struct int_rule *rule,
-                     struct rejection *why)
+static int hopper_check_int(const struct hopper_values *h, const struct int_rule *rule,
+                            struct rejection *why)
 {
     const struct value *value = &h->of[rule->field];
     if (value->type == VALUE_NONE) {
-        return rule->required ? missing(rule->field, rule->use, why) : 0;
+        return rule->required ? hopper_reject_missing(rule->field, rule->use, why) : 0;
     }
     const int64_t v = value->type == VALUE_INT ? value->integer : -1;
     if (v < rule->least || v > rule->most || v % rule->multiple) {
@@ -50,8 +50,8 @@ static int check_int(const struct hopper_values *h, const struct int_rule *rule,
     return 0;
 }
 
-static int check_text(const struct hopper_values *h, enum hopper_field f,
-                      const char *const values[], bool required, struct rejection *why)
+static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
+                             const char *const values[], bool required, struct rejection *why)
 {
     if (h->of[f].type == VALUE_NONE && !required) {
         return 0;
@@ -66,7 +66,8 @@ static int check_text(const struct hopper_values *h, enum hopper_field f,
         const char *between = i == 0 ? "" : values[i + 1] ? ", " : " or ";
         n += (size_t)snprintf(use + n, sizeof(use) - n, "%s%s", between, values[i]);
     }
-    return h->of[f].type == VALUE_NONE ? missing(f, use, why) : refuse_value(h, f, use, why);
+    return h->of[f].type == VALUE_NONE ? hopper_reject_missing(f, use, why)
+                                       : refuse_value(h, f, use, why);
 }
 
 static const struct int_rule role_rules[HOPPER_ROLES] = {
@@ -94,8 +95,8 @@ static const struct int_rule int_rules[] = {
      "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
-static int check_values(const struct grouped_gemm_problem *v, const struct hopper_values *h,
-                        struct rejection *why)
+static int hopper_check_values(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                               struct rejection *why)
 {
     int r = 0;
     for (int i = 0; i < HOPPER_ROLES && r == 0; i++) {
@@ -103,18 +104,18 @@ static int check_values(const struct grouped_gemm_problem *v, const struct hoppe
         const bool swapped = role == HOPPER_ROWS && hopper_bool(h, FIELD_swap_ab, false);
         struct int_rule rule = swapped ? swapped_rows : role_rules[role];
         rule.field = hopper_blocks[i];
-        r = rejection_settled(why, check_int(h, &rule, why), "swap_ab");
+        r = rejection_settled(why, hopper_check_int(h, &rule, why), "swap_ab");
     }
     for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
-        r = check_int(h, &int_rules[i], why);
+        r = hopper_check_int(h, &int_rules[i], why);
     }
     /* Required, so that no config of the portable kernel passes for one of this. */
-    r = r ? r : check_text(h, FIELD_schedule, hopper_schedules, true, why);
-    r = r ? r : check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, why);
-    r = r ? r : check_text(h, FIELD_raster, hopper_rasters, false, why);
-    r = r ? r : check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, why);
-    r = r ? r : check_text(h, FIELD_w_eviction, hopper_evictions, false, why);
-    return r ? r : check_text(h, FIELD_expert_order, hopper_orders, false, why);
+    r = r ? r : hopper_check_text(h, FIELD_schedule, hopper_schedules, true, why);
+    r = r ? r : hopper_check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, why);
+    r = r ? r : hopper_check_text(h, FIELD_raster, hopper_rasters, false, why);
+    r = r ? r : hopper_check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, why);
+    r = r ? r : hopper_check_text(h, FIELD_w_eviction, hopper_evictions, false, why);
+    return r ? r : hopper_check_text(h, FIELD_expert_order, hopper_orders, false, why);
 }
 
 static int check_load(const struct hopper_values *h, enum hopper_field f, bool here, bool gathered,
@@ -231,7 +232,7 @@ static int check_problem(const struct grouped_gemm_problem *v, struct rejection 
 }
 
 /* Of a consumer's part of the output, that staging buffers take one by one. */
-static int pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static int hopper_count_pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
                       : t->rows_each / t->rows_written * (t->c / hopper_slab_cols(v));
@@ -285,7 +286,7 @@ static int check_staging(const struct grouped_gemm_problem *v, const struct hopp
                              "staged at once; set it to 1",
                              t->staging);
     }
-    if (t->tma_store && t->staging > pieces(v, t) * 2) {
+    if (t->tma_store && t->staging > hopper_count_pieces(v, t) * 2) {
         return rejection_set(why, ERROR_INVALID, "staging_too_many",
                              "staging_buffers=%d is more than two tiles of %d columns fill",
                              t->staging, hopper_tile_cols(t));
@@ -427,8 +428,8 @@ static bool deferred_spills(const struct hopper_tile *t)
 }
 
 /* A tile is written while the next one is multiplied. */
-static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                          struct rejection *why)
+static int hopper_check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                                 struct rejection *why)
 {
     if (!t->deferred) {
         return 0;
@@ -472,8 +473,8 @@ static int check_deferred(const struct grouped_gemm_problem *v, const struct hop
 }
 
 /* One tile by the thread blocks of a cluster. */
-static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                       struct rejection *why)
+static int hopper_check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                              struct rejection *why)
 {
     const int64_t blocks = hopper_depth_blocks(v);
     if (t->ksplit == 1) {
@@ -560,7 +561,7 @@ static int check_cluster(const struct grouped_gemm_problem *v, const struct hopp
 }
 
 /* Where ptxas was seen to spill more than 16 bytes (tests/compile/compile_space says it again). */
-static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static bool hopper_tile_spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
     if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
@@ -604,7 +605,7 @@ static int check_resources(const struct grouped_gemm_problem *v, const struct ho
     if (r) {
         return r;
     }
-    if (spills(v, t)) {
+    if (hopper_tile_spills(v, t)) {
         return rejection_resource(
             why, "registers", t->accumulators, HOPPER_ACCUMULATORS_MANY,
             "what threads keep of the rows that they load, store or skip does "
@@ -628,7 +629,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     struct hopper_values h;
     hopper_values_read(config, &h);
     r = check_problem(&v, why);
-    r = r ? r : check_values(&v, &h, why);
+    r = r ? r : hopper_check_values(&v, &h, why);
     r = r ? r : check_switches(&v, &h, why);
     if (r) {
         return r;
@@ -643,8 +644,8 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_stage_rows(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_stagger(&v, &t, why);
-    r = r ? r : check_deferred(&v, &t, why);
-    r = r ? r : check_split(&v, &t, why);
+    r = r ? r : hopper_check_deferred(&v, &t, why);
+    r = r ? r : hopper_check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     r = r ? r : check_rounds(&t, why);
     return r ? r : check_resources(&v, &t, info, why);

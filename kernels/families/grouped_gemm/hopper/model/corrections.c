@@ -27,7 +27,7 @@ struct traits {
     uint32_t n, base; /* base: of the next group */
 };
 
-static void put(struct traits *x, uint32_t size, uint32_t value)
+static void traits_put_value(struct traits *x, uint32_t size, uint32_t value)
 {
     if (value < size) {
         x->out[x->n++] = (uint16_t)(x->base + value);
@@ -35,7 +35,7 @@ static void put(struct traits *x, uint32_t size, uint32_t value)
     x->base += size;
 }
 
-static uint32_t shape_of(const struct hopper_tile *t)
+static uint32_t traits_shape_of(const struct hopper_tile *t)
 {
     const int r = t->r / 64 - 1, c = t->c / 32 - 1;
     const bool known = r >= 0 && r < ROWS && c >= 0 && c < COLS;
@@ -57,7 +57,7 @@ static uint32_t walk_of(const struct hopper_tile *t)
 }
 
 /* Two numbers as one; out of the product's range where one of them is out of its own. */
-static uint32_t both(uint32_t a, uint32_t size_a, uint32_t b, uint32_t size_b)
+static uint32_t traits_join_values(uint32_t a, uint32_t size_a, uint32_t b, uint32_t size_b)
 {
     return a < size_a && b < size_b ? a * size_b + b : size_a * size_b;
 }
@@ -66,45 +66,51 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
                        uint16_t out[HOPPER_TRAITS_MOST])
 {
     struct traits x = {.out = out};
-    const uint32_t shape = shape_of(t), team = team_of(t), walk = walk_of(t);
-    const uint32_t stages = (uint32_t)t->stages, tile = both(shape, SHAPES, team, TEAMS);
+    const uint32_t shape = traits_shape_of(t), team = team_of(t), walk = walk_of(t);
+    const uint32_t stages = (uint32_t)t->stages,
+                   tile = traits_join_values(shape, SHAPES, team, TEAMS);
     const bool sums = f->v.mode == GEMM_DW;
-    put(&x, ROWS, shape < SHAPES ? shape / (COLS * 2) : ROWS);
-    put(&x, COLS, shape < SHAPES ? shape / 2 % COLS : COLS);
-    put(&x, FLAG, t->swap_ab);
-    put(&x, TEAMS, team);
-    put(&x, STAGES, stages);
-    put(&x, STAGINGS, (uint32_t)t->staging);
-    put(&x, FLAG, t->in_flight > 0);
-    put(&x, FLAG, t->skip_rows);
-    put(&x, FLAG, t->dynamic);
-    put(&x, FLAG, t->gather);
-    put(&x, FLAG,
+    traits_put_value(&x, ROWS, shape < SHAPES ? shape / (COLS * 2) : ROWS);
+    traits_put_value(&x, COLS, shape < SHAPES ? shape / 2 % COLS : COLS);
+    traits_put_value(&x, FLAG, t->swap_ab);
+    traits_put_value(&x, TEAMS, team);
+    traits_put_value(&x, STAGES, stages);
+    traits_put_value(&x, STAGINGS, (uint32_t)t->staging);
+    traits_put_value(&x, FLAG, t->in_flight > 0);
+    traits_put_value(&x, FLAG, t->skip_rows);
+    traits_put_value(&x, FLAG, t->dynamic);
+    traits_put_value(&x, FLAG, t->gather);
+    traits_put_value(
+        &x, FLAG,
         t->tma_store || (!f->v.scatter && hopper_threads_write(&f->v, t))); /* it was recorded so */
-    put(&x, WALKS, walk);
-    put(&x, FLAG * FLAG, both(t->swap_ab, FLAG, t->raster_columns, FLAG));
-    put(&x, FLAG * FLAG, both(t->pingpong, FLAG, t->dynamic, FLAG));
-    put(&x, SHAPES * TEAMS, tile);
-    put(&x, SHAPES * TEAMS * FLAG, both(tile, SHAPES * TEAMS, t->gather, FLAG));
-    put(&x, SHAPES * STAGES, both(shape, SHAPES, stages, STAGES));
+    traits_put_value(&x, WALKS, walk);
+    traits_put_value(&x, FLAG * FLAG,
+                     traits_join_values(t->swap_ab, FLAG, t->raster_columns, FLAG));
+    traits_put_value(&x, FLAG * FLAG, traits_join_values(t->pingpong, FLAG, t->dynamic, FLAG));
+    traits_put_value(&x, SHAPES * TEAMS, tile);
+    traits_put_value(&x, SHAPES * TEAMS * FLAG,
+                     traits_join_values(tile, SHAPES * TEAMS, t->gather, FLAG));
+    traits_put_value(&x, SHAPES * STAGES, traits_join_values(shape, SHAPES, stages, STAGES));
     /* What order tiles are taken in is more to dW, whose experts have the same few rows again and
      * again. */
     const uint32_t order = sums ? t->sort_experts : FLAG;
-    put(&x, FLAG, order);
-    put(&x, FLAG * SHAPES, both(order, FLAG, shape, SHAPES));
-    put(&x, FLAG * WALKS, both(order, FLAG, walk, WALKS));
-    put(&x, SHAPES * WALKS, sums ? both(shape, SHAPES, walk, WALKS) : SHAPES * WALKS);
+    traits_put_value(&x, FLAG, order);
+    traits_put_value(&x, FLAG * SHAPES, traits_join_values(order, FLAG, shape, SHAPES));
+    traits_put_value(&x, FLAG * WALKS, traits_join_values(order, FLAG, walk, WALKS));
+    traits_put_value(&x, SHAPES * WALKS,
+                     sums ? traits_join_values(shape, SHAPES, walk, WALKS) : SHAPES * WALKS);
     /* Where rows straddle what memory takes at once, other tiles are best for gathered rows than
      * for others (tests/search/results/2026-11-26-in_order.txt). */
     const bool straddles = sums && f->v.k * (int64_t)dtype_size(f->v.out) % 256 != 0;
     const uint32_t stores = sums ? (t->store_slabs > 1) * 2u + straddles : STORES;
-    put(&x, STORES * TEAMS, both(stores, STORES, team, TEAMS));
-    put(&x, SHAPES * TEAMS * FLAG,
-        straddles ? both(tile, SHAPES * TEAMS, t->gather, FLAG) : SHAPES * TEAMS * FLAG);
+    traits_put_value(&x, STORES * TEAMS, traits_join_values(stores, STORES, team, TEAMS));
+    traits_put_value(&x, SHAPES * TEAMS * FLAG,
+                     straddles ? traits_join_values(tile, SHAPES * TEAMS, t->gather, FLAG)
+                               : SHAPES * TEAMS * FLAG);
     return x.n;
 }
 
-static double within(double v, double least, double most)
+static double corrections_clamp(double v, double least, double most)
 {
     return fmin(fmax(v, least), most);
 }
@@ -118,8 +124,8 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS])
 {
     const double size = (double)f->v.n * (double)f->v.k;
     out[0] = 1;
-    out[1] = within((log2(rows_of_expert(f)) - 7) / 2, -1, 1.5);
-    out[2] = within((log2(size) - 22) / 2, 0, 2.5);
+    out[1] = corrections_clamp((log2(rows_of_expert(f)) - 7) / 2, -1, 1.5);
+    out[2] = corrections_clamp((log2(size) - 22) / 2, 0, 2.5);
 }
 
 /* What products of more rows and dense ones are limited by is in hopper_time(): there it errs less

@@ -161,7 +161,7 @@ struct candidate {
     bool copy;
 };
 
-static int by_time(const void *a, const void *b)
+static int hopper_compare_times(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
     if (x->us != y->us) {
@@ -187,13 +187,13 @@ static void make_tile(const struct hopper_facts *f, const struct candidate *c,
 }
 
 /* Where such tiles were measured. */
-static bool pays(const struct grouped_gemm_problem *v, const struct winner *w)
+static bool hopper_winner_pays(const struct grouped_gemm_problem *v, const struct winner *w)
 {
     return (!w->pair || hopper_pair_pays(v)) &&
            (strcmp(w->schedule, "deferred") != 0 || hopper_defer_pays(v));
 }
 
-static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS_MOST])
+static int hopper_rank_winners(const struct hopper_facts *f, struct candidate out[2 * WINNERS_MOST])
 {
     int n, ranked = 0;
     const struct winner *winners = winners_of(f->v.mode, &n);
@@ -202,13 +202,13 @@ static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS_M
         struct record config;
         struct hopper_tile t;
         struct candidate c = {.winner = &winners[i % n], .copy = i >= n};
-        if (pays(&f->v, c.winner)) {
+        if (hopper_winner_pays(&f->v, c.winner)) {
             make_tile(f, &c, &config, &t);
             c.us = hopper_expected(f, &t);
             out[ranked++] = c;
         }
     }
-    qsort(out, (size_t)ranked, sizeof(*out), by_time);
+    qsort(out, (size_t)ranked, sizeof(*out), hopper_compare_times);
     return ranked;
 }
 
@@ -247,7 +247,7 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
     struct candidate all[2 * WINNERS_MOST];
     struct rejection why = {.code = ERROR_NO_CONFIG};
     hopper_facts_init(&f, p, info, NULL);
-    const int n = rank(&f, all);
+    const int n = hopper_rank_winners(&f, all);
     const bool several = f.v.experts > 1; /* of one, splits won that a search no longer looks at */
     if ((several && best_of(&f, p, info, all, n, true, config, &why) < INFINITY) ||
         best_of(&f, p, info, all, n, false, config, &why) < INFINITY) {

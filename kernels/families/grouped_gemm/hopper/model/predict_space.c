@@ -13,7 +13,7 @@ struct settings {
     int group, raster, order;
 };
 
-static int find_param(const struct space *s, const char *name)
+static int hopper_find_param(const struct space *s, const char *name)
 {
     for (uint32_t i = 0; i < s->n_params; i++) {
         if (strcmp(s->params[i].name, name) == 0) {
@@ -28,24 +28,26 @@ static const struct value *value_at(const struct space *s, const struct space_po
     return &s->params[param].values[at->at[param]];
 }
 
-static bool is_text(const struct value *v, const char *text)
+static bool hopper_value_is_text(const struct value *v, const char *text)
 {
     return v->type == VALUE_TEXT && strcmp(v->text, text) == 0;
 }
 
-static void set(const struct space *s, const struct settings *x, const struct space_point *at,
-                struct hopper_tile *t)
+static void hopper_set_tile(const struct space *s, const struct settings *x,
+                            const struct space_point *at, struct hopper_tile *t)
 {
     t->group = x->group < 0 ? t->group : (int)value_at(s, at, x->group)->integer;
-    t->raster_columns = x->raster >= 0 && is_text(value_at(s, at, x->raster), "columns");
-    t->sort_experts = x->order >= 0 && is_text(value_at(s, at, x->order), "size");
+    t->raster_columns =
+        x->raster >= 0 && hopper_value_is_text(value_at(s, at, x->raster), "columns");
+    t->sort_experts = x->order >= 0 && hopper_value_is_text(value_at(s, at, x->order), "size");
 }
 
 void hopper_predict_space(const struct problem *p, const struct device_info *info,
                           const struct workload *w, const struct space *s, double us[])
 {
-    const struct settings settings = {find_param(s, "GROUP_SIZE_M"), find_param(s, "raster"),
-                                      find_param(s, "expert_order")};
+    const struct settings settings = {hopper_find_param(s, "GROUP_SIZE_M"),
+                                      hopper_find_param(s, "raster"),
+                                      hopper_find_param(s, "expert_order")};
     struct hopper_facts f;
     struct hopper_tile t = {0};
     size_t compiled = 0; /* params that make up a variant: they come first */
@@ -60,7 +62,7 @@ void hopper_predict_space(const struct problem *p, const struct device_info *inf
             space_config(s, i, &config);
             hopper_tile_make(&f.v, &config, &t);
         }
-        set(s, &settings, at, &t);
+        hopper_set_tile(s, &settings, at, &t);
         us[i] = hopper_expected(&f, &t);
     }
 }

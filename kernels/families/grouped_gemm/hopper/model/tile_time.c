@@ -43,7 +43,7 @@ static double flops_rate(const struct hopper_facts *f, const struct hopper_tile 
     return c->flops_us * f->speed / slower;
 }
 
-static double square(double v)
+static double timing_square(double v)
 {
     return v * v;
 }
@@ -52,11 +52,11 @@ static double square(double v)
  * they wait for each other. */
 static double at_once(double a, double b)
 {
-    return sqrt(sqrt(square(square(a)) + square(square(b))));
+    return sqrt(sqrt(timing_square(timing_square(a)) + timing_square(timing_square(b))));
 }
 
 /* Pieces of a consumer's output, 64 rows or columns each, that go through its buffers in turn. */
-static double pieces(const struct hopper_tile *t, double c)
+static double timing_count_pieces(const struct hopper_tile *t, double c)
 {
     return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
 }
@@ -73,7 +73,8 @@ static double store_us(const struct timing *x, double r, double c)
         return !x->f->v.scatter && hopper_threads_write(&x->f->v, x->t) ? us
                                                                         : us * x->c->direct_store;
     }
-    return us + (x->t->staging == x->t->store_slabs ? pieces(x->t, c) * x->c->piece_us : 0);
+    return us +
+           (x->t->staging == x->t->store_slabs ? timing_count_pieces(x->t, c) * x->c->piece_us : 0);
 }
 
 /* Split sums: all write theirs, wait for each other, and add up. */
@@ -83,7 +84,7 @@ static double split_us(const struct timing *x, double r, double c)
 }
 
 /* Of 16 rows or several: 48 come as 64, there is no box for them. */
-static double boxes(double exist)
+static double timing_count_boxes(double exist)
 {
     const double rows = ceil(exist / 16) * 16;
     return rows - floor(rows / 64) * 64 == 48 ? rows + 16 : rows;
@@ -92,7 +93,8 @@ static double boxes(double exist)
 /* Of a block, or `part` of it; r, c: rows and columns that exist, rounded up to 16 or 8. */
 static double load_us(const struct timing *x, double r, double c, double part)
 {
-    const double a = boxes(r), b = boxes(c), d = boxes(part * HOPPER_DEPTH) * 2;
+    const double a = timing_count_boxes(r), b = timing_count_boxes(c),
+                 d = timing_count_boxes(part * HOPPER_DEPTH) * 2;
     return d * ((a * x->part_a + b) / x->c->load_us +
                 (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
 }
@@ -107,25 +109,27 @@ static double multiply_us(const struct timing *x, double r, double exist)
 }
 
 /* A stage is free again one latency and one or two multiplications after it was asked for. */
-static double block_us(const struct timing *x, double r, double c, double part, double multiply)
+static double timing_block_us(const struct timing *x, double r, double c, double part,
+                              double multiply)
 {
     const double wait = (x->c->latency_us + (1 + x->t->in_flight) * multiply) / x->t->stages;
     return at_once(at_once(multiply, wait) * part, load_us(x, r, c, part));
 }
 
 /* `blocks` of the reduction, not always a whole number. */
-static double tile_us(const struct timing *x, double blocks, double r, double c)
+static double timing_tile_us(const struct timing *x, double blocks, double r, double c)
 {
     const double multiply = multiply_us(x, r, c);
     const double store = x->t->ksplit > 1 ? split_us(x, r, c) : store_us(x, r, c);
     const double whole = floor(blocks), part = blocks - whole;
-    double us = whole * block_us(x, r, c, 1, multiply);
-    us += part > 0 ? block_us(x, r, c, part, multiply) : 0;
+    double us = whole * timing_block_us(x, r, c, 1, multiply);
+    us += part > 0 ? timing_block_us(x, r, c, part, multiply) : 0;
     if (x->t->pingpong) {
         return x->c->turn_us + fmax(us, (blocks * multiply + store) / 2);
     }
     const double between = x->f->v.mode == GEMM_DW ? x->c->tile_sums : x->c->tile_us;
-    const double kept = x->t->deferred ? fmin(1, hopper_kept(x->t) / fmax(1, pieces(x->t, c))) : 0;
+    const double kept =
+        x->t->deferred ? fmin(1, hopper_kept(x->t) / fmax(1, timing_count_pieces(x->t, c))) : 0;
     const double bare = x->t->staggered && x->f->v.mode != GEMM_DW
                             ? x->c->staggered
                             : 1 - kept * (1 - x->c->deferred);
@@ -171,10 +175,10 @@ static void add_columns(const struct timing *x, struct load *l, double n, double
                         const struct side *cols)
 {
     if (n > 0 && cols->whole > 0) {
-        add_tiles(l, n * cols->whole, tile_us(x, blocks, r, x->t->c));
+        add_tiles(l, n * cols->whole, timing_tile_us(x, blocks, r, x->t->c));
     }
     if (n > 0 && cols->rest > 0) {
-        add_tiles(l, n, tile_us(x, blocks, r, cols->rest));
+        add_tiles(l, n, timing_tile_us(x, blocks, r, cols->rest));
     }
 }
 
@@ -185,15 +189,15 @@ static void add_swapped(const struct timing *x, struct load *l, double blocks,
     const double *tiles = x->f->swapped[hopper_sharers(x->t) - 1][x->t->height / HOPPER_GRAIN - 1];
     for (int i = 1; i <= x->t->height / 8; i++) {
         if (tiles[i] > 0 && cols->whole > 0) {
-            add_tiles(l, tiles[i] * cols->whole, tile_us(x, blocks, x->t->r, i * 8));
+            add_tiles(l, tiles[i] * cols->whole, timing_tile_us(x, blocks, x->t->r, i * 8));
         }
         if (tiles[i] > 0 && cols->rest > 0) {
-            add_tiles(l, tiles[i], tile_us(x, blocks, cols->rest, i * 8));
+            add_tiles(l, tiles[i], timing_tile_us(x, blocks, cols->rest, i * 8));
         }
     }
 }
 
-static void add_experts(const struct timing *x, struct load *l)
+static void timing_add_experts(const struct timing *x, struct load *l)
 {
     const struct hopper_facts *f = x->f;
     const bool forward = f->v.mode == GEMM_FORWARD;
@@ -263,15 +267,15 @@ static double sm_us(const struct timing *x, const struct load *l)
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* 0: stays in L2 until it is wanted again, 1: does not. */
-static double missed(const struct timing *x, double bytes)
+static double timing_missed_share(const struct timing *x, double bytes)
 {
     return fmin(1, bytes / (x->f->l2_bytes * x->c->l2_part));
 }
 
 /* Bytes read again for one expert, with `fast` and `slow` tiles along the two sides of its output
  * and strips of so many bytes. */
-static double again(const struct timing *x, double fast, double slow, double fast_strip,
-                    double slow_strip)
+static double timing_bytes_again(const struct timing *x, double fast, double slow,
+                                 double fast_strip, double slow_strip)
 {
     const double sms = x->slots / hopper_sharers(x->t); /* a cluster's tiles are adjacent */
     if (fast * slow <= sms) {
@@ -281,8 +285,8 @@ static double again(const struct timing *x, double fast, double slow, double fas
     const double groups = ceil(fast / width), rounds = width * slow / sms;
     const double own = width * fast_strip, other = slow * slow_strip;
     const double in_round = own + fmin(slow, sms / width) * slow_strip;
-    return fmax(0, groups - 1) * other * missed(x, own + other) +
-           groups * fmax(0, rounds - 1) * own * missed(x, in_round);
+    return fmax(0, groups - 1) * other * timing_missed_share(x, own + other) +
+           groups * fmax(0, rounds - 1) * own * timing_missed_share(x, in_round);
 }
 
 static double again_of(const struct timing *x, double row_tiles, double col_tiles, double depth)
@@ -290,11 +294,12 @@ static double again_of(const struct timing *x, double row_tiles, double col_tile
     const double in = (double)dtype_size(x->f->v.in) * depth;
     const double row_strip = x->t->height * hopper_rows_together(x->t) * in,
                  col_strip = hopper_tile_cols(x->t) * in;
-    return x->t->raster_columns ? again(x, col_tiles, row_tiles, col_strip, row_strip)
-                                : again(x, row_tiles, col_tiles, row_strip, col_strip);
+    return x->t->raster_columns ? timing_bytes_again(x, col_tiles, row_tiles, col_strip, row_strip)
+                                : timing_bytes_again(x, row_tiles, col_tiles, row_strip, col_strip);
 }
 
-static double once(const struct hopper_facts *f, const struct hopper_tile *t, double write)
+static double timing_bytes_once(const struct hopper_facts *f, const struct hopper_tile *t,
+                                double write)
 {
     const struct grouped_gemm_problem *v = &f->v;
     const double in = (double)dtype_size(v->in), out = (double)dtype_size(v->out) * write;
@@ -313,7 +318,8 @@ static double once(const struct hopper_facts *f, const struct hopper_tile *t, do
 
 /* Row tiles that are cut short run ahead of the whole ones that share their columns with them,
  * until what one has read is gone when the other wants it. */
-static double apart(const struct timing *x, const struct load *l, double cols, double depth)
+static double timing_bytes_apart(const struct timing *x, const struct load *l, double cols,
+                                 double depth)
 {
     const struct hopper_facts *f = x->f;
     const double whole = l->tiles - l->cut_tiles, beside = f->height[x->t->r / SLAB - 1].beside;
@@ -327,10 +333,10 @@ static double apart(const struct timing *x, const struct load *l, double cols, d
     const double columns = fmin(f->sms / width, cols * f->active);
     const double in_round = width * x->t->r * in + columns * x->t->c * in;
     const double times = x->t->dynamic ? x->c->dynamic_apart : x->c->apart;
-    return times * beside * cols * x->t->c * in * missed(x, fmax(0, ahead) * in_round);
+    return times * beside * cols * x->t->c * in * timing_missed_share(x, fmax(0, ahead) * in_round);
 }
 
-static double traffic(const struct timing *x, const struct load *l)
+static double timing_bytes_moved(const struct timing *x, const struct load *l)
 {
     const struct hopper_facts *f = x->f;
     const struct grouped_gemm_problem *v = &f->v;
@@ -339,9 +345,10 @@ static double traffic(const struct timing *x, const struct load *l)
     const double more = v->mode == GEMM_DW ? x->c->narrow_sums : x->c->write_narrow;
     const double direct = v->mode == GEMM_DW && !x->t->tma_store ? x->c->write_direct : 1;
     const double wide = x->t->store_slabs > 1 ? x->c->write_wide : 1;
-    double bytes = once(f, x->t, direct * wide * x->c->hbm_write * (1 + more * narrow));
+    double bytes =
+        timing_bytes_once(f, x->t, direct * wide * x->c->hbm_write * (1 + more * narrow));
     if (v->mode != GEMM_DW) {
-        bytes += apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
+        bytes += timing_bytes_apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
     }
     for (uint32_t i = 0; i < f->n_bins; i++) {
         const double rows = f->bin[i].rows;
@@ -356,7 +363,7 @@ static double traffic(const struct timing *x, const struct load *l)
 }
 
 /* More for each stage that is missing: too little is asked of memory at a time. */
-static double starved(const struct timing *x)
+static double timing_starved_factor(const struct timing *x)
 {
     if (x->f->v.mode == GEMM_DW) {
         return 0;
@@ -370,8 +377,8 @@ static double memory_us(const struct timing *x, const struct load *l)
     const double rounds = l->tiles / x->slots;
     const double uneven = ceil(rounds) / rounds - 1;
     const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
-    return traffic(x, l) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven) *
-           (1 + starved(x) * fmax(0, 4 - free));
+    return timing_bytes_moved(x, l) / (x->f->bytes_us * x->c->hbm) *
+           (1 + x->c->hbm_round * uneven) * (1 + timing_starved_factor(x) * fmax(0, 4 - free));
 }
 
 /* The copy reads rows that other copies find in L2 again, or by token once, and writes each. Fitted
@@ -386,7 +393,7 @@ static double copy_us(const struct timing *x)
 
 /* A cluster is within a group of SMs, whose number its size seldom divides (32 tiles of 4 blocks,
  * and 16 of 8, take two rounds on 132 SMs; 66 clusters of 2 fit). */
-static double slots(const struct hopper_facts *f, const struct hopper_tile *t)
+static double timing_count_slots(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     const double whole = t->ksplit > 2 ? 0.9 : 1;
     return fmax(1, floor(f->sms * t->resident * whole / t->ksplit));
@@ -439,14 +446,14 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
         .gather_a = gathers_a(f, t) ? 1 : 0,
         .gather_b = gathers_b(f, t) ? 1 : 0,
         .flops = flops_rate(f, t, c),
-        .slots = slots(f, t),
+        .slots = timing_count_slots(f, t),
         .part_a = f->v.mode != GEMM_DW && hopper_sharers(t) > 1 ? c->shared_weights : 1,
     };
     struct load l = {0};
     if (f->v.mode == GEMM_DW) {
         add_sums(&x, &l);
     } else {
-        add_experts(&x, &l);
+        timing_add_experts(&x, &l);
     }
     double us = c->setup_us;
     if (l.tiles > 0) {
