@@ -31,9 +31,9 @@ static int cpu_plan_into(struct prepared *w, const struct family_target *t, cons
 }
 
 /* Plans a launch over one copy of the buffers; grows the workspace when the plan asks for it. */
-static int plan(struct prepared *w, const struct device *d, const struct kernel *k,
-                const struct record *config, uint32_t copy, struct launch_plan *out,
-                struct error *err)
+static int cpu_plan_launch(struct prepared *w, const struct device *d, const struct kernel *k,
+                           const struct record *config, uint32_t copy, struct launch_plan *out,
+                           struct error *err)
 {
     const struct family_target *t = family_target_of_variant(w->workload.family, &k->variant);
     if (!t) {
@@ -191,7 +191,7 @@ int cpu_verify(struct device *base, struct prepared *w, struct kernel *k,
     void *data = w->buffers[0][load->output];
     *out = (struct verdict){0};
     struct launch_plan p;
-    int r = plan(w, base, k, config, 0, &p, err);
+    int r = cpu_plan_launch(w, base, k, config, 0, &p, err);
     if (r) {
         return r;
     }
@@ -217,7 +217,7 @@ static int cpu_plan_copies(struct device *d, struct prepared *w, struct kernel *
                            struct error *err)
 {
     for (uint32_t i = 0; i < w->n_copies; i++) {
-        int r = plan(w, d, k, config, i, &plans[i], err);
+        int r = cpu_plan_launch(w, d, k, config, i, &plans[i], err);
         if (r) {
             return r;
         }
