@@ -369,6 +369,7 @@ int daemon_run(const struct config *c)
     p->daemon.barred_changed = on_barred_changed;
     p->stop = stop;
     p->server.lock_fd = -1;
+    generations_init(&p->generations);
     p->server.device_lock = DEVICE_LOCK_NULL;
     set_process();
     int status = start_prepare(p, &err);

@@ -179,6 +179,5 @@ void wiring_init(struct parts *p)
     ahead_init(&p->ahead, d, &p->scheduler);
     leases_init(&p->leases, d);
     offers_init(&p->offers, &p->wanting, &p->server.sessions.accounts);
-    generations_init(&p->generations);
     list_init(&p->subscribers);
 }

@@ -52,7 +52,10 @@ static int take_path(const char *socket_path, unsigned patience_ms, int *out, st
         return status;
     }
     struct lockfile_holder h = lockfile_holder(path, patience_ms);
-    return path_taken(socket_path, &h, err);
+    if (!h.lives && patience_ms) { /* it was killed while it started a child, which let go since */
+        status = lockfile_take(path, NULL, out, err);
+    }
+    return status != LOCKFILE_HELD ? status : path_taken(socket_path, &h, err);
 }
 
 int lock_path(const char *socket_path, int *out, struct error *err)
