@@ -23,15 +23,14 @@ MAY = {
     "daemon/cache": {"kernels", "proto"},
     "daemon/ledger": {"daemon/base", "store", "kernels", "proto"},
     "daemon/session": {"daemon/base", "proto"},
-    "daemon/answers": {"daemon/base", "daemon/cache", "daemon/ledger", "kernels", "proto"},
-    "daemon/requests": {"daemon/base", "daemon/cache", "daemon/ledger", "daemon/session",
-                        "daemon/answers", "store", "proto"},
-    "daemon/tuning": {"daemon/base", "daemon/cache", "daemon/session", "daemon/answers",
-                      "daemon/requests", "store", "kernels", "proto"},
-    "daemon/methods": {"daemon/base", "daemon/cache", "daemon/ledger", "daemon/session",
-                       "daemon/answers", "daemon/requests", "daemon/tuning", "store", "kernels",
+    "daemon/answers": {"daemon/daemon.h", "daemon/base", "daemon/cache", "daemon/ledger", "kernels",
                        "proto"},
-    "daemon": {"daemon/base", "daemon/answers", "daemon/requests", "daemon/tuning",
+    "daemon/tuning": {"daemon/daemon.h", "daemon/base", "daemon/cache", "daemon/session",
+                      "daemon/answers", "store", "kernels", "proto"},
+    "daemon/methods": {"daemon/daemon.h", "daemon/base", "daemon/cache", "daemon/ledger",
+                       "daemon/session", "daemon/answers", "daemon/tuning", "store", "kernels",
+                       "proto"},
+    "daemon": {"daemon/base", "daemon/cache", "daemon/ledger", "daemon/answers", "daemon/tuning",
                "daemon/methods", "kernels", "proto"},
     "client/ctl": {"client/gemmd.h", "proto/std_files.h", "proto/uuid.h"},
     "client": {"kernels", "proto"},
@@ -53,14 +52,13 @@ ORDER = {
     "daemon/cache": "confidence answer barred defaults entry ids memo groups holdings partials cache"
                     " closest tried",
     "daemon/session": "session write read sessions server",
-    "daemon/answers": "daemon target learn quarantine restore scheme custom precheck shortlist expected tiers"
+    "daemon/answers": "target learn quarantine restore scheme custom precheck shortlist expected tiers"
                       " why",
-    "daemon/requests": "call choices pending loader generations leases",
     "daemon/tuning": "job rounds scheduler wanting ahead offers runner_link supervisor known"
                      " elsewhere order trials blame end tuning",
-    "daemon/methods": "parts methods announce acquire admin get kernels lease list many"
-                      " promote put space status why dispatch",
-    "daemon": "start wiring orphans remeasure chores life main",
+    "daemon/methods": "call choices pending loader generations leases parts methods announce"
+                      " acquire admin get kernels lease list many promote put space status why dispatch",
+    "daemon": "daemon start wiring orphans remeasure chores life main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

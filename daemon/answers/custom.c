@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "daemon/answers/custom.h"
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 bool custom_is(const struct problem *p)
 {

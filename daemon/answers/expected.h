@@ -14,7 +14,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_EXPECTED_H
 #define GEMMD_DAEMON_ANSWERS_EXPECTED_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 struct expected_at {
     const struct family_target *target;

@@ -3,7 +3,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_LEARN_H
 #define GEMMD_DAEMON_ANSWERS_LEARN_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 /* A best that the ledger has published, or had: into the cache when it is this class's, and then
  * daemon.learned is told; among the hints (daemon.alike) when it is of a class that is alike. */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/precheck.h"
 #include "daemon/answers/target.h"
 #include "kernels/devices/cpu/cpu.h"

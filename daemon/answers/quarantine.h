@@ -6,7 +6,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_QUARANTINE_H
 #define GEMMD_DAEMON_ANSWERS_QUARANTINE_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 /* Asks the ledger; what it says comes later. At the start nothing is known to be in quarantine
  * until then; and after news may have been missed, what was a row and is none any more is taken

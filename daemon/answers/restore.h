@@ -8,7 +8,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_RESTORE_H
 #define GEMMD_DAEMON_ANSWERS_RESTORE_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 struct restore {
     struct daemon *daemon; /* borrowed */

@@ -7,7 +7,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_SCHEME_H
 #define GEMMD_DAEMON_ANSWERS_SCHEME_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 /* Sets daemon.scheme, then calls back: 0, or ERROR_INVALID (the setting is not what the database
  * has) and others. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/shortlist.h"
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"

@@ -6,7 +6,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_TARGET_H
 #define GEMMD_DAEMON_ANSWERS_TARGET_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 /* The target that does a problem here: `label`, or when it is NULL or "" the device's own choice
  * (family_target_choose). ERROR_NO_CONFIG, ERROR_INVALID. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "daemon/answers/custom.h"
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/expected.h"
 #include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"

@@ -19,7 +19,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_TIERS_H
 #define GEMMD_DAEMON_ANSWERS_TIERS_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/shortlist.h"
 
 struct tiers {

@@ -23,7 +23,7 @@
 #ifndef GEMMD_DAEMON_ANSWERS_WHY_H
 #define GEMMD_DAEMON_ANSWERS_WHY_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/tiers.h"
 
 enum { BECAUSE_MAX = 400, WHY_NO_ROW = -1 };

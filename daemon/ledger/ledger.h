@@ -25,7 +25,10 @@
 
 struct ledger;
 
-enum { LEDGER_OURS = -1 }; /* a user who is none: what a daemon asks for itself */
+enum {
+    LEDGER_OURS = -1,            /* a user who is none: what a daemon asks for itself */
+    LEASE_LEDGER_MS = 15 * 1000, /* a lease towards other daemons, which is renewed before */
+};
 
 enum ledger_news_kind {
     NEWS_BEST,       /* `best` was published, or saved at last */

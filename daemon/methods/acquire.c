@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * acquire: what is known of a user's own kernel, or the lease to work it out (requests/leases.h).
+ * acquire: what is known of a user's own kernel, or the lease to work it out (methods/leases.h).
  * What its holder says then is in lease.c and put.c.
  *
  * A caller may name the configs that it chooses among. Then a hit is the best of these, all of
@@ -16,8 +16,8 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/choices.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/choices.h"
+#include "daemon/methods/pending.h"
 
 /* A key may have thousands of trials: to read them takes the ledger twenty milliseconds. */
 enum { ASKED_AS = PENDING_MAX };

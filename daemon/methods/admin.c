@@ -12,7 +12,7 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 
 /* ---- pin ------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/target.h"
 #include "daemon/methods/methods.h"
 #include "kernels/modules.h"

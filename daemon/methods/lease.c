@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the holder of a lease says (requests/leases.h): `record` keeps what he measured, config by
+ * What the holder of a lease says (methods/leases.h): `record` keeps what he measured, config by
  * config, so that it is not lost with him; `release` gives up without an answer. With one, he ends
  * by `put` (put.c).
  */
@@ -13,8 +13,8 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/choices.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/choices.h"
+#include "daemon/methods/pending.h"
 #include "proto/hash.h"
 
 int method_release(struct call *c, struct error *err)

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/learn.h"
 #include "daemon/methods/methods.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 #include "proto/limits.h"
 
 enum { REPLY_FRAME_BYTES = 4096, ROW_BYTES = 16384, SHOW_BYTES = 2 * ROW_BYTES };

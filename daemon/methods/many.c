@@ -4,7 +4,7 @@
  * may be 256 misses among them, and each of these asks a family for its default. So the work is
  * done in slices of CHORE_NS, between which others are served; the request's bytes are kept and
  * decoded again for each slice. Of a pinned connection it begins anew when a key has another answer
- * by then and the ledger has to tell what it was (requests/generations.h); no more often than it
+ * by then and the ledger has to tell what it was (methods/generations.h); no more often than it
  * has keys.
  *
  * When all of them were hits before in the same bytes (cache/memo.h), nothing of that is needed:
@@ -18,7 +18,7 @@
 #include "daemon/answers/tiers.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 #include "proto/limits.h"
 #include "proto/span.h"
 

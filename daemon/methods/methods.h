@@ -3,7 +3,7 @@
 #ifndef GEMMD_DAEMON_METHODS_METHODS_H
 #define GEMMD_DAEMON_METHODS_METHODS_H
 
-#include "daemon/requests/call.h"
+#include "daemon/methods/call.h"
 
 typedef int method(struct call *c, struct error *err);
 

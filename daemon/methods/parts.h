@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parts of the daemon, held together, for what is above all of them: its life (life.h) and the
- * methods. A part knows the ground (answers/daemon.h) and the parts that it stands on; what is
+ * methods. A part knows the ground (daemon.h) and the parts that it stands on; what is
  * above it, it reaches by hooks.
  *
  *   server, session   connections, messages                 session/session.h, session/server.h
- *   loader            from the ledger to the cache          requests/loader.h
+ *   loader            from the ledger to the cache          methods/loader.h
  *   restore           and back, what the file has lost      answers/restore.h
  *   tiers             the best answer short of exact        answers/tiers.h, answers/shortlist.h
  *   scheduler, job    what is to be tuned, in which order   tuning/scheduler.h, tuning/job.h
@@ -13,18 +13,18 @@
  *   elsewhere, offers the same, among daemons               tuning/elsewhere.h, tuning/offers.h
  *   tuner             the course of the running job         tuning/tuning.h
  *   supervisor        the runner process                    tuning/supervisor.h
- *   generations       what a key answered in one        requests/generations.h
- *   leases            who works out a user's own kernel     requests/leases.h
+ *   generations       what a key answered in one        methods/generations.h
+ *   leases            who works out a user's own kernel     methods/leases.h
  */
 #ifndef GEMMD_DAEMON_METHODS_PARTS_H
 #define GEMMD_DAEMON_METHODS_PARTS_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/restore.h"
 #include "daemon/answers/tiers.h"
-#include "daemon/requests/generations.h"
-#include "daemon/requests/leases.h"
-#include "daemon/requests/loader.h"
+#include "daemon/methods/generations.h"
+#include "daemon/methods/leases.h"
+#include "daemon/methods/loader.h"
 #include "daemon/session/server.h"
 #include "daemon/tuning/ahead.h"
 #include "daemon/tuning/elsewhere.h"

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 
 struct promoting {
     struct pending pending; /* first */

@@ -17,7 +17,7 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 #include "store/store.h"
 
 /* A config that its one-line form can carry, valid where gemmd knows what that means. */

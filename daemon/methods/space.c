@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/target.h"
 #include "daemon/methods/methods.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 #include "kernels/space.h"
 
 enum { SLICE_POINTS = 128 };

@@ -6,7 +6,7 @@
 
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 #include "proto/build.h"
 #include "proto/limits.h"
 

@@ -17,7 +17,7 @@
 #include "daemon/cache/confidence.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/parts.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/pending.h"
 #include "proto/limits.h"
 
 enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536 };

@@ -108,7 +108,7 @@ struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
     struct account *account; /* a holder; NULL: no memory for it */
-    int64_t pinned; /* the generation that its answers are of (requests/generations.h); -1: none */
+    int64_t pinned; /* the generation that its answers are of (methods/generations.h); -1: none */
     int fd;         /* of `pipe` */
     enum peer peer; /* not PEER_SENDS: it is read until the end is found */
     bool reading;   /* it is to be read from */
@@ -131,7 +131,7 @@ struct session {
     size_t scanned;    /* of the message at in[0]: what the scan has seen */
     uint64_t begun_ms; /* when the incomplete message began; 0: there is none */
     unsigned n_tickets;
-    unsigned n_pending; /* requests/pending.h */
+    unsigned n_pending; /* methods/pending.h */
     struct list tickets;
     struct scan scan;
 

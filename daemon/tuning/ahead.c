@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/base/log.h"
 #include "daemon/base/probe.h"
 #include "daemon/tuning/ahead.h"

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "daemon/base/log.h"
-#include "daemon/requests/leases.h"
 #include "daemon/tuning/elsewhere.h"
 #include "daemon/tuning/known.h"
 #include "store/store.h"

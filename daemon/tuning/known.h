@@ -3,7 +3,7 @@
 #ifndef GEMMD_DAEMON_TUNING_KNOWN_H
 #define GEMMD_DAEMON_TUNING_KNOWN_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/tuning/job.h"
 
 /* job->request, with budgets filled in, and job->stamp. ERROR_NO_CONFIG, ERROR_NO_MEMORY. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Searches that another device may carry out (offers.h). */
 #include "daemon/tuning/offers.h"
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/base/log.h"
 
 void offers_init(struct offers *o, struct wanting *wanting, struct accounts *accounts)

@@ -16,7 +16,7 @@
 
 #include <uv.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/tuning/job.h"
 
 enum {

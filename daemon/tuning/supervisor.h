@@ -13,7 +13,7 @@
 #ifndef GEMMD_DAEMON_TUNING_SUPERVISOR_H
 #define GEMMD_DAEMON_TUNING_SUPERVISOR_H
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/tuning/runner_link.h"
 #include "proto/message.h"
 #include "proto/wire.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/tuning/ahead.h"
 #include "daemon/tuning/scheduler.h"
 

@@ -3,8 +3,8 @@
  * time. No clients: what a turn says is the test's. No ledger, or one that answers when the test
  * says so. */
 #include "common.h"
-#include "daemon/answers/daemon.h"
-#include "daemon/requests/leases.h"
+#include "daemon/daemon.h"
+#include "daemon/methods/leases.h"
 #include "store/store.h"
 
 enum { KEYS = 3 * LEASES_TURNING };

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 
 int daemon_key(struct daemon *d, struct error *err)
 {

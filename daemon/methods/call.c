@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
-#include "daemon/requests/call.h"
+#include "daemon/daemon.h"
+#include "daemon/methods/call.h"
 #include "proto/nearest.h"
 #include "proto/text.h"
 

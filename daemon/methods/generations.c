@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
-#include "daemon/requests/generations.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/generations.h"
+#include "daemon/methods/pending.h"
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 

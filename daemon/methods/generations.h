@@ -15,11 +15,11 @@
  * whose newest row is not newer than the generation answers as ever. Of others the ledger is asked,
  * and a bounded cache remembers what it said, for all connections.
  */
-#ifndef GEMMD_DAEMON_REQUESTS_GENERATIONS_H
-#define GEMMD_DAEMON_REQUESTS_GENERATIONS_H
+#ifndef GEMMD_DAEMON_METHODS_GENERATIONS_H
+#define GEMMD_DAEMON_METHODS_GENERATIONS_H
 
 #include "daemon/base/list.h"
-#include "daemon/requests/call.h"
+#include "daemon/methods/call.h"
 #include "proto/request.h"
 
 enum { GENERATIONS_SLOTS = 4096, GENERATIONS_BYTES_MAX = 8 * 1024 * 1024 };

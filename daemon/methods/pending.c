@@ -2,8 +2,8 @@
 /* What is answered later is charged to who asks, until it is (pending.h). */
 #include <stdlib.h>
 
-#include "daemon/answers/daemon.h"
-#include "daemon/requests/pending.h"
+#include "daemon/daemon.h"
+#include "daemon/methods/pending.h"
 
 static void charge_side(struct asked *a, enum account_side side, size_t *charged, size_t now)
 {

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
-#include "daemon/requests/loader.h"
-#include "daemon/requests/pending.h"
+#include "daemon/methods/loader.h"
+#include "daemon/methods/pending.h"
 
 struct parked {
     struct pending pending; /* first */

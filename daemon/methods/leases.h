@@ -18,8 +18,8 @@
  *
  * Towards other daemons the daemon itself holds the key in the ledger, and renews it there.
  */
-#ifndef GEMMD_DAEMON_REQUESTS_LEASES_H
-#define GEMMD_DAEMON_REQUESTS_LEASES_H
+#ifndef GEMMD_DAEMON_METHODS_LEASES_H
+#define GEMMD_DAEMON_METHODS_LEASES_H
 
 #include <uv.h>
 
@@ -30,7 +30,6 @@
 enum {
     LEASE_MS_USUAL = 60 * 1000,
     LEASE_MS_MAX = 3600 * 1000,
-    LEASE_LEDGER_MS = 15 * 1000, /* towards other daemons, and how often that is renewed */
     LEASE_RENEW_MS = 5 * 1000,
     LEASE_RETRY_MS = 500, /* while another daemon has the key */
     LEASE_SLOTS = 1024,

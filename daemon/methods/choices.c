@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/requests/call.h"
-#include "daemon/requests/choices.h"
+#include "daemon/methods/call.h"
+#include "daemon/methods/choices.h"
 #include "proto/hash.h"
 #include "proto/request.h"
 

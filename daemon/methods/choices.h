@@ -4,8 +4,8 @@
  * known the best of them is the answer; until then, whoever works the key out is told which need
  * not be measured again.
  */
-#ifndef GEMMD_DAEMON_REQUESTS_CHOICES_H
-#define GEMMD_DAEMON_REQUESTS_CHOICES_H
+#ifndef GEMMD_DAEMON_METHODS_CHOICES_H
+#define GEMMD_DAEMON_METHODS_CHOICES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * or fails (ERROR_*): then the dispatcher answers with the error. So every request gets exactly one
  * response.
  */
-#ifndef GEMMD_DAEMON_REQUESTS_CALL_H
-#define GEMMD_DAEMON_REQUESTS_CALL_H
+#ifndef GEMMD_DAEMON_METHODS_CALL_H
+#define GEMMD_DAEMON_METHODS_CALL_H
 
 #include "daemon/answers/custom.h"
 #include "daemon/session/session.h"

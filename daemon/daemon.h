@@ -4,8 +4,8 @@
  * both, and the loop. It knows none of the parts (methods/parts.h has them). Everything here lives
  * on the loop thread.
  */
-#ifndef GEMMD_DAEMON_ANSWERS_DAEMON_H
-#define GEMMD_DAEMON_ANSWERS_DAEMON_H
+#ifndef GEMMD_DAEMON_DAEMON_H
+#define GEMMD_DAEMON_DAEMON_H
 
 #include <uv.h>
 

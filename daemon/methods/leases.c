@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/daemon.h"
+#include "daemon/daemon.h"
 #include "daemon/base/log.h"
-#include "daemon/requests/leases.h"
+#include "daemon/methods/leases.h"
 #include "store/store.h"
 
 enum { UNREAD_MS = 20 }; /* for what a holder has said in time and nobody has read yet */

@@ -9,13 +9,13 @@
  * there either, and for all other methods that look at the whole cache, the request is parked until
  * the end of loading and then begun anew.
  */
-#ifndef GEMMD_DAEMON_REQUESTS_LOADER_H
-#define GEMMD_DAEMON_REQUESTS_LOADER_H
+#ifndef GEMMD_DAEMON_METHODS_LOADER_H
+#define GEMMD_DAEMON_METHODS_LOADER_H
 
 #include <uv.h>
 
 #include "daemon/base/list.h"
-#include "daemon/requests/call.h"
+#include "daemon/methods/call.h"
 #include "proto/problem.h"
 
 enum { LOADER_PATIENCE_MS = 20 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that are answered later, by the ledger or in slices. */
-#ifndef GEMMD_DAEMON_REQUESTS_PENDING_H
-#define GEMMD_DAEMON_REQUESTS_PENDING_H
+#ifndef GEMMD_DAEMON_METHODS_PENDING_H
+#define GEMMD_DAEMON_METHODS_PENDING_H
 
-#include "daemon/requests/call.h"
+#include "daemon/methods/call.h"
 
 /* What is asked of the ledger for a session: charged to it and its user until it is answered. */
 struct asked {
