@@ -7,15 +7,15 @@
 
 enum { CHORES_MS = 1000, PATH_MS = 3000 };
 
-static bool is_idle(const struct parts *p)
+static bool is_idle(const struct daemon_parts *p)
 {
     const struct scheduler *s = &p->scheduler;
-    return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_elsewhere == 0 &&
+    return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_leased_out == 0 &&
            !p->restore.running;
 }
 
 /* For --idle-exit-s, by now. */
-static bool is_long_idle(struct parts *p)
+static bool is_long_idle(struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
     uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
@@ -29,7 +29,7 @@ static bool is_long_idle(struct parts *p)
 static void on_counts(void *ctx, const struct ledger_status *counts)
 {
     struct chores *c = ctx;
-    struct parts *p = c->parts;
+    struct daemon_parts *p = c->parts;
     c->counting = false;
     if (p->daemon.stopping || !is_long_idle(p)) {
         return;
@@ -44,7 +44,7 @@ static void on_counts(void *ctx, const struct ledger_status *counts)
 static void on_timer(uv_timer_t *timer)
 {
     struct chores *c = timer->data;
-    struct parts *p = c->parts;
+    struct daemon_parts *p = c->parts;
     struct ledger *l = p->daemon.ledger;
     if (remeasure_is_needed(&c->remeasure, p)) {
         remeasure_look(&c->remeasure, p);
@@ -75,14 +75,14 @@ static void feed_watchdog(uv_timer_t *timer)
 static void look_at_path(uv_timer_t *timer)
 {
     struct chores *c = timer->data;
-    struct parts *p = c->parts;
+    struct daemon_parts *p = c->parts;
     struct error err = ERROR_NULL;
     if (server_mend(&p->server, p->daemon.config->group, &err) < 0) {
         log_error("%s", err.text);
     }
 }
 
-void chores_init(struct chores *c, struct parts *p)
+void chores_init(struct chores *c, struct daemon_parts *p)
 {
     uv_loop_t *loop = &p->daemon.loop;
     uint64_t period_ms = notify_watchdog_ms();

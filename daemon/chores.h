@@ -9,7 +9,7 @@
 #include "daemon/remeasure.h"
 
 struct chores {
-    struct parts *parts; /* borrowed */
+    struct daemon_parts *parts; /* borrowed */
     struct remeasure remeasure;
     uv_timer_t timer; /* idle exit, lost answers, doubtful ones; runs only while one needs it */
     bool counting;    /* the ledger is asked what is unsaved */
@@ -17,7 +17,7 @@ struct chores {
     uv_timer_t watchdog;
 };
 
-void chores_init(struct chores *c, struct parts *p);
+void chores_init(struct chores *c, struct daemon_parts *p);
 /* There may be something to look after now. */
 void chores_watch(struct chores *c);
 void chores_close(struct chores *c);

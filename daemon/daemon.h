@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The daemon's ground, on which all its parts stand: the device, the database, what is known of
- * both, and the loop. It knows none of the parts (methods/parts.h has them). Everything here lives
- * on the loop thread.
+ * both, and the loop. It knows none of the parts (methods/daemon_parts.h has them). Everything here
+ * lives on the loop thread.
  */
 #ifndef GEMMD_DAEMON_DAEMON_H
 #define GEMMD_DAEMON_DAEMON_H
@@ -12,7 +12,7 @@
 #include "daemon/base/config.h"
 #include "daemon/base/poller.h"
 #include "daemon/base/turns.h"
-#include "daemon/cache/barred.h"
+#include "daemon/cache/quarantine_set.h"
 #include "daemon/cache/cache.h"
 #include "daemon/cache/defaults.h"
 #include "daemon/cache/tried.h"
@@ -58,7 +58,7 @@ struct daemon {
      * have in ours: searches try them first, and they answer nobody. */
     struct cache alike;
     struct tried tried; /* keys that users have made known without an answer */
-    struct barred barred;
+    struct quarantine_set quarantine_set;
     bool quarantine_reads, quarantine_again; /* quarantine.c: the rows are being read; once more */
     struct defaults defaults;
     struct ledger *ledger;   /* owned; NULL before its start and after its end */
@@ -72,7 +72,7 @@ struct daemon {
     void (*learned)(struct daemon *d); /* the cache has a new or another answer */
     /* What is in quarantine is another list now: a key (its id; "": not known) may have gained or
      * lost its answer by that. */
-    void (*barred_changed)(struct daemon *d, const char *key);
+    void (*quarantine_changed)(struct daemon *d, const char *key);
 };
 
 /* scratch->bucket and key (without id) of scratch->request.problem, rounded as its query says. */

@@ -32,7 +32,7 @@ static const struct end_signal {
 } end_signals[ENDS] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}};
 
 struct life {
-    struct parts parts;
+    struct daemon_parts parts;
     uv_signal_t signals[ENDS]; /* as end_signals */
     uv_signal_t hangup;
     struct chores chores;
@@ -66,7 +66,7 @@ static void fail_start(struct life *x, const struct error *err)
 static void on_signal(uv_signal_t *signal, int number)
 {
     struct life *x = signal->data;
-    struct parts *p = &x->parts;
+    struct daemon_parts *p = &x->parts;
     (void)number;
     /* libuv does not tell who sent it: only root and our own user can. */
     p->stop(p, geteuid(), end_signals[signal - x->signals].name);
@@ -99,11 +99,11 @@ static void init_signals(struct life *x)
 static void on_learned(struct daemon *d)
 {
     struct life *x = life_of(d);
-    shortlist_changed(&x->parts.tiers.shortlist);
+    portfolio_changed(&x->parts.tiers.portfolio);
     chores_watch(&x->chores);
 }
 
-static void on_barred_changed(struct daemon *d, const char *key)
+static void on_quarantine_changed(struct daemon *d, const char *key)
 {
     defaults_forget(&d->defaults);
     if (key[0]) {
@@ -112,7 +112,7 @@ static void on_barred_changed(struct daemon *d, const char *key)
     }
 }
 
-static void say_served(const struct parts *p)
+static void say_served(const struct daemon_parts *p)
 {
     const struct daemon *d = &p->daemon;
     log_notice("gemmd %s serves %s (%s) on %s: %zu keys from %s%s", build_id, d->device.name,
@@ -123,7 +123,7 @@ static void say_served(const struct parts *p)
 static void on_loaded(struct loader *l)
 {
     struct life *x = life_of(l->daemon);
-    struct parts *p = &x->parts;
+    struct daemon_parts *p = &x->parts;
     struct daemon *d = &p->daemon;
     struct error err = ERROR_NULL;
     struct session_limits limits;
@@ -227,7 +227,7 @@ static int allocate(struct daemon *d, struct error *err)
     }
     int status = cache_init(&d->cache, d->device.class, err);
     status = status ? status : cache_init(&d->alike, d->device.class, err);
-    defaults_init(&d->defaults, &d->device, &d->barred, d->cache.entries.doc);
+    defaults_init(&d->defaults, &d->device, &d->quarantine_set, d->cache.entries.doc);
     return status;
 }
 
@@ -251,7 +251,7 @@ static void close_handles(struct life *x)
     uv_close((uv_handle_t *)&x->hangup, NULL);
     chores_close(&x->chores);
     orphans_close(&x->orphans);
-    shortlist_close(&x->parts.tiers.shortlist);
+    portfolio_close(&x->parts.tiers.portfolio);
     loader_close(&x->parts.loader);
     turns_close(&x->parts.daemon.turns);
 }
@@ -283,7 +283,7 @@ static void on_runner_stopped(struct supervisor *s)
     }
 }
 
-static void stop(struct parts *p, uid_t by, const char *why)
+static void stop(struct daemon_parts *p, uid_t by, const char *why)
 {
     struct daemon *d = &p->daemon;
     if (d->stopping) {
@@ -299,22 +299,22 @@ static void stop(struct parts *p, uid_t by, const char *why)
         daemon_event(d, "stop", (int64_t)by, "%s", why ? why : "it could not start");
         server_stop_listening(&p->server);
     }
-    elsewhere_stop(&p->elsewhere);
+    job_lease_stop(&p->job_lease);
     scheduler_stop(&p->scheduler);
-    wanting_stop(&p->wanting);
-    ahead_stop(&p->ahead);
+    waiters_stop(&p->waiters);
+    precompile_stop(&p->precompiler);
     leases_stop(&p->leases);
     announce_stop(&p->subscribers);
     supervisor_stop(&p->supervisor, on_runner_stopped);
 }
 
-static void release(struct parts *p)
+static void release(struct daemon_parts *p)
 {
     server_deinit(&p->server);
     generations_deinit(&p->generations);
     defaults_deinit(&p->daemon.defaults);
-    barred_deinit(&p->daemon.barred);
-    shortlist_deinit(&p->tiers.shortlist);
+    quarantine_set_deinit(&p->daemon.quarantine_set);
+    portfolio_deinit(&p->tiers.portfolio);
     cache_deinit(&p->daemon.cache);
     cache_deinit(&p->daemon.alike);
     tried_deinit(&p->daemon.tried);
@@ -362,11 +362,11 @@ static void run(struct life *x)
 int daemon_run(const struct config *c)
 {
     static struct life life; /* one per process; handles must not move */
-    struct parts *p = &life.parts;
+    struct daemon_parts *p = &life.parts;
     struct error err = ERROR_NULL;
     p->daemon.config = c;
     p->daemon.learned = on_learned;
-    p->daemon.barred_changed = on_barred_changed;
+    p->daemon.quarantine_changed = on_quarantine_changed;
     p->stop = stop;
     p->server.lock_fd = -1;
     generations_init(&p->generations);

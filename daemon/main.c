@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemmd: reads its settings and runs. Everything else is in the parts (methods/parts.h). */
+/* gemmd: reads its settings and runs. Everything else is in the parts (methods/daemon_parts.h). */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>

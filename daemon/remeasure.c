@@ -9,14 +9,14 @@
 
 enum { SLICE = 4096 };
 
-bool remeasure_is_needed(const struct remeasure *x, const struct parts *p)
+bool remeasure_is_needed(const struct remeasure *x, const struct daemon_parts *p)
 {
     const struct config *c = p->daemon.config;
     return (p->daemon.doubtful || x->at > 0) && c->remeasure_s > 0 && !c->offline;
 }
 
 /* The same search as a plain query's, with the row's tolerances. */
-static int want(struct parts *p, struct cache_entry *e, struct error *err)
+static int want(struct daemon_parts *p, struct cache_entry *e, struct error *err)
 {
     struct daemon *d = &p->daemon;
     struct scratch *x = d->scratch;
@@ -43,7 +43,7 @@ static int want(struct parts *p, struct cache_entry *e, struct error *err)
                            .quiet = true,
                            .account = account};
         e->tries++;
-        status = wanting_want(&p->wanting, &w, err);
+        status = waiters_join(&p->waiters, &w, err);
     }
     request_deinit(&x->request);
     *q = (struct query){0};
@@ -56,7 +56,7 @@ static bool is_due(const struct cache_entry *e)
     return e && e->low && e->rank == CACHE_SERVES && e->tries < REMEASURE_TRIES;
 }
 
-static void measure_again(struct parts *p, struct cache_entry *e)
+static void measure_again(struct daemon_parts *p, struct cache_entry *e)
 {
     struct error err = ERROR_NULL;
     char id[HASH_HEX];
@@ -69,18 +69,18 @@ static void measure_again(struct parts *p, struct cache_entry *e)
 }
 
 /* Longer, each time that the device was found in use. */
-static uint64_t rest_ms(const struct parts *p)
+static uint64_t rest_ms(const struct daemon_parts *p)
 {
     unsigned n = p->scheduler.put_off;
     return (uint64_t)p->daemon.config->remeasure_s * 1000 << (n < PUT_OFF_MAX ? n : PUT_OFF_MAX);
 }
 
-void remeasure_look(struct remeasure *x, struct parts *p)
+void remeasure_look(struct remeasure *x, struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
     const struct scheduler *s = &p->scheduler;
     uint64_t now = turns_now(&d->turns);
-    if (s->running || s->n_queued || s->n_elsewhere || s->off.code || x->busy_ms == 0) {
+    if (s->running || s->n_queued || s->n_leased_out || s->off.code || x->busy_ms == 0) {
         x->busy_ms = now;
     }
     if (!p->loader.done || now - x->busy_ms < rest_ms(p)) {

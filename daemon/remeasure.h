@@ -13,7 +13,7 @@
 #ifndef GEMMD_DAEMON_REMEASURE_H
 #define GEMMD_DAEMON_REMEASURE_H
 
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 
 enum { REMEASURE_TRIES = 3, PUT_OFF_MAX = 5 };
 
@@ -23,8 +23,8 @@ struct remeasure {
 };
 
 /* There may be such keys, and they are to be looked for. */
-bool remeasure_is_needed(const struct remeasure *x, const struct parts *p);
+bool remeasure_is_needed(const struct remeasure *x, const struct daemon_parts *p);
 /* Every now and then while it is needed: looks at some keys, and queues a job. */
-void remeasure_look(struct remeasure *x, struct parts *p);
+void remeasure_look(struct remeasure *x, struct daemon_parts *p);
 
 #endif

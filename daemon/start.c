@@ -280,7 +280,7 @@ void start_limits(const struct config *c, struct session_limits *out)
     out->user.most[ACCOUNT_ASKED] = ASKED_MAX;
 }
 
-int start_prepare(struct parts *p, struct error *err)
+int start_prepare(struct daemon_parts *p, struct error *err)
 {
     struct daemon *d = &p->daemon;
     char socket[PATHS_MAX];

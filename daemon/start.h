@@ -3,10 +3,10 @@
 #ifndef GEMMD_DAEMON_START_H
 #define GEMMD_DAEMON_START_H
 
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 
 /* Finds the runner, looks at the device, settles the paths, takes the locks. */
-int start_prepare(struct parts *p, struct error *err);
+int start_prepare(struct daemon_parts *p, struct error *err);
 /* For --print-config: the paths and the device that start_prepare would settle, into the settings,
  * without making or opening anything. On failure what depends on it stays as it is. */
 int start_effective(struct config *c, struct config_sources *from, struct error *err);

@@ -25,46 +25,46 @@ const struct session_hooks wiring_sessions = {.known = on_known, .message = on_m
 
 static void on_begin(void *ctx, struct job *j)
 {
-    struct parts *p = ctx;
+    struct daemon_parts *p = ctx;
     tuning_begin(&p->tuner, j);
 }
 
 static void on_cancel(void *ctx, struct job *j)
 {
-    struct parts *p = ctx;
+    struct daemon_parts *p = ctx;
     tuning_cancel(&p->tuner, j);
 }
 
 static void on_left(void *ctx, struct job *j)
 {
-    struct parts *p = ctx;
-    elsewhere_left(&p->elsewhere, j);
+    struct daemon_parts *p = ctx;
+    job_lease_left(&p->job_lease, j);
 }
 
 static void on_queued(void *ctx, struct job *j)
 {
-    struct parts *p = ctx;
+    struct daemon_parts *p = ctx;
     offers_queued(&p->offers, j);
-    ahead_queued(&p->ahead);
+    precompile_queued(&p->precompiler);
     tuning_others(&p->tuner);
 }
 
 static void on_idle(void *ctx)
 {
-    struct parts *p = ctx;
+    struct daemon_parts *p = ctx;
     offers_take(&p->offers);
 }
 
 static bool device_is_free(void *ctx)
 {
-    const struct parts *p = ctx;
+    const struct daemon_parts *p = ctx;
     return p->supervisor.state == RUNNER_NONE;
 }
 
 static void on_dropped(void *ctx, struct job *j)
 {
-    struct parts *p = ctx;
-    elsewhere_unlease(&p->elsewhere, j);
+    struct daemon_parts *p = ctx;
+    job_lease_release(&p->job_lease, j);
     offers_dropped(&p->offers, j);
     if (j->set_aside) {
         supervisor_forget(&p->supervisor, j->id);
@@ -86,7 +86,7 @@ static void on_leased(void *ctx, struct job *j)
 
 /* ---- news ------------------------------------------------------------------------------------ */
 
-static void tell_best(struct parts *p, const struct ledger_news *n)
+static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
 {
     bool many;
     const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, &many);
@@ -98,19 +98,19 @@ static void tell_best(struct parts *p, const struct ledger_news *n)
     if (news) {
         announce(&p->daemon, &p->subscribers, n->best, n->saved);
     }
-    elsewhere_learned(&p->elsewhere, n->key, searched);
+    job_lease_learned(&p->job_lease, n->key, searched);
     leases_known(&p->leases, n->key);
 }
 
 /* Of a key that is in the cache no more. */
-static void forget_key(struct parts *p, const char *key)
+static void forget_key(struct daemon_parts *p, const char *key)
 {
     tried_remove(&p->daemon.tried, key);
-    shortlist_evicted(&p->tiers.shortlist, key);
+    portfolio_evicted(&p->tiers.portfolio, key);
     generations_forget(&p->generations, key);
 }
 
-static void forget_unmet(struct parts *p)
+static void forget_unmet(struct daemon_parts *p)
 {
     char id[HASH_HEX];
     for (size_t at = 0; cache_sweep(&p->daemon.cache, &at, id);) {
@@ -119,7 +119,7 @@ static void forget_unmet(struct parts *p)
 }
 
 /* For this daemon alone; what it knows already is no news. */
-static void hear_reloaded(struct parts *p, const struct ledger_news *n)
+static void hear_reloaded(struct daemon_parts *p, const struct ledger_news *n)
 {
     struct cache *c = &p->daemon.cache;
     if (n->kind == NEWS_RELOADING) {
@@ -135,7 +135,7 @@ static void hear_reloaded(struct parts *p, const struct ledger_news *n)
     }
 }
 
-void wiring_news(struct parts *p, const struct ledger_news *n)
+void wiring_news(struct daemon_parts *p, const struct ledger_news *n)
 {
     struct daemon *d = &p->daemon;
     if (n->kind >= NEWS_RELOADING) {
@@ -153,31 +153,31 @@ void wiring_news(struct parts *p, const struct ledger_news *n)
     } else if (n->kind == NEWS_WANTED) {
         offers_take(&p->offers);
     } else if (n->kind == NEWS_FREED) {
-        elsewhere_freed(&p->elsewhere, n->key);
+        job_lease_freed(&p->job_lease, n->key);
         leases_freed(&p->leases, n->key);
     }
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-void wiring_init(struct parts *p)
+void wiring_init(struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
     loader_init(&p->loader, d);
     restore_init(&p->restore, d);
     p->tiers.daemon = d;
-    shortlist_init(&p->tiers.shortlist, d);
+    portfolio_init(&p->tiers.portfolio, d);
     scheduler_init(&p->scheduler, d, &scheduler_hooks, p);
-    wanting_init(&p->wanting, &p->scheduler, &p->tiers);
+    waiters_init(&p->waiters, &p->scheduler, &p->tiers);
     supervisor_init(&p->supervisor, d, &tuning_hooks, &p->tuner);
-    elsewhere_init(&p->elsewhere, &p->scheduler, on_leased, &p->tuner);
+    job_lease_init(&p->job_lease, &p->scheduler, on_leased, &p->tuner);
     p->tuner = (struct tuner){.daemon = d,
                               .scheduler = &p->scheduler,
-                              .elsewhere = &p->elsewhere,
+                              .job_lease = &p->job_lease,
                               .supervisor = &p->supervisor,
                               .tiers = &p->tiers};
-    ahead_init(&p->ahead, d, &p->scheduler);
+    precompile_init(&p->precompiler, d, &p->scheduler);
     leases_init(&p->leases, d);
-    offers_init(&p->offers, &p->wanting, &p->server.sessions.accounts);
+    offers_init(&p->offers, &p->waiters, &p->server.sessions.accounts);
     list_init(&p->subscribers);
 }

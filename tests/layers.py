@@ -49,15 +49,15 @@ ONLY = {
 # docs/architecture.md says what each is for. Of the ledger's files all may include all.
 ORDER = {
     "daemon/base": "list log notify config account lock turns poller inbox probe",
-    "daemon/cache": "confidence answer barred defaults entry ids memo groups holdings partials cache"
+    "daemon/cache": "confidence answer quarantine_set defaults entry ids memo groups holdings partials cache"
                     " closest tried",
     "daemon/session": "session write read sessions server",
-    "daemon/answers": "target learn quarantine restore scheme custom precheck shortlist expected tiers"
+    "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio expected tiers"
                       " why",
-    "daemon/tuning": "job rounds scheduler wanting ahead offers runner_link supervisor known"
-                     " elsewhere order trials blame end tuning",
-    "daemon/methods": "call choices pending loader generations leases parts methods announce"
-                      " acquire admin get kernels lease list many promote put space status why dispatch",
+    "daemon/tuning": "job rounds scheduler waiters precompile offers runner_link supervisor job_begin"
+                     " job_lease runner_order tuner blame job_end tuning",
+    "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce"
+                      " acquire admin get kernels record list get_many promote put space status why dispatch",
     "daemon": "daemon start wiring orphans remeasure chores life main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

@@ -57,7 +57,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
         return;
     }
     /* But a pin that serves has come since: it was not there when that one was chosen
-     * (tuning/end.c). */
+     * (tuning/job_end.c). */
     if (e && !b->generation && e->rank == CACHE_PINNED && strcmp(b->source, "manual") != 0) {
         return;
     }

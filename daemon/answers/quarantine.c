@@ -8,9 +8,9 @@
 /* `row`: the ledger has it. Whether it was not known yet. */
 static bool add(struct daemon *d, const char *variant, const char *key, bool row)
 {
-    bool added = barred_add(&d->barred, variant, key, row);
+    bool added = quarantine_set_add(&d->quarantine_set, variant, key, row);
     if (added) {
-        d->barred_changed(d, key);
+        d->quarantine_changed(d, key);
     }
     return added;
 }
@@ -19,8 +19,8 @@ static bool take_out(struct daemon *d, const char *variant)
 {
     char key[HASH_HEX];
     bool any = false;
-    while (barred_take(&d->barred, variant, key)) {
-        d->barred_changed(d, key);
+    while (quarantine_set_take(&d->quarantine_set, variant, key)) {
+        d->quarantine_changed(d, key);
         any = true;
     }
     d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* it may be in that yet */
@@ -72,8 +72,8 @@ static void end_reading(struct reading *r, bool all)
         quarantine_read(d);
         return;
     }
-    while (all && barred_sweep(&d->barred, key)) {
-        d->barred_changed(d, key);
+    while (all && quarantine_set_sweep(&d->quarantine_set, key)) {
+        d->quarantine_changed(d, key);
     }
 }
 
@@ -115,7 +115,7 @@ static void on_status(void *ctx, const struct ledger_status *ignored)
 {
     struct reading *r = ctx;
     (void)ignored;
-    barred_unmeet(&r->daemon->barred);
+    quarantine_set_unmeet(&r->daemon->quarantine_set);
     ask(r);
 }
 

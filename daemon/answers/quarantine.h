@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the daemon's list of what is in quarantine (cache/barred.h) as the ledger has it: read at
- * the start, before each search, and when it was changed here or by another daemon of the database.
+ * Keeps the daemon's list of what is in quarantine (cache/quarantine_set.h) as the ledger has it:
+ * read at the start, before each search, and when it was changed here or by another daemon of the
+ * database.
  */
 #ifndef GEMMD_DAEMON_ANSWERS_QUARANTINE_H
 #define GEMMD_DAEMON_ANSWERS_QUARANTINE_H

@@ -103,7 +103,7 @@ static enum cache_rank rank(struct daemon *d, const char *key, const char *sourc
     if (strcmp(source, "imported") == 0 || strcmp(source, "partial") == 0 ||
         target_choose(d, bucket, pinned, &t, NULL) < 0 ||
         strcmp(target_stamp(d, f, t), stamp) != 0 ||
-        barred_config(&d->barred, key, t, bucket, config, &d->device)) {
+        quarantine_set_has_config(&d->quarantine_set, key, t, bucket, config, &d->device)) {
         return CACHE_HINT;
     }
     return manual ? CACHE_PINNED : CACHE_SERVES;
@@ -120,23 +120,24 @@ enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
     return rank(d, a->key, a->source, a->stamp, &a->config, bucket);
 }
 
-static bool is_barred(const struct daemon *d, const char *key, const char *stamp,
-                      const struct record *config, const struct problem *p)
+static bool is_quarantined(const struct daemon *d, const char *key, const char *stamp,
+                           const struct record *config, const struct problem *p)
 {
     char label[TARGET_MAX];
     const struct family_target *t;
     family_stamp_target(stamp, label);
-    return d->barred.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
-           barred_config(&d->barred, key, t, p, config, &d->device);
+    return d->quarantine_set.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
+           quarantine_set_has_config(&d->quarantine_set, key, t, p, config, &d->device);
 }
 
-bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
-                      const struct problem *p)
+bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
+                           const struct problem *p)
 {
-    return is_barred(d, key, a->stamp, &a->config, p);
+    return is_quarantined(d, key, a->stamp, &a->config, p);
 }
 
-bool target_row_is_barred(const struct daemon *d, const struct best *b, const struct problem *p)
+bool target_row_is_quarantined(const struct daemon *d, const struct best *b,
+                               const struct problem *p)
 {
-    return is_barred(d, b->key, b->stamp, &b->config, p);
+    return is_quarantined(d, b->key, b->stamp, &b->config, p);
 }

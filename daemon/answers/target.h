@@ -30,9 +30,10 @@ enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct
 enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
                                const struct problem *bucket);
 /* Whether an answer's variant is in quarantine, for what it did at that key (NULL: at any). */
-bool target_is_barred(const struct daemon *d, const char *key, const struct answer *a,
-                      const struct problem *p);
+bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
+                           const struct problem *p);
 /* Of a row, at its own key. */
-bool target_row_is_barred(const struct daemon *d, const struct best *b, const struct problem *p);
+bool target_row_is_quarantined(const struct daemon *d, const struct best *b,
+                               const struct problem *p);
 
 #endif

@@ -25,7 +25,7 @@ enum standard { STANDARD_NOT_CHOSEN, STANDARD_ANSWERS, STANDARD_DOES_NOT_ANSWER 
 
 struct lookup {
     struct daemon *d;
-    const struct shortlist *shortlist;
+    const struct portfolio *portfolio;
     const struct request *request; /* NULL: any config will do */
     const struct problem *problem, *bucket;
     const struct key *key;
@@ -48,14 +48,15 @@ static bool is_legal(const struct lookup *q, const struct problem *p, const stru
 }
 
 /* What is in quarantine for what it did at a key (NULL: at any). */
-static bool is_barred(const struct lookup *q, const char *key, const struct record *config)
+static bool is_quarantined(const struct lookup *q, const char *key, const struct record *config)
 {
-    return barred_config(&q->d->barred, key, q->target, q->problem, config, &q->d->device);
+    return quarantine_set_has_config(&q->d->quarantine_set, key, q->target, q->problem, config,
+                                     &q->d->device);
 }
 
-static bool is_barred_anywhere(const void *ctx, const struct record *config)
+static bool is_quarantined_anywhere(const void *ctx, const struct record *config)
 {
-    return is_barred(ctx, NULL, config);
+    return is_quarantined(ctx, NULL, config);
 }
 
 static bool is_allowed(const struct lookup *q, const struct answer *a)
@@ -66,7 +67,7 @@ static bool is_allowed(const struct lookup *q, const struct answer *a)
 /* Of another key: what is in quarantine was not measured here. */
 static bool fits(const struct lookup *q, const struct answer *a)
 {
-    return is_allowed(q, a) && is_legal(q, q->problem, a) && !is_barred(q, NULL, &a->config);
+    return is_allowed(q, a) && is_legal(q, q->problem, a) && !is_quarantined(q, NULL, &a->config);
 }
 
 /* Whether one compiled module serves both problems with this config. */
@@ -120,7 +121,7 @@ static int choose_standard(const struct lookup *q, struct record *config, double
     const struct allowed_place at = {.problem = q->problem,
                                      .target = q->target,
                                      .info = &q->d->device,
-                                     .barred = is_barred_anywhere,
+                                     .barred = is_quarantined_anywhere,
                                      .ctx = q};
     *within = status == 0 && allowed_within(q->request, &at, config);
     if (us && *within && request_is_restricted(q->request)) {
@@ -136,7 +137,7 @@ static bool standard_answers(struct lookup *q)
     if (q->standard == STANDARD_NOT_CHOSEN) {
         bool within;
         bool answers = choose_standard(q, config, &q->standard_us, &within, NULL) == 0 && within &&
-                       !is_barred(q, NULL, config);
+                       !is_quarantined(q, NULL, config);
         q->standard = answers ? STANDARD_ANSWERS : STANDARD_DOES_NOT_ANSWER;
     }
     return q->standard == STANDARD_ANSWERS;
@@ -186,7 +187,7 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
     memcpy(q->origin, q->key->id, HASH_HEX);
     bool serves = e->rank >= CACHE_SERVES;
     if (!is_allowed(q, out) || !is_legal(q, q->problem, out) ||
-        is_barred(q, serves ? q->key->id : NULL, &out->config)) {
+        is_quarantined(q, serves ? q->key->id : NULL, &out->config)) {
         return false;
     }
     if (e->rank >= CACHE_SERVES &&
@@ -251,7 +252,7 @@ static bool neighbour(struct lookup *q, const char *why, struct answer *out)
 
 /* How a member of the portfolio was measured for a shape. */
 static struct expected_evidence member_evidence(struct lookup *q,
-                                                const struct shortlist_shape *shape)
+                                                const struct portfolio_shape *shape)
 {
     struct cache *c = &q->d->cache;
     struct problem *other = &q->d->scratch->other;
@@ -266,14 +267,14 @@ static struct expected_evidence member_evidence(struct lookup *q,
                                       entry_distance(dims, e->dims) + (alike ? 0 : OTHER_KERNEL)};
 }
 
-static bool shortlisted(struct lookup *q, const char *why, struct answer *out)
+static bool find_in_portfolio(struct lookup *q, const char *why, struct answer *out)
 {
-    const struct shortlist *l = q->shortlist;
-    const struct shortlist_shape *near[NEIGHBOURS];
-    size_t n = shortlist_near(l, q->bucket, NEIGHBOURS, near);
+    const struct portfolio *l = q->portfolio;
+    const struct portfolio_shape *near[NEIGHBOURS];
+    size_t n = portfolio_near(l, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
         const struct expected_evidence seen = member_evidence(q, near[i]);
-        if (shortlist_answer(l, near[i], out) == 0 && fits(q, out) &&
+        if (portfolio_answer(l, near[i], out) == 0 && fits(q, out) &&
             is_no_slower(q, &out->config, &seen, 1 - MARGIN, near[i]->key)) {
             memcpy(q->origin, near[i]->key, HASH_HEX);
             unmeasured(q, out, "portfolio");
@@ -303,7 +304,7 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
     answer_note(out, "%s%s%s", why, q->passed_over,
                 within ? "" : "; the analytic default is not what is allowed");
-    if (is_barred(q, NULL, &out->config)) {
+    if (is_quarantined(q, NULL, &out->config)) {
         return error_set(err, ERROR_QUARANTINED,
                          "what answers before anything is measured has crashed or hung the runner "
                          "before (gemmctl quarantine); wait for a tuning (%s)",
@@ -325,7 +326,7 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
 {
     const struct problem *problem = &request->problem;
     struct lookup q = {.d = t->daemon,
-                       .shortlist = &t->shortlist,
+                       .portfolio = &t->portfolio,
                        .request = request,
                        .problem = problem,
                        .key = k,
@@ -341,7 +342,7 @@ int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
 {
     const struct problem *problem = &request->problem;
     struct lookup q = {.d = t->daemon,
-                       .shortlist = &t->shortlist,
+                       .portfolio = &t->portfolio,
                        .request = request,
                        .problem = problem,
                        .bucket = bucket,
@@ -354,7 +355,7 @@ int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
     }
     int status = target_choose(q.d, problem, request->query.target, &q.target, err);
     if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||
-        shortlisted(&q, why, out)) {
+        find_in_portfolio(&q, why, out)) {
         return status;
     }
     origin[0] = 0;
@@ -392,14 +393,14 @@ const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const 
     if (target_choose(d, bucket, target, &q.target, NULL) < 0 || !is_legal(&q, bucket, a)) {
         return "it is none of today's kernels";
     }
-    return is_barred(&q, NULL, &a->config) ? "its kernel is in quarantine" : NULL;
+    return is_quarantined(&q, NULL, &a->config) ? "its kernel is in quarantine" : NULL;
 }
 
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out)
 {
     struct lookup q = {
-        .d = t->daemon, .shortlist = &t->shortlist, .problem = bucket, .bucket = bucket, .key = k};
+        .d = t->daemon, .portfolio = &t->portfolio, .problem = bucket, .bucket = bucket, .key = k};
     q.family = family_of_problem(bucket);
     if (max == 0 || target_choose(q.d, bucket, target, &q.target, NULL) < 0) {
         return 0;
@@ -420,10 +421,10 @@ size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct k
     for (size_t i = 0; i < m && n < max; i++) {
         n = cache_answer(&d->cache, near[i], hint, NULL) == 0 ? add_hint(&q, n, out) : n;
     }
-    const struct shortlist_shape *known[NEIGHBOURS];
-    m = shortlist_near(q.shortlist, bucket, NEIGHBOURS, known);
+    const struct portfolio_shape *known[NEIGHBOURS];
+    m = portfolio_near(q.portfolio, bucket, NEIGHBOURS, known);
     for (size_t i = 0; i < m && n < max; i++) {
-        n = shortlist_answer(q.shortlist, known[i], hint) == 0 ? add_hint(&q, n, out) : n;
+        n = portfolio_answer(q.portfolio, known[i], hint) == 0 ? add_hint(&q, n, out) : n;
     }
     return n;
 }

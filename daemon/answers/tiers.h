@@ -12,7 +12,7 @@
  *   near      this key's own row that is not an answer any more or yet (another stamp, imported,
  *             verified less tightly than is asked); else the best of the nearest bucket that was
  *             verified as tightly as is asked. What a user has put answers that user alone
- *   portfolio the member of the portfolio (shortlist.h) that is best for the nearest known shape of
+ *   portfolio the member of the portfolio (portfolio.h) that is best for the nearest known shape of
  *             this op, mode and types, whose permutes and fusions may be others
  *   default   the analytic choice
  */
@@ -20,11 +20,11 @@
 #define GEMMD_DAEMON_ANSWERS_TIERS_H
 
 #include "daemon/daemon.h"
-#include "daemon/answers/shortlist.h"
+#include "daemon/answers/portfolio.h"
 
 struct tiers {
     struct daemon *daemon; /* borrowed */
-    struct shortlist shortlist;
+    struct portfolio portfolio;
 };
 
 /* `request`: its true problem, and what it allows. `uid`: who asks. `why` is for people: why there

@@ -111,7 +111,7 @@ static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *
     snprintf(hope, sizeof(hope), "%s%s",
              why ? "no tuning tries its config: " : "a tuning tries its config first",
              why ? why : "");
-    if (target_is_barred(d, w->key, &w->own, &w->bucket)) {
+    if (target_is_quarantined(d, w->key, &w->own, &w->bucket)) {
         say(w, "quarantined", e->manual ? "get" : "tune",
             "this key's config has crashed or hung the runner at this very key since (gemmctl "
             "quarantine) and answers no more: %s finds another one",

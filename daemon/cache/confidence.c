@@ -121,7 +121,7 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     if (!exact) {
         doubt(c, "it was verified less tightly than this query asks");
     }
-    if (e->barred) {
+    if (e->quarantined) {
         doubt(c, "its kernel has crashed or hung the runner at another key (gemmctl quarantine)");
     }
     if (!e->answer->saved && strcmp(e->answer->source, "partial") == 0) {

@@ -32,8 +32,8 @@ struct evidence {
     const struct trial *trial;
     const struct run *run;
     const struct device_info *device;
-    bool kept_only; /* an op that gemmd does not understand */
-    bool barred;    /* its variant is in quarantine, for what it did at another key */
+    bool kept_only;   /* an op that gemmd does not understand */
+    bool quarantined; /* its variant is in quarantine, for what it did at another key */
     int64_t now_s;
 };
 

@@ -7,9 +7,9 @@
 #include "daemon/cache/defaults.h"
 
 void defaults_init(struct defaults *x, const struct device_info *device,
-                   const struct barred *barred, struct wire_doc *doc)
+                   const struct quarantine_set *quarantine_set, struct wire_doc *doc)
 {
-    *x = (struct defaults){.device = device, .barred = barred, .doc = doc};
+    *x = (struct defaults){.device = device, .quarantine_set = quarantine_set, .doc = doc};
 }
 
 void defaults_deinit(struct defaults *x)
@@ -69,8 +69,8 @@ static void consider(struct choosing *c, const struct record *config)
         return;
     }
     double us = c->target->predict(c->problem, config, device, NULL);
-    if (us < c->best_us &&
-        !barred_config(c->defaults->barred, NULL, c->target, c->problem, config, device)) {
+    if (us < c->best_us && !quarantine_set_has_config(c->defaults->quarantine_set, NULL, c->target,
+                                                      c->problem, config, device)) {
         c->best_us = us;
         record_copy(&c->best, config);
     }
@@ -100,7 +100,8 @@ static int choose(struct defaults *x, const struct family_target *t, const struc
                   struct record *config, struct error *err)
 {
     int status = t->choose(p, x->device, config, err);
-    if (status == 0 && barred_config(x->barred, NULL, t, p, config, x->device)) {
+    if (status == 0 &&
+        quarantine_set_has_config(x->quarantine_set, NULL, t, p, config, x->device)) {
         choose_other(x, t, p, config);
     }
     return status;

@@ -8,7 +8,7 @@
 #ifndef GEMMD_DAEMON_CACHE_DEFAULTS_H
 #define GEMMD_DAEMON_CACHE_DEFAULTS_H
 
-#include "daemon/cache/barred.h"
+#include "daemon/cache/quarantine_set.h"
 #include "kernels/family.h"
 #include "proto/problem.h"
 #include "proto/wire.h"
@@ -23,15 +23,15 @@ struct defaults_slot {
 };
 
 struct defaults {
-    const struct device_info *device; /* borrowed */
-    const struct barred *barred;      /* borrowed */
-    struct wire_doc *doc;             /* borrowed: for reading slots back */
-    struct defaults_slot *slots;      /* owned; made with the first */
-    struct key key;                   /* scratch */
+    const struct device_info *device;            /* borrowed */
+    const struct quarantine_set *quarantine_set; /* borrowed */
+    struct wire_doc *doc;                        /* borrowed: for reading slots back */
+    struct defaults_slot *slots;                 /* owned; made with the first */
+    struct key key;                              /* scratch */
 };
 
 void defaults_init(struct defaults *x, const struct device_info *device,
-                   const struct barred *barred, struct wire_doc *doc);
+                   const struct quarantine_set *quarantine_set, struct wire_doc *doc);
 void defaults_deinit(struct defaults *x);
 /* Nothing is remembered any more: another default is to be chosen, where one's variant is in
  * quarantine now. */

@@ -81,7 +81,7 @@ uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n)
     return hash;
 }
 
-void memo_ahead(const struct memo *m, uint64_t hash)
+void memo_prefetch(const struct memo *m, uint64_t hash)
 {
     const struct memo_slot *s = m->capacity ? &m->slots[hash & (m->capacity - 1)] : NULL;
     if (s && s->hash == hash) { /* it stands where it belongs, mostly */

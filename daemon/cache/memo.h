@@ -44,10 +44,10 @@ size_t memo_split(const uint8_t *data, size_t n, uint32_t *id);
 const struct cache_entry *memo_find(const struct memo *m, const uint8_t *question, size_t n);
 
 /* The same in three steps, for many questions: nothing of the memo is in the processor's cache,
- * mostly, and what one question needs can be on its way while others are answered. memo_ahead is a
- * hint. */
+ * mostly, and what one question needs can be on its way while others are answered. memo_prefetch is
+ * a hint. */
 uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n);
-void memo_ahead(const struct memo *m, uint64_t hash);
+void memo_prefetch(const struct memo *m, uint64_t hash);
 const struct cache_entry *memo_find_hashed(const struct memo *m, uint64_t hash,
                                            const uint8_t *question, size_t n);
 /* Without memory nothing is kept. */

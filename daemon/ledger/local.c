@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ledger at home, the loop's side: makes requests, and answers them when the writer's thread
- * has carried them out. home.h has the whole picture.
+ * has carried them out. local.h has the whole picture.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/home.h"
+#include "daemon/ledger/local.h"
 #include "daemon/ledger/news.h"
 #include "daemon/ledger/verbs.h"
 #include "daemon/ledger/writer.h"
@@ -468,7 +468,7 @@ static struct local *local_new(const struct ledger_config *c)
     queue_init(&l->brief);
     queue_init(&l->patient);
     queue_init(&l->done);
-    queue_init(&l->barred);
+    queue_init(&l->quarantined);
     l->answered = malloc(sizeof(*l->answered));
     l->object = malloc(sizeof(*l->object));
     l->loop_doc = wire_doc_new();
@@ -551,12 +551,12 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
                  (c->read_only ? STORE_READ_ONLY : 0),
         .trials_per_key_max = c->trials_per_key_max,
-        .notice = home_keep_notice,
+        .notice = local_keep_notice,
         .ctx = l,
     };
     int r = store_open(&o, &l->store, err);
     if (r) {
-        home_tell_kept(l);
+        local_tell_kept(l);
         local_free(l);
         return r;
     }
@@ -566,7 +566,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         r = 0;
     }
     if (r < 0) {
-        home_tell_kept(l);
+        local_tell_kept(l);
         local_free(l);
         return r;
     }

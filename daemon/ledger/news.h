@@ -10,7 +10,7 @@
 #ifndef GEMMD_DAEMON_LEDGER_NEWS_H
 #define GEMMD_DAEMON_LEDGER_NEWS_H
 
-#include "daemon/ledger/home.h"
+#include "daemon/ledger/local.h"
 
 void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
                const struct best *best, bool saved);

@@ -99,7 +99,7 @@ int64_t unsaved_drop(struct local *l, const char *key)
     return n;
 }
 
-void unsaved_bar(struct local *l, struct request *r)
+void unsaved_keep_quarantine(struct local *l, struct request *r)
 {
     struct request *kept = request_new(r->verb, NULL, NO_TEXT);
     if (!kept) {
@@ -109,16 +109,16 @@ void unsaved_bar(struct local *l, struct request *r)
     }
     kept->row = r->row;
     r->row = WIRE_BUF_NULL;
-    queue_push(&l->barred, kept);
+    queue_push(&l->quarantined, kept);
 }
 
-int64_t unsaved_unbar(struct local *l, const char *variant)
+int64_t unsaved_drop_quarantine(struct local *l, const char *variant)
 {
     int64_t n = 0;
     struct error ignored;
     struct queue all;
     queue_init(&all);
-    queue_move(&all, &l->barred);
+    queue_move(&all, &l->quarantined);
     for (struct request *r; (r = queue_pop(&all));) {
         bool goes = !variant || (writer_decode(l, &r->row, &quarantine_schema, &ignored) == 0 &&
                                  strcmp(l->object->quarantine.variant, variant) == 0);
@@ -126,16 +126,16 @@ int64_t unsaved_unbar(struct local *l, const char *variant)
             request_free(r);
             n++;
         } else {
-            queue_push(&l->barred, r);
+            queue_push(&l->quarantined, r);
         }
     }
     return n;
 }
 
-int64_t unsaved_barred(const struct local *l)
+int64_t unsaved_count_quarantine(const struct local *l)
 {
     int64_t n = 0;
-    for (const struct request *r = l->barred.first; r; r = r->next) {
+    for (const struct request *r = l->quarantined.first; r; r = r->next) {
         n++;
     }
     return n;
@@ -143,7 +143,7 @@ int64_t unsaved_barred(const struct local *l)
 
 bool unsaved_any(const struct local *l)
 {
-    return l->unsaved || l->barred.first;
+    return l->unsaved || l->quarantined.first;
 }
 
 /* The first one, which has just got its generation. */
@@ -194,10 +194,10 @@ static int save_bests(struct local *l, struct error *err)
     return 0;
 }
 
-static int save_barred(struct local *l, struct error *err)
+static int save_quarantine(struct local *l, struct error *err)
 {
-    while (l->barred.first) {
-        int r = writer_decode(l, &l->barred.first->row, &quarantine_schema, err);
+    while (l->quarantined.first) {
+        int r = writer_decode(l, &l->quarantined.first->row, &quarantine_schema, err);
         r = r ? r : store_add_quarantine(l->store, &l->object->quarantine, err);
         writer_note_disk(l, r, err->text);
         if (writer_fault_of_store(r)) {
@@ -207,7 +207,7 @@ static int save_barred(struct local *l, struct error *err)
             writer_notice(l, "lost", "a row of quarantine was never saved: %s", err->text);
         }
         l->dirty = true;
-        request_free(queue_pop(&l->barred));
+        request_free(queue_pop(&l->quarantined));
     }
     return 0;
 }
@@ -215,5 +215,5 @@ static int save_barred(struct local *l, struct error *err)
 int unsaved_save(struct local *l, struct error *err)
 {
     int r = save_bests(l, err);
-    return r ? r : save_barred(l, err);
+    return r ? r : save_quarantine(l, err);
 }

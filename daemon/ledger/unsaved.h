@@ -7,7 +7,7 @@
 #ifndef GEMMD_DAEMON_LEDGER_UNSAVED_H
 #define GEMMD_DAEMON_LEDGER_UNSAVED_H
 
-#include "daemon/ledger/home.h"
+#include "daemon/ledger/local.h"
 
 void unsaved_keep(struct local *l, struct request *r);
 /* Of a key, the last that was offered; NULL: there is none. Borrowed. */
@@ -16,10 +16,10 @@ int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, str
 /* Forgets those of a key, or (NULL) the first. Returns how many. */
 int64_t unsaved_drop(struct local *l, const char *key);
 /* Takes the row of a request. */
-void unsaved_bar(struct local *l, struct request *r);
+void unsaved_keep_quarantine(struct local *l, struct request *r);
 /* Forgets the rows of a variant, or (NULL) all. Returns how many. */
-int64_t unsaved_unbar(struct local *l, const char *variant);
-int64_t unsaved_barred(const struct local *l); /* how many there are */
+int64_t unsaved_drop_quarantine(struct local *l, const char *variant);
+int64_t unsaved_count_quarantine(const struct local *l); /* how many there are */
 bool unsaved_any(const struct local *l);
 int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
 

@@ -12,7 +12,7 @@
 #include "daemon/ledger/unsaved.h"
 #include "daemon/ledger/verbs.h"
 
-static const struct verb verb_gone, verb_freed, verb_barred, verb_wanted, verb_daemons;
+static const struct verb verb_gone, verb_freed, verb_quarantine_changed, verb_wanted, verb_daemons;
 
 static int encode(struct wire_buf *row, const struct schema *schema, const void *object,
                   struct error *err)
@@ -123,7 +123,7 @@ static int work_unquarantine(struct local *l, struct request *r, struct error *e
 static void settle_unquarantine(struct local *l, struct request *r)
 {
     if (r->status == 0) {
-        r->number += unsaved_unbar(l, r->text[0]);
+        r->number += unsaved_drop_quarantine(l, r->text[0]);
     }
 }
 
@@ -227,7 +227,7 @@ static void settle_quarantine(struct local *l, struct request *r)
 {
     if (writer_fault_of_store(r->status)) {
         say_lost(l, r, ", and is kept in memory until it can be");
-        unsaved_bar(l, r);
+        unsaved_keep_quarantine(l, r);
         l->save_at = writer_now_ms() + RETRY_MS;
     } else {
         settle_evidence(l, r);
@@ -341,7 +341,7 @@ static int tell_change(struct local *l, const struct store_change *c, struct err
     if (strcmp(c->kind, "lease") == 0) {
         respond_news(l, &verb_freed, c->name, NULL);
     } else if (strcmp(c->kind, "quarantine") == 0) {
-        respond_news(l, &verb_barred, c->name, NULL);
+        respond_news(l, &verb_quarantine_changed, c->name, NULL);
     } else if (strcmp(c->kind, "wanted") == 0) {
         respond_news(l, &verb_wanted, c->name, NULL);
     } else if (strcmp(c->kind, "daemon") == 0) {
@@ -406,7 +406,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     uv_mutex_unlock(&l->mutex);
     *r->counts = (struct ledger_status){
         .unsaved = l->n_unsaved,
-        .unsaved_quarantine = unsaved_barred(l),
+        .unsaved_quarantine = unsaved_count_quarantine(l),
         .lost_trials = lost,
         .disk_full = l->disk_full,
         .locked = l->locked,
@@ -500,7 +500,7 @@ static void tell_freed(struct local *l, struct request *r)
     news_tell(l, NEWS_FREED, r->text[0], NULL, false);
 }
 
-static void tell_barred(struct local *l, struct request *r)
+static void tell_quarantine_changed(struct local *l, struct request *r)
 {
     news_tell(l, NEWS_QUARANTINE, r->text[0], NULL, false);
 }
@@ -653,6 +653,6 @@ const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);
 /* News of others; more of them in verbs.h. */
 static const struct verb verb_gone = {.answer = tell_gone};
 static const struct verb verb_freed = {.answer = tell_freed};
-static const struct verb verb_barred = {.answer = tell_barred};
+static const struct verb verb_quarantine_changed = {.answer = tell_quarantine_changed};
 static const struct verb verb_wanted = {.answer = tell_wanted};
 static const struct verb verb_daemons = {.answer = tell_daemons};

@@ -315,13 +315,13 @@ static void save_last(struct local *l)
         writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
                       err.text);
     }
-    int64_t barred = unsaved_unbar(l, NULL);
-    if (barred) {
+    int64_t quarantined = unsaved_drop_quarantine(l, NULL);
+    if (quarantined) {
         writer_notice(
             l, "lost",
             "%lld rows of quarantine were never saved, and what they name may be launched "
             "again: %s",
-            (long long)barred, err.text);
+            (long long)quarantined, err.text);
     }
     store_set_patience(l->store, l->locked ? 0 : PATIENCE_MS);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * acquire: what is known of a user's own kernel, or the lease to work it out (methods/leases.h).
- * What its holder says then is in lease.c and put.c.
+ * What its holder says then is in record.c and put.c.
  *
  * A caller may name the configs that it chooses among. Then a hit is the best of these, all of
  * which are known, and whoever gets the lease is told what need not be measured again: adding a
@@ -15,7 +15,7 @@
 
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/choices.h"
 #include "daemon/methods/pending.h"
 
@@ -23,14 +23,14 @@
 enum { ASKED_AS = PENDING_MAX };
 
 struct acquiring {
-    struct wanter wanter;    /* first */
-    struct parts *parts;     /* borrowed */
-    struct lease *lease;     /* NULL: it is not its turn */
-    bool asking;             /* the ledger has not answered yet: it may not be freed */
-    struct asked asked;      /* meanwhile */
-    struct account *account; /* a holder */
-    size_t waiting;          /* in line for a lease, and charged with so many bytes; 0: not */
-    bool mine;               /* its session holds the key */
+    struct wanter wanter;       /* first */
+    struct daemon_parts *parts; /* borrowed */
+    struct lease *lease;        /* NULL: it is not its turn */
+    bool asking;                /* the ledger has not answered yet: it may not be freed */
+    struct asked asked;         /* meanwhile */
+    struct account *account;    /* a holder */
+    size_t waiting;             /* in line for a lease, and charged with so many bytes; 0: not */
+    bool mine;                  /* its session holds the key */
     struct choices choices;
 };
 

@@ -11,7 +11,7 @@
 #include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
 
 /* ---- pin ------------------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ int method_pin(struct call *c, struct error *err)
                        .account = c->s->account,
                        .session = c->s,
                        .id = c->id};
-    status = wanting_want(&c->parts->wanting, &w, err);
+    status = waiters_join(&c->parts->waiters, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 
@@ -160,7 +160,7 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
          * ledger before has come back, and is gone there by now; what comes after it is told after
          * it. */
         cache_remove_id(&x->pending.d->cache, x->what);
-        shortlist_evicted(&x->pending.parts->tiers.shortlist, x->what);
+        portfolio_evicted(&x->pending.parts->tiers.portfolio, x->what);
     }
     daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
     struct wire_buf *b = pending_result(&x->pending);

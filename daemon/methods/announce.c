@@ -7,7 +7,7 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/announce.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 
 struct subscriber {
     struct ticket ticket;    /* first: never answered, it tells when he has gone */

@@ -14,14 +14,14 @@
 #include "proto/message.h"
 
 struct daemon;
-struct parts;
+struct daemon_parts;
 
 enum { METHOD_LATER = 1 };
 
 struct call {
-    struct daemon *d;    /* borrowed */
-    struct parts *parts; /* borrowed: what stands on the daemon (methods/parts.h) */
-    struct session *s;   /* borrowed */
+    struct daemon *d;           /* borrowed */
+    struct daemon_parts *parts; /* borrowed: what stands on the daemon (methods/daemon_parts.h) */
+    struct session *s;          /* borrowed */
     uint32_t id;
     const struct wire_obj *params; /* NULL: none */
     const uint8_t *data;           /* the whole message */

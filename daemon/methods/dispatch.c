@@ -5,7 +5,7 @@
 #include "daemon/base/log.h"
 #include "daemon/methods/dispatch.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "proto/nearest.h"
 #include "proto/text.h"
 
@@ -80,14 +80,15 @@ static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const
     return e != NULL;
 }
 
-bool dispatch_known(struct parts *parts, struct session *s, const uint8_t *data, size_t n)
+bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n)
 {
     uint32_t id = 0;
     size_t split = memo_split(data, n, &id);
     return split && answer_again(&parts->daemon, s, id, data + split, n - split);
 }
 
-void dispatch(struct parts *parts, struct session *s, const uint8_t *data, size_t n, bool again)
+void dispatch(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
+              bool again)
 {
     struct daemon *d = &parts->daemon;
     struct rpc_message m = {0};

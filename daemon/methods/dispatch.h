@@ -8,13 +8,14 @@
 
 #include "daemon/session/session.h"
 
-struct parts;
+struct daemon_parts;
 
 /* Answers a message that was answered before in the same bytes. False: it is none, or not a whole
  * message; nothing is done. Needs no scan: that the bytes are the same is enough. */
-bool dispatch_known(struct parts *parts, struct session *s, const uint8_t *data, size_t n);
+bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n);
 /* Handles one whole message of a session; `again`: it was put off once. Answers go to its `out`;
  * nothing is written yet. */
-void dispatch(struct parts *parts, struct session *s, const uint8_t *data, size_t n, bool again);
+void dispatch(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
+              bool again);
 
 #endif

@@ -221,7 +221,8 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
     }
     m->newest = b->generation > m->newest ? b->generation : m->newest;
     bool serves = target_rank(d, b, &s->learned) >= CACHE_SERVES;
-    if (b->generation <= m->generation && (serves || target_row_is_barred(d, b, &s->learned))) {
+    if (b->generation <= m->generation &&
+        (serves || target_row_is_quarantined(d, b, &s->learned))) {
         m->found = 0; /* the newest decides */
     }
     if (serves && !m->found && (float)b->atol <= m->atol && (float)b->rtol <= m->rtol) {

@@ -11,7 +11,7 @@
 #include "daemon/answers/tiers.h"
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 
 /* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
  * again. */
@@ -39,7 +39,7 @@ static int find_lower(struct call *c, const char *why, struct error *err)
     if (c->s->pinned >= 0 && !x->request.query.again && !request_is_restricted(&x->request)) {
         return tiers_default(t, &x->request, &x->key, why, &x->answer, err);
     }
-    if (x->request.query.again && wanting_recall(c->d, &x->answer)) { /* else it was the answer */
+    if (x->request.query.again && waiters_recall(c->d, &x->answer)) { /* else it was the answer */
         answer_note(&x->answer, "%s", why);
         return 0;
     }
@@ -77,7 +77,7 @@ static int reply_now(struct call *c, struct error *err)
     const struct query asked = x->request.query;
     struct problem *problem = &x->other;
     *problem = x->request.problem; /* the job takes the request apart */
-    if (wanting_want(&c->parts->wanting, &w, &why) < 0) {
+    if (waiters_join(&c->parts->waiters, &w, &why) < 0) {
         c->s->out.len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", why.text);
         x->request.problem = *problem;
@@ -94,7 +94,7 @@ static int miss(struct call *c, struct error *err)
     const struct request *r = &x->request;
     size_t before = c->s->out.len;
     rpc_put_result(&c->s->out, c->id);
-    if (wanting_known(d, &c->s->out)) {
+    if (waiters_known(d, &c->s->out)) {
         d->hits++;
         return 0;
     }
@@ -114,7 +114,7 @@ static int miss(struct call *c, struct error *err)
                        .account = c->s->account,
                        .session = c->s,
                        .id = c->id};
-    int status = wanting_want(&c->parts->wanting, &w, err);
+    int status = waiters_join(&c->parts->waiters, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 

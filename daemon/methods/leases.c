@@ -10,7 +10,7 @@
 
 enum { UNREAD_MS = 20 }; /* for what a holder has said in time and nobody has read yet */
 
-enum lease_state { LEASE_ASKING, LEASE_ELSEWHERE, LEASE_CHECKING, LEASE_HELD };
+enum lease_state { LEASE_ASKING, LEASE_TAKEN, LEASE_CHECKING, LEASE_HELD };
 
 struct lease {
     struct ticket holder;  /* first: never answered, it tells when he has gone; while HELD */
@@ -167,7 +167,7 @@ static void turn_away(struct lease *l)
     uint64_t now = now_of(l->leases);
     LIST_EACH(node, &l->wanters) {
         struct wanter *w = LIST_OF(node, struct wanter, link);
-        bool taken = l->state == LEASE_HELD || l->state == LEASE_ELSEWHERE;
+        bool taken = l->state == LEASE_HELD || l->state == LEASE_TAKEN;
         if ((w->now && taken) || (w->deadline_ms && w->deadline_ms <= now)) {
             take_wanter(node);
             w->other(w, l->uid, l->pid, NULL);
@@ -254,7 +254,7 @@ static void on_leased(void *ctx, int status, const struct error *err)
         log_warning("lease of %s: another daemon took it while this one did not answer", l->key);
         watch(l);
     } else if (status == STORE_HELD) {
-        l->state = LEASE_ELSEWHERE;
+        l->state = LEASE_TAKEN;
         l->uid = l->pid = 0;
         l->renew_ms = now_of(l->leases) + LEASE_RETRY_MS;
         watch(l);
@@ -364,7 +364,7 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
 /* Another daemon has it, and nobody here wants it any more. */
 static bool is_idle(const struct lease *l)
 {
-    return l->state == LEASE_ELSEWHERE && list_empty(&l->wanters);
+    return l->state == LEASE_TAKEN && list_empty(&l->wanters);
 }
 
 void leases_drop(struct wanter *w)
@@ -382,7 +382,7 @@ void leases_drop(struct wanter *w)
 
 static void freed(struct lease *l)
 {
-    if (l && l->state == LEASE_ELSEWHERE && !l->asked) {
+    if (l && l->state == LEASE_TAKEN && !l->asked) {
         ask_ledger(l);
     }
 }

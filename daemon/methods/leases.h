@@ -11,7 +11,7 @@
  *   ASKING (the ledger, since another daemon may have the key)
  *          -> CHECKING (what is known meanwhile) -> HELD by a session -> CHECKING for the next one
  *          -> ... -> gone
- *   ASKING -> ELSEWHERE (another daemon has it: asked again when it is freed, or after a while)
+ *   ASKING -> TAKEN (another daemon has it: asked again when it is freed, or after a while)
  *
  * Turns are given in slices of the loop, some at a time: a key that thousands wait for goes from
  * one to the next without anybody else waiting for all of them.

@@ -11,7 +11,7 @@ typedef int method(struct call *c, struct error *err);
  * it, also while not all is loaded. The most frequent first: they are looked up in order. */
 #define METHODS(X)                                                                                 \
     X(get, false, true)          /* get.c */                                                       \
-    X(get_many, false, false)    /* many.c */                                                      \
+    X(get_many, false, false)    /* get_many.c */                                                  \
     X(tune, false, true)         /* get.c */                                                       \
     X(hello, false, true)        /* status.c */                                                    \
     X(status, false, true)       /* status.c */                                                    \
@@ -22,8 +22,8 @@ typedef int method(struct call *c, struct error *err);
     X(why, false, false)         /* why.c */                                                       \
     X(put, false, false)         /* put.c */                                                       \
     X(acquire, false, false)     /* acquire.c */                                                   \
-    X(record, false, false)      /* lease.c */                                                     \
-    X(release, false, false)     /* lease.c */                                                     \
+    X(record, false, false)      /* record.c */                                                    \
+    X(release, false, false)     /* record.c */                                                    \
     X(check, false, true)        /* kernels.c */                                                   \
     X(space, false, true)        /* space.c */                                                     \
     X(pin, true, false)          /* admin.c */                                                     \
@@ -42,7 +42,7 @@ METHODS(METHOD_DECLARE)
 
 /* Keeps trials that an import brings for the key of a custom op: those of configs about which
  * nothing is known here. `done` is called once, later, with how many were kept or why some are not;
- * a fault at once: it is not called. lease.c */
+ * a fault at once: it is not called. record.c */
 int lease_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
                 void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
                 struct error *err);

@@ -19,9 +19,9 @@ void asked_end(struct asked *a, struct session *s);             /* NULL: the cli
 /* A request that the ledger answers. The client may have gone meanwhile: then nothing is sent. */
 struct pending {
     struct ticket ticket;
-    struct daemon *d;    /* borrowed */
-    struct parts *parts; /* borrowed */
-    int64_t uid;         /* who asks: the client may have gone when it is written down */
+    struct daemon *d;           /* borrowed */
+    struct daemon_parts *parts; /* borrowed */
+    int64_t uid;                /* who asks: the client may have gone when it is written down */
     struct asked asked;
 };
 /* `size` bytes, zeroed, of which struct pending is the first part. */

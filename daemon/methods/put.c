@@ -16,7 +16,7 @@
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
 #include "store/store.h"
 

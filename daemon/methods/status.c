@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
 #include "proto/build.h"
 #include "proto/limits.h"
@@ -50,7 +50,7 @@ struct pinning {
     int64_t generation;
 };
 
-static int pin_to(struct parts *p, struct session *s, int64_t generation, struct error *err)
+static int pin_to(struct daemon_parts *p, struct session *s, int64_t generation, struct error *err)
 {
     if (generation > p->daemon.generation) {
         return error_set(err, ERROR_INVALID,
@@ -168,7 +168,7 @@ static void put_jobs(struct wire_buf *b, const struct scheduler *s)
     wire_put_map(b, 7);
     wire_put_kv_int(b, "running", s->running != NULL);
     wire_put_kv_int(b, "queued", s->n_queued);
-    wire_put_kv_int(b, "elsewhere", s->n_elsewhere);
+    wire_put_kv_int(b, "elsewhere", s->n_leased_out);
     wire_put_kv_int(b, "shared", (int64_t)s->shared);
     wire_put_kv_int(b, "done", (int64_t)s->done);
     wire_put_kv_int(b, "failed", (int64_t)s->failed);
@@ -279,7 +279,7 @@ static int64_t rss_bytes(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-static void put_portfolio(struct wire_buf *b, const struct shortlist *l)
+static void put_portfolio(struct wire_buf *b, const struct portfolio *l)
 {
     wire_put_str(b, "portfolio");
     wire_put_map(b, 3);
@@ -288,7 +288,8 @@ static void put_portfolio(struct wire_buf *b, const struct shortlist *l)
     wire_put_kv_real(b, "bound_percent", l->bound_percent);
 }
 
-static void put_status(struct wire_buf *b, struct parts *p, const struct ledger_status *store)
+static void put_status(struct wire_buf *b, struct daemon_parts *p,
+                       const struct ledger_status *store)
 {
     struct daemon *d = &p->daemon;
     const struct sessions *sessions = &p->server.sessions;
@@ -315,7 +316,7 @@ static void put_status(struct wire_buf *b, struct parts *p, const struct ledger_
     put_job(b, p->scheduler.running);
     put_store(b, store);
     put_cache(b, d, store);
-    put_portfolio(b, &p->tiers.shortlist);
+    put_portfolio(b, &p->tiers.portfolio);
     wire_put_kv_int(b, "rss_bytes", rss_bytes());
     wire_put_kv_str(b, "tuning", scheduler_tuning(&p->scheduler));
 }

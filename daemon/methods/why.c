@@ -16,7 +16,7 @@
 #include "daemon/answers/why.h"
 #include "daemon/cache/confidence.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
 
@@ -58,8 +58,8 @@ static void put_confidence(struct wire_buf *b, const struct explaining *x)
         .run = x->has_run ? &x->run : NULL,
         .device = &x->pending.d->device,
         .kept_only = !family_of_problem(&x->why.bucket),
-        .barred = x->why.has_answer &&
-                  target_is_barred(x->pending.d, NULL, &x->why.answer, &x->why.bucket),
+        .quarantined = x->why.has_answer &&
+                       target_is_quarantined(x->pending.d, NULL, &x->why.answer, &x->why.bucket),
         .now_s = time(NULL)};
     confidence_judge(&c, &e);
     wire_put_kv_str(b, "confidence", x->why.has_answer ? c.level : "none");
@@ -362,7 +362,7 @@ int method_why(struct call *c, struct error *err)
     struct explaining *x = (struct explaining *)p;
     struct answer before;
     pending_reserve(p, WHY_BYTES);
-    const bool known = wanting_recall(c->d, &before);
+    const bool known = waiters_recall(c->d, &before);
     pending_lists(p);
     x->left = 1; /* held until all are asked */
     if (why_make(&x->why, &c->parts->tiers, p->uid, known ? &before : NULL, &x->error) == 0) {

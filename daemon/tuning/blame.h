@@ -3,7 +3,7 @@
 #ifndef GEMMD_DAEMON_TUNING_BLAME_H
 #define GEMMD_DAEMON_TUNING_BLAME_H
 
-#include "daemon/tuning/trials.h"
+#include "daemon/tuning/tuner.h"
 
 /* The candidate that was running when the runner died: a failed trial, and never again. */
 void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const struct attempt *a);

@@ -15,7 +15,7 @@
 
 enum job_state {
     JOB_QUEUED,
-    JOB_ELSEWHERE,  /* another daemon works on its key (elsewhere.h) */
+    JOB_LEASED_OUT, /* another daemon works on its key (job_lease.h) */
     JOB_LEASING,    /* the ledger says whether another one does */
     JOB_HISTORY,    /* the ledger looks up what was measured before */
     JOB_RUNNING,    /* the runner has the order, or is being started for it */
@@ -26,7 +26,7 @@ struct scheduler;
 
 struct job {
     struct scheduler *scheduler; /* borrowed */
-    struct list link;            /* scheduler->queue or elsewhere */
+    struct list link;            /* scheduler->queue or leased_out */
     int64_t id;
     char key[HASH_HEX];
     uint64_t identity;      /* hash of search and pin */
@@ -42,13 +42,13 @@ struct job {
     bool cancelled;
     bool leased;             /* its key is this daemon's */
     bool offered;            /* to other daemons (offers.h) */
-    bool was_elsewhere;      /* another daemon had its key, when it was looked at last */
+    bool was_leased_out;     /* another daemon had its key, when it was looked at last */
     bool set_aside;          /* it has begun, and others have their turn: what follows is kept */
     int64_t uid;             /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */
     struct account
-        *turn;  /* a holder: the user in whose turn it comes (rounds.h); NULL: not queued yet */
-    bool ahead; /* handed to those who compile ahead */
+        *turn; /* a holder: the user in whose turn it comes (rounds.h); NULL: not queued yet */
+    bool precompiled; /* handed to those who precompile */
     struct list waiters;
     unsigned n_waiters;
 

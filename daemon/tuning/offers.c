@@ -4,11 +4,11 @@
 #include "daemon/daemon.h"
 #include "daemon/base/log.h"
 
-void offers_init(struct offers *o, struct wanting *wanting, struct accounts *accounts)
+void offers_init(struct offers *o, struct waiters *waiters, struct accounts *accounts)
 {
-    *o = (struct offers){.daemon = wanting->daemon,
-                         .scheduler = wanting->scheduler,
-                         .wanting = wanting,
+    *o = (struct offers){.daemon = waiters->daemon,
+                         .scheduler = waiters->scheduler,
+                         .waiters = waiters,
                          .accounts = accounts};
 }
 
@@ -65,7 +65,7 @@ static int take(struct offers *o, const struct wire_obj *search, uid_t uid, stru
                            .key = &x->key,
                            .background = true,
                            .account = account};
-        status = wanting_want(o->wanting, &w, err);
+        status = waiters_join(o->waiters, &w, err);
     }
     request_deinit(&x->request);
     x->request.query = (struct query){0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which job runs, and what its end says of the device (scheduler.h). What a running job does is in
- * tuning.c, who waits for it in wanting.c. */
+ * tuning.c, who waits for it in waiters.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ void scheduler_init(struct scheduler *s, struct daemon *d, const struct schedule
 {
     *s = (struct scheduler){.daemon = d, .hooks = hooks, .ctx = ctx};
     list_init(&s->queue);
-    list_init(&s->elsewhere);
+    list_init(&s->leased_out);
     uv_timer_init(&d->loop, &s->next);
     uv_timer_init(&d->loop, &s->retry);
     s->next.data = s->retry.data = s;
@@ -45,8 +45,8 @@ static void set_running(struct scheduler *s, struct job *j)
 void scheduler_unqueue(struct scheduler *s, struct job *j)
 {
     list_remove(&j->link);
-    if (j->state == JOB_ELSEWHERE) {
-        s->n_elsewhere--;
+    if (j->state == JOB_LEASED_OUT) {
+        s->n_leased_out--;
     } else {
         s->n_queued--;
     }
@@ -82,11 +82,11 @@ static void on_next(uv_timer_t *timer)
 void scheduler_step_aside(struct scheduler *s, struct job *j)
 {
     set_running(s, NULL);
-    j->state = JOB_ELSEWHERE;
-    j->was_elsewhere = true;
+    j->state = JOB_LEASED_OUT;
+    j->was_leased_out = true;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "elsewhere");
-    list_append(&s->elsewhere, &j->link);
-    s->n_elsewhere++;
+    list_append(&s->leased_out, &j->link);
+    s->n_leased_out++;
     job_tell(j);
     scheduler_next(s);
 }
@@ -96,7 +96,7 @@ bool scheduler_others_wait(const struct scheduler *s)
     const struct job *running = s->running;
     LIST_EACH(node, &s->queue) {
         const struct job *j = LIST_OF(node, struct job, link);
-        if (running && (j->n_waiters || !running->n_waiters) && !j->was_elsewhere &&
+        if (running && (j->n_waiters || !running->n_waiters) && !j->was_leased_out &&
             strcmp(j->key, running->key) != 0) {
             return true;
         }
@@ -144,13 +144,13 @@ static struct job *find_aside(struct list *jobs, int64_t id)
 struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
 {
     struct job *j = find_aside(&s->queue, id);
-    return j ? j : find_aside(&s->elsewhere, id);
+    return j ? j : find_aside(&s->leased_out, id);
 }
 
 void scheduler_come_back(struct scheduler *s, struct job *j)
 {
     list_remove(&j->link);
-    s->n_elsewhere--;
+    s->n_leased_out--;
     j->state = JOB_QUEUED;
     list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
     s->n_queued++;
@@ -224,7 +224,7 @@ unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct err
     LIST_EACH(node, &s->queue) {
         n += cancel_job(s, LIST_OF(node, struct job, link), key, why);
     }
-    LIST_EACH(node, &s->elsewhere) {
+    LIST_EACH(node, &s->leased_out) {
         n += cancel_job(s, LIST_OF(node, struct job, link), key, why);
     }
     return s->running ? n + cancel_job(s, s->running, key, why) : n;
@@ -262,8 +262,8 @@ static void on_retry(uv_timer_t *timer)
 static unsigned fail_waiting(struct scheduler *s, const struct error *e)
 {
     unsigned n = 0;
-    while (!list_empty(&s->queue) || !list_empty(&s->elsewhere)) {
-        struct list *jobs = list_empty(&s->queue) ? &s->elsewhere : &s->queue;
+    while (!list_empty(&s->queue) || !list_empty(&s->leased_out)) {
+        struct list *jobs = list_empty(&s->queue) ? &s->leased_out : &s->queue;
         struct job *j = LIST_OF(jobs->next, struct job, link);
         job_fail(j, e);
         scheduler_drop(s, j);

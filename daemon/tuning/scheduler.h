@@ -45,8 +45,8 @@ struct scheduler {
     void *ctx;
     struct list queue; /* in the order in which they run, but for background ones (rounds.h) */
     unsigned n_queued;
-    struct list elsewhere; /* jobs whose keys other daemons have (elsewhere.h) */
-    unsigned n_elsewhere;
+    struct list leased_out; /* jobs whose keys other daemons have (job_lease.h) */
+    unsigned n_leased_out;
     struct job *running; /* owned; NULL: none. daemon.tuning says the same */
     uv_timer_t next;     /* starts the next job, never from within a callback of the last */
     uv_timer_t retry;    /* while `off` may end */
@@ -74,11 +74,11 @@ void scheduler_unwanted(struct scheduler *s, struct job *j);
 unsigned scheduler_cancel(struct scheduler *s, const char *key, const struct error *why);
 /* The next job, soon, unless one runs. */
 void scheduler_next(struct scheduler *s);
-/* Out of the queue, or from elsewhere, and freed. */
+/* Out of the queue, or of leased_out, and freed. */
 void scheduler_drop(struct scheduler *s, struct job *j);
-/* Out of the queue, or from elsewhere. */
+/* Out of the queue, or of leased_out. */
 void scheduler_unqueue(struct scheduler *s, struct job *j);
-/* The running job leaves the device to the next one: another daemon has its key (elsewhere.h). */
+/* The running job leaves the device to the next one: another daemon has its key (job_lease.h). */
 void scheduler_step_aside(struct scheduler *s, struct job *j);
 /* The running job leaves it to those that wait, and comes after the next few of them; but before
  * any other search of its key, whose winner would answer it. */
@@ -88,7 +88,7 @@ struct job *scheduler_find_aside(struct scheduler *s, int64_t id);
 /* Whether a job is queued that is worth it: somebody waits for it, or for neither; its key is
  * another one, and no other daemon's. */
 bool scheduler_others_wait(const struct scheduler *s);
-/* From elsewhere: into the queue again. */
+/* From leased_out: into the queue again. */
 void scheduler_come_back(struct scheduler *s, struct job *j);
 /* "on", or why nothing is tuned. */
 const char *scheduler_tuning(const struct scheduler *s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A running job's beginning and middle: what was measured before, the order, trials, deaths.
- * end.c has its ends.
+ * job_end.c has its ends.
  *
  * What counts as measured before ("done"): finished trials of this key whose stamp is today's. A
  * trial's stamp also names the tolerances when they are not the usual ones, since a result that was
@@ -16,9 +16,9 @@
 #include "daemon/answers/quarantine.h"
 #include "daemon/base/log.h"
 #include "daemon/tuning/blame.h"
-#include "daemon/tuning/end.h"
-#include "daemon/tuning/known.h"
-#include "daemon/tuning/order.h"
+#include "daemon/tuning/job_end.h"
+#include "daemon/tuning/job_begin.h"
+#include "daemon/tuning/runner_order.h"
 #include "daemon/tuning/tuning.h"
 
 enum {
@@ -82,10 +82,10 @@ static void on_error(void *ctx, const struct error *e)
 }
 
 /* Also what no database has yet: its disk may be full. */
-static void avoid_barred(const struct daemon *d, struct job *j)
+static void avoid_quarantined(const struct daemon *d, struct job *j)
 {
-    for (uint32_t i = 0; i < d->barred.n; i++) {
-        tuning_avoid(j, d->barred.all[i].variant);
+    for (uint32_t i = 0; i < d->quarantine_set.n; i++) {
+        tuning_avoid(j, d->quarantine_set.all[i].variant);
     }
 }
 
@@ -97,7 +97,7 @@ static void send_order(struct tuner *x, struct job *j)
         tuning_failed(x, j, &x->scheduler->off, JOB_FAILED);
         return;
     }
-    avoid_barred(x->daemon, j);
+    avoid_quarantined(x->daemon, j);
     if (tuning_order(x->tiers, j, &order, &err) < 0) {
         on_error(x, &err);
         return;
@@ -203,7 +203,7 @@ void tuning_begin(struct tuner *x, struct job *j)
         return;
     }
     if (j->set_aside) {
-        elsewhere_lease(x->elsewhere, j);
+        job_lease_take(x->job_lease, j);
         return;
     }
     j->state = JOB_HISTORY;
@@ -218,7 +218,7 @@ void tuning_begin(struct tuner *x, struct job *j)
         tuning_ended(x, j, JOB_SHARED);
         return;
     }
-    elsewhere_lease(x->elsewhere, j);
+    job_lease_take(x->job_lease, j);
 }
 
 void tuning_leased(struct tuner *x, struct job *j)
@@ -365,7 +365,7 @@ static void set_aside(struct tuner *x, struct job *j, const struct tune_result *
                  j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,
                  r->timeline);
     scheduler_set_aside(x->scheduler, j);
-    elsewhere_left(x->elsewhere, j);
+    job_lease_left(x->job_lease, j);
 }
 
 /* Unless somebody has asked for it meanwhile. It was no try (remeasure.h). */

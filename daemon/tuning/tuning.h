@@ -9,11 +9,11 @@
 #ifndef GEMMD_DAEMON_TUNING_TUNING_H
 #define GEMMD_DAEMON_TUNING_TUNING_H
 
-#include "daemon/tuning/trials.h"
+#include "daemon/tuning/tuner.h"
 
 void tuning_begin(struct tuner *x, struct job *j);  /* it has the device */
 void tuning_cancel(struct tuner *x, struct job *j); /* nobody wants it any more */
-/* The running job may go on: its key is its own, or cannot be leased (elsewhere.h). */
+/* The running job may go on: its key is its own, or cannot be leased (job_lease.h). */
 void tuning_leased(struct tuner *x, struct job *j);
 /* A job was queued: the running one may be set aside. */
 void tuning_others(struct tuner *x);

@@ -152,9 +152,9 @@ static void bench_open(struct bench *b, const struct recorded *of)
         fprintf(stderr, "no memory\n");
         exit(1);
     }
-    defaults_init(&d->defaults, &d->device, &d->barred, b->doc);
+    defaults_init(&d->defaults, &d->device, &d->quarantine_set, b->doc);
     b->tiers.daemon = d;
-    b->tiers.shortlist.daemon = d;
+    b->tiers.portfolio.daemon = d;
 }
 
 static void bench_close(struct bench *b)

@@ -98,7 +98,7 @@ static void one_doubt_each(void **state)
     answer.saved = false;
     expect("medium", "in memory only");
     setup(state);
-    e.barred = true;
+    e.quarantined = true;
     expect("medium", "at another key");
     setup(state);
     e.trial = NULL;

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/ledger/home.h"
+#include "daemon/ledger/local.h"
 #include "tests/unit/store/fixture.h"
 
 enum { PUBLISHES = 1000 };

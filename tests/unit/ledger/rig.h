@@ -3,7 +3,7 @@
 #ifndef GEMMD_TESTS_UNIT_LEDGER_RIG_H
 #define GEMMD_TESTS_UNIT_LEDGER_RIG_H
 
-#include "daemon/ledger/home.h"
+#include "daemon/ledger/local.h"
 #include "proto/limits.h"
 #include "tests/unit/store/fixture.h"
 

@@ -18,7 +18,7 @@
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
 #include "daemon/cache/confidence.h"
-#include "daemon/tuning/end.h"
+#include "daemon/tuning/job_end.h"
 
 void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
 {
@@ -35,7 +35,7 @@ void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
         error_set(&e, ERROR_CANCELLED, "cancelled");
         job_fail(j, &e); /* who came after the last one had left */
     }
-    elsewhere_unlease(x->elsewhere, j);
+    job_lease_release(x->job_lease, j);
     if (j->set_aside) {
         supervisor_forget(x->supervisor, j->id);
     }
@@ -106,7 +106,7 @@ static bool pin_gives_way(struct daemon *d, const struct job *j, const struct ca
     struct answer *a = &d->scratch->hint;
     return e->rank < CACHE_SERVES &&
            (j->stale || (cache_answer(&d->cache, e, a, NULL) == 0 &&
-                         target_is_barred(d, j->key, a, &j->request->problem)));
+                         target_is_quarantined(d, j->key, a, &j->request->problem)));
 }
 
 /* Verified less tightly than the row that serves the key. */

@@ -8,8 +8,8 @@
  * mode and types. Other than for `near`, permutes and fusions may differ: the caller checks whether
  * the config is valid.
  */
-#ifndef GEMMD_DAEMON_ANSWERS_SHORTLIST_H
-#define GEMMD_DAEMON_ANSWERS_SHORTLIST_H
+#ifndef GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
+#define GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
 
 #include <uv.h>
 
@@ -17,7 +17,7 @@
 
 struct daemon;
 
-struct shortlist_member {
+struct portfolio_member {
     uint64_t group;
     int64_t place;   /* in its group, from 1 */
     uint8_t *config; /* owned: packed */
@@ -25,7 +25,7 @@ struct shortlist_member {
     char stamp[STAMP_MAX];
 };
 
-struct shortlist_shape { /* a known one */
+struct portfolio_shape { /* a known one */
     uint64_t group;
     float dims[CACHE_DIMS];
     uint32_t member; /* index */
@@ -33,15 +33,15 @@ struct shortlist_shape { /* a known one */
     char key[HASH_HEX];
 };
 
-struct shortlist_set {
-    struct shortlist_member *members; /* owned */
-    struct shortlist_shape *shapes;   /* owned */
+struct portfolio_set {
+    struct portfolio_member *members; /* owned */
+    struct portfolio_shape *shapes;   /* owned */
     size_t n_members, n_shapes;
 };
 
-struct shortlist {
+struct portfolio {
     struct daemon *daemon;          /* borrowed */
-    struct shortlist_set now, next; /* next: being fetched */
+    struct portfolio_set now, next; /* next: being fetched */
     double bound_percent;
     int64_t offset; /* of the page that is asked for */
     uint64_t began_ms, took_ms;
@@ -49,19 +49,19 @@ struct shortlist {
     uv_timer_t timer;
 };
 
-void shortlist_init(struct shortlist *l, struct daemon *d);
+void portfolio_init(struct portfolio *l, struct daemon *d);
 /* Results have changed: it is fetched soon, and not more often than it is worth. */
-void shortlist_changed(struct shortlist *l);
+void portfolio_changed(struct portfolio *l);
 /* What is known of this key was taken back: it is no shape any more, at once. */
-void shortlist_evicted(struct shortlist *l, const char *key);
-void shortlist_close(struct shortlist *l); /* the timer; once */
-void shortlist_deinit(struct shortlist *l);
+void portfolio_evicted(struct portfolio *l, const char *key);
+void portfolio_close(struct portfolio *l); /* the timer; once */
+void portfolio_deinit(struct portfolio *l);
 
 /* Shapes whose members may do for a problem, nearest first, no member twice; at most max. Borrowed
  * until the loop turns. */
-size_t shortlist_near(const struct shortlist *l, const struct problem *bucket, size_t max,
-                      const struct shortlist_shape *out[]);
+size_t portfolio_near(const struct portfolio *l, const struct problem *bucket, size_t max,
+                      const struct portfolio_shape *out[]);
 /* The member's config and stamp, as an answer that says nothing else. */
-int shortlist_answer(const struct shortlist *l, const struct shortlist_shape *s, struct answer *a);
+int portfolio_answer(const struct portfolio *l, const struct portfolio_shape *s, struct answer *a);
 
 #endif

@@ -7,37 +7,37 @@
  * would lose what they know to be right. The ledger has the list; answers/quarantine.h keeps this
  * one up to date.
  */
-#ifndef GEMMD_DAEMON_CACHE_BARRED_H
-#define GEMMD_DAEMON_CACHE_BARRED_H
+#ifndef GEMMD_DAEMON_CACHE_QUARANTINE_SET_H
+#define GEMMD_DAEMON_CACHE_QUARANTINE_SET_H
 
 #include "kernels/family.h"
 #include "proto/hash.h"
 
-struct barred_one {
+struct quarantined {
     char variant[HASH_HEX];
     char key[HASH_HEX]; /* where it happened; "": not known */
     bool saved;         /* it is, or was, a row of the ledger: else only news */
     bool met;           /* by the list that is being read: it is a row now */
 };
-struct barred {
-    struct barred_one *all; /* owned; a variant may be there for several keys */
+struct quarantine_set {
+    struct quarantined *all; /* owned; a variant may be there for several keys */
     uint32_t n;
 };
 
-void barred_deinit(struct barred *x);
+void quarantine_set_deinit(struct quarantine_set *x);
 /* Whether the list is another one now. Without memory it stays as it was. `row`: the ledger has
  * it. */
-bool barred_add(struct barred *x, const char *variant, const char *key, bool row);
+bool quarantine_set_add(struct quarantine_set *x, const char *variant, const char *key, bool row);
 /* Takes a variant out for one key; false: it is there for none. */
-bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX]);
+bool quarantine_set_take(struct quarantine_set *x, const char *variant, char key[HASH_HEX]);
 /* Before all rows are read, and after it: takes out one that was a row before and is none now, with
  * the key that it was there for; false: no more. What nobody has written yet stays. */
-void barred_unmeet(struct barred *x);
-bool barred_sweep(struct barred *x, char key[HASH_HEX]);
+void quarantine_set_unmeet(struct quarantine_set *x);
+bool quarantine_set_sweep(struct quarantine_set *x, char key[HASH_HEX]);
 /* Whether this config's variant is among them; or is so for a key (its id; NULL: any). Some
  * microseconds, and nothing while there are none. */
-bool barred_config(const struct barred *x, const char *key, const struct family_target *t,
-                   const struct problem *p, const struct record *config,
-                   const struct device_info *info);
+bool quarantine_set_has_config(const struct quarantine_set *x, const char *key,
+                               const struct family_target *t, const struct problem *p,
+                               const struct record *config, const struct device_info *info);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "common.h"
 #include "daemon/daemon.h"
-#include "daemon/tuning/ahead.h"
+#include "daemon/tuning/precompile.h"
 #include "daemon/tuning/scheduler.h"
 
 enum { HANG_S = 20 };
@@ -17,7 +17,7 @@ static struct daemon d;
 static struct scheduler scheduler;
 
 /* One job has the device and another waits, so one is started. */
-static void begin(struct ahead *a)
+static void begin(struct precompiler *a)
 {
     static const struct config config = {.compile_ahead = 1};
     static struct job job = {.id = 1};
@@ -28,13 +28,13 @@ static void begin(struct ahead *a)
     strcpy(d.runner, runner);
     d.doc = wire_doc_new();
     strcpy(d.device.kind, "cuda");
-    job.ahead = false;
+    job.precompiled = false;
     wire_put_map(&job.search, 0);
     list_init(&scheduler.queue);
     list_append(&scheduler.queue, &job.link);
     scheduler.running = &job;
-    ahead_init(a, &d, &scheduler);
-    ahead_queued(a);
+    precompile_init(a, &d, &scheduler);
+    precompile_queued(a);
     while (!a->runs) {
         uv_run(&d.loop, UV_RUN_ONCE);
     }
@@ -43,11 +43,11 @@ static void begin(struct ahead *a)
 }
 
 /* Ms until the loop has nothing to wait for. */
-static uint64_t stop(struct ahead *a)
+static uint64_t stop(struct precompiler *a)
 {
     alarm(HANG_S);
     uint64_t began = uv_hrtime();
-    ahead_stop(a);
+    precompile_stop(a);
     uv_run(&d.loop, UV_RUN_DEFAULT);
     alarm(0);
     assert_int_equal(uv_loop_close(&d.loop), 0);
@@ -57,7 +57,7 @@ static uint64_t stop(struct ahead *a)
 static void a_stop_kills_it(void **state)
 {
     (void)state;
-    static struct ahead a;
+    static struct precompiler a;
     begin(&a);
     assert_in_range(stop(&a), 0, 1000);
     assert_int_equal(waitpid(a.process.pid, NULL, WNOHANG), -1);
@@ -66,9 +66,9 @@ static void a_stop_kills_it(void **state)
 static void a_stop_without_it_waits_for_nothing(void **state)
 {
     (void)state;
-    static struct ahead a;
+    static struct precompiler a;
     uv_loop_init(&d.loop);
-    ahead_init(&a, &d, &scheduler);
+    precompile_init(&a, &d, &scheduler);
     assert_in_range(stop(&a), 0, 1000);
 }
 
@@ -76,7 +76,7 @@ static void a_stop_without_it_waits_for_nothing(void **state)
 static void one_that_does_not_end_is_left_behind(void **state)
 {
     (void)state;
-    static struct ahead a;
+    static struct precompiler a;
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGCHLD);

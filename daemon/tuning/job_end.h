@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a tuning ends. */
-#ifndef GEMMD_DAEMON_TUNING_END_H
-#define GEMMD_DAEMON_TUNING_END_H
+#ifndef GEMMD_DAEMON_TUNING_JOB_END_H
+#define GEMMD_DAEMON_TUNING_JOB_END_H
 
-#include "daemon/tuning/trials.h"
+#include "daemon/tuning/tuner.h"
 
 /* Counts and forgets the job; who waits has been answered. */
 void tuning_ended(struct tuner *x, struct job *j, enum job_end how);

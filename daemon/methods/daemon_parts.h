@@ -7,17 +7,17 @@
  *   server, session   connections, messages                 session/session.h, session/server.h
  *   loader            from the ledger to the cache          methods/loader.h
  *   restore           and back, what the file has lost      answers/restore.h
- *   tiers             the best answer short of exact        answers/tiers.h, answers/shortlist.h
+ *   tiers             the best answer short of exact        answers/tiers.h, answers/portfolio.h
  *   scheduler, job    what is to be tuned, in which order   tuning/scheduler.h, tuning/job.h
- *   wanting           who waits for it until when           tuning/wanting.h
- *   elsewhere, offers the same, among daemons               tuning/elsewhere.h, tuning/offers.h
+ *   waiters           who waits for it until when           tuning/waiters.h
+ *   job_lease, offers the same, among daemons               tuning/job_lease.h, tuning/offers.h
  *   tuner             the course of the running job         tuning/tuning.h
  *   supervisor        the runner process                    tuning/supervisor.h
- *   generations       what a key answered in one        methods/generations.h
+ *   generations       what a key answered in one            methods/generations.h
  *   leases            who works out a user's own kernel     methods/leases.h
  */
-#ifndef GEMMD_DAEMON_METHODS_PARTS_H
-#define GEMMD_DAEMON_METHODS_PARTS_H
+#ifndef GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
+#define GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
 
 #include "daemon/daemon.h"
 #include "daemon/answers/restore.h"
@@ -26,33 +26,33 @@
 #include "daemon/methods/leases.h"
 #include "daemon/methods/loader.h"
 #include "daemon/session/server.h"
-#include "daemon/tuning/ahead.h"
-#include "daemon/tuning/elsewhere.h"
+#include "daemon/tuning/precompile.h"
+#include "daemon/tuning/job_lease.h"
 #include "daemon/tuning/offers.h"
 #include "daemon/tuning/scheduler.h"
 #include "daemon/tuning/supervisor.h"
-#include "daemon/tuning/trials.h"
-#include "daemon/tuning/wanting.h"
+#include "daemon/tuning/tuner.h"
+#include "daemon/tuning/waiters.h"
 
-struct parts {
+struct daemon_parts {
     struct daemon daemon;
     struct server server;
     struct loader loader;
     struct restore restore;
     struct tiers tiers;
     struct scheduler scheduler;
-    struct wanting wanting;
-    struct elsewhere elsewhere;
+    struct waiters waiters;
+    struct job_lease job_lease;
     struct supervisor supervisor;
     struct tuner tuner;
-    struct ahead ahead;
+    struct precompiler precompiler;
     struct leases leases;
     struct offers offers;
     struct generations generations;
     struct list subscribers; /* announce.h */
     uint64_t started_ms;
     /* Ends the daemon; see life.h. `why` NULL: the reason is in the log already. */
-    void (*stop)(struct parts *p, uid_t by, const char *why);
+    void (*stop)(struct daemon_parts *p, uid_t by, const char *why);
 };
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetched page by page, and swapped in whole (shortlist.h). */
+/* Fetched page by page, and swapped in whole (portfolio.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/daemon.h"
-#include "daemon/answers/shortlist.h"
+#include "daemon/answers/portfolio.h"
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
@@ -17,14 +17,14 @@ enum {
     WAIT_FACTOR = 20, /* and making it may take at most a twentieth of the writer's time */
 };
 
-static void set_free(struct shortlist_set *s)
+static void set_free(struct portfolio_set *s)
 {
     for (size_t i = 0; i < s->n_members; i++) {
         free(s->members[i].config);
     }
     free(s->members);
     free(s->shapes);
-    *s = (struct shortlist_set){0};
+    *s = (struct portfolio_set){0};
 }
 
 /* What configs can be shared in, whatever else a problem says. */
@@ -57,16 +57,16 @@ static bool is_of_today(struct daemon *d, const struct problem *p, const char *s
 }
 
 /* The member of a group and place; rows of one member follow each other. NULL: no memory. */
-static struct shortlist_member *find_member(struct shortlist_set *s, uint64_t group, int64_t place,
+static struct portfolio_member *find_member(struct portfolio_set *s, uint64_t group, int64_t place,
                                             const char *stamp, const struct wire_obj *config)
 {
-    struct shortlist_member *last = s->n_members ? &s->members[s->n_members - 1] : NULL;
+    struct portfolio_member *last = s->n_members ? &s->members[s->n_members - 1] : NULL;
     if (last && last->group == group && last->place == place && strcmp(last->stamp, stamp) == 0) {
         return last;
     }
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_obj(&b, config);
-    struct shortlist_member *members = grown(s->members, s->n_members, sizeof(*members));
+    struct portfolio_member *members = grown(s->members, s->n_members, sizeof(*members));
     uint8_t *copy = b.failed || !members ? NULL : malloc(b.len);
     s->members = members ? members : s->members;
     if (!copy) {
@@ -74,20 +74,20 @@ static struct shortlist_member *find_member(struct shortlist_set *s, uint64_t gr
     }
     memcpy(copy, b.data, b.len);
     last = &s->members[s->n_members++];
-    *last = (struct shortlist_member){.group = group, .place = place, .config = copy, .len = b.len};
+    *last = (struct portfolio_member){.group = group, .place = place, .config = copy, .len = b.len};
     snprintf(last->stamp, sizeof(last->stamp), "%s", stamp);
     return last;
 }
 
-static int add_shape(struct shortlist_set *s, const struct problem *p, const char *key,
-                     const struct shortlist_member *member, double ratio)
+static int add_shape(struct portfolio_set *s, const struct problem *p, const char *key,
+                     const struct portfolio_member *member, double ratio)
 {
-    struct shortlist_shape *shapes = grown(s->shapes, s->n_shapes, sizeof(*shapes));
+    struct portfolio_shape *shapes = grown(s->shapes, s->n_shapes, sizeof(*shapes));
     if (!shapes) {
         return ERROR_NO_MEMORY;
     }
     s->shapes = shapes;
-    struct shortlist_shape *shape = &shapes[s->n_shapes++];
+    struct portfolio_shape *shape = &shapes[s->n_shapes++];
     shape->group = member->group;
     shape->member = (uint32_t)(member - s->members);
     shape->ratio = (float)ratio;
@@ -96,7 +96,7 @@ static int add_shape(struct shortlist_set *s, const struct problem *p, const cha
     return 0;
 }
 
-static int take_row(struct shortlist *l, const struct wire_obj *row)
+static int take_row(struct portfolio *l, const struct wire_obj *row)
 {
     struct daemon *d = l->daemon;
     struct problem *p = &d->scratch->learned;
@@ -115,31 +115,31 @@ static int take_row(struct shortlist *l, const struct wire_obj *row)
     if (!read || !family_of_problem(p) || !is_of_today(d, p, stamp)) {
         return 0; /* nothing to choose from for today's kernels */
     }
-    const struct shortlist_member *m =
+    const struct portfolio_member *m =
         find_member(&l->next, group_of(p), place, stamp, wire_find(row, "config"));
     return m ? add_shape(&l->next, p, key, m, ratio) : ERROR_NO_MEMORY;
 }
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void end_fetch(struct shortlist *l, bool whole)
+static void end_fetch(struct portfolio *l, bool whole)
 {
     if (whole) {
         set_free(&l->now);
         l->now = l->next;
-        l->next = (struct shortlist_set){0};
+        l->next = (struct portfolio_set){0};
     }
     set_free(&l->next);
     l->asking = false;
     l->took_ms = uv_now(&l->daemon->loop) - l->began_ms;
 }
 
-static void ask_page(struct shortlist *l);
+static void ask_page(struct portfolio *l);
 
 static void on_page(void *ctx, int status, const void *rows, size_t n, int64_t total,
                     const struct error *err)
 {
-    struct shortlist *l = ctx;
+    struct portfolio *l = ctx;
     const struct wire_obj *page = NULL;
     if (status == 0) {
         status = wire_decode(l->daemon->doc, rows, n, &page, NULL);
@@ -159,7 +159,7 @@ static void on_page(void *ctx, int status, const void *rows, size_t n, int64_t t
     }
 }
 
-static void ask_page(struct shortlist *l)
+static void ask_page(struct portfolio *l)
 {
     struct daemon *d = l->daemon;
     struct record *filter = &d->scratch->config;
@@ -174,10 +174,10 @@ static void ask_page(struct shortlist *l)
 
 static void on_timer(uv_timer_t *timer)
 {
-    struct shortlist *l = timer->data;
+    struct portfolio *l = timer->data;
     bool in_the_way = l->took_ms > LONG_MS && l->daemon->tuning; /* of its trials */
     if (l->asking || in_the_way) {
-        shortlist_changed(l);
+        portfolio_changed(l);
     } else if (l->daemon->ledger && !l->daemon->stopping) {
         l->asking = true;
         l->offset = 0;
@@ -186,14 +186,14 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
-void shortlist_init(struct shortlist *l, struct daemon *d)
+void portfolio_init(struct portfolio *l, struct daemon *d)
 {
-    *l = (struct shortlist){.daemon = d};
+    *l = (struct portfolio){.daemon = d};
     uv_timer_init(&d->loop, &l->timer);
     l->timer.data = l;
 }
 
-void shortlist_changed(struct shortlist *l)
+void portfolio_changed(struct portfolio *l)
 {
     uint64_t wait = l->took_ms * WAIT_FACTOR;
     if (!l->daemon->stopping && !uv_is_active((uv_handle_t *)&l->timer)) {
@@ -201,7 +201,7 @@ void shortlist_changed(struct shortlist *l)
     }
 }
 
-static void drop_shape(struct shortlist_set *s, const char *key)
+static void drop_shape(struct portfolio_set *s, const char *key)
 {
     size_t kept = 0;
     for (size_t i = 0; i < s->n_shapes; i++) {
@@ -212,19 +212,19 @@ static void drop_shape(struct shortlist_set *s, const char *key)
     s->n_shapes = kept;
 }
 
-void shortlist_evicted(struct shortlist *l, const char *key)
+void portfolio_evicted(struct portfolio *l, const char *key)
 {
     drop_shape(&l->now, key);
     drop_shape(&l->next, key); /* its first pages may have been made before */
-    shortlist_changed(l);
+    portfolio_changed(l);
 }
 
-void shortlist_close(struct shortlist *l)
+void portfolio_close(struct portfolio *l)
 {
     uv_close((uv_handle_t *)&l->timer, NULL);
 }
 
-void shortlist_deinit(struct shortlist *l)
+void portfolio_deinit(struct portfolio *l)
 {
     set_free(&l->now);
     set_free(&l->next);
@@ -233,7 +233,7 @@ void shortlist_deinit(struct shortlist *l)
 /* ---- looking --------------------------------------------------------------------------------- */
 
 /* Whether a comes before b; equals by their keys, so that every run says the same. */
-static bool is_nearer(const struct shortlist_shape *a, const struct shortlist_shape *b,
+static bool is_nearer(const struct portfolio_shape *a, const struct portfolio_shape *b,
                       const float dims[CACHE_DIMS])
 {
     double x = entry_distance(a->dims, dims), y = entry_distance(b->dims, dims);
@@ -241,13 +241,13 @@ static bool is_nearer(const struct shortlist_shape *a, const struct shortlist_sh
 }
 
 /* The nearest shape whose member is none of those found. */
-static const struct shortlist_shape *nearest(const struct shortlist_set *s, uint64_t group,
+static const struct portfolio_shape *nearest(const struct portfolio_set *s, uint64_t group,
                                              const float dims[CACHE_DIMS],
-                                             const struct shortlist_shape *const found[], size_t n)
+                                             const struct portfolio_shape *const found[], size_t n)
 {
-    const struct shortlist_shape *best = NULL;
+    const struct portfolio_shape *best = NULL;
     for (size_t i = 0; i < s->n_shapes; i++) {
-        const struct shortlist_shape *shape = &s->shapes[i];
+        const struct portfolio_shape *shape = &s->shapes[i];
         bool taken = shape->group != group;
         for (size_t k = 0; k < n && !taken; k++) {
             taken = found[k]->member == shape->member;
@@ -257,8 +257,8 @@ static const struct shortlist_shape *nearest(const struct shortlist_set *s, uint
     return best;
 }
 
-size_t shortlist_near(const struct shortlist *l, const struct problem *bucket, size_t max,
-                      const struct shortlist_shape *out[])
+size_t portfolio_near(const struct portfolio *l, const struct problem *bucket, size_t max,
+                      const struct portfolio_shape *out[])
 {
     float dims[CACHE_DIMS];
     size_t n = 0;
@@ -270,9 +270,9 @@ size_t shortlist_near(const struct shortlist *l, const struct problem *bucket, s
     return n;
 }
 
-int shortlist_answer(const struct shortlist *l, const struct shortlist_shape *s, struct answer *a)
+int portfolio_answer(const struct portfolio *l, const struct portfolio_shape *s, struct answer *a)
 {
-    const struct shortlist_member *m = &l->now.members[s->member];
+    const struct portfolio_member *m = &l->now.members[s->member];
     const struct wire_obj *map;
     answer_init(a);
     snprintf(a->stamp, sizeof(a->stamp), "%s", m->stamp);

@@ -13,8 +13,8 @@
  * It is never waited for: a variant that it works on is compiled once all the same
  * (kernels/modules.h), and what it has not done the runner does.
  */
-#ifndef GEMMD_DAEMON_TUNING_AHEAD_H
-#define GEMMD_DAEMON_TUNING_AHEAD_H
+#ifndef GEMMD_DAEMON_TUNING_PRECOMPILE_H
+#define GEMMD_DAEMON_TUNING_PRECOMPILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@
 struct daemon;
 struct scheduler;
 
-struct ahead {
+struct precompiler {
     struct daemon *daemon;             /* borrowed */
     const struct scheduler *scheduler; /* borrowed */
     uv_timer_t soon; /* keys of a layer come one by one: they are looked at together */
@@ -32,8 +32,8 @@ struct ahead {
     uint64_t starts;
 };
 
-void ahead_init(struct ahead *a, struct daemon *d, const struct scheduler *s);
-void ahead_queued(struct ahead *a); /* a job may have to wait */
-void ahead_stop(struct ahead *a);   /* kills it; one that does not end is left behind */
+void precompile_init(struct precompiler *a, struct daemon *d, const struct scheduler *s);
+void precompile_queued(struct precompiler *a); /* a job may have to wait */
+void precompile_stop(struct precompiler *a);   /* kills it; one that does not end is left behind */
 
 #endif

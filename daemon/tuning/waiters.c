@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits for which job, and who is let go when (wanting.h). */
+/* Who waits for which job, and who is let go when (waiters.h). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/answers/precheck.h"
 #include "daemon/cache/answer.h"
-#include "daemon/tuning/wanting.h"
+#include "daemon/tuning/waiters.h"
 
 static void on_deadline(uv_timer_t *timer);
 
-void wanting_init(struct wanting *x, struct scheduler *s, struct tiers *t)
+void waiters_init(struct waiters *x, struct scheduler *s, struct tiers *t)
 {
-    *x = (struct wanting){.daemon = s->daemon, .scheduler = s, .tiers = t};
+    *x = (struct waiters){.daemon = s->daemon, .scheduler = s, .tiers = t};
     uv_timer_init(&s->daemon->loop, &x->deadlines);
     x->deadlines.data = x;
 }
 
-void wanting_stop(struct wanting *x)
+void waiters_stop(struct waiters *x)
 {
     uv_close((uv_handle_t *)&x->deadlines, NULL);
 }
@@ -56,7 +56,7 @@ static struct job *find_same(const struct scheduler *s, const struct sought *x)
         return s->running;
     }
     struct job *j = find_in(&s->queue, x);
-    return j ? j : find_in(&s->elsewhere, x);
+    return j ? j : find_in(&s->leased_out, x);
 }
 
 static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf *search,
@@ -91,7 +91,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     return 0;
 }
 
-static void watch_deadline(struct wanting *x, uint64_t deadline_ms)
+static void watch_deadline(struct waiters *x, uint64_t deadline_ms)
 {
     uv_timer_t *t = &x->deadlines;
     uint64_t now = uv_now(t->loop);
@@ -104,7 +104,7 @@ static void watch_deadline(struct wanting *x, uint64_t deadline_ms)
 static void waiter_gone(struct ticket *t);
 static void cancel_waiter(struct ticket *t, const struct error *e);
 
-static int wait_for(struct wanting *x, struct job *j, const struct wanted *w,
+static int wait_for(struct waiters *x, struct job *j, const struct wanted *w,
                     const struct problem *problem, const struct query *q, struct error *err)
 {
     if (!w->session) {
@@ -124,7 +124,7 @@ static int wait_for(struct wanting *x, struct job *j, const struct wanted *w,
     return 0;
 }
 
-int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
+int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
 {
     struct scheduler *s = x->scheduler;
     if (s->off.code) {
@@ -190,7 +190,7 @@ static bool pack_search(struct daemon *d, struct wire_buf *out)
     return packed;
 }
 
-bool wanting_known(struct daemon *d, struct wire_buf *out)
+bool waiters_known(struct daemon *d, struct wire_buf *out)
 {
     const struct request *r = &d->scratch->request;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
@@ -207,7 +207,7 @@ static bool recall(struct daemon *d, const struct wire_buf *search, struct answe
            schema_decode(&answer_schema, SCHEMA_LENIENT, map, out, NULL) == 0;
 }
 
-bool wanting_recall(struct daemon *d, struct answer *out)
+bool waiters_recall(struct daemon *d, struct answer *out)
 {
     const struct request *r = &d->scratch->request;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
@@ -236,9 +236,9 @@ static void cancel_waiter(struct ticket *t, const struct error *e)
 }
 
 /* The deadline has passed: the best lower tier is the answer, and the tuning goes on. */
-static void give_lower_tier(struct wanting *wanting, struct waiter *w)
+static void give_lower_tier(struct waiters *waiters, struct waiter *w)
 {
-    struct daemon *d = wanting->daemon;
+    struct daemon *d = waiters->daemon;
     struct job *j = w->job;
     struct scratch *x = d->scratch;
     struct error err = ERROR_NULL;
@@ -262,7 +262,7 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
         answer_note(&x->answer, "%s", passed);
     } else if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(wanting->tiers, &x->request, w->ticket.session->uid, &x->bucket,
+        status = tiers_answer(waiters->tiers, &x->request, w->ticket.session->uid, &x->bucket,
                               &x->key, passed, &x->answer, &err);
     }
     request_deinit(&x->request);
@@ -281,7 +281,7 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
     scheduler_unwanted(j->scheduler, j);
 }
 
-static uint64_t expire(struct wanting *x, struct job *j, uint64_t now, uint64_t next)
+static uint64_t expire(struct waiters *x, struct job *j, uint64_t now, uint64_t next)
 {
     LIST_EACH(node, &j->waiters) {
         struct waiter *w = LIST_OF(node, struct waiter, link);
@@ -296,7 +296,7 @@ static uint64_t expire(struct wanting *x, struct job *j, uint64_t now, uint64_t 
 
 static void on_deadline(uv_timer_t *timer)
 {
-    struct wanting *x = timer->data;
+    struct waiters *x = timer->data;
     struct scheduler *s = x->scheduler;
     uint64_t now = uv_now(timer->loop), next = UINT64_MAX;
     if (s->running) {
@@ -305,7 +305,7 @@ static void on_deadline(uv_timer_t *timer)
     LIST_EACH(node, &s->queue) {
         next = expire(x, LIST_OF(node, struct job, link), now, next);
     }
-    LIST_EACH(node, &s->elsewhere) {
+    LIST_EACH(node, &s->leased_out) {
         next = expire(x, LIST_OF(node, struct job, link), now, next);
     }
     if (next != UINT64_MAX) {

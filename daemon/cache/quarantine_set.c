@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/cache/barred.h"
+#include "daemon/cache/quarantine_set.h"
 
-void barred_deinit(struct barred *x)
+void quarantine_set_deinit(struct quarantine_set *x)
 {
     free(x->all);
-    *x = (struct barred){0};
+    *x = (struct quarantine_set){0};
 }
 
-static bool has(const struct barred *x, const char *variant, const char *key)
+static bool has(const struct quarantine_set *x, const char *variant, const char *key)
 {
     for (uint32_t i = 0; i < x->n; i++) {
         if (strcmp(x->all[i].variant, variant) == 0 && (!key || strcmp(x->all[i].key, key) == 0)) {
@@ -22,10 +22,10 @@ static bool has(const struct barred *x, const char *variant, const char *key)
 }
 
 /* Where it is known of a key, it is known at all. */
-static void meet(struct barred *x, const char *variant, const char *key)
+static void meet(struct quarantine_set *x, const char *variant, const char *key)
 {
     for (uint32_t i = 0; i < x->n; i++) {
-        struct barred_one *one = &x->all[i];
+        struct quarantined *one = &x->all[i];
         if (strcmp(one->variant, variant) == 0 &&
             (!key[0] || !one->key[0] || strcmp(one->key, key) == 0)) {
             one->saved = one->met = true;
@@ -33,7 +33,7 @@ static void meet(struct barred *x, const char *variant, const char *key)
     }
 }
 
-bool barred_add(struct barred *x, const char *variant, const char *key, bool row)
+bool quarantine_set_add(struct quarantine_set *x, const char *variant, const char *key, bool row)
 {
     if (row) {
         meet(x, variant, key);
@@ -41,25 +41,25 @@ bool barred_add(struct barred *x, const char *variant, const char *key, bool row
     if (strlen(variant) != HASH_HEX - 1 || has(x, variant, key[0] ? key : NULL)) {
         return false;
     }
-    struct barred_one *more = realloc(x->all, (x->n + 1) * sizeof(*more));
+    struct quarantined *more = realloc(x->all, (x->n + 1) * sizeof(*more));
     if (!more) {
         return false;
     }
     x->all = more;
-    more[x->n] = (struct barred_one){.saved = row, .met = row};
+    more[x->n] = (struct quarantined){.saved = row, .met = row};
     snprintf(more[x->n].variant, HASH_HEX, "%s", variant);
     snprintf(more[x->n].key, HASH_HEX, "%s", key);
     x->n++;
     return true;
 }
 
-static void remove_at(struct barred *x, uint32_t i, char key[HASH_HEX])
+static void remove_at(struct quarantine_set *x, uint32_t i, char key[HASH_HEX])
 {
     memcpy(key, x->all[i].key, HASH_HEX);
     x->all[i] = x->all[--x->n];
 }
 
-bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX])
+bool quarantine_set_take(struct quarantine_set *x, const char *variant, char key[HASH_HEX])
 {
     for (uint32_t i = 0; i < x->n; i++) {
         if (strcmp(x->all[i].variant, variant) == 0) {
@@ -70,14 +70,14 @@ bool barred_take(struct barred *x, const char *variant, char key[HASH_HEX])
     return false;
 }
 
-void barred_unmeet(struct barred *x)
+void quarantine_set_unmeet(struct quarantine_set *x)
 {
     for (uint32_t i = 0; i < x->n; i++) {
         x->all[i].met = false;
     }
 }
 
-bool barred_sweep(struct barred *x, char key[HASH_HEX])
+bool quarantine_set_sweep(struct quarantine_set *x, char key[HASH_HEX])
 {
     for (uint32_t i = 0; i < x->n; i++) {
         if (x->all[i].saved && !x->all[i].met) {
@@ -88,9 +88,9 @@ bool barred_sweep(struct barred *x, char key[HASH_HEX])
     return false;
 }
 
-bool barred_config(const struct barred *x, const char *key, const struct family_target *t,
-                   const struct problem *p, const struct record *config,
-                   const struct device_info *info)
+bool quarantine_set_has_config(const struct quarantine_set *x, const char *key,
+                               const struct family_target *t, const struct problem *p,
+                               const struct record *config, const struct device_info *info)
 {
     struct variant v;
     char hash[HASH_HEX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the runner is told to do: the order, and the finished trials in it. */
-#ifndef GEMMD_DAEMON_TUNING_ORDER_H
-#define GEMMD_DAEMON_TUNING_ORDER_H
+#ifndef GEMMD_DAEMON_TUNING_RUNNER_ORDER_H
+#define GEMMD_DAEMON_TUNING_RUNNER_ORDER_H
 
 #include "daemon/answers/tiers.h"
 #include "daemon/tuning/job.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order is packed anew for each runner that gets it (order.h). */
+/* The order is packed anew for each runner that gets it (runner_order.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answers/target.h"
-#include "daemon/tuning/order.h"
+#include "daemon/tuning/runner_order.h"
 #include "proto/limits.h"
 
 enum { HINTS_MAX = 4 };
@@ -101,7 +101,7 @@ static void add_former(struct daemon *d, const struct job *j, struct tune_order 
         strcmp(a->source, "tuned") != 0) {
         return;
     }
-    if (e->rank < CACHE_SERVES && !target_is_barred(d, j->key, a, &j->request->problem)) {
+    if (e->rank < CACHE_SERVES && !target_is_quarantined(d, j->key, a, &j->request->problem)) {
         return;
     }
     record_copy(&o->former, &a->config);

@@ -17,7 +17,7 @@
 #include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
 #include "proto/span.h"
@@ -80,7 +80,7 @@ static int tune_behind(struct many *m, struct error *err)
                        .background = true,
                        .account = m->pending.ticket.session->account};
     x->other = x->request.problem; /* the job takes the request apart */
-    if (wanting_want(&m->pending.parts->wanting, &w, &refused) < 0) {
+    if (waiters_join(&m->pending.parts->waiters, &w, &refused) < 0) {
         m->answers.len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", refused.text);
         x->request.problem = x->other;
@@ -128,7 +128,7 @@ static int put_answer(struct many *m, const struct wire_obj *problem, const uint
         }
         return 0;
     }
-    if (wanting_known(d, out)) {
+    if (waiters_known(d, out)) {
         d->hits++;
         return 0;
     }
@@ -313,11 +313,11 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
     wire_put_str(out, "answers");
     wire_put_array(out, count);
     for (size_t i = 0; i < AHEAD && i < count; i++) {
-        memo_ahead(memo, asked[i].hash);
+        memo_prefetch(memo, asked[i].hash);
     }
     for (size_t i = 0; i < count; i++) {
         if (i + AHEAD < count) {
-            memo_ahead(memo, asked[i + AHEAD].hash);
+            memo_prefetch(memo, asked[i + AHEAD].hash);
         }
         const struct question *q = &asked[i];
         const struct cache_entry *e = memo_find_hashed(memo, q->hash, q->at, q->n);

@@ -13,8 +13,8 @@
  *   writer    the thread: order, transactions, upkeep
  *   local     the ledger's calls, and its life
  */
-#ifndef GEMMD_DAEMON_LEDGER_HOME_H
-#define GEMMD_DAEMON_LEDGER_HOME_H
+#ifndef GEMMD_DAEMON_LEDGER_LOCAL_H
+#define GEMMD_DAEMON_LEDGER_LOCAL_H
 
 #include "daemon/ledger/request.h"
 #include "daemon/ledger/row.h"
@@ -97,7 +97,7 @@ struct local {
     struct wire_doc *doc;       /* owned */
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
-    struct queue barred; /* requests whose rows of quarantine the store would not take */
+    struct queue quarantined; /* requests whose rows of quarantine the store would not take */
     bool disk_full, dirty, check_due, unrepaired; /* which was said, of the first and the last */
     bool locked;    /* another program has the database's write lock, which was said */
     bool lost_said; /* that rows which nobody waits for are lost, since the last one was written */
@@ -118,9 +118,9 @@ int local_submit(struct local *l, struct request *r);
 void local_respond(struct local *l, struct request *r);
 /* Any thread: to be told to the notice callback, on the loop. As the store's notice. */
 void local_notice(void *local, const char *kind, const char *text);
-/* The same before there is a loop handle: told when the loop runs, or by home_tell_kept. */
-void home_keep_notice(void *local, const char *kind, const char *text);
-void home_tell_kept(struct local *l);
+/* The same before there is a loop handle: told when the loop runs, or by local_tell_kept. */
+void local_keep_notice(void *local, const char *kind, const char *text);
+void local_tell_kept(struct local *l);
 
 /* ---- on the writer thread -------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both threads of the local ledger do with it (home.h). */
+/* What both threads of the local ledger do with it (local.h). */
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "daemon/ledger/home.h"
+#include "daemon/ledger/local.h"
 
 SCHEMA_DEFINE(ledger_status, LEDGER_STATUS_FIELDS);
 
@@ -35,7 +35,7 @@ void local_notice(void *local, const char *kind, const char *text)
     }
 }
 
-void home_keep_notice(void *local, const char *kind, const char *text)
+void local_keep_notice(void *local, const char *kind, const char *text)
 {
     struct local *l = local;
     struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
@@ -44,7 +44,7 @@ void home_keep_notice(void *local, const char *kind, const char *text)
     }
 }
 
-void home_tell_kept(struct local *l)
+void local_tell_kept(struct local *l)
 {
     for (struct request *r; (r = queue_pop(&l->done));) {
         r->verb->answer(l, r);

@@ -9,7 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/base/log.h"
 #include "daemon/base/probe.h"
-#include "daemon/tuning/ahead.h"
+#include "daemon/tuning/precompile.h"
 #include "daemon/tuning/scheduler.h"
 
 enum {
@@ -20,14 +20,14 @@ enum {
 
 static void on_soon(uv_timer_t *timer);
 
-void ahead_init(struct ahead *a, struct daemon *d, const struct scheduler *s)
+void precompile_init(struct precompiler *a, struct daemon *d, const struct scheduler *s)
 {
-    *a = (struct ahead){.daemon = d, .scheduler = s};
+    *a = (struct precompiler){.daemon = d, .scheduler = s};
     uv_timer_init(&d->loop, &a->soon);
     a->soon.data = a;
 }
 
-void ahead_queued(struct ahead *a)
+void precompile_queued(struct precompiler *a)
 {
     bool may = strcmp(a->daemon->device.kind, "cuda") == 0 && a->daemon->config->compile_ahead > 0;
     if (may && !a->runs && !a->stopping && !uv_is_active((uv_handle_t *)&a->soon)) {
@@ -50,14 +50,14 @@ static bool write_search(struct daemon *d, const struct job *j, int fd)
 }
 
 /* Of jobs that wait and are not known to it yet, in the order in which they wait. */
-static unsigned write_searches(struct ahead *a, int fd)
+static unsigned write_searches(struct precompiler *a, int fd)
 {
     struct daemon *d = a->daemon;
     unsigned n = 0;
     LIST_EACH(node, &a->scheduler->queue) {
         struct job *j = LIST_OF(node, struct job, link);
-        if (n < JOBS_MOST && !j->ahead) {
-            j->ahead = true;
+        if (n < JOBS_MOST && !j->precompiled) {
+            j->precompiled = true;
             n += write_search(d, j, fd);
         }
     }
@@ -68,18 +68,18 @@ static unsigned write_searches(struct ahead *a, int fd)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct ahead *a = handle->data;
+    struct precompiler *a = handle->data;
     a->runs = false;
     if (a->stopping) {
         uv_close((uv_handle_t *)&a->soon, NULL);
     } else if (a->scheduler->n_queued > 0) {
-        ahead_queued(a); /* jobs that came meanwhile */
+        precompile_queued(a); /* jobs that came meanwhile */
     }
 }
 
 static void on_exit_of(uv_process_t *process, int64_t status, int signal)
 {
-    struct ahead *a = process->data;
+    struct precompiler *a = process->data;
     if (!a->stopping && (status || signal)) {
         log_info("compiling ahead ended early (status %lld, signal %d): the runner compiles",
                  (long long)status, signal);
@@ -88,7 +88,7 @@ static void on_exit_of(uv_process_t *process, int64_t status, int signal)
     uv_close((uv_handle_t *)process, on_closed);
 }
 
-static int spawn(struct ahead *a, int searches)
+static int spawn(struct precompiler *a, int searches)
 {
     struct daemon *d = a->daemon;
     char device[sizeof(d->device.arch) + 8], each[24], parent[24];
@@ -125,7 +125,7 @@ static int spawn(struct ahead *a, int searches)
     return status;
 }
 
-static void start(struct ahead *a, int searches, unsigned n)
+static void start(struct precompiler *a, int searches, unsigned n)
 {
     int status = spawn(a, searches);
     a->runs = true;
@@ -140,7 +140,7 @@ static void start(struct ahead *a, int searches, unsigned n)
 
 static void on_soon(uv_timer_t *timer)
 {
-    struct ahead *a = timer->data;
+    struct precompiler *a = timer->data;
     int fd = a->runs || a->stopping || !a->scheduler->running
                  ? -1
                  : memfd_create("searches", MFD_CLOEXEC);
@@ -156,13 +156,13 @@ static void on_soon(uv_timer_t *timer)
 /* It hangs in the kernel: whoever is given orphans waits for it. */
 static void on_late(uv_timer_t *timer)
 {
-    struct ahead *a = timer->data;
+    struct precompiler *a = timer->data;
     log_warning("process %d, which compiled ahead, was killed and does not end: left behind",
                 (int)a->process.pid);
     uv_close((uv_handle_t *)&a->process, on_closed);
 }
 
-void ahead_stop(struct ahead *a)
+void precompile_stop(struct precompiler *a)
 {
     a->stopping = true;
     if (!a->runs) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials of the running job (trials.h). */
+/* Trials of the running job (tuner.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "daemon/tuning/order.h"
-#include "daemon/tuning/trials.h"
+#include "daemon/tuning/runner_order.h"
+#include "daemon/tuning/tuner.h"
 
 bool tuning_worked(const struct trial *t)
 {

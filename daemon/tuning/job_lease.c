@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs whose keys other daemons are working on (elsewhere.h). */
+/* Jobs whose keys other daemons are working on (job_lease.h). */
 #include <string.h>
 
 #include "daemon/base/log.h"
-#include "daemon/tuning/elsewhere.h"
-#include "daemon/tuning/known.h"
+#include "daemon/tuning/job_lease.h"
+#include "daemon/tuning/job_begin.h"
 #include "store/store.h"
 
 enum {
@@ -13,28 +13,28 @@ enum {
 
 static void on_timer(uv_timer_t *timer);
 
-void elsewhere_init(struct elsewhere *e, struct scheduler *s,
+void job_lease_init(struct job_lease *e, struct scheduler *s,
                     void (*leased)(void *ctx, struct job *j), void *ctx)
 {
-    *e = (struct elsewhere){.daemon = s->daemon, .scheduler = s, .leased = leased, .ctx = ctx};
+    *e = (struct job_lease){.daemon = s->daemon, .scheduler = s, .leased = leased, .ctx = ctx};
     uv_timer_init(&s->daemon->loop, &e->recheck);
     e->recheck.data = e;
 }
 
-void elsewhere_stop(struct elsewhere *e)
+void job_lease_stop(struct job_lease *e)
 {
     LIST_EACH(node, &e->scheduler->queue) {
-        elsewhere_unlease(e, LIST_OF(node, struct job, link));
+        job_lease_release(e, LIST_OF(node, struct job, link));
     }
     if (e->scheduler->running) {
-        elsewhere_unlease(e, e->scheduler->running);
+        job_lease_release(e, e->scheduler->running);
     }
     uv_close((uv_handle_t *)&e->recheck, NULL);
 }
 
 static bool is_needed(const struct scheduler *s)
 {
-    if (s->n_elsewhere || (s->running && s->running->leased)) {
+    if (s->n_leased_out || (s->running && s->running->leased)) {
         return true;
     }
     LIST_EACH(node, &s->queue) {
@@ -45,7 +45,7 @@ static bool is_needed(const struct scheduler *s)
     return false;
 }
 
-static void watch(struct elsewhere *e)
+static void watch(struct job_lease *e)
 {
     if (is_needed(e->scheduler) && !e->daemon->stopping &&
         !uv_is_active((uv_handle_t *)&e->recheck)) {
@@ -55,7 +55,7 @@ static void watch(struct elsewhere *e)
 
 /* ---- leasing --------------------------------------------------------------------------------- */
 
-static void step_aside(struct elsewhere *e, struct job *j)
+static void step_aside(struct job_lease *e, struct job *j)
 {
     log_debug("job %lld: another gemmd has %s", (long long)j->id, j->key);
     if (!j->set_aside) {
@@ -67,13 +67,13 @@ static void step_aside(struct elsewhere *e, struct job *j)
 
 static void on_leased(void *ctx, int status, const struct error *err)
 {
-    struct elsewhere *e = ctx;
+    struct job_lease *e = ctx;
     struct job *j = e->scheduler->running;
     if (!j) {
         return;
     }
     j->leased = status == 0;
-    j->was_elsewhere = false;
+    j->was_leased_out = false;
     if (status == STORE_HELD && !j->cancelled) {
         step_aside(e, j);
         return;
@@ -85,7 +85,7 @@ static void on_leased(void *ctx, int status, const struct error *err)
     e->leased(e->ctx, j);
 }
 
-void elsewhere_lease(struct elsewhere *e, struct job *j)
+void job_lease_take(struct job_lease *e, struct job *j)
 {
     struct daemon *d = e->daemon;
     j->state = JOB_LEASING;
@@ -95,7 +95,7 @@ void elsewhere_lease(struct elsewhere *e, struct job *j)
     }
 }
 
-void elsewhere_unlease(struct elsewhere *e, struct job *j)
+void job_lease_release(struct job_lease *e, struct job *j)
 {
     struct daemon *d = e->daemon;
     if (j->leased && d->ledger) {
@@ -104,10 +104,10 @@ void elsewhere_unlease(struct elsewhere *e, struct job *j)
     j->leased = false;
 }
 
-void elsewhere_left(struct elsewhere *e, struct job *j)
+void job_lease_left(struct job_lease *e, struct job *j)
 {
     if (j->set_aside && !j->n_waiters) {
-        elsewhere_unlease(e, j);
+        job_lease_release(e, j);
     }
 }
 
@@ -122,9 +122,9 @@ static void on_renewed(void *ctx, int status, const struct error *err)
 
 /* ---- coming back ----------------------------------------------------------------------------- */
 
-void elsewhere_freed(struct elsewhere *e, const char *key)
+void job_lease_freed(struct job_lease *e, const char *key)
 {
-    LIST_EACH(node, &e->scheduler->elsewhere) {
+    LIST_EACH(node, &e->scheduler->leased_out) {
         struct job *j = LIST_OF(node, struct job, link);
         if (!key[0] || strcmp(j->key, key) == 0) {
             scheduler_come_back(e->scheduler, j);
@@ -135,13 +135,13 @@ void elsewhere_freed(struct elsewhere *e, const char *key)
 
 /* Told by another daemon, or by the job that ran here: answers one that waits. One that was set
  * aside and keeps its lease goes on, as a running one does. */
-static void answer_waiting(struct elsewhere *e, struct job *j, bool searched)
+static void answer_waiting(struct job_lease *e, struct job *j, bool searched)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
     if (j->set_aside && j->leased) {
         return;
     }
-    if (searched && j->state == JOB_ELSEWHERE && !j->restricted && !j->pin) {
+    if (searched && j->state == JOB_LEASED_OUT && !j->restricted && !j->pin) {
         j->again = false; /* it has just been tuned again */
     }
     bool known =
@@ -153,7 +153,7 @@ static void answer_waiting(struct elsewhere *e, struct job *j, bool searched)
     }
 }
 
-static void answer_all(struct elsewhere *e, struct list *jobs, const char *key, bool searched)
+static void answer_all(struct job_lease *e, struct list *jobs, const char *key, bool searched)
 {
     LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
@@ -163,13 +163,13 @@ static void answer_all(struct elsewhere *e, struct list *jobs, const char *key, 
     }
 }
 
-void elsewhere_learned(struct elsewhere *e, const char *key, bool searched)
+void job_lease_learned(struct job_lease *e, const char *key, bool searched)
 {
-    answer_all(e, &e->scheduler->elsewhere, key, searched);
+    answer_all(e, &e->scheduler->leased_out, key, searched);
     answer_all(e, &e->scheduler->queue, key, searched);
 }
 
-static void renew(struct elsewhere *e, const struct job *j)
+static void renew(struct job_lease *e, const struct job *j)
 {
     struct daemon *d = e->daemon;
     if (j->leased && d->ledger) {
@@ -179,13 +179,13 @@ static void renew(struct elsewhere *e, const struct job *j)
 
 static void on_timer(uv_timer_t *timer)
 {
-    struct elsewhere *e = timer->data;
+    struct job_lease *e = timer->data;
     if (e->scheduler->running) {
         renew(e, e->scheduler->running);
     }
     LIST_EACH(node, &e->scheduler->queue) {
         renew(e, LIST_OF(node, struct job, link)); /* set aside */
     }
-    elsewhere_freed(e, "");
+    job_lease_freed(e, "");
     watch(e);
 }

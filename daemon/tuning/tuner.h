@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of a tuning share: the tuner, and trials on their way into the ledger. */
-#ifndef GEMMD_DAEMON_TUNING_TRIALS_H
-#define GEMMD_DAEMON_TUNING_TRIALS_H
+#ifndef GEMMD_DAEMON_TUNING_TUNER_H
+#define GEMMD_DAEMON_TUNING_TUNER_H
 
 #include "daemon/answers/tiers.h"
-#include "daemon/tuning/elsewhere.h"
+#include "daemon/tuning/job_lease.h"
 #include "daemon/tuning/job.h"
 #include "daemon/tuning/scheduler.h"
 #include "daemon/tuning/supervisor.h"
@@ -12,7 +12,7 @@
 struct tuner {
     struct daemon *daemon; /* all borrowed */
     struct scheduler *scheduler;
-    struct elsewhere *elsewhere;
+    struct job_lease *job_lease;
     struct supervisor *supervisor;
     struct tiers *tiers;
 };

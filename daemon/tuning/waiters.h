@@ -4,13 +4,13 @@
  * makes one for the scheduler. When its deadline passes first, it is answered by the best lower
  * tier, and the tuning goes on.
  */
-#ifndef GEMMD_DAEMON_TUNING_WANTING_H
-#define GEMMD_DAEMON_TUNING_WANTING_H
+#ifndef GEMMD_DAEMON_TUNING_WAITERS_H
+#define GEMMD_DAEMON_TUNING_WAITERS_H
 
 #include "daemon/answers/tiers.h"
 #include "daemon/tuning/scheduler.h"
 
-struct wanting {
+struct waiters {
     struct daemon *daemon;       /* borrowed */
     struct scheduler *scheduler; /* borrowed: it has the jobs */
     struct tiers *tiers;         /* borrowed */
@@ -30,19 +30,19 @@ struct wanted {
     uint32_t id;
 };
 
-void wanting_init(struct wanting *x, struct scheduler *s, struct tiers *t);
-void wanting_stop(struct wanting *x); /* closes its timer; nobody may wait any more */
+void waiters_init(struct waiters *x, struct scheduler *s, struct tiers *t);
+void waiters_stop(struct waiters *x); /* closes its timer; nobody may wait any more */
 
 /* Joins the job that does this search, or makes one. Errors: ERROR_BUSY, what `off` says, and what
  * can be known to fail beforehand (no valid config; a restriction or a given config that is
  * wrong). */
-int wanting_want(struct wanting *x, const struct wanted *w, struct error *err);
+int waiters_join(struct waiters *x, const struct wanted *w, struct error *err);
 /* What the search of scratch->request (and bucket) came to before, when its winner did not become
  * the key's answer (cache/partials.h): appended to `out`. false: it is not known, or is to be made
  * in any case (`again`; a given list). */
-bool wanting_known(struct daemon *d, struct wire_buf *out);
+bool waiters_known(struct daemon *d, struct wire_buf *out);
 /* The same of a restricted search, also when it is to be made again: for who does not wait for
  * that. */
-bool wanting_recall(struct daemon *d, struct answer *out);
+bool waiters_recall(struct daemon *d, struct answer *out);
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/parts.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/choices.h"
 #include "daemon/methods/pending.h"
 #include "proto/hash.h"

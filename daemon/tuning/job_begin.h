@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a job is told before it runs, and what is known of its key by then. */
-#ifndef GEMMD_DAEMON_TUNING_KNOWN_H
-#define GEMMD_DAEMON_TUNING_KNOWN_H
+#ifndef GEMMD_DAEMON_TUNING_JOB_BEGIN_H
+#define GEMMD_DAEMON_TUNING_JOB_BEGIN_H
 
 #include "daemon/daemon.h"
 #include "daemon/tuning/job.h"
