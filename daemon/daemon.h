@@ -66,7 +66,7 @@ struct daemon {
     struct wire_doc *doc;    /* owned: the request being handled */
     int64_t generation;      /* the newest seen */
     uint64_t hits, misses;
-    bool doubtful; /* entries may be `low`: remeasure.h (daemon/) looks for them */
+    bool doubtful; /* entries may be `low`: remeasure.c (daemon/) looks for them */
     bool tuning;   /* a job has the device (tuning/scheduler.h) */
     bool stopping;
     void (*learned)(struct daemon *d); /* the cache has a new or another answer */

@@ -12,16 +12,13 @@
 #include <unistd.h>
 
 #include "daemon/answers/learn.h"
-#include "daemon/answers/quarantine.h"
-#include "daemon/answers/scheme.h"
+#include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
 #include "daemon/chores.h"
 #include "daemon/life.h"
-#include "daemon/methods/announce.h"
+#include "daemon/methods/daemon_parts.h"
 #include "daemon/orphans.h"
-#include "daemon/start.h"
-#include "daemon/wiring.h"
 #include "proto/build.h"
 
 enum { EXIT_USAGE = 2, EXIT_BUSY = 75, ENDS = 2 };

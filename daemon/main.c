@@ -9,7 +9,6 @@
 #include "daemon/base/config.h"
 #include "daemon/base/log.h"
 #include "daemon/life.h"
-#include "daemon/start.h"
 #include "kernels/device.h"
 #include "proto/build.h"
 #include "proto/std_files.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slice of the cache at each look (remeasure.h). */
+/* A slice of the cache at each look (remeasure.c). */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
-#include "daemon/remeasure.h"
+#include "daemon/chores.h"
 
 enum { SLICE = 4096 };
 

@@ -11,7 +11,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/base/probe.h"
-#include "daemon/start.h"
+#include "daemon/life.h"
 #include "kernels/modules.h"
 
 static bool is_program(const char *path)

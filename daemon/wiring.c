@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks, each a line or two (wiring.h). */
+/* Hooks, each a line or two (wiring.c). */
 #include "daemon/answers/learn.h"
-#include "daemon/answers/quarantine.h"
-#include "daemon/methods/announce.h"
-#include "daemon/methods/dispatch.h"
+#include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/methods.h"
 #include "daemon/tuning/tuning.h"
-#include "daemon/wiring.h"
+#include "daemon/life.h"
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 

@@ -48,17 +48,17 @@ ONLY = {
 # Inside a folder of gemmd, from the ground up: a file may include those before it, and its own header.
 # docs/architecture.md says what each is for. Of the ledger's files all may include all.
 ORDER = {
-    "daemon/base": "list log notify config account lock turns poller inbox probe",
-    "daemon/cache": "confidence answer quarantine_set defaults entry ids memo groups holdings partials cache"
+    "daemon/base": "list log notify config account lock turns poller probe",
+    "daemon/cache": "confidence answer quarantine_set defaults entry memo cache groups holdings ids partials"
                     " closest tried",
     "daemon/session": "session write read sessions server",
-    "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio expected tiers"
+    "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio tiers expected"
                       " why",
-    "daemon/tuning": "job rounds scheduler waiters precompile offers runner_link supervisor job_begin"
-                     " job_lease runner_order tuner blame job_end tuning",
+    "daemon/tuning": "job job_begin scheduler rounds waiters precompile offers runner_link inbox supervisor"
+                     " job_lease tuning tuner runner_order blame job_end",
     "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce"
                       " acquire admin get kernels record list get_many promote put space status why dispatch",
-    "daemon": "daemon start wiring orphans remeasure chores life main",
+    "daemon": "daemon orphans chores remeasure life start wiring main",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

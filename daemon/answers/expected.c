@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model, corrected by what was measured (expected.h). */
+/* The model, corrected by what was measured (expected.c). */
 #include <math.h>
 
-#include "daemon/answers/expected.h"
+#include "daemon/answers/tiers.h"
 
 static const double LEAST = 0.5; /* of what the model missed no less counts */
 

@@ -26,4 +26,46 @@ void learned_judge(struct daemon *d, const char *key);
  * there is none), is another. */
 bool learned_only(const struct cache_entry *e, const struct best *row);
 
+/* ---- quarantine.c ---------------------------------------------------------------------------- */
+
+/*
+ * Keeps the daemon's list of what is in quarantine (cache/quarantine_set.h) as the ledger has it:
+ * read at the start, before each search, and when it was changed here or by another daemon of the
+ * database.
+ */
+
+/* Asks the ledger; what it says comes later. At the start nothing is known to be in quarantine
+ * until then; and after news may have been missed, what was a row and is none any more is taken
+ * out. */
+void quarantine_read(struct daemon *d);
+/* These are, wherever that happened. */
+void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
+/* Here at once; at other daemons of the database when it is saved. */
+void quarantine_add(struct daemon *d, const struct quarantine *q);
+/* Whatever device it was of. False: it was not known here. */
+bool quarantine_remove(struct daemon *d, const char *variant);
+
+/* ---- restore.c ------------------------------------------------------------------------------- */
+
+/*
+ * What the database has lost, by damage, and the cache still holds is written again: it was told as
+ * saved. Of each answer a row is made, which the ledger writes under its old number if that is not
+ * there; the trial that measured it, and who asked for it, are not known any more. Rows of other
+ * classes of devices are not in this cache.
+ */
+
+struct restore {
+    struct daemon *daemon; /* borrowed */
+    bool running;
+    size_t at;       /* slot of the cache that comes next */
+    unsigned moves;  /* of the cache, when this pass began: entries may stand behind `at` since */
+    unsigned flying; /* rows on their way to the ledger */
+    size_t n;        /* written so far */
+    size_t n_before; /* ... when this pass began: the last one writes nothing */
+};
+
+void restore_init(struct restore *x, struct daemon *d);
+void restore_begin(struct restore *x);  /* the file may have lost rows */
+void restore_finish(struct restore *x); /* before the ledger is stopped: all that is left */
+
 #endif

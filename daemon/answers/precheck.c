@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cheap questions to the family before a job is made (precheck.h). */
+/* Cheap questions to the family before a job is made (precheck.c). */
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/daemon.h"
-#include "daemon/answers/precheck.h"
 #include "daemon/answers/target.h"
 #include "kernels/devices/cpu/cpu.h"
 #include "kernels/space.h"

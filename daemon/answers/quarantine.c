@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/quarantine.h"
+#include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 
 /* `row`: the ledger has it. Whether it was not known yet. */

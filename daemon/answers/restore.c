@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the cache to the database (restore.h). */
+/* From the cache to the database (restore.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "daemon/answers/learn.h"
-#include "daemon/answers/restore.h"
 #include "daemon/base/log.h"
 
 enum { FLYING_MAX = 64 }; /* they share a transaction or two, and others come between */

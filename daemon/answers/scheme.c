@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which bucket scheme the database has (scheme.h). */
+/* Which bucket scheme the database has (scheme.c). */
 #include <string.h>
 
-#include "daemon/answers/scheme.h"
+#include "daemon/answers/target.h"
 
 static const char KIND[] = "bucket_scheme";
 static void (*settled)(struct daemon *d, int status, const struct error *err);

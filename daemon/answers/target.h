@@ -7,6 +7,7 @@
 #define GEMMD_DAEMON_ANSWERS_TARGET_H
 
 #include "daemon/daemon.h"
+#include "proto/request.h"
 
 /* The target that does a problem here: `label`, or when it is NULL or "" the device's own choice
  * (family_target_choose). ERROR_NO_CONFIG, ERROR_INVALID. */
@@ -35,5 +36,31 @@ bool target_is_quarantined(const struct daemon *d, const char *key, const struct
 /* Of a row, at its own key. */
 bool target_row_is_quarantined(const struct daemon *d, const struct best *b,
                                const struct problem *p);
+
+/* ---- precheck.c ------------------------------------------------------------------------------ */
+
+/* What can be known to fail before a runner is troubled with it. */
+
+/* ERROR_NO_CONFIG: nobody tunes this op here, or no config is valid; ERROR_NO_COMPILER; what is
+ * wrong with the given configs when all are; ERROR_UNKNOWN_FIELD: a restriction on no tunable;
+ * ERROR_INVALID: one to values of another type. */
+int precheck(struct daemon *d, const struct request *r /* problem = bucket */, struct error *err);
+/* The dear part of it: whether any config is valid at all. For background jobs, of which hundreds
+ * may be asked for at once, it is enough to know when they begin. */
+int precheck_space(struct daemon *d, const struct request *r, struct error *err);
+
+/* ---- scheme.c -------------------------------------------------------------------------------- */
+
+/*
+ * The bucket scheme belongs to the database: keys made under one scheme mean nothing under another.
+ * It is written down as the database's first event (kind "bucket_scheme"), and what is asked for
+ * must agree with it.
+ */
+
+/* Sets daemon.scheme, then calls back: 0, or ERROR_INVALID (the setting is not what the database
+ * has) and others. */
+int scheme_settle(struct daemon *d,
+                  void (*done)(struct daemon *d, int status, const struct error *err),
+                  struct error *err);
 
 #endif

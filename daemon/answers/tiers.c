@@ -6,9 +6,8 @@
 
 #include "daemon/answers/custom.h"
 #include "daemon/daemon.h"
-#include "daemon/answers/expected.h"
-#include "daemon/answers/target.h"
 #include "daemon/answers/tiers.h"
+#include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
 #include "kernels/allowed.h"
 

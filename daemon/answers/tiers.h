@@ -5,7 +5,7 @@
  * allow (its target, `restrict`, `configs`) answers it in no tier.
  *
  * A row's config answers only where model and measurements expect it to be no slower than the
- * default (expected.h). The first that is answers; the default's note names the nearest that is
+ * default (expected.c). The first that is answers; the default's note names the nearest that is
  * not. Two rows are not judged: one that was measured by today's code for this key, and a person's
  * pin.
  *
@@ -49,5 +49,38 @@ size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct k
  * NULL: it is one, and a tuning tries it first. */
 const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const char *target,
                           const struct answer *a);
+
+/* ---- expected.c ------------------------------------------------------------------------------ */
+
+/*
+ * What a config of another row is expected to take at a problem, next to the analytic default.
+ *
+ * The model alone tells two configs of one problem apart; it errs by some per cent for each config.
+ * A row adds evidence: at its own problem the config and that problem's default were both measured.
+ *
+ *   expected = model's ratio here * correction(measured ratio there / model's ratio there)
+ *
+ * A config that was slower there than the model says is taken to be that much slower here, too. One
+ * that was faster is credited with less the farther away that problem is: with all of the logarithm
+ * at the same problem, with half of it at twice the rows (docs/performance.md, "Lower tiers").
+ */
+
+struct expected_at {
+    const struct family_target *target;
+    const struct problem *problem;
+    double standard_us; /* what the model predicts for the default */
+};
+
+/* A measurement of the config. */
+struct expected_evidence {
+    const struct problem *problem;
+    double ratio;    /* its time over the reference kernel's; NaN: not measured */
+    double distance; /* of the problem: entry_distance() */
+};
+
+/* Time of the config over that of the default; NaN: the model cannot tell. `enough`: a ratio that
+ * no evidence can bring down to this is returned as the model has it. Uses scratch->config. */
+double expected_ratio(struct daemon *d, const struct expected_at *at, const struct record *config,
+                      const struct expected_evidence *e, double enough);
 
 #endif

@@ -7,7 +7,7 @@
 #include "daemon/answers/custom.h"
 #include "daemon/answers/target.h"
 #include "daemon/answers/why.h"
-#include "daemon/cache/closest.h"
+#include "daemon/cache/cache.h"
 
 /* ---- stamps ---------------------------------------------------------------------------------- */
 

@@ -69,7 +69,7 @@ struct account {
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
     double kept_until_ms;       /* when all kept bytes are paid for, at the rate of kept; 0: none */
-    unsigned round;             /* while places in the queue are looked for (tuning/rounds.h) */
+    unsigned round;             /* while places in the queue are looked for (tuning/rounds.c) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
     uint64_t served;            /* which slice of all chores was the user's last (turns.h) */
 };

@@ -7,12 +7,124 @@
 #ifndef GEMMD_DAEMON_CACHE_CACHE_H
 #define GEMMD_DAEMON_CACHE_CACHE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "daemon/cache/entry.h"
-#include "daemon/cache/groups.h"
-#include "daemon/cache/holdings.h"
-#include "daemon/cache/ids.h"
 #include "daemon/cache/memo.h"
-#include "daemon/cache/partials.h"
+#include "proto/hash.h"
+#include "proto/wire.h"
+
+/* ---- groups.c -------------------------------------------------------------------------------- */
+
+/*
+ * The cache's serving entries by what they have in common (enum cache_list), for `near` and `why`,
+ * which look through a few lists and not through all entries: a list through the entries
+ * themselves, the newest first, and a table of the lists, open addressing with linear probing, as
+ * the cache itself has it.
+ *
+ * The cache owns the entries, says when it grows, and has never more lists of a kind than entries.
+ */
+
+struct groups {
+    enum cache_list which;
+    struct cache_entry **slots; /* owned; the first of each list. The entries are borrowed */
+    size_t capacity;            /* a power of two, or 0 */
+};
+
+void groups_deinit(struct groups *x);
+/* Room for so many slots. ERROR_NO_MEMORY: it is as it was. */
+int groups_grow(struct groups *x, size_t capacity, struct error *err);
+void groups_put(struct groups *x, struct cache_entry *e); /* there must be a free slot */
+void groups_remove(struct groups *x, const struct cache_entry *e);
+/* The newest entry of a list; groups_next is the one before. NULL: none. */
+struct cache_entry *groups_first(const struct groups *x, uint64_t of);
+static inline struct cache_entry *groups_next(const struct groups *x, const struct cache_entry *e)
+{
+    return e->in[x->which].after;
+}
+
+/* ---- holdings.c ------------------------------------------------------------------------------ */
+
+/* How many keys each user has kept here: few users hold many keys, so users are a list. */
+
+struct holding {
+    uint32_t uid;
+    size_t n; /* 0: free */
+};
+
+struct holdings {
+    struct holding *all; /* owned */
+    size_t n;
+};
+
+void holdings_deinit(struct holdings *x);
+bool holdings_add(struct holdings *x, uint32_t uid); /* one key more; false: no memory */
+void holdings_remove(struct holdings *x, uint32_t uid);
+size_t holdings_of(const struct holdings *x, uint32_t uid);
+
+/* ---- ids.c ----------------------------------------------------------------------------------- */
+
+/*
+ * The cache's entries by their ids: open addressing with linear probing, as the cache itself has
+ * it, but an entry's place is by the beginning of its id. So entries whose ids begin alike stand
+ * together, and what somebody names by the first digits of an id is found like a whole one: a look
+ * at some slots, not at every entry. Only of a beginning that is shorter than the table's own (4
+ * digits for some ten thousands of keys) all slots of that beginning are looked at.
+ *
+ * The cache owns the entries, says when it grows, and keeps this no fuller than itself.
+ */
+
+struct ids {
+    struct cache_entry **slots; /* owned; the entries are borrowed */
+    size_t capacity;            /* a power of two, or 0 */
+};
+
+void ids_deinit(struct ids *x);
+/* Room for so many slots, 256 or more. ERROR_NO_MEMORY: it is as it was. */
+int ids_grow(struct ids *x, size_t capacity, struct error *err);
+void ids_put(struct ids *x, struct cache_entry *e); /* there must be a free slot */
+/* Another entry of the same key takes its place. */
+void ids_replace(struct ids *x, const struct cache_entry *old, struct cache_entry *e);
+void ids_remove(struct ids *x, const struct cache_entry *e);
+/* By the beginning of an id (hex). NULL: none, or (with *many) more than one. */
+struct cache_entry *ids_find(const struct ids *x, const char *prefix, bool *many);
+
+/* ---- partials.c ------------------------------------------------------------------------------ */
+
+/*
+ * What restricted searches came to (`restrict`, `target`): such a winner is not its key's answer,
+ * but it is the answer to the same search, which need not be made again. Found by the search's
+ * packed bytes (job_pack), which are compared, not only their hash.
+ *
+ * In memory only, and bounded: the oldest makes room. After a restart such a search begins with
+ * what was measured. A key's searches are forgotten when the key goes, and when something else than
+ * a restricted search has made its row: what is measured now may not be what was measured then.
+ */
+
+enum {
+    PARTIALS_MAX = 256,
+    PARTIAL_BYTES_MAX = 8192, /* of a search and its answer; longer ones are made again */
+};
+
+struct partial;
+
+struct partials {
+    uint64_t hashes[PARTIALS_MAX];       /* of the searches */
+    struct partial *slots[PARTIALS_MAX]; /* owned; NULL: free */
+    unsigned next;                       /* the oldest, or free */
+};
+
+void partials_deinit(struct partials *x);
+/* Takes the place of what the same search came to before. Without memory nothing is kept. */
+void partials_put(struct partials *x, const char key[HASH_HEX], const struct wire_buf *search,
+                  const struct wire_buf *answer);
+/* Appends the answer to `out`. false: not known, nothing is appended. */
+bool partials_reply(const struct partials *x, const struct wire_buf *search, struct wire_buf *out);
+void partials_forget(struct partials *x, const char key[HASH_HEX]);
+
+/* ---- cache.c --------------------------------------------------------------------------------- */
 
 struct cache {
     struct cache_entry **slots;       /* owned; linear probing */
@@ -64,5 +176,24 @@ enum { LOOKS_MAX = 2048 };
  * of those that differ in nothing but the rows. */
 size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
                   size_t max, struct cache_entry *out[]);
+
+/* ---- closest.c ------------------------------------------------------------------------------- */
+
+/*
+ * The known key that is most like an unknown one, for people who ask why it is a miss: the one that
+ * differs in the fewest fields, whatever they are, and of these the nearest in size. Its answer may
+ * be of no use for the problem (another type, other permutes): cache_near finds those that are.
+ *
+ * A cache of at most CLOSEST_SLOTS slots is looked through. Of a larger one the search looks at the
+ * newest CLOSEST_LOOKS keys of each of the bucket's lists (enum cache_list), where every key is
+ * that differs in one field or in sizes alone, and at as many slots beside the key's own.
+ */
+
+enum { CLOSEST_SLOTS = 2048, CLOSEST_LOOKS = 512 };
+
+/* Among the keys that have an answer, never `k` itself; NULL: there is none of this op. Borrowed
+ * until the next change of the cache. */
+const struct cache_entry *closest_find(const struct cache *c, const struct key *k,
+                                       const struct problem *bucket);
 
 #endif

@@ -2,7 +2,7 @@
 /* A look compares bytes (proto/key_compare.c): some hundred nanoseconds a key. */
 #include <string.h>
 
-#include "daemon/cache/closest.h"
+#include "daemon/cache/cache.h"
 
 struct nearness {
     int fields;

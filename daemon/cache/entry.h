@@ -25,7 +25,7 @@ enum cache_rank { /* which of two rows of one key is kept */
                   CACHE_PINNED = 2,
 };
 
-/* The lists that a serving entry is in (groups.h), by what all entries of a list have in common. */
+/* The lists that a serving entry is in (groups.c), by what all entries of a list have in common. */
 enum cache_list {
     LIST_GROUP, /* all but integer fields, and texts that have a place: `near` looks here */
     LIST_SHAPE, /* of a group: the integer fields, too, but for the rows (op->rows) */

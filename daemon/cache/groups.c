@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of entries, and the table of them (groups.h). */
+/* Lists of entries, and the table of them (groups.c). */
 #include <stdlib.h>
 
-#include "daemon/cache/groups.h"
+#include "daemon/cache/cache.h"
 
 void groups_deinit(struct groups *x)
 {

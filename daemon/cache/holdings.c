@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys by user (holdings.h). */
+/* Keys by user (holdings.c). */
 #include <stdlib.h>
 
-#include "daemon/cache/holdings.h"
+#include "daemon/cache/cache.h"
 
 void holdings_deinit(struct holdings *x)
 {

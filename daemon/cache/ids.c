@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of ids (ids.h). Entries are told apart by their addresses: two keys might have one
+/* The table of ids (ids.c). Entries are told apart by their addresses: two keys might have one
  * id. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/cache/ids.h"
+#include "daemon/cache/cache.h"
 
 enum { ID_BYTES = sizeof(((struct cache_entry *)0)->id) };
 

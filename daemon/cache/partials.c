@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring, looked through by hash: it is small, and asked on a miss only (partials.h). */
+/* A ring, looked through by hash: it is small, and asked on a miss only (partials.c). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/cache/partials.h"
+#include "daemon/cache/cache.h"
 
 struct partial {
     char key[HASH_HEX];

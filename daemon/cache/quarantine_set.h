@@ -4,7 +4,7 @@
  * or hung a runner is given to nobody for whose problem it was not measured; and a key where it did
  * so has no answer in it any more. Where it was verified and measured it goes on answering, with a
  * doubt: a device that is failing puts into quarantine whatever is tried on it, and all its daemons
- * would lose what they know to be right. The ledger has the list; answers/quarantine.h keeps this
+ * would lose what they know to be right. The ledger has the list; answers/quarantine.c keeps this
  * one up to date.
  */
 #ifndef GEMMD_DAEMON_CACHE_QUARANTINE_SET_H

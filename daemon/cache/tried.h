@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/cache/holdings.h"
+#include "daemon/cache/cache.h"
 #include "proto/error.h"
 
 struct tried_key {

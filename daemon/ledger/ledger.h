@@ -2,7 +2,7 @@
 /*
  * The ledger: what gemmd remembers, behind one asynchronous interface, so that a request never
  * waits for a disk: SQLite on a writer thread of its own (local.c). Several daemons of a host write
- * one database, as equals, and hear of one another by its rows (news.h).
+ * one database, as equals, and hear of one another by its rows (news.c).
  *
  * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
  * (then no callback comes), or 0 and exactly one callback follows, never before the call has

@@ -10,9 +10,6 @@
 #include <string.h>
 
 #include "daemon/ledger/local.h"
-#include "daemon/ledger/news.h"
-#include "daemon/ledger/verbs.h"
-#include "daemon/ledger/writer.h"
 
 /* ---- making requests ------------------------------------------------------------------------- */
 

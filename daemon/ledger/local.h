@@ -17,9 +17,29 @@
 #define GEMMD_DAEMON_LEDGER_LOCAL_H
 
 #include "daemon/ledger/request.h"
-#include "daemon/ledger/row.h"
 #include "kernels/modules.h"
 #include "store/store.h"
+#include "proto/message.h"
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/*
+ * Any row that a ledger takes, decoded: on the wire (wire.c) and on the writer's thread.
+ * Which one it is, its verb's schema says; rows that wait are packed (they are mostly much
+ * smaller).
+ */
+
+union ledger_row {
+    struct best best;
+    struct trial trial;
+    struct module module;
+    struct quarantine quarantine;
+    struct run run;
+    struct event event;
+    struct device_info device;
+};
+
+/* ---- local.c --------------------------------------------------------------------------------- */
 
 enum {
     LOAD_PAGE = 64,      /* rows of one load callback */
@@ -58,7 +78,7 @@ struct local {
     const struct local *whole; /* of such a home: the one whose lists it carries out */
     int64_t n_lists, n_withdrawn; /* lists not answered yet; given up, since their clients left */
     bool ending;                  /* `lists` ends before this one does */
-    uv_fs_event_t watch;          /* of the database's lock file (news.h) */
+    uv_fs_event_t watch;          /* of the database's lock file (news.c) */
     ino_t watched;                /* that one */
     uv_timer_t timer;
     bool changes_asked, changes_again; /* changes are being read; and once more */
@@ -134,5 +154,83 @@ int writer_decode(struct local *l, const struct wire_buf *row, const struct sche
 bool writer_fault_of_store(int status);
 /* A row was written, or not: what `disk_full` and `locked` say, and their notices. */
 void writer_note_disk(struct local *l, int status, const char *text);
+
+/* ---- unsaved.c ------------------------------------------------------------------------------- */
+
+/*
+ * What the store would not take and must not be lost, on the writer thread: tried again every
+ * RETRY_MS and at the end. Bests get their generation when they are saved; rows of quarantine are
+ * kept, since a kernel that hung the device is not to do it again after a restart.
+ */
+
+void unsaved_keep(struct local *l, struct request *r);
+/* Of a key, the last that was offered; NULL: there is none. Borrowed. */
+const struct unsaved *unsaved_newest(const struct local *l, const char *key);
+int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err);
+/* Forgets those of a key, or (NULL) the first. Returns how many. */
+int64_t unsaved_drop(struct local *l, const char *key);
+/* Takes the row of a request. */
+void unsaved_keep_quarantine(struct local *l, struct request *r);
+/* Forgets the rows of a variant, or (NULL) all. Returns how many. */
+int64_t unsaved_drop_quarantine(struct local *l, const char *variant);
+int64_t unsaved_count_quarantine(const struct local *l); /* how many there are */
+bool unsaved_any(const struct local *l);
+int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
+
+/* ---- modules.c ------------------------------------------------------------------------------- */
+
+/* The cache directory, on the writer thread (modules.c says why there). */
+
+void ledger_modules_trim(struct local *l); /* with a cache_dir only; sets when it is due again */
+void ledger_modules_count(struct local *l, struct ledger_status *out);
+
+/* ---- news.c ---------------------------------------------------------------------------------- */
+
+/*
+ * News, on the loop: what this daemon and the others of its database have changed there. All are
+ * told to the callback of ledger_config, in the order in which the writer thread met them.
+ *
+ * Others' news are rows of the table `change`, read on the writer thread. What they say of a key is
+ * read from the file at that moment, so that a change that is met twice, or late, says what is true
+ * now. When changes were missed, or the file is another one by now, all bests are read anew.
+ */
+
+void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
+               const struct best *best, bool saved);
+/* A page of changes was read and told. `more`: there is another one. */
+void news_asked(struct local *l, bool more);
+/* All bests are to be read anew. `lost`: the file is another one, and may lack what it had. */
+void news_reload(struct local *l, bool lost);
+/* The daemon's own loading has ended. */
+void news_loaded(struct local *l);
+
+void news_start(struct local *l);                     /* with the loop handle `wake` made */
+void news_close(struct local *l, uv_close_cb closed); /* two handles, whose data is `l` */
+
+/* ---- verbs.c --------------------------------------------------------------------------------- */
+
+/* What can be asked of the local ledger (request.h says what a verb is). */
+
+extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_restore, verb_unpin,
+    verb_lease, verb_unlease, verb_add_run, verb_list, verb_list_key, verb_evict, verb_unquarantine,
+    verb_backup, verb_status, verb_record, verb_add_trial, verb_add_module, verb_add_quarantine,
+    verb_add_event, verb_put_device, verb_end_run, verb_changes, verb_want, verb_unwant,
+    verb_next_wanted;
+/* Nobody asks for these: news on their way to the loop. The row of a request that could not be
+ * saved, and is now; or that another daemon has written. */
+extern const struct verb verb_saved;
+/* All bests are to be read anew; `saved` false: the file is another one. */
+extern const struct verb verb_reload;
+
+/* On the writer thread: tells all that others have changed. STORE_MISSED: not all of it is known,
+ * and it is read anew. */
+int verbs_tell_changes(struct local *l, struct error *err);
+
+/* ---- writer.c -------------------------------------------------------------------------------- */
+
+/* The writer thread of the local ledger. */
+
+/* Of a struct local. Ends when `stopping` is set and all is done. */
+void writer_run(void *local);
 
 #endif

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/modules.h"
+#include "daemon/ledger/local.h"
 
 enum { EVERY_MS = 3600 * 1000, AGAIN_MS = MODULES_YOUNG_S * 1000, COUNT_MS = 5000 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other daemons of the database have changed (news.h). Each commit ends with a write to the
+ * What other daemons of the database have changed (news.c). Each commit ends with a write to the
  * lock file (store/commit.c), which is watched; where it cannot be, the database is asked every so
  * often.
  */
@@ -9,8 +9,7 @@
 #include <sys/stat.h>
 
 #include "daemon/base/log.h"
-#include "daemon/ledger/news.h"
-#include "daemon/ledger/verbs.h"
+#include "daemon/ledger/local.h"
 
 enum {
     WATCHED_MS = 60000, /* the file that is watched may have been replaced */

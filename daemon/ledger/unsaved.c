@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is only in memory (unsaved.h). */
+/* What is only in memory (unsaved.c). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/unsaved.h"
-#include "daemon/ledger/verbs.h"
+#include "daemon/ledger/local.h"
 
 static void forget(struct local *l, struct unsaved **at)
 {

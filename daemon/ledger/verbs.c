@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/modules.h"
-#include "daemon/ledger/news.h"
-#include "daemon/ledger/unsaved.h"
-#include "daemon/ledger/verbs.h"
+#include "daemon/ledger/local.h"
 
 static const struct verb verb_gone, verb_freed, verb_quarantine_changed, verb_wanted, verb_daemons;
 
@@ -650,7 +647,7 @@ const struct verb verb_add_event = EVIDENCE(event_schema, work_add_event, 0);
 const struct verb verb_put_device = EVIDENCE(device_info_schema, work_put_device, 0);
 const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);
 
-/* News of others; more of them in verbs.h. */
+/* News of others; more of them in verbs.c. */
 static const struct verb verb_gone = {.answer = tell_gone};
 static const struct verb verb_freed = {.answer = tell_freed};
 static const struct verb verb_quarantine_changed = {.answer = tell_quarantine_changed};

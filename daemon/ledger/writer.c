@@ -18,10 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger/modules.h"
-#include "daemon/ledger/unsaved.h"
-#include "daemon/ledger/verbs.h"
-#include "daemon/ledger/writer.h"
+#include "daemon/ledger/local.h"
 
 /* ---- carrying out ---------------------------------------------------------------------------- */
 

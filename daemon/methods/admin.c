@@ -7,7 +7,6 @@
 
 #include "daemon/answers/custom.h"
 #include "daemon/answers/learn.h"
-#include "daemon/answers/quarantine.h"
 #include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
 #include "daemon/methods/methods.h"

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The method `subscribe`, and what it is for (announce.h). */
+/* The method `subscribe`, and what it is for (announce.c). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
-#include "daemon/methods/announce.h"
-#include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
+#include "daemon/methods/methods.h"
 
 struct subscriber {
     struct ticket ticket;    /* first: never answered, it tells when he has gone */

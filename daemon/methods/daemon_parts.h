@@ -6,7 +6,7 @@
  *
  *   server, session   connections, messages                 session/session.h, session/server.h
  *   loader            from the ledger to the cache          methods/loader.h
- *   restore           and back, what the file has lost      answers/restore.h
+ *   restore           and back, what the file has lost      answers/restore.c
  *   tiers             the best answer short of exact        answers/tiers.h, answers/portfolio.h
  *   scheduler, job    what is to be tuned, in which order   tuning/scheduler.h, tuning/job.h
  *   waiters           who waits for it until when           tuning/waiters.h
@@ -19,8 +19,10 @@
 #ifndef GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
 #define GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
 
+#include <stdbool.h>
+
 #include "daemon/daemon.h"
-#include "daemon/answers/restore.h"
+#include "daemon/answers/learn.h"
 #include "daemon/answers/tiers.h"
 #include "daemon/methods/generations.h"
 #include "daemon/methods/leases.h"
@@ -31,7 +33,7 @@
 #include "daemon/tuning/offers.h"
 #include "daemon/tuning/scheduler.h"
 #include "daemon/tuning/supervisor.h"
-#include "daemon/tuning/tuner.h"
+#include "daemon/tuning/tuning.h"
 #include "daemon/tuning/waiters.h"
 
 struct daemon_parts {
@@ -49,10 +51,21 @@ struct daemon_parts {
     struct leases leases;
     struct offers offers;
     struct generations generations;
-    struct list subscribers; /* announce.h */
+    struct list subscribers; /* announce.c */
     uint64_t started_ms;
     /* Ends the daemon; see life.h. `why` NULL: the reason is in the log already. */
     void (*stop)(struct daemon_parts *p, uid_t by, const char *why);
 };
+
+/* ---- announce.c ------------------------------------------------------------------------------ */
+
+/*
+ * Announcements: sessions that asked by `subscribe` are told when a key gets an answer, or a newer
+ * one, whichever daemon of the database found it. Each hears of what it could be answered: others'
+ * rows of custom ops it does not. Who does not read is told nothing more, until he does.
+ */
+
+void announce(struct daemon *d, struct list *subscribers, const struct best *b, bool saved);
+void announce_stop(struct list *subscribers); /* nobody is told anything any more */
 
 #endif

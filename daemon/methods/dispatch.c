@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From bytes to a method and back: decode, find, call, answer (dispatch.h). */
+/* From bytes to a method and back: decode, find, call, answer (dispatch.c). */
 #include <string.h>
 
 #include "daemon/base/log.h"
-#include "daemon/methods/dispatch.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
 #include "proto/nearest.h"
@@ -97,7 +96,7 @@ void dispatch(struct daemon_parts *parts, struct session *s, const uint8_t *data
     size_t split = memo_split(data, n, &id);
     if (split &&
         (answer_again(d, s, id, data + split, n - split) ||
-         (!d->stopping && s->pinned < 0 && many_again(d, s, id, data + split, n - split)))) {
+         (!d->stopping && s->pinned < 0 && get_many_again(d, s, id, data + split, n - split)))) {
         return;
     }
     int status = rpc_decode(d->doc, data, n, &m, &err);

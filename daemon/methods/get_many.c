@@ -364,7 +364,7 @@ static const uint8_t *usual_problems(const uint8_t *params, const uint8_t *end, 
     return problems;
 }
 
-bool many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail, size_t n)
+bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail, size_t n)
 {
     static const char name[] = "\xa8get_many";
     const size_t head = sizeof(name) - 1;

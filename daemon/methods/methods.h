@@ -4,6 +4,7 @@
 #define GEMMD_DAEMON_METHODS_METHODS_H
 
 #include "daemon/methods/call.h"
+#include "daemon/session/session.h"
 
 typedef int method(struct call *c, struct error *err);
 
@@ -43,12 +44,28 @@ METHODS(METHOD_DECLARE)
 /* Keeps trials that an import brings for the key of a custom op: those of configs about which
  * nothing is known here. `done` is called once, later, with how many were kept or why some are not;
  * a fault at once: it is not called. record.c */
-int lease_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
-                void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
-                struct error *err);
+int record_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
+                 void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
+                 struct error *err);
 
 /* get_many whose problems were all hits before in the same bytes: answered. `tail`: as
  * call.tail. */
-bool many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail, size_t n);
+bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
+                    size_t n);
+
+/* ---- dispatch.c ------------------------------------------------------------------------------ */
+
+/*
+ * From a message's bytes to the method that answers it. A hit that came in the very same bytes
+ * before is answered here, without being decoded (cache/memo.h).
+ */
+
+/* Answers a message that was answered before in the same bytes. False: it is none, or not a whole
+ * message; nothing is done. Needs no scan: that the bytes are the same is enough. */
+bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n);
+/* Handles one whole message of a session; `again`: it was put off once. Answers go to its `out`;
+ * nothing is written yet. */
+void dispatch(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
+              bool again);
 
 #endif

@@ -270,7 +270,7 @@ static int import_trials(struct importing *x, const struct wire_obj *trials, siz
         return error_set(err, ERROR_NO_MEMORY, "no memory to import a row");
     }
     *i = (struct imported){x, row};
-    int status = lease_bring(x->pending.d, k->id, trials, on_trials, i, err);
+    int status = record_bring(x->pending.d, k->id, trials, on_trials, i, err);
     if (status < 0) {
         free(i);
         return status;

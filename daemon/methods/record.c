@@ -247,7 +247,7 @@ static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64
     for (size_t i = 0; i < wire_count(list); i++) {
         struct error e = ERROR_NULL;
         if (read_trial(wire_at(list, i), x->key, t, &e) < 0 || !is_known_for_good(t)) {
-            continue; /* that all can be read, lease_bring has seen */
+            continue; /* that all can be read, record_bring has seen */
         }
         const uint64_t hash = choices_hash(&packed, &t->config);
         size_t at = 0;
@@ -297,9 +297,9 @@ static void on_known(void *ctx, int status, const struct trial *t, uint32_t n,
     end_one(x);
 }
 
-int lease_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
-                void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
-                struct error *err)
+int record_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
+                 void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
+                 struct error *err)
 {
     struct trial *t = &d->scratch->trial;
     int status = wire_type_of(trials) == WIRE_ARRAY

@@ -12,8 +12,7 @@
 #include <sys/socket.h>
 
 #include "daemon/base/log.h"
-#include "daemon/session/read.h"
-#include "daemon/session/write.h"
+#include "daemon/session/session.h"
 #include "proto/limits.h"
 
 enum { IN_KEEP_BYTES = 4096 };

@@ -13,7 +13,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/session/server.h"
-#include "daemon/session/sessions.h"
+#include "daemon/session/session.h"
 
 /* ---- locks ----------------------------------------------------------------------------------- */
 

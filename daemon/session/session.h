@@ -79,7 +79,7 @@ struct session_limits {
     struct account_limits user;
 };
 
-/* All sessions, and what they share (sessions.h). */
+/* All sessions, and what they share (sessions.c). */
 struct sessions {
     struct turns *turns;               /* borrowed */
     struct poller *poller;             /* borrowed */
@@ -196,5 +196,45 @@ void ticket_close(struct ticket *t);
 void ticket_fail(struct ticket *t, const struct error *e); /* an error answer, and ticket_close */
 /* False: the session has no such request, or it cannot be cancelled. */
 bool ticket_cancel(struct session *s, uint32_t id, const struct error *e);
+
+/* ---- write.c --------------------------------------------------------------------------------- */
+
+/* The way out of a session, for session/ alone. */
+
+/* Gives `out` to the socket. After it the session may be closing. */
+void session_flush(struct session *s);
+
+/* ---- read.c ---------------------------------------------------------------------------------- */
+
+/* From a session's bytes to messages, and its deadlines, for session/ alone. */
+
+enum { INPUT_BYTES = 64 * 1024 };
+
+void session_listen(struct session *s); /* begins to read */
+/* Answers `busy` and hangs up. */
+void session_refuse(struct session *s, const struct error *e);
+/* polled.ready of a session. */
+void session_ready(struct polled *p, enum peer peer);
+/* turn.take of a session: false while its user has had his time in this round. */
+bool session_take_turn(struct turn *t);
+/* Deadlines: called about once a second while any session has one. True: it still has. */
+bool session_sweep(struct session *s, uint64_t now_ms);
+/* Deadlines come later, by as long as we did not look; none begins after now. */
+void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms);
+
+/* ---- sessions.c ------------------------------------------------------------------------------ */
+
+/* All sessions: how they come, what they must do in time, and how all of them end. */
+
+/* ERROR_NO_MEMORY: nothing is open. */
+int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
+                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
+                  struct error *err);
+/* Takes the next connection of the listening pipe. ERROR_IO, ERROR_NO_MEMORY: it is closed.
+ * ERROR_BUSY: it waits, and so do all that come after it, until this is called again. */
+int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err);
+/* Closes all; `stopped` comes when the last handle is closed. */
+void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x));
+void sessions_deinit(struct sessions *x);
 
 #endif

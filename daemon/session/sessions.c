@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How sessions come, what they must do in time, and how all of them end (sessions.h). */
+/* How sessions come, what they must do in time, and how all of them end (sessions.c). */
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "daemon/session/read.h"
-#include "daemon/session/sessions.h"
-#include "daemon/session/write.h"
+#include "daemon/session/session.h"
 #include "proto/limits.h"
 
 enum { SWEEP_MS = 1000 };

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "daemon/base/log.h"
-#include "daemon/session/write.h"
+#include "daemon/session/session.h"
 
 enum { OUT_KEEP_BYTES = 16 * 1024, SPARE_BYTES_MAX = 512 * 1024 };
 

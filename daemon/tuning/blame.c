@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blaming a candidate for the death of its runner (blame.h). */
+/* Blaming a candidate for the death of its runner (blame.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "daemon/answers/quarantine.h"
+#include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
-#include "daemon/tuning/blame.h"
+#include "daemon/tuning/tuning.h"
 
 enum {
     DEATHS_MAX = 24,        /* of the runner in one job: then no new candidate is tried */

@@ -12,6 +12,7 @@
 #include "daemon/base/list.h"
 #include "daemon/session/session.h"
 #include "proto/request.h"
+#include "daemon/daemon.h"
 
 enum job_state {
     JOB_QUEUED,
@@ -47,7 +48,7 @@ struct job {
     int64_t uid;             /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */
     struct account
-        *turn; /* a holder: the user in whose turn it comes (rounds.h); NULL: not queued yet */
+        *turn; /* a holder: the user in whose turn it comes (rounds.c); NULL: not queued yet */
     bool precompiled; /* handed to those who precompile */
     struct list waiters;
     unsigned n_waiters;
@@ -109,5 +110,23 @@ void job_answer(struct job *j, const void *answer, size_t n);
 void job_fail(struct job *j, const struct error *e);
 /* To those who asked for it. */
 void job_tell(struct job *j);
+
+/* ---- job_begin.c ----------------------------------------------------------------------------- */
+
+/* What a job is told before it runs, and what is known of its key by then. */
+
+/* job->request, with budgets filled in, and job->stamp. ERROR_NO_CONFIG, ERROR_NO_MEMORY. */
+int tuning_unpack(struct daemon *d, struct job *j, struct error *err);
+/* job->stamp and trial_stamp of what is measured now: of this target ("": the device's choice), and
+ * right within the tolerances of the request. */
+int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct error *err);
+/* What is known already of an unpacked job: the answer (while it was queued another one found it),
+ * or a config to look at first: under the tighter tolerances now asked for, or a pin made under
+ * another stamp. True: *answer is it. */
+bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
+/* Only whether it is answered: of a job that has begun, and goes on with what it has if not. */
+bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
+/* The same as tuning_known_now of a job that does not run and has not begun. */
+bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 
 #endif

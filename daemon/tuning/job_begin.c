@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's request, its stamp, and what the cache says of its key (job_begin.h). */
+/* A job's request, its stamp, and what the cache says of its key (job_begin.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/answers/precheck.h"
 #include "daemon/answers/target.h"
-#include "daemon/tuning/job_begin.h"
+#include "daemon/tuning/job.h"
 
 static const double USUAL_TOLERANCE = 1e-2;
 

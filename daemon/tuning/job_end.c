@@ -6,7 +6,7 @@
  * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of
  * a restricted search, or one that was verified less tightly than the key's row, does not push out
  * the winner of a whole one. Such a winner answers its own
- * search only (cache/partials.h), and its evidence (the trials) is kept.
+ * search only (cache/partials.c), and its evidence (the trials) is kept.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
 #include "daemon/cache/confidence.h"
-#include "daemon/tuning/job_end.h"
+#include "daemon/tuning/tuning.h"
 
 void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
 {
@@ -145,7 +145,7 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
 }
 
 /* Whether this answer is the answer to the same search when it is asked for again
- * (cache/partials.h). Whether it is saved is part of an answer: one that will be later is not
+ * (cache/partials.c). Whether it is saved is part of an answer: one that will be later is not
  * repeated. */
 static bool answers_again(struct daemon *d, const struct job *j, bool saved)
 {

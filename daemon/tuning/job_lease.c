@@ -4,7 +4,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/tuning/job_lease.h"
-#include "daemon/tuning/job_begin.h"
+#include "daemon/tuning/job.h"
 #include "store/store.h"
 
 enum {

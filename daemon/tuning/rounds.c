@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places in the queue, by looks at all of it (rounds.h). */
+/* Places in the queue, by looks at all of it (rounds.c). */
 #include <string.h>
 
-#include "daemon/tuning/rounds.h"
+#include "daemon/tuning/scheduler.h"
 
 static bool same_kind(const struct job *a, const struct job *b)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order is packed anew for each runner that gets it (runner_order.h). */
+/* The order is packed anew for each runner that gets it (runner_order.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answers/target.h"
-#include "daemon/tuning/runner_order.h"
+#include "daemon/tuning/tuning.h"
 #include "proto/limits.h"
 
 enum { HINTS_MAX = 4 };

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "daemon/base/log.h"
-#include "daemon/tuning/rounds.h"
 #include "daemon/tuning/scheduler.h"
 
 enum { BEFORE_ASIDE = 3 /* jobs that somebody waits for */ };

@@ -2,7 +2,7 @@
 /*
  * The scheduler: what is to be tuned, in which order, and who waits for it. One job at a time has
  * the device. Jobs that somebody waits for go before background ones; of each, users take turns,
- * and one user's go in the order they came (rounds.h). A running job that others wait for is set
+ * and one user's go in the order they came (rounds.c). A running job that others wait for is set
  * aside between two candidates, behind the next three of them, when it would only wait for
  * compilers or has had its turn (runner/aside.h). A job that nobody waits for any more and that
  * nobody asked for in the background is cancelled.
@@ -43,7 +43,7 @@ struct scheduler {
     struct daemon *daemon;               /* borrowed */
     const struct scheduler_hooks *hooks; /* borrowed */
     void *ctx;
-    struct list queue; /* in the order in which they run, but for background ones (rounds.h) */
+    struct list queue; /* in the order in which they run, but for background ones (rounds.c) */
     unsigned n_queued;
     struct list leased_out; /* jobs whose keys other daemons have (job_lease.h) */
     unsigned n_leased_out;
@@ -110,5 +110,26 @@ void scheduler_switch_off(struct scheduler *s, const struct error *why);
 /* Fails all jobs with ERROR_SHUTTING_DOWN and closes the timers. The running job is let go: no
  * callback may come for it any more. */
 void scheduler_stop(struct scheduler *s);
+
+/* ---- rounds.c -------------------------------------------------------------------------------- */
+
+/*
+ * Rounds: whose job is next. Users take turns, so that one who has queued a thousand tunings keeps
+ * another one's first waiting for the running job and little more. In each round a user has one
+ * job, the first of his that came; the job that has the device is of its user's first round.
+ *
+ * The queue itself stands in this order, and all that go through it see what runs next: a job is
+ * put where it belongs when it comes, and nothing is kept of the past, so who goes and comes again
+ * gains nothing. Jobs that somebody waits for and background ones have rounds of their own, as the
+ * former go first. One that is set aside stands where the scheduler put it.
+ *
+ * A job that several users wait for is of the one whose turn comes first: it moves forward when
+ * somebody joins whose turn is before.
+ */
+
+/* What `j` goes before in the queue, as a job of that user; the queue itself: it is the last.
+ * `running` NULL: none is. Of a job that is queued already: a place no later than its own. */
+struct list *rounds_place(struct list *queue, const struct job *running, const struct job *j,
+                          const struct account *user);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials of the running job (tuner.h). */
+/* Trials of the running job (tuner.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "daemon/tuning/runner_order.h"
-#include "daemon/tuning/tuner.h"
+#include "daemon/tuning/tuning.h"
 
 bool tuning_worked(const struct trial *t)
 {

@@ -13,13 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/answers/quarantine.h"
+#include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
-#include "daemon/tuning/blame.h"
-#include "daemon/tuning/job_end.h"
-#include "daemon/tuning/job_begin.h"
-#include "daemon/tuning/runner_order.h"
 #include "daemon/tuning/tuning.h"
+#include "daemon/tuning/job.h"
 
 enum {
     LEAVING_MAX = 5,
@@ -368,7 +365,7 @@ static void set_aside(struct tuner *x, struct job *j, const struct tune_result *
     job_lease_left(x->job_lease, j);
 }
 
-/* Unless somebody has asked for it meanwhile. It was no try (remeasure.h). */
+/* Unless somebody has asked for it meanwhile. It was no try (remeasure.c). */
 static void put_off(struct tuner *x, struct job *j, const char *reason)
 {
     bool many;

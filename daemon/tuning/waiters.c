@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/answers/precheck.h"
+#include "daemon/answers/target.h"
 #include "daemon/cache/answer.h"
 #include "daemon/tuning/waiters.h"
 

@@ -38,7 +38,7 @@ void waiters_stop(struct waiters *x); /* closes its timer; nobody may wait any m
  * wrong). */
 int waiters_join(struct waiters *x, const struct wanted *w, struct error *err);
 /* What the search of scratch->request (and bucket) came to before, when its winner did not become
- * the key's answer (cache/partials.h): appended to `out`. false: it is not known, or is to be made
+ * the key's answer (cache/partials.c): appended to `out`. false: it is not known, or is to be made
  * in any case (`again`; a given list). */
 bool waiters_known(struct daemon *d, struct wire_buf *out);
 /* The same of a restricted search, also when it is to be made again: for who does not wait for

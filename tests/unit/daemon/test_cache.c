@@ -7,7 +7,6 @@
 #include "common.h"
 #include "daemon/cache/answer.h"
 #include "daemon/cache/cache.h"
-#include "daemon/cache/closest.h"
 #include "daemon/cache/memo.h"
 #include "proto/scan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Users take turns in the queue, and each one's jobs keep their order. */
 #include "common.h"
-#include "daemon/tuning/rounds.h"
+#include "daemon/tuning/scheduler.h"
 
 enum { USERS = 4, JOBS = 64 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages out of a stream (inbox.h). */
+/* Messages out of a stream (inbox.c). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/base/inbox.h"
+#include "daemon/tuning/runner_link.h"
 
 int inbox_open(struct inbox *b, size_t message_max, size_t read_bytes)
 {
