@@ -7,7 +7,7 @@
 
 enum { CHORES_MS = 1000, PATH_MS = 3000 };
 
-static bool is_idle(const struct daemon_parts *p)
+static bool chores_is_idle(const struct daemon_parts *p)
 {
     const struct scheduler *s = &p->scheduler;
     return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_leased_out == 0 &&
@@ -19,7 +19,7 @@ static bool is_long_idle(struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
     uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
-    if (!is_idle(p)) {
+    if (!chores_is_idle(p)) {
         p->server.sessions.quiet_since_ms = now;
     }
     return limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms;
@@ -41,7 +41,7 @@ static void on_counts(void *ctx, const struct ledger_status *counts)
     p->stop(p, geteuid(), "idle for --idle-exit-s");
 }
 
-static void on_timer(uv_timer_t *timer)
+static void chores_on_timer(uv_timer_t *timer)
 {
     struct chores *c = timer->data;
     struct daemon_parts *p = c->parts;
@@ -60,7 +60,7 @@ void chores_watch(struct chores *c)
     const struct daemon *d = &c->parts->daemon;
     bool needed = d->config->idle_exit_s || remeasure_is_needed(&c->remeasure, c->parts);
     if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
-        uv_timer_start(&c->timer, on_timer, CHORES_MS, 0);
+        uv_timer_start(&c->timer, chores_on_timer, CHORES_MS, 0);
     }
 }
 

@@ -42,7 +42,7 @@ static struct life *life_of(struct daemon *d)
     return LIST_OF(d, struct life, parts.daemon);
 }
 
-static int fail(struct life *x, const struct error *err)
+static int life_report_failure(struct life *x, const struct error *err)
 {
     log_error("%s", err->text);
     x->exit_code = err->code == ERROR_BUSY      ? EXIT_BUSY
@@ -52,15 +52,15 @@ static int fail(struct life *x, const struct error *err)
 }
 
 /* The error is the last line of the log, which is shown to who started us. */
-static void fail_start(struct life *x, const struct error *err)
+static void life_fail_start(struct life *x, const struct error *err)
 {
-    fail(x, err);
+    life_report_failure(x, err);
     x->parts.stop(&x->parts, geteuid(), NULL);
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static void on_signal(uv_signal_t *signal, int number)
+static void life_on_signal(uv_signal_t *signal, int number)
 {
     struct life *x = signal->data;
     struct daemon_parts *p = &x->parts;
@@ -87,7 +87,7 @@ static void init_signals(struct life *x)
     for (int i = 0; i < ENDS; i++) {
         uv_signal_init(&x->parts.daemon.loop, &x->signals[i]);
         x->signals[i].data = x;
-        uv_signal_start(&x->signals[i], on_signal, end_signals[i].number);
+        uv_signal_start(&x->signals[i], life_on_signal, end_signals[i].number);
     }
     uv_signal_init(&x->parts.daemon.loop, &x->hangup);
     uv_signal_start(&x->hangup, on_hangup, SIGHUP);
@@ -127,7 +127,7 @@ static void on_loaded(struct loader *l)
     start_limits(d->config, &limits);
     if (server_start(&p->server, &d->turns, &d->poller, d->config->group, &limits, &wiring_sessions,
                      p, notify_listen_fd(), &err) < 0) {
-        fail_start(x, &err);
+        life_fail_start(x, &err);
         return;
     }
     if (d->config->offline) {
@@ -145,7 +145,7 @@ static void on_loaded(struct loader *l)
 
 static void on_load_failed(struct loader *l, const struct error *err)
 {
-    fail_start(life_of(l->daemon), err);
+    life_fail_start(life_of(l->daemon), err);
 }
 
 static void on_scheme(struct daemon *d, int status, const struct error *err)
@@ -155,7 +155,7 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
         return;
     }
     if (status < 0) {
-        fail_start(x, err);
+        life_fail_start(x, err);
     } else {
         quarantine_read(d);
         loader_start(&x->parts.loader, on_loaded, on_load_failed);
@@ -215,7 +215,7 @@ static int open_ledger(struct life *x, struct error *err)
     return use_ledger(d, err);
 }
 
-static int allocate(struct daemon *d, struct error *err)
+static int life_allocate_daemon(struct daemon *d, struct error *err)
 {
     d->scratch = calloc(1, sizeof(*d->scratch));
     d->doc = wire_doc_new();
@@ -240,7 +240,7 @@ static void init_handles(struct life *x)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void close_handles(struct life *x)
+static void life_close_handles(struct life *x)
 {
     for (int i = 0; i < ENDS; i++) {
         uv_close((uv_handle_t *)&x->signals[i], NULL);
@@ -255,7 +255,7 @@ static void close_handles(struct life *x)
 
 static void on_server_stopped(struct server *s)
 {
-    close_handles(LIST_OF(s, struct life, parts.server));
+    life_close_handles(LIST_OF(s, struct life, parts.server));
 }
 
 static void on_ledger_stopped(void *ctx)
@@ -265,7 +265,7 @@ static void on_ledger_stopped(void *ctx)
     if (x->parts.server.open) {
         server_stop(&x->parts.server, on_server_stopped);
     } else {
-        close_handles(x);
+        life_close_handles(x);
     }
 }
 
@@ -280,7 +280,7 @@ static void on_runner_stopped(struct supervisor *s)
     }
 }
 
-static void stop(struct daemon_parts *p, uid_t by, const char *why)
+static void life_stop_daemon(struct daemon_parts *p, uid_t by, const char *why)
 {
     struct daemon *d = &p->daemon;
     if (d->stopping) {
@@ -305,7 +305,7 @@ static void stop(struct daemon_parts *p, uid_t by, const char *why)
     supervisor_stop(&p->supervisor, on_runner_stopped);
 }
 
-static void release(struct daemon_parts *p)
+static void life_release_parts(struct daemon_parts *p)
 {
     server_deinit(&p->server);
     generations_deinit(&p->generations);
@@ -333,20 +333,20 @@ static void set_process(void)
     families_register();
 }
 
-static void run(struct life *x)
+static void life_run_loop(struct life *x)
 {
     struct daemon *d = &x->parts.daemon;
     struct error err = ERROR_NULL;
     const int made = uv_loop_init(&d->loop);
     if (made < 0) {
         error_set(&err, ERROR_IO, "cannot make an event loop: %s", uv_strerror(made));
-        fail(x, &err);
+        life_report_failure(x, &err);
         return;
     }
     init_handles(x);
     wiring_init(&x->parts);
     if (poller_init(&d->poller, &d->loop, &err) < 0 || open_ledger(x, &err) < 0) {
-        fail_start(x, &err);
+        life_fail_start(x, &err);
     }
     poller_run(&d->poller);
     poller_deinit(&d->poller);
@@ -364,18 +364,18 @@ int daemon_run(const struct config *c)
     p->daemon.config = c;
     p->daemon.learned = on_learned;
     p->daemon.quarantine_changed = on_quarantine_changed;
-    p->stop = stop;
+    p->stop = life_stop_daemon;
     p->server.lock_fd = -1;
     generations_init(&p->generations);
     p->server.device_lock = DEVICE_LOCK_NULL;
     set_process();
     int status = start_prepare(p, &err);
-    status = status ? status : allocate(&p->daemon, &err);
+    status = status ? status : life_allocate_daemon(&p->daemon, &err);
     if (status < 0) {
-        fail(&life, &err);
+        life_report_failure(&life, &err);
     } else {
-        run(&life);
+        life_run_loop(&life);
     }
-    release(p);
+    life_release_parts(p);
     return life.exit_code;
 }

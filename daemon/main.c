@@ -29,7 +29,7 @@ struct arguments {
     int n_given;
 };
 
-static error_t take(int key, char *arg, struct argp_state *state)
+static error_t main_take_option(int key, char *arg, struct argp_state *state)
 {
     struct arguments *a = state->input;
     if (key >= KEY_FIRST && key < KEY_FIRST + CONFIG_KEYS) {
@@ -57,7 +57,7 @@ static error_t take(int key, char *arg, struct argp_state *state)
     }
 }
 
-static void parse(struct arguments *a, int argc, char **argv)
+static void main_parse_arguments(struct arguments *a, int argc, char **argv)
 {
     struct argp_option options[CONFIG_KEYS + 4] = {
         {"config", KEY_CONFIG, "FILE", 0, "Configuration (default: " CONFIG_FILE_DEFAULT ")", 1},
@@ -71,7 +71,7 @@ static void parse(struct arguments *a, int argc, char **argv)
     }
     const struct argp argp = {
         options,
-        take,
+        main_take_option,
         NULL,
         "Serves tuned GPU kernel configurations for one device on a Unix socket.\v"
         "Settings come from the command line, else from the configuration file (section [gemmd], "
@@ -85,7 +85,7 @@ static void parse(struct arguments *a, int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, a);
 }
 
-static int configure(struct arguments *a, struct error *err)
+static int main_configure_daemon(struct arguments *a, struct error *err)
 {
     config_init(&a->config, &a->from);
     int status = config_read(&a->config, &a->from, a->file ? a->file : CONFIG_FILE_DEFAULT,
@@ -109,8 +109,8 @@ int main(int argc, char **argv)
     struct error err = ERROR_NULL;
     enum log_level level = LEVEL_INFO;
     std_files_open();
-    parse(&a, argc, argv);
-    int status = configure(&a, &err);
+    main_parse_arguments(&a, argc, argv);
+    int status = main_configure_daemon(&a, &err);
     status = status ? status : log_level_parse(a.config.log_level, &level, &err);
     if (status < 0) {
         fprintf(stderr, "gemmd: %s\n", err.text);

@@ -24,7 +24,7 @@ struct wanted {
     bool found;
 };
 
-static void compare(uv_handle_t *handle, void *arg)
+static void orphans_compare_pid(uv_handle_t *handle, void *arg)
 {
     struct wanted *w = arg;
     if (uv_handle_get_type(handle) == UV_PROCESS && uv_is_active(handle)) {
@@ -35,7 +35,7 @@ static void compare(uv_handle_t *handle, void *arg)
 static bool is_libuvs(uv_loop_t *loop, pid_t pid)
 {
     struct wanted w = {.pid = pid};
-    uv_walk(loop, compare, &w);
+    uv_walk(loop, orphans_compare_pid, &w);
     return w.found;
 }
 
@@ -64,7 +64,7 @@ static void on_again(uv_timer_t *timer)
     }
 }
 
-static void on_ended(uv_signal_t *signal, int number)
+static void orphans_on_ended(uv_signal_t *signal, int number)
 {
     struct orphans *o = signal->data;
     (void)number;
@@ -83,7 +83,7 @@ void orphans_init(struct orphans *o, uv_loop_t *loop)
     uv_timer_init(loop, &o->again);
     o->ended.data = o;
     if (is_given_orphans()) {
-        uv_signal_start(&o->ended, on_ended, SIGCHLD);
+        uv_signal_start(&o->ended, orphans_on_ended, SIGCHLD);
         uv_timer_start(&o->again, on_again, 0, 0); /* those that ended before that */
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slice of the cache at each look (remeasure.c). */
+/* A slice of the cache at each look (chores.h). */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ bool remeasure_is_needed(const struct remeasure *x, const struct daemon_parts *p
 }
 
 /* The same search as a plain query's, with the row's tolerances. */
-static int want(struct daemon_parts *p, struct cache_entry *e, struct error *err)
+static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, struct error *err)
 {
     struct daemon *d = &p->daemon;
     struct scratch *x = d->scratch;
@@ -51,7 +51,7 @@ static int want(struct daemon_parts *p, struct cache_entry *e, struct error *err
     return status;
 }
 
-static bool is_due(const struct cache_entry *e)
+static bool remeasure_is_due(const struct cache_entry *e)
 {
     return e && e->low && e->rank == CACHE_SERVES && e->tries < REMEASURE_TRIES;
 }
@@ -61,7 +61,7 @@ static void measure_again(struct daemon_parts *p, struct cache_entry *e)
     struct error err = ERROR_NULL;
     char id[HASH_HEX];
     cache_entry_id(e, id);
-    if (want(p, e, &err) < 0) {
+    if (remeasure_want_key(p, e, &err) < 0) {
         log_info("key %s is not measured again: %s", id, err.text);
     } else {
         log_info("key %s is measured again: its confidence is low", id);
@@ -91,7 +91,7 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
     }
     for (size_t n = 0; n < SLICE && x->at < d->cache.capacity; n++) {
         struct cache_entry *e = d->cache.slots[x->at++];
-        if (is_due(e)) {
+        if (remeasure_is_due(e)) {
             d->doubtful = true;
             measure_again(p, e);
             x->busy_ms = now; /* the job may have ended by the next look */

@@ -14,7 +14,7 @@
 #include "daemon/life.h"
 #include "kernels/modules.h"
 
-static bool is_program(const char *path)
+static bool start_is_program(const char *path)
 {
     return access(path, X_OK) == 0;
 }
@@ -25,11 +25,11 @@ static int find_runner(struct daemon *d, struct error *err)
     const char *given = d->config->runner[0] ? d->config->runner : getenv("GEMMD_RUNNER");
     if (given && given[0]) {
         snprintf(d->runner, sizeof(d->runner), "%s", given);
-        return is_program(given) ? 0
-                                 : error_set(err, ERROR_IO,
-                                             "the runner %s is no program that can "
-                                             "be started",
-                                             given);
+        return start_is_program(given) ? 0
+                                       : error_set(err, ERROR_IO,
+                                                   "the runner %s is no program that can "
+                                                   "be started",
+                                                   given);
     }
     static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
                                          "../runner/gemmd-runner"};
@@ -39,7 +39,7 @@ static int find_runner(struct daemon *d, struct error *err)
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         char path[2 * PATHS_MAX];
         snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
-        if (strlen(path) < sizeof(d->runner) && is_program(path)) {
+        if (strlen(path) < sizeof(d->runner) && start_is_program(path)) {
             strcpy(d->runner, path);
             return 0;
         }
@@ -51,7 +51,7 @@ static int find_runner(struct daemon *d, struct error *err)
 }
 
 /* Without --device: the first GPU, else the CPU. */
-static int probe(struct daemon *d, struct error *err)
+static int start_probe_device(struct daemon *d, struct error *err)
 {
     char *spec = d->device_spec;
     if (d->config->device[0]) {
@@ -205,7 +205,7 @@ int start_effective(struct config *c, struct config_sources *from, struct error 
     r = r ? r : show_effective(&x, "database", c->database, d.database, NULL);
     r = r ? r : find_runner(&d, err);
     r = r ? r : show_effective(&x, "runner", c->runner, d.runner, "GEMMD_RUNNER");
-    r = r ? r : probe(&d, err);
+    r = r ? r : start_probe_device(&d, err);
     r = r ? r : show_effective(&x, "device", c->device, d.device_spec, NULL);
     if (r || c->offline) {
         return r; /* each --offline has a socket of its own */
@@ -261,7 +261,7 @@ enum {
     SUBSCRIPTIONS_MAX = 512, /* a user's: each gets a copy of every improvement */
 };
 
-static unsigned share(int64_t given, unsigned whole)
+static unsigned start_share_of(int64_t given, unsigned whole)
 {
     return given && given < whole ? (unsigned)given : given ? whole : whole - whole / 4;
 }
@@ -271,8 +271,8 @@ void start_limits(const struct config *c, struct session_limits *out)
     out->sessions = raise_files((unsigned)c->max_connections);
     out->message_ms = (uint64_t)c->message_ms;
     out->answer_ms = (uint64_t)c->answer_ms;
-    out->user.connections = share(c->user_connections, out->sessions);
-    out->user.jobs = share(c->user_jobs, QUEUE_MAX);
+    out->user.connections = start_share_of(c->user_connections, out->sessions);
+    out->user.jobs = start_share_of(c->user_jobs, QUEUE_MAX);
     out->user.leases = LEASES_MAX;
     out->user.waiting = WAITING_MAX;
     out->user.subscriptions = SUBSCRIPTIONS_MAX;
@@ -286,7 +286,7 @@ int start_prepare(struct daemon_parts *p, struct error *err)
     char socket[PATHS_MAX];
     int status = check_files(err);
     status = status ? status : find_runner(d, err);
-    status = status ? status : probe(d, err);
+    status = status ? status : start_probe_device(d, err);
     status = status ? status : settle_paths(d, socket, err);
     if (status < 0) {
         return status;

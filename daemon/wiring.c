@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks, each a line or two (wiring.c). */
+/* Hooks, each a line or two (life.h). */
 #include "daemon/answers/learn.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
@@ -8,17 +8,19 @@
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-static bool on_known(void *ctx, struct session *s, const uint8_t *data, size_t n)
+static bool wiring_on_known(void *ctx, struct session *s, const uint8_t *data, size_t n)
 {
     return dispatch_known(ctx, s, data, n);
 }
 
-static void on_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again)
+static void wiring_on_message(void *ctx, struct session *s, const uint8_t *data, size_t n,
+                              bool again)
 {
-    dispatch(ctx, s, data, n, again);
+    dispatch_message(ctx, s, data, n, again);
 }
 
-const struct session_hooks wiring_sessions = {.known = on_known, .message = on_message};
+const struct session_hooks wiring_sessions = {.known = wiring_on_known,
+                                              .message = wiring_on_message};
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
@@ -78,7 +80,7 @@ static const struct scheduler_hooks scheduler_hooks = {.begin = on_begin,
                                                        .device_is_free = device_is_free,
                                                        .dropped = on_dropped};
 
-static void on_leased(void *ctx, struct job *j)
+static void wiring_on_leased(void *ctx, struct job *j)
 {
     tuning_leased(ctx, j);
 }
@@ -95,7 +97,7 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
     bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);
     if (news) {
-        announce(&p->daemon, &p->subscribers, n->best, n->saved);
+        announce_best(&p->daemon, &p->subscribers, n->best, n->saved);
     }
     job_lease_learned(&p->job_lease, n->key, searched);
     leases_known(&p->leases, n->key);
@@ -169,7 +171,7 @@ void wiring_init(struct daemon_parts *p)
     scheduler_init(&p->scheduler, d, &scheduler_hooks, p);
     waiters_init(&p->waiters, &p->scheduler, &p->tiers);
     supervisor_init(&p->supervisor, d, &tuning_hooks, &p->tuner);
-    job_lease_init(&p->job_lease, &p->scheduler, on_leased, &p->tuner);
+    job_lease_init(&p->job_lease, &p->scheduler, wiring_on_leased, &p->tuner);
     p->tuner = (struct tuner){.daemon = d,
                               .scheduler = &p->scheduler,
                               .job_lease = &p->job_lease,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model, corrected by what was measured (expected.c). */
+/* The model, corrected by what was measured (tiers.h). */
 #include <math.h>
 
 #include "daemon/answers/tiers.h"
@@ -7,8 +7,8 @@
 static const double LEAST = 0.5; /* of what the model missed no less counts */
 
 /* 1: nothing is known. */
-static double correction(struct daemon *d, const struct family_target *t,
-                         const struct record *config, const struct expected_evidence *e)
+static double expected_correct_model(struct daemon *d, const struct family_target *t,
+                                     const struct record *config, const struct expected_evidence *e)
 {
     double standard;
     if (!(e->ratio > 0) ||
@@ -27,5 +27,5 @@ double expected_ratio(struct daemon *d, const struct expected_at *at, const stru
 {
     double ratio = at->target->predict(at->problem, config, &d->device, NULL) / at->standard_us;
     bool in_reach = ratio * pow(LEAST, 1 / (1 + e->distance)) <= enough;
-    return in_reach ? ratio * correction(d, at->target, config, e) : ratio;
+    return in_reach ? ratio * expected_correct_model(d, at->target, config, e) : ratio;
 }

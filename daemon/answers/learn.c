@@ -97,7 +97,7 @@ bool learned_is_search(struct daemon *d, const struct cache_entry *known, const 
 /* ---- back ------------------------------------------------------------------------------------ */
 
 /* As it was before it became a float. */
-static double tolerance(float kept)
+static double learn_widen_tolerance(float kept)
 {
     char text[32];
     snprintf(text, sizeof(text), "%.7g", (double)kept);
@@ -112,8 +112,8 @@ int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out,
     if (status == 0) {
         best_of_answer(out, &x->answer, &x->other, d->device.class);
         out->uid = UID_UNKNOWN;
-        out->atol = tolerance(e->atol);
-        out->rtol = tolerance(e->rtol);
+        out->atol = learn_widen_tolerance(e->atol);
+        out->rtol = learn_widen_tolerance(e->rtol);
     }
     return status;
 }

@@ -28,7 +28,7 @@ static void set_free(struct portfolio_set *s)
 }
 
 /* What configs can be shared in, whatever else a problem says. */
-static uint64_t group_of(const struct problem *p)
+static uint64_t portfolio_group_of(const struct problem *p)
 {
     static const char *const names[] = {"mode", "dtype_in", "dtype_out"};
     uint64_t h = hash64(p->op_name, strlen(p->op_name));
@@ -41,13 +41,13 @@ static uint64_t group_of(const struct problem *p)
 
 /* ---- taking rows ----------------------------------------------------------------------------- */
 
-static void *grown(void *array, size_t n, size_t size)
+static void *portfolio_grow_array(void *array, size_t n, size_t size)
 {
     return n & (n - 1) ? array : realloc(array, (n ? 2 * n : 1) * size);
 }
 
 /* The stamp is that which such a row would have today. */
-static bool is_of_today(struct daemon *d, const struct problem *p, const char *stamp)
+static bool portfolio_is_of_today(struct daemon *d, const struct problem *p, const char *stamp)
 {
     char label[TARGET_MAX];
     const struct family_target *t;
@@ -66,7 +66,8 @@ static struct portfolio_member *find_member(struct portfolio_set *s, uint64_t gr
     }
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_obj(&b, config);
-    struct portfolio_member *members = grown(s->members, s->n_members, sizeof(*members));
+    struct portfolio_member *members =
+        portfolio_grow_array(s->members, s->n_members, sizeof(*members));
     uint8_t *copy = b.failed || !members ? NULL : malloc(b.len);
     s->members = members ? members : s->members;
     if (!copy) {
@@ -82,7 +83,7 @@ static struct portfolio_member *find_member(struct portfolio_set *s, uint64_t gr
 static int add_shape(struct portfolio_set *s, const struct problem *p, const char *key,
                      const struct portfolio_member *member, double ratio)
 {
-    struct portfolio_shape *shapes = grown(s->shapes, s->n_shapes, sizeof(*shapes));
+    struct portfolio_shape *shapes = portfolio_grow_array(s->shapes, s->n_shapes, sizeof(*shapes));
     if (!shapes) {
         return ERROR_NO_MEMORY;
     }
@@ -96,7 +97,7 @@ static int add_shape(struct portfolio_set *s, const struct problem *p, const cha
     return 0;
 }
 
-static int take_row(struct portfolio *l, const struct wire_obj *row)
+static int portfolio_take_row(struct portfolio *l, const struct wire_obj *row)
 {
     struct daemon *d = l->daemon;
     struct problem *p = &d->scratch->learned;
@@ -112,11 +113,11 @@ static int take_row(struct portfolio *l, const struct wire_obj *row)
                 problem_make(p, op, fields, NULL) == 0;
     wire_get_real(wire_find(row, "bound_percent"), &l->bound_percent);
     wire_get_real(wire_find(row, "ratio"), &ratio);
-    if (!read || !family_of_problem(p) || !is_of_today(d, p, stamp)) {
+    if (!read || !family_of_problem(p) || !portfolio_is_of_today(d, p, stamp)) {
         return 0; /* nothing to choose from for today's kernels */
     }
     const struct portfolio_member *m =
-        find_member(&l->next, group_of(p), place, stamp, wire_find(row, "config"));
+        find_member(&l->next, portfolio_group_of(p), place, stamp, wire_find(row, "config"));
     return m ? add_shape(&l->next, p, key, m, ratio) : ERROR_NO_MEMORY;
 }
 
@@ -134,10 +135,10 @@ static void end_fetch(struct portfolio *l, bool whole)
     l->took_ms = uv_now(&l->daemon->loop) - l->began_ms;
 }
 
-static void ask_page(struct portfolio *l);
+static void portfolio_ask_page(struct portfolio *l);
 
-static void on_page(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                    const struct error *err)
+static void portfolio_on_page(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                              const struct error *err)
 {
     struct portfolio *l = ctx;
     const struct wire_obj *page = NULL;
@@ -147,19 +148,19 @@ static void on_page(void *ctx, int status, const void *rows, size_t n, int64_t t
         log_warning("the portfolio could not be made: %s", err->text);
     }
     for (size_t i = 0; status == 0 && i < wire_count(page); i++) {
-        status = take_row(l, wire_at(page, i));
+        status = portfolio_take_row(l, wire_at(page, i));
     }
     l->offset += (int64_t)wire_count(page);
     if (status < 0 || l->daemon->stopping) {
         end_fetch(l, false);
     } else if (l->offset < total && wire_count(page) > 0) {
-        ask_page(l);
+        portfolio_ask_page(l);
     } else {
         end_fetch(l, true);
     }
 }
 
-static void ask_page(struct portfolio *l)
+static void portfolio_ask_page(struct portfolio *l)
 {
     struct daemon *d = l->daemon;
     struct record *filter = &d->scratch->config;
@@ -167,12 +168,12 @@ static void ask_page(struct portfolio *l)
     record_put_text(filter, "class", d->device.class);
     record_put_int(filter, "offset", l->offset);
     if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "portfolio", filter, RESPONSE_BYTES_MAX / 2,
-                             on_page, l) < 0) {
+                             portfolio_on_page, l) < 0) {
         end_fetch(l, false);
     }
 }
 
-static void on_timer(uv_timer_t *timer)
+static void portfolio_on_timer(uv_timer_t *timer)
 {
     struct portfolio *l = timer->data;
     bool in_the_way = l->took_ms > LONG_MS && l->daemon->tuning; /* of its trials */
@@ -182,7 +183,7 @@ static void on_timer(uv_timer_t *timer)
         l->asking = true;
         l->offset = 0;
         l->began_ms = uv_now(&l->daemon->loop);
-        ask_page(l);
+        portfolio_ask_page(l);
     }
 }
 
@@ -197,7 +198,7 @@ void portfolio_changed(struct portfolio *l)
 {
     uint64_t wait = l->took_ms * WAIT_FACTOR;
     if (!l->daemon->stopping && !uv_is_active((uv_handle_t *)&l->timer)) {
-        uv_timer_start(&l->timer, on_timer, wait > WAIT_MS ? wait : WAIT_MS, 0);
+        uv_timer_start(&l->timer, portfolio_on_timer, wait > WAIT_MS ? wait : WAIT_MS, 0);
     }
 }
 
@@ -241,9 +242,9 @@ static bool is_nearer(const struct portfolio_shape *a, const struct portfolio_sh
 }
 
 /* The nearest shape whose member is none of those found. */
-static const struct portfolio_shape *nearest(const struct portfolio_set *s, uint64_t group,
-                                             const float dims[CACHE_DIMS],
-                                             const struct portfolio_shape *const found[], size_t n)
+static const struct portfolio_shape *
+portfolio_find_nearest(const struct portfolio_set *s, uint64_t group, const float dims[CACHE_DIMS],
+                       const struct portfolio_shape *const found[], size_t n)
 {
     const struct portfolio_shape *best = NULL;
     for (size_t i = 0; i < s->n_shapes; i++) {
@@ -263,8 +264,8 @@ size_t portfolio_near(const struct portfolio *l, const struct problem *bucket, s
     float dims[CACHE_DIMS];
     size_t n = 0;
     entry_group(bucket, dims);
-    uint64_t group = group_of(bucket);
-    while (n < max && (out[n] = nearest(&l->now, group, dims, out, n))) {
+    uint64_t group = portfolio_group_of(bucket);
+    while (n < max && (out[n] = portfolio_find_nearest(&l->now, group, dims, out, n))) {
         n++;
     }
     return n;

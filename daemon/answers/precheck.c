@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cheap questions to the family before a job is made (precheck.c). */
+/* Cheap questions to the family before a job is made (target.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static int check_given(const struct daemon *d, const struct family_target *t,
     return error_set(err, first.code, "%s", first.text);
 }
 
-int precheck(struct daemon *d, const struct request *r, struct error *err)
+int precheck_request(struct daemon *d, const struct request *r, struct error *err)
 {
     const struct problem *bucket = &r->problem;
     const struct family *f = family_of_problem(bucket);

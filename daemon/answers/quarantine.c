@@ -6,7 +6,7 @@
 #include "daemon/base/log.h"
 
 /* `row`: the ledger has it. Whether it was not known yet. */
-static bool add(struct daemon *d, const char *variant, const char *key, bool row)
+static bool quarantine_add_variant(struct daemon *d, const char *variant, const char *key, bool row)
 {
     bool added = quarantine_set_add(&d->quarantine_set, variant, key, row);
     if (added) {
@@ -15,7 +15,7 @@ static bool add(struct daemon *d, const char *variant, const char *key, bool row
     return added;
 }
 
-static bool take_out(struct daemon *d, const char *variant)
+static bool quarantine_take_out(struct daemon *d, const char *variant)
 {
     char key[HASH_HEX];
     bool any = false;
@@ -30,7 +30,7 @@ static bool take_out(struct daemon *d, const char *variant)
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        add(d, variants[i], "", true);
+        quarantine_add_variant(d, variants[i], "", true);
     }
 }
 
@@ -42,7 +42,7 @@ struct reading {           /* of all rows, one at a time */
 };
 
 /* Returns how many rows the page has. */
-static size_t learn_page(struct daemon *d, const void *rows, size_t size)
+static size_t quarantine_learn_page(struct daemon *d, const void *rows, size_t size)
 {
     struct quarantine q;
     const struct wire_obj *array = NULL;
@@ -50,13 +50,13 @@ static size_t learn_page(struct daemon *d, const void *rows, size_t size)
     for (size_t i = 0; i < n; i++) {
         memset(&q, 0, sizeof(q));
         if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, wire_at(array, i), &q, NULL) == 0) {
-            add(d, q.variant, q.key, true);
+            quarantine_add_variant(d, q.variant, q.key, true);
         }
     }
     return n;
 }
 
-static void ask(struct reading *r);
+static void quarantine_ask_page(struct reading *r);
 
 /* `all`: rows were read. */
 static void end_reading(struct reading *r, bool all)
@@ -77,24 +77,25 @@ static void end_reading(struct reading *r, bool all)
     }
 }
 
-static void on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                    const struct error *err)
+static void quarantine_on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                               const struct error *err)
 {
     struct reading *r = ctx;
-    size_t count = status == 0 && !r->daemon->stopping ? learn_page(r->daemon, rows, n) : 0;
+    size_t count =
+        status == 0 && !r->daemon->stopping ? quarantine_learn_page(r->daemon, rows, n) : 0;
     if (status < 0) {
         log_warning("what is in quarantine is not known until a search begins: %s",
                     err ? err->text : error_name(status));
     }
     r->offset += (int64_t)count;
     if (count > 0 && r->offset < total) {
-        ask(r);
+        quarantine_ask_page(r);
     } else {
         end_reading(r, status == 0);
     }
 }
 
-static void ask(struct reading *r)
+static void quarantine_ask_page(struct reading *r)
 {
     enum { ROWS_BYTES = 64 * 1024 };
     struct daemon *d = r->daemon;
@@ -104,19 +105,19 @@ static void ask(struct reading *r)
     record_put_text(&filter, "driver", d->device.driver);
     record_put_text(&filter, "sort", "id");
     record_put_int(&filter, "offset", r->offset);
-    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "quarantine", &filter, ROWS_BYTES, on_rows,
-                             r) < 0) {
+    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "quarantine", &filter, ROWS_BYTES,
+                             quarantine_on_rows, r) < 0) {
         end_reading(r, false);
     }
 }
 
 /* Who writes the database has carried out by now what it was asked before. */
-static void on_status(void *ctx, const struct ledger_status *ignored)
+static void quarantine_on_status(void *ctx, const struct ledger_status *ignored)
 {
     struct reading *r = ctx;
     (void)ignored;
     quarantine_set_unmeet(&r->daemon->quarantine_set);
-    ask(r);
+    quarantine_ask_page(r);
 }
 
 void quarantine_read(struct daemon *d)
@@ -128,8 +129,8 @@ void quarantine_read(struct daemon *d)
     }
     *r = (struct reading){.daemon = d};
     d->quarantine_reads = true;
-    if (d->ledger->ops->status(d->ledger, on_status, r) < 0) {
-        on_status(r, NULL);
+    if (d->ledger->ops->status(d->ledger, quarantine_on_status, r) < 0) {
+        quarantine_on_status(r, NULL);
     }
 }
 
@@ -138,11 +139,11 @@ void quarantine_read(struct daemon *d)
 void quarantine_add(struct daemon *d, const struct quarantine *q)
 {
     d->ledger->ops->add_quarantine(d->ledger, q);
-    add(d, q->variant, q->key, false);
+    quarantine_add_variant(d, q->variant, q->key, false);
     quarantine_read(d); /* is it a row? */
 }
 
 bool quarantine_remove(struct daemon *d, const char *variant)
 {
-    return take_out(d, variant);
+    return quarantine_take_out(d, variant);
 }

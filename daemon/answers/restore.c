@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the cache to the database (restore.c). */
+/* From the cache to the database (learn.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { FLYING_MAX = 64 }; /* they share a transaction or two, and others come between */
 
-static void end(struct restore *x)
+static void restore_end_pass(struct restore *x)
 {
     x->running = false;
     if (x->n) {
@@ -20,7 +20,7 @@ static void end(struct restore *x)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void go_on(struct restore *x);
+static void restore_go_on(struct restore *x);
 
 static void on_written(void *ctx, int status, const struct best *b, bool saved,
                        const struct error *err)
@@ -32,7 +32,7 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
         log_warning("a key that the database has lost is not written again: %s", err->text);
     }
     if (--x->flying == 0 && x->running && !x->daemon->stopping) {
-        go_on(x);
+        restore_go_on(x);
     }
 }
 
@@ -72,13 +72,13 @@ static void begin_pass(struct restore *x)
     x->moves = x->daemon->cache.moves;
 }
 
-static void go_on(struct restore *x)
+static void restore_go_on(struct restore *x)
 {
     const struct cache *c = &x->daemon->cache;
     write_some(x, FLYING_MAX);
     while (x->flying == 0 && x->at >= c->capacity) {
         if (x->n == x->n_before && x->moves == c->moves) {
-            end(x);
+            restore_end_pass(x);
             return;
         }
         begin_pass(x);
@@ -99,7 +99,7 @@ void restore_begin(struct restore *x)
     }
     begin_pass(x);
     if (x->flying == 0) {
-        go_on(x);
+        restore_go_on(x);
     }
 }
 

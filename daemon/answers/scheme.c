@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which bucket scheme the database has (scheme.c). */
+/* Which bucket scheme the database has (target.h). */
 #include <string.h>
 
 #include "daemon/answers/target.h"
@@ -7,7 +7,7 @@
 static const char KIND[] = "bucket_scheme";
 static void (*settled)(struct daemon *d, int status, const struct error *err);
 
-static int agree(struct daemon *d, const char *stored, struct error *err)
+static int scheme_check_agreement(struct daemon *d, const char *stored, struct error *err)
 {
     const char *asked = d->config->bucket;
     if (asked[0] && stored[0] && strcmp(asked, stored) != 0) {
@@ -41,7 +41,7 @@ static void on_events(void *ctx, int status, const void *rows, size_t n, int64_t
         if (wire_count(array)) {
             wire_copy_str(wire_find(wire_at(array, 0), "text"), stored, sizeof(stored));
         }
-        status = agree(d, stored, &local);
+        status = scheme_check_agreement(d, stored, &local);
     }
     settled(d, status, err);
 }

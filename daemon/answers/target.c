@@ -86,9 +86,9 @@ int target_settle(struct daemon *d, struct request *r, const struct cache_entry 
     return 0;
 }
 
-static enum cache_rank rank(struct daemon *d, const char *key, const char *source,
-                            const char *stamp, const struct record *config,
-                            const struct problem *bucket)
+static enum cache_rank target_rank_row(struct daemon *d, const char *key, const char *source,
+                                       const char *stamp, const struct record *config,
+                                       const struct problem *bucket)
 {
     const struct family *f = family_of_problem(bucket);
     const struct family_target *t;
@@ -111,17 +111,17 @@ static enum cache_rank rank(struct daemon *d, const char *key, const char *sourc
 
 enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket)
 {
-    return rank(d, b->key, b->source, b->stamp, &b->config, bucket);
+    return target_rank_row(d, b->key, b->source, b->stamp, &b->config, bucket);
 }
 
 enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
                                const struct problem *bucket)
 {
-    return rank(d, a->key, a->source, a->stamp, &a->config, bucket);
+    return target_rank_row(d, a->key, a->source, a->stamp, &a->config, bucket);
 }
 
-static bool is_quarantined(const struct daemon *d, const char *key, const char *stamp,
-                           const struct record *config, const struct problem *p)
+static bool target_config_is_quarantined(const struct daemon *d, const char *key, const char *stamp,
+                                         const struct record *config, const struct problem *p)
 {
     char label[TARGET_MAX];
     const struct family_target *t;
@@ -133,11 +133,11 @@ static bool is_quarantined(const struct daemon *d, const char *key, const char *
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
                            const struct problem *p)
 {
-    return is_quarantined(d, key, a->stamp, &a->config, p);
+    return target_config_is_quarantined(d, key, a->stamp, &a->config, p);
 }
 
 bool target_row_is_quarantined(const struct daemon *d, const struct best *b,
                                const struct problem *p)
 {
-    return is_quarantined(d, b->key, b->stamp, &b->config, p);
+    return target_config_is_quarantined(d, b->key, b->stamp, &b->config, p);
 }

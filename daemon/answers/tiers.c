@@ -47,7 +47,8 @@ static bool is_legal(const struct lookup *q, const struct problem *p, const stru
 }
 
 /* What is in quarantine for what it did at a key (NULL: at any). */
-static bool is_quarantined(const struct lookup *q, const char *key, const struct record *config)
+static bool tiers_is_quarantined(const struct lookup *q, const char *key,
+                                 const struct record *config)
 {
     return quarantine_set_has_config(&q->d->quarantine_set, key, q->target, q->problem, config,
                                      &q->d->device);
@@ -55,7 +56,7 @@ static bool is_quarantined(const struct lookup *q, const char *key, const struct
 
 static bool is_quarantined_anywhere(const void *ctx, const struct record *config)
 {
-    return is_quarantined(ctx, NULL, config);
+    return tiers_is_quarantined(ctx, NULL, config);
 }
 
 static bool is_allowed(const struct lookup *q, const struct answer *a)
@@ -64,14 +65,15 @@ static bool is_allowed(const struct lookup *q, const struct answer *a)
 }
 
 /* Of another key: what is in quarantine was not measured here. */
-static bool fits(const struct lookup *q, const struct answer *a)
+static bool tiers_config_fits(const struct lookup *q, const struct answer *a)
 {
-    return is_allowed(q, a) && is_legal(q, q->problem, a) && !is_quarantined(q, NULL, &a->config);
+    return is_allowed(q, a) && is_legal(q, q->problem, a) &&
+           !tiers_is_quarantined(q, NULL, &a->config);
 }
 
 /* Whether one compiled module serves both problems with this config. */
-static bool same_variant(const struct lookup *q, const struct problem *other,
-                         const struct record *config)
+static bool tiers_same_variant(const struct lookup *q, const struct problem *other,
+                               const struct record *config)
 {
     struct variant a, b;
     const char *arch = q->d->device.arch;
@@ -82,7 +84,7 @@ static bool same_variant(const struct lookup *q, const struct problem *other,
 }
 
 /* What an answer for this problem cannot take over from another row. */
-static void unmeasured(const struct lookup *q, struct answer *a, const char *tier)
+static void tiers_clear_measured(const struct lookup *q, struct answer *a, const char *tier)
 {
     snprintf(a->key, sizeof(a->key), "%s", q->key->id);
     snprintf(a->tier, sizeof(a->tier), "%s", tier);
@@ -94,8 +96,8 @@ static void unmeasured(const struct lookup *q, struct answer *a, const char *tie
 
 /* "M=4096 routing=uniform": the fields in which two buckets of a kind differ, as the other has
  * them; long lists of rows are cut. */
-static void difference(const struct problem *mine, const struct problem *other, char *out,
-                       size_t size)
+static void tiers_put_difference(const struct problem *mine, const struct problem *other, char *out,
+                                 size_t size)
 {
     size_t n = 0;
     out[0] = 0;
@@ -136,7 +138,7 @@ static bool standard_answers(struct lookup *q)
     if (q->standard == STANDARD_NOT_CHOSEN) {
         bool within;
         bool answers = choose_standard(q, config, &q->standard_us, &within, NULL) == 0 && within &&
-                       !is_quarantined(q, NULL, config);
+                       !tiers_is_quarantined(q, NULL, config);
         q->standard = answers ? STANDARD_ANSWERS : STANDARD_DOES_NOT_ANSWER;
     }
     return q->standard == STANDARD_ANSWERS;
@@ -186,7 +188,7 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
     memcpy(q->origin, q->key->id, HASH_HEX);
     bool serves = e->rank >= CACHE_SERVES;
     if (!is_allowed(q, out) || !is_legal(q, q->problem, out) ||
-        is_quarantined(q, serves ? q->key->id : NULL, &out->config)) {
+        tiers_is_quarantined(q, serves ? q->key->id : NULL, &out->config)) {
         return false;
     }
     if (e->rank >= CACHE_SERVES &&
@@ -208,13 +210,13 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         return false;
     }
     bool imported = strcmp(out->source, "imported") == 0;
-    unmeasured(q, out, "near");
+    tiers_clear_measured(q, out, "near");
     answer_note(out, "%s; %s", imported ? "imported, not measured here" : "measured by other code",
                 why);
     return true;
 }
 
-static bool neighbour(struct lookup *q, const char *why, struct answer *out)
+static bool tiers_find_neighbour(struct lookup *q, const char *why, struct answer *out)
 {
     struct cache *c = &q->d->cache;
     struct cache_entry *near[NEIGHBOURS];
@@ -225,7 +227,7 @@ static bool neighbour(struct lookup *q, const char *why, struct answer *out)
     size_t n = cache_near(c, q->key, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
         if (!cache_verified(near[i], asked->atol, asked->rtol) ||
-            cache_answer(c, near[i], out, NULL) < 0 || !fits(q, out) ||
+            cache_answer(c, near[i], out, NULL) < 0 || !tiers_config_fits(q, out) ||
             cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
             continue;
         }
@@ -237,11 +239,11 @@ static bool neighbour(struct lookup *q, const char *why, struct answer *out)
         char key[HASH_HEX], fields[96];
         memcpy(key, out->key, sizeof(key));
         memcpy(q->origin, key, sizeof(key));
-        difference(q->bucket, other, fields, sizeof(fields));
-        if (!same_variant(q, other, &out->config)) {
+        tiers_put_difference(q->bucket, other, fields, sizeof(fields));
+        if (!tiers_same_variant(q, other, &out->config)) {
             out->module[0] = 0;
         }
-        unmeasured(q, out, "near");
+        tiers_clear_measured(q, out, "near");
         answer_note(out, "best of the nearest bucket %.6s (%s); %s", key,
                     fields[0] ? fields + 1 : "", why);
         return true;
@@ -273,10 +275,10 @@ static bool find_in_portfolio(struct lookup *q, const char *why, struct answer *
     size_t n = portfolio_near(l, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
         const struct expected_evidence seen = member_evidence(q, near[i]);
-        if (portfolio_answer(l, near[i], out) == 0 && fits(q, out) &&
+        if (portfolio_answer(l, near[i], out) == 0 && tiers_config_fits(q, out) &&
             is_no_slower(q, &out->config, &seen, 1 - MARGIN, near[i]->key)) {
             memcpy(q->origin, near[i]->key, HASH_HEX);
-            unmeasured(q, out, "portfolio");
+            tiers_clear_measured(q, out, "portfolio");
             snprintf(out->family, sizeof(out->family), "%s", q->family->name);
             answer_note(out,
                         "of the configs that are within %g %% of the best for all known shapes, "
@@ -289,7 +291,8 @@ static bool find_in_portfolio(struct lookup *q, const char *why, struct answer *
 }
 
 /* The tier below whatever was measured. */
-static int analytic(const struct lookup *q, const char *why, struct answer *out, struct error *err)
+static int tiers_choose_default(const struct lookup *q, const char *why, struct answer *out,
+                                struct error *err)
 {
     bool within;
     answer_init(out);
@@ -297,13 +300,13 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     if (status < 0) {
         return status;
     }
-    unmeasured(q, out, "default");
+    tiers_clear_measured(q, out, "default");
     snprintf(out->source, sizeof(out->source), "model");
     snprintf(out->family, sizeof(out->family), "%s", q->family->name);
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
     answer_note(out, "%s%s%s", why, q->passed_over,
                 within ? "" : "; the analytic default is not what is allowed");
-    if (is_quarantined(q, NULL, &out->config)) {
+    if (tiers_is_quarantined(q, NULL, &out->config)) {
         return error_set(err, ERROR_QUARANTINED,
                          "what answers before anything is measured has crashed or hung the runner "
                          "before (gemmctl quarantine); wait for a tuning (%s)",
@@ -332,7 +335,7 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
                        .family = family_of_problem(problem)};
     int status = q.family ? target_choose(q.d, problem, request->query.target, &q.target, err)
                           : not_ours(problem, "was known in the pinned generation", err);
-    return status ? status : analytic(&q, why, out, err);
+    return status ? status : tiers_choose_default(&q, why, out, err);
 }
 
 int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
@@ -353,12 +356,12 @@ int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
         return not_ours(problem, "is known", err);
     }
     int status = target_choose(q.d, problem, request->query.target, &q.target, err);
-    if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||
+    if (status < 0 || own_row(&q, why, out) || tiers_find_neighbour(&q, why, out) ||
         find_in_portfolio(&q, why, out)) {
         return status;
     }
     origin[0] = 0;
-    return analytic(&q, why, out, err);
+    return tiers_choose_default(&q, why, out, err);
 }
 
 int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
@@ -370,7 +373,7 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
 }
 
 /* What scratch->hint holds. */
-static size_t add_hint(const struct lookup *q, size_t n, struct record *out)
+static size_t tiers_add_hint(const struct lookup *q, size_t n, struct record *out)
 {
     const struct answer *a = &q->d->scratch->hint;
     if (!is_legal(q, q->bucket, a)) {
@@ -392,7 +395,7 @@ const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const 
     if (target_choose(d, bucket, target, &q.target, NULL) < 0 || !is_legal(&q, bucket, a)) {
         return "it is none of today's kernels";
     }
-    return is_quarantined(&q, NULL, &a->config) ? "its kernel is in quarantine" : NULL;
+    return tiers_is_quarantined(&q, NULL, &a->config) ? "its kernel is in quarantine" : NULL;
 }
 
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
@@ -409,21 +412,21 @@ size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct k
     struct answer *hint = &d->scratch->hint;
     const struct cache_entry *own = cache_find(&d->cache, k);
     if (own && cache_answer(&d->cache, own, hint, NULL) == 0) {
-        n = add_hint(&q, n, out);
+        n = tiers_add_hint(&q, n, out);
     }
     const struct cache_entry *alike = cache_find(&d->alike, k);
     if (alike && n < max && cache_answer(&d->alike, alike, hint, NULL) == 0) {
-        n = add_hint(&q, n, out);
+        n = tiers_add_hint(&q, n, out);
     }
     struct cache_entry *near[NEIGHBOURS];
     size_t m = cache_near(&d->cache, k, bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < m && n < max; i++) {
-        n = cache_answer(&d->cache, near[i], hint, NULL) == 0 ? add_hint(&q, n, out) : n;
+        n = cache_answer(&d->cache, near[i], hint, NULL) == 0 ? tiers_add_hint(&q, n, out) : n;
     }
     const struct portfolio_shape *known[NEIGHBOURS];
     m = portfolio_near(q.portfolio, bucket, NEIGHBOURS, known);
     for (size_t i = 0; i < m && n < max; i++) {
-        n = portfolio_answer(q.portfolio, known[i], hint) == 0 ? add_hint(&q, n, out) : n;
+        n = portfolio_answer(q.portfolio, known[i], hint) == 0 ? tiers_add_hint(&q, n, out) : n;
     }
     return n;
 }

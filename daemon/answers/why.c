@@ -132,20 +132,21 @@ static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *
     }
 }
 
-static bool serves(const struct why *w, const struct cache_entry *e, const struct query *q)
+static bool why_entry_serves(const struct why *w, const struct cache_entry *e,
+                             const struct query *q)
 {
     return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
            target_is_of(&w->own, q->target);
 }
 
-static void judge(struct why *w, struct daemon *d, const struct cache_entry *e,
-                  const struct query *q, int64_t uid)
+static void why_judge_entry(struct why *w, struct daemon *d, const struct cache_entry *e,
+                            const struct query *q, int64_t uid)
 {
     if (!e) {
         say(w, "unknown", family_of_problem(&w->bucket) ? "tune" : "put",
             "this key has no answer: none was worked out on this class of device, or it was taken "
             "back");
-    } else if (serves(w, e, q)) {
+    } else if (why_entry_serves(w, e, q)) {
         say_answered(w, d, e);
     } else if (e->rank < CACHE_SERVES) {
         say_hint(w, d, e, q, uid);
@@ -204,8 +205,8 @@ int why_make(struct why *w, struct tiers *t, int64_t uid, const struct answer *s
     memcpy(w->key, x->key.id, sizeof(w->key));
     find_stamp(w, d, q->target);
     w->has_own = e && cache_answer(&d->cache, e, &w->own, NULL) == 0;
-    judge(w, d, w->has_own ? e : NULL, q, uid);
-    if (w->has_own && serves(w, e, q)) {
+    why_judge_entry(w, d, w->has_own ? e : NULL, q, uid);
+    if (w->has_own && why_entry_serves(w, e, q)) {
         w->answer = w->own;
         w->has_answer = true;
         memcpy(w->origin, w->key, sizeof(w->origin));
@@ -229,14 +230,14 @@ int why_make(struct why *w, struct tiers *t, int64_t uid, const struct answer *s
 
 /* ---- putting it ------------------------------------------------------------------------------ */
 
-static void put_value(struct wire_buf *b, const struct record *r, const char *name)
+static void why_put_value(struct wire_buf *b, const struct record *r, const char *name)
 {
     struct value v = {.type = VALUE_NONE};
     record_get(r, name, &v);
     value_pack(b, &v);
 }
 
-static bool differs(const struct record *a, const struct record *b, const char *name)
+static bool why_value_differs(const struct record *a, const struct record *b, const char *name)
 {
     struct value x, y;
     bool in_a = record_get(a, name, &x), in_b = record_get(b, name, &y);
@@ -261,17 +262,17 @@ static void put_differences(struct wire_buf *b, const struct record *asked,
     size_t n = 0;
     const char *field;
     for (size_t i = 0, j = 0; (field = next_name(asked, other, &i, &j));) {
-        n += differs(asked, other, field);
+        n += why_value_differs(asked, other, field);
     }
     wire_put_array(b, n);
     for (size_t i = 0, j = 0; (field = next_name(asked, other, &i, &j));) {
-        if (differs(asked, other, field)) {
+        if (why_value_differs(asked, other, field)) {
             wire_put_map(b, 3);
             wire_put_kv_str(b, "field", field);
             wire_put_str(b, "asked");
-            put_value(b, asked, field);
+            why_put_value(b, asked, field);
             wire_put_str(b, name);
-            put_value(b, other, field);
+            why_put_value(b, other, field);
         }
     }
 }

@@ -13,7 +13,7 @@
 #include "proto/problem.h"
 #include "proto/trust.h"
 
-static int check_bucket(const char *value, struct error *err)
+static int config_check_bucket(const char *value, struct error *err)
 {
     enum bucket_scheme scheme;
     return value[0] ? bucket_scheme_parse(value, &scheme, err) : 0;
@@ -43,7 +43,7 @@ const struct config_key config_keys[CONFIG_KEYS] = {
     {"bucket", CONFIG_TEXT, AT(bucket), "", 0, 0, "SCHEME",
      "Rounding of sizes: exact, pow2 or sqrt2; belongs to the database (default: what the database "
      "has, else sqrt2)",
-     check_bucket},
+     config_check_bucket},
     {"log-level", CONFIG_TEXT, AT(log_level), "info", 0, 0, "LEVEL",
      "error, warning, notice, info or debug", check_level},
     {"linger-ms", CONFIG_INT, AT(linger_ms), "5000", 0, 3600000, "MS",
@@ -155,7 +155,8 @@ static int set_real(const struct config_key *k, double *out, const char *value, 
     return 0;
 }
 
-static int set_flag(const struct config_key *k, bool *out, const char *value, struct error *err)
+static int config_set_flag(const struct config_key *k, bool *out, const char *value,
+                           struct error *err)
 {
     if (strcmp(value, "true") == 0 || strcmp(value, "yes") == 0 || strcmp(value, "1") == 0) {
         *out = true;
@@ -180,7 +181,7 @@ static int set_key(struct config *c, const struct config_key *k, const char *val
     case CONFIG_REAL:
         return set_real(k, (double *)(void *)at, value, err);
     case CONFIG_FLAG:
-        return set_flag(k, (bool *)at, value, err);
+        return config_set_flag(k, (bool *)at, value, err);
     }
     return error_set(err, ERROR_INTERNAL, "key %s has no kind", k->name);
 }
@@ -221,7 +222,7 @@ struct reading {
 /* inih's line reader, so that we know the line: its handler gets none in the packaged build. An
  * indented line is one of its own, and does not go on with the value before it, which is how inih
  * takes them. */
-static char *read_line(char *text, int size, void *stream)
+static char *config_read_line(char *text, int size, void *stream)
 {
     struct reading *r = ((void **)stream)[1];
     r->line++;
@@ -238,7 +239,7 @@ static char *read_line(char *text, int size, void *stream)
     return line;
 }
 
-static int take_line(void *ctx, const char *section, const char *name, const char *value)
+static int config_take_line(void *ctx, const char *section, const char *name, const char *value)
 {
     struct reading *r = ctx;
     if (r->status) {
@@ -279,7 +280,7 @@ int config_read(struct config *c, struct config_sources *from, const char *path,
     }
     struct reading r = {.config = c, .from = from, .path = path, .err = err};
     void *stream[2] = {f, &r};
-    int bad = ini_parse_stream(read_line, stream, take_line, &r);
+    int bad = ini_parse_stream(config_read_line, stream, config_take_line, &r);
     int unread = ferror(f) ? errno : 0; /* a directory can be opened */
     fclose(f);
     if (unread) {

@@ -116,7 +116,7 @@ static int take_file(const char *uuid, const char *socket_path, int *out, struct
     return device_taken(uuid, lockfile_name(&h, name), err);
 }
 
-static socklen_t name_of(const char *uuid, struct sockaddr_un *out)
+static socklen_t lock_name_of(const char *uuid, struct sockaddr_un *out)
 {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1, "gemmd-device-%s", uuid);
@@ -141,10 +141,10 @@ static int name_taken(const char *uuid, const struct sockaddr_un *name, socklen_
     return device_taken(uuid, text, err);
 }
 
-static int take_name(const char *uuid, int *out, struct error *err)
+static int lock_take_name(const char *uuid, int *out, struct error *err)
 {
     struct sockaddr_un name;
-    socklen_t length = name_of(uuid, &name);
+    socklen_t length = lock_name_of(uuid, &name);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return error_set(err, ERROR_IO, "socket: %s", strerror(errno));
@@ -165,7 +165,7 @@ int lock_device(const char *uuid, const char *socket_path, struct device_lock *o
 {
     *out = DEVICE_LOCK_NULL;
     int status = take_file(uuid, socket_path, &out->file, err);
-    status = status ? status : take_name(uuid, &out->name, err);
+    status = status ? status : lock_take_name(uuid, &out->name, err);
     if (status < 0) {
         lock_device_end(out);
     }

@@ -45,7 +45,7 @@ static bool stderr_is_journal(void)
            fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
 }
 
-static void trace(int code, const char *text)
+static void log_record_trace(int code, const char *text)
 {
     log_debug("%s: %s", error_name(code), text);
 }
@@ -70,7 +70,7 @@ void log_open(enum log_level level)
     int own = std_files_impatient();
     state.fd = own >= 0 ? own : STDERR_FILENO;
     /* Every error that is made is worth a line only to somebody who asked for all. */
-    error_trace_hook = level >= LEVEL_DEBUG ? trace : NULL;
+    error_trace_hook = level >= LEVEL_DEBUG ? log_record_trace : NULL;
 }
 
 static bool is_same_file(int fd, const struct stat *st)
@@ -146,7 +146,7 @@ static bool take_token(void)
     return true;
 }
 
-static size_t prefix(enum log_level level, char *out, size_t size)
+static size_t log_put_prefix(enum log_level level, char *out, size_t size)
 {
     if (state.journal) {
         return (size_t)snprintf(out, size, "<%d>", (int)level);
@@ -169,10 +169,10 @@ static bool may_write(void)
 }
 
 /* False: nobody takes it now. */
-static bool emit(enum log_level level, const char *text)
+static bool log_emit_line(enum log_level level, const char *text)
 {
     char line[LINE_MAX_BYTES];
-    size_t n = prefix(level, line, sizeof(line));
+    size_t n = log_put_prefix(level, line, sizeof(line));
     n += (size_t)snprintf(line + n, sizeof(line) - n, "%s", text);
     if (n > sizeof(line) - 2) {
         n = sizeof(line) - 2;
@@ -192,7 +192,7 @@ static bool say_left_out(unsigned long *n, const char *why)
 {
     char text[80];
     snprintf(text, sizeof(text), "%lu lines were left out: %s", *n, why);
-    if (*n && !emit(LEVEL_WARNING, text)) {
+    if (*n && !log_emit_line(LEVEL_WARNING, text)) {
         return false;
     }
     *n = 0;
@@ -211,7 +211,7 @@ void log_line(enum log_level level, const char *format, ...)
     va_end(args);
     bool open = say_left_out(&state.untaken, "nobody took them") &&
                 say_left_out(&state.suppressed, "they came too fast");
-    if (!open || !emit(level, text)) {
+    if (!open || !log_emit_line(level, text)) {
         state.untaken++;
     }
 }

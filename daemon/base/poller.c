@@ -55,7 +55,7 @@ ssize_t poller_send(int fd, const void *from, size_t n)
     return syscall(SYS_sendto, fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
-static enum peer peer_of(uint32_t events)
+static enum peer poller_peer_of(uint32_t events)
 {
     return events & (EPOLLHUP | EPOLLERR) ? PEER_LEFT
            : events & EPOLLRDHUP          ? PEER_SHUT
@@ -72,7 +72,7 @@ static bool wait_once(struct poller *p, int timeout_ms)
     for (long i = 0; i < n; i++) {
         struct polled *who = events[i].data.ptr;
         if (who) {
-            who->ready(who, peer_of(events[i].events));
+            who->ready(who, poller_peer_of(events[i].events));
         } else {
             libuv = true;
         }

@@ -24,7 +24,7 @@ extern char **environ;
 
 enum { KILLED_LIMIT_MS = 2000, LOOK_MS = 1, PROBE_BYTES_MAX = 16 * 1024 };
 
-static int64_t now_ms(void)
+static int64_t probe_now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -51,11 +51,11 @@ static int spawn_probe(const char *runner, const char *device, int out_fd, pid_t
 }
 
 /* Until end of file or the time limit. Returns the bytes read; < 0: time. */
-static ssize_t read_all(int fd, int64_t until, uint8_t *out, size_t size)
+static ssize_t probe_read_all(int fd, int64_t until, uint8_t *out, size_t size)
 {
     size_t n = 0;
     for (;;) {
-        int64_t left = until - now_ms();
+        int64_t left = until - probe_now_ms();
         struct pollfd p = {.fd = fd, .events = POLLIN};
         if (left <= 0 || poll(&p, 1, (int)left) == 0) {
             return -1;
@@ -73,25 +73,25 @@ static ssize_t read_all(int fd, int64_t until, uint8_t *out, size_t size)
 }
 
 /* False: it has not ended by then. */
-static bool await_end(pid_t pid, int64_t until, int *ended)
+static bool probe_await_end(pid_t pid, int64_t until, int *ended)
 {
     for (;;) {
         pid_t r = waitpid(pid, ended, WNOHANG);
         if (r == pid || (r < 0 && errno != EINTR)) {
             return true;
         }
-        if (now_ms() >= until) {
+        if (probe_now_ms() >= until) {
             return false;
         }
         poll(NULL, 0, LOOK_MS);
     }
 }
 
-static int give_up(pid_t pid, const char *device, int64_t limit_ms, struct error *err)
+static int probe_give_up(pid_t pid, const char *device, int64_t limit_ms, struct error *err)
 {
     int ended;
     kill(pid, SIGKILL);
-    if (await_end(pid, now_ms() + KILLED_LIMIT_MS, &ended)) {
+    if (probe_await_end(pid, probe_now_ms() + KILLED_LIMIT_MS, &ended)) {
         return error_set(err, ERROR_NO_DEVICE,
                          "device %s did not answer within %lld ms: is its driver stuck?", device,
                          (long long)limit_ms);
@@ -133,7 +133,7 @@ static int read_device(const uint8_t *data, size_t n, bool ok, struct device_inf
 int probe_device(const char *runner, const char *device, int64_t limit_ms, struct device_info *out,
                  struct error *err)
 {
-    int64_t until = now_ms() + limit_ms;
+    int64_t until = probe_now_ms() + limit_ms;
     int fds[2];
     pid_t pid;
     if (pipe2(fds, O_CLOEXEC) < 0) {
@@ -146,11 +146,11 @@ int probe_device(const char *runner, const char *device, int64_t limit_ms, struc
         return status;
     }
     uint8_t data[PROBE_BYTES_MAX];
-    ssize_t n = read_all(fds[0], until, data, sizeof(data));
+    ssize_t n = probe_read_all(fds[0], until, data, sizeof(data));
     close(fds[0]);
     int ended = 0;
-    if (n < 0 || !await_end(pid, until, &ended)) {
-        return give_up(pid, device, limit_ms, err);
+    if (n < 0 || !probe_await_end(pid, until, &ended)) {
+        return probe_give_up(pid, device, limit_ms, err);
     }
     if (WIFSIGNALED(ended)) {
         return error_set(err, ERROR_NO_DEVICE,

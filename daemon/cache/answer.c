@@ -18,7 +18,7 @@ void answer_init(struct answer *a)
 }
 
 /* work / time, scaled; not known when either is not. */
-static double rate(double work, double time_us, double scale)
+static double answer_rate_of(double work, double time_us, double scale)
 {
     return work > 0 && time_us > 0 ? work / time_us * scale : NAN;
 }
@@ -52,8 +52,8 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     a->time_us = b->time_us;
     a->spread = b->spread;
     a->reference_us = b->reference_us;
-    a->tflops = rate(b->flops, b->time_us, 1e-6);
-    a->gbps = rate(b->bytes, b->time_us, 1e-3);
+    a->tflops = answer_rate_of(b->flops, b->time_us, 1e-6);
+    a->gbps = answer_rate_of(b->bytes, b->time_us, 1e-3);
     a->floor_us = b->floor_us > 0 ? b->floor_us : NAN;
     a->measured = b->measured;
     a->generation = b->generation;
@@ -66,7 +66,7 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
 }
 
 /* NaN: not known, as in rows without a family. */
-static double work(double rate_, double time_us, double scale)
+static double answer_work_of(double rate_, double time_us, double scale)
 {
     return rate_ > 0 && time_us > 0 ? rate_ * time_us / scale : NAN;
 }
@@ -90,8 +90,8 @@ void best_of_answer(struct best *b, const struct answer *a, const struct problem
     if (f) {
         f->work(bucket, &b->flops, &b->bytes);
     } else {
-        b->flops = work(a->tflops, a->time_us, 1e-6);
-        b->bytes = work(a->gbps, a->time_us, 1e-3);
+        b->flops = answer_work_of(a->tflops, a->time_us, 1e-6);
+        b->bytes = answer_work_of(a->gbps, a->time_us, 1e-3);
     }
     b->floor_us = a->floor_us;
     b->measured = a->measured;

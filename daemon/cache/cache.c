@@ -24,7 +24,7 @@ static void forget_partials(struct cache *c, const struct cache_entry *e)
     partials_forget(&c->partials, id);
 }
 
-static void drop(struct cache *c, struct cache_entry *e)
+static void cache_drop_entry(struct cache *c, struct cache_entry *e)
 {
     if (e->brought) {
         holdings_remove(&c->brought, e->uid);
@@ -37,7 +37,7 @@ void cache_deinit(struct cache *c)
 {
     for (size_t i = 0; i < c->capacity; i++) {
         if (c->slots[i]) {
-            drop(c, c->slots[i]);
+            cache_drop_entry(c, c->slots[i]);
         }
     }
     memo_deinit(&c->memo);
@@ -48,14 +48,14 @@ void cache_deinit(struct cache *c)
         groups_deinit(&c->lists[i]);
     }
     free(c->slots);
-    entries_deinit(&c->entries);
+    entries_free_all(&c->entries);
     *c = (struct cache){0};
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* The slot of a key, or the free slot where it would go. The table is never full. */
-static size_t probe(const struct cache *c, const struct key *k)
+static size_t cache_probe_slot(const struct cache *c, const struct key *k)
 {
     size_t mask = c->capacity - 1;
     size_t key_len = k->len - c->entries.class_len;
@@ -69,7 +69,7 @@ static size_t probe(const struct cache *c, const struct key *k)
     return i;
 }
 
-static int grow(struct cache *c, struct error *err)
+static int cache_grow_table(struct cache *c, struct error *err)
 {
     size_t capacity = c->capacity ? c->capacity * 2 : 256;
     struct cache_entry **slots = calloc(capacity, sizeof(struct cache_entry *));
@@ -102,14 +102,14 @@ static int grow(struct cache *c, struct error *err)
 }
 
 /* Only what serves is in the lists: no number of hints hides it. */
-static void list(struct cache *c, struct cache_entry *e)
+static void cache_list_entry(struct cache *c, struct cache_entry *e)
 {
     for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
         groups_put(&c->lists[i], e);
     }
 }
 
-static void unlist(struct cache *c, const struct cache_entry *e)
+static void cache_unlist_entry(struct cache *c, const struct cache_entry *e)
 {
     for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
         groups_remove(&c->lists[i], e);
@@ -118,14 +118,14 @@ static void unlist(struct cache *c, const struct cache_entry *e)
 
 void cache_rerank(struct cache *c, struct cache_entry *e, enum cache_rank rank)
 {
-    unlist(c, e);
+    cache_unlist_entry(c, e);
     e->rank = (uint8_t)rank;
-    list(c, e);
+    cache_list_entry(c, e);
 }
 
 struct cache_entry *cache_find(const struct cache *c, const struct key *k)
 {
-    return c->capacity ? c->slots[probe(c, k)] : NULL;
+    return c->capacity ? c->slots[cache_probe_slot(c, k)] : NULL;
 }
 
 int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
@@ -133,12 +133,12 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
               struct error *err)
 {
     if (c->n * 3 >= c->capacity * 2) {
-        int status = grow(c, err);
+        int status = cache_grow_table(c, err);
         if (status) {
             return status;
         }
     }
-    struct cache_entry *e = entry_new(&c->entries, k, bucket, a, err);
+    struct cache_entry *e = entry_make(&c->entries, k, bucket, a, err);
     if (!e) {
         return ERROR_NO_MEMORY;
     }
@@ -153,31 +153,31 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     }
     e->atol = (float)atol;
     e->rtol = (float)rtol;
-    size_t i = probe(c, k);
+    size_t i = cache_probe_slot(c, k);
     if (strcmp(a->source, "partial") != 0 || (c->slots[i] && c->slots[i]->manual)) {
         forget_partials(c, e);
     }
     if (c->slots[i]) {
         ids_replace(&c->ids, c->slots[i], e);
-        unlist(c, c->slots[i]);
-        drop(c, c->slots[i]);
+        cache_unlist_entry(c, c->slots[i]);
+        cache_drop_entry(c, c->slots[i]);
     } else {
         ids_put(&c->ids, e);
         c->n++;
     }
     c->slots[i] = e;
-    list(c, e);
+    cache_list_entry(c, e);
     return 0;
 }
 
 /* Closes the gap at i: whatever stands behind it and may not be reached over a free slot moves. */
-static void remove_at(struct cache *c, size_t i)
+static void cache_remove_at(struct cache *c, size_t i)
 {
     size_t mask = c->capacity - 1;
     ids_remove(&c->ids, c->slots[i]);
-    unlist(c, c->slots[i]);
+    cache_unlist_entry(c, c->slots[i]);
     forget_partials(c, c->slots[i]);
-    drop(c, c->slots[i]);
+    cache_drop_entry(c, c->slots[i]);
     c->n--;
     for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {
         size_t home = c->slots[j]->hash & mask;
@@ -195,7 +195,7 @@ bool cache_remove(struct cache *c, const struct key *k)
     if (!cache_find(c, k)) {
         return false;
     }
-    remove_at(c, probe(c, k));
+    cache_remove_at(c, cache_probe_slot(c, k));
     return true;
 }
 
@@ -231,7 +231,7 @@ bool cache_remove_id(struct cache *c, const char *id)
     while (c->slots[i] != e) {
         i = (i + 1) & mask;
     }
-    remove_at(c, i);
+    cache_remove_at(c, i);
     return true;
 }
 
@@ -263,7 +263,7 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
         const struct cache_entry *e = c->slots[*at];
         if (e && e->saved && !e->met) {
             cache_entry_id(e, id);
-            remove_at(c, *at); /* another may stand there now */
+            cache_remove_at(c, *at); /* another may stand there now */
             return true;
         }
     }
@@ -280,7 +280,7 @@ struct nearest_few {
     struct cache_entry **out;
 };
 
-static void offer(struct nearest_few *x, struct cache_entry *e, double d)
+static void cache_offer_nearest(struct nearest_few *x, struct cache_entry *e, double d)
 {
     size_t at = x->n;
     while (at > 0 && (x->distances[at - 1] > d ||
@@ -312,7 +312,7 @@ size_t cache_near(const struct cache *c, const struct key *k, const struct probl
         for (int i = 0; e && i < LOOKS_MAX; i++, e = groups_next(g, e)) {
             bool later = which == LIST_GROUP && e->in[LIST_SHAPE].of == of[LIST_SHAPE];
             if (!later && e->hash != k->hash) {
-                offer(&x, e, entry_distance(e->dims, dims));
+                cache_offer_nearest(&x, e, entry_distance(e->dims, dims));
             }
         }
     }

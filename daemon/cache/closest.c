@@ -25,7 +25,7 @@ struct search {
     const struct cache_entry *found;
 };
 
-static void look(struct search *x, const struct cache_entry *e)
+static void closest_look_at(struct search *x, const struct cache_entry *e)
 {
     if (!e || e->rank < CACHE_SERVES || e->hash == x->k->hash) {
         return;
@@ -46,12 +46,12 @@ const struct cache_entry *closest_find(const struct cache *c, const struct key *
     bool all = c->capacity <= CLOSEST_SLOTS;
     entry_lists(bucket, of, x.dims);
     for (size_t i = 0; i < (all ? c->capacity : CLOSEST_LOOKS); i++) {
-        look(&x, c->slots[(k->hash + i) & (c->capacity - 1)]);
+        closest_look_at(&x, c->slots[(k->hash + i) & (c->capacity - 1)]);
     }
     for (int which = 0; which < CACHE_LISTS && !all; which++) {
         const struct cache_entry *e = groups_first(&c->lists[which], of[which]);
         for (int i = 0; e && i < CLOSEST_LOOKS; i++, e = groups_next(&c->lists[which], e)) {
-            look(&x, e);
+            closest_look_at(&x, e);
         }
     }
     return x.found;

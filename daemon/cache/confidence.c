@@ -21,7 +21,7 @@ __attribute__((format(printf, 2, 3))) static void doubt(struct confidence *c, co
     }
 }
 
-static const char *grade(const struct confidence *c)
+static const char *confidence_pick_grade(const struct confidence *c)
 {
     return c->n == 0 ? "high" : c->n == 1 && !c->grave ? "medium" : "low";
 }
@@ -59,7 +59,7 @@ void confidence_judge_row(struct confidence *c, const struct best *b)
 {
     *c = (struct confidence){0};
     judge_measurement(c, b);
-    c->level = grade(c);
+    c->level = confidence_pick_grade(c);
 }
 
 bool confidence_is_low(const struct best *b, char says[DOUBT_MAX])
@@ -139,5 +139,5 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
         /* else it was in no row yet */
         judge_trial(c, e);
     }
-    c->level = grade(c);
+    c->level = confidence_pick_grade(c);
 }

@@ -26,8 +26,8 @@ void defaults_forget(struct defaults *x)
     x->slots = NULL;
 }
 
-static bool recall(const struct defaults *x, const struct defaults_slot *s, const struct key *k,
-                   struct record *config)
+static bool defaults_recall_config(const struct defaults *x, const struct defaults_slot *s,
+                                   const struct key *k, struct record *config)
 {
     const struct wire_obj *map;
     return s->config && memcmp(s->key, k->id, sizeof(s->key)) == 0 &&
@@ -35,7 +35,8 @@ static bool recall(const struct defaults *x, const struct defaults_slot *s, cons
            record_unpack(config, map, NULL) == 0;
 }
 
-static void remember(struct defaults_slot *s, const struct key *k, const struct record *config)
+static void defaults_remember_config(struct defaults_slot *s, const struct key *k,
+                                     const struct record *config)
 {
     struct wire_buf b = WIRE_BUF_NULL;
     record_pack(&b, config);
@@ -60,7 +61,7 @@ struct choosing {
     double best_us;
 };
 
-static void consider(struct choosing *c, const struct record *config)
+static void defaults_consider_config(struct choosing *c, const struct record *config)
 {
     const struct device_info *device = c->defaults->device;
     struct rejection why;
@@ -87,7 +88,7 @@ static void choose_other(struct defaults *x, const struct family_target *t, cons
             struct record other;
             record_copy(&other, config);
             if (record_set(&other, params[i].name, params[i].values[k], NULL) == 0) {
-                consider(&c, &other);
+                defaults_consider_config(&c, &other);
             }
         }
     }
@@ -96,8 +97,8 @@ static void choose_other(struct defaults *x, const struct family_target *t, cons
     }
 }
 
-static int choose(struct defaults *x, const struct family_target *t, const struct problem *p,
-                  struct record *config, struct error *err)
+static int defaults_choose_config(struct defaults *x, const struct family_target *t,
+                                  const struct problem *p, struct record *config, struct error *err)
 {
     int status = t->choose(p, x->device, config, err);
     if (status == 0 &&
@@ -119,13 +120,13 @@ int defaults_choose(struct defaults *x, const struct family_target *t, const str
         key_id(k);
         s = &x->slots[k->hash % DEFAULTS_SLOTS];
     }
-    if (!recall(x, s, k, config)) {
-        int status = choose(x, t, p, config, err);
+    if (!defaults_recall_config(x, s, k, config)) {
+        int status = defaults_choose_config(x, t, p, config, err);
         if (status < 0) {
             return status;
         }
         if (s != &none) {
-            remember(s, k, config);
+            defaults_remember_config(s, k, config);
         }
     }
     if (us) {

@@ -78,7 +78,7 @@ static void put_shared(struct wire_buf *b, const struct answer *a)
     }
 }
 
-static struct shared *share(struct entries *x, const uint8_t *bytes, size_t n)
+static struct shared *entry_share_bytes(struct entries *x, const uint8_t *bytes, size_t n)
 {
     for (struct shared *s = x->shared; s; s = s->next) {
         if (s->len == n && memcmp(s->bytes, bytes, n) == 0) {
@@ -95,7 +95,7 @@ static struct shared *share(struct entries *x, const uint8_t *bytes, size_t n)
     return s;
 }
 
-static void unshare(struct entries *x, struct shared *s)
+static void entry_unshare_bytes(struct entries *x, struct shared *s)
 {
     if (--s->refs > 0) {
         return;
@@ -124,7 +124,7 @@ int entries_init(struct entries *x, const char *device_class, struct error *err)
     return 0;
 }
 
-void entries_deinit(struct entries *x)
+void entries_free_all(struct entries *x)
 {
     wire_buf_deinit(&x->scratch);
     wire_doc_free(x->doc);
@@ -133,7 +133,7 @@ void entries_deinit(struct entries *x)
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t h, uint64_t part)
+static uint64_t entry_mix_hash(uint64_t h, uint64_t part)
 {
     return (h ^ part) * UINT64_C(0x9e3779b97f4a7c15);
 }
@@ -151,8 +151,8 @@ void entry_lists(const struct problem *bucket, uint64_t of[CACHE_LISTS], float d
         if (v.type == VALUE_INT) {
             uint64_t size = part ^ hash64(&v.integer, sizeof(v.integer));
             bool rows = op->rows && strcmp(op->rows, f->name) == 0;
-            sizes = mix(sizes, size);
-            shape = rows ? shape : mix(shape, size);
+            sizes = entry_mix_hash(sizes, size);
+            shape = rows ? shape : entry_mix_hash(shape, size);
         }
         if (v.type == VALUE_INT && n < CACHE_DIMS) {
             dims[n++] = (float)log2((double)(v.integer > 0 ? v.integer : 0) + 1);
@@ -168,10 +168,10 @@ void entry_lists(const struct problem *bucket, uint64_t of[CACHE_LISTS], float d
         } else {
             part ^= hash64(&v.integer, sizeof(v.integer));
         }
-        group = mix(group, part);
+        group = entry_mix_hash(group, part);
     }
     of[LIST_GROUP] = group;
-    of[LIST_SHAPE] = mix(group, shape);
+    of[LIST_SHAPE] = entry_mix_hash(group, shape);
     of[LIST_SIZES] = sizes;
 }
 
@@ -211,8 +211,8 @@ void cache_entry_id(const struct cache_entry *e, char out[HASH_HEX])
     out[32] = 0;
 }
 
-struct cache_entry *entry_new(struct entries *x, const struct key *k, const struct problem *bucket,
-                              const struct answer *a, struct error *err)
+struct cache_entry *entry_make(struct entries *x, const struct key *k, const struct problem *bucket,
+                               const struct answer *a, struct error *err)
 {
     make_parts();
     struct wire_buf *b = &x->scratch;
@@ -226,14 +226,14 @@ struct cache_entry *entry_new(struct entries *x, const struct key *k, const stru
     size_t key_len = k->len - x->class_len;
     size_t own_len = b->failed ? 0 : b->len - own_at - own_skip;
     if (!b->failed) {
-        shared = share(x, b->data, own_at);
+        shared = entry_share_bytes(x, b->data, own_at);
     }
     if (shared) {
         e = malloc(sizeof(*e) + key_len + own_len);
     }
     if (!e) {
         if (shared) {
-            unshare(x, shared);
+            entry_unshare_bytes(x, shared);
         }
         error_set(err, ERROR_NO_MEMORY, "no memory to keep one more key");
         return NULL;
@@ -257,7 +257,7 @@ struct cache_entry *entry_new(struct entries *x, const struct key *k, const stru
 
 struct cache_entry *entry_free(struct entries *x, struct cache_entry *e)
 {
-    unshare(x, e->shared);
+    entry_unshare_bytes(x, e->shared);
     free(e);
     return NULL;
 }

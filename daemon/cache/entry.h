@@ -73,7 +73,7 @@ struct entries {
 };
 
 int entries_init(struct entries *x, const char *device_class, struct error *err);
-void entries_deinit(struct entries *x); /* after all entries are freed */
+void entries_free_all(struct entries *x); /* after all entries are freed */
 
 static inline const uint8_t *entry_key(const struct cache_entry *e)
 {
@@ -81,8 +81,8 @@ static inline const uint8_t *entry_key(const struct cache_entry *e)
 }
 
 /* ERROR_NO_MEMORY: NULL. */
-struct cache_entry *entry_new(struct entries *x, const struct key *k, const struct problem *bucket,
-                              const struct answer *a, struct error *err);
+struct cache_entry *entry_make(struct entries *x, const struct key *k, const struct problem *bucket,
+                               const struct answer *a, struct error *err);
 /* NULL. Its questions must be forgotten (memo.h). */
 struct cache_entry *entry_free(struct entries *x, struct cache_entry *e);
 /* Which lists it belongs to, and where it stands otherwise. */

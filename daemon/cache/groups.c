@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of entries, and the table of them (groups.c). */
+/* Lists of entries, and the table of them (cache.h). */
 #include <stdlib.h>
 
 #include "daemon/cache/cache.h"
@@ -10,15 +10,15 @@ void groups_deinit(struct groups *x)
     *x = (struct groups){0};
 }
 
-static size_t home(const struct groups *x, uint64_t of)
+static size_t groups_home_slot(const struct groups *x, uint64_t of)
 {
     return of & (x->capacity - 1); /* it is a hash */
 }
 
 /* The slot of a list, or the free slot where it would go. The table is never full. */
-static size_t slot_of(const struct groups *x, uint64_t of)
+static size_t groups_slot_of(const struct groups *x, uint64_t of)
 {
-    size_t i = home(x, of);
+    size_t i = groups_home_slot(x, of);
     while (x->slots[i] && x->slots[i]->in[x->which].of != of) {
         i = (i + 1) & (x->capacity - 1);
     }
@@ -34,7 +34,7 @@ int groups_grow(struct groups *x, size_t capacity, struct error *err)
     }
     for (size_t i = 0; i < x->capacity; i++) {
         if (x->slots[i]) {
-            grown.slots[slot_of(&grown, x->slots[i]->in[x->which].of)] = x->slots[i];
+            grown.slots[groups_slot_of(&grown, x->slots[i]->in[x->which].of)] = x->slots[i];
         }
     }
     free(x->slots);
@@ -45,7 +45,7 @@ int groups_grow(struct groups *x, size_t capacity, struct error *err)
 void groups_put(struct groups *x, struct cache_entry *e)
 {
     struct cache_link *link = &e->in[x->which];
-    struct cache_entry **first = &x->slots[slot_of(x, link->of)];
+    struct cache_entry **first = &x->slots[groups_slot_of(x, link->of)];
     link->before = NULL;
     link->after = *first;
     if (*first) {
@@ -59,7 +59,7 @@ static void close_gap(struct groups *x, size_t i)
 {
     size_t mask = x->capacity - 1;
     for (size_t j = (i + 1) & mask; x->slots[j]; j = (j + 1) & mask) {
-        if (((j - home(x, x->slots[j]->in[x->which].of)) & mask) >= ((j - i) & mask)) {
+        if (((j - groups_home_slot(x, x->slots[j]->in[x->which].of)) & mask) >= ((j - i) & mask)) {
             x->slots[i] = x->slots[j];
             i = j;
         }
@@ -76,13 +76,13 @@ void groups_remove(struct groups *x, const struct cache_entry *e)
     if (link->before) {
         link->before->in[x->which].after = link->after;
     } else if (link->after) {
-        x->slots[slot_of(x, link->of)] = link->after;
+        x->slots[groups_slot_of(x, link->of)] = link->after;
     } else {
-        close_gap(x, slot_of(x, link->of));
+        close_gap(x, groups_slot_of(x, link->of));
     }
 }
 
 struct cache_entry *groups_first(const struct groups *x, uint64_t of)
 {
-    return x->capacity ? x->slots[slot_of(x, of)] : NULL;
+    return x->capacity ? x->slots[groups_slot_of(x, of)] : NULL;
 }

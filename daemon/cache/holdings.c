@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys by user (holdings.c). */
+/* Keys by user (cache.h). */
 #include <stdlib.h>
 
 #include "daemon/cache/cache.h"
@@ -11,7 +11,7 @@ void holdings_deinit(struct holdings *x)
 }
 
 /* NULL: the user holds nothing. */
-static struct holding *find(const struct holdings *x, uint32_t uid)
+static struct holding *holdings_find_user(const struct holdings *x, uint32_t uid)
 {
     for (size_t i = 0; i < x->n; i++) {
         if (x->all[i].n > 0 && x->all[i].uid == uid) {
@@ -38,7 +38,7 @@ static struct holding *find_free(struct holdings *x)
 
 bool holdings_add(struct holdings *x, uint32_t uid)
 {
-    struct holding *h = find(x, uid);
+    struct holding *h = holdings_find_user(x, uid);
     if (!h && (h = find_free(x))) {
         *h = (struct holding){.uid = uid};
     }
@@ -50,7 +50,7 @@ bool holdings_add(struct holdings *x, uint32_t uid)
 
 void holdings_remove(struct holdings *x, uint32_t uid)
 {
-    struct holding *h = find(x, uid);
+    struct holding *h = holdings_find_user(x, uid);
     if (h) {
         h->n--;
     }
@@ -58,6 +58,6 @@ void holdings_remove(struct holdings *x, uint32_t uid)
 
 size_t holdings_of(const struct holdings *x, uint32_t uid)
 {
-    const struct holding *h = find(x, uid);
+    const struct holding *h = holdings_find_user(x, uid);
     return h ? h->n : 0;
 }

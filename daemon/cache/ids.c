@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of ids (ids.c). Entries are told apart by their addresses: two keys might have one
+/* The table of ids (cache.h). Entries are told apart by their addresses: two keys might have one
  * id. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ void ids_deinit(struct ids *x)
 }
 
 /* As many bits of the id's beginning as the capacity has. */
-static size_t home(const struct ids *x, const uint8_t id[ID_BYTES])
+static size_t ids_home_slot(const struct ids *x, const uint8_t id[ID_BYTES])
 {
     uint64_t front = 0;
     for (int i = 0; i < 8; i++) {
@@ -24,10 +24,10 @@ static size_t home(const struct ids *x, const uint8_t id[ID_BYTES])
     return (size_t)(front >> (__builtin_clzll(x->capacity) + 1));
 }
 
-static size_t slot_of(const struct ids *x, const struct cache_entry *e)
+static size_t ids_slot_of(const struct ids *x, const struct cache_entry *e)
 {
     size_t mask = x->capacity - 1;
-    size_t i = home(x, e->id);
+    size_t i = ids_home_slot(x, e->id);
     while (x->slots[i] != e) {
         i = (i + 1) & mask;
     }
@@ -37,7 +37,7 @@ static size_t slot_of(const struct ids *x, const struct cache_entry *e)
 void ids_put(struct ids *x, struct cache_entry *e)
 {
     size_t mask = x->capacity - 1;
-    size_t i = home(x, e->id);
+    size_t i = ids_home_slot(x, e->id);
     while (x->slots[i]) {
         i = (i + 1) & mask;
     }
@@ -62,16 +62,16 @@ int ids_grow(struct ids *x, size_t capacity, struct error *err)
 
 void ids_replace(struct ids *x, const struct cache_entry *old, struct cache_entry *e)
 {
-    x->slots[slot_of(x, old)] = e;
+    x->slots[ids_slot_of(x, old)] = e;
 }
 
 /* Whatever stands behind the gap and may not be reached over a free slot moves. */
 void ids_remove(struct ids *x, const struct cache_entry *e)
 {
     size_t mask = x->capacity - 1;
-    size_t i = slot_of(x, e);
+    size_t i = ids_slot_of(x, e);
     for (size_t j = (i + 1) & mask; x->slots[j]; j = (j + 1) & mask) {
-        if (((j - home(x, x->slots[j]->id)) & mask) >= ((j - i) & mask)) {
+        if (((j - ids_home_slot(x, x->slots[j]->id)) & mask) >= ((j - i) & mask)) {
             x->slots[i] = x->slots[j];
             i = j;
         }
@@ -107,7 +107,7 @@ struct cache_entry *ids_find(const struct ids *x, const char *prefix, bool *many
         return NULL;
     }
     size_t mask = x->capacity - 1;
-    size_t first = home(x, least), last = home(x, most);
+    size_t first = ids_home_slot(x, least), last = ids_home_slot(x, most);
     for (size_t i = first; i < first + x->capacity; i++) {
         struct cache_entry *e = x->slots[i & mask];
         if (!e && i >= last) {

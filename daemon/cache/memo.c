@@ -36,7 +36,7 @@ size_t memo_split(const uint8_t *data, size_t n, uint32_t *id)
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Nothing of it is in the processor's cache, mostly: all its lines are asked for at once. */
-static void fetch(const struct memo_slot *s)
+static void memo_prefetch_slot(const struct memo_slot *s)
 {
     __builtin_prefetch(s->record);
     __builtin_prefetch((const char *)s->record + CACHE_LINE);
@@ -46,8 +46,8 @@ static void fetch(const struct memo_slot *s)
 }
 
 /* The slot of a question, or the free one where it would go. The table is never full. */
-static struct memo_slot *probe(const struct memo *m, uint64_t hash, const uint8_t *question,
-                               size_t n)
+static struct memo_slot *memo_probe_slot(const struct memo *m, uint64_t hash,
+                                         const uint8_t *question, size_t n)
 {
     size_t mask = m->capacity - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
@@ -56,7 +56,7 @@ static struct memo_slot *probe(const struct memo *m, uint64_t hash, const uint8_
             return s;
         }
         if (s->hash == hash) {
-            fetch(s);
+            memo_prefetch_slot(s);
             if (s->record->len == n && memcmp(s->record->bytes, question, n) == 0) {
                 return s;
             }
@@ -69,7 +69,7 @@ const struct cache_entry *memo_find(const struct memo *m, const uint8_t *questio
     if (!m->capacity || n > MEMO_QUESTION_MAX) {
         return NULL;
     }
-    return probe(m, hash64(question, n), question, n)->entry;
+    return memo_probe_slot(m, hash64(question, n), question, n)->entry;
 }
 
 uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n)
@@ -85,17 +85,18 @@ void memo_prefetch(const struct memo *m, uint64_t hash)
 {
     const struct memo_slot *s = m->capacity ? &m->slots[hash & (m->capacity - 1)] : NULL;
     if (s && s->hash == hash) { /* it stands where it belongs, mostly */
-        fetch(s);
+        memo_prefetch_slot(s);
     }
 }
 
 const struct cache_entry *memo_find_hashed(const struct memo *m, uint64_t hash,
                                            const uint8_t *question, size_t n)
 {
-    return m->capacity && n <= MEMO_QUESTION_MAX ? probe(m, hash, question, n)->entry : NULL;
+    return m->capacity && n <= MEMO_QUESTION_MAX ? memo_probe_slot(m, hash, question, n)->entry
+                                                 : NULL;
 }
 
-static void insert(struct memo *m, struct memo_record *r)
+static void memo_insert_record(struct memo *m, struct memo_record *r)
 {
     size_t mask = m->capacity - 1, i = r->hash & mask;
     while (m->slots[i].record) {
@@ -104,7 +105,7 @@ static void insert(struct memo *m, struct memo_record *r)
     m->slots[i] = (struct memo_slot){.hash = r->hash, .record = r, .entry = r->entry};
 }
 
-static int grow(struct memo *m)
+static int memo_grow_table(struct memo *m)
 {
     struct memo grown = {.capacity = m->capacity ? 2 * m->capacity : FIRST_CAPACITY};
     grown.slots = calloc(grown.capacity, sizeof(*grown.slots));
@@ -113,7 +114,7 @@ static int grow(struct memo *m)
     }
     for (size_t i = 0; i < m->capacity; i++) {
         if (m->slots[i].record) {
-            insert(&grown, m->slots[i].record);
+            memo_insert_record(&grown, m->slots[i].record);
         }
     }
     free(m->slots);
@@ -123,7 +124,7 @@ static int grow(struct memo *m)
 }
 
 /* Empties the slot of a record; whatever behind it may not be reached over a free slot moves. */
-static void take_out(struct memo *m, const struct memo_record *r)
+static void memo_take_out(struct memo *m, const struct memo_record *r)
 {
     size_t mask = m->capacity - 1, i = r->hash & mask;
     while (m->slots[i].record != r) {
@@ -142,15 +143,15 @@ static void take_out(struct memo *m, const struct memo_record *r)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static size_t size_of(const struct memo_record *r)
+static size_t memo_size_of(const struct memo_record *r)
 {
     return sizeof(*r) + r->len;
 }
 
-static void drop(struct memo *m, struct memo_record *r)
+static void memo_drop_record(struct memo *m, struct memo_record *r)
 {
-    take_out(m, r);
-    m->bytes -= size_of(r);
+    memo_take_out(m, r);
+    m->bytes -= memo_size_of(r);
     free(r);
 }
 
@@ -158,12 +159,12 @@ void memo_forget(struct memo *m, struct cache_entry *e)
 {
     for (struct memo_record *next, *r = e->asked; r; r = next) {
         next = r->next;
-        drop(m, r);
+        memo_drop_record(m, r);
     }
     e->asked = NULL;
 }
 
-static void forget_all(struct memo *m)
+static void memo_forget_all(struct memo *m)
 {
     for (size_t i = 0; i < m->capacity; i++) {
         if (m->slots[i].record) {
@@ -182,14 +183,14 @@ void memo_deinit(struct memo *m)
 }
 
 /* The oldest of an entry's questions goes when there are too many. */
-static void limit(struct memo *m, struct cache_entry *e)
+static void memo_limit_entry(struct memo *m, struct cache_entry *e)
 {
     struct memo_record **at = &e->asked;
     for (int i = 0; i < MEMO_PER_ENTRY && *at; i++) {
         at = &(*at)->next;
     }
     if (*at) {
-        drop(m, *at);
+        memo_drop_record(m, *at);
         *at = NULL;
     }
 }
@@ -201,17 +202,17 @@ void memo_put(struct memo *m, const uint8_t *question, size_t n, struct cache_en
         return;
     }
     if (m->bytes >= MEMO_BYTES_MAX) {
-        forget_all(m);
+        memo_forget_all(m);
     }
-    if ((2 * m->n >= m->capacity && grow(m)) || !(r = malloc(sizeof(*r) + n))) {
+    if ((2 * m->n >= m->capacity && memo_grow_table(m)) || !(r = malloc(sizeof(*r) + n))) {
         return;
     }
     *r = (struct memo_record){
         .next = e->asked, .entry = e, .hash = hash64(question, n), .len = (uint32_t)n};
     memcpy(r->bytes, question, n);
-    insert(m, r);
+    memo_insert_record(m, r);
     m->n++;
-    m->bytes += size_of(r);
+    m->bytes += memo_size_of(r);
     e->asked = r;
-    limit(m, e);
+    memo_limit_entry(m, e);
 }

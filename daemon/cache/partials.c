@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring, looked through by hash: it is small, and asked on a miss only (partials.c). */
+/* A ring, looked through by hash: it is small, and asked on a miss only (cache.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,8 @@ void partials_deinit(struct partials *x)
 }
 
 /* PARTIALS_MAX: not there. */
-static unsigned find(const struct partials *x, const struct wire_buf *search, uint64_t hash)
+static unsigned partials_find_search(const struct partials *x, const struct wire_buf *search,
+                                     uint64_t hash)
 {
     unsigned i = 0;
     for (; i < PARTIALS_MAX; i++) {
@@ -36,7 +37,7 @@ void partials_put(struct partials *x, const char key[HASH_HEX], const struct wir
                   const struct wire_buf *answer)
 {
     uint64_t hash = hash64(search->data, search->len);
-    unsigned at = find(x, search, hash);
+    unsigned at = partials_find_search(x, search, hash);
     if (at == PARTIALS_MAX) {
         at = x->next;
         x->next = (x->next + 1) % PARTIALS_MAX;
@@ -61,7 +62,7 @@ void partials_put(struct partials *x, const char key[HASH_HEX], const struct wir
 
 bool partials_reply(const struct partials *x, const struct wire_buf *search, struct wire_buf *out)
 {
-    unsigned at = find(x, search, hash64(search->data, search->len));
+    unsigned at = partials_find_search(x, search, hash64(search->data, search->len));
     if (at == PARTIALS_MAX) {
         return false;
     }

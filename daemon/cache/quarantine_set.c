@@ -11,7 +11,8 @@ void quarantine_set_deinit(struct quarantine_set *x)
     *x = (struct quarantine_set){0};
 }
 
-static bool has(const struct quarantine_set *x, const char *variant, const char *key)
+static bool quarantine_set_has_variant(const struct quarantine_set *x, const char *variant,
+                                       const char *key)
 {
     for (uint32_t i = 0; i < x->n; i++) {
         if (strcmp(x->all[i].variant, variant) == 0 && (!key || strcmp(x->all[i].key, key) == 0)) {
@@ -22,7 +23,8 @@ static bool has(const struct quarantine_set *x, const char *variant, const char 
 }
 
 /* Where it is known of a key, it is known at all. */
-static void meet(struct quarantine_set *x, const char *variant, const char *key)
+static void quarantine_set_meet_variant(struct quarantine_set *x, const char *variant,
+                                        const char *key)
 {
     for (uint32_t i = 0; i < x->n; i++) {
         struct quarantined *one = &x->all[i];
@@ -36,9 +38,10 @@ static void meet(struct quarantine_set *x, const char *variant, const char *key)
 bool quarantine_set_add(struct quarantine_set *x, const char *variant, const char *key, bool row)
 {
     if (row) {
-        meet(x, variant, key);
+        quarantine_set_meet_variant(x, variant, key);
     }
-    if (strlen(variant) != HASH_HEX - 1 || has(x, variant, key[0] ? key : NULL)) {
+    if (strlen(variant) != HASH_HEX - 1 ||
+        quarantine_set_has_variant(x, variant, key[0] ? key : NULL)) {
         return false;
     }
     struct quarantined *more = realloc(x->all, (x->n + 1) * sizeof(*more));
@@ -53,7 +56,7 @@ bool quarantine_set_add(struct quarantine_set *x, const char *variant, const cha
     return true;
 }
 
-static void remove_at(struct quarantine_set *x, uint32_t i, char key[HASH_HEX])
+static void quarantine_set_remove_at(struct quarantine_set *x, uint32_t i, char key[HASH_HEX])
 {
     memcpy(key, x->all[i].key, HASH_HEX);
     x->all[i] = x->all[--x->n];
@@ -63,7 +66,7 @@ bool quarantine_set_take(struct quarantine_set *x, const char *variant, char key
 {
     for (uint32_t i = 0; i < x->n; i++) {
         if (strcmp(x->all[i].variant, variant) == 0) {
-            remove_at(x, i, key);
+            quarantine_set_remove_at(x, i, key);
             return true;
         }
     }
@@ -81,7 +84,7 @@ bool quarantine_set_sweep(struct quarantine_set *x, char key[HASH_HEX])
 {
     for (uint32_t i = 0; i < x->n; i++) {
         if (x->all[i].saved && !x->all[i].met) {
-            remove_at(x, i, key);
+            quarantine_set_remove_at(x, i, key);
             return true;
         }
     }
@@ -98,5 +101,5 @@ bool quarantine_set_has_config(const struct quarantine_set *x, const char *key,
         return false;
     }
     variant_hash(&v, info->compiler, hash);
-    return has(x, hash, key);
+    return quarantine_set_has_variant(x, hash, key);
 }

@@ -15,7 +15,7 @@ void tried_deinit(struct tried *x)
     *x = (struct tried){0};
 }
 
-static struct tried_key read_id(const char *id)
+static struct tried_key tried_read_id(const char *id)
 {
     char front[HASH_HEX / 2 + 1] = {0};
     memcpy(front, id, HASH_HEX / 2);
@@ -28,15 +28,15 @@ static bool is_free(const struct tried_key *slot)
     return slot->front == 0 && slot->back == 0;
 }
 
-static size_t home(const struct tried *x, const struct tried_key *id)
+static size_t tried_home_slot(const struct tried *x, const struct tried_key *id)
 {
     return (size_t)id->front & (x->capacity - 1);
 }
 
 /* Where it is, or would be. */
-static size_t slot_of(const struct tried *x, const struct tried_key *id)
+static size_t tried_slot_of(const struct tried *x, const struct tried_key *id)
 {
-    size_t i = home(x, id);
+    size_t i = tried_home_slot(x, id);
     while (!is_free(&x->slots[i]) &&
            (x->slots[i].front != id->front || x->slots[i].back != id->back)) {
         i = (i + 1) & (x->capacity - 1);
@@ -45,25 +45,25 @@ static size_t slot_of(const struct tried *x, const struct tried_key *id)
 }
 
 /* NULL: it is not there. */
-static struct tried_key *find(const struct tried *x, const char *id)
+static struct tried_key *tried_find_key(const struct tried *x, const char *id)
 {
-    struct tried_key key = read_id(id);
-    struct tried_key *slot = x->n > 0 ? &x->slots[slot_of(x, &key)] : NULL;
+    struct tried_key key = tried_read_id(id);
+    struct tried_key *slot = x->n > 0 ? &x->slots[tried_slot_of(x, &key)] : NULL;
     return slot && !is_free(slot) ? slot : NULL;
 }
 
 bool tried_has(const struct tried *x, const char *id)
 {
-    return find(x, id) != NULL;
+    return tried_find_key(x, id) != NULL;
 }
 
 bool tried_is_of(const struct tried *x, const char *id, uint32_t uid)
 {
-    const struct tried_key *slot = find(x, id);
+    const struct tried_key *slot = tried_find_key(x, id);
     return slot && slot->uid == uid;
 }
 
-static int grow(struct tried *x, struct error *err)
+static int tried_grow_table(struct tried *x, struct error *err)
 {
     struct tried grown = {.capacity = x->capacity ? 2 * x->capacity : CAPACITY_MIN};
     grown.slots = calloc(grown.capacity, sizeof(*grown.slots));
@@ -72,7 +72,7 @@ static int grow(struct tried *x, struct error *err)
     }
     for (size_t i = 0; i < x->capacity; i++) {
         if (!is_free(&x->slots[i])) {
-            grown.slots[slot_of(&grown, &x->slots[i])] = x->slots[i];
+            grown.slots[tried_slot_of(&grown, &x->slots[i])] = x->slots[i];
         }
     }
     free(x->slots);
@@ -83,16 +83,16 @@ static int grow(struct tried *x, struct error *err)
 
 int tried_ask(struct tried *x, const char *id, uint32_t uid, struct error *err)
 {
-    struct tried_key *slot = find(x, id), key = read_id(id);
+    struct tried_key *slot = tried_find_key(x, id), key = tried_read_id(id);
     if (!slot) {
-        int status = 2 * (x->n + 1) > x->capacity ? grow(x, err) : 0;
+        int status = 2 * (x->n + 1) > x->capacity ? tried_grow_table(x, err) : 0;
         if (status < 0) {
             return status;
         }
         if (!holdings_add(&x->held, uid)) {
             return error_set(err, ERROR_NO_MEMORY, "no memory to count one more key");
         }
-        slot = &x->slots[slot_of(x, &key)];
+        slot = &x->slots[tried_slot_of(x, &key)];
         *slot = key;
         slot->uid = uid;
         x->n++;
@@ -102,12 +102,12 @@ int tried_ask(struct tried *x, const char *id, uint32_t uid, struct error *err)
 }
 
 /* Whatever stands behind the gap and may not be reached over a free slot moves. */
-static void take_out(struct tried *x, struct tried_key *slot)
+static void tried_take_out(struct tried *x, struct tried_key *slot)
 {
     size_t mask = x->capacity - 1, i = (size_t)(slot - x->slots);
     holdings_remove(&x->held, slot->uid);
     for (size_t j = (i + 1) & mask; !is_free(&x->slots[j]); j = (j + 1) & mask) {
-        if (((j - home(x, &x->slots[j])) & mask) >= ((j - i) & mask)) {
+        if (((j - tried_home_slot(x, &x->slots[j])) & mask) >= ((j - i) & mask)) {
             x->slots[i] = x->slots[j];
             i = j;
         }
@@ -118,22 +118,22 @@ static void take_out(struct tried *x, struct tried_key *slot)
 
 void tried_answered(struct tried *x, const char *id, bool kept)
 {
-    struct tried_key *slot = find(x, id);
+    struct tried_key *slot = tried_find_key(x, id);
     if (!slot) {
         return;
     }
     slot->asked--;
     slot->kept |= kept;
     if (slot->asked == 0 && !slot->kept) {
-        take_out(x, slot);
+        tried_take_out(x, slot);
     }
 }
 
 void tried_remove(struct tried *x, const char *id)
 {
-    struct tried_key *slot = find(x, id);
+    struct tried_key *slot = tried_find_key(x, id);
     if (slot && slot->asked == 0) {
-        take_out(x, slot);
+        tried_take_out(x, slot);
     } else if (slot) {
         slot->kept = false;
     }

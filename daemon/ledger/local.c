@@ -382,7 +382,7 @@ static void local_free(struct local *l)
     free(l);
 }
 
-static void on_closed(uv_handle_t *h)
+static void local_on_closed(uv_handle_t *h)
 {
     struct local *l = h->data;
     if (--l->open > 0) {
@@ -419,11 +419,11 @@ static bool list_again(struct local *l, struct request *r)
     return true;
 }
 
-static void close_handles(struct local *l)
+static void local_close_handles(struct local *l)
 {
     l->open = 3;
-    news_close(l, on_closed);
-    uv_close((uv_handle_t *)&l->wake, on_closed);
+    news_close(l, local_on_closed);
+    uv_close((uv_handle_t *)&l->wake, local_on_closed);
 }
 
 static void on_wake(uv_async_t *h)
@@ -445,7 +445,7 @@ static void on_wake(uv_async_t *h)
     }
     if (ended && !uv_is_closing((uv_handle_t *)h)) {
         uv_thread_join(&l->thread);
-        close_handles(l);
+        local_close_handles(l);
     }
 }
 
@@ -579,7 +579,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
     news_start(l);
     r = start_thread(l);
     if (r) {
-        close_handles(l);
+        local_close_handles(l);
         return error_set(err, ERROR_INTERNAL, "starting the ledger's thread: %s", uv_strerror(r));
     }
     uv_async_send(&l->wake); /* kept notices */

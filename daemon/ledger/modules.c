@@ -20,7 +20,7 @@ struct serving {
     size_t n, room;
 };
 
-static int add(void *ctx, const struct best *b)
+static int ledger_modules_add_best(void *ctx, const struct best *b)
 {
     struct serving *s = ctx;
     if (!b->module[0]) {
@@ -40,12 +40,12 @@ static int add(void *ctx, const struct best *b)
 }
 
 /* Also bests that the disk has not taken. */
-static int collect(struct local *l, struct serving *s, struct error *err)
+static int ledger_modules_collect_bests(struct local *l, struct serving *s, struct error *err)
 {
-    int r = store_each_best(l->store, add, s, err); /* > 0: stopped by add */
+    int r = store_each_best(l->store, ledger_modules_add_best, s, err); /* > 0: stopped by add */
     for (const struct unsaved *u = l->unsaved; u && r == 0; u = u->next) {
         r = writer_decode(l, &u->row, &best_schema, err);
-        r = r ? r : add(s, &l->object->best);
+        r = r ? r : ledger_modules_add_best(s, &l->object->best);
     }
     return r > 0 ? error_set(err, ERROR_NO_MEMORY, "no memory for %zu modules", s->n) : r;
 }
@@ -53,7 +53,7 @@ static int collect(struct local *l, struct serving *s, struct error *err)
 static int tell_what_serves(struct local *l, struct error *err)
 {
     struct serving s = {0};
-    int r = collect(l, &s, err);
+    int r = ledger_modules_collect_bests(l, &s, err);
     r = r ? r : modules_serve(l->cache_dir, l->database, (const char(*)[HASH_HEX])s.ids, s.n, err);
     free(s.ids);
     return r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other daemons of the database have changed (news.c). Each commit ends with a write to the
+ * What other daemons of the database have changed (local.h). Each commit ends with a write to the
  * lock file (store/commit.c), which is watched; where it cannot be, the database is asked every so
  * often.
  */
@@ -51,7 +51,7 @@ void news_asked(struct local *l, bool more)
     }
 }
 
-static void on_timer(uv_timer_t *timer);
+static void news_on_timer(uv_timer_t *timer);
 
 static ino_t lock_file(const struct local *l, char name[PATH_MAX + 8])
 {
@@ -70,7 +70,7 @@ static void on_commit(uv_fs_event_t *watch, const char *changed, int events, int
     if (lock_file(l, name) == l->watched) {
         ask_changes(l);
     } else { /* it was removed, and perhaps made anew */
-        on_timer(&l->timer);
+        news_on_timer(&l->timer);
     }
 }
 
@@ -82,10 +82,10 @@ static bool watch_commits(struct local *l)
     return l->watched && uv_fs_event_start(&l->watch, on_commit, name, 0) == 0;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void news_on_timer(uv_timer_t *timer)
 {
     struct local *l = timer->data;
-    uv_timer_start(timer, on_timer, watch_commits(l) ? WATCHED_MS : ASKED_MS, 0);
+    uv_timer_start(timer, news_on_timer, watch_commits(l) ? WATCHED_MS : ASKED_MS, 0);
     ask_changes(l);
     if (l->reload_due && !l->reloading) {
         news_reload(l, l->reload_lost);
@@ -94,16 +94,16 @@ static void on_timer(uv_timer_t *timer)
 
 /* ---- reading all of it anew ------------------------------------------------------------------ */
 
-static void on_page(void *ctx, int status, const struct best *bests, size_t n,
-                    const struct error *err);
+static void news_on_page(void *ctx, int status, const struct best *bests, size_t n,
+                         const struct error *err);
 
-static void ask_page(struct local *l, bool first)
+static void news_ask_page(struct local *l, bool first)
 {
     struct error err = ERROR_NULL;
-    int status = l->base.ops->load(&l->base, first, on_page, l);
+    int status = l->base.ops->load(&l->base, first, news_on_page, l);
     if (status < 0) {
         ledger_refused(status, &err);
-        on_page(l, status, NULL, 0, &err);
+        news_on_page(l, status, NULL, 0, &err);
     }
 }
 
@@ -112,7 +112,7 @@ static void begin_reload(struct local *l)
     l->reloading = true;
     l->reload_again = l->reload_due = false;
     news_tell(l, NEWS_RELOADING, "", NULL, false);
-    ask_page(l, true);
+    news_ask_page(l, true);
 }
 
 void news_reload(struct local *l, bool lost)
@@ -135,8 +135,8 @@ void news_loaded(struct local *l)
 }
 
 /* Of what was read before an eviction nobody knows whether it is there still: once more. */
-static void on_page(void *ctx, int status, const struct best *bests, size_t n,
-                    const struct error *err)
+static void news_on_page(void *ctx, int status, const struct best *bests, size_t n,
+                         const struct error *err)
 {
     struct local *l = ctx;
     if (l->ending) {
@@ -150,14 +150,14 @@ static void on_page(void *ctx, int status, const struct best *bests, size_t n,
         news_tell(l, NEWS_LOADED, bests[i].key, &bests[i], true);
     }
     if (status >= 0 && n > 0) {
-        ask_page(l, false);
+        news_ask_page(l, false);
         return;
     }
     l->reloading = false;
     if (status < 0) {
         log_warning("what other daemons have changed is not known yet: %s", err->text);
         l->reload_due = true;
-        uv_timer_start(&l->timer, on_timer, RELOAD_MS, 0);
+        uv_timer_start(&l->timer, news_on_timer, RELOAD_MS, 0);
         return;
     }
     bool lost = l->reload_lost;
@@ -173,7 +173,7 @@ void news_start(struct local *l)
     uv_fs_event_init(l->wake.loop, &l->watch);
     uv_timer_init(l->wake.loop, &l->timer);
     if (!l->read_only) {
-        on_timer(&l->timer);
+        news_on_timer(&l->timer);
     }
 }
 

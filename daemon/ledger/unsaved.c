@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is only in memory (unsaved.c). */
+/* What is only in memory (local.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/ledger/local.h"
 
-static void forget(struct local *l, struct unsaved **at)
+static void unsaved_forget_row(struct local *l, struct unsaved **at)
 {
     struct unsaved *u = *at;
     *at = u->next;
@@ -19,7 +19,7 @@ static void forget(struct local *l, struct unsaved **at)
 
 /* As many of what is brought as the store would keep (store_offer): without room for them there is
  * no room for more in memory. */
-static void trim(struct local *l, const char *key)
+static void unsaved_trim_key(struct local *l, const char *key)
 {
     struct unsaved **oldest = NULL;
     int n = 0;
@@ -30,7 +30,7 @@ static void trim(struct local *l, const char *key)
         }
     }
     if (n > STORE_IMPORTED_PER_KEY) {
-        forget(l, oldest);
+        unsaved_forget_row(l, oldest);
     }
 }
 
@@ -62,7 +62,7 @@ void unsaved_keep(struct local *l, struct request *r)
     l->unsaved_last = &u->next;
     l->n_unsaved++;
     if (u->imported) {
-        trim(l, u->key);
+        unsaved_trim_key(l, u->key);
     }
 }
 
@@ -92,7 +92,7 @@ int64_t unsaved_drop(struct local *l, const char *key)
             at = &u->next;
             continue;
         }
-        forget(l, at);
+        unsaved_forget_row(l, at);
         n++;
     }
     return n;

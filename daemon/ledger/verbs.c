@@ -11,8 +11,8 @@
 
 static const struct verb verb_gone, verb_freed, verb_quarantine_changed, verb_wanted, verb_daemons;
 
-static int encode(struct wire_buf *row, const struct schema *schema, const void *object,
-                  struct error *err)
+static int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
+                            struct error *err)
 {
     wire_buf_clear(row);
     row->failed = false;
@@ -23,7 +23,8 @@ static int encode(struct wire_buf *row, const struct schema *schema, const void 
 /* ---- verbs that write ------------------------------------------------------------------------ */
 
 /* Rows of the key that are only in memory come first: they were offered before. */
-static int offer(struct local *l, const struct wire_buf *row, int64_t known, struct error *err)
+static int verbs_offer_row(struct local *l, const struct wire_buf *row, int64_t known,
+                           struct error *err)
 {
     struct best *b = &l->object->best;
     const struct unsaved *u = unsaved_newest(l, b->key);
@@ -45,11 +46,11 @@ static int offer(struct local *l, const struct wire_buf *row, int64_t known, str
 
 static int work_publish(struct local *l, struct request *r, struct error *err)
 {
-    int status = offer(l, &r->row, r->argument, err);
+    int status = verbs_offer_row(l, &r->row, r->argument, err);
     if (status < 0) {
         return status; /* the row stays as it came */
     }
-    int back = encode(&r->row, &best_schema, &l->object->best, err);
+    int back = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
     return back ? back : status;
 }
 
@@ -81,7 +82,7 @@ static int work_restore(struct local *l, struct request *r, struct error *err)
                : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
                            (long long)b->generation);
     status = status ? status : store_publish_again(l->store, b, err);
-    return status ? status : encode(&r->row, &best_schema, b, err);
+    return status ? status : verbs_encode_row(&r->row, &best_schema, b, err);
 }
 
 static int work_unpin(struct local *l, struct request *r, struct error *err)
@@ -89,7 +90,7 @@ static int work_unpin(struct local *l, struct request *r, struct error *err)
     int status = unsaved_save(l, err); /* the newest may be among them */
     status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
     if (status == 0) {
-        status = encode(&r->row, &best_schema, &l->object->best, err);
+        status = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
         r->saved = true;
     }
     return status;
@@ -258,7 +259,7 @@ static int work_find(struct local *l, struct request *r, struct error *err)
     int status =
         l->loading ? store_load_find(l->loading, r->text[0], &l->object->best, err) : STORE_MISS;
     if (status == 0) {
-        status = encode(&r->row, &best_schema, &l->object->best, err);
+        status = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
         r->saved = true;
     }
     return status;
@@ -312,7 +313,7 @@ static void respond_news(struct local *l, const struct verb *verb, const char *t
 {
     struct request *r = request_new(verb, NULL, TEXTS(text));
     struct error ignored;
-    if (r && best && encode(&r->row, &best_schema, best, &ignored)) {
+    if (r && best && verbs_encode_row(&r->row, &best_schema, best, &ignored)) {
         request_free(r);
         r = NULL;
     }

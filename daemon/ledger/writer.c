@@ -22,7 +22,7 @@
 
 /* ---- carrying out ---------------------------------------------------------------------------- */
 
-static int work(struct local *l, struct request *r, struct error *err)
+static int writer_work_request(struct local *l, struct request *r, struct error *err)
 {
     int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, err) : 0;
     status = status ? status : r->verb->work(l, r, err);
@@ -45,7 +45,7 @@ static void wait_for_writes(const struct local *l, const struct request *r)
 }
 
 /* A patient request begins: false: nobody waits for it any more. */
-static bool begin_list(struct local *l, const struct request *r)
+static bool writer_begin_list(struct local *l, const struct request *r)
 {
     uv_mutex_lock(&l->mutex);
     l->list_works = !r->withdrawn && !l->stopping;
@@ -62,7 +62,8 @@ static void end_list(struct local *l)
     uv_mutex_unlock(&l->mutex);
 }
 
-static void finish(struct local *l, struct request *r, int status, const struct error *err)
+static void writer_finish_request(struct local *l, struct request *r, int status,
+                                  const struct error *err)
 {
     r->status = status;
     if (status < 0) {
@@ -87,7 +88,7 @@ static void finish(struct local *l, struct request *r, int status, const struct 
 }
 
 /* 0: the store is whole again. Not more often than every RETRY_MS: a failing one reads all rows. */
-static int repair(struct local *l)
+static int writer_repair_store(struct local *l)
 {
     struct error err = ERROR_NULL;
     if (writer_now_ms() < l->repair_at) {
@@ -116,20 +117,21 @@ static void carry_out_alone(struct local *l, struct request *r)
     if (r->verb->flags & VERB_PATIENT) {
         wait_for_writes(l, r);
     }
-    if (r->verb->flags & VERB_PATIENT && !begin_list(l, r)) {
+    if (r->verb->flags & VERB_PATIENT && !writer_begin_list(l, r)) {
         end_list(l);
-        finish(l, r, error_set(&err, ERROR_CANCELLED, "nobody waits for this list"), &err);
+        writer_finish_request(l, r, error_set(&err, ERROR_CANCELLED, "nobody waits for this list"),
+                              &err);
         return;
     }
     int status = l->read_only ? store_refresh(l->store, &err) : 0;
-    status = status ? status : work(l, r, &err);
+    status = status ? status : writer_work_request(l, r, &err);
     if (r->verb->flags & VERB_PATIENT) {
         end_list(l); /* a repair is not interrupted */
     }
-    if (status < 0 && store_damaged(l->store) && repair(l) == 0) {
-        status = work(l, r, &err);
+    if (status < 0 && store_damaged(l->store) && writer_repair_store(l) == 0) {
+        status = writer_work_request(l, r, &err);
     }
-    finish(l, r, status, &err);
+    writer_finish_request(l, r, status, &err);
 }
 
 /* All of a queue in one transaction. False: nothing was done. */
@@ -149,7 +151,7 @@ static bool try_group(struct local *l, struct queue *q)
         return false;
     }
     for (struct request *r = q->first; r; r = r->next, n++) {
-        statuses[n] = work(l, r, &errors[n]);
+        statuses[n] = writer_work_request(l, r, &errors[n]);
         if (writer_fault_of_store(statuses[n])) {
             store_rollback(l->store);
             return false;
@@ -161,7 +163,7 @@ static bool try_group(struct local *l, struct queue *q)
     }
     n = 0;
     for (struct request *r; (r = queue_pop(q)); n++) {
-        finish(l, r, statuses[n], &errors[n]);
+        writer_finish_request(l, r, statuses[n], &errors[n]);
     }
     return true;
 }
@@ -176,16 +178,16 @@ static void carry_out_group(struct local *l, struct queue *q)
     }
 }
 
-static void refuse(struct local *l, struct request *r)
+static void writer_refuse_request(struct local *l, struct request *r)
 {
     struct error err;
     if (r->verb->flags & VERB_PATIENT) {
         end_list(l);
     }
-    finish(l, r, error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping"), &err);
+    writer_finish_request(l, r, error_set(&err, ERROR_SHUTTING_DOWN, "gemmd is stopping"), &err);
 }
 
-static void carry_out(struct local *l, struct queue *q, bool stopping)
+static void writer_carry_out(struct local *l, struct queue *q, bool stopping)
 {
     struct queue group;
     while (q->first) {
@@ -198,7 +200,7 @@ static void carry_out(struct local *l, struct queue *q, bool stopping)
         if (n > 0) {
             carry_out_group(l, &group);
         } else if (stopping && q->first->verb->flags & VERB_READ) {
-            refuse(l, queue_pop(q));
+            writer_refuse_request(l, queue_pop(q));
         } else {
             carry_out_alone(l, queue_pop(q));
         }
@@ -208,18 +210,18 @@ static void carry_out(struct local *l, struct queue *q, bool stopping)
 /* ---- upkeep, and the thread ------------------------------------------------------------------ */
 
 /* Under the mutex. */
-static bool is_idle(const struct local *l)
+static bool writer_is_idle(const struct local *l)
 {
     return !l->todo.first && !l->brief.first && !l->patient.first;
 }
 
 /* Reads the whole file, until a request comes: then it is done at the next quiet moment. */
-static void check(struct local *l)
+static void writer_check_file(struct local *l)
 {
     struct error err = ERROR_NULL;
     int64_t bad;
     uv_mutex_lock(&l->mutex);
-    l->checking = is_idle(l) && !l->stopping;
+    l->checking = writer_is_idle(l) && !l->stopping;
     bool go = l->checking;
     uv_mutex_unlock(&l->mutex);
     if (!go) {
@@ -231,7 +233,7 @@ static void check(struct local *l)
     uv_mutex_unlock(&l->mutex);
     l->check_due = r == ERROR_CANCELLED;
     if (r < 0 && r != ERROR_CANCELLED && store_damaged(l->store)) {
-        repair(l);
+        writer_repair_store(l);
     }
 }
 
@@ -241,12 +243,12 @@ static bool waits_for_room(const struct local *l)
     return unsaved_any(l) || l->disk_full || l->locked;
 }
 
-static void upkeep(struct local *l)
+static void writer_do_upkeep(struct local *l)
 {
     struct error err = ERROR_NULL;
     uint64_t now = writer_now_ms();
     if (wants_repair(l)) {
-        repair(l);
+        writer_repair_store(l);
     }
     if (waits_for_room(l) && now >= l->save_at) {
         if (unsaved_any(l)) {
@@ -268,7 +270,7 @@ static void upkeep(struct local *l)
         }
         l->dirty = false;
         if (l->check_due) {
-            check(l);
+            writer_check_file(l);
             l->idle_at = writer_now_ms() + IDLE_MS;
         }
     }
@@ -323,7 +325,7 @@ static void save_last(struct local *l)
     store_set_patience(l->store, l->locked ? 0 : PATIENCE_MS);
 }
 
-static void end(struct local *l)
+static void writer_end_thread(struct local *l)
 {
     struct error err = ERROR_NULL;
     if (wants_repair(l)) {
@@ -345,7 +347,7 @@ static void end(struct local *l)
 
 /* What is carried out next: all that waits in its order, and some of what waits in turns. Under the
  * mutex. */
-static void take(struct local *l, struct queue *q)
+static void writer_take_requests(struct local *l, struct queue *q)
 {
     struct request *r;
     queue_init(q);
@@ -395,26 +397,26 @@ void writer_run(void *local)
     for (;;) {
         uv_mutex_lock(&l->mutex);
         uint64_t ms = wait_ms(l);
-        if (is_idle(l) && !l->stopping) {
+        if (writer_is_idle(l) && !l->stopping) {
             if (ms) {
                 uv_cond_timedwait(&l->more, &l->mutex, ms * 1000000);
             } else {
                 uv_cond_wait(&l->more, &l->mutex);
             }
         }
-        take(l, &q);
+        writer_take_requests(l, &q);
         l->n_taken++;
         bool stopping = l->stopping;
         uv_mutex_unlock(&l->mutex);
         if (q.first) {
-            carry_out(l, &q, stopping);
+            writer_carry_out(l, &q, stopping);
             l->idle_at = writer_now_ms() + IDLE_MS;
         } else if (stopping) {
             break;
         }
         tell_carried(l);
-        upkeep(l);
+        writer_do_upkeep(l);
         look_at_file(l);
     }
-    end(l);
+    writer_end_thread(l);
 }

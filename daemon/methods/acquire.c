@@ -34,7 +34,7 @@ struct acquiring {
     struct choices choices;
 };
 
-static void evaluate(struct acquiring *a);
+static void acquire_evaluate_known(struct acquiring *a);
 
 static void end_waiting(struct acquiring *a)
 {
@@ -52,7 +52,7 @@ static void acquiring_free(struct acquiring *a)
     free(a);
 }
 
-static void client_gone(struct ticket *t)
+static void acquire_client_gone(struct ticket *t)
 {
     struct acquiring *a = LIST_OF(t, struct acquiring, wanter.ticket);
     leases_drop(&a->wanter);
@@ -61,7 +61,7 @@ static void client_gone(struct ticket *t)
     }
 }
 
-static void fail(struct acquiring *a, const struct error *e)
+static void acquire_fail_request(struct acquiring *a, const struct error *e)
 {
     ticket_fail(&a->wanter.ticket, e);
     acquiring_free(a);
@@ -69,7 +69,7 @@ static void fail(struct acquiring *a, const struct error *e)
 
 /* ---- what is known --------------------------------------------------------------------------- */
 
-static const struct cache_entry *entry_of(const struct acquiring *a)
+static const struct cache_entry *acquire_entry_of(const struct acquiring *a)
 {
     bool many;
     struct cache *c = &a->wanter.d->cache;
@@ -87,7 +87,7 @@ static void learn_answer(struct acquiring *a, const struct answer *answer)
 static const struct answer *answer_known(const struct acquiring *a)
 {
     struct answer *x = &a->wanter.d->scratch->hint;
-    const struct cache_entry *e = entry_of(a);
+    const struct cache_entry *e = acquire_entry_of(a);
     return e && cache_answer(&a->wanter.d->cache, e, x, NULL) == 0 ? x : NULL;
 }
 
@@ -99,7 +99,7 @@ static bool best_answer(struct acquiring *a, struct answer *out)
     struct daemon *d = a->wanter.d;
     const struct choices *c = &a->choices;
     struct error err = ERROR_NULL;
-    const struct cache_entry *e = entry_of(a);
+    const struct cache_entry *e = acquire_entry_of(a);
     bool kept = e && cache_answer(&d->cache, e, out, NULL) == 0;
     if (c->n == 0 || !c->any) {
         return c->n == 0 && kept;
@@ -160,13 +160,13 @@ static void answer_hit(struct acquiring *a)
               "all %zu configs of key %.12s failed before (`gemmctl trials %s` says how); add "
               "others, or `evict` the key",
               a->choices.n, a->wanter.key, a->wanter.key);
-    fail(a, &e);
+    acquire_fail_request(a, &e);
 }
 
 static bool is_hit(struct acquiring *a)
 {
     const struct choices *c = &a->choices;
-    return c->n ? c->n_known == c->n : entry_of(a) != NULL;
+    return c->n ? c->n_known == c->n : acquire_entry_of(a) != NULL;
 }
 
 /* ---- its turn -------------------------------------------------------------------------------- */
@@ -187,12 +187,12 @@ static int wait_in_line(struct acquiring *a, struct error *err)
 }
 
 /* Nobody works for a key whose trials and answer would be refused. */
-static int check_room(const struct acquiring *a, struct error *err)
+static int acquire_check_room(const struct acquiring *a, struct error *err)
 {
     return custom_check_room(a->wanter.d, a->wanter.key, a->wanter.uid, err);
 }
 
-static void evaluated(struct acquiring *a)
+static void acquire_on_evaluated(struct acquiring *a)
 {
     struct lease *l = a->lease;
     struct error err = ERROR_NULL;
@@ -206,17 +206,17 @@ static void evaluated(struct acquiring *a)
     } else if (mine) {
         answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
         return;
-    } else if (check_room(a, &err) < 0) {
-        fail(a, &err);
+    } else if (acquire_check_room(a, &err) < 0) {
+        acquire_fail_request(a, &err);
     } else if (l) {
         if (lease_hold(l, &a->wanter, &err) < 0) {
-            fail(a, &err);
+            acquire_fail_request(a, &err);
         } else {
             answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
         }
         return;
     } else if (wait_in_line(a, &err) < 0) {
-        fail(a, &err);
+        acquire_fail_request(a, &err);
     }
     if (l) {
         lease_pass(l);
@@ -229,21 +229,21 @@ static void on_turn(struct wanter *w, struct lease *l)
     a->lease = l;
     a->mine = l == NULL;
     end_waiting(a);
-    evaluate(a);
+    acquire_evaluate_known(a);
 }
 
 /* What its configs are known for, only the ledger can tell: that is asked in its turn. */
-static bool is_known(const struct wanter *w)
+static bool acquire_is_known(const struct wanter *w)
 {
     const struct acquiring *a = (const struct acquiring *)w;
-    return a->choices.n == 0 && entry_of(a);
+    return a->choices.n == 0 && acquire_entry_of(a);
 }
 
 static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct error *e)
 {
     struct acquiring *a = LIST_OF(w, struct acquiring, wanter);
     if (e) {
-        fail(a, e);
+        acquire_fail_request(a, e);
     } else {
         answer_acquire(a, "held", uid, pid);
     }
@@ -253,9 +253,9 @@ static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct er
 
 /* From the newest on. A config that failed before it became the answer works: who put it knew. A
  * hint is no answer: nobody has measured it here. */
-static void on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
+static void acquire_on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
 {
-    const struct cache_entry *e = entry_of(a);
+    const struct cache_entry *e = acquire_entry_of(a);
     const struct answer *answer = e && e->rank >= CACHE_SERVES ? answer_known(a) : NULL;
     for (uint32_t i = n; status == 0 && i > 0; i--) {
         const struct trial *one = &t[i - 1];
@@ -268,7 +268,7 @@ static void on_trials(struct acquiring *a, int status, const struct trial *t, ui
     }
 }
 
-static void known(struct acquiring *a)
+static void acquire_answer_known(struct acquiring *a)
 {
     struct session *s = a->wanter.ticket.session;
     a->asking = false;
@@ -280,7 +280,7 @@ static void known(struct acquiring *a)
     if (answer) {
         learn_answer(a, answer);
     }
-    evaluated(a);
+    acquire_on_evaluated(a);
 }
 
 static void on_shared_history(void *ctx, int status, const struct trial *t, uint32_t n,
@@ -290,8 +290,8 @@ static void on_shared_history(void *ctx, int status, const struct trial *t, uint
     (void)avoid;
     (void)n_avoid;
     (void)err; /* what is not known is measured */
-    on_trials(a, status, t, n);
-    known(a);
+    acquire_on_trials(a, status, t, n);
+    acquire_answer_known(a);
 }
 
 static void on_own_history(void *ctx, int status, const struct trial *t, uint32_t n,
@@ -299,7 +299,7 @@ static void on_own_history(void *ctx, int status, const struct trial *t, uint32_
 {
     struct acquiring *a = ctx;
     struct daemon *d = a->wanter.d;
-    on_trials(a, status, t, n);
+    acquire_on_trials(a, status, t, n);
     const char *shared = a->wanter.shared;
     bool many, is_shared = shared[0] && cache_find_id(&d->cache, shared, &many);
     if (!is_shared || !d->ledger ||
@@ -309,13 +309,13 @@ static void on_own_history(void *ctx, int status, const struct trial *t, uint32_
     }
 }
 
-/* What is known now; `evaluated` says what follows. */
-static void evaluate(struct acquiring *a)
+/* What is known now; acquire_on_evaluated says what follows. */
+static void acquire_evaluate_known(struct acquiring *a)
 {
     struct daemon *d = a->wanter.d;
     choices_forget(&a->choices);
     if (a->choices.n == 0) {
-        evaluated(a);
+        acquire_on_evaluated(a);
         return;
     }
     a->asking = true;
@@ -398,17 +398,18 @@ int method_acquire(struct call *c, struct error *err)
                                 .uid = c->s->uid,
                                 .pid = c->s->pid,
                                 .turn = on_turn,
-                                .is_known = is_known,
+                                .is_known = acquire_is_known,
                                 .other = on_other};
     a->parts = c->parts;
     a->account = account_hold(c->s->account);
     status = read_keys(c, a, err);
     status = status ? status : read_acquire(c, a, err);
-    status = status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, client_gone, err);
+    status =
+        status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, acquire_client_gone, err);
     if (status < 0) {
         acquiring_free(a);
         return status;
     }
-    evaluate(a);
+    acquire_evaluate_known(a);
     return METHOD_LATER;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The method `subscribe`, and what it is for (announce.c). */
+/* The method `subscribe`, and what it is for (daemon_parts.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct subscriber {
     struct account *account; /* a holder: charged with it */
 };
 
-static void drop(struct subscriber *x)
+static void announce_drop_subscriber(struct subscriber *x)
 {
     list_remove(&x->link);
     x->account->subscriptions--;
@@ -22,12 +22,13 @@ static void drop(struct subscriber *x)
     free(x);
 }
 
-static void gone(struct ticket *t)
+static void announce_client_gone(struct ticket *t)
 {
-    drop(LIST_OF(t, struct subscriber, ticket));
+    announce_drop_subscriber(LIST_OF(t, struct subscriber, ticket));
 }
 
-static struct subscriber *find(struct list *subscribers, const struct session *s)
+static struct subscriber *announce_find_subscriber(struct list *subscribers,
+                                                   const struct session *s)
 {
     LIST_EACH(node, subscribers) {
         struct subscriber *x = LIST_OF(node, struct subscriber, link);
@@ -38,7 +39,7 @@ static struct subscriber *find(struct list *subscribers, const struct session *s
     return NULL;
 }
 
-static int begin(struct call *c, struct error *err)
+static int announce_begin_subscription(struct call *c, struct error *err)
 {
     struct subscriber *x = calloc(1, sizeof(*x));
     if (!x) {
@@ -51,15 +52,15 @@ static int begin(struct call *c, struct error *err)
         return status;
     }
     x->account = account_hold(c->s->account);
-    ticket_hold(&x->ticket, c->s, gone);
+    ticket_hold(&x->ticket, c->s, announce_client_gone);
     list_append(&c->parts->subscribers, &x->link);
     return 0;
 }
 
-static void end(struct subscriber *x)
+static void announce_end_subscription(struct subscriber *x)
 {
     ticket_close(&x->ticket);
-    drop(x);
+    announce_drop_subscriber(x);
 }
 
 int method_subscribe(struct call *c, struct error *err)
@@ -71,11 +72,11 @@ int method_subscribe(struct call *c, struct error *err)
     if (status == 0 && word && !wire_get_bool(word, &on)) {
         status = error_set(err, ERROR_INVALID, "'on' must be true or false");
     }
-    struct subscriber *x = find(&c->parts->subscribers, c->s);
+    struct subscriber *x = announce_find_subscriber(&c->parts->subscribers, c->s);
     if (status == 0 && on && !x) {
-        status = begin(c, err);
+        status = announce_begin_subscription(c, err);
     } else if (status == 0 && !on && x) {
-        end(x);
+        announce_end_subscription(x);
     }
     if (status < 0) {
         return status;
@@ -89,8 +90,8 @@ int method_subscribe(struct call *c, struct error *err)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static void pack(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved,
-                 const struct problem *p)
+static void announce_pack_best(struct wire_buf *b, struct daemon *d, const struct best *best,
+                               bool saved, const struct problem *p)
 {
     struct answer *a = &d->scratch->hint;
     answer_of_best(a, best, saved);
@@ -102,7 +103,7 @@ static void pack(struct wire_buf *b, struct daemon *d, const struct best *best, 
     schema_encode(b, &answer_schema, a);
 }
 
-void announce(struct daemon *d, struct list *subscribers, const struct best *b, bool saved)
+void announce_best(struct daemon *d, struct list *subscribers, const struct best *b, bool saved)
 {
     struct problem *p = &d->scratch->learned;
     struct error err = ERROR_NULL;
@@ -112,7 +113,7 @@ void announce(struct daemon *d, struct list *subscribers, const struct best *b, 
         return;
     }
     int64_t user = custom_is(p) ? record_int(&p->fields, CUSTOM_USER, -1) : -1;
-    pack(&packed, d, b, saved, p);
+    announce_pack_best(&packed, d, b, saved, p);
     LIST_EACH(node, subscribers) {
         struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
@@ -125,6 +126,6 @@ void announce(struct daemon *d, struct list *subscribers, const struct best *b, 
 void announce_stop(struct list *subscribers)
 {
     LIST_EACH(node, subscribers) {
-        end(LIST_OF(node, struct subscriber, link));
+        announce_end_subscription(LIST_OF(node, struct subscriber, link));
     }
 }

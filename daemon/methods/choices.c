@@ -15,7 +15,7 @@ uint64_t choices_hash(struct wire_buf *scratch, const struct record *config)
     return scratch->failed ? 0 : hash64(scratch->data, scratch->len);
 }
 
-static struct choice *find(const struct choices *c, uint64_t hash)
+static struct choice *choices_find_config(const struct choices *c, uint64_t hash)
 {
     for (size_t i = 0; i < c->n; i++) {
         if (c->all[i].hash == hash) {
@@ -27,8 +27,8 @@ static struct choice *find(const struct choices *c, uint64_t hash)
 
 /* ---- which ---------------------------------------------------------------------------------- */
 
-static int read_all(struct choices *c, const struct wire_obj *list, struct record *scratch,
-                    struct error *err)
+static int choices_read_all(struct choices *c, const struct wire_obj *list, struct record *scratch,
+                            struct error *err)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     for (size_t i = 0; i < wire_count(list); i++) {
@@ -37,7 +37,7 @@ static int read_all(struct choices *c, const struct wire_obj *list, struct recor
             return error_prefix(err, "configs[%zu]", i);
         }
         uint64_t hash = choices_hash(&packed, scratch);
-        if (!find(c, hash)) {
+        if (!choices_find_config(c, hash)) {
             c->all[c->n++] = (struct choice){.hash = hash};
         }
     }
@@ -58,7 +58,7 @@ int choices_read(struct choices *c, const struct wire_obj *list, struct record *
     if (!c->all) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a list of configs");
     }
-    return read_all(c, list, scratch, err);
+    return choices_read_all(c, list, scratch, err);
 }
 
 void choices_deinit(struct choices *c)
@@ -96,7 +96,7 @@ void choices_learn(struct choices *c, const struct record *config, const char *s
                    double time_us, const char *reason, int64_t created_s)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    struct choice *one = find(c, choices_hash(&packed, config));
+    struct choice *one = choices_find_config(c, choices_hash(&packed, config));
     bool ok = strcmp(status, "ok") == 0;
     time_us = time_us > 0 ? time_us : NAN;
     if (!one || one->known || packed.failed) {

@@ -65,7 +65,7 @@ struct daemon_parts {
  * rows of custom ops it does not. Who does not read is told nothing more, until he does.
  */
 
-void announce(struct daemon *d, struct list *subscribers, const struct best *b, bool saved);
+void announce_best(struct daemon *d, struct list *subscribers, const struct best *b, bool saved);
 void announce_stop(struct list *subscribers); /* nobody is told anything any more */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From bytes to a method and back: decode, find, call, answer (dispatch.c). */
+/* From bytes to a method and back: decode, find, call, answer (methods.h). */
 #include <string.h>
 
 #include "daemon/base/log.h"
@@ -20,7 +20,7 @@ static const struct row rows[] = {
 #undef ROW
 };
 
-static int find(const char *name, const struct row **out, struct error *err)
+static int dispatch_find_method(const char *name, const struct row **out, struct error *err)
 {
     struct nearest near;
     nearest_begin(&near, name, strlen(name));
@@ -37,13 +37,13 @@ static int find(const char *name, const struct row **out, struct error *err)
                      meant ? meant : "", meant ? "'?" : "");
 }
 
-static int call(struct call *c, const char *name, struct error *err)
+static int dispatch_call_method(struct call *c, const char *name, struct error *err)
 {
     const struct row *row = NULL;
     if (c->d->stopping) {
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
-    int status = find(name, &row, err);
+    int status = dispatch_find_method(name, &row, err);
     if (status == 0 && row->owner && !session_is_owner(c->s)) {
         status = error_set(err, ERROR_DENIED,
                            "%s is for root and the user that gemmd runs as; you are uid %d", name,
@@ -86,8 +86,8 @@ bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t
     return split && answer_again(&parts->daemon, s, id, data + split, n - split);
 }
 
-void dispatch(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
-              bool again)
+void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
+                      bool again)
 {
     struct daemon *d = &parts->daemon;
     struct rpc_message m = {0};
@@ -119,7 +119,7 @@ void dispatch(struct daemon_parts *parts, struct session *s, const uint8_t *data
                          .again = again,
                          .tail = split ? data + split : NULL,
                          .tail_len = n - split};
-        status = call(&c, m.method, &err);
+        status = dispatch_call_method(&c, m.method, &err);
         request_deinit(&d->scratch->request);
         d->scratch->request.query = (struct query){0}; /* says nothing about the next problem */
     }

@@ -234,7 +234,8 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
     return m->packed.failed ? ERROR_NO_MEMORY : 0;
 }
 
-static int learn_page(struct parked *p, const void *rows, size_t size, size_t *n, struct error *err)
+static int generations_learn_page(struct parked *p, const void *rows, size_t size, size_t *n,
+                                  struct error *err)
 {
     struct daemon *d = p->pending.d;
     const struct wire_obj *array = NULL;
@@ -249,13 +250,13 @@ static int learn_page(struct parked *p, const void *rows, size_t size, size_t *n
 static void read_next(struct parked *p);
 static void ask_rows(struct parked *p);
 
-static void on_rows(void *ctx, int status, const void *rows, size_t size, int64_t total,
-                    const struct error *err)
+static void generations_on_rows(void *ctx, int status, const void *rows, size_t size, int64_t total,
+                                const struct error *err)
 {
     struct parked *p = ctx;
     struct error met = ERROR_NULL;
     size_t n = 0;
-    status = status < 0 ? status : learn_page(p, rows, size, &n, &met);
+    status = status < 0 ? status : generations_learn_page(p, rows, size, &n, &met);
     p->offset += (int64_t)n;
     if (status < 0) {
         fail_parked(p, status, err && err->code ? err->text : met.text);
@@ -283,7 +284,7 @@ static void ask_rows(struct parked *p)
     record_put_text(filter, "sort", "generation");
     record_put_int(filter, "offset", p->offset);
     int status = d->ledger ? d->ledger->ops->list(d->ledger, p->pending.uid, "history", filter,
-                                                  ROWS_BYTES, on_rows, p)
+                                                  ROWS_BYTES, generations_on_rows, p)
                            : ERROR_SHUTTING_DOWN;
     if (status < 0) {
         ledger_refused(status, &err);

@@ -15,7 +15,8 @@
 
 /* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
  * again. */
-static bool answers(struct daemon *d, const struct cache_entry *e, const struct request *r)
+static bool get_entry_answers(struct daemon *d, const struct cache_entry *e,
+                              const struct request *r)
 {
     if (!e || e->rank < CACHE_SERVES || r->query.again ||
         !cache_verified(e, r->query.atol, r->query.rtol)) {
@@ -87,7 +88,7 @@ static int reply_now(struct call *c, struct error *err)
     return status;
 }
 
-static int miss(struct call *c, struct error *err)
+static int get_answer_miss(struct call *c, struct error *err)
 {
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
@@ -128,8 +129,8 @@ static int miss_pinned(struct call *c, const struct cache_entry *e, struct error
     if (q->deadline_ms && strcmp(q->wait, "cached") != 0) {
         snprintf(q->wait, sizeof(q->wait), "now");
     }
-    if (strcmp(q->wait, "tuned") == 0 || !answers(c->d, e, &x->request)) {
-        return miss(c, err);
+    if (strcmp(q->wait, "tuned") == 0 || !get_entry_answers(c->d, e, &x->request)) {
+        return get_answer_miss(c, err);
     }
     c->d->misses++;
     key_id(&x->key);
@@ -162,7 +163,7 @@ static int pinned_answer(struct call *c, const struct cache_entry *e, struct err
     return PINNED_AS_EVER;
 }
 
-static int get(struct call *c, bool again, struct error *err)
+static int get_answer_query(struct call *c, bool again, struct error *err)
 {
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
@@ -191,7 +192,7 @@ static int get(struct call *c, bool again, struct error *err)
             return status;
         }
     }
-    if (answers(d, e, &x->request)) {
+    if (get_entry_answers(d, e, &x->request)) {
         d->hits++;
         rpc_put_result(&c->s->out, c->id);
         cache_reply(e, &c->s->out);
@@ -205,17 +206,17 @@ static int get(struct call *c, bool again, struct error *err)
              .done) { /* a key that was asked for in vain waits for the rest, as a hint does */
         return loader_park(&c->parts->loader, c, e || c->again ? NULL : &x->key, err);
     }
-    return pinned ? miss_pinned(c, e, err) : miss(c, err);
+    return pinned ? miss_pinned(c, e, err) : get_answer_miss(c, err);
 }
 
 int method_get(struct call *c, struct error *err)
 {
-    return get(c, false, err);
+    return get_answer_query(c, false, err);
 }
 
 int method_tune(struct call *c, struct error *err)
 {
-    return get(c, true, err);
+    return get_answer_query(c, true, err);
 }
 
 static int cancel_request(struct call *c, bool *cancelled, struct error *err)

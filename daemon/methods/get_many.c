@@ -36,7 +36,7 @@ struct many {
     uint8_t problems[]; /* the list, as it came */
 };
 
-static bool serves(struct daemon *d, const struct cache_entry *e, const struct query *q)
+static bool many_entry_serves(struct daemon *d, const struct cache_entry *e, const struct query *q)
 {
     struct answer *a = &d->scratch->hint;
     return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
@@ -91,8 +91,8 @@ static int tune_behind(struct many *m, struct error *err)
 }
 
 /* One problem: an answer, or an error map in its place. bytes: as it came. */
-static int put_answer(struct many *m, const struct wire_obj *problem, const uint8_t *bytes,
-                      size_t n, struct error *err)
+static int many_put_answer(struct many *m, const struct wire_obj *problem, const uint8_t *bytes,
+                           size_t n, struct error *err)
 {
     struct daemon *d = m->pending.d;
     struct scratch *x = d->scratch;
@@ -120,7 +120,7 @@ static int put_answer(struct many *m, const struct wire_obj *problem, const uint
         wire_put_raw(out, then->packed.data, then->packed.len);
         return 0;
     }
-    if (says == GENERATION_AS_EVER && serves(d, e, &x->request.query)) {
+    if (says == GENERATION_AS_EVER && many_entry_serves(d, e, &x->request.query)) {
         d->hits++;
         cache_reply(e, out);
         if (!m->target[0] && !custom_is(&x->request.problem)) { /* as get.c */
@@ -138,7 +138,7 @@ static int put_answer(struct many *m, const struct wire_obj *problem, const uint
     }
     d->misses++;
     key_id(&x->key);
-    if (says == GENERATION_NOTHING && serves(d, e, &x->request.query)) {
+    if (says == GENERATION_NOTHING && many_entry_serves(d, e, &x->request.query)) {
         return lower_tier(m, generation_since, err);
     }
     return m->now ? tune_behind(m, err) : lower_tier(m, "not tuned yet", err);
@@ -149,7 +149,7 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
 {
     struct query *q = &m->pending.d->scratch->request.query;
     const struct query usual = *q;
-    int status = put_answer(m, problem, bytes, n, err);
+    int status = many_put_answer(m, problem, bytes, n, err);
     *q = usual;
     return status;
 }
@@ -171,13 +171,13 @@ static int default_query(struct daemon *d, struct error *err)
     return status ? status : request_unpack(&d->scratch->request, map, err);
 }
 
-static void let_go(struct many *x)
+static void many_let_go(struct many *x)
 {
     chore_cancel(&x->chore);
     wire_buf_deinit(&x->answers);
 }
 
-static void finish(struct many *x, size_t n)
+static void many_finish_answer(struct many *x, size_t n)
 {
     const struct wire_buf *answers = &x->answers;
     struct wire_buf *out = pending_result(&x->pending);
@@ -188,21 +188,21 @@ static void finish(struct many *x, size_t n)
         wire_put_raw(out, answers->data, answers->len);
         out->failed = out->failed || answers->failed;
     }
-    let_go(x);
+    many_let_go(x);
     pending_drop(&x->pending);
 }
 
-static void begin_anew(struct many *x)
+static void many_begin_anew(struct many *x)
 {
     struct session *s = x->pending.ticket.session;
-    let_go(x);
+    many_let_go(x);
     pending_end(&x->pending);
     session_again(s, x->message, x->message_len);
     free(x);
 }
 
 /* True: all is done and x is gone. */
-static bool slice(struct many *x)
+static bool many_do_slice(struct many *x)
 {
     struct daemon *d = x->pending.d;
     const struct wire_obj *list = NULL;
@@ -223,7 +223,7 @@ static bool slice(struct many *x)
             wire_put_kv_bool(&x->answers, "survives", true);
         }
         if (x->anew) {
-            begin_anew(x);
+            many_begin_anew(x);
             return true;
         }
         if (x->next < n && uv_hrtime() > until) {
@@ -233,26 +233,26 @@ static bool slice(struct many *x)
     if (status < 0) { /* no memory for a slice: what is missing cannot be left out */
         x->answers.failed = true;
     }
-    finish(x, n);
+    many_finish_answer(x, n);
     return true;
 }
 
 static void next_slice(struct chore *chore)
 {
     struct many *x = LIST_OF(chore, struct many, chore);
-    if (!slice(x)) {
+    if (!many_do_slice(x)) {
         turns_chore(&x->pending.d->turns, chore);
     }
 }
 
-static void client_gone(struct ticket *t)
+static void many_client_gone(struct ticket *t)
 {
     struct many *x = LIST_OF(t, struct many, pending.ticket);
-    let_go(x);
+    many_let_go(x);
     pending_free(&x->pending);
 }
 
-static int read_wait(struct call *c, bool *now, struct error *err)
+static int many_read_wait(struct call *c, bool *now, struct error *err)
 {
     const struct wire_obj *wait = wire_find(c->params, "wait");
     char word[16] = "cached";
@@ -331,7 +331,7 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
     return true;
 }
 
-static bool is_text(const uint8_t *at, size_t n, const char *text)
+static bool many_is_text(const uint8_t *at, size_t n, const char *text)
 {
     size_t length = strlen(text);
     return at && n == length + 1 && at[0] == (0xa0 | length) && memcmp(at + 1, text, length) == 0;
@@ -356,7 +356,7 @@ static const uint8_t *usual_problems(const uint8_t *params, const uint8_t *end, 
             problems = at;
             *n = length;
         } else if (!span_named(&name, end, "wait") ||
-                   !(is_text(at, length, "now") || is_text(at, length, "cached"))) {
+                   !(many_is_text(at, length, "now") || many_is_text(at, length, "cached"))) {
             return NULL;
         }
         at += length;
@@ -378,8 +378,8 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
 
 enum { ANSWER_BYTES = RESPONSE_BYTES_MAX / MANY_MAX };
 
-static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
-                 const char target[TARGET_MAX], struct error *err)
+static int many_begin_request(struct call *c, const uint8_t *raw, size_t n, bool now,
+                              const char target[TARGET_MAX], struct error *err)
 {
     struct pending *p;
     size_t count = 0, behind = c->s->pinned >= 0 ? c->len : 0;
@@ -388,7 +388,7 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
         return status;
     }
     struct many *x = (struct many *)p;
-    p->ticket.gone = client_gone;
+    p->ticket.gone = many_client_gone;
     chore_init(&x->chore, next_slice, &p->asked.account->served);
     x->now = now;
     memcpy(x->target, target, sizeof(x->target));
@@ -400,7 +400,7 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
     x->pinned = c->s->pinned;
     x->at = (size_t)(span_array(raw, n, &count) - raw);
     pending_reserve(p, count * ANSWER_BYTES);
-    if (!slice(x)) {
+    if (!many_do_slice(x)) {
         turns_chore(&c->d->turns, &x->chore);
     }
     return METHOD_LATER;
@@ -442,7 +442,7 @@ int method_get_many(struct call *c, struct error *err)
     bool now = false;
     char target[TARGET_MAX];
     int status = call_only(c, names, err);
-    status = status ? status : read_wait(c, &now, err);
+    status = status ? status : many_read_wait(c, &now, err);
     status = status ? status : call_target(c, target, err);
     if (status == 0 && (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > MANY_MAX)) {
         status = error_set(err, ERROR_INVALID, "'problems' must be a list of at most %d problems",
@@ -466,5 +466,5 @@ int method_get_many(struct call *c, struct error *err)
     if (packed.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to answer");
     }
-    return begin(c, raw, n, now, target, err);
+    return many_begin_request(c, raw, n, now, target, err);
 }

@@ -12,8 +12,8 @@
 #include "proto/limits.h"
 
 /* The target that a config is of, or the one that is named; NULL: none takes it, and why. */
-static int judge(struct call *c, const struct family_target **out, struct rejection *why,
-                 struct error *err)
+static int kernels_judge_config(struct call *c, const struct family_target **out,
+                                struct rejection *why, struct error *err)
 {
     const struct scratch *x = c->d->scratch;
     const struct problem *p = &x->request.problem;
@@ -44,7 +44,7 @@ int method_check(struct call *c, struct error *err)
     if (status == 0 && word && !wire_get_bool(word, &predict)) {
         status = error_set(err, ERROR_INVALID, "'predict' must be true or false");
     }
-    status = status ? status : judge(c, &t, &why, err);
+    status = status ? status : kernels_judge_config(c, &t, &why, err);
     if (status < 0) {
         return status;
     }
@@ -71,7 +71,7 @@ int method_check(struct call *c, struct error *err)
 
 /* ---- module ---------------------------------------------------------------------------------- */
 
-static int read_id(struct call *c, char id[HASH_HEX], struct error *err)
+static int kernels_read_id(struct call *c, char id[HASH_HEX], struct error *err)
 {
     if (!wire_copy_str(wire_find(c->params, "id"), id, HASH_HEX) || strlen(id) != HASH_HEX - 1 ||
         strspn(id, "0123456789abcdef") != HASH_HEX - 1) {
@@ -82,7 +82,7 @@ static int read_id(struct call *c, char id[HASH_HEX], struct error *err)
 }
 
 /* What the image was compiled for, when it is asked as the one of a key; nil: not known here. */
-static void put_problem(struct call *c, const char *key)
+static void kernels_put_problem(struct call *c, const char *key)
 {
     struct daemon *d = c->d;
     struct problem *bucket = &d->scratch->other;
@@ -102,7 +102,7 @@ static void put_chunk(struct call *c, const struct chunk *k, int64_t offset, con
     rpc_put_result(b, c->id);
     wire_put_map(b, key[0] ? 5 : 4);
     if (key[0]) {
-        put_problem(c, key);
+        kernels_put_problem(c, key);
     }
     wire_put_kv_int(b, "size", (int64_t)k->size);
     wire_put_str(b, "data");
@@ -134,7 +134,7 @@ int method_module(struct call *c, struct error *err)
     char id[HASH_HEX], key[HASH_HEX] = "";
     int64_t offset = 0;
     int status = call_only(c, names, err);
-    status = status ? status : read_id(c, id, err);
+    status = status ? status : kernels_read_id(c, id, err);
     if (status == 0 && of && !wire_copy_str(of, key, sizeof(key))) {
         status = error_set(err, ERROR_INVALID, "'key' must be the 32 digits of an answer's `key`");
     }

@@ -35,7 +35,7 @@ struct lease {
     bool known;          /* the ledger took the question, and did not say that another has it */
 };
 
-static void on_timer(uv_timer_t *timer);
+static void lease_on_timer(uv_timer_t *timer);
 
 static uint64_t now_of(const struct leases *l)
 {
@@ -44,25 +44,25 @@ static uint64_t now_of(const struct leases *l)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static uint64_t lease_earlier_time(uint64_t a, uint64_t b)
 {
     return b && b < a ? b : a;
 }
 
 static uint64_t next_event(const struct lease *l)
 {
-    uint64_t at = l->asked ? UINT64_MAX : earlier(UINT64_MAX, l->renew_ms);
+    uint64_t at = l->asked ? UINT64_MAX : lease_earlier_time(UINT64_MAX, l->renew_ms);
     if (l->state == LEASE_HELD) {
-        at = earlier(at, l->until_ms);
+        at = lease_earlier_time(at, l->until_ms);
     }
     LIST_EACH(node, &l->wanters) {
-        at = earlier(at, LIST_OF(node, struct wanter, link)->deadline_ms);
+        at = lease_earlier_time(at, LIST_OF(node, struct wanter, link)->deadline_ms);
     }
     return at;
 }
 
 /* All are looked at no later than then, but not all the time when they are many. */
-static void look_at(struct leases *l, uint64_t at)
+static void lease_look_at(struct leases *l, uint64_t at)
 {
     uint64_t now = now_of(l), soonest = l->looked_ms + l->n / LEASES_PER_MS;
     if (l->stopping || at == UINT64_MAX) {
@@ -71,27 +71,27 @@ static void look_at(struct leases *l, uint64_t at)
     at = at > soonest ? at : soonest;
     uint64_t in = at > now ? at - now : 0;
     if (!uv_is_active((uv_handle_t *)&l->timer) || uv_timer_get_due_in(&l->timer) > in) {
-        uv_timer_start(&l->timer, on_timer, in, 0);
+        uv_timer_start(&l->timer, lease_on_timer, in, 0);
     }
 }
 
 /* It has another time now. One that is too early harms nobody. */
-static void watch(const struct lease *l)
+static void lease_watch_time(const struct lease *l)
 {
-    look_at(l->leases, next_event(l));
+    lease_look_at(l->leases, next_event(l));
 }
 
 /* ---- one lease ------------------------------------------------------------------------------- */
 
-static struct list *slot_of(struct list slots[], const char *key)
+static struct list *lease_slot_of(struct list slots[], const char *key)
 {
     char front[4] = {key[0], key[1], key[2], 0};
     return &slots[strtoul(front, NULL, 16) % LEASE_SLOTS];
 }
 
-static struct lease *find(struct leases *l, const char *key)
+static struct lease *lease_find_key(struct leases *l, const char *key)
 {
-    LIST_EACH(node, slot_of(l->slots, key)) {
+    LIST_EACH(node, lease_slot_of(l->slots, key)) {
         struct lease *x = LIST_OF(node, struct lease, slot);
         if (strcmp(x->key, key) == 0) {
             return x;
@@ -100,7 +100,7 @@ static struct lease *find(struct leases *l, const char *key)
     return NULL;
 }
 
-static struct lease *make(struct leases *l, const struct wanter *w)
+static struct lease *lease_make_new(struct leases *l, const struct wanter *w)
 {
     struct lease *x = calloc(1, sizeof(*x));
     if (x) {
@@ -111,8 +111,8 @@ static struct lease *make(struct leases *l, const struct wanter *w)
         list_init(&x->passed);
         list_init(&x->answered);
         list_append(&l->all, &x->link);
-        list_append(slot_of(l->slots, x->key), &x->slot);
-        list_append(slot_of(l->shared_slots, x->shared), &x->shared_slot);
+        list_append(lease_slot_of(l->slots, x->key), &x->slot);
+        list_append(lease_slot_of(l->shared_slots, x->shared), &x->shared_slot);
         l->n++;
     }
     return x;
@@ -128,7 +128,7 @@ static void give_back(struct lease *l)
 }
 
 /* Out of sight at once; its memory goes when the ledger has answered. */
-static void discard(struct lease *l)
+static void lease_discard_soon(struct lease *l)
 {
     if (!l->over) {
         list_remove(&l->link);
@@ -143,14 +143,14 @@ static void discard(struct lease *l)
     }
 }
 
-static void unlease(struct lease *l)
+static void lease_release_ledger(struct lease *l)
 {
     struct daemon *d = l->leases->daemon;
     list_remove(&l->passed);
     if (d->ledger && l->known) {
         d->ledger->ops->unlease(d->ledger, l->key);
     }
-    discard(l);
+    lease_discard_soon(l);
 }
 
 static struct wanter *take_wanter(struct list *node)
@@ -180,7 +180,7 @@ static void turn_away(struct lease *l)
 static void next_turn(struct lease *l)
 {
     if (list_empty(&l->wanters)) {
-        unlease(l);
+        lease_release_ledger(l);
         return;
     }
     l->state = LEASE_CHECKING;
@@ -231,7 +231,7 @@ void lease_pass(struct lease *l)
     give_back(l);
     l->state = LEASE_CHECKING;
     if (all->stopping) { /* nobody waits any more */
-        unlease(l);
+        lease_release_ledger(l);
         return;
     }
     list_append(&all->passed, &l->passed);
@@ -240,32 +240,32 @@ void lease_pass(struct lease *l)
 
 /* ---- the ledger ------------------------------------------------------------------------------ */
 
-static void on_leased(void *ctx, int status, const struct error *err)
+static void lease_on_leased(void *ctx, int status, const struct error *err)
 {
     struct lease *l = ctx;
     l->asked = false;
     l->known = l->known && status != STORE_HELD;
     if (l->over) {
-        discard(l);
+        lease_discard_soon(l);
         return;
     }
     bool held = l->state == LEASE_HELD || l->state == LEASE_CHECKING;
     if (status == STORE_HELD && held) {
         log_warning("lease of %s: another daemon took it while this one did not answer", l->key);
-        watch(l);
+        lease_watch_time(l);
     } else if (status == STORE_HELD) {
         l->state = LEASE_TAKEN;
         l->uid = l->pid = 0;
         l->renew_ms = now_of(l->leases) + LEASE_RETRY_MS;
-        watch(l);
+        lease_watch_time(l);
         turn_away(l);
     } else if (held) {
-        watch(l);
+        lease_watch_time(l);
     } else {
         if (status < 0) { /* a key worked out twice is better than not at all */
             log_warning("lease of %s is known to this daemon only: %s", l->key, err->text);
         }
-        watch(l);
+        lease_watch_time(l);
         next_turn(l);
     }
 }
@@ -276,11 +276,12 @@ static void ask_ledger(struct lease *l)
     struct error gone = {.code = ERROR_SHUTTING_DOWN, .text = "the ledger cannot be asked now"};
     l->renew_ms = now_of(l->leases) + LEASE_RENEW_MS;
     l->asked = true;
-    int status = d->ledger ? d->ledger->ops->lease(d->ledger, l->key, LEASE_LEDGER_MS, on_leased, l)
-                           : ERROR_SHUTTING_DOWN;
+    int status = d->ledger
+                     ? d->ledger->ops->lease(d->ledger, l->key, LEASE_LEDGER_MS, lease_on_leased, l)
+                     : ERROR_SHUTTING_DOWN;
     l->known = l->known || status == 0; /* also when it answers too late for us: then it has it */
     if (status < 0) {
-        on_leased(l, status, &gone);
+        lease_on_leased(l, status, &gone);
     }
 }
 
@@ -309,7 +310,7 @@ int lease_hold(struct lease *l, struct wanter *w, struct error *err)
     l->pid = w->pid;
     l->lease_ms = w->lease_ms;
     lease_renew(l);
-    watch(l);
+    lease_watch_time(l);
     turn_away(l);
     return 0;
 }
@@ -329,7 +330,7 @@ void lease_end(struct lease *l)
 
 struct lease *leases_of(struct leases *l, const struct session *s, const char *key)
 {
-    struct lease *x = s ? find(l, key) : NULL;
+    struct lease *x = s ? lease_find_key(l, key) : NULL;
     return x && x->state == LEASE_HELD && x->holder.session == s ? x : NULL;
 }
 
@@ -344,15 +345,15 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
         w->turn(w, NULL);
         return 0;
     }
-    struct lease *x = find(l, w->key);
+    struct lease *x = lease_find_key(l, w->key);
     bool fresh = !x;
-    x = x ? x : make(l, w);
+    x = x ? x : lease_make_new(l, w);
     if (!x) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more lease");
     }
     w->lease = x;
     list_append(&x->wanters, &w->link);
-    watch(x);
+    lease_watch_time(x);
     if (fresh) {
         ask_ledger(x);
     } else {
@@ -362,7 +363,7 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
 }
 
 /* Another daemon has it, and nobody here wants it any more. */
-static bool is_idle(const struct lease *l)
+static bool lease_is_idle(const struct lease *l)
 {
     return l->state == LEASE_TAKEN && list_empty(&l->wanters);
 }
@@ -375,12 +376,12 @@ void leases_drop(struct wanter *w)
     }
     list_remove(&w->link);
     w->lease = NULL;
-    if (is_idle(l)) {
-        unlease(l); /* the ledger may be about to give it to us */
+    if (lease_is_idle(l)) {
+        lease_release_ledger(l); /* the ledger may be about to give it to us */
     }
 }
 
-static void freed(struct lease *l)
+static void lease_on_freed(struct lease *l)
 {
     if (l && l->state == LEASE_TAKEN && !l->asked) {
         ask_ledger(l);
@@ -390,11 +391,11 @@ static void freed(struct lease *l)
 void leases_freed(struct leases *l, const char *key)
 {
     if (key[0]) {
-        freed(find(l, key));
+        lease_on_freed(lease_find_key(l, key));
         return;
     }
     LIST_EACH(node, &l->all) {
-        freed(LIST_OF(node, struct lease, link));
+        lease_on_freed(LIST_OF(node, struct lease, link));
     }
 }
 
@@ -427,8 +428,8 @@ static void give_answers(struct chore *c)
         if (room > 0) {
             list_remove(&x->answered);
         }
-        if (is_idle(x)) {
-            unlease(x);
+        if (lease_is_idle(x)) {
+            lease_release_ledger(x);
         }
     }
     if (!list_empty(&l->answered)) {
@@ -450,11 +451,11 @@ void leases_known(struct leases *l, const char *key)
     if (l->stopping) {
         return;
     }
-    struct lease *own = find(l, key);
+    struct lease *own = lease_find_key(l, key);
     if (own) {
         look_soon(own);
     }
-    LIST_EACH(node, slot_of(l->shared_slots, key)) {
+    LIST_EACH(node, lease_slot_of(l->shared_slots, key)) {
         struct lease *x = LIST_OF(node, struct lease, shared_slot);
         if (strcmp(x->shared, key) == 0) {
             look_soon(x);
@@ -466,16 +467,16 @@ void leases_known(struct leases *l, const char *key)
 
 /* Once, before it is lost: timers run before sockets are read, and while this process was away
  * nobody could renew anything. */
-static void doubt(struct lease *l, uint64_t now)
+static void lease_doubt_holder(struct lease *l, uint64_t now)
 {
     bool away = now > l->until_ms + AWAY_MS;
     l->until_ms = l->doubted_ms = now + (away ? (uint64_t)l->lease_ms : UNREAD_MS);
 }
 
-static void event(struct lease *l, uint64_t now)
+static void lease_look_at_time(struct lease *l, uint64_t now)
 {
     if (l->state == LEASE_HELD && l->until_ms <= now && l->until_ms != l->doubted_ms) {
-        doubt(l, now);
+        lease_doubt_holder(l, now);
     } else if (l->state == LEASE_HELD && l->until_ms <= now) {
         log_warning("lease of %s: its holder (pid %d) said nothing for %lld ms: lost", l->key,
                     (int)l->pid, (long long)l->lease_ms);
@@ -483,25 +484,25 @@ static void event(struct lease *l, uint64_t now)
         return;
     }
     turn_away(l);
-    if (is_idle(l)) {
-        unlease(l);
+    if (lease_is_idle(l)) {
+        lease_release_ledger(l);
     } else if (!l->asked && l->renew_ms <= now) {
         ask_ledger(l);
     }
 }
 
-static void on_timer(uv_timer_t *timer)
+static void lease_on_timer(uv_timer_t *timer)
 {
     struct leases *l = timer->data;
     uint64_t now = now_of(l), at = UINT64_MAX;
     l->looked_ms = now;
     LIST_EACH(node, &l->all) {
-        event(LIST_OF(node, struct lease, link), now);
+        lease_look_at_time(LIST_OF(node, struct lease, link), now);
     }
     LIST_EACH(node, &l->all) {
-        at = earlier(at, next_event(LIST_OF(node, struct lease, link)));
+        at = lease_earlier_time(at, next_event(LIST_OF(node, struct lease, link)));
     }
-    look_at(l, at);
+    lease_look_at(l, at);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -534,7 +535,7 @@ static void stop_one(struct lease *l, const struct error *e)
     }
     if (l->state != LEASE_CHECKING ||
         !list_empty(&l->passed)) { /* else by the one whose turn it is */
-        unlease(l);
+        lease_release_ledger(l);
     }
 }
 

@@ -56,7 +56,7 @@ static void on_list(void *ctx, int status, const void *rows, size_t n, int64_t t
     pending_drop(p);
 }
 
-static int read_filter(struct call *c, struct record *filter, struct error *err)
+static int listing_read_filter(struct call *c, struct record *filter, struct error *err)
 {
     const struct wire_obj *map = wire_find(c->params, "filter");
     record_init(filter);
@@ -86,7 +86,7 @@ int method_list(struct call *c, struct error *err)
     struct pending *p;
     char what[32] = "";
     int status = call_only(c, names, err);
-    status = status ? status : read_filter(c, filter, err);
+    status = status ? status : listing_read_filter(c, filter, err);
     if (status < 0) {
         return status;
     }
@@ -196,8 +196,8 @@ static void show_part(struct showing *x, int status, const struct error *err)
     }
 }
 
-static void on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                    const struct error *err)
+static void listing_on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                            const struct error *err)
 {
     struct showing *x = ctx;
     (void)total;
@@ -205,8 +205,8 @@ static void on_best(void *ctx, int status, const void *rows, size_t n, int64_t t
     show_part(x, status, err);
 }
 
-static void on_trials(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                      const struct error *err)
+static void listing_on_trials(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                              const struct error *err)
 {
     struct showing *x = ctx;
     (void)rows;
@@ -215,8 +215,8 @@ static void on_trials(void *ctx, int status, const void *rows, size_t n, int64_t
     show_part(x, status, err);
 }
 
-static void on_ok(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                  const struct error *err)
+static void listing_on_ok(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                          const struct error *err)
 {
     struct showing *x = ctx;
     (void)rows;
@@ -225,8 +225,8 @@ static void on_ok(void *ctx, int status, const void *rows, size_t n, int64_t tot
     show_part(x, status, err);
 }
 
-static void on_aborted(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                       const struct error *err)
+static void listing_on_aborted(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                               const struct error *err)
 {
     struct showing *x = ctx;
     (void)rows;
@@ -235,7 +235,8 @@ static void on_aborted(void *ctx, int status, const void *rows, size_t n, int64_
     show_part(x, status, err);
 }
 
-static void ask(struct showing *x, const char *what, const char *status, ledger_list_cb cb)
+static void listing_ask_ledger(struct showing *x, const char *what, const char *status,
+                               ledger_list_cb cb)
 {
     struct daemon *d = x->pending.d;
     struct record *filter = &d->scratch->config;
@@ -270,10 +271,10 @@ int method_show(struct call *c, struct error *err)
     memcpy(x->key, key, sizeof(x->key));
     pending_reserve(p, SHOW_BYTES);
     x->left = 1; /* held until all are asked */
-    ask(x, "best", NULL, on_best);
-    ask(x, "trials", NULL, on_trials);
-    ask(x, "trials", "ok", on_ok);
-    ask(x, "trials", "aborted", on_aborted);
+    listing_ask_ledger(x, "best", NULL, listing_on_best);
+    listing_ask_ledger(x, "trials", NULL, listing_on_trials);
+    listing_ask_ledger(x, "trials", "ok", listing_on_ok);
+    listing_ask_ledger(x, "trials", "aborted", listing_on_aborted);
     if (--x->left == 0) {
         finish_show(x);
     }

@@ -24,7 +24,7 @@ struct parked {
 /* ---- parked requests ------------------------------------------------------------------------- */
 
 /* Begins it anew; it may come back to us. Frees p. */
-static void resume(struct parked *p)
+static void loader_resume_parked(struct parked *p)
 {
     struct session *s = p->pending.ticket.session;
     list_remove(&p->link);
@@ -35,7 +35,7 @@ static void resume(struct parked *p)
     free(p);
 }
 
-static void client_gone(struct ticket *t)
+static void loader_client_gone(struct ticket *t)
 {
     struct parked *p = LIST_OF(t, struct parked, pending.ticket);
     list_remove(&p->link);
@@ -44,11 +44,11 @@ static void client_gone(struct ticket *t)
     }
 }
 
-static void cancel(struct ticket *t, const struct error *e)
+static void loader_cancel_parked(struct ticket *t, const struct error *e)
 {
     struct parked *p = LIST_OF(t, struct parked, pending.ticket);
     pending_cancel(&p->pending, e);
-    client_gone(t);
+    loader_client_gone(t);
 }
 
 static void on_found(void *ctx, int status, const struct best *b, bool saved,
@@ -60,7 +60,7 @@ static void on_found(void *ctx, int status, const struct best *b, bool saved,
     if (status == 0 && p->epoch == p->loader->epoch) {
         learn_best(p->pending.d, b, saved);
     }
-    resume(p);
+    loader_resume_parked(p);
 }
 
 int loader_park(struct loader *l, struct call *c, struct key *key, struct error *err)
@@ -73,8 +73,8 @@ int loader_park(struct loader *l, struct call *c, struct key *key, struct error 
     }
     struct parked *p = (struct parked *)pending;
     list_init(&p->link);
-    p->pending.ticket.gone = client_gone;
-    p->pending.ticket.cancel = cancel;
+    p->pending.ticket.gone = loader_client_gone;
+    p->pending.ticket.cancel = loader_cancel_parked;
     p->loader = l;
     p->epoch = l->epoch;
     p->len = c->len;
@@ -100,7 +100,7 @@ static void be_ready(struct loader *l)
     }
 }
 
-static void end(struct loader *l)
+static void loader_end_loading(struct loader *l)
 {
     struct daemon *d = l->daemon;
     l->done = true;
@@ -111,16 +111,16 @@ static void end(struct loader *l)
     }
     be_ready(l);
     while (!list_empty(&l->parked)) {
-        resume(LIST_OF(l->parked.next, struct parked, link));
+        loader_resume_parked(LIST_OF(l->parked.next, struct parked, link));
     }
 }
 
-static void fail(struct loader *l, const struct error *err)
+static void loader_fail_loading(struct loader *l, const struct error *err)
 {
     if (l->is_ready) {
         log_warning("not all keys could be loaded; those that are missing are tuned anew: %s",
                     err->text);
-        end(l);
+        loader_end_loading(l);
     } else {
         l->done = l->is_ready = true;
         uv_timer_stop(&l->patience);
@@ -128,40 +128,40 @@ static void fail(struct loader *l, const struct error *err)
     }
 }
 
-static void on_page(void *ctx, int status, const struct best *bests, size_t n,
-                    const struct error *err);
+static void loader_on_page(void *ctx, int status, const struct best *bests, size_t n,
+                           const struct error *err);
 
-static void ask(struct loader *l, bool first)
+static void loader_ask_page(struct loader *l, bool first)
 {
     struct daemon *d = l->daemon;
     struct error err = ERROR_NULL;
-    if (d->ledger->ops->load(d->ledger, first, on_page, l) < 0) {
+    if (d->ledger->ops->load(d->ledger, first, loader_on_page, l) < 0) {
         error_set(&err, ERROR_STORE, "the database %s cannot be read", d->database);
-        fail(l, &err);
+        loader_fail_loading(l, &err);
     }
 }
 
-static void on_page(void *ctx, int status, const struct best *bests, size_t n,
-                    const struct error *err)
+static void loader_on_page(void *ctx, int status, const struct best *bests, size_t n,
+                           const struct error *err)
 {
     struct loader *l = ctx;
     if (l->daemon->stopping) {
         return;
     }
     if (status < 0) {
-        fail(l, err);
+        loader_fail_loading(l, err);
         return;
     }
     if (l->restart) { /* this page was asked for before it was said so */
         l->restart = false;
-        ask(l, true);
+        loader_ask_page(l, true);
         return;
     }
     if (n == 0) {
-        end(l);
+        loader_end_loading(l);
         return;
     }
-    ask(l, false);
+    loader_ask_page(l, false);
     for (size_t i = 0; i < n && !l->done; i++) {
         learn_best(l->daemon, &bests[i], true);
     }
@@ -190,7 +190,7 @@ void loader_start(struct loader *l, void (*ready)(struct loader *l),
     l->failed = failed;
     l->began_ms = uv_now(&l->daemon->loop);
     uv_timer_start(&l->patience, on_patience, LOADER_PATIENCE_MS, 0);
-    ask(l, true);
+    loader_ask_page(l, true);
 }
 
 void loader_evicted(struct loader *l)

@@ -65,7 +65,7 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
 bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n);
 /* Handles one whole message of a session; `again`: it was put off once. Answers go to its `out`;
  * nothing is written yet. */
-void dispatch(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
-              bool again);
+void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
+                      bool again);
 
 #endif

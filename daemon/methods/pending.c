@@ -12,7 +12,7 @@ static void charge_side(struct asked *a, enum account_side side, size_t *charged
     }
 }
 
-static void charge(struct asked *a, size_t now)
+static void asked_charge_user(struct asked *a, size_t now)
 {
     charge_side(a, ACCOUNT_ASKED, &a->charged, now);
 }
@@ -21,13 +21,13 @@ void asked_begin(struct asked *a, struct session *s, size_t n)
 {
     *a = (struct asked){.sessions = s->all, .account = account_hold(s->account)};
     s->n_pending += (unsigned)n;
-    charge(a, n);
+    asked_charge_user(a, n);
 }
 
 void asked_as(struct asked *a, struct session *s, size_t n)
 {
     s->n_pending += (unsigned)(n - a->charged);
-    charge(a, n);
+    asked_charge_user(a, n);
 }
 
 void asked_end(struct asked *a, struct session *s)
@@ -38,7 +38,7 @@ void asked_end(struct asked *a, struct session *s)
     if (s && a->reserved) { /* the answer takes the place of its reservation */
         session_charge(s);
     }
-    charge(a, 0);
+    asked_charge_user(a, 0);
     charge_side(a, ACCOUNT_OUT, &a->reserved, 0);
     a->account = account_drop(a->account);
 }
@@ -106,7 +106,7 @@ void pending_reserve(struct pending *p, size_t bytes)
     charge_side(&p->asked, ACCOUNT_OUT, &p->asked.reserved, bytes);
 }
 
-static void withdraw(struct ticket *t)
+static void pending_withdraw_lists(struct ticket *t)
 {
     struct pending *p = LIST_OF(t, struct pending, ticket);
     p->d->ledger->ops->withdraw(p->d->ledger, p);
@@ -114,7 +114,7 @@ static void withdraw(struct ticket *t)
 
 void pending_lists(struct pending *p)
 {
-    p->ticket.gone = withdraw;
+    p->ticket.gone = pending_withdraw_lists;
 }
 
 struct wire_buf *pending_result(struct pending *p)

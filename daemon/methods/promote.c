@@ -45,8 +45,8 @@ static void on_promoted(void *ctx, int status, const struct best *b, bool saved,
     pending_drop(&x->pending);
 }
 
-static void on_trials(void *ctx, int status, const struct trial *trials, uint32_t n,
-                      char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+static void promote_on_trials(void *ctx, int status, const struct trial *trials, uint32_t n,
+                              char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
     struct promoting *x = ctx;
     struct daemon *d = x->pending.d;
@@ -70,7 +70,7 @@ static void on_trials(void *ctx, int status, const struct trial *trials, uint32_
 }
 
 /* The row of scratch->request.problem, a user's, under the shared key. */
-static int fill(struct promoting *x, const struct cache_entry *e, struct error *err)
+static int promote_fill_row(struct promoting *x, const struct cache_entry *e, struct error *err)
 {
     struct daemon *d = x->pending.d;
     struct scratch *s = d->scratch;
@@ -96,7 +96,7 @@ static int fill(struct promoting *x, const struct cache_entry *e, struct error *
 }
 
 /* What is promoted: by key, or by a problem that names its `user`. */
-static int find(struct call *c, const struct cache_entry **out, struct error *err)
+static int promote_find_entry(struct call *c, const struct cache_entry **out, struct error *err)
 {
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
@@ -122,16 +122,16 @@ int method_promote(struct call *c, struct error *err)
     const struct cache_entry *e = NULL;
     struct pending *p;
     int status = call_only(c, names, err);
-    status = status ? status : find(c, &e, err);
+    status = status ? status : promote_find_entry(c, &e, err);
     status = status ? status : call_later(c, sizeof(struct promoting), &p, err);
     if (status < 0) {
         return status;
     }
     struct promoting *x = (struct promoting *)p;
     struct device_info *device = &c->d->device;
-    status = fill(x, e, err);
+    status = promote_fill_row(x, e, err);
     if (status == 0 && c->d->ledger->ops->history(c->d->ledger, x->from, "", device->class,
-                                                  device->driver, on_trials, x) < 0) {
+                                                  device->driver, promote_on_trials, x) < 0) {
         status = error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
     if (status < 0) {

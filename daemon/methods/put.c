@@ -43,8 +43,8 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
 }
 
 /* The parts of a row that follow from its problem. `b` is zeroed; its config and times are set. */
-static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
-                 const struct key *k, int64_t uid)
+static void put_fill_row(struct daemon *d, struct best *b, const struct problem *bucket,
+                         const struct key *k, int64_t uid)
 {
     const struct family *f = family_of_problem(bucket);
     memcpy(b->key, k->id, sizeof(b->key));
@@ -85,8 +85,8 @@ static int check_rank(const struct daemon *d, const struct key *k, const struct 
     return own ? 0 : store_belongs_to_another(k->id, err);
 }
 
-static void learned(struct daemon *d, int status, const struct best *b, bool saved,
-                    const struct error *err)
+static void put_learn_row(struct daemon *d, int status, const struct best *b, bool saved,
+                          const struct error *err)
 {
     if (status < 0 && status != ERROR_CONFLICT && err) {
         log_warning("an imported row is not saved: %s", err->text);
@@ -104,7 +104,8 @@ static bool is_amount(double x)
 
 /* ---- put ------------------------------------------------------------------------------------- */
 
-static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved)
+static void put_put_answer(struct wire_buf *b, struct daemon *d, const struct best *best,
+                           bool saved)
 {
     struct answer *a = &d->scratch->answer;
     struct problem *bucket = &d->scratch->other;
@@ -125,7 +126,7 @@ static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *
 static void on_put(void *ctx, int status, const struct best *b, bool saved, const struct error *err)
 {
     struct pending *p = ctx;
-    learned(p->d, status, b, saved, err);
+    put_learn_row(p->d, status, b, saved, err);
     if (!b) {
         pending_fail(p, err);
         return;
@@ -133,7 +134,7 @@ static void on_put(void *ctx, int status, const struct best *b, bool saved, cons
     struct lease *lease = leases_of(&p->parts->leases, p->ticket.session, b->key);
     struct wire_buf *out = pending_result(p);
     if (out) {
-        put_answer(out, p->d, b, saved);
+        put_put_answer(out, p->d, b, saved);
     }
     pending_drop(p);
     if (lease) {
@@ -165,7 +166,7 @@ int method_put(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    fill(d, b, &x->bucket, &x->key, c->s->uid);
+    put_fill_row(d, b, &x->bucket, &x->key, c->s->uid);
     struct pending *p;
     status = call_keep(c, 1, err);
     status = status ? status : call_later(c, sizeof(*p), &p, err);
@@ -218,7 +219,7 @@ static void finish_import(struct importing *x)
     wire_buf_deinit(&skipped);
 }
 
-static void skip(struct importing *x, size_t row, const char *why)
+static void import_skip_row(struct importing *x, size_t row, const char *why)
 {
     x->n_skipped++;
     wire_put_map(&x->skipped, 2);
@@ -237,23 +238,23 @@ static void on_imported(void *ctx, int status, const struct best *b, bool saved,
     struct imported i = *(struct imported *)ctx;
     struct importing *x = i.x;
     free(ctx);
-    learned(x->pending.d, status, b, saved, err);
+    put_learn_row(x->pending.d, status, b, saved, err);
     x->imported += b != NULL;
     if (!b) {
-        skip(x, i.row, err ? err->text : "no memory");
+        import_skip_row(x, i.row, err ? err->text : "no memory");
     }
     if (--x->left == 0) {
         finish_import(x);
     }
 }
 
-static void on_trials(void *ctx, int64_t kept, const struct error *err)
+static void put_on_trials(void *ctx, int64_t kept, const struct error *err)
 {
     struct imported i = *(struct imported *)ctx;
     free(ctx);
     i.x->trials += kept;
     if (err) {
-        skip(i.x, i.row, err->text);
+        import_skip_row(i.x, i.row, err->text);
     }
     if (--i.x->left == 0) {
         finish_import(i.x);
@@ -270,7 +271,7 @@ static int import_trials(struct importing *x, const struct wire_obj *trials, siz
         return error_set(err, ERROR_NO_MEMORY, "no memory to import a row");
     }
     *i = (struct imported){x, row};
-    int status = record_bring(x->pending.d, k->id, trials, on_trials, i, err);
+    int status = record_bring(x->pending.d, k->id, trials, put_on_trials, i, err);
     if (status < 0) {
         free(i);
         return status;
@@ -280,7 +281,7 @@ static int import_trials(struct importing *x, const struct wire_obj *trials, siz
 }
 
 /* What a file says is no better than who wrote it. */
-static int check_numbers(struct best *b, struct error *err)
+static int put_check_numbers(struct best *b, struct error *err)
 {
     enum { CLOCK_SKEW_S = 24 * 3600 };
     const struct {
@@ -335,7 +336,7 @@ static int take_rounded(const struct importing *x, const struct key *k, struct b
 }
 
 /* Whether today's kernels are those that the row was measured with. */
-static bool is_of_today(struct daemon *d, const struct best *b, const struct problem *bucket)
+static bool put_is_of_today(struct daemon *d, const struct best *b, const struct problem *bucket)
 {
     char label[TARGET_MAX];
     const struct family_target *t;
@@ -361,7 +362,7 @@ static int check_trust(struct daemon *d, const struct best *b, const struct prob
                          "without trust, as a hint",
                          b->source);
     }
-    if (family_of_problem(bucket) && !is_of_today(d, b, bucket)) {
+    if (family_of_problem(bucket) && !put_is_of_today(d, b, bucket)) {
         return error_set(err, ERROR_CONFLICT,
                          "the row was measured with other kernels or another compiler (%s): import "
                          "it without trust, as a hint",
@@ -390,7 +391,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     struct best *b = &s->best;
     struct problem *p = &s->other;
     int status = schema_decode(&best_schema, SCHEMA_LENIENT, row, b, err);
-    status = status ? status : check_numbers(b, err);
+    status = status ? status : put_check_numbers(b, err);
     status = status ? status : problem_make(p, b->op, &b->problem, err);
     if (status < 0) {
         return status;
@@ -442,7 +443,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (!family_of_problem(p)) {
         b->atol = b->rtol = 0; /* gemmd does not verify it: it answers whatever is asked for */
     }
-    fill(d, b, &s->bucket, &s->key, uid);
+    put_fill_row(d, b, &s->bucket, &s->key, uid);
     if (x->trust && !rounded) {
         snprintf(b->source, sizeof(b->source), "trusted");
         snprintf(b->doubt, sizeof(b->doubt), "trusted, not measured here but on %.110s", from);
@@ -493,7 +494,7 @@ int method_import(struct call *c, struct error *err)
         struct error why = ERROR_NULL;
         status = import_row(x, wire_at(rows, i), i, c->s->uid, false, &why);
         if (status < 0) {
-            skip(x, i, why.text);
+            import_skip_row(x, i, why.text);
         } else if (status == IMPORT_ROUNDED) {
             x->rounded[x->n_rounded++] = (uint16_t)i;
         }
@@ -501,7 +502,7 @@ int method_import(struct call *c, struct error *err)
     for (uint32_t i = 0; i < x->n_rounded; i++) {
         struct error why = ERROR_NULL;
         if (import_row(x, wire_at(rows, x->rounded[i]), x->rounded[i], c->s->uid, true, &why) < 0) {
-            skip(x, x->rounded[i], why.text);
+            import_skip_row(x, x->rounded[i], why.text);
         }
     }
     if (--x->left == 0) {

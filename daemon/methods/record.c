@@ -122,7 +122,7 @@ static void on_recorded(void *ctx, int status, const struct error *err)
 }
 
 /* All of them, or none. */
-static int check_room(const struct daemon *d, size_t n, struct error *err)
+static int recording_check_room(const struct daemon *d, size_t n, struct error *err)
 {
     uint32_t room = d->ledger->ops->room(d->ledger);
     return n <= room
@@ -133,7 +133,8 @@ static int check_room(const struct daemon *d, size_t n, struct error *err)
                            (unsigned)room, n);
 }
 
-static void record(struct recording *x, const struct wire_obj *list, const char *key)
+static void recording_record_trials(struct recording *x, const struct wire_obj *list,
+                                    const char *key)
 {
     struct daemon *d = x->pending.d;
     struct trial *t = &d->scratch->trial;
@@ -169,7 +170,7 @@ int method_record(struct call *c, struct error *err)
         status = read_trial(wire_at(list, i), key, t, err);
         status = status ? error_prefix(err, "trials[%zu]", i) : 0;
     }
-    status = status ? status : check_room(d, wire_count(list), err);
+    status = status ? status : recording_check_room(d, wire_count(list), err);
     status = status ? status : call_keep(c, wire_count(list), err);
     bool counted = false;
     if (status == 0 && wire_count(list) > 0) {
@@ -191,7 +192,7 @@ int method_record(struct call *c, struct error *err)
     x->n = (unsigned)wire_count(list);
     x->counted = counted;
     snprintf(x->key, sizeof(x->key), "%s", key);
-    record(x, list, key);
+    recording_record_trials(x, list, key);
     return METHOD_LATER;
 }
 
@@ -267,8 +268,8 @@ static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64
     }
 }
 
-static void on_known(void *ctx, int status, const struct trial *t, uint32_t n,
-                     char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+static void recording_on_known(void *ctx, int status, const struct trial *t, uint32_t n,
+                               char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
     (void)avoid;
     (void)n_avoid;
@@ -318,7 +319,7 @@ int record_bring(struct daemon *d, const char *key, const struct wire_obj *trial
     wire_put_obj(&x->trials, trials);
     status = x->trials.failed ? ERROR_NO_MEMORY
                               : d->ledger->ops->history(d->ledger, key, "", d->device.class,
-                                                        d->device.driver, on_known, x);
+                                                        d->device.driver, recording_on_known, x);
     if (status < 0) {
         wire_buf_deinit(&x->trials);
         free(x);

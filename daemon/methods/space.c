@@ -23,25 +23,25 @@ struct counting {
     struct space space; /* owned; borrows from request */
 };
 
-static bool allowed(const void *ctx, const struct record *config)
+static bool count_allows_config(const void *ctx, const struct record *config)
 {
     return request_allows(ctx, config);
 }
 
-static void release(struct counting *x)
+static void count_release_request(struct counting *x)
 {
     chore_cancel(&x->chore);
     space_deinit(&x->space);
     request_deinit(&x->request);
 }
 
-static void finish(struct counting *x, int status, const struct error *err)
+static void count_finish_request(struct counting *x, int status, const struct error *err)
 {
     struct wire_buf *out = status < 0 ? NULL : pending_result(&x->pending);
     if (out) {
         space_pack(out, &x->space, x->family);
     }
-    release(x);
+    count_release_request(x);
     if (status < 0) {
         pending_fail(&x->pending, err);
     } else {
@@ -49,7 +49,7 @@ static void finish(struct counting *x, int status, const struct error *err)
     }
 }
 
-static void slice(struct chore *chore)
+static void count_do_slice(struct chore *chore)
 {
     struct counting *x = LIST_OF(chore, struct counting, chore);
     struct error err = ERROR_NULL;
@@ -61,19 +61,19 @@ static void slice(struct chore *chore)
     if (status == SPACE_MORE) {
         turns_chore(&x->pending.d->turns, chore);
     } else {
-        finish(x, status, &err);
+        count_finish_request(x, status, &err);
     }
 }
 
-static void client_gone(struct ticket *t)
+static void count_client_gone(struct ticket *t)
 {
     struct counting *x = LIST_OF(t, struct counting, pending.ticket);
-    release(x);
+    count_release_request(x);
     pending_free(&x->pending);
 }
 
 /* Takes over the request of the scratch: its lists outlive this turn. */
-static int begin(struct counting *x, const struct family_target *t, struct error *err)
+static int count_begin_request(struct counting *x, const struct family_target *t, struct error *err)
 {
     struct request *given = &x->pending.d->scratch->request;
     x->request = *given;
@@ -82,7 +82,7 @@ static int begin(struct counting *x, const struct family_target *t, struct error
     const struct space_setup setup = {.target = t,
                                       .problem = &x->request.problem,
                                       .info = &x->pending.d->device,
-                                      .allow = x->request.n_restrict ? allowed : NULL,
+                                      .allow = x->request.n_restrict ? count_allows_config : NULL,
                                       .ctx = &x->request};
     return space_begin(&x->space, &setup, false, err);
 }
@@ -100,14 +100,14 @@ int method_space(struct call *c, struct error *err)
         return status;
     }
     struct counting *x = (struct counting *)p;
-    p->ticket.gone = client_gone;
-    chore_init(&x->chore, slice, &p->asked.account->served);
+    p->ticket.gone = count_client_gone;
+    chore_init(&x->chore, count_do_slice, &p->asked.account->served);
     struct error why = ERROR_NULL;
-    status = begin(x, t, &why);
+    status = count_begin_request(x, t, &why);
     if (status < 0) {
-        finish(x, status, &why);
+        count_finish_request(x, status, &why);
     } else {
-        slice(&x->chore);
+        count_do_slice(&x->chore);
     }
     return METHOD_LATER;
 }

@@ -321,7 +321,7 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
     wire_put_kv_str(b, "tuning", scheduler_tuning(&p->scheduler));
 }
 
-static void on_status(void *ctx, const struct ledger_status *store)
+static void status_on_status(void *ctx, const struct ledger_status *store)
 {
     struct pending *p = ctx;
     struct wire_buf *b = pending_result(p);
@@ -338,7 +338,7 @@ int method_status(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    status = c->d->ledger->ops->status(c->d->ledger, on_status, p);
+    status = c->d->ledger->ops->status(c->d->ledger, status_on_status, p);
     if (status < 0) {
         pending_drop(p);
         return ledger_refused(status, err);

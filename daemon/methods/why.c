@@ -89,7 +89,7 @@ static void put_result(struct wire_buf *b, const struct explaining *x)
     }
 }
 
-static void finish(struct explaining *x)
+static void explain_finish_request(struct explaining *x)
 {
     struct wire_buf elsewhere = x->elsewhere;
     struct error err = x->error;
@@ -107,18 +107,18 @@ static void finish(struct explaining *x)
 
 /* ---- asking the ledger ----------------------------------------------------------------------- */
 
-static void done(struct explaining *x, int status, const struct error *err)
+static void explain_count_done(struct explaining *x, int status, const struct error *err)
 {
     if (status < 0 && !x->error.code) {
         x->error = *err;
     }
     if (--x->left == 0) {
-        finish(x);
+        explain_finish_request(x);
     }
 }
 
-static void ask(struct explaining *x, const char *what, const struct record *filter,
-                ledger_list_cb cb)
+static void explain_ask_ledger(struct explaining *x, const char *what, const struct record *filter,
+                               ledger_list_cb cb)
 {
     struct daemon *d = x->pending.d;
     x->left++;
@@ -140,8 +140,8 @@ static struct record *filter_by(struct explaining *x, const char *column, struct
 }
 
 /* The only row of a page, into `out`; false: there is none. */
-static bool read_row(struct explaining *x, const struct schema *s, int status, const void *rows,
-                     size_t n, void *out)
+static bool explain_read_row(struct explaining *x, const struct schema *s, int status,
+                             const void *rows, size_t n, void *out)
 {
     const struct wire_obj *page;
     return status == 0 && wire_decode(x->pending.d->doc, rows, n, &page, NULL) == 0 &&
@@ -154,20 +154,20 @@ static void on_run(void *ctx, int status, const void *rows, size_t n, int64_t to
 {
     struct explaining *x = ctx;
     (void)total;
-    x->has_run = read_row(x, &run_schema, status, rows, n, &x->run);
-    done(x, status, err);
+    x->has_run = explain_read_row(x, &run_schema, status, rows, n, &x->run);
+    explain_count_done(x, status, err);
 }
 
-static void on_trial(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                     const struct error *err)
+static void explain_on_trial(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                             const struct error *err)
 {
     struct explaining *x = ctx;
     (void)total;
-    x->has_trial = read_row(x, &trial_schema, status, rows, n, &x->trial);
+    x->has_trial = explain_read_row(x, &trial_schema, status, rows, n, &x->trial);
     if (x->has_trial && x->trial.run > 0) {
-        ask(x, "runs", filter_by(x, "id", VALUE_OF_INT(x->trial.run)), on_run);
+        explain_ask_ledger(x, "runs", filter_by(x, "id", VALUE_OF_INT(x->trial.run)), on_run);
     }
-    done(x, status, err);
+    explain_count_done(x, status, err);
 }
 
 /* The key of the row that the answer comes from, or else the asked one, whose own row is why there
@@ -188,49 +188,50 @@ static void take_unsaved(struct explaining *x)
     }
 }
 
-static void on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                    const struct error *err)
+static void explain_on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                            const struct error *err)
 {
     struct explaining *x = ctx;
     (void)total;
-    x->has_best = read_row(x, &best_schema, status, rows, n, &x->best);
+    x->has_best = explain_read_row(x, &best_schema, status, rows, n, &x->best);
     if (!x->why.row) {
         take_unsaved(x);
     }
     if (x->has_best && x->best.trial > 0) {
-        ask(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)), on_trial);
+        explain_ask_ledger(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)),
+                           explain_on_trial);
     }
-    done(x, status, err);
+    explain_count_done(x, status, err);
 }
 
-static void on_trials(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                      const struct error *err)
+static void explain_on_trials(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                              const struct error *err)
 {
     struct explaining *x = ctx;
     (void)rows;
     (void)n;
     x->trials = total;
-    done(x, status, err);
+    explain_count_done(x, status, err);
 }
 
-static void on_ok(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                  const struct error *err)
+static void explain_on_ok(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                          const struct error *err)
 {
     struct explaining *x = ctx;
     (void)rows;
     (void)n;
     x->ok = total;
-    done(x, status, err);
+    explain_count_done(x, status, err);
 }
 
-static void on_aborted(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                       const struct error *err)
+static void explain_on_aborted(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                               const struct error *err)
 {
     struct explaining *x = ctx;
     (void)rows;
     (void)n;
     x->aborted = total;
-    done(x, status, err);
+    explain_count_done(x, status, err);
 }
 
 static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int64_t total,
@@ -241,7 +242,7 @@ static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int6
     if (status == 0) {
         wire_put_raw(&x->elsewhere, rows, n);
     }
-    done(x, status, err);
+    explain_count_done(x, status, err);
 }
 
 static void ask_row(struct explaining *x)
@@ -251,9 +252,10 @@ static void ask_row(struct explaining *x)
         return;
     }
     if (x->why.row) {
-        ask(x, "history", filter_by(x, "generation", VALUE_OF_INT(x->why.row)), on_best);
+        explain_ask_ledger(x, "history", filter_by(x, "generation", VALUE_OF_INT(x->why.row)),
+                           explain_on_best);
     } else if (key) {
-        ask(x, "best", filter_by(x, "key", VALUE_OF_TEXT(key)), on_best);
+        explain_ask_ledger(x, "best", filter_by(x, "key", VALUE_OF_TEXT(key)), explain_on_best);
     }
 }
 
@@ -261,11 +263,11 @@ static void ask_counts(struct explaining *x)
 {
     const char *key = x->why.origin[0] ? x->why.origin : x->why.key;
     struct record *filter = filter_by(x, "key", VALUE_OF_TEXT(key));
-    ask(x, "trials", filter, on_trials);
+    explain_ask_ledger(x, "trials", filter, explain_on_trials);
     record_put_text(filter, "status", "ok");
-    ask(x, "trials", filter, on_ok);
+    explain_ask_ledger(x, "trials", filter, explain_on_ok);
     record_put_text(filter, "status", "aborted");
-    ask(x, "trials", filter, on_aborted);
+    explain_ask_ledger(x, "trials", filter, explain_on_aborted);
 }
 
 /* The same bucket on other classes of devices, when this one does not know it. */
@@ -288,7 +290,7 @@ static void ask_elsewhere(struct explaining *x)
     record_put_text(filter, "op", p->op_name);
     record_put_int(filter, "limit", ELSEWHERE_MAX);
     if (status == 0) { /* a name that is too long for a filter: then nothing is said of others */
-        ask(x, "best", filter, on_elsewhere);
+        explain_ask_ledger(x, "best", filter, on_elsewhere);
     }
 }
 
@@ -371,7 +373,7 @@ int method_why(struct call *c, struct error *err)
         ask_elsewhere(x);
     }
     if (--x->left == 0) {
-        finish(x);
+        explain_finish_request(x);
     }
     return METHOD_LATER;
 }

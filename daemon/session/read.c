@@ -18,7 +18,7 @@
 enum { IN_KEEP_BYTES = 4096 };
 
 /* Its user holds too much: answers that nobody takes, or requests that do not become whole. */
-static bool is_over(const struct session *s)
+static bool session_is_over(const struct session *s)
 {
     return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
 }
@@ -79,7 +79,7 @@ static bool may_take(const struct session *s)
 
 /* Charges the user for the time since the session's turn began, or since the last call in that
  * turn. */
-static void spend(struct session *s)
+static void session_spend_time(struct session *s)
 {
     struct sessions *all = s->all;
     uint64_t ns = uv_hrtime();
@@ -92,8 +92,8 @@ static void spend(struct session *s)
  * bytes handled; *partial is what the scan has seen of the message that begins there. The user is
  * charged after each message, and the turn ends when the user's time is spent.
  */
-static size_t take_messages(struct session *s, const uint8_t *data, size_t n, size_t scanned,
-                            size_t *partial)
+static size_t session_take_messages(struct session *s, const uint8_t *data, size_t n,
+                                    size_t scanned, size_t *partial)
 {
     size_t at = 0;
     *partial = scanned;
@@ -121,12 +121,12 @@ static size_t take_messages(struct session *s, const uint8_t *data, size_t n, si
         s->all->hooks->message(s->all->ctx, s, data + at, *partial + used, false);
         at += *partial + used;
         *partial = 0;
-        spend(s);
+        session_spend_time(s);
     }
     return at;
 }
 
-static int keep(struct session *s, const uint8_t *data, size_t n)
+static int session_keep_input(struct session *s, const uint8_t *data, size_t n)
 {
     if (s->in_len + n > s->in_cap) {
         size_t cap = s->in_len + n + 1024;
@@ -158,14 +158,14 @@ static void drop_handled(struct session *s, size_t handled)
 static bool is_done(const struct session *s, bool more, bool full)
 {
     if (s->peer == PEER_LEFT) {
-        return s->n_tickets && (full || is_over(s));
+        return s->n_tickets && (full || session_is_over(s));
     }
     return s->peer == PEER_HEARD && !more && list_empty(&s->tickets) && !s->out.len && !s->writing;
 }
 
 /* After a turn: answers leave, and it is settled whether the session is read from, waits for its
  * next turn, or for its client to take answers. */
-static void settle(struct session *s)
+static void session_settle_turn(struct session *s)
 {
     session_flush(s);
     if (s->closing) {
@@ -185,23 +185,23 @@ static void settle(struct session *s)
         session_close(s);
         return;
     }
-    reading_set(s, s->hung_up_ms || (!more && !full && !s->ending && !is_over(s)));
+    reading_set(s, s->hung_up_ms || (!more && !full && !s->ending && !session_is_over(s)));
     if (s->begun_ms) {
         session_watch(s);
     }
 }
 
-static void take_turn(struct session *s)
+static void session_take_slice(struct session *s)
 {
     if (s->closing) {
         return;
     }
-    size_t handled = take_messages(s, s->in, s->in_len, s->scanned, &s->scanned);
+    size_t handled = session_take_messages(s, s->in, s->in_len, s->scanned, &s->scanned);
     if (handled) {
         s->begun_ms = 0;
         drop_handled(s, handled);
     }
-    settle(s);
+    session_settle_turn(s);
 }
 
 static void read_end(struct session *s, bool fault)
@@ -212,32 +212,32 @@ static void read_end(struct session *s, bool fault)
     }
     s->peer = PEER_HEARD;
     reading_set(s, false);
-    settle(s);
+    session_settle_turn(s);
 }
 
 static void take_input(struct session *s, const uint8_t *data, size_t length)
 {
     bool in_place = s->in_len == 0; /* the common case: whole messages, handled where they lie */
     if (in_place) {
-        size_t handled = take_messages(s, data, length, 0, &s->scanned);
+        size_t handled = session_take_messages(s, data, length, 0, &s->scanned);
         data += handled;
         length -= handled;
     }
-    if (length && !s->ending && keep(s, data, length) < 0) {
+    if (length && !s->ending && session_keep_input(s, data, length) < 0) {
         session_close(s);
     } else if (in_place) {
-        settle(s);
+        session_settle_turn(s);
     } else {
-        take_turn(s);
+        session_take_slice(s);
     }
 }
 
 /* Reads once: less than there was room for is all that there was, or the kernel tells again. But
  * not always (descriptors that a client sent along end a read, too), so where a message is not
  * whole it is tried again. False: nothing was read. */
-static bool read_some(struct session *s)
+static bool session_read_some(struct session *s)
 {
-    if (is_over(s) && !s->hung_up_ms) {
+    if (session_is_over(s) && !s->hung_up_ms) {
         s->reading = false; /* until its user's turn comes */
         return false;
     }
@@ -285,8 +285,8 @@ void session_ready(struct polled *p, enum peer peer)
         return; /* later */
     }
     s->all->spent_until_ns = uv_hrtime();
-    read_some(s);
-    spend(s);
+    session_read_some(s);
+    session_spend_time(s);
 }
 
 bool session_take_turn(struct turn *t)
@@ -296,14 +296,14 @@ bool session_take_turn(struct turn *t)
         return s->closing;
     }
     s->all->spent_until_ns = uv_hrtime();
-    if (!s->reading || !s->readable || !read_some(s)) {
-        take_turn(s);
+    if (!s->reading || !s->readable || !session_read_some(s)) {
+        session_take_slice(s);
     }
-    spend(s);
+    session_spend_time(s);
     return true;
 }
 
-void session_listen(struct session *s)
+void session_begin_reading(struct session *s)
 {
     reading_set(s, true);
 }
@@ -313,12 +313,12 @@ void session_refuse(struct session *s, const struct error *e)
     session_count_error(s, e->code);
     rpc_put_error(&s->out, 0, e);
     s->ending = true;
-    settle(s);
+    session_settle_turn(s);
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-static uint64_t later(uint64_t since_ms, uint64_t ms, uint64_t now_ms)
+static uint64_t session_later_deadline(uint64_t since_ms, uint64_t ms, uint64_t now_ms)
 {
     uint64_t moved = since_ms + ms < now_ms ? since_ms + ms : now_ms;
     return since_ms ? moved : 0;
@@ -326,8 +326,8 @@ static uint64_t later(uint64_t since_ms, uint64_t ms, uint64_t now_ms)
 
 void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms)
 {
-    s->begun_ms = later(s->begun_ms, ms, now_ms);
-    s->blocked_ms = later(s->blocked_ms, ms, now_ms);
+    s->begun_ms = session_later_deadline(s->begun_ms, ms, now_ms);
+    s->blocked_ms = session_later_deadline(s->blocked_ms, ms, now_ms);
 }
 
 bool session_sweep(struct session *s, uint64_t now_ms)
@@ -339,7 +339,7 @@ bool session_sweep(struct session *s, uint64_t now_ms)
                   (unsigned long long)limits->message_ms);
         s->begun_ms = 0;
         break_off(s, peek_id(s->in, s->in_len), &err);
-        settle(s);
+        session_settle_turn(s);
     } else if (s->blocked_ms && now_ms - s->blocked_ms > limits->answer_ms) {
         log_info("client pid %d does not read its answers: hung up on", (int)s->pid);
         session_close(s);

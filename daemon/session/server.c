@@ -77,7 +77,7 @@ static bool is_bound(const struct server *s)
 }
 
 /* Another one's socket may be there, when ours was removed together with its lock. */
-static void unbind(struct server *s)
+static void server_unbind_path(struct server *s)
 {
     if (is_bound(s)) {
         unlink(s->path);
@@ -238,7 +238,7 @@ static void open_next(uv_handle_t *handle)
     init_pipe(s, handle->loop);
     if (listen_on(s, fd, &err) < 0) {
         log_error("%s", err.text);
-        unbind(s); /* tried again */
+        server_unbind_path(s); /* tried again */
     }
 }
 
@@ -289,7 +289,7 @@ void server_stop_listening(struct server *s)
     if (s->open && !uv_is_closing((uv_handle_t *)&s->pipe)) {
         uv_close((uv_handle_t *)&s->pipe, pipe_closed);
     }
-    unbind(s); /* we hold the lock until later */
+    server_unbind_path(s); /* we hold the lock until later */
     s->listening = false;
 }
 
@@ -303,7 +303,7 @@ void server_stop(struct server *s, void (*stopped)(struct server *s))
 void server_deinit(struct server *s)
 {
     if (s->lock_fd >= 0) {
-        unbind(s); /* while the lock is ours */
+        server_unbind_path(s); /* while the lock is ours */
         if (s->own_name) {
             lock_path_remove(s->path);
         }

@@ -96,7 +96,7 @@ void sessions_check_stopped(struct sessions *x)
     }
 }
 
-static void closed(struct sessions *x, bool refused)
+static void sessions_count_closed(struct sessions *x, bool refused)
 {
     x->n--;
     x->n_refused -= refused;
@@ -104,7 +104,7 @@ static void closed(struct sessions *x, bool refused)
     sessions_check_stopped(x);
 }
 
-static void release(struct session *s)
+static void session_release_memory(struct session *s)
 {
     bool changed = false;
     for (enum account_side side = ACCOUNT_IN; side <= ACCOUNT_OUT; side++) {
@@ -117,13 +117,13 @@ static void release(struct session *s)
     account_drop(s->account);
 }
 
-static void freed(uv_handle_t *handle)
+static void session_on_freed(uv_handle_t *handle)
 {
     struct session *s = handle->data;
     if (s->account) {
-        release(s);
+        session_release_memory(s);
     }
-    closed(s->all, s->refused);
+    sessions_count_closed(s->all, s->refused);
     free(s->in);
     wire_buf_deinit(&s->out);
     wire_buf_deinit(&s->sending);
@@ -148,7 +148,7 @@ void session_close(struct session *s)
             t->gone(t);
         }
     }
-    uv_close((uv_handle_t *)&s->pipe, freed);
+    uv_close((uv_handle_t *)&s->pipe, session_on_freed);
 }
 
 /* ---- tickets --------------------------------------------------------------------------------- */

@@ -210,7 +210,7 @@ void session_flush(struct session *s);
 
 enum { INPUT_BYTES = 64 * 1024 };
 
-void session_listen(struct session *s); /* begins to read */
+void session_begin_reading(struct session *s); /* begins to read */
 /* Answers `busy` and hangs up. */
 void session_refuse(struct session *s, const struct error *e);
 /* polled.ready of a session. */

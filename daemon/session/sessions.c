@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How sessions come, what they must do in time, and how all of them end (sessions.c). */
+/* How sessions come, what they must do in time, and how all of them end (session.h). */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -33,7 +33,7 @@ int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller
 
 /* ---- one more -------------------------------------------------------------------------------- */
 
-static void peer_of(struct session *s)
+static void sessions_peer_of(struct session *s)
 {
     struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
     socklen_t n = sizeof(peer);
@@ -44,7 +44,7 @@ static void peer_of(struct session *s)
 }
 
 /* Whether there is room for it, in the daemon and in its user's share. */
-static int admit(struct session *s, struct error *err)
+static int sessions_admit_session(struct session *s, struct error *err)
 {
     struct sessions *all = s->all;
     unsigned others = all->n - all->n_refused - 1;
@@ -55,12 +55,12 @@ static int admit(struct session *s, struct error *err)
     return account_add_connection(s->account, err);
 }
 
-static void begin(struct session *s)
+static void sessions_begin_session(struct session *s)
 {
     struct sessions *all = s->all;
     struct error busy = ERROR_NULL;
-    if (admit(s, &busy) == 0) {
-        session_listen(s);
+    if (sessions_admit_session(s, &busy) == 0) {
+        session_begin_reading(s);
         return;
     }
     s->refused = true;
@@ -72,7 +72,7 @@ static void begin(struct session *s)
 }
 
 /* The next connection, with its user's account. */
-static int take(struct session *s, uv_stream_t *listener, struct error *err)
+static int sessions_take_connection(struct session *s, uv_stream_t *listener, struct error *err)
 {
     int status = uv_accept(listener, (uv_stream_t *)&s->pipe);
     if (status == 0) {
@@ -81,7 +81,7 @@ static int take(struct session *s, uv_stream_t *listener, struct error *err)
     if (status < 0) {
         return error_set(err, ERROR_IO, "accept: %s", uv_strerror(status));
     }
-    peer_of(s);
+    sessions_peer_of(s);
     s->account = account_of(&s->all->accounts, s->uid);
     if (!s->account) {
         return error_set(err, ERROR_NO_MEMORY, "accept: no memory for its user's account");
@@ -106,14 +106,14 @@ int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err
     s->pipe.data = s;
     list_append(&x->all, &s->link);
     x->n++;
-    int status = take(s, listener, err);
+    int status = sessions_take_connection(s, listener, err);
     if (status < 0) {
         s->refused = true;
         x->n_refused++;
         session_close(s);
         return status;
     }
-    begin(s);
+    sessions_begin_session(s);
     return 0;
 }
 

@@ -9,7 +9,7 @@
 enum { OUT_KEEP_BYTES = 16 * 1024, SPARE_BYTES_MAX = 512 * 1024 };
 
 /* No session keeps a large buffer; the one that all of them share does. */
-static void let_go(struct session *s, struct wire_buf *b)
+static void session_let_go(struct session *s, struct wire_buf *b)
 {
     struct wire_buf *spare = &s->all->spare;
     if (b->cap > spare->cap && b->cap <= SPARE_BYTES_MAX) {
@@ -21,7 +21,7 @@ static void let_go(struct session *s, struct wire_buf *b)
     wire_buf_deinit(b);
 }
 
-static void written(uv_write_t *write, int status)
+static void session_on_written(uv_write_t *write, int status)
 {
     struct session *s = write->data;
     s->writing = false;
@@ -38,7 +38,7 @@ static void written(uv_write_t *write, int status)
 }
 
 /* The rest of `out` goes into libuv's queue; one write at a time. */
-static void queue(struct session *s)
+static void session_queue_output(struct session *s)
 {
     s->sending = s->out;
     s->out = WIRE_BUF_NULL;
@@ -47,22 +47,22 @@ static void queue(struct session *s)
     s->writing = true;
     s->blocked_ms = turns_now(s->all->turns);
     session_watch(s);
-    if (uv_write(&s->write, (uv_stream_t *)&s->pipe, &buf, 1, written) < 0) {
+    if (uv_write(&s->write, (uv_stream_t *)&s->pipe, &buf, 1, session_on_written) < 0) {
         s->writing = false;
         session_close(s);
     }
 }
 
-static void sent(struct session *s, size_t n)
+static void session_count_sent(struct session *s, size_t n)
 {
     if (n < s->out.len) {
         /* Rare: the client is slow. Moving the rest costs less than keeping an offset. */
         struct wire_buf rest = WIRE_BUF_NULL;
         wire_put_raw(&rest, s->out.data + n, s->out.len - n);
-        let_go(s, &s->out);
+        session_let_go(s, &s->out);
         s->out = rest;
     } else if (s->out.cap > OUT_KEEP_BYTES) {
-        let_go(s, &s->out);
+        session_let_go(s, &s->out);
     } else {
         wire_buf_clear(&s->out);
     }
@@ -91,9 +91,9 @@ void session_flush(struct session *s)
             session_close(s);
             return;
         }
-        sent(s, n > 0 ? (size_t)n : 0);
+        session_count_sent(s, n > 0 ? (size_t)n : 0);
         if (s->out.len) {
-            queue(s);
+            session_queue_output(s);
         }
     }
     if (s->out.failed || s->out.len > OUT_BYTES_MAX) {

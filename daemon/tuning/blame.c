@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blaming a candidate for the death of its runner (blame.c). */
+/* Blaming a candidate for the death of its runner (tuning.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ enum {
     UNNAMED_DEATHS_MAX = 3, /* of these, without a candidate to blame; one that hung counts twice */
 };
 
-static void quarantine(struct daemon *d, const struct job *j, const struct death *why,
-                       const struct attempt *a)
+static void blame_quarantine_variant(struct daemon *d, const struct job *j, const struct death *why,
+                                     const struct attempt *a)
 {
     struct quarantine *q = calloc(1, sizeof(*q));
     if (q) {
@@ -77,7 +77,7 @@ void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const
         trial_times_unknown(t);
         tuning_record(x, j, t);
     }
-    quarantine(d, j, why, a);
+    blame_quarantine_variant(d, j, why, a);
     tuning_avoid(j, a->variant);
     keep_for_asker(j, why, a);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages out of a stream (inbox.c). */
+/* Messages out of a stream (runner_link.h). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -21,7 +21,7 @@ uint64_t job_identity(const struct wire_buf *search, bool pin)
     return hash64(search->data, search->len) ^ (pin ? UINT64_C(0x70696e) : 0);
 }
 
-struct job *job_new(int64_t id, struct wire_buf *search, struct error *err)
+struct job *job_make(int64_t id, struct wire_buf *search, struct error *err)
 {
     struct job *j = calloc(1, sizeof(*j));
     if (!j) {
@@ -103,14 +103,14 @@ struct waiter *waiter_free(struct waiter *w)
     return NULL;
 }
 
-static struct waiter *first(struct job *j)
+static struct waiter *job_first_waiter(struct job *j)
 {
     return list_empty(&j->waiters) ? NULL : LIST_OF(j->waiters.next, struct waiter, link);
 }
 
 void job_answer(struct job *j, const void *answer, size_t n)
 {
-    for (struct waiter *w; (w = first(j)); waiter_free(w)) {
+    for (struct waiter *w; (w = job_first_waiter(j)); waiter_free(w)) {
         struct wire_buf *out = ticket_out(&w->ticket);
         rpc_put_result(out, w->ticket.id);
         wire_put_raw(out, answer, n);
@@ -120,7 +120,7 @@ void job_answer(struct job *j, const void *answer, size_t n)
 
 void job_fail(struct job *j, const struct error *e)
 {
-    for (struct waiter *w; (w = first(j)); waiter_free(w)) {
+    for (struct waiter *w; (w = job_first_waiter(j)); waiter_free(w)) {
         ticket_fail(&w->ticket, e);
     }
 }

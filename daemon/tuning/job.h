@@ -97,7 +97,7 @@ struct waiter {
 int job_pack(struct wire_buf *b, struct request *r, struct error *err);
 uint64_t job_identity(const struct wire_buf *search, bool pin);
 
-struct job *job_new(int64_t id, struct wire_buf *search /* moved */, struct error *err);
+struct job *job_make(int64_t id, struct wire_buf *search /* moved */, struct error *err);
 void job_reset(struct job *j);       /* back to what a queued job is */
 struct job *job_free(struct job *j); /* nobody may wait for it */
 

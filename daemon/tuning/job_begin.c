@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's request, its stamp, and what the cache says of its key (job_begin.c). */
+/* A job's request, its stamp, and what the cache says of its key (job.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err)
 }
 
 /* The tighter of both. The cache keeps floats: the shortest decimal is what was asked for then. */
-static double tighter(double asked, float before)
+static double job_pick_tighter(double asked, float before)
 {
     char text[32];
     if (before >= (float)asked) {
@@ -70,8 +70,8 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
         return;
     }
     family_stamp_target(a->stamp, j->known_target);
-    q->atol = tighter(q->atol, e->atol);
-    q->rtol = tighter(q->rtol, e->rtol);
+    q->atol = job_pick_tighter(q->atol, e->atol);
+    q->rtol = job_pick_tighter(q->rtol, e->rtol);
     if (tuning_stamp(d, j, j->known_target, NULL) < 0) { /* there is no such target any more */
         q->atol = j->atol;
         q->rtol = j->rtol;
@@ -84,7 +84,7 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
 }
 
 /* What may answer its key, now or once it has been verified; NULL: nothing. */
-static const struct cache_entry *find_known(struct daemon *d, const struct job *j)
+static const struct cache_entry *job_find_known(struct daemon *d, const struct job *j)
 {
     bool many;
     if (j->again || j->pin || j->restricted) {
@@ -97,7 +97,7 @@ static const struct cache_entry *find_known(struct daemon *d, const struct job *
 bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer)
 {
     const struct query *q = &j->request->query;
-    const struct cache_entry *e = find_known(d, j);
+    const struct cache_entry *e = job_find_known(d, j);
     if (!e || e->rank < CACHE_SERVES || !cache_verified(e, q->atol, q->rtol)) {
         return false;
     }
@@ -110,7 +110,7 @@ bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer)
     if (tuning_answered(d, j, answer)) {
         return true;
     }
-    const struct cache_entry *e = find_known(d, j);
+    const struct cache_entry *e = job_find_known(d, j);
     if (e) {
         look_again(d, j, e);
     }

@@ -58,7 +58,8 @@ static bool is_pin(const struct job *j)
 }
 
 /* How many configs it is the best of: of one that was only looked at again, as many as before. */
-static int64_t measured(struct daemon *d, const struct job *j, const struct tune_result *r)
+static int64_t job_end_count_measured(struct daemon *d, const struct job *j,
+                                      const struct tune_result *r)
 {
     bool many;
     struct answer *a = &d->scratch->hint;
@@ -89,7 +90,7 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     best_work(b, f, bucket, &d->device);
     b->atol = j->request->query.atol;
     b->rtol = j->request->query.rtol;
-    b->measured = measured(d, j, r);
+    b->measured = job_end_count_measured(d, j, r);
     memcpy(b->stamp, j->stamp, sizeof(b->stamp));
     b->uid = j->uid;
     b->created_s = time(NULL);
@@ -110,7 +111,7 @@ static bool pin_gives_way(struct daemon *d, const struct job *j, const struct ca
 }
 
 /* Verified less tightly than the row that serves the key. */
-static bool is_looser(struct daemon *d, const struct job *j)
+static bool job_end_is_looser(struct daemon *d, const struct job *j)
 {
     bool many;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
@@ -138,7 +139,7 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
     if (j->restricted && e->rank >= CACHE_SERVES) {
         return "winner of a restricted search; the key keeps its own answer";
     }
-    if (is_looser(d, j)) {
+    if (job_end_is_looser(d, j)) {
         return "verified less tightly than the key's own row, which stays its answer";
     }
     return NULL;
@@ -149,12 +150,12 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
  * repeated. */
 static bool answers_again(struct daemon *d, const struct job *j, bool saved)
 {
-    return (j->restricted || is_looser(d, j)) && !j->pin && !j->closing &&
+    return (j->restricted || job_end_is_looser(d, j)) && !j->pin && !j->closing &&
            j->request->n_configs == 0 && (saved || j->state != JOB_PUBLISHING);
 }
 
-static void answer_all(struct tuner *x, struct job *j, const struct best *b, bool saved,
-                       const char *note)
+static void job_end_answer_all(struct tuner *x, struct job *j, const struct best *b, bool saved,
+                               const char *note)
 {
     struct answer *a = &x->daemon->scratch->answer;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
@@ -180,7 +181,7 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
         return;
     }
     if (status == ERROR_CONFLICT) { /* what keeps it apart was not known here yet */
-        answer_all(x, j, j->best, false, err ? err->text : error_name(status));
+        job_end_answer_all(x, j, j->best, false, err ? err->text : error_name(status));
         return;
     }
     if (!saved) {
@@ -201,12 +202,12 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     } else if (j->gate && !known->doubt[0]) {
         snprintf(note, sizeof(note), "%s", j->gate);
     }
-    answer_all(x, j, known, saved, note);
+    job_end_answer_all(x, j, known, saved, note);
 }
 
 /* Which row was known here goes along: what others wrote meanwhile, only the ledger's transaction
  * sees. A pin of now is for nobody to push out. */
-static int publish(struct tuner *x, struct job *j)
+static int job_end_publish_best(struct tuner *x, struct job *j)
 {
     struct daemon *d = x->daemon;
     bool many;
@@ -253,11 +254,11 @@ void tuning_result(struct tuner *x, const struct tune_result *r)
     }
     const char *apart = kept_apart(d, j);
     if (apart) {
-        answer_all(x, j, j->best, false, apart);
+        job_end_answer_all(x, j, j->best, false, apart);
         return;
     }
     j->state = JOB_PUBLISHING;
-    if (publish(x, j) < 0) {
+    if (job_end_publish_best(x, j) < 0) {
         on_published(x, ERROR_DISK_FULL, NULL, false, NULL);
     }
 }

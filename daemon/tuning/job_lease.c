@@ -11,7 +11,7 @@ enum {
     RETRY_MS = 500, /* nobody tells of the end of a lease whose owner was killed */
 };
 
-static void on_timer(uv_timer_t *timer);
+static void job_lease_on_timer(uv_timer_t *timer);
 
 void job_lease_init(struct job_lease *e, struct scheduler *s,
                     void (*leased)(void *ctx, struct job *j), void *ctx)
@@ -32,7 +32,7 @@ void job_lease_stop(struct job_lease *e)
     uv_close((uv_handle_t *)&e->recheck, NULL);
 }
 
-static bool is_needed(const struct scheduler *s)
+static bool job_lease_is_needed(const struct scheduler *s)
 {
     if (s->n_leased_out || (s->running && s->running->leased)) {
         return true;
@@ -45,11 +45,11 @@ static bool is_needed(const struct scheduler *s)
     return false;
 }
 
-static void watch(struct job_lease *e)
+static void job_lease_watch_jobs(struct job_lease *e)
 {
-    if (is_needed(e->scheduler) && !e->daemon->stopping &&
+    if (job_lease_is_needed(e->scheduler) && !e->daemon->stopping &&
         !uv_is_active((uv_handle_t *)&e->recheck)) {
-        uv_timer_start(&e->recheck, on_timer, RETRY_MS, 0);
+        uv_timer_start(&e->recheck, job_lease_on_timer, RETRY_MS, 0);
     }
 }
 
@@ -62,10 +62,10 @@ static void step_aside(struct job_lease *e, struct job *j)
         job_reset(j);
     }
     scheduler_step_aside(e->scheduler, j);
-    watch(e);
+    job_lease_watch_jobs(e);
 }
 
-static void on_leased(void *ctx, int status, const struct error *err)
+static void job_lease_on_leased(void *ctx, int status, const struct error *err)
 {
     struct job_lease *e = ctx;
     struct job *j = e->scheduler->running;
@@ -81,7 +81,7 @@ static void on_leased(void *ctx, int status, const struct error *err)
     if (status < 0) { /* a key tuned twice is better than not at all */
         log_warning("job %lld: its key is not leased: %s", (long long)j->id, err->text);
     }
-    watch(e);
+    job_lease_watch_jobs(e);
     e->leased(e->ctx, j);
 }
 
@@ -90,7 +90,7 @@ void job_lease_take(struct job_lease *e, struct job *j)
     struct daemon *d = e->daemon;
     j->state = JOB_LEASING;
     if (j->pin || j->restricted || d->config->offline ||
-        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, on_leased, e) < 0) {
+        d->ledger->ops->lease(d->ledger, j->key, LEASE_LEDGER_MS, job_lease_on_leased, e) < 0) {
         e->leased(e->ctx, j);
     }
 }
@@ -153,7 +153,8 @@ static void answer_waiting(struct job_lease *e, struct job *j, bool searched)
     }
 }
 
-static void answer_all(struct job_lease *e, struct list *jobs, const char *key, bool searched)
+static void job_lease_answer_all(struct job_lease *e, struct list *jobs, const char *key,
+                                 bool searched)
 {
     LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
@@ -165,11 +166,11 @@ static void answer_all(struct job_lease *e, struct list *jobs, const char *key, 
 
 void job_lease_learned(struct job_lease *e, const char *key, bool searched)
 {
-    answer_all(e, &e->scheduler->leased_out, key, searched);
-    answer_all(e, &e->scheduler->queue, key, searched);
+    job_lease_answer_all(e, &e->scheduler->leased_out, key, searched);
+    job_lease_answer_all(e, &e->scheduler->queue, key, searched);
 }
 
-static void renew(struct job_lease *e, const struct job *j)
+static void job_lease_renew_key(struct job_lease *e, const struct job *j)
 {
     struct daemon *d = e->daemon;
     if (j->leased && d->ledger) {
@@ -177,15 +178,15 @@ static void renew(struct job_lease *e, const struct job *j)
     }
 }
 
-static void on_timer(uv_timer_t *timer)
+static void job_lease_on_timer(uv_timer_t *timer)
 {
     struct job_lease *e = timer->data;
     if (e->scheduler->running) {
-        renew(e, e->scheduler->running);
+        job_lease_renew_key(e, e->scheduler->running);
     }
     LIST_EACH(node, &e->scheduler->queue) {
-        renew(e, LIST_OF(node, struct job, link)); /* set aside */
+        job_lease_renew_key(e, LIST_OF(node, struct job, link)); /* set aside */
     }
     job_lease_freed(e, "");
-    watch(e);
+    job_lease_watch_jobs(e);
 }

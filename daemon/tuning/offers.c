@@ -51,7 +51,8 @@ static bool has_nothing_to_do(const struct offers *o)
            !o->daemon->stopping && !o->daemon->config->offline;
 }
 
-static int take(struct offers *o, const struct wire_obj *search, uid_t uid, struct error *err)
+static int offers_take_search(struct offers *o, const struct wire_obj *search, uid_t uid,
+                              struct error *err)
 {
     struct scratch *x = o->daemon->scratch;
     struct account *account = account_of(o->accounts, uid);
@@ -83,7 +84,7 @@ static void on_wanted(void *ctx, int status, const void *search, size_t n, int64
     o->asking = false;
     if (status == 0 && has_nothing_to_do(o)) {
         status = wire_decode(o->daemon->cache.entries.doc, search, n, &map, &local);
-        status = status ? status : take(o, map, (uid_t)uid, &local);
+        status = status ? status : offers_take_search(o, map, (uid_t)uid, &local);
         if (status < 0) {
             log_info("a search of another gemmd is not taken: %s", local.text);
         } else {

@@ -66,7 +66,7 @@ static unsigned write_searches(struct precompiler *a, int fd)
 
 /* ---- the process ----------------------------------------------------------------------------- */
 
-static void on_closed(uv_handle_t *handle)
+static void precompile_on_closed(uv_handle_t *handle)
 {
     struct precompiler *a = handle->data;
     a->runs = false;
@@ -85,10 +85,10 @@ static void on_exit_of(uv_process_t *process, int64_t status, int signal)
                  (long long)status, signal);
     }
     uv_timer_stop(&a->soon);
-    uv_close((uv_handle_t *)process, on_closed);
+    uv_close((uv_handle_t *)process, precompile_on_closed);
 }
 
-static int spawn(struct precompiler *a, int searches)
+static int precompile_spawn_process(struct precompiler *a, int searches)
 {
     struct daemon *d = a->daemon;
     char device[sizeof(d->device.arch) + 8], each[24], parent[24];
@@ -125,14 +125,14 @@ static int spawn(struct precompiler *a, int searches)
     return status;
 }
 
-static void start(struct precompiler *a, int searches, unsigned n)
+static void precompile_start_searches(struct precompiler *a, int searches, unsigned n)
 {
-    int status = spawn(a, searches);
+    int status = precompile_spawn_process(a, searches);
     a->runs = true;
     a->starts++;
     if (status < 0) { /* libuv wants the handle closed here, too */
         log_info("cannot compile ahead: %s; the runner compiles", uv_strerror(status));
-        uv_close((uv_handle_t *)&a->process, on_closed);
+        uv_close((uv_handle_t *)&a->process, precompile_on_closed);
         return;
     }
     log_info("compiling ahead for %u queued problems, process %d", n, (int)a->process.pid);
@@ -146,7 +146,7 @@ static void on_soon(uv_timer_t *timer)
                  : memfd_create("searches", MFD_CLOEXEC);
     unsigned n = fd >= 0 ? write_searches(a, fd) : 0;
     if (n > 0 && lseek(fd, 0, SEEK_SET) == 0) {
-        start(a, fd, n);
+        precompile_start_searches(a, fd, n);
     }
     if (fd >= 0) {
         close(fd);
@@ -159,7 +159,7 @@ static void on_late(uv_timer_t *timer)
     struct precompiler *a = timer->data;
     log_warning("process %d, which compiled ahead, was killed and does not end: left behind",
                 (int)a->process.pid);
-    uv_close((uv_handle_t *)&a->process, on_closed);
+    uv_close((uv_handle_t *)&a->process, precompile_on_closed);
 }
 
 void precompile_stop(struct precompiler *a)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places in the queue, by looks at all of it (rounds.c). */
+/* Places in the queue, by looks at all of it (scheduler.h). */
 #include <string.h>
 
 #include "daemon/tuning/scheduler.h"
@@ -10,7 +10,7 @@ static bool same_kind(const struct job *a, const struct job *b)
 }
 
 /* The running job is in the first round. */
-static void begin(const struct accounts *all, const struct job *running)
+static void rounds_begin_first(const struct accounts *all, const struct job *running)
 {
     LIST_EACH(node, &all->all) {
         LIST_OF(node, struct account, link)->round = 0;
@@ -37,7 +37,7 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
 {
     unsigned round = round_of(queue, running, j, user);
     struct list *place = NULL;
-    begin(user->all, running);
+    rounds_begin_first(user->all, running);
     LIST_EACH(node, queue) {
         const struct job *other = LIST_OF(node, struct job, link);
         if (other == j) {

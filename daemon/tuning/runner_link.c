@@ -71,7 +71,7 @@ struct sending {
     struct wire_buf bytes; /* owned */
 };
 
-static void sent(uv_write_t *write, int status)
+static void runner_link_on_sent(uv_write_t *write, int status)
 {
     (void)status; /* a runner that takes nothing is noticed by its end, or by the watchdog */
     struct sending *x = LIST_OF(write, struct sending, write);
@@ -89,8 +89,8 @@ int runner_link_send(struct runner_link *l, struct wire_buf *bytes)
     x->bytes = *bytes;
     *bytes = WIRE_BUF_NULL;
     uv_buf_t buf = uv_buf_init((char *)x->bytes.data, (unsigned)x->bytes.len);
-    if (uv_write(&x->write, (uv_stream_t *)&l->pipe, &buf, 1, sent) < 0) {
-        sent(&x->write, 0);
+    if (uv_write(&x->write, (uv_stream_t *)&l->pipe, &buf, 1, runner_link_on_sent) < 0) {
+        runner_link_on_sent(&x->write, 0);
     }
     return 0;
 }
@@ -103,7 +103,7 @@ static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
     *buf = inbox_room(&((struct runner_link *)handle->data)->inbox);
 }
 
-static void take_messages(struct runner_link *l)
+static void runner_link_take_messages(struct runner_link *l)
 {
     struct rpc_message m;
     struct error err = ERROR_NULL;
@@ -123,7 +123,7 @@ static bool take_bytes(struct runner_link *l, size_t n)
         l->hooks->fault(l, ERROR_NO_MEMORY, "no memory to hear the runner");
         return false;
     }
-    take_messages(l);
+    runner_link_take_messages(l);
     return true;
 }
 
@@ -140,7 +140,7 @@ static void hear_unread(struct runner_link *l)
     }
 }
 
-static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void runner_link_read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct runner_link *l = stream->data;
     (void)buf;
@@ -156,10 +156,10 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 }
 
-static void resume(struct chore *chore)
+static void runner_link_resume_reading(struct chore *chore)
 {
     struct runner_link *l = LIST_OF(chore, struct runner_link, resume);
-    uv_read_start((uv_stream_t *)&l->pipe, give_buffer, read_some);
+    uv_read_start((uv_stream_t *)&l->pipe, give_buffer, runner_link_read_some);
 }
 
 /* ---- the end of a runner --------------------------------------------------------------------- */
@@ -186,7 +186,7 @@ static void check_ended(struct runner_link *l)
     uv_close((uv_handle_t *)&l->pipe, handle_closed);
 }
 
-static void exited(uv_process_t *process, int64_t status, int signal)
+static void runner_link_on_exited(uv_process_t *process, int64_t status, int signal)
 {
     struct runner_link *l = process->data;
     l->exited = true;
@@ -220,8 +220,8 @@ void runner_link_abandon(struct runner_link *l)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static int spawn(struct runner_link *l, const char *file, const char *const args[],
-                 struct error *err)
+static int runner_link_spawn_process(struct runner_link *l, const char *file,
+                                     const char *const args[], struct error *err)
 {
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
@@ -230,7 +230,7 @@ static int spawn(struct runner_link *l, const char *file, const char *const args
         {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE | UV_WRITABLE_PIPE,
          .data.stream = (uv_stream_t *)&l->pipe},
     };
-    uv_process_options_t o = {.exit_cb = exited,
+    uv_process_options_t o = {.exit_cb = runner_link_on_exited,
                               .file = file,
                               .args = (char **)(uintptr_t)args,
                               .stdio_count = 4,
@@ -256,7 +256,7 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
     l->exit_status = l->exit_signal = 0;
     l->running = true;
     l->open_handles = 2;
-    int status = spawn(l, file, args, err);
+    int status = runner_link_spawn_process(l, file, args, err);
     if (status < 0) {
         runner_link_abandon(l); /* libuv wants both handles closed here, too */
         return status;
@@ -266,7 +266,7 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
         l->hooks->fault(l, ERROR_NO_MEMORY, "no memory for a runner");
         return 0;
     }
-    uv_read_start((uv_stream_t *)&l->pipe, give_buffer, read_some);
+    uv_read_start((uv_stream_t *)&l->pipe, give_buffer, runner_link_read_some);
     return 0;
 }
 
@@ -276,7 +276,7 @@ void runner_link_init(struct runner_link *l, uv_loop_t *loop, struct turns *turn
                       const struct runner_link_hooks *hooks)
 {
     *l = (struct runner_link){.loop = loop, .turns = turns, .hooks = hooks};
-    chore_init(&l->resume, resume, NULL);
+    chore_init(&l->resume, runner_link_resume_reading, NULL);
     uv_timer_init(loop, &l->watchdog);
     l->watchdog.data = l;
 }

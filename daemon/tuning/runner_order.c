@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order is packed anew for each runner that gets it (runner_order.c). */
+/* The order is packed anew for each runner that gets it (tuning.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ bool tuning_forget(struct job *j)
 /* ---- the order ------------------------------------------------------------------------------- */
 
 /* Packed trials, back as structs. They are large: for the moment of packing only. */
-static uint32_t unpack_done(const struct job *j, struct wire_doc *doc, struct trial **out)
+static uint32_t order_unpack_done(const struct job *j, struct wire_doc *doc, struct trial **out)
 {
     struct trial *trials = j->n_done ? malloc(j->n_done * sizeof(*trials)) : NULL;
     struct scan scan;
@@ -108,8 +108,8 @@ static void add_former(struct daemon *d, const struct job *j, struct tune_order 
     o->min_gain = d->config->min_gain;
 }
 
-static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wire_buf *b,
-                struct error *err)
+static int order_pack_message(struct tiers *t, struct job *j, struct tune_order *o,
+                              struct wire_buf *b, struct error *err)
 {
     struct daemon *d = t->daemon;
     o->job = j->id;
@@ -122,7 +122,7 @@ static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wir
         o->request.n_configs = 1;
         o->request.configs = j->known;
     } else {
-        o->n_done = unpack_done(j, d->doc, &o->done);
+        o->n_done = order_unpack_done(j, d->doc, &o->done);
         add_former(d, j, o);
         o->hints = malloc(HINTS_MAX * sizeof(*o->hints));
         if (o->hints) {
@@ -153,7 +153,7 @@ static int pack_new(struct tiers *t, struct job *j, struct wire_buf *out, struct
     if (!o) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for the order of a tuning");
     }
-    int status = pack(t, j, o, out, err);
+    int status = order_pack_message(t, j, o, out, err);
     free(o->done);
     free(o->hints);
     free(o);

@@ -165,7 +165,7 @@ void scheduler_queue(struct scheduler *s, struct job *j)
 }
 
 /* What is set aside stays where it is: it has had its turn. */
-static void join(struct scheduler *s, struct job *j, struct account *user)
+static void scheduler_join_queue(struct scheduler *s, struct job *j, struct account *user)
 {
     struct list *place = rounds_place(&s->queue, s->running, j, user);
     bool moves = place != j->link.next && !j->set_aside;
@@ -183,7 +183,7 @@ static void join(struct scheduler *s, struct job *j, struct account *user)
 void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user)
 {
     if (j != s->running && j->state == JOB_QUEUED) {
-        join(s, j, user);
+        scheduler_join_queue(s, j, user);
         s->hooks->queued(s->ctx, j);
     }
 }

@@ -81,7 +81,7 @@ static void await_first_attempt(struct supervisor *s)
 }
 
 /* When the runner is ready for it. */
-static void send_order(struct supervisor *s)
+static void supervisor_send_order(struct supervisor *s)
 {
     if (s->order.len == 0 || !s->said_hello || s->run_pending || s->said_bye || s->failure.code) {
         return;
@@ -102,7 +102,7 @@ static void send_order(struct supervisor *s)
 /* ---- what it says ---------------------------------------------------------------------------- */
 
 /* Whatever it says after its bye: its end is waited for. */
-static void watch(struct supervisor *s, uint64_t limit_ms)
+static void supervisor_watch_silence(struct supervisor *s, uint64_t limit_ms)
 {
     if (!s->said_bye) {
         runner_link_watch(&s->link, limit_ms);
@@ -128,7 +128,7 @@ static void run_added(void *ctx, int status, int64_t id, const struct error *err
     }
     s->run.id = status < 0 ? 0 : id; /* tuned on from memory */
     s->run_pending = false;
-    send_order(s);
+    supervisor_send_order(s);
 }
 
 static void on_hello(struct supervisor *s, const struct wire_obj *params)
@@ -153,7 +153,7 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
     }
     s->said_hello = true;
     s->state = RUNNER_IDLE;
-    watch(s, 0);
+    supervisor_watch_silence(s, 0);
     s->run = (struct run){.pid = s->link.process.pid, .started_s = time(NULL)};
     snprintf(s->run.device, sizeof(s->run.device), "%s", d->device.uuid);
     snprintf(s->run.driver, sizeof(s->run.driver), "%s", d->device.driver);
@@ -168,13 +168,13 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
             s->run_pending = false;
         }
     }
-    send_order(s);
+    supervisor_send_order(s);
 }
 
 /* An order that comes now waits for the next runner, so this one must not stay. */
 static void on_bye(struct supervisor *s)
 {
-    watch(s, LEAVE_LIMIT_MS);
+    supervisor_watch_silence(s, LEAVE_LIMIT_MS);
     s->said_bye = true;
 }
 
@@ -192,17 +192,18 @@ static void on_attempt(struct supervisor *s, const struct wire_obj *params)
         await_first_attempt(s); /* said when it had not read the order that was sent meanwhile */
         return;
     }
-    watch(s, s->attempt.limit_ms > 0 ? (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS : 0);
+    supervisor_watch_silence(
+        s, s->attempt.limit_ms > 0 ? (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS : 0);
 }
 
-static int64_t job_of(const struct wire_obj *params)
+static int64_t supervisor_job_of(const struct wire_obj *params)
 {
     int64_t job = 0;
     wire_get_int(wire_find(params, "job"), &job);
     return job;
 }
 
-static void on_notify(struct supervisor *s, const struct rpc_message *m)
+static void supervisor_on_notify(struct supervisor *s, const struct rpc_message *m)
 {
     struct daemon *d = s->daemon;
     struct error err = ERROR_NULL;
@@ -219,7 +220,7 @@ static void on_notify(struct supervisor *s, const struct rpc_message *m)
             if (strcmp(t->stage, "baseline") == 0) {
                 s->hooks->baseline(s->ctx, t);
             } else {
-                s->hooks->trial(s->ctx, job_of(m->params), t);
+                s->hooks->trial(s->ctx, supervisor_job_of(m->params), t);
             }
         }
     } else if (strcmp(m->method, "module") == 0) {
@@ -230,7 +231,7 @@ static void on_notify(struct supervisor *s, const struct rpc_message *m)
     } else if (strcmp(m->method, "progress") == 0) {
         struct progress p;
         if (schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, &err) == 0) {
-            s->hooks->progress(s->ctx, job_of(m->params), &p);
+            s->hooks->progress(s->ctx, supervisor_job_of(m->params), &p);
         }
     } /* `device`, and what a newer runner may add: nothing for us */
     if (err.code) {
@@ -272,7 +273,7 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     s->job = 0;
     s->state = RUNNER_IDLE;
     s->cancelling = false;
-    watch(s, 0);
+    supervisor_watch_silence(s, 0);
     if (e.code) {
         s->hooks->error(s->ctx, &e);
     } else {
@@ -281,11 +282,11 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     }
 }
 
-static void on_message(struct runner_link *l, const struct rpc_message *m)
+static void supervisor_on_message(struct runner_link *l, const struct rpc_message *m)
 {
     struct supervisor *s = of_link(l);
     if (m->type == RPC_NOTIFY) {
-        on_notify(s, m);
+        supervisor_on_notify(s, m);
     } else if (m->type == RPC_RESPONSE) {
         on_response(s, m);
     }
@@ -299,7 +300,7 @@ static bool is_from_outside(int number)
     return number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP;
 }
 
-static void describe(const struct supervisor *s, struct death *why)
+static void supervisor_describe_death(const struct supervisor *s, struct death *why)
 {
     *why = (struct death){.leaving = s->said_bye && !s->killed_hung,
                           .outside = !s->killed_hung && !s->failure.code &&
@@ -341,7 +342,7 @@ static void end_run(struct supervisor *s, const struct death *why)
     }
 }
 
-static void start(struct supervisor *s);
+static void supervisor_start_runner(struct supervisor *s);
 
 static void end_order(struct supervisor *s, const struct error *why)
 {
@@ -351,7 +352,7 @@ static void end_order(struct supervisor *s, const struct error *why)
 }
 
 /* The next one would be no better. */
-static void give_up(struct supervisor *s, const struct error *why)
+static void supervisor_give_up(struct supervisor *s, const struct error *why)
 {
     int64_t job = s->job;
     s->job = 0;
@@ -375,7 +376,7 @@ static void say_idle(const struct supervisor *s, struct error *e)
 static void start_next(struct supervisor *s)
 {
     if (++s->idle_starts < IDLE_STARTS_MAX) {
-        start(s);
+        supervisor_start_runner(s);
         return;
     }
     struct error e = s->failure;
@@ -385,11 +386,11 @@ static void start_next(struct supervisor *s)
     end_order(s, &e);
 }
 
-static void on_ended(struct runner_link *l)
+static void supervisor_on_ended(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
     struct death why;
-    describe(s, &why);
+    supervisor_describe_death(s, &why);
     end_run(s, &why);
     bool sent = s->job && s->order.len == 0;
     bool waiting = s->job && s->order.len > 0;
@@ -403,7 +404,7 @@ static void on_ended(struct runner_link *l)
         log_warning("%s", s->failure.code ? s->failure.text : why.reason);
     }
     if (s->foreign) {
-        give_up(s, &s->failure);
+        supervisor_give_up(s, &s->failure);
     } else if (waiting && s->said_hello && (s->said_bye || s->failure.code)) {
         start_next(s);
     } else if (s->failure.code && s->job) {
@@ -417,7 +418,7 @@ static void on_ended(struct runner_link *l)
 
 /* Not even SIGKILL ends it: it hangs in the kernel, and so does whatever uses the device next. When
  * gemmd stops, it is left behind; else nothing more is tuned, and hits are served on. */
-static void on_stuck(struct runner_link *l)
+static void supervisor_on_stuck(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
     struct error e = ERROR_NULL;
@@ -432,7 +433,7 @@ static void on_stuck(struct runner_link *l)
         "answers that are known are served on; see dmesg and reset the device; tuning is tried "
         "again when the runner has ended",
         (int)l->process.pid, KILL_LIMIT_MS / 1000);
-    give_up(s, &e);
+    supervisor_give_up(s, &e);
 }
 
 static void on_silent(struct runner_link *l)
@@ -492,7 +493,7 @@ static int start_link(struct supervisor *s, struct error *err)
     return r;
 }
 
-static void start(struct supervisor *s)
+static void supervisor_start_runner(struct supervisor *s)
 {
     s->said_hello = s->said_bye = s->killed_hung = s->cancelling = s->foreign = false;
     s->failure = s->lost = ERROR_NULL;
@@ -516,9 +517,9 @@ void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
     s->order = *order;
     *order = WIRE_BUF_NULL;
     if (s->state == RUNNER_NONE) {
-        start(s);
+        supervisor_start_runner(s);
     } else {
-        send_order(s); /* else when it is ready */
+        supervisor_send_order(s); /* else when it is ready */
     }
 }
 
@@ -558,7 +559,7 @@ void supervisor_forget(struct supervisor *s, int64_t job)
 
 /* ---- the beginning and the end of the supervisor --------------------------------------------- */
 
-static void on_closed(struct runner_link *l)
+static void supervisor_on_closed(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
     wire_buf_deinit(&s->order);
@@ -568,12 +569,12 @@ static void on_closed(struct runner_link *l)
 void supervisor_init(struct supervisor *s, struct daemon *d, const struct supervisor_hooks *hooks,
                      void *ctx)
 {
-    static const struct runner_link_hooks link_hooks = {.message = on_message,
+    static const struct runner_link_hooks link_hooks = {.message = supervisor_on_message,
                                                         .fault = on_fault,
                                                         .silent = on_silent,
-                                                        .stuck = on_stuck,
-                                                        .ended = on_ended,
-                                                        .closed = on_closed};
+                                                        .stuck = supervisor_on_stuck,
+                                                        .ended = supervisor_on_ended,
+                                                        .closed = supervisor_on_closed};
     *s = (struct supervisor){.daemon = d, .hooks = hooks, .ctx = ctx};
     runner_link_init(&s->link, &d->loop, &d->turns, &link_hooks);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials of the running job (tuner.c). */
+/* Trials of the running job (tuning.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -23,18 +23,18 @@ enum {
     TELL_EVERY_MS = 100, /* progress, per request */
 };
 
-static struct job *running(const struct tuner *x)
+static struct job *tuning_running_job(const struct tuner *x)
 {
     return x->scheduler->running;
 }
 
-static void send_order(struct tuner *x, struct job *j);
+static void tuning_send_order(struct tuner *x, struct job *j);
 static void ask_history(struct tuner *x, struct job *j);
 
 /* ---- ends, and other beginnings -------------------------------------------------------------- */
 
 /* After a look at the known best only: the whole search. */
-static void search(struct tuner *x, struct job *j, const char *reason)
+static void tuning_search_anew(struct tuner *x, struct job *j, const char *reason)
 {
     struct daemon *d = x->daemon;
     struct query *q = &j->request->query;
@@ -53,7 +53,7 @@ static void search(struct tuner *x, struct job *j, const char *reason)
     q->rtol = j->rtol;
     tuning_stamp(d, j, j->target, NULL); /* it was there when the job began */
     if (strcmp(before, j->trial_stamp) == 0) {
-        send_order(x, j);
+        tuning_send_order(x, j);
         return;
     }
     tuning_forget(j);
@@ -63,14 +63,14 @@ static void search(struct tuner *x, struct job *j, const char *reason)
 static void on_error(void *ctx, const struct error *e)
 {
     struct tuner *x = ctx;
-    struct job *j = running(x);
+    struct job *j = tuning_running_job(x);
     if (!j) {
         return;
     }
     if (j->cancelled || e->code == ERROR_CANCELLED) {
         tuning_ended(x, j, JOB_CANCELLED);
     } else if (j->reverify) {
-        search(x, j, e->text);
+        tuning_search_anew(x, j, e->text);
     } else {
         bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
         bool just_died = e->code == ERROR_QUARANTINED && j->died;
@@ -86,7 +86,7 @@ static void avoid_quarantined(const struct daemon *d, struct job *j)
     }
 }
 
-static void send_order(struct tuner *x, struct job *j)
+static void tuning_send_order(struct tuner *x, struct job *j)
 {
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO order = WIRE_BUF_NULL;
@@ -106,7 +106,7 @@ static void send_order(struct tuner *x, struct job *j)
 
 void tuning_others(struct tuner *x)
 {
-    const struct job *j = running(x);
+    const struct job *j = tuning_running_job(x);
     if (j && j->state == JOB_RUNNING && scheduler_others_wait(x->scheduler)) {
         supervisor_others_wait(x->supervisor, j->id);
     }
@@ -142,7 +142,7 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
 {
     struct tuner *x = ctx;
     struct daemon *d = x->daemon;
-    struct job *j = running(x);
+    struct job *j = tuning_running_job(x);
     if (!j) {
         return;
     }
@@ -168,7 +168,7 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
     if (j->n_done) {
         log_info("job %lld: %u trials of before are not repeated", (long long)j->id, j->n_done);
     }
-    send_order(x, j);
+    tuning_send_order(x, j);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -179,15 +179,15 @@ static void ask_history(struct tuner *x, struct job *j)
     j->state = JOB_HISTORY;
     if (d->ledger->ops->history(d->ledger, j->key, j->trial_stamp, d->device.class,
                                 d->device.driver, on_history, x) < 0) {
-        send_order(x, j);
+        tuning_send_order(x, j);
     }
 }
 
 /* One that was set aside: with what it has. */
-static void go_on(struct tuner *x, struct job *j)
+static void tuning_go_on(struct tuner *x, struct job *j)
 {
     j->set_aside = false;
-    send_order(x, j);
+    tuning_send_order(x, j);
 }
 
 void tuning_begin(struct tuner *x, struct job *j)
@@ -196,7 +196,7 @@ void tuning_begin(struct tuner *x, struct job *j)
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
     if (j->set_aside && j->leased) {
-        go_on(x, j);
+        tuning_go_on(x, j);
         return;
     }
     if (j->set_aside) {
@@ -234,7 +234,7 @@ void tuning_leased(struct tuner *x, struct job *j)
         return;
     }
     if (j->set_aside) {
-        go_on(x, j);
+        tuning_go_on(x, j);
         return;
     }
     log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
@@ -251,10 +251,10 @@ void tuning_cancel(struct tuner *x, struct job *j)
 
 /* ---- while it runs --------------------------------------------------------------------------- */
 
-static void on_trial(void *ctx, int64_t job, struct trial *t)
+static void tuning_on_trial(void *ctx, int64_t job, struct trial *t)
 {
     struct tuner *x = ctx;
-    struct job *j = running(x);
+    struct job *j = tuning_running_job(x);
     if (j && j->id == job) {
         tuning_record(x, j, t);
     }
@@ -278,7 +278,7 @@ static void on_module(void *ctx, const struct module *m)
 static void on_progress(void *ctx, int64_t job, const struct progress *p)
 {
     struct tuner *x = ctx;
-    struct job *j = running(x);
+    struct job *j = tuning_running_job(x);
     if (!j || j->id != job) {
         return;
     }
@@ -294,7 +294,7 @@ static void on_progress(void *ctx, int64_t job, const struct progress *p)
 static void on_death(void *ctx, const struct death *why, const struct attempt *a)
 {
     struct tuner *x = ctx;
-    struct job *j = running(x);
+    struct job *j = tuning_running_job(x);
     struct error err = ERROR_NULL;
     if (!j) {
         return;
@@ -304,14 +304,14 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
         return;
     }
     if (why->leaving && ++j->refused < LEAVING_MAX) {
-        send_order(x, j);
+        tuning_send_order(x, j);
         return;
     }
     bool known = !why->outside && a->config.n && a->variant[0];
     struct job *other = known ? scheduler_find_aside(x->scheduler, a->job) : NULL;
     if (other) { /* its kernel, which was still being compiled: this job is not to blame */
         tuning_blame(x, other, why, a);
-        send_order(x, j);
+        tuning_send_order(x, j);
         return;
     }
     j->deaths++;
@@ -324,17 +324,17 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     if (tuning_too_many(j, why, &err)) {
         tuning_failed(x, j, &err, JOB_DIED);
     } else if (j->reverify && named) {
-        search(x, j, why->reason);
+        tuning_search_anew(x, j, why->reason);
     } else {
-        send_order(x, j);
+        tuning_send_order(x, j);
     }
 }
 
 /* The device cannot be used until its runner has ended, or not by this gemmd. */
-static void on_stuck(void *ctx, int64_t job, const struct error *e)
+static void tuning_on_stuck(void *ctx, int64_t job, const struct error *e)
 {
     struct tuner *x = ctx;
-    struct job *j = running(x);
+    struct job *j = tuning_running_job(x);
     scheduler_switch_off(x->scheduler, e);
     if (!job || !j || j->id != job) {
         return;
@@ -347,13 +347,13 @@ static void on_stuck(void *ctx, int64_t job, const struct error *e)
 }
 
 /* It keeps what it knows, and its lease while somebody waits for it. */
-static void set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
+static void tuning_set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
 {
     j->spent_device_ms = r->device_ms;
     j->spent_ms = r->wall_ms;
     j->refused = 0;
     if (!scheduler_others_wait(x->scheduler)) { /* any more */
-        send_order(x, j);
+        tuning_send_order(x, j);
         return;
     }
     log_info("job %lld: set aside, %u trials so far: others wait for the device", (long long)j->id,
@@ -371,7 +371,7 @@ static void put_off(struct tuner *x, struct job *j, const char *reason)
     bool many;
     struct cache_entry *e = cache_find_id(&x->daemon->cache, j->key, &many);
     if (!j->quiet) {
-        send_order(x, j);
+        tuning_send_order(x, j);
         return;
     }
     log_info("job %lld: %s", (long long)j->id, reason);
@@ -384,7 +384,7 @@ static void put_off(struct tuner *x, struct job *j, const char *reason)
 static void on_result(void *ctx, const struct tune_result *r)
 {
     struct tuner *x = ctx;
-    struct job *j = running(x);
+    struct job *j = tuning_running_job(x);
     if (j && r->doubt[0] && !r->in_use) {
         memcpy(j->doubt, r->doubt, sizeof(j->doubt));
     }
@@ -395,15 +395,15 @@ static void on_result(void *ctx, const struct tune_result *r)
     } else if (r->in_use) {
         put_off(x, j, r->doubt);
     } else {
-        set_aside(x, j, r);
+        tuning_set_aside(x, j, r);
     }
 }
 
-const struct supervisor_hooks tuning_hooks = {.trial = on_trial,
+const struct supervisor_hooks tuning_hooks = {.trial = tuning_on_trial,
                                               .baseline = on_baseline,
                                               .module = on_module,
                                               .progress = on_progress,
                                               .result = on_result,
                                               .error = on_error,
                                               .death = on_death,
-                                              .stuck = on_stuck};
+                                              .stuck = tuning_on_stuck};

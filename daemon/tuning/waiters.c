@@ -32,7 +32,7 @@ struct sought {
 };
 
 /* One that only looks at the known best again is no search: who wants one has a job of his own. */
-static bool same(const struct job *j, const struct sought *x)
+static bool waiters_is_same_search(const struct job *j, const struct sought *x)
 {
     return j->identity == x->identity && j->pin == x->pin && !j->cancelled &&
            !(x->again && j->reverify) && j->search.len == x->search->len &&
@@ -43,7 +43,7 @@ static struct job *find_in(const struct list *jobs, const struct sought *x)
 {
     LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
-        if (same(j, x)) {
+        if (waiters_is_same_search(j, x)) {
             return j;
         }
     }
@@ -52,7 +52,7 @@ static struct job *find_in(const struct list *jobs, const struct sought *x)
 
 static struct job *find_same(const struct scheduler *s, const struct sought *x)
 {
-    if (s->running && same(s->running, x)) {
+    if (s->running && waiters_is_same_search(s->running, x)) {
         return s->running;
     }
     struct job *j = find_in(&s->queue, x);
@@ -69,7 +69,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
         return err->code;
     }
     uint64_t identity = job_identity(search, w->pin);
-    struct job *j = job_new(++s->last_id, search, err);
+    struct job *j = job_make(++s->last_id, search, err);
     if (!j) {
         w->account->jobs--;
         return ERROR_NO_MEMORY;
@@ -104,8 +104,8 @@ static void watch_deadline(struct waiters *x, uint64_t deadline_ms)
 static void waiter_gone(struct ticket *t);
 static void cancel_waiter(struct ticket *t, const struct error *e);
 
-static int wait_for(struct waiters *x, struct job *j, const struct wanted *w,
-                    const struct problem *problem, const struct query *q, struct error *err)
+static int waiters_wait_for(struct waiters *x, struct job *j, const struct wanted *w,
+                            const struct problem *problem, const struct query *q, struct error *err)
 {
     if (!w->session) {
         return 0;
@@ -144,7 +144,7 @@ int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
     struct job *j = find_same(s, &sought);
     bool fresh = !j;
     if (fresh) {
-        status = precheck(s->daemon, w->request, err);
+        status = precheck_request(s->daemon, w->request, err);
         if (status == 0 && w->session) {
             status = precheck_space(s->daemon, w->request, err);
         }
@@ -153,7 +153,7 @@ int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
             return status;
         }
     }
-    status = wait_for(x, j, w, problem, &query, err);
+    status = waiters_wait_for(x, j, w, problem, &query, err);
     if (status < 0) {
         if (fresh) {
             job_free(j);
@@ -198,7 +198,8 @@ bool waiters_known(struct daemon *d, struct wire_buf *out)
            partials_reply(&d->cache.partials, &search, out);
 }
 
-static bool recall(struct daemon *d, const struct wire_buf *search, struct answer *out)
+static bool waiters_recall_answer(struct daemon *d, const struct wire_buf *search,
+                                  struct answer *out)
 {
     WIRE_BUF_AUTO known = WIRE_BUF_NULL;
     const struct wire_obj *map;
@@ -212,7 +213,7 @@ bool waiters_recall(struct daemon *d, struct answer *out)
     const struct request *r = &d->scratch->request;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
     return request_is_restricted(r) && r->n_configs == 0 && pack_search(d, &search) &&
-           recall(d, &search, out);
+           waiters_recall_answer(d, &search, out);
 }
 
 /* ---- letting go ------------------------------------------------------------------------------ */
@@ -258,7 +259,7 @@ static void give_lower_tier(struct waiters *waiters, struct waiter *w)
         status = daemon_key(d, &err);
         x->request.query.bucket[0] = '\0';
     }
-    if (status == 0 && recall(d, &j->search, &x->answer)) {
+    if (status == 0 && waiters_recall_answer(d, &j->search, &x->answer)) {
         answer_note(&x->answer, "%s", passed);
     } else if (status == 0) {
         key_id(&x->key);
@@ -281,7 +282,7 @@ static void give_lower_tier(struct waiters *waiters, struct waiter *w)
     scheduler_unwanted(j->scheduler, j);
 }
 
-static uint64_t expire(struct waiters *x, struct job *j, uint64_t now, uint64_t next)
+static uint64_t waiters_expire_job(struct waiters *x, struct job *j, uint64_t now, uint64_t next)
 {
     LIST_EACH(node, &j->waiters) {
         struct waiter *w = LIST_OF(node, struct waiter, link);
@@ -300,13 +301,13 @@ static void on_deadline(uv_timer_t *timer)
     struct scheduler *s = x->scheduler;
     uint64_t now = uv_now(timer->loop), next = UINT64_MAX;
     if (s->running) {
-        next = expire(x, s->running, now, next);
+        next = waiters_expire_job(x, s->running, now, next);
     }
     LIST_EACH(node, &s->queue) {
-        next = expire(x, LIST_OF(node, struct job, link), now, next);
+        next = waiters_expire_job(x, LIST_OF(node, struct job, link), now, next);
     }
     LIST_EACH(node, &s->leased_out) {
-        next = expire(x, LIST_OF(node, struct job, link), now, next);
+        next = waiters_expire_job(x, LIST_OF(node, struct job, link), now, next);
     }
     if (next != UINT64_MAX) {
         watch_deadline(x, next);
