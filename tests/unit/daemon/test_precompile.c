@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of what compiles ahead. */
+/* The end of a process that precompiles. */
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 
 enum { HANG_S = 20 };
 
-static char runner[] = "/tmp/gemmd-ahead-XXXXXX";
+static char runner[] = "/tmp/gemmd-precompile-XXXXXX";
 static struct daemon d;
 static struct scheduler scheduler;
 
