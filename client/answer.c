@@ -181,7 +181,7 @@ static void pack_name(struct answer_name *known)
     memcpy(known->mask, mask, sizeof(mask));
 }
 
-static bool take_name(struct config_line *l, size_t i, const char *name, size_t n)
+static bool answer_read_name(struct config_line *l, size_t i, const char *name, size_t n)
 {
     struct answer_name *known = &l->order->names[i];
     l->as_before = l->as_before && n > 0 && known->n == n && pull_same(known->text + 1, name, n);
@@ -218,8 +218,8 @@ enum {
 
 /* The next pair, when its name is the one that was there before and its value a small number, a
  * flag or the same short text. The characters written; 0: it is not so, nothing is taken. */
-static inline size_t take_usual(const struct answer_name *known, struct pull *p, char *out,
-                                bool first)
+static inline size_t answer_read_usual(const struct answer_name *known, struct pull *p, char *out,
+                                       bool first)
 {
     const uint8_t *in = p->at;
     if (pull_left(p) < USUAL_IN || !known->n ||
@@ -266,13 +266,13 @@ static bool pull_config(void *ctx, struct pull *p)
         struct answer_name *known = &l->order->names[i];
         const char *before = (const char *)p->at + 1;
         if (l->as_before && size - at > USUAL_OUT &&
-            (length = take_usual(known, p, out + at, i == 0)) > 0) {
+            (length = answer_read_usual(known, p, out + at, i == 0)) > 0) {
             l->last = before;
             l->last_n = known->n;
             at += length;
             continue;
         }
-        if (!pull_str(p, &name, &n) || !take_name(l, i, name, n) ||
+        if (!pull_str(p, &name, &n) || !answer_read_name(l, i, name, n) ||
             size - at < sizeof(known->text)) {
             return false;
         }
@@ -290,7 +290,7 @@ static bool pull_config(void *ctx, struct pull *p)
     return true;
 }
 
-static int read_config(struct gemmd_answer *a, const struct wire_obj *map, struct error *err)
+static int answer_read_config(struct gemmd_answer *a, const struct wire_obj *map, struct error *err)
 {
     struct record config;
     record_init(&config);
@@ -307,8 +307,8 @@ static int read_config(struct gemmd_answer *a, const struct wire_obj *map, struc
         memcpy((to), (from), strlen(from) + 1);                                                    \
     } while (0)
 
-static int unpack(const struct wire_obj *map, struct answer *a, struct gemmd_answer *out,
-                  struct error *err)
+static int answer_unpack_map(const struct wire_obj *map, struct answer *a, struct gemmd_answer *out,
+                             struct error *err)
 {
     static const char *const beside[] = {"config", NULL};
     if (wire_type_of(map) != WIRE_MAP) {
@@ -318,14 +318,14 @@ static int unpack(const struct wire_obj *map, struct answer *a, struct gemmd_ans
     if (r == 0 && !a->tier[0]) {
         r = error_set(err, ERROR_MALFORMED, "it has no tier");
     }
-    return r ? r : read_config(out, wire_find(map, "config"), err);
+    return r ? r : answer_read_config(out, wire_find(map, "config"), err);
 }
 
 int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct error *err)
 {
     struct answer a;
     *out = (struct gemmd_answer){.size = sizeof(*out)};
-    if (unpack(map, &a, out, err)) {
+    if (answer_unpack_map(map, &a, out, err)) {
         if (err->code == ERROR_INVALID) { /* it is not the caller's fault */
             err->code = ERROR_MALFORMED;
         }

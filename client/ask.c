@@ -71,7 +71,7 @@ static int64_t count_experts(const struct gemmd_problem *p)
     return p->experts > 0 ? p->experts : 1;
 }
 
-static int check_rows(const struct gemmd_problem *p, struct error *err)
+static int ask_check_rows(const struct gemmd_problem *p, struct error *err)
 {
     if (!p->rows_per_expert || p->text) {
         return 0;
@@ -96,7 +96,7 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
     a->problem = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
     int r = ask_read_struct(&a->problem, sizeof(a->problem), p, p->size, ASK_PROBLEM_SIZE_MIN,
                             "problem", err);
-    return r ? r : check_rows(&a->problem, err);
+    return r ? r : ask_check_rows(&a->problem, err);
 }
 
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
@@ -266,7 +266,7 @@ static void problem_fields(const struct gemmd_problem *p, char rows[RECORD_TEXT_
 /* Names as they are packed: a byte with the length, then the text. */
 #define NAMED(head, name) head name, sizeof(head name) - 1
 
-static void put_int(struct wire_buf *b, const char *name, size_t n, int64_t v, bool always)
+static void ask_put_int(struct wire_buf *b, const char *name, size_t n, int64_t v, bool always)
 {
     if (v || always) {
         wire_put_raw(b, name, n);
@@ -274,7 +274,7 @@ static void put_int(struct wire_buf *b, const char *name, size_t n, int64_t v, b
     }
 }
 
-static void put_text(struct wire_buf *b, const char *name, size_t n, const char *v)
+static void ask_put_text(struct wire_buf *b, const char *name, size_t n, const char *v)
 {
     if (v) {
         wire_put_raw(b, name, n);
@@ -295,20 +295,20 @@ static void pack_fields(struct wire_buf *b, const struct gemmd_problem *p)
 {
     wire_put_map(b, 5u + !!p->dtype_in + !!p->dtype_out + !!p->experts + !!p->topk + p->permute_x +
                         p->permute_y + p->fuse_mul_post + p->accumulate + !!p->routing);
-    put_text(b, NAMED("\xa2", "op"), "grouped_gemm");
-    put_text(b, NAMED("\xa4", "mode"), p->mode ? p->mode : "forward");
-    put_text(b, NAMED("\xa8", "dtype_in"), p->dtype_in);
-    put_text(b, NAMED("\xa9", "dtype_out"), p->dtype_out);
-    put_int(b, NAMED("\xa1", "M"), p->m, true);
-    put_int(b, NAMED("\xa1", "N"), p->n, true);
-    put_int(b, NAMED("\xa1", "K"), p->k, true);
-    put_int(b, NAMED("\xa7", "experts"), p->experts, false);
-    put_int(b, NAMED("\xa4", "topk"), p->topk, false);
+    ask_put_text(b, NAMED("\xa2", "op"), "grouped_gemm");
+    ask_put_text(b, NAMED("\xa4", "mode"), p->mode ? p->mode : "forward");
+    ask_put_text(b, NAMED("\xa8", "dtype_in"), p->dtype_in);
+    ask_put_text(b, NAMED("\xa9", "dtype_out"), p->dtype_out);
+    ask_put_int(b, NAMED("\xa1", "M"), p->m, true);
+    ask_put_int(b, NAMED("\xa1", "N"), p->n, true);
+    ask_put_int(b, NAMED("\xa1", "K"), p->k, true);
+    ask_put_int(b, NAMED("\xa7", "experts"), p->experts, false);
+    ask_put_int(b, NAMED("\xa4", "topk"), p->topk, false);
     put_flag(b, NAMED("\xa9", "permute_x"), p->permute_x);
     put_flag(b, NAMED("\xa9", "permute_y"), p->permute_y);
     put_flag(b, NAMED("\xad", "fuse_mul_post"), p->fuse_mul_post);
     put_flag(b, NAMED("\xaa", "accumulate"), p->accumulate);
-    put_text(b, NAMED("\xa7", "routing"), p->routing);
+    ask_put_text(b, NAMED("\xa7", "routing"), p->routing);
 }
 
 /* Both are of one length for the compiler: no call. */
@@ -406,8 +406,8 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
 
 /* ---- to a problem of ours ------------------------------------------------------------------- */
 
-static int read_fields(const struct gemmd_problem *p, char op[OP_WORD_MAX], struct record *out,
-                       struct error *err)
+static int ask_read_fields(const struct gemmd_problem *p, char op[OP_WORD_MAX], struct record *out,
+                           struct error *err)
 {
     if (p->text) {
         return split_text(p->text, op, out, err);
@@ -439,7 +439,7 @@ int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct er
     ask_know_ops();
     char op[OP_WORD_MAX];
     struct record fields;
-    int r = read_fields(p, op, &fields, err);
+    int r = ask_read_fields(p, op, &fields, err);
     return r ? r : problem_make(out, op, &fields, err);
 }
 

@@ -102,7 +102,7 @@ struct listing {
 };
 
 /* The column of a list's own order (docs/protocol.md); NULL: of none alone. */
-static const char *order_of(const char *what)
+static const char *call_find_order(const char *what)
 {
     return strcmp(what, "portfolio") == 0 || strcmp(what, "modules") == 0 ? NULL
            : strcmp(what, "best") == 0                                    ? "key"
@@ -111,7 +111,7 @@ static const char *order_of(const char *what)
                                                                           : "id";
 }
 
-static int read_filter(struct listing *l, const char *filter_json, struct error *err)
+static int call_read_filter(struct listing *l, const char *filter_json, struct error *err)
 {
     json_error_t why;
     l->filter = filter_json ? json_loads(filter_json, JSON_REJECT_DUPLICATES, &why) : json_object();
@@ -131,7 +131,7 @@ static int read_filter(struct listing *l, const char *filter_json, struct error 
     }
     l->want = limit ? json_integer_value(limit) : -1;
     l->offset = offset ? json_integer_value(offset) : 0;
-    l->order = json_object_get(l->filter, "sort") ? NULL : order_of(l->what);
+    l->order = json_object_get(l->filter, "sort") ? NULL : call_find_order(l->what);
     return 0;
 }
 
@@ -209,8 +209,8 @@ static int go_behind(struct listing *l, const struct wire_obj *row, struct error
     return stands ? does_not_advance(l, err) : 0;
 }
 
-static int take_page(struct listing *l, const struct wire_obj *result, bool *more,
-                     struct error *err)
+static int call_append_page(struct listing *l, const struct wire_obj *result, bool *more,
+                            struct error *err)
 {
     const struct wire_obj *rows = wire_find(result, "rows");
     if (wire_type_of(rows) != WIRE_ARRAY) {
@@ -249,7 +249,7 @@ static int fetch_page(struct listing *l, bool *more, struct error *err)
     }
     const struct wire_obj *result;
     r = session_call(&l->g->session, &q, &result, err);
-    r = r ? r : take_page(l, result, more, err);
+    r = r ? r : call_append_page(l, result, more, err);
     handle_leave(l->g);
     return r;
 }
@@ -257,7 +257,7 @@ static int fetch_page(struct listing *l, bool *more, struct error *err)
 static int fetch_all(struct listing *l, const char *filter_json, char **rows_json,
                      struct error *err)
 {
-    int r = read_filter(l, filter_json, err);
+    int r = call_read_filter(l, filter_json, err);
     bool more = l->want != 0;
     while (r == 0 && more) {
         r = fetch_page(l, &more, err);

@@ -22,7 +22,7 @@ struct recipe {
     struct variant variant;
 };
 
-static int find_device(const char *spec, struct device_info *out, struct error *err)
+static int compile_find_device(const char *spec, struct device_info *out, struct error *err)
 {
     bool cpu = spec && strncmp(spec, "cpu", 3) == 0;
     if (!cpu && find_current_cuda(out)) {
@@ -37,15 +37,15 @@ static int find_device(const char *spec, struct device_info *out, struct error *
     return cpu_launch_backend.info(out, err);
 }
 
-static int choose(struct recipe *r, const struct family *f, const struct family_target **out,
-                  struct error *err)
+static int compile_choose_target(struct recipe *r, const struct family *f,
+                                 const struct family_target **out, struct error *err)
 {
     int status = family_target_choose(f, &r->problem, &r->info, NULL, out, err);
     return status ? status : (*out)->choose(&r->problem, &r->info, &r->config, err);
 }
 
-static int read_config(struct recipe *r, const struct family *f, const char *text,
-                       const struct family_target **out, struct error *err)
+static int compile_read_config(struct recipe *r, const struct family *f, const char *text,
+                               const struct family_target **out, struct error *err)
 {
     struct rejection why;
     int status = record_parse(&r->config, text, err);
@@ -58,12 +58,13 @@ static int read_config(struct recipe *r, const struct family *f, const char *tex
                             why.text);
 }
 
-static int plan(struct recipe *r, const char *device, const struct gemmd_problem *problem,
-                const char *config, struct error *err)
+static int compile_plan_recipe(struct recipe *r, const char *device,
+                               const struct gemmd_problem *problem, const char *config,
+                               struct error *err)
 {
     const struct family_target *t;
     int status = ask_to_problem(problem, &r->problem, err);
-    status = status ? status : find_device(device, &r->info, err);
+    status = status ? status : compile_find_device(device, &r->info, err);
     if (status) {
         return status;
     }
@@ -72,12 +73,13 @@ static int plan(struct recipe *r, const char *device, const struct gemmd_problem
         return error_set(err, ERROR_UNKNOWN_OP, "kernels of op %s cannot be made by this library",
                          r->problem.op_name);
     }
-    status = config && *config ? read_config(r, f, config, &t, err) : choose(r, f, &t, err);
+    status = config && *config ? compile_read_config(r, f, config, &t, err)
+                               : compile_choose_target(r, f, &t, err);
     return status ? status : t->variant(&r->problem, &r->config, r->info.arch, &r->variant, err);
 }
 
-static int make(const struct recipe *r, struct compiler *compiler, struct modules_made *out,
-                struct error *err)
+static int compile_make_module(const struct recipe *r, struct compiler *compiler,
+                               struct modules_made *out, struct error *err)
 {
     char cache_dir[PATHS_MAX], hash[HASH_HEX];
     struct error why = ERROR_NULL;
@@ -94,14 +96,14 @@ static int make(const struct recipe *r, struct compiler *compiler, struct module
     return modules_make(&order, out, err);
 }
 
-static int build(const struct recipe *r, struct modules_made *out, struct error *err)
+static int compile_build_module(const struct recipe *r, struct modules_made *out, struct error *err)
 {
     struct compiler *compiler;
     int status = compiler_open(r->info.kind, &compiler, err);
     if (status) {
         return status;
     }
-    status = make(r, compiler, out, err);
+    status = compile_make_module(r, compiler, out, err);
     compiler->ops->close(compiler);
     return status;
 }
@@ -111,8 +113,8 @@ int kernel_compile(const char *device, const struct gemmd_problem *problem, cons
 {
     struct recipe r;
     struct modules_made made = {.found = false};
-    int status = plan(&r, device, problem, config, err);
-    status = status ? status : build(&r, &made, err);
+    int status = compile_plan_recipe(&r, device, problem, config, err);
+    status = status ? status : compile_build_module(&r, &made, err);
     status = status
                  ? status
                  : kernel_make(&r.problem, &r.config, made.image.data, made.image.size, out, err);

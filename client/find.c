@@ -77,7 +77,7 @@ static bool said_name(const char *device, char out[64])
     return plain ? snprintf(out, 64, "%s", cpu ? "cpu" : device) < 64 : uuid_of_spec(device, out);
 }
 
-static int probe(const char *device, struct device_info *out, struct error *err)
+static int find_probe_device(const char *device, struct device_info *out, struct error *err)
 {
     ask_know_ops(); /* a landscape is of problems */
     return device_probe(device, out, err);
@@ -90,7 +90,7 @@ static int device_name_of(const char *device, char out[64], struct error *err)
         return 0;
     }
     struct device_info info;
-    int r = probe(device, &info, err);
+    int r = find_probe_device(device, &info, err);
     if (r) {
         return r;
     }
@@ -104,7 +104,7 @@ int find_own_device(const char *spec, struct device_info *out, struct error *err
     bool cpu = named && is_cpu(named);
     struct device_info info;
     char name[64];
-    int r = named && !cpu ? probe(named, &info, err) : ERROR_NO_DEVICE;
+    int r = named && !cpu ? find_probe_device(named, &info, err) : ERROR_NO_DEVICE;
     if (r == ERROR_INVALID && !said_name(named, name)) { /* there is none of that name anywhere */
         return r;
     }
@@ -175,7 +175,7 @@ static void look_into(struct any *a, const char *dir, const char *uuid)
     }
 }
 
-static int several(const struct any *a, struct error *err)
+static int find_refuse_several(const struct any *a, struct error *err)
 {
     char list[256] = "";
     for (uint32_t i = 0; i < a->n; i++) {
@@ -206,7 +206,7 @@ static int find_any(struct places *p, struct error *err)
     if (a->n == 1) {
         r = one_place(p, a->paths[0], err);
     } else {
-        r = a->n == 0 ? find_places(p, NULL, "cpu", err) : several(a, err);
+        r = a->n == 0 ? find_places(p, NULL, "cpu", err) : find_refuse_several(a, err);
     }
     free(a);
     return r;
@@ -227,7 +227,7 @@ int find_spelled(struct places *p, struct error *err)
     if (a->n == 0) { /* as elsewhere, this user's own daemons go before the system's */
         look_into(a, SYSTEM_RUNTIME_DIR, uuid);
     }
-    r = a->n == 0 ? ERROR_UNREACHABLE : a->n > 1 ? several(a, err) : 0;
+    r = a->n == 0 ? ERROR_UNREACHABLE : a->n > 1 ? find_refuse_several(a, err) : 0;
     snprintf(p->paths[FIND_SPELLED], PATHS_MAX, "%s", a->paths[0]);
     free(a);
     return r;
@@ -255,7 +255,7 @@ int find_whole(struct places *p, struct error *err)
     }
     struct device_info info;
     snprintf(spec, sizeof(spec), "cuda:%s", uuid);
-    int r = probe(spec, &info, err);
+    int r = find_probe_device(spec, &info, err);
     if (r == 0) {
         snprintf(p->device, sizeof(p->device), "%s", info.uuid);
         r = name_paths(p, err);

@@ -6,7 +6,8 @@
 #include "client/clock.h"
 #include "client/handle.h"
 
-static int ask(struct gemmd *g, int64_t *newest, int64_t *pinned, struct error *err)
+static int generation_ask_daemon(struct gemmd *g, int64_t *newest, int64_t *pinned,
+                                 struct error *err)
 {
     int64_t deadline = handle_deadline(g, 0, false);
     const struct session_request q = {.method = "hello", .deadline = deadline, .repeatable = true};
@@ -29,7 +30,7 @@ static int ask(struct gemmd *g, int64_t *newest, int64_t *pinned, struct error *
 int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned, struct gemmd_error *err)
 {
     struct error e;
-    int r = ask(g, newest, pinned, &e);
+    int r = generation_ask_daemon(g, newest, pinned, &e);
     return handle_result(r, &e, err);
 }
 
@@ -41,7 +42,7 @@ struct hearing {
 };
 
 /* What cannot be read, of a newer gemmd perhaps, is no reason not to hear the rest. */
-static void hear(void *ctx, const struct wire_obj *params)
+static void generation_read_news(void *ctx, const struct wire_obj *params)
 {
     const struct hearing *h = ctx;
     struct gemmd_answer answer;
@@ -68,7 +69,7 @@ int gemmd_improvements(struct gemmd *g, int timeout_ms,
             ? error_set(&e, ERROR_INVALID, "improvements need a function, and a timeout_ms from 0")
             : handle_enter(g, clock_after_ms(g ? g->session.default_ms : 0), &e);
     if (r == 0) {
-        r = session_listen(&g->session, deadline, hear, &h, &heard, &e);
+        r = session_await_news(&g->session, deadline, generation_read_news, &h, &heard, &e);
         handle_leave(g);
     }
     if (n) {

@@ -146,8 +146,8 @@ static int pack_ask(struct gemmd *g, struct error *err)
 }
 
 /* The handle is entered. */
-static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, int64_t deadline,
-                      struct gemmd_answer *out, struct error *err)
+static int get_ask_daemon(struct gemmd *g, const char *method, const struct ask *a,
+                          int64_t deadline, struct gemmd_answer *out, struct error *err)
 {
     struct steps *s = &g->steps;
     bool is_get = strcmp(method, "get") == 0;
@@ -178,9 +178,9 @@ static int64_t deadline_of(const struct gemmd *g, const struct gemmd_query *q)
     return handle_deadline(g, q->deadline_ms, q->wait == GEMMD_WAIT_TUNED);
 }
 
-static int read_ask(struct gemmd *g, struct ask *a, const struct gemmd_problem *problem,
-                    const struct gemmd_query *query, const struct gemmd_answer *out,
-                    struct error *err)
+static int get_read_ask(struct gemmd *g, struct ask *a, const struct gemmd_problem *problem,
+                        const struct gemmd_query *query, const struct gemmd_answer *out,
+                        struct error *err)
 {
     if (!g) {
         return handle_enter(g, 0, err); /* says so */
@@ -191,8 +191,8 @@ static int read_ask(struct gemmd *g, struct ask *a, const struct gemmd_problem *
 }
 
 /* What a job does again and again, before anything is copied: false is no verdict. */
-static bool get_at_once(struct gemmd *g, const struct gemmd_problem *p, const struct gemmd_query *q,
-                        struct gemmd_answer *out)
+static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
+                             const struct gemmd_query *q, struct gemmd_answer *out)
 {
     if (!g || !p || !out || p->size < ASK_PROBLEM_SIZE_MIN || p->size > sizeof(*p) ||
         out->size < ANSWER_SIZE_MIN || p->experts > GEMM_EXPERTS_MAX) {
@@ -207,27 +207,28 @@ static bool get_at_once(struct gemmd *g, const struct gemmd_problem *p, const st
 }
 
 /* Apart, so that what is done at once needs none of its memory and registers. */
-__attribute__((noinline)) static int get(struct gemmd *g, const struct gemmd_problem *problem,
-                                         const struct gemmd_query *query, struct gemmd_answer *out,
-                                         struct gemmd_error *err)
+__attribute__((noinline)) static int get_answer(struct gemmd *g,
+                                                const struct gemmd_problem *problem,
+                                                const struct gemmd_query *query,
+                                                struct gemmd_answer *out, struct gemmd_error *err)
 {
     struct ask a;
     struct error e;
-    int r = read_ask(g, &a, problem, query, out, &e);
+    int r = get_read_ask(g, &a, problem, query, out, &e);
     if (r || get_from_table(g, &a, out)) {
         return handle_result(r, &e, err);
     }
     int64_t deadline = deadline_of(g, &a.query);
     r = steps_begin(g, deadline, &e);
-    r = r ? or_default(g, &a, r, false, out, &e) : ask_daemon(g, "get", &a, deadline, out, &e);
+    r = r ? or_default(g, &a, r, false, out, &e) : get_ask_daemon(g, "get", &a, deadline, out, &e);
     return handle_result(r, &e, err);
 }
 
 int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem, const struct gemmd_query *query,
               struct gemmd_answer *out, struct gemmd_error *err)
 {
-    return get_at_once(g, problem, query, out) ? handle_result(0, NULL, err)
-                                               : get(g, problem, query, out, err);
+    return get_without_copy(g, problem, query, out) ? handle_result(0, NULL, err)
+                                                    : get_answer(g, problem, query, out, err);
 }
 
 int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
@@ -235,11 +236,11 @@ int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
 {
     struct ask a;
     struct error e;
-    int r = read_ask(g, &a, problem, query, out, &e);
+    int r = get_read_ask(g, &a, problem, query, out, &e);
     if (r == 0) {
         int64_t deadline = deadline_of(g, &a.query);
         r = steps_begin(g, deadline, &e);
-        r = r ? r : ask_daemon(g, "tune", &a, deadline, out, &e);
+        r = r ? r : get_ask_daemon(g, "tune", &a, deadline, out, &e);
     }
     return handle_result(r, &e, err);
 }

@@ -31,7 +31,7 @@ static int lock_init(pthread_mutex_t *m)
     return r;
 }
 
-static void before_fork(void)
+static void handle_lock_all(void)
 {
     loading_begin();
     pthread_mutex_lock(&handles_lock);
@@ -51,14 +51,14 @@ static void unlock_handles(void)
     pthread_mutex_unlock(&handles_lock);
 }
 
-static void after_fork(void)
+static void handle_unlock_all(void)
 {
     start_after_fork(false);
     unlock_handles();
     loading_end(); /* in the child it is begun anew by itself */
 }
 
-static void begin_anew(struct gemmd *g)
+static void handle_reset(struct gemmd *g)
 {
     bool between_steps = g->steps.waiting; /* then nobody is in it */
     g->steps.waiting = false;
@@ -76,24 +76,24 @@ static void begin_anew(struct gemmd *g)
     lock_init(&g->lock);
 }
 
-static void after_fork_child(void)
+static void handle_reset_all(void)
 {
     start_after_fork(true);
     for (struct gemmd *g = handles; g; g = g->next) {
-        begin_anew(g);
+        handle_reset(g);
     }
     unlock_handles();
 }
 
-static void watch_forks(void)
+static void handle_watch_forks(void)
 {
     loading_watch_forks();
-    pthread_atfork(before_fork, after_fork, after_fork_child);
+    pthread_atfork(handle_lock_all, handle_unlock_all, handle_reset_all);
 }
 
-static void enlist(struct gemmd *g)
+static void handle_enter_list(struct gemmd *g)
 {
-    pthread_once(&fork_once, watch_forks);
+    pthread_once(&fork_once, handle_watch_forks);
     pthread_mutex_lock(&handles_lock);
     g->next = handles;
     if (handles) {
@@ -103,7 +103,7 @@ static void enlist(struct gemmd *g)
     pthread_mutex_unlock(&handles_lock);
 }
 
-static void delist(struct gemmd *g)
+static void handle_leave_list(struct gemmd *g)
 {
     pthread_mutex_lock(&handles_lock);
     *(g->previous ? &g->previous->next : &handles) = g->next;
@@ -117,8 +117,8 @@ static void delist(struct gemmd *g)
 
 enum { OPTIONS_SIZE_MIN = offsetof(struct gemmd_options, generation) };
 
-static int read_options(struct gemmd_options *o, const struct gemmd_options *given,
-                        struct error *err)
+static int handle_read_options(struct gemmd_options *o, const struct gemmd_options *given,
+                               struct error *err)
 {
     *o = (struct gemmd_options)GEMMD_OPTIONS_INIT;
     if (!given) {
@@ -141,7 +141,7 @@ static int read_options(struct gemmd_options *o, const struct gemmd_options *giv
 static int handle_new(struct gemmd **out, const struct gemmd_options *options, struct error *err)
 {
     struct gemmd_options o;
-    int r = read_options(&o, options, err);
+    int r = handle_read_options(&o, options, err);
     if (r) {
         return r;
     }
@@ -157,7 +157,7 @@ static int handle_new(struct gemmd **out, const struct gemmd_options *options, s
     lock_init(&g->lock);
     table_init(&g->table);
     g->step_ms = o.step_ms;
-    enlist(g);
+    handle_enter_list(g);
     *out = g;
     return 0;
 }
@@ -166,7 +166,7 @@ struct gemmd *gemmd_close(struct gemmd *g)
 {
     if (g) {
         gemmd_cancel(g);
-        delist(g);
+        handle_leave_list(g);
         session_deinit(&g->session);
         wire_buf_deinit(&g->steps.params);
         table_deinit(&g->table);

@@ -8,8 +8,8 @@
 #include "client/clock.h"
 #include "client/get.h"
 
-static int read_options(const struct gemmd_acquire *given, struct gemmd_acquire *out,
-                        struct error *err)
+static int lease_read_options(const struct gemmd_acquire *given, struct gemmd_acquire *out,
+                              struct error *err)
 {
     *out = (struct gemmd_acquire)GEMMD_ACQUIRE_INIT;
     if (!given) {
@@ -24,7 +24,7 @@ static int read_options(const struct gemmd_acquire *given, struct gemmd_acquire 
     return r;
 }
 
-static int put_json(struct wire_buf *b, const char *name, const char *json, struct error *err)
+static int lease_put_json(struct wire_buf *b, const char *name, const char *json, struct error *err)
 {
     wire_put_str(b, name);
     int r = wire_from_json(b, json, err);
@@ -42,7 +42,7 @@ static int pack_acquire(struct gemmd *g, struct error *err)
     wire_put_kv_int(b, "deadline_ms", get_told_ms(o->deadline_ms, g->steps.request.deadline));
     wire_put_kv_int(b, "lease_ms", o->lease_ms);
     wire_put_kv_str(b, "wait", o->now ? "now" : "tuned");
-    return r || !o->configs_json ? r : put_json(b, "configs", o->configs_json, err);
+    return r || !o->configs_json ? r : lease_put_json(b, "configs", o->configs_json, err);
 }
 
 static int unpack_outcome(const struct wire_obj *result, enum gemmd_outcome *out, struct error *err)
@@ -59,7 +59,7 @@ static int unpack_outcome(const struct wire_obj *result, enum gemmd_outcome *out
 }
 
 /* An array, whatever a gemmd leaves out. */
-static int unpack_known(const struct wire_obj *known, char **json, struct error *err)
+static int lease_unpack_known(const struct wire_obj *known, char **json, struct error *err)
 {
     if (wire_type_of(known) == WIRE_ARRAY) {
         return wire_to_json(known, json, err);
@@ -86,7 +86,7 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
         snprintf(got.note, sizeof(got.note), "being worked out by process %lld", (long long)pid);
     }
     if (r == 0 && known_json) {
-        r = unpack_known(wire_find(result, "known"), known_json, err);
+        r = lease_unpack_known(wire_find(result, "known"), known_json, err);
     }
     if (r == 0) {
         answer_give(&got, answer);
@@ -100,15 +100,15 @@ static int end_acquire(struct gemmd *g, int r, const struct wire_obj *result, st
     return r ? r : unpack_acquired(result, s->outcome, s->answer, s->json, err);
 }
 
-static int acquire(struct gemmd *g, const struct gemmd_problem *problem,
-                   const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
-                   struct gemmd_answer *answer, char **known_json, struct error *err)
+static int lease_acquire_key(struct gemmd *g, const struct gemmd_problem *problem,
+                             const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
+                             struct gemmd_answer *answer, char **known_json, struct error *err)
 {
     struct steps *s = &g->steps;
     struct ask a;
     struct gemmd_acquire o;
     int r = answer_check_size(answer, err);
-    r = r ? r : read_options(options, &o, err);
+    r = r ? r : lease_read_options(options, &o, err);
     r = r ? r : ask_problem(&a, problem, err);
     if (r) {
         return r;
@@ -144,13 +144,14 @@ int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
     if (r == 0 && (!outcome || !answer)) {
         r = error_set(&e, ERROR_INVALID, "outcome and answer may not be NULL");
     }
-    r = r ? r : acquire(g, problem, options, outcome, answer, known_json, &e);
+    r = r ? r : lease_acquire_key(g, problem, options, outcome, answer, known_json, &e);
     return handle_result(r, &e, err);
 }
 
 /* A method of one problem, and nothing of interest in its result. */
-static int tell(struct gemmd *g, const char *method, const struct gemmd_problem *problem,
-                const char *name, const char *json, struct error *err)
+static int lease_call_method(struct gemmd *g, const char *method,
+                             const struct gemmd_problem *problem, const char *name,
+                             const char *json, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     struct ask a;
@@ -161,7 +162,7 @@ static int tell(struct gemmd *g, const char *method, const struct gemmd_problem 
         wire_put_str(&params, "problem");
         r = ask_pack_problem(&params, &a.problem, err);
     }
-    r = r || !json ? r : put_json(&params, name, json, err);
+    r = r || !json ? r : lease_put_json(&params, name, json, err);
     r = r ? r : handle_enter(g, deadline, err);
     if (r) {
         return r;
@@ -178,13 +179,13 @@ int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem, const cha
 {
     struct error e;
     int r = trials_json ? 0 : error_set(&e, ERROR_INVALID, "there are no trials to record (NULL)");
-    r = r ? r : tell(g, "record", problem, "trials", trials_json, &e);
+    r = r ? r : lease_call_method(g, "record", problem, "trials", trials_json, &e);
     return handle_result(r, &e, err);
 }
 
 int gemmd_release(struct gemmd *g, const struct gemmd_problem *problem, struct gemmd_error *err)
 {
     struct error e;
-    int r = tell(g, "release", problem, NULL, NULL, &e);
+    int r = lease_call_method(g, "release", problem, NULL, NULL, &e);
     return handle_result(r, &e, err);
 }

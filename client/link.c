@@ -154,7 +154,7 @@ void link_deinit(struct link *l)
 /* ---- sending -------------------------------------------------------------------------------- */
 
 /* 0: ready; LINK_TIMEOUT: the deadline passed. */
-static int wait_for(struct link *l, short events, int64_t deadline)
+static int link_wait_for(struct link *l, short events, int64_t deadline)
 {
     for (;;) {
         struct pollfd p = {.fd = l->fd, .events = events};
@@ -169,7 +169,7 @@ static int wait_for(struct link *l, short events, int64_t deadline)
     }
 }
 
-static int lost(struct link *l, const char *why, struct error *err)
+static int link_fail_closed(struct link *l, const char *why, struct error *err)
 {
     link_close(l);
     return error_set(err, ERROR_DISCONNECTED, "gemmd closed the connection%s", why);
@@ -185,7 +185,7 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
             at += done;
             n -= (size_t)done;
         } else if (errno == EAGAIN) {
-            if (wait_for(l, POLLOUT, deadline) == LINK_TIMEOUT) {
+            if (link_wait_for(l, POLLOUT, deadline) == LINK_TIMEOUT) {
                 link_close(l); /* half a message may be out */
                 return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
             }
@@ -252,13 +252,13 @@ static int scan_more(struct link *l, struct error *err)
     return r;
 }
 
-static int read_some(struct link *l, int64_t deadline, struct error *err)
+static int link_read_some(struct link *l, int64_t deadline, struct error *err)
 {
     int r = make_room(l, err);
     if (r) {
         return r;
     }
-    if (wait_for(l, POLLIN, deadline) == LINK_TIMEOUT) {
+    if (link_wait_for(l, POLLIN, deadline) == LINK_TIMEOUT) {
         return LINK_TIMEOUT;
     }
     ssize_t n = recv(l->fd, l->rx + l->rx_len, l->rx_cap - l->rx_len, 0);
@@ -269,10 +269,10 @@ static int read_some(struct link *l, int64_t deadline, struct error *err)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return 0;
     }
-    return lost(l, l->rx_len > 0 ? " in the middle of an answer" : "", err);
+    return link_fail_closed(l, l->rx_len > 0 ? " in the middle of an answer" : "", err);
 }
 
-static int unreadable(struct link *l, struct error *err)
+static int link_fail_unreadable(struct link *l, struct error *err)
 {
     error_prefix(err, "the daemon's answer cannot be read");
     link_close(l);
@@ -284,19 +284,21 @@ int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct 
     drop_taken(l);
     int r;
     while ((r = scan_more(l, err)) == SCAN_MORE) {
-        r = read_some(l, deadline, err);
+        r = link_read_some(l, deadline, err);
         if (r) {
             return r;
         }
     }
     *out = (struct pull){l->rx, l->rx + l->taken};
-    return r < 0 ? unreadable(l, err) : 0;
+    return r < 0 ? link_fail_unreadable(l, err) : 0;
 }
 
 int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
                 struct rpc_message *out, struct error *err)
 {
-    return rpc_decode(doc, packed->at, pull_left(packed), out, err) < 0 ? unreadable(l, err) : 0;
+    return rpc_decode(doc, packed->at, pull_left(packed), out, err) < 0
+               ? link_fail_unreadable(l, err)
+               : 0;
 }
 
 int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int64_t deadline,

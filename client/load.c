@@ -40,8 +40,8 @@ static bool was_measured(const struct gemmd_answer *answer)
     return strcmp(answer->tier, "exact") == 0;
 }
 
-static int variant_of(struct gemmd *g, const struct problem *p, const struct record *config,
-                      struct variant *out, struct error *err)
+static int load_make_variant(struct gemmd *g, const struct problem *p, const struct record *config,
+                             struct variant *out, struct error *err)
 {
     struct device_info info;
     struct rejection why;
@@ -86,8 +86,8 @@ static int check_made_for(struct gemmd *g, const struct problem *p, const struct
     struct problem wanted;
     struct variant of_it, of_wanted;
     bool same = strcmp(p->op_name, made_for->op_name) == 0 && as_wanted(made_for, p, &wanted) &&
-                variant_of(g, made_for, config, &of_it, err) == 0 &&
-                variant_of(g, &wanted, config, &of_wanted, err) == 0 &&
+                load_make_variant(g, made_for, config, &of_it, err) == 0 &&
+                load_make_variant(g, &wanted, config, &of_wanted, err) == 0 &&
                 strcmp(of_it.entry, of_wanted.entry) == 0 &&
                 strcmp(of_it.options, of_wanted.options) == 0;
     return same
@@ -97,8 +97,9 @@ static int check_made_for(struct gemmd *g, const struct problem *p, const struct
                            "expert instead of several), and so is its kernel: ask for this one");
 }
 
-static int fetch(struct gemmd *g, const struct problem *p, const struct gemmd_answer *answer,
-                 struct gemmd_kernel **out, struct error *err)
+static int load_fetch_image(struct gemmd *g, const struct problem *p,
+                            const struct gemmd_answer *answer, struct gemmd_kernel **out,
+                            struct error *err)
 {
     void *image = NULL;
     size_t size = 0;
@@ -134,8 +135,9 @@ static int make_again(const struct gemmd_problem *problem, const struct gemmd_an
              : 0;
 }
 
-static int load(struct gemmd *g, const struct gemmd_problem *problem,
-                const struct gemmd_answer *answer, struct gemmd_kernel **out, struct error *err)
+static int load_open_kernel(struct gemmd *g, const struct gemmd_problem *problem,
+                            const struct gemmd_answer *answer, struct gemmd_kernel **out,
+                            struct error *err)
 {
     struct problem p;
     const char *stamp = answer->size >= STAMPED_SIZE ? answer->stamp : "";
@@ -144,13 +146,13 @@ static int load(struct gemmd *g, const struct gemmd_problem *problem,
     if (r) {
         return r;
     }
-    r = answer->module[0] ? fetch(g, &p, answer, out, err)
+    r = answer->module[0] ? load_fetch_image(g, &p, answer, out, err)
                           : error_set(err, ERROR_NOT_FOUND, "gemmd could not keep the kernel");
     return is_lost(r) && was_measured(answer) ? make_again(problem, answer, out, err) : r;
 }
 
-static int check(struct gemmd *g, const struct gemmd_answer *answer, struct gemmd_kernel **out,
-                 struct error *err)
+static int load_check_answer(struct gemmd *g, const struct gemmd_answer *answer,
+                             struct gemmd_kernel **out, struct error *err)
 {
     if (!g) {
         return handle_enter(NULL, 0, err);
@@ -175,8 +177,8 @@ int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
 {
     struct error e;
     struct ask a;
-    int r = check(g, answer, out, &e);
+    int r = load_check_answer(g, answer, out, &e);
     r = r ? r : ask_problem(&a, problem, &e);
-    r = r ? r : load(g, &a.problem, answer, out, &e);
+    r = r ? r : load_open_kernel(g, &a.problem, answer, out, &e);
     return handle_result(r, &e, err);
 }

@@ -55,7 +55,7 @@ static void fail_one(struct many *m, size_t i, const struct error *why)
 }
 
 /* By the model where that is allowed, else the fault is its status. */
-static void settle(struct many *m, size_t i, const struct ask *a, const struct error *why)
+static void many_settle_ask(struct many *m, size_t i, const struct ask *a, const struct error *why)
 {
     struct error e;
     if (!get_may_fall_back(m->g, &m->query) || !get_is_reason(why->code, m->unreached, &m->query) ||
@@ -70,7 +70,7 @@ static void settle(struct many *m, size_t i, const struct ask *a, const struct e
 
 /* ---- what needs no daemon ------------------------------------------------------------------- */
 
-static int read_ask(const struct many *m, size_t i, struct ask *a, struct error *err)
+static int many_read_ask(const struct many *m, size_t i, struct ask *a, struct error *err)
 {
     a->query = m->query;
     if (problem_at(m, i)->size != m->problem_size || answer_at(m, i)->size != m->answer_size) {
@@ -83,10 +83,10 @@ static int read_ask(const struct many *m, size_t i, struct ask *a, struct error 
 }
 
 /* From MANY_NEW to MANY_OPEN, with *a filled in, or to its end. */
-static void look(struct many *m, size_t i, struct ask *a)
+static void many_look_up(struct many *m, size_t i, struct ask *a)
 {
     struct error e;
-    if (read_ask(m, i, a, &e)) {
+    if (many_read_ask(m, i, a, &e)) {
         answer_at(m, i)->size = m->answer_size;
         fail_one(m, i, &e);
     } else {
@@ -134,7 +134,7 @@ static void chunk_fill(struct many *m, struct chunk *c)
     wire_buf_clear(&c->problems);
     for (; m->at < m->n && c->n < MANY_MAX; m->at++) {
         struct ask a;
-        look(m, m->at, &a);
+        many_look_up(m, m->at, &a);
         if (m->statuses[m->at] == MANY_OPEN && !chunk_add(m, c, m->at, &a)) {
             return;
         }
@@ -152,7 +152,7 @@ static int take_tree(struct many *m, const struct pull *item, struct gemmd_answe
 }
 
 /* In the process's table, unless so many more come that it would have to make room for them. */
-static void keep(struct many *m, size_t i, const struct gemmd_answer *a)
+static void many_keep_answer(struct many *m, size_t i, const struct gemmd_answer *a)
 {
     if (a == answer_at(m, i) && m->n - i > TABLE_MAX) {
         m->left_out = i + 1;
@@ -187,12 +187,12 @@ static int take_one(struct many *m, size_t i, struct pull *p, struct error *err)
         if (take_tree(m, &item, to, &e)) {
             struct ask a;
             struct error ignored;
-            read_ask(m, i, &a, &ignored); /* it could be read before */
-            settle(m, i, &a, &e);
+            many_read_ask(m, i, &a, &ignored); /* it could be read before */
+            many_settle_ask(m, i, &a, &e);
             return 0;
         }
     }
-    keep(m, i, to);
+    many_keep_answer(m, i, to);
     if (to == &own) {
         answer_give(to, answer_at(m, i));
     }
@@ -214,7 +214,7 @@ static int take_answers(struct many *m, const struct chunk *c, struct error *err
     return r;
 }
 
-static int pack(const struct many *m, struct chunk *c, struct error *err)
+static int many_pack_chunk(const struct many *m, struct chunk *c, struct error *err)
 {
     struct wire_buf *b = &c->params;
     wire_buf_clear(b);
@@ -234,7 +234,7 @@ static int pack(const struct many *m, struct chunk *c, struct error *err)
 static int chunk_send(struct many *m, struct chunk *c, struct error *err)
 {
     int r = get_may_ask(m->g, &m->query, err);
-    r = r ? r : pack(m, c, err);
+    r = r ? r : many_pack_chunk(m, c, err);
     if (r == 0) {
         c->request = (struct session_request){.method = "get_many",
                                               .params = &c->params,
@@ -275,7 +275,8 @@ static int send_more(struct many *m, struct chunks *x, struct error *err)
 }
 
 /* The next one that is answered. */
-static int receive(struct many *m, struct chunks *x, struct chunk **out, struct error *err)
+static int many_receive_chunk(struct many *m, struct chunks *x, struct chunk **out,
+                              struct error *err)
 {
     const struct wire_obj *none;
     struct chunk *c = x->sent[0];
@@ -298,7 +299,7 @@ static int ask_chunks(struct many *m, struct chunks *x, struct error *err)
     while (r == 0 && x->n_sent > 0) {
         struct chunk *c = NULL;
         struct error e;
-        r = receive(m, x, &c, err);
+        r = many_receive_chunk(m, x, &c, err);
         if (r == 0) {
             int sent = send_more(m, x, &e);
             r = take_answers(m, c, err);
@@ -319,7 +320,7 @@ static void chunks_deinit(struct chunks *x)
     free(x);
 }
 
-static int ask_daemon(struct many *m, struct chunks *x, struct error *err)
+static int many_ask_daemon(struct many *m, struct chunks *x, struct error *err)
 {
     int r = handle_enter(m->g, m->deadline, err);
     if (r == 0) {
@@ -337,10 +338,10 @@ static int settle_rest(struct many *m, const struct error *why)
         struct ask a;
         struct error e;
         if (m->statuses[i] == MANY_NEW) {
-            look(m, i, &a);
+            many_look_up(m, i, &a);
         }
-        if (m->statuses[i] == MANY_OPEN && read_ask(m, i, &a, &e) == 0) {
-            settle(m, i, &a, why);
+        if (m->statuses[i] == MANY_OPEN && many_read_ask(m, i, &a, &e) == 0) {
+            many_settle_ask(m, i, &a, why);
             all_good = all_good && m->statuses[i] == 0;
         }
     }
@@ -352,7 +353,7 @@ static bool all_known(struct many *m)
 {
     struct ask a;
     for (; m->at < m->n; m->at++) {
-        look(m, m->at, &a);
+        many_look_up(m, m->at, &a);
         if (m->statuses[m->at] == MANY_OPEN) {
             return false;
         }
@@ -360,7 +361,7 @@ static bool all_known(struct many *m)
     return true;
 }
 
-static int run(struct many *m, struct error *err)
+static int many_answer_all(struct many *m, struct error *err)
 {
     struct error e;
     for (size_t i = 0; i < m->n; i++) {
@@ -375,7 +376,7 @@ static int run(struct many *m, struct error *err)
         for (; x->n_free < 3; x->n_free++) {
             x->free[x->n_free] = &x->all[x->n_free];
         }
-        r = ask_daemon(m, x, &e);
+        r = many_ask_daemon(m, x, &e);
         keep_rest(m);
         chunks_deinit(x);
     }
@@ -386,7 +387,7 @@ static int run(struct many *m, struct error *err)
     return r;
 }
 
-static int check_pointers(const struct many *m, struct error *err)
+static int many_check_pointers(const struct many *m, struct error *err)
 {
     if (!m->g) {
         return handle_enter(NULL, 0, err);
@@ -411,7 +412,7 @@ static int find_sizes(struct many *m, struct error *err)
 }
 
 /* What `get_many` has no place for is refused: an answer to another question would be wrong. */
-static int check_query(const struct gemmd_query *q, struct error *err)
+static int many_check_query(const struct gemmd_query *q, struct error *err)
 {
     const struct {
         const char *name;
@@ -447,7 +448,7 @@ static int read_query(struct many *m, const struct gemmd_query *query, struct er
 {
     struct ask a;
     int r = ask_query(&a, query, err);
-    r = r ? r : check_query(&a.query, err);
+    r = r ? r : many_check_query(&a.query, err);
     if (r == 0) {
         m->query = a.query;
         m->deadline = handle_deadline(m->g, a.query.deadline_ms, false);
@@ -478,7 +479,7 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
                      .answers = (char *)answers,
                      .statuses = statuses};
     answer_order_init(&m.order);
-    int r = check_pointers(&m, &e);
+    int r = many_check_pointers(&m, &e);
     if (r) {
         return handle_result(r, &e, err);
     }
@@ -487,7 +488,7 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
     if (r) {
         fail_all(&m, &e);
     } else if (n > 0) {
-        r = run(&m, &e);
+        r = many_answer_all(&m, &e);
     }
     return handle_result(r, &e, err);
 }

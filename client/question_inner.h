@@ -19,7 +19,7 @@ _Static_assert(sizeof(bool) == 1 && FLAG_AT(permute_y) == FLAG_AT(permute_x) + 1
                    FLAG_AT(accumulate) == FLAG_AT(permute_x) + 3,
                "the flags are four bytes in a row");
 
-static inline uint64_t flags_of(const struct gemmd_problem *p)
+static inline uint64_t question_pack_flags(const struct gemmd_problem *p)
 {
     uint32_t flags;
     memcpy(&flags, (const char *)p + FLAG_AT(permute_x), sizeof(flags));
@@ -27,7 +27,7 @@ static inline uint64_t flags_of(const struct gemmd_problem *p)
 }
 
 /* Of a caller compiled before there was rows_per_expert the struct ends before it. */
-static inline const int64_t *rows_of(const struct gemmd_problem *p)
+static inline const int64_t *question_get_rows(const struct gemmd_problem *p)
 {
     return p->size > offsetof(struct gemmd_problem, rows_per_expert) ? p->rows_per_expert : NULL;
 }
@@ -52,23 +52,24 @@ static inline uint64_t text_word(const char *text, const char **rest, uint64_t *
 }
 
 /* Both halves of a product: every bit of a and b counts. */
-static inline uint64_t fold(uint64_t a, uint64_t b)
+static inline uint64_t question_fold_words(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static inline uint64_t hash(const uint64_t w[QUESTION_WORDS], uint64_t fronts)
+static inline uint64_t question_hash_words(const uint64_t w[QUESTION_WORDS], uint64_t fronts)
 {
-    return fold(w[0] ^ w[3] << 40 ^ UINT64_C(0xa0761d6478bd642f),
-                w[1] ^ w[4] << 40 ^ UINT64_C(0xe7037ed1a0b428db)) ^
-           fold(w[2] ^ w[5] << 32 ^ UINT64_C(0x8ebc6af09c88c6e3),
-                fronts ^ UINT64_C(0xeb44accab455d165));
+    return question_fold_words(w[0] ^ w[3] << 40 ^ UINT64_C(0xa0761d6478bd642f),
+                               w[1] ^ w[4] << 40 ^ UINT64_C(0xe7037ed1a0b428db)) ^
+           question_fold_words(w[2] ^ w[5] << 32 ^ UINT64_C(0x8ebc6af09c88c6e3),
+                               fronts ^ UINT64_C(0xeb44accab455d165));
 }
 
 /* A text of the caller's, or what its absence means. Its front. */
-static inline uint64_t take_text(struct question *q, size_t i, const char *text, const char *usual)
+static inline uint64_t question_add_text(struct question *q, size_t i, const char *text,
+                                         const char *usual)
 {
     uint64_t front = 0;
     q->words[QUESTION_NUMBERS + i] =
@@ -84,23 +85,25 @@ static inline uint64_t take_fields(struct question *q, const struct gemmd_proble
     q->words[2] = (uint64_t)p->k;
     q->words[3] = p->experts ? (uint64_t)p->experts : 1;
     q->words[4] = p->topk ? (uint64_t)p->topk : 1;
-    q->rows = rows_of(p);
+    q->rows = question_get_rows(p);
     q->n_rows = !q->rows ? 0 : p->experts > 0 ? (size_t)p->experts : 1;
     q->words[QUESTION_FLAGS] =
-        flags_of(p) | IN_WORDS | (q->rows && p->routing ? ROUTING_TWICE : 0u);
-    return take_text(q, 0, p->mode, "forward") << 48 | take_text(q, 1, p->dtype_in, "bf16") << 32 |
-           take_text(q, 2, p->dtype_out, "") << 16 | take_text(q, 3, p->routing, "uniform");
+        question_pack_flags(p) | IN_WORDS | (q->rows && p->routing ? ROUTING_TWICE : 0u);
+    return question_add_text(q, 0, p->mode, "forward") << 48 |
+           question_add_text(q, 1, p->dtype_in, "bf16") << 32 |
+           question_add_text(q, 2, p->dtype_out, "") << 16 |
+           question_add_text(q, 3, p->routing, "uniform");
 }
 
 /* A problem of numbers, flags and a mode, as most are: false, when it has anything else. What
  * stands beside the words is not filled in: there is nothing. */
 static inline bool question_is_plain(const struct gemmd_problem *p, struct question *q)
 {
-    if (p->text || p->dtype_in || p->dtype_out || p->routing || rows_of(p)) {
+    if (p->text || p->dtype_in || p->dtype_out || p->routing || question_get_rows(p)) {
         return false;
     }
     uint64_t fronts = take_fields(q, p);
-    q->hash = hash(q->words, fronts);
+    q->hash = question_hash_words(q->words, fronts);
     return !*q->rest[0];
 }
 

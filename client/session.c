@@ -26,7 +26,7 @@ enum {
 
 SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
 
-static int copy_text(char **out, const char *text, struct error *err)
+static int session_copy_text(char **out, const char *text, struct error *err)
 {
     *out = text ? strdup(text) : NULL;
     return text && !*out ? error_set(err, ERROR_NO_MEMORY, "no memory for a connection") : 0;
@@ -60,8 +60,8 @@ int session_init(struct session *s, const struct gemmd_options *o, struct error 
     if (!s->doc) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
     }
-    int r = copy_text(&s->socket, o->socket, err);
-    r = r ? r : copy_text(&s->device, o->device, err);
+    int r = session_copy_text(&s->socket, o->socket, err);
+    r = r ? r : session_copy_text(&s->device, o->device, err);
     r = r ? r : read_generation(s, o->generation, err);
     if (r) {
         session_deinit(s);
@@ -151,7 +151,8 @@ static int send_request(struct session *s, uint32_t id, const char *method,
     return link_send(&s->link, s->tx.data, s->tx.len, deadline, sent, err);
 }
 
-static void report(const struct rpc_message *m, uint32_t id, const struct session_request *q)
+static void session_report_progress(const struct rpc_message *m, uint32_t id,
+                                    const struct session_request *q)
 {
     struct progress p;
     if (!q->progress || strcmp(m->method, "progress") != 0 ||
@@ -197,7 +198,8 @@ static int take_answer(struct session *s, const struct rpc_message *m,
 /* What a person sees who looks: most often it is stopped (SIGSTOP, a debugger), or the machine is
  * out of memory. Its pid is in the lock file of its socket, for those who may read that. What to do
  * comes first: an answer that is made here says why in its note, which may cut it. */
-static int hangs(const struct session *s, const char *what, int64_t ms, struct error *err)
+static int session_fail_hanging(const struct session *s, const char *what, int64_t ms,
+                                struct error *err)
 {
     const char *socket = s->places.paths[s->place];
     char lock[PATHS_MAX + 8];
@@ -217,8 +219,8 @@ static int hangs(const struct session *s, const char *what, int64_t ms, struct e
         h.pid, what, (long long)ms, h.pid, h.pid, socket);
 }
 
-static int late(struct session *s, const struct session_request *q, bool heard, int64_t began,
-                struct error *err)
+static int session_fail_late(struct session *s, const struct session_request *q, bool heard,
+                             int64_t began, struct error *err)
 {
     if (!heard && clock_ns() - began >= SILENCE_MS * CLOCK_MS) {
         link_close(&s->link);
@@ -227,19 +229,20 @@ static int late(struct session *s, const struct session_request *q, bool heard, 
     int64_t given = q->deadline > began ? q->deadline - began : 0; /* it may have passed before */
     int64_t ms = (given + CLOCK_MS / 2) / CLOCK_MS;
     if (s->way.greeting) {
-        return hangs(s, "did not answer `hello`", ms, err);
+        return session_fail_hanging(s, "did not answer `hello`", ms, err);
     }
     return error_set(err, ERROR_DEADLINE, "gemmd did not answer `%s` within %lld ms", q->method,
                      (long long)ms);
 }
 
 /* Silence for a default deadline: ask for a sign of life, once. */
-static int probe(struct session *s, bool *probed, struct error *err)
+static int session_probe_daemon(struct session *s, bool *probed, struct error *err)
 {
     if (*probed) {
         link_close(&s->link);
         leave_alone(s, 2 * s->default_ms * CLOCK_MS);
-        return hangs(s, "said nothing, and did not answer `hello`,", 2 * s->default_ms, err);
+        return session_fail_hanging(s, "said nothing, and did not answer `hello`,",
+                                    2 * s->default_ms, err);
     }
     *probed = true;
     bool sent;
@@ -279,7 +282,7 @@ static int take_message(struct session *s, const struct session_request *q, uint
     }
     *ended = r < 0;
     if (r == 0) {
-        report(&m, id, q);
+        session_report_progress(&m, id, q);
     }
     return r;
 }
@@ -308,14 +311,14 @@ static int wait_answer(struct session *s, const struct session_request *q, struc
         }
         int64_t now = clock_ns();
         if (now >= q->deadline) {
-            return late(s, q, p->heard, p->began, err);
+            return session_fail_late(s, q, p->heard, p->began, err);
         }
         if (r == 0) {
             p->heard = true;
             p->probed = false;
             p->last_heard = now;
         } else if (now >= silent_at) {
-            r = probe(s, &p->probed, err);
+            r = session_probe_daemon(s, &p->probed, err);
             if (r) {
                 return r;
             }
@@ -328,8 +331,8 @@ static int wait_answer(struct session *s, const struct session_request *q, struc
 }
 
 /* The request could not be sent, since gemmd has hung up: with a reason, perhaps. */
-static int last_words(struct session *s, const struct session_request *q, struct session_sent *p,
-                      struct error *err)
+static int session_read_last_words(struct session *s, const struct session_request *q,
+                                   struct session_sent *p, struct error *err)
 {
     const struct wire_obj *none;
     struct error said = ERROR_NULL;
@@ -360,12 +363,12 @@ static int receive_one(struct session *s, const struct session_request *q, struc
         return wait_answer(s, q, p, other, result, err);
     }
     *err = p->fault;
-    return err->code == ERROR_DISCONNECTED ? last_words(s, q, p, err) : err->code;
+    return err->code == ERROR_DISCONNECTED ? session_read_last_words(s, q, p, err) : err->code;
 }
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-static int unreachable(const struct session *s, struct error *err)
+static int session_fail_unreachable(const struct session *s, struct error *err)
 {
     const struct places *p = &s->places;
     if (p->n > 1) {
@@ -386,7 +389,7 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
         s->place = FIND_SPELLED;
         r = link_open(&s->link, s->places.paths[FIND_SPELLED], deadline, err);
     }
-    return r == ERROR_UNREACHABLE ? unreachable(s, err) : r;
+    return r == ERROR_UNREACHABLE ? session_fail_unreachable(s, err) : r;
 }
 
 /* SESSION_WAITING: a listener's queue of new connections is full, and the step is over. */
@@ -414,7 +417,7 @@ static int start_by(struct session *s, int64_t until, struct error *err)
     return r == START_WAITING ? SESSION_WAITING : r;
 }
 
-static int reach(struct session *s, int64_t until, struct error *err)
+static int session_reach_daemon(struct session *s, int64_t until, struct error *err)
 {
     if (!s->found) {
         int r = find_places(&s->places, s->socket, s->device, err);
@@ -516,7 +519,8 @@ static int go_on_connecting(struct session *s, int64_t until, struct error *err)
     do {
         r = 0;
         if (!w->greeting) {
-            r = pause_sleep(&w->pause, until) ? reach(s, until, err) : SESSION_WAITING;
+            r = pause_sleep(&w->pause, until) ? session_reach_daemon(s, until, err)
+                                              : SESSION_WAITING;
             if (r == 0) {
                 say_hello(s);
             }
@@ -643,7 +647,7 @@ int session_call(struct session *s, const struct session_request *q, const struc
 
 /* ---- listening ------------------------------------------------------------------------------ */
 
-static int subscribe(struct session *s, int64_t deadline, struct error *err)
+static int session_subscribe_news(struct session *s, int64_t deadline, struct error *err)
 {
     const struct session_request q = {
         .method = "subscribe", .deadline = deadline, .repeatable = true};
@@ -656,14 +660,14 @@ static int subscribe(struct session *s, int64_t deadline, struct error *err)
     return r;
 }
 
-int session_listen(struct session *s, int64_t deadline,
-                   void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
-                   struct error *err)
+int session_await_news(struct session *s, int64_t deadline,
+                       void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
+                       struct error *err)
 {
     enum { AT_ONCE = 256 };
     unsigned taken = 0;
     *n = 0;
-    int r = subscribe(s, clock_after_ms(s->default_ms), err);
+    int r = session_subscribe_news(s, clock_after_ms(s->default_ms), err);
     while (r == 0) {
         struct rpc_message m;
         int64_t now = clock_ns();

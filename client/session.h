@@ -128,9 +128,9 @@ bool session_has_room(const struct session *s);
 
 /* Hears the notifications `improved` until the first ones have come, or the deadline. *n: how
  * many. */
-int session_listen(struct session *s, int64_t deadline,
-                   void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
-                   struct error *err);
+int session_await_news(struct session *s, int64_t deadline,
+                       void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
+                       struct error *err);
 
 /* The device of the daemon that was greeted last, or else the one that is used without (find.h).
  * From any thread, also while another one has the handle. */

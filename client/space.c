@@ -13,12 +13,12 @@
 #include "kernels/space.h"
 #include "proto/request.h"
 
-static bool allowed(const void *ctx, const struct record *config)
+static bool space_is_allowed(const void *ctx, const struct record *config)
 {
     return request_allows(ctx, config);
 }
 
-static int find_device(const char *spec, struct device_info *out, struct error *err)
+static int space_find_device(const char *spec, struct device_info *out, struct error *err)
 {
     if (spec) {
         return device_probe(spec, out, err);
@@ -39,8 +39,8 @@ static int to_json(const struct space *s, const struct family *f, struct wire_do
     return r ? r : wire_to_json(map, out, err);
 }
 
-static int count(const struct request *q, const struct device_info *info, struct wire_doc *doc,
-                 char **out, struct error *err)
+static int space_count_configs(const struct request *q, const struct device_info *info,
+                               struct wire_doc *doc, char **out, struct error *err)
 {
     const struct family *f = family_of_problem(&q->problem);
     const struct family_target *t;
@@ -57,7 +57,7 @@ static int count(const struct request *q, const struct device_info *info, struct
     const struct space_setup setup = {.target = t,
                                       .problem = &q->problem,
                                       .info = info,
-                                      .allow = q->n_restrict ? allowed : NULL,
+                                      .allow = q->n_restrict ? space_is_allowed : NULL,
                                       .ctx = q};
     r = space_begin(&space, &setup, false, err);
     while (r == 0 && (r = space_more(&space, UINT32_MAX, err)) == SPACE_MORE) {
@@ -68,7 +68,7 @@ static int count(const struct request *q, const struct device_info *info, struct
     return r;
 }
 
-static int make(const struct ask *a, const char *device, char **out, struct error *err)
+static int space_make_json(const struct ask *a, const char *device, char **out, struct error *err)
 {
     struct device_info info;
     struct request request = {0};
@@ -77,8 +77,8 @@ static int make(const struct ask *a, const char *device, char **out, struct erro
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     }
     int r = ask_to_request(a, doc, &request, err);
-    r = r ? r : find_device(device, &info, err);
-    r = r ? r : count(&request, &info, doc, out, err);
+    r = r ? r : space_find_device(device, &info, err);
+    r = r ? r : space_count_configs(&request, &info, doc, out, err);
     request_deinit(&request);
     wire_doc_free(doc);
     return r;
@@ -95,6 +95,6 @@ int gemmd_space(const char *device, const struct gemmd_problem *problem,
     }
     r = r ? r : ask_problem(&a, problem, &e);
     r = r ? r : ask_query(&a, query, &e);
-    r = r ? r : make(&a, device, result_json, &e);
+    r = r ? r : space_make_json(&a, device, result_json, &e);
     return handle_result(r, &e, err);
 }

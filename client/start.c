@@ -49,7 +49,7 @@ static void pause_ms(int64_t ms)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-static bool is_program(const char *path)
+static bool start_is_program(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
@@ -65,7 +65,8 @@ static bool beside_us(char out[PATHS_MAX])
     self[n] = '\0';
     char *slash = strrchr(self, '/');
     int length = slash ? (int)(slash - self) : 0;
-    return snprintf(out, PATHS_MAX, "%.*s/gemmd", length, self) < PATHS_MAX && is_program(out);
+    return snprintf(out, PATHS_MAX, "%.*s/gemmd", length, self) < PATHS_MAX &&
+           start_is_program(out);
 }
 
 static bool in_path(char out[PATHS_MAX])
@@ -74,7 +75,7 @@ static bool in_path(char out[PATHS_MAX])
     while (at && *at) {
         int length = (int)strcspn(at, ":");
         if (length > 0 && snprintf(out, PATHS_MAX, "%.*s/gemmd", length, at) < PATHS_MAX &&
-            is_program(out)) {
+            start_is_program(out)) {
             return true;
         }
         at += length + (at[length] == ':');
@@ -86,7 +87,7 @@ static int find_program(char out[PATHS_MAX], struct error *err)
 {
     const char *named = getenv("GEMMD_DAEMON");
     if (named && *named) {
-        if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !is_program(out)) {
+        if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !start_is_program(out)) {
             return error_set(err, ERROR_UNREACHABLE,
                              "GEMMD_DAEMON=%s is not a program that can be "
                              "run",
@@ -124,7 +125,7 @@ static int name_files(struct start *s, struct error *err)
     return 0;
 }
 
-static int try_lock(struct start *s, struct error *err)
+static int start_try_lock(struct start *s, struct error *err)
 {
     pthread_mutex_lock(&holders_lock);
     int r = lockfile_take(s->lock, NULL, &s->held, err);
@@ -139,7 +140,7 @@ static int try_lock(struct start *s, struct error *err)
 static int take_lock(struct start *s, int64_t until, struct error *err)
 {
     int r;
-    while ((r = try_lock(s, err)) == LOCKFILE_HELD) {
+    while ((r = start_try_lock(s, err)) == LOCKFILE_HELD) {
         if (clock_ns() >= s->order->deadline) {
             return error_set(err, ERROR_DEADLINE,
                              "another process has been starting gemmd for too "
@@ -154,7 +155,7 @@ static int take_lock(struct start *s, int64_t until, struct error *err)
     return r;
 }
 
-static void let_go(struct start *s)
+static void start_release_lock(struct start *s)
 {
     pthread_mutex_lock(&holders_lock);
     struct start **at = &holders;
@@ -182,7 +183,7 @@ void start_after_fork(bool in_child)
 }
 
 /* The last line that the daemon wrote, or "". */
-static void last_words(const struct start *s, char out[LAST_WORDS_MAX])
+static void start_read_last_words(const struct start *s, char out[LAST_WORDS_MAX])
 {
     out[0] = '\0';
     int fd;
@@ -257,7 +258,7 @@ static int run_shell(struct start *s, int log, int pid_pipe)
     return r;
 }
 
-static int launch(struct start *s, struct error *err)
+static int start_launch_daemon(struct start *s, struct error *err)
 {
     int ends[2], log;
     if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -286,7 +287,7 @@ static int launch(struct start *s, struct error *err)
 }
 
 /* Also when it is a zombie that nobody reaps, as in a container without an init. */
-static bool has_ended(pid_t pid)
+static bool start_has_ended(pid_t pid)
 {
     char path[64], text[512];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -305,8 +306,8 @@ static int wait_until_it_listens(const struct start *s, int64_t until, struct er
 {
     char words[LAST_WORDS_MAX];
     while (!link_listens(s->order->socket)) {
-        if (has_ended(s->pid)) {
-            last_words(s, words);
+        if (start_has_ended(s->pid)) {
+            start_read_last_words(s, words);
             return error_set(err, ERROR_UNREACHABLE, "gemmd ended at once%s%s (its log is %s)",
                              words[0] ? ": " : "", words, s->log);
         }
@@ -343,20 +344,20 @@ static int start_new(struct start **out, const struct start_order *o, struct err
 struct start *start_free(struct start *s)
 {
     if (s && s->held >= 0) {
-        let_go(s);
+        start_release_lock(s);
     }
     free(s);
     return NULL;
 }
 
-static int go_on(struct start *s, int64_t until, struct error *err)
+static int start_advance_launch(struct start *s, int64_t until, struct error *err)
 {
     int r = s->held < 0 ? take_lock(s, until, err) : 0;
     if (r == 0 && s->pid == 0) {
         if (link_listens(s->order->socket)) { /* whoever held the lock has started it */
             return 0;
         }
-        r = launch(s, err);
+        r = start_launch_daemon(s, err);
     }
     return r ? r : wait_until_it_listens(s, until, err);
 }
@@ -368,7 +369,7 @@ int start_daemon(struct start **s, const struct start_order *o, int64_t until, s
         return r;
     }
     (*s)->order = o;
-    r = go_on(*s, until, err);
+    r = start_advance_launch(*s, until, err);
     if (r != START_WAITING) {
         *s = start_free(*s);
     }

@@ -40,7 +40,8 @@ void steps_report(struct gemmd *g)
 
 /* ---- from step to step ---------------------------------------------------------------------- */
 
-static int finish(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+static int steps_finish_request(struct gemmd *g, int r, const struct wire_obj *result,
+                                struct error *err)
 {
     r = g->steps.end(g, r, result, err);
     handle_leave(g);
@@ -48,8 +49,8 @@ static int finish(struct gemmd *g, int r, const struct wire_obj *result, struct 
 }
 
 /* The pause that is on, with the request behind it, and the answer. */
-static int attempt(struct gemmd *g, int64_t until, const struct wire_obj **result,
-                   struct error *err)
+static int steps_attempt_answer(struct gemmd *g, int64_t until, const struct wire_obj **result,
+                                struct error *err)
 {
     struct steps *s = &g->steps;
     if (s->pause.end) {
@@ -76,7 +77,7 @@ static bool comes_again(struct steps *s, int r)
     return true;
 }
 
-static int go_on(struct gemmd *g, struct error *err)
+static int steps_advance_request(struct gemmd *g, struct error *err)
 {
     struct steps *s = &g->steps;
     const struct wire_obj *result = NULL;
@@ -85,19 +86,19 @@ static int go_on(struct gemmd *g, struct error *err)
     s->waiting = false;
     s->request.until = g->step_ms ? until : 0;
     do {
-        r = attempt(g, until, &result, err);
+        r = steps_attempt_answer(g, until, &result, err);
     } while (comes_again(s, r));
     s->waiting = r == SESSION_WAITING;
-    return s->waiting ? GEMMD_WAITING : finish(g, r, result, err);
+    return s->waiting ? GEMMD_WAITING : steps_finish_request(g, r, result, err);
 }
 
 int steps_run(struct gemmd *g, int r, struct error *err)
 {
     if (r) {
-        return finish(g, r, NULL, err);
+        return steps_finish_request(g, r, NULL, err);
     }
     session_start(&g->session, &g->steps.request, &g->steps.sent);
-    return go_on(g, err);
+    return steps_advance_request(g, err);
 }
 
 int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct gemmd_error *err)
@@ -112,7 +113,7 @@ int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct g
                       "no call of this thread waits on this handle: gemmd_wait goes on with one "
                       "that returned GEMMD_WAITING");
     } else if (!g->steps.reported) {
-        r = go_on(g, &e);
+        r = steps_advance_request(g, &e);
     }
     if (r == GEMMD_WAITING && g->steps.reported) {
         g->steps.reported = false;

@@ -63,19 +63,19 @@ struct shape {
 _Static_assert(sizeof(struct shape) == WORD && ANSWER_WORDS / BLOCK < UINT8_MAX,
                "a shape is one word");
 
-static uint64_t load(const word *w)
+static uint64_t table_load_word(const word *w)
 {
     return atomic_load_explicit(w, memory_order_acquire);
 }
 
-static void store(word *w, uint64_t v)
+static void table_store_word(word *w, uint64_t v)
 {
     atomic_store_explicit(w, v, memory_order_release);
 }
 
-static struct shape shape_of(const struct table_entry *e)
+static struct shape table_get_shape(const struct table_entry *e)
 {
-    uint64_t v = load(&e->shape);
+    uint64_t v = table_load_word(&e->shape);
     struct shape s;
     memcpy(&s, &v, sizeof(s));
     return s;
@@ -127,7 +127,7 @@ static bool same_texts(const word *at, size_t words, const struct question *q)
     size_t i = 0;
     const char *text = q->rest[0];
     for (size_t n = 0; n < words; n++) {
-        uint64_t v = load(&at[n]);
+        uint64_t v = table_load_word(&at[n]);
         for (unsigned shift = 0; shift < 64; shift += 8) {
             char c = (char)(v >> shift);
             if (c != *text++) {
@@ -144,14 +144,14 @@ static bool same_texts(const word *at, size_t words, const struct question *q)
 
 static bool same_rest(const struct table_entry *e, const struct question *q)
 {
-    const struct shape s = shape_of(e);
+    const struct shape s = table_get_shape(e);
     const word *at = &e->words[texts_at(&s)];
     if (s.rows != q->n_rows || !same_texts(at, s.texts, q)) {
         return false;
     }
     uint64_t differ = 0;
     for (size_t i = 0; i < q->n_rows; i++) {
-        differ |= load(&at[s.texts + i]) ^ (uint64_t)q->rows[i];
+        differ |= table_load_word(&at[s.texts + i]) ^ (uint64_t)q->rows[i];
     }
     return !differ;
 }
@@ -161,14 +161,14 @@ static inline bool same_words(const struct table_entry *e, const struct question
     uint64_t differ = 0;
 #pragma GCC unroll 10
     for (size_t i = 0; i < QUESTION_WORDS; i++) {
-        differ |= load(&e->words[i]) ^ q->words[i];
+        differ |= table_load_word(&e->words[i]) ^ q->words[i];
     }
     return !differ;
 }
 
 /* plain: there is nothing beside its words. NULL: not there, or the table is being changed. */
-static inline const struct table_entry *look(const struct table_slot *slots,
-                                             const struct question *q, bool plain)
+static inline const struct table_entry *table_find_entry(const struct table_slot *slots,
+                                                         const struct question *q, bool plain)
 {
     size_t at = q->hash % TABLE_SLOTS;
     for (size_t tried = 0; slots && tried < TABLE_SLOTS; tried++) {
@@ -176,7 +176,7 @@ static inline const struct table_entry *look(const struct table_slot *slots,
         if (!e) {
             return NULL;
         }
-        if (load(&slots[at].hash) == q->hash && same_words(e, q) &&
+        if (table_load_word(&slots[at].hash) == q->hash && same_words(e, q) &&
             (plain || !(q->words[QUESTION_FLAGS] & QUESTION_HAS_MORE) || same_rest(e, q))) {
             return e;
         }
@@ -209,8 +209,8 @@ static inline void end_copy(void)
 
 static inline void load_two(const word *from, uint64_t to[2])
 {
-    to[0] = load(from);
-    to[1] = load(from + 1);
+    to[0] = table_load_word(from);
+    to[1] = table_load_word(from + 1);
 }
 #endif
 
@@ -266,9 +266,9 @@ static inline void end_copy_wide(void)
 #endif
 
 /* Into a struct of this library's size. */
-static inline void give(const struct table_entry *e, uint64_t out[ANSWER_WORDS])
+static inline void table_copy_answer(const struct table_entry *e, uint64_t out[ANSWER_WORDS])
 {
-    const struct shape s = shape_of(e);
+    const struct shape s = table_get_shape(e);
     const word *from = &e->words[QUESTION_WORDS];
     if (may_copy_wide()) {
         from = copy_wide(from, s.blocks[0], out + run_at[0]);
@@ -287,9 +287,9 @@ static bool get_locked(struct table *t, const struct question *q, struct gemmd_a
 {
     struct gemmd_answer a = answer_none();
     pthread_mutex_lock(&t->lock);
-    const struct table_entry *e = look(atomic_load(&t->slots), q, false);
+    const struct table_entry *e = table_find_entry(atomic_load(&t->slots), q, false);
     if (e) {
-        give(e, (uint64_t *)(void *)&a);
+        table_copy_answer(e, (uint64_t *)(void *)&a);
     }
     pthread_mutex_unlock(&t->lock);
     if (e) {
@@ -299,16 +299,16 @@ static bool get_locked(struct table *t, const struct question *q, struct gemmd_a
 }
 
 /* Without the lock. False: it is not there, or the table was changed meanwhile. */
-static inline bool get_at_once(struct table *t, const struct question *q, bool plain,
-                               struct gemmd_answer *out)
+static inline bool table_get_unlocked(struct table *t, const struct question *q, bool plain,
+                                      struct gemmd_answer *out)
 {
     unsigned before = atomic_load_explicit(&t->sequence, memory_order_acquire);
     size_t size = out->size;
     if (before % 2 == 0 && size == sizeof(*out)) {
         const struct table_slot *slots = atomic_load_explicit(&t->slots, memory_order_acquire);
-        const struct table_entry *e = look(slots, q, plain);
+        const struct table_entry *e = table_find_entry(slots, q, plain);
         if (e) {
-            give(e, (uint64_t *)(void *)out);
+            table_copy_answer(e, (uint64_t *)(void *)out);
             if (atomic_load_explicit(&t->sequence, memory_order_acquire) == before) {
                 return true;
             }
@@ -320,12 +320,12 @@ static inline bool get_at_once(struct table *t, const struct question *q, bool p
 
 bool table_get(struct table *t, const struct question *q, struct gemmd_answer *out)
 {
-    return get_at_once(t, q, false, out) || get_locked(t, q, out);
+    return table_get_unlocked(t, q, false, out) || get_locked(t, q, out);
 }
 
 /* Apart, with a question of its own, so that the one of table_ask need not be in memory. */
-__attribute__((noinline)) static bool ask(struct table *t, const struct gemmd_problem *p,
-                                          struct gemmd_answer *out)
+__attribute__((noinline)) static bool
+table_ask_in_memory(struct table *t, const struct gemmd_problem *p, struct gemmd_answer *out)
 {
     struct question q;
     question_of(p, &q);
@@ -335,13 +335,14 @@ __attribute__((noinline)) static bool ask(struct table *t, const struct gemmd_pr
 bool table_ask(struct table *t, const struct gemmd_problem *p, struct gemmd_answer *out)
 {
     struct question q;
-    return (question_is_plain(p, &q) && get_at_once(t, &q, true, out)) || ask(t, p, out);
+    return (question_is_plain(p, &q) && table_get_unlocked(t, &q, true, out)) ||
+           table_ask_in_memory(t, p, out);
 }
 
 /* ---- changing, under the lock ---------------------------------------------------------------- */
 
 /* An entry of at least so many words that is in nobody's hands. */
-static struct table_entry *entry_new(struct table *t, size_t words)
+static struct table_entry *table_new_entry(struct table *t, size_t words)
 {
     size_t size = 0;
     while (sizes[size] < words) {
@@ -366,7 +367,7 @@ static size_t put_words(struct table_entry *e, size_t at, const void *data, size
     for (size_t i = 0; i < words; i++) {
         uint64_t v;
         memcpy(&v, (const char *)data + i * WORD, sizeof(v));
-        store(&e->words[at + i], v);
+        table_store_word(&e->words[at + i], v);
     }
     return at + words;
 }
@@ -399,8 +400,8 @@ static uint8_t blocks_to(size_t run, size_t field, const char *text)
     return (uint8_t)((bytes + BLOCK * WORD - 1) / (BLOCK * WORD));
 }
 
-static size_t put_answer(struct table_entry *e, size_t at, const struct gemmd_answer *a,
-                         const uint8_t blocks[RUNS])
+static size_t table_put_answer(struct table_entry *e, size_t at, const struct gemmd_answer *a,
+                               const uint8_t blocks[RUNS])
 {
     for (size_t i = 0; i < RUNS; i++) {
         at = put_words(e, at, (const char *)a + run_at[i] * WORD, (size_t)blocks[i] * BLOCK);
@@ -409,8 +410,8 @@ static size_t put_answer(struct table_entry *e, size_t at, const struct gemmd_an
 }
 
 /* A new entry with a question and its answer; NULL: it is not kept. */
-static struct table_entry *make(struct table *t, const struct question *q,
-                                const struct gemmd_answer *given)
+static struct table_entry *table_make_entry(struct table *t, const struct question *q,
+                                            const struct gemmd_answer *given)
 {
     char texts[ENTRY_WORDS_MAX * WORD];
     struct gemmd_answer a = *given;
@@ -424,16 +425,16 @@ static struct table_entry *make(struct table *t, const struct question *q,
                       .rows = (uint16_t)q->n_rows};
     bool kept =
         (!more || s.texts) && q->n_rows < ENTRY_WORDS_MAX && words_of(&s) <= ENTRY_WORDS_MAX;
-    struct table_entry *e = kept ? entry_new(t, words_of(&s)) : NULL;
+    struct table_entry *e = kept ? table_new_entry(t, words_of(&s)) : NULL;
     if (!e) {
         return NULL;
     }
     uint64_t shape;
     memcpy(&shape, &s, sizeof(shape));
-    store(&e->shape, shape);
+    table_store_word(&e->shape, shape);
     e->hash = q->hash;
     size_t at = put_words(e, 0, q->words, QUESTION_WORDS);
-    at = put_answer(e, at, &a, s.blocks);
+    at = table_put_answer(e, at, &a, s.blocks);
     at = put_words(e, at, texts, s.texts);
     put_words(e, at, q->rows, s.rows);
     return e;
@@ -441,7 +442,7 @@ static struct table_entry *make(struct table *t, const struct question *q,
 
 static void slot_set(struct table_slot *s, struct table_entry *e)
 {
-    store(&s->hash, e ? e->hash : 0);
+    table_store_word(&s->hash, e ? e->hash : 0);
     atomic_store_explicit(&s->entry, e, memory_order_release);
 }
 
@@ -458,7 +459,7 @@ static void slots_take(struct table_slot *slots, const struct table_entry *e)
         i = (i + 1) & MASK;
     }
     for (size_t j = (i + 1) & MASK; entry_at(slots, j); j = (j + 1) & MASK) {
-        size_t home = load(&slots[j].hash) & MASK;
+        size_t home = table_load_word(&slots[j].hash) & MASK;
         if (((j - home) & MASK) >= ((j - i) & MASK)) { /* else it could not be reached any more */
             slot_set(&slots[i], entry_at(slots, j));
             i = j;
@@ -467,7 +468,7 @@ static void slots_take(struct table_slot *slots, const struct table_entry *e)
     slot_set(&slots[i], NULL);
 }
 
-static void take(struct table *t, struct table_slot *slots, struct table_entry *e)
+static void table_remove_entry(struct table *t, struct table_slot *slots, struct table_entry *e)
 {
     slots_take(slots, e);
     *(e->older ? &e->older->newer : &t->oldest) = e->newer;
@@ -477,7 +478,7 @@ static void take(struct table *t, struct table_slot *slots, struct table_entry *
     t->n--;
 }
 
-static void insert(struct table *t, struct table_slot *slots, struct table_entry *e)
+static void table_insert_entry(struct table *t, struct table_slot *slots, struct table_entry *e)
 {
     size_t i = e->hash % TABLE_SLOTS;
     while (entry_at(slots, i)) {
@@ -491,21 +492,22 @@ static void insert(struct table *t, struct table_slot *slots, struct table_entry
     slot_set(&slots[i], e);
 }
 
-static void change(struct table *t, struct table_slot *slots, const struct question *q,
-                   const struct gemmd_answer *a)
+static void table_change_entry(struct table *t, struct table_slot *slots, const struct question *q,
+                               const struct gemmd_answer *a)
 {
     unsigned before = atomic_load_explicit(&t->sequence, memory_order_relaxed);
     atomic_store_explicit(&t->sequence, before + 1, memory_order_relaxed);
-    struct table_entry *old = (struct table_entry *)(void *)(uintptr_t)look(slots, q, false);
-    struct table_entry *e = make(t, q, a);
+    struct table_entry *old =
+        (struct table_entry *)(void *)(uintptr_t)table_find_entry(slots, q, false);
+    struct table_entry *e = table_make_entry(t, q, a);
     if (old) { /* also when there is no memory for the new one: what it says is no longer so */
-        take(t, slots, old);
+        table_remove_entry(t, slots, old);
     }
     if (e && t->n == TABLE_MAX) {
-        take(t, slots, t->oldest);
+        table_remove_entry(t, slots, t->oldest);
     }
     if (e) {
-        insert(t, slots, e);
+        table_insert_entry(t, slots, e);
     }
     atomic_store_explicit(&t->sequence, before + 2, memory_order_release);
 }
@@ -518,7 +520,7 @@ void table_put(struct table *t, const struct question *q, const struct gemmd_ans
         atomic_store_explicit(&t->slots, slots, memory_order_release);
     }
     if (slots) {
-        change(t, slots, q, a);
+        table_change_entry(t, slots, q, a);
     }
     pthread_mutex_unlock(&t->lock);
 }

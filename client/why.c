@@ -4,7 +4,7 @@
 #include "client/clock.h"
 #include "client/handle.h"
 
-static int pack(struct wire_buf *b, const struct ask *a, struct error *err)
+static int why_pack_params(struct wire_buf *b, const struct ask *a, struct error *err)
 {
     const struct gemmd_query *q = &a->query;
     wire_put_map(b, 1 + (q->target != NULL) + (q->atol > 0) + (q->rtol > 0));
@@ -22,8 +22,8 @@ static int pack(struct wire_buf *b, const struct ask *a, struct error *err)
     return r;
 }
 
-static int call(struct gemmd *g, const struct wire_buf *params, int deadline_ms, char **json,
-                struct error *err)
+static int why_call_method(struct gemmd *g, const struct wire_buf *params, int deadline_ms,
+                           char **json, struct error *err)
 {
     const int64_t deadline = handle_deadline(g, deadline_ms, false);
     int r = handle_enter(g, deadline, err);
@@ -54,7 +54,7 @@ int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem, const struct
     }
     r = r ? r : ask_problem(&a, problem, &e);
     r = r ? r : ask_query(&a, query, &e);
-    r = r ? r : pack(&params, &a, &e);
-    r = r ? r : call(g, &params, a.query.deadline_ms, result_json, &e);
+    r = r ? r : why_pack_params(&params, &a, &e);
+    r = r ? r : why_call_method(g, &params, a.query.deadline_ms, result_json, &e);
     return handle_result(r, &e, err);
 }

@@ -36,13 +36,13 @@ static size_t class_of(json_int_t m)
 
 /* ---- one config ----------------------------------------------------------------------------- */
 
-static const char *text_at(const json_t *object, const char *name)
+static const char *aiter_get_text(const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
 }
 
-static bool flag(const json_t *object, const char *name)
+static bool aiter_get_flag(const json_t *object, const char *name)
 {
     return json_is_true(json_object_get(object, name));
 }
@@ -51,14 +51,15 @@ static bool flag(const json_t *object, const char *name)
 static const char *no_counterpart(const json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
-    const char *source = text_at(best, "source"), *in = text_at(p, "dtype_in");
-    if (strcmp(text_at(p, "mode"), "forward") != 0) {
+    const char *source = aiter_get_text(best, "source"), *in = aiter_get_text(p, "dtype_in");
+    if (strcmp(aiter_get_text(p, "mode"), "forward") != 0) {
         return "the format is of forward GEMMs only";
     }
     if (json_integer_value(json_object_get(p, "experts")) > 1) {
         return "the format is of GEMMs of one matrix, and this has several experts";
     }
-    if (flag(p, "permute_x") || flag(p, "permute_y") || flag(p, "fuse_mul_post")) {
+    if (aiter_get_flag(p, "permute_x") || aiter_get_flag(p, "permute_y") ||
+        aiter_get_flag(p, "fuse_mul_post")) {
         return "the format's GEMMs do not permute";
     }
     if (strcmp(in, "bf16") != 0 && strcmp(in, "fp16") != 0) {
@@ -72,7 +73,7 @@ static const char *no_counterpart(const json_t *best)
 }
 
 /* AMD's own knobs at 0 leave them to the compiler. */
-static json_t *entry_of(const struct tile *t)
+static json_t *aiter_make_entry(const struct tile *t)
 {
     return json_pack("{sI, sI, sI, sI, sI, sI, si, si, sn, sI}", "BLOCK_SIZE_M", (json_int_t)t->m,
                      "BLOCK_SIZE_N", (json_int_t)t->n, "BLOCK_SIZE_K", (json_int_t)t->k,
@@ -86,18 +87,18 @@ static json_t *entry_of(const struct tile *t)
 
 static bool is_bf16(const json_t *problem)
 {
-    return strcmp(text_at(problem, "dtype_in"), "bf16") == 0;
+    return strcmp(aiter_get_text(problem, "dtype_in"), "bf16") == 0;
 }
 
 static bool is_uniform(const json_t *problem)
 {
-    const char *routing = text_at(problem, "routing");
+    const char *routing = aiter_get_text(problem, "routing");
     return !*routing || strcmp(routing, "uniform") == 0;
 }
 
 /* Which of two decides a class: above 0, `a`; below 0, `b`; 0: nothing tells them apart. *why is
  * what the one that decides is. */
-static int decides(const json_t *a, const json_t *b, const char **why)
+static int aiter_compare_bests(const json_t *a, const json_t *b, const char **why)
 {
     const json_t *p = json_object_get(a, "problem"), *q = json_object_get(b, "problem");
     json_int_t m = json_integer_value(json_object_get(p, "M"));
@@ -118,13 +119,14 @@ static int decides(const json_t *a, const json_t *b, const char **why)
     return 0;
 }
 
-static void put(struct writing *w, json_t *file, const char *class, json_t *best, json_t *entry)
+static void aiter_put_class(struct writing *w, json_t *file, const char *class, json_t *best,
+                            json_t *entry)
 {
     json_t *old = json_object_get(file, class);
     json_t *before = json_object_get(old, "best");
     char why[WHY_MAX];
     const char *what = "";
-    bool first = !before || decides(best, before, &what) > 0;
+    bool first = !before || aiter_compare_bests(best, before, &what) > 0;
     if (before) {
         snprintf(why, sizeof(why), "%s decides %s of its file", what, class);
         writing_skip(w, first ? before : best, why);
@@ -134,7 +136,7 @@ static void put(struct writing *w, json_t *file, const char *class, json_t *best
     }
 }
 
-static void take(struct writing *w, json_t *files, json_t *best)
+static void aiter_add_best(struct writing *w, json_t *files, json_t *best)
 {
     char why[WHY_MAX], name[64], class[CLASS_MAX];
     struct tile tile;
@@ -151,8 +153,8 @@ static void take(struct writing *w, json_t *files, json_t *best)
     if (!json_object_get(files, name)) {
         json_object_set_new(files, name, json_object());
     }
-    json_t *entry = entry_of(&tile);
-    put(w, json_object_get(files, name), class, best, entry);
+    json_t *entry = aiter_make_entry(&tile);
+    aiter_put_class(w, json_object_get(files, name), class, best, entry);
     json_decref(entry);
 }
 
@@ -221,7 +223,8 @@ static json_t *document_of(const json_t *files)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static int save(struct writing *w, const char *arch, const char *name, const json_t *files)
+static int aiter_save_files(struct writing *w, const char *arch, const char *name,
+                            const json_t *files)
 {
     json_t *document = document_of(files);
     char *path = NULL, *json = json_dumps(document, JSON_INDENT(4)), *text = NULL;
@@ -249,10 +252,10 @@ static int save_all(struct writing *w, const char *arch, const json_t *files)
         char name[96];
         json_t *one = json_pack("{sO}", sizes, file);
         snprintf(name, sizeof(name), "GEMM-A16W16-%s", sizes);
-        code = code ? code : save(w, arch, name, one);
+        code = code ? code : aiter_save_files(w, arch, name, one);
         json_decref(one);
     }
-    return code ? code : save(w, arch, "DEFAULT", files);
+    return code ? code : aiter_save_files(w, arch, "DEFAULT", files);
 }
 
 int aiter_write(struct writing *w, const char *arch)
@@ -264,7 +267,7 @@ int aiter_write(struct writing *w, const char *arch)
     size_t i;
     json_t *best;
     json_array_foreach(w->rows, i, best) {
-        take(w, files, best);
+        aiter_add_best(w, files, best);
     }
     json_array_append_new(
         w->notes,

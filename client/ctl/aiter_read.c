@@ -63,7 +63,8 @@ static int line_of(const struct reading *r, const char *class, const char *param
     return line;
 }
 
-static int refuse(const struct reading *r, const char *class, const char *param, const char *what)
+static int aiter_refuse_param(const struct reading *r, const char *class, const char *param,
+                              const char *what)
 {
     return ctl_failed("%s, line %d: %.60s%s%.60s: %s", r->path, line_of(r, class, param), class,
                       param ? ": " : "", param ? param : "", what);
@@ -114,7 +115,7 @@ int64_t aiter_bound(const char *class)
     return word >= 0 ? class_words[word].bound : number_behind(class, "M_LEQ_");
 }
 
-static const struct entry *named(const struct entries *e, const char *class)
+static const struct entry *aiter_find_named(const struct entries *e, const char *class)
 {
     for (size_t i = 0; i < e->n; i++) {
         if (strcmp(e->all[i].class, class) == 0) {
@@ -125,7 +126,7 @@ static const struct entry *named(const struct entries *e, const char *class)
 }
 
 /* The lowest M_LEQ_x from m on, else the highest M_GEQ_x up to m. */
-static const struct entry *numbered(const struct entries *e, int64_t m)
+static const struct entry *aiter_find_numbered(const struct entries *e, int64_t m)
 {
     const struct entry *leq = NULL, *geq = NULL;
     for (size_t i = 0; i < e->n; i++) {
@@ -143,14 +144,14 @@ static const struct entry *numbered(const struct entries *e, int64_t m)
 
 const struct entry *aiter_find(const struct entries *e, int64_t m)
 {
-    const struct entry *found = numbered(e, m);
+    const struct entry *found = aiter_find_numbered(e, m);
     for (size_t i = 0; i < COUNT(class_words) && !found; i++) {
         if (m <= class_words[i].most) {
-            found = named(e, class_words[i].name);
+            found = aiter_find_named(e, class_words[i].name);
             break;
         }
     }
-    return found ? found : named(e, "any");
+    return found ? found : aiter_find_named(e, "any");
 }
 
 /* ---- entries -------------------------------------------------------------------------------- */
@@ -178,15 +179,15 @@ static int check_param(const struct reading *r, const char *class, const char *n
         if (strcmp(name, "cache_modifier") == 0) {
             return json_is_string(v) || json_is_null(v)
                        ? DONE
-                       : refuse(r, class, name, "it must be a text or null");
+                       : aiter_refuse_param(r, class, name, "it must be a text or null");
         }
         int64_t least = params[i].used && !may_be_zero(name);
         bool good = json_is_integer(v) && json_integer_value(v) >= least &&
                     json_integer_value(v) <= NUMBER_MAX;
         return good ? DONE
-                    : refuse(r, class, name,
-                             least ? "it must be a whole number from 1 to 65536"
-                                   : "it must be a whole number from 0 to 65536");
+                    : aiter_refuse_param(r, class, name,
+                                         least ? "it must be a whole number from 1 to 65536"
+                                               : "it must be a whole number from 0 to 65536");
     }
     notice_count(r->out->unused, name); /* of a newer release: no kernel here has it */
     return DONE;
@@ -195,12 +196,12 @@ static int check_param(const struct reading *r, const char *class, const char *n
 static int check_entry(const struct reading *r, const char *class, const json_t *value)
 {
     if (scheme_of(class) < 0) {
-        return refuse(r, class, NULL,
-                      "no class of M: M_LEQ_64, M_GEQ_8192, any, small, "
-                      "medium_M32, large, xlarge, ...");
+        return aiter_refuse_param(r, class, NULL,
+                                  "no class of M: M_LEQ_64, M_GEQ_8192, any, small, "
+                                  "medium_M32, large, xlarge, ...");
     }
     if (!json_is_object(value)) {
-        return refuse(r, class, NULL, "an object with the config is wanted");
+        return aiter_refuse_param(r, class, NULL, "an object with the config is wanted");
     }
     const char *name;
     json_t *v;
@@ -214,13 +215,13 @@ static int check_entry(const struct reading *r, const char *class, const json_t 
         if (params[i].required && !json_object_get(value, params[i].name)) {
             char what[80];
             snprintf(what, sizeof(what), "%s is missing", params[i].name);
-            return refuse(r, class, NULL, what);
+            return aiter_refuse_param(r, class, NULL, what);
         }
     }
     return DONE;
 }
 
-static int64_t number(const json_t *value, const char *name)
+static int64_t aiter_read_number(const json_t *value, const char *name)
 {
     return json_integer_value(json_object_get(value, name));
 }
@@ -230,39 +231,40 @@ static int64_t at_least_1(int64_t v)
     return v > 1 ? v : 1;
 }
 
-static int take_entry(const struct reading *r, const char *class, const json_t *v)
+static int aiter_read_entry(const struct reading *r, const char *class, const json_t *v)
 {
     int code = check_entry(r, class, v);
     struct entry *e = code ? NULL : entries_add(r->out);
     if (!e) {
         return code ? code : ctl_failed("no memory");
     }
-    e->tile = (struct tile){.m = number(v, "BLOCK_SIZE_M"),
-                            .n = number(v, "BLOCK_SIZE_N"),
-                            .k = number(v, "BLOCK_SIZE_K"),
-                            .warps = number(v, "num_warps"),
-                            .stages = at_least_1(number(v, "num_stages")),
-                            .group = number(v, "GROUP_SIZE_M"),
-                            .split = at_least_1(number(v, "NUM_KSPLIT")),
+    e->tile = (struct tile){.m = aiter_read_number(v, "BLOCK_SIZE_M"),
+                            .n = aiter_read_number(v, "BLOCK_SIZE_N"),
+                            .k = aiter_read_number(v, "BLOCK_SIZE_K"),
+                            .warps = aiter_read_number(v, "num_warps"),
+                            .stages = at_least_1(aiter_read_number(v, "num_stages")),
+                            .group = aiter_read_number(v, "GROUP_SIZE_M"),
+                            .split = at_least_1(aiter_read_number(v, "NUM_KSPLIT")),
                             .tma_store = -1};
     e->line = line_of(r, class, NULL);
     snprintf(e->class, sizeof(e->class), "%s", class);
     return DONE;
 }
 
-static int take_all(const struct reading *r, const json_t *document)
+static int aiter_read_document(const struct reading *r, const json_t *document)
 {
     int scheme = 0;
     const char *class;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)document, class, v) {
-        int code = take_entry(r, class, v);
+        int code = aiter_read_entry(r, class, v);
         int s = code ? 0 : scheme_of(class);
         if (code) {
             return code;
         }
         if (s && scheme && s != scheme) {
-            return refuse(r, class, NULL, "this class is of another scheme than those before it");
+            return aiter_refuse_param(r, class, NULL,
+                                      "this class is of another scheme than those before it");
         }
         scheme = s ? s : scheme;
     }
@@ -336,7 +338,7 @@ int aiter_read(const char *path, struct entries *out)
     } else if (text && !json_is_object(document)) {
         code = ctl_failed("%s, line 1: an object with classes of M is wanted", path);
     }
-    code = code ? code : take_all(&r, document);
+    code = code ? code : aiter_read_document(&r, document);
     json_decref(document);
     free(text);
     return code;

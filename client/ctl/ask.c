@@ -34,8 +34,8 @@ static void make_label(const struct asking *a, const json_t *problem, char *out,
 }
 
 /* On a terminal the table comes only when all is done: say what each one gave. */
-static void remark(const struct asking *a, const char *label, const struct gemmd_answer *answer,
-                   double ms)
+static void asking_print_remark(const struct asking *a, const char *label,
+                                const struct gemmd_answer *answer, double ms)
 {
     if (a->subject.ctl.quiet || a->n < 2) {
         return;
@@ -95,7 +95,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
         a->code = a->code ? a->code : code;
         return result_of_error(problem, &e);
     }
-    remark(a, label, &answer, ms);
+    asking_print_remark(a, label, &answer, ms);
     remark_failed(a, &line, answer.key);
     json_t *row = result_of_answer(problem, &answer);
     bool hit = !a->tune && !line.seen; /* else the time is a tuning's */
@@ -217,7 +217,7 @@ static int show_rows(struct asking *a)
     return a->code;
 }
 
-static int show(struct asking *a)
+static int asking_show_rows(struct asking *a)
 {
     size_t kept = 0, i;
     const json_t *row;
@@ -235,7 +235,7 @@ static int show(struct asking *a)
 /* A daemon that lives greets within this, also on a busy machine. */
 enum { GREETING_MS = 1000 };
 
-static int run(void *command)
+static int asking_answer_all(void *command)
 {
     struct asking *a = command;
     const struct gemmd_query *q = &a->subject.search.query;
@@ -273,7 +273,7 @@ static int run(void *command)
             ask_named(a, item, NULL);
         }
     }
-    return show(a);
+    return asking_show_rows(a);
 }
 
 /* What the others take and bench has no use for. Hidden, and not just absent, since --budget would
@@ -296,7 +296,7 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
     return subject_parse(key, arg, state);
 }
 
-static int ask(struct asking *a, const char *doc, int argc, char **argv)
+static int asking_run_command(struct asking *a, const char *doc, int argc, char **argv)
 {
     /* The last three are of who looks for configs: where they are given, NULL ends the list. */
     const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
@@ -315,7 +315,7 @@ static int ask(struct asking *a, const char *doc, int argc, char **argv)
                               .args_doc = "[PROBLEM]",
                               .doc = doc,
                               .children = children};
-    int code = subject_run(a, &argp, run, argc, argv);
+    int code = subject_run(a, &argp, asking_answer_all, argc, argv);
     json_decref(a->rows);
     return code;
 }
@@ -323,28 +323,31 @@ static int ask(struct asking *a, const char *doc, int argc, char **argv)
 int cmd_get(int argc, char **argv)
 {
     struct asking a = {.tune = false};
-    return ask(&a,
-               "Asks for the best config of each problem. What is not known is tuned, with "
-               "progress on stderr, unless --wait says otherwise.",
-               argc, argv);
+    return asking_run_command(
+        &a,
+        "Asks for the best config of each problem. What is not known is tuned, with "
+        "progress on stderr, unless --wait says otherwise.",
+        argc, argv);
 }
 
 int cmd_tune(int argc, char **argv)
 {
     struct asking a = {.tune = true};
-    return ask(&a,
-               "Tunes each problem, whether known or not, and shows the winners.\v"
-               "A search under --restrict, --space, --config or --target has a winner of source "
-               "\"partial\": it answers who waits for that search, and no later query.",
-               argc, argv);
+    return asking_run_command(
+        &a,
+        "Tunes each problem, whether known or not, and shows the winners.\v"
+        "A search under --restrict, --space, --config or --target has a winner of source "
+        "\"partial\": it answers who waits for that search, and no later query.",
+        argc, argv);
 }
 
 int cmd_bench(int argc, char **argv)
 {
     struct asking a = {.tune = true, .each = true};
-    return ask(&a,
-               "Verifies and measures given configs, each by itself.\v"
-               "All configs of a restricted space are measured by `gemmctl tune --strategy "
-               "exhaustive --restrict ...`; `gemmctl trials` shows them.",
-               argc, argv);
+    return asking_run_command(
+        &a,
+        "Verifies and measures given configs, each by itself.\v"
+        "All configs of a restricted space are measured by `gemmctl tune --strategy "
+        "exhaustive --restrict ...`; `gemmctl trials` shows them.",
+        argc, argv);
 }

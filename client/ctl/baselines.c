@@ -11,18 +11,18 @@
 
 #include "client/ctl/rows.h"
 
-static const char *text_of(const json_t *row, const char *name)
+static const char *baselines_get_text(const json_t *row, const char *name)
 {
     const char *text = json_string_value(json_object_get(row, name));
     return text ? text : "";
 }
 
 /* "cublas 13.0.1 over the experts" */
-static json_t *name_of(const json_t *trial)
+static json_t *baselines_make_name(const json_t *trial)
 {
     const json_t *config = json_object_get(trial, "config");
     json_int_t v = json_integer_value(json_object_get(config, "version"));
-    return json_sprintf("%s %lld.%lld.%lld over the experts", text_of(config, "library"),
+    return json_sprintf("%s %lld.%lld.%lld over the experts", baselines_get_text(config, "library"),
                         (long long)v / 10000, (long long)v / 100 % 100, (long long)v % 100);
 }
 
@@ -37,17 +37,19 @@ json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     size_t i;
     json_array_foreach(rows, i, row) {
         const json_t *ratio = json_object_get(row, "ratio");
-        if (strcmp(text_of(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
+        if (strcmp(baselines_get_text(row, "stage"), "baseline") == 0 &&
+            json_number_value(ratio) > 0) {
             /* the newest comes last */
-            json_object_set_new(found, text_of(row, "key"),
-                                json_pack("{s:o, s:O}", "name", name_of(row), "ratio", ratio));
+            json_object_set_new(
+                found, baselines_get_text(row, "key"),
+                json_pack("{s:o, s:O}", "name", baselines_make_name(row), "ratio", ratio));
         }
     }
     json_decref(rows);
     return found;
 }
 
-static void compare(json_t *row, const json_t *baseline)
+static void baselines_compare_row(json_t *row, const json_t *baseline)
 {
     double base = json_number_value(json_object_get(baseline, "ratio"));
     double ratio = json_number_value(json_object_get(row, "ratio"));
@@ -82,14 +84,15 @@ static int by_speedup(const void *a, const void *b)
 
 static double speedup_of(const json_t *baselines, const json_t *row)
 {
-    const json_t *baseline = json_object_get(baselines, text_of(row, "key"));
+    const json_t *baseline = json_object_get(baselines, baselines_get_text(row, "key"));
     double base = baseline ? json_number_value(json_object_get(baseline, "ratio")) : 1;
     double ratio = json_number_value(json_object_get(row, "ratio"));
     return ratio > 0 && json_number_value(json_object_get(row, "time_us")) > 0 ? base / ratio : NAN;
 }
 
 /* From the best down; `limit` rows (negative: all) from `offset` on. Takes `rows`. */
-static json_t *rank(const json_t *baselines, json_t *rows, json_int_t offset, json_int_t limit)
+static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows, json_int_t offset,
+                                   json_int_t limit)
 {
     size_t n = json_array_size(rows), i;
     struct ranked *all = calloc(n + 1, sizeof(*all));
@@ -118,7 +121,7 @@ json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, 
     json_t *wanted = json_deep_copy(filter);
     *baselines = baselines_fetch(c, key, code);
     if (*code || key || json_object_size(*baselines) == 0 ||
-        strcmp(text_of(filter, "sort"), "-speedup") != 0) {
+        strcmp(baselines_get_text(filter, "sort"), "-speedup") != 0) {
         if (*code == DONE) {
             return ctl_list(c, "trials", wanted, code);
         }
@@ -128,8 +131,9 @@ json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, 
     json_object_del(wanted, "limit");
     json_object_del(wanted, "offset");
     json_t *rows = ctl_list(c, "trials", wanted, code);
-    return rows ? rank(*baselines, rows, json_integer_value(json_object_get(filter, "offset")),
-                       limit ? json_integer_value(limit) : -1)
+    return rows ? baselines_rank_rows(*baselines, rows,
+                                      json_integer_value(json_object_get(filter, "offset")),
+                                      limit ? json_integer_value(limit) : -1)
                 : NULL;
 }
 
@@ -138,9 +142,9 @@ void baselines_apply(const json_t *baselines, json_t *rows)
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) {
-        const json_t *baseline = json_object_get(baselines, text_of(row, "key"));
+        const json_t *baseline = json_object_get(baselines, baselines_get_text(row, "key"));
         if (baseline) {
-            compare(row, baseline);
+            baselines_compare_row(row, baseline);
         }
     }
 }
@@ -148,8 +152,8 @@ void baselines_apply(const json_t *baselines, json_t *rows)
 /* Whether cuBLAS has something to compare the row with. */
 static bool cublas_can(const json_t *row)
 {
-    return strcmp(text_of(row, "family"), "grouped_gemm") == 0 &&
-           strcmp(text_of(row, "target"), "cpu") != 0;
+    return strcmp(baselines_get_text(row, "family"), "grouped_gemm") == 0 &&
+           strcmp(baselines_get_text(row, "target"), "cpu") != 0;
 }
 
 void baselines_say(const json_t *rows)
@@ -158,14 +162,14 @@ void baselines_say(const json_t *rows)
     const json_t *row, *last = NULL;
     bool can = false;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        bool library = strcmp(text_of(row, "baseline"), "analytic default") != 0;
+        bool library = strcmp(baselines_get_text(row, "baseline"), "analytic default") != 0;
         with += library;
         last = library ? row : last;
         can = can || cublas_can(row);
     }
     if (last) {
         fprintf(stderr, "baseline: %s, rows in expert order, nothing permuted%s\n",
-                text_of(last, "baseline"),
+                baselines_get_text(last, "baseline"),
                 with < n ? "; of keys without it, the run's reference kernel (analytic default)"
                          : "");
     } else {

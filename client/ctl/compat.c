@@ -55,7 +55,7 @@ static const struct compat_rule rules[] = {
 
 /* ---- one config ----------------------------------------------------------------------------- */
 
-static void set_flag(json_t *config, const char *name, bool value)
+static void compat_set_flag(json_t *config, const char *name, bool value)
 {
     json_object_set_new(config, name, json_boolean(value));
 }
@@ -66,13 +66,13 @@ static json_t *make_config(const struct compat_mode *mode, const int at[PARAMS])
     for (int i = BLOCK_M; i <= STAGES; i++) {
         json_object_set_new(config, params[i].name, json_integer(params[i].values[at[i]]));
     }
-    set_flag(config, "flatten", true);
-    set_flag(config, "fuse_mul_post", false);
-    set_flag(config, "use_tma_store", false);
-    set_flag(config, "permute_x", at[PERMUTES]);
-    set_flag(config, "permute_y", at[PERMUTES]);
+    compat_set_flag(config, "flatten", true);
+    compat_set_flag(config, "fuse_mul_post", false);
+    compat_set_flag(config, "use_tma_store", false);
+    compat_set_flag(config, "permute_x", at[PERMUTES]);
+    compat_set_flag(config, "permute_y", at[PERMUTES]);
     for (int i = 0; i < 2; i++) {
-        set_flag(config, mode->loads[i], at[LOADS]);
+        compat_set_flag(config, mode->loads[i], at[LOADS]);
     }
     return config;
 }
@@ -124,7 +124,7 @@ static void count_drop(json_t *space, const struct compat_rule *rule, const json
 }
 
 /* The next combination, the last parameter varying fastest; false after the last. */
-static bool next(int at[PARAMS])
+static bool compat_advance(int at[PARAMS])
 {
     for (int i = PARAMS - 1; i >= 0; i--) {
         if (++at[i] < params[i].n) {
@@ -135,7 +135,7 @@ static bool next(int at[PARAMS])
     return false;
 }
 
-static void enumerate(const struct compat_mode *mode, json_t *space)
+static void compat_enumerate_mode(const struct compat_mode *mode, json_t *space)
 {
     int at[PARAMS] = {0};
     json_int_t raw = 0;
@@ -150,7 +150,7 @@ static void enumerate(const struct compat_mode *mode, json_t *space)
         } else {
             json_array_append_new(configs, config);
         }
-    } while (next(at));
+    } while (compat_advance(at));
     json_int_t legal = (json_int_t)json_array_size(configs);
     json_object_set_new(space, "raw", json_integer(raw));
     /* Nothing is left out of a search, and every parameter is one of compilation. */
@@ -166,7 +166,7 @@ json_t *compat_unsloth(const char *mode)
             json_t *space = json_pack("{ss, ss, s[], si, so, s{}, s{}, s{}}", "compat", "unsloth",
                                       "mode", mode, "configs", "settings", 1, "params",
                                       param_rows(), "dropped", "unpromising", "reasons");
-            enumerate(&compat_modes[i], space);
+            compat_enumerate_mode(&compat_modes[i], space);
             return space;
         }
     }
@@ -175,7 +175,7 @@ json_t *compat_unsloth(const char *mode)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static int check_modes(const char *modes)
+static int compat_check_modes(const char *modes)
 {
     for (const char *at = modes; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         char word[16];
@@ -194,7 +194,7 @@ int compat_space(const char *name, const char *modes, bool json, int (*print)(co
     if (strcmp(name, "unsloth") != 0) {
         return ctl_usage("--compat takes unsloth, not \"%s\"", name);
     }
-    int code = check_modes(modes);
+    int code = compat_check_modes(modes);
     json_t *all = json_array();
     for (size_t i = 0; i < COUNT(compat_modes) && code == DONE; i++) {
         if (!list_has(modes, compat_modes[i].name)) {

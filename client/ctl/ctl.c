@@ -36,7 +36,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct ctl *c = state->input;
     switch (key) {
@@ -67,7 +67,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-const struct argp ctl_argp = {.options = options, .parser = parse};
+const struct argp ctl_argp = {.options = options, .parser = ctl_parse_option};
 
 static error_t parse_pin(int key, char *arg, struct argp_state *state)
 {
@@ -110,7 +110,7 @@ void ctl_name_error(const char *name)
     }
 }
 
-static void note_failure(const char *name, const char *text)
+static void ctl_note_failure(const char *name, const char *text)
 {
     if (!outcome.text[0]) {
         if (!outcome.name[0]) {
@@ -125,7 +125,7 @@ __attribute__((format(printf, 2, 0))) static void say(const char *name, const ch
 {
     char *text;
     text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
-    note_failure(name, text ? text : "no memory");
+    ctl_note_failure(name, text ? text : "no memory");
     fprintf(stderr, "gemmctl: %s\n", text ? text : "no memory");
     free(text);
 }
@@ -191,7 +191,7 @@ void ctl_print_error(int code)
     if (!outcome.text[0]) { /* "gemmctl get: --top takes ..." */
         outcome.heard[strcspn(outcome.heard, "\n")] = '\0';
         const char *text = strstr(outcome.heard, ": ");
-        note_failure(code == USAGE ? "usage" : "failed", text ? text + 2 : outcome.heard);
+        ctl_note_failure(code == USAGE ? "usage" : "failed", text ? text + 2 : outcome.heard);
     }
     json_t *error = ctl_error();
     ctl_print_json(json_pack("{so*}", "error", error));

@@ -195,9 +195,9 @@ struct search {
  * kernels. */
 extern const struct argp measuring_argp, search_argp, deadline_argp, wait_argp, tune_wait_argp,
     space_argp, given_argp, tolerance_argp, target_argp;
-void search_init(struct search *s);
+void search_options_init(struct search *s);
 void search_finish(struct search *s);
-void search_deinit(struct search *s);
+void search_options_deinit(struct search *s);
 
 /* ---- table.c -------------------------------------------------------------------------------- */
 

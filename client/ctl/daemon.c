@@ -11,7 +11,7 @@
 
 enum { START_DEADLINE_MS = 30 * 1000, STOP_DEADLINE_MS = 30 * 1000, POLL_MS = 20 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t daemon_parse_option(int key, char *arg, struct argp_state *state)
 {
     (void)arg;
     if (key == ARGP_KEY_INIT) {
@@ -25,7 +25,7 @@ static const struct argp_child children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
 
 static int run_plain(const char *doc, int (*run)(struct ctl *c), int argc, char **argv)
 {
-    const struct argp argp = {.parser = parse, .children = children, .doc = doc};
+    const struct argp argp = {.parser = daemon_parse_option, .children = children, .doc = doc};
     struct ctl c = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &c);
     int code = run(&c);
@@ -128,7 +128,7 @@ static void print_status(const json_t *status)
     }
 }
 
-static int status(struct ctl *c)
+static int daemon_show_status(struct ctl *c)
 {
     int code = ctl_connect(c);
     json_t *j = code ? NULL : ctl_call(c, "status", NULL, &code);
@@ -143,7 +143,7 @@ static int status(struct ctl *c)
 int cmd_status(int argc, char **argv)
 {
     return run_plain("Shows how the daemon is: its device, what runs, what it has answered.",
-                     status, argc, argv);
+                     daemon_show_status, argc, argv);
 }
 
 /* ---- start ---------------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ static int check_device(const char *spec)
     return DONE;
 }
 
-static int fail_start(const struct gemmd_error *e)
+static int daemon_fail_start(const struct gemmd_error *e)
 {
     ctl_name_error(gemmd_error_name(e->code));
     ctl_failed("%s", e->text); /* not ctl_fail: it would say to start one */
@@ -207,7 +207,7 @@ static int fail_start(const struct gemmd_error *e)
     }
 }
 
-static int start(struct ctl *c)
+static int daemon_run_start(struct ctl *c)
 {
     struct gemmd_options o = ctl_options(c);
     struct gemmd_error e;
@@ -224,7 +224,7 @@ static int start(struct ctl *c)
         r = gemmd_connect(&c->g, &o, &e);
     }
     if (r) {
-        return fail_start(&e);
+        return daemon_fail_start(&e);
     }
     int code = was_there ? ctl_check_device(c) : DONE;
     return code ? code : report_started(c, was_there);
@@ -237,7 +237,7 @@ int cmd_start(int argc, char **argv)
         "log is in the state directory. The program is $GEMMD_DAEMON, else gemmd beside "
         "gemmctl, else in PATH. If one runs already, that is said. The default "
         "device is the CPU.",
-        start, argc, argv);
+        daemon_run_start, argc, argv);
 }
 
 /* ---- stop ----------------------------------------------------------------------------------- */
@@ -253,7 +253,7 @@ static bool is_gone(const char *socket)
 }
 
 /* Ended, though its parent may not have asked how. */
-static bool has_ended(pid_t pid)
+static bool daemon_has_ended(pid_t pid)
 {
     char path[40], text[256] = {0};
     snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
@@ -271,7 +271,7 @@ static bool has_ended(pid_t pid)
 static int wait_until_gone(const char *socket, pid_t pid)
 {
     double began = ctl_now_ms();
-    while (pid ? !has_ended(pid) : !is_gone(socket)) {
+    while (pid ? !daemon_has_ended(pid) : !is_gone(socket)) {
         if (ctl_now_ms() - began > STOP_DEADLINE_MS) {
             return ctl_failed("gemmd has been asked to stop, but is still there after %d s",
                               STOP_DEADLINE_MS / 1000);
@@ -294,12 +294,12 @@ static int connect_to_stop(struct ctl *c)
     return r ? ctl_fail_waiting(&e, 0) : ctl_check_device(c);
 }
 
-static int stop(struct ctl *c)
+static int daemon_run_stop(struct ctl *c)
 {
     int code = connect_to_stop(c);
     json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
     pid_t pid = (pid_t)json_integer_value(json_object_get(status, "pid"));
-    bool seen = pid > 0 && !has_ended(pid);
+    bool seen = pid > 0 && !daemon_has_ended(pid);
     json_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
     if (stopping) {
         code =
@@ -327,12 +327,12 @@ int cmd_stop(int argc, char **argv)
         "Stops the daemon and waits until it is gone. A tuning that runs is cancelled in "
         "order; what it measured is kept. Where systemd has its socket, the next job starts one: "
         "`systemctl stop` that.",
-        stop, argc, argv);
+        daemon_run_stop, argc, argv);
 }
 
 /* ---- version -------------------------------------------------------------------------------- */
 
-static int version(struct ctl *c)
+static int daemon_show_version(struct ctl *c)
 {
     struct gemmd_error e;
     json_t *hello = NULL;
@@ -361,6 +361,6 @@ static int version(struct ctl *c)
 
 int cmd_version(int argc, char **argv)
 {
-    return run_plain("Shows the versions of gemmctl and of the daemon, if one runs.", version, argc,
-                     argv);
+    return run_plain("Shows the versions of gemmctl and of the daemon, if one runs.",
+                     daemon_show_version, argc, argv);
 }

@@ -159,7 +159,7 @@ struct page {
 
 /* There are two kinds of success, so the choice is made here, and what --offset and --top count are
  * rows of that choice: both are taken out of the filter. */
-static struct page take_page(json_t *filter)
+static struct page evidence_extract_page(json_t *filter)
 {
     const json_t *top = json_object_get(filter, "limit");
     struct page page = {.offset = json_integer_value(json_object_get(filter, "offset")),
@@ -233,7 +233,7 @@ static int run_trials(struct listing *l)
     }
     struct page page = {.limit = -1};
     if (l->failed) {
-        page = take_page(l->filter);
+        page = evidence_extract_page(l->filter);
     } else if (!json_object_get(l->filter, "sort")) {
         listing_sort(l, "speedup");
     }

@@ -28,7 +28,7 @@ struct importing {
 };
 
 /* Which line of the file for which problem (NULL: for all); malloc'ed. */
-static char *where(const struct importing *x, int line, const json_t *problem)
+static char *foreign_name_place(const struct importing *x, int line, const json_t *problem)
 {
     char *text = problem ? text_of_json(problem) : NULL, *what;
     int n =
@@ -37,9 +37,10 @@ static char *where(const struct importing *x, int line, const json_t *problem)
     return n < 0 ? NULL : what;
 }
 
-static void skip(struct importing *x, int line, const json_t *problem, const char *why)
+static void foreign_skip_problem(struct importing *x, int line, const json_t *problem,
+                                 const char *why)
 {
-    char *what = where(x, line, problem);
+    char *what = foreign_name_place(x, line, problem);
     if (what) {
         notice_skip(x->skipped, what, why);
         free(what);
@@ -61,8 +62,8 @@ static bool is_set(const json_t *problem, const char *name)
 }
 
 /* NULL: the row is about such a problem. */
-static const char *disagreement(const struct importing *x, const struct entry *e,
-                                const json_t *problem)
+static const char *foreign_find_disagreement(const struct importing *x, const struct entry *e,
+                                             const json_t *problem)
 {
     if (!x->aiter && e->permute_x && e->permute_y) {
         return "permute_x and permute_y are both True, which no problem has";
@@ -82,8 +83,9 @@ static const char *disagreement(const struct importing *x, const struct entry *e
 }
 
 /* 1: valid; 0: not, and why; negative: the call failed, and *code says how. */
-static int judge(struct importing *x, const json_t *problem, const json_t *config,
-                 const char *target, char why[WHY_MAX], double *predicted_us, int *code)
+static int foreign_judge_config(struct importing *x, const json_t *problem, const json_t *config,
+                                const char *target, char why[WHY_MAX], double *predicted_us,
+                                int *code)
 {
     json_t *verdict = ctl_call(x->ctl, "check",
                                json_pack("{sO, sO, ss, sb}", "problem", problem, "config", config,
@@ -111,12 +113,13 @@ static json_t *first_valid(struct importing *x, const json_t *configs, const jso
     json_array_foreach((json_t *)(uintptr_t)configs, i, config) {
         json_t *whole = json_copy((json_t *)(uintptr_t)known->config);
         json_object_update(whole, config);
-        int valid = judge(x, problem, whole, known->target, NULL, predicted_us, code);
+        int valid =
+            foreign_judge_config(x, problem, whole, known->target, NULL, predicted_us, code);
         if (valid == 0) {
             json_decref(whole);
             whole = json_incref(config);
-            valid =
-                judge(x, problem, whole, known->target, i == 0 ? why : NULL, predicted_us, code);
+            valid = foreign_judge_config(x, problem, whole, known->target, i == 0 ? why : NULL,
+                                         predicted_us, code);
         }
         if (valid > 0) {
             return whole;
@@ -129,7 +132,7 @@ static json_t *first_valid(struct importing *x, const json_t *configs, const jso
     return NULL;
 }
 
-static json_t *row_of(const json_t *problem, const json_t *config)
+static json_t *foreign_make_row(const json_t *problem, const json_t *config)
 {
     json_t *fields = json_copy((json_t *)(uintptr_t)problem);
     json_t *op = json_incref(json_object_get(fields, "op"));
@@ -140,7 +143,7 @@ static json_t *row_of(const json_t *problem, const json_t *config)
 /* Above 0: a is the better hint of their key. The larger M is nearest to the key's, which is
  * rounded up; then the faster of the files, or by the daemon's model; then whose text comes first,
  * so that the order of files decides nothing. */
-static int outranks(const json_t *a, const json_t *b)
+static int foreign_compare_hints(const json_t *a, const json_t *b)
 {
     static const char *const least_first[] = {"-M", "-speedup", "time_ms", "predicted_us"};
     for (size_t i = 0; i < COUNT(least_first); i++) {
@@ -172,8 +175,8 @@ static void offer_row(struct importing *x, const char *key, const struct entry *
                       json_t *rank)
 {
     json_t *before = json_object_get(x->keys, key);
-    char *what = where(x, e->line, json_object_get(row, "problem"));
-    const int better = before ? outranks(rank, json_object_get(before, "rank")) : 1;
+    char *what = foreign_name_place(x, e->line, json_object_get(row, "problem"));
+    const int better = before ? foreign_compare_hints(rank, json_object_get(before, "rank")) : 1;
     const char *loser = better > 0 ? json_string_value(json_object_get(before, "what")) : what;
     if (before && loser) {
         notice_skip(x->skipped, loser,
@@ -207,25 +210,25 @@ static void add_counts(json_t *to, const json_t *counts)
 }
 
 /* Whether a kernel of the device can be like the config: then it is offered as the key's hint. */
-static bool take_entry(struct importing *x, const struct entry *e, const json_t *problem,
-                       const struct known *known, int *code)
+static bool foreign_offer_entry(struct importing *x, const struct entry *e, const json_t *problem,
+                                const struct known *known, int *code)
 {
     char why[WHY_MAX];
     double predicted_us = 0;
     json_t *changed = json_object();
     const char *mode = json_string_value(json_object_get(problem, "mode"));
     snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", known->target);
-    const char *cannot = disagreement(x, e, problem);
+    const char *cannot = foreign_find_disagreement(x, e, problem);
     json_t *configs =
         cannot ? NULL : tile_configs(&e->tile, known->target, mode ? mode : "forward", changed);
     json_t *config =
         cannot ? NULL : first_valid(x, configs, problem, known, why, &predicted_us, code);
     if (config) {
-        offer_row(x, known->key, e, row_of(problem, config),
+        offer_row(x, known->key, e, foreign_make_row(problem, config),
                   rank_of(e, problem, config, predicted_us));
         add_counts(x->changed, changed);
     } else if (*code == DONE) {
-        skip(x, e->line, problem, cannot ? cannot : why);
+        foreign_skip_problem(x, e->line, problem, cannot ? cannot : why);
     }
     json_decref(changed);
     json_decref(configs);
@@ -242,14 +245,14 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
         json_int_t m = json_integer_value(json_object_get(problem, "M"));
         const struct entry *e = aiter_find(x->entries, m);
         if (e) {
-            take_entry(x, e, problem, known, &code);
+            foreign_offer_entry(x, e, problem, known, &code);
         } else {
-            skip(x, 1, problem, "the file has no class for this M, and no `any`");
+            foreign_skip_problem(x, 1, problem, "the file has no class for this M, and no `any`");
         }
         return code;
     }
     for (size_t i = 0; i < x->entries->n && code == DONE; i++) {
-        if (take_entry(x, &x->entries->all[i], problem, known, &code)) {
+        if (foreign_offer_entry(x, &x->entries->all[i], problem, known, &code)) {
             break;
         }
     }
@@ -273,8 +276,8 @@ static const char *other_problem(const struct importing *x, const json_t *proble
 
 /* Whose kernels tune this problem: the answer's, or, of a hint that nobody measured, those that
  * take its config. */
-static int find_known(struct importing *x, const json_t *problem, json_t *answer,
-                      struct known *known)
+static int foreign_find_known(struct importing *x, const json_t *problem, json_t *answer,
+                              struct known *known)
 {
     int code = DONE;
     result_target(answer);
@@ -297,7 +300,7 @@ static int take_problem(struct importing *x, const json_t *problem)
 {
     const char *other = other_problem(x, problem);
     if (other) {
-        skip(x, 1, problem, other);
+        foreign_skip_problem(x, 1, problem, other);
         return DONE;
     }
     int code = DONE;
@@ -307,13 +310,14 @@ static int take_problem(struct importing *x, const json_t *problem)
         return code;
     }
     struct known known;
-    code = find_known(x, problem, answer, &known);
+    code = foreign_find_known(x, problem, answer, &known);
     const char *key = json_string_value(json_object_get(answer, "key"));
     const char *tier = json_string_value(json_object_get(answer, "tier"));
     known.key = key ? key : "";
     if (code == DONE && tier && strcmp(tier, "exact") == 0) {
-        skip(x, 1, problem,
-             "it has an answer that was measured here, which a hint does not replace");
+        foreign_skip_problem(
+            x, 1, problem,
+            "it has an answer that was measured here, which a hint does not replace");
     } else if (code == DONE) {
         code = take_entries(x, problem, &known);
     }
@@ -334,9 +338,10 @@ static void bounds_list(struct importing *x, char out[LIST_MAX])
         if (bound > 0 && n + 24 < LIST_MAX) {
             n += (size_t)snprintf(out + n, LIST_MAX - n, "%s%lld", n ? "," : "", (long long)bound);
         } else {
-            skip(x, e->line, NULL,
-                 "its class of M has no upper bound: say with --m for which M it is "
-                 "wanted");
+            foreign_skip_problem(
+                x, e->line, NULL,
+                "its class of M has no upper bound: say with --m for which M it is "
+                "wanted");
         }
     }
 }
@@ -346,7 +351,7 @@ struct lists {
 };
 
 /* What the file says of its problems, where the options do not. */
-static void complete(struct importing *x, struct problems *p, struct lists *lists)
+static void foreign_complete_problems(struct importing *x, struct problems *p, struct lists *lists)
 {
     const struct entries *e = x->entries;
     problems_set(p, "mode", x->entries->mode);
@@ -369,7 +374,7 @@ static void complete(struct importing *x, struct problems *p, struct lists *list
 
 /* Once it is complete. Of several files it says which one: a name without sizes is usual
  * (DEFAULT.json). */
-static int check_sizes(const struct importing *x, const struct problems *p)
+static int foreign_check_sizes(const struct importing *x, const struct problems *p)
 {
     bool n = problems_list(p, "n"), k = problems_list(p, "k");
     if (!x->aiter || p->shapes || p->moe || (n && k)) {
@@ -390,11 +395,11 @@ static int take_problems(struct importing *x, const struct problems *given)
     if (modes && !list_has(modes, x->entries->mode)) {
         return ctl_usage("%s is of mode %s, and --mode is %s", x->path, x->entries->mode, modes);
     }
-    complete(x, &p, &lists);
+    foreign_complete_problems(x, &p, &lists);
     if (problems_list(&p, "m") && !*problems_list(&p, "m")) {
         return DONE; /* no class has a bound: said above */
     }
-    int code = check_sizes(x, &p);
+    int code = foreign_check_sizes(x, &p);
     code = code ? code : problems_make(&p);
     size_t i;
     json_t *row;
@@ -429,7 +434,7 @@ static json_int_t say_counts(const struct importing *x, const char *words, const
 
 /* Every file is read before anything is asked: syntax is judged without a daemon. And only once,
  * since what a pipe says comes but once. */
-static int read_all(bool aiter, char **paths, size_t n, struct entries files[])
+static int foreign_read_files(bool aiter, char **paths, size_t n, struct entries files[])
 {
     int code = DONE;
     for (size_t i = 0; i < n && code == DONE; i++) {
@@ -494,7 +499,7 @@ int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char
                           .unused = json_object(),
                           .changed = json_object()};
     struct entries *files = calloc(n + 1, sizeof(*files));
-    int code = files ? read_all(x.aiter, paths, n, files) : ctl_failed("no memory");
+    int code = files ? foreign_read_files(x.aiter, paths, n, files) : ctl_failed("no memory");
     code = code ? code : ctl_connect(ctl);
     for (size_t i = 0; i < n && code == DONE; i++) {
         x.path = paths[i];
@@ -504,7 +509,7 @@ int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char
     }
     code = code ? code : send_rows(&x, dry_run);
     for (size_t i = 0; files && i < n; i++) {
-        entries_deinit(&files[i]);
+        foreign_entries_deinit(&files[i]);
     }
     free(files);
     json_decref(x.rows);

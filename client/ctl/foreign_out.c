@@ -32,7 +32,7 @@ static void print_notices(struct writing *w)
     }
 }
 
-static int finish(struct writing *w, int code)
+static int foreign_finish_writing(struct writing *w, int code)
 {
     if (code == DONE && json_array_size(w->files) == 0) {
         print_notices(w);
@@ -102,7 +102,7 @@ int export_foreign(struct listing *l, const char *format, const char *to)
                         .notes = json_array()};
     int code = listing_find_key(l);
     code = code ? code : write_rows(&w, format);
-    code = finish(&w, code);
+    code = foreign_finish_writing(&w, code);
     code = code == DONE && w.incomplete ? FAILED : code;
     json_decref(w.files);
     json_decref(w.skipped);

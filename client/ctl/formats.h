@@ -74,7 +74,7 @@ struct entries {
     int64_t n_size, k_size; /* aiter: of the file's name; 0: not said */
     json_t *unused; /* owned: what the file says and no kernel of ours knows (name: count) */
 };
-void entries_deinit(struct entries *e);
+void foreign_entries_deinit(struct entries *e);
 struct entry *entries_add(struct entries *e);
 
 /* Both read all or nothing: 0, or FAILED after a sentence with the line. */

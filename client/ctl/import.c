@@ -20,7 +20,7 @@ enum {
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
 /* Of a length or a count: in the first byte, or in so many bytes behind it. */
-static size_t head_bytes(size_t n, size_t in_first)
+static size_t import_count_head(size_t n, size_t in_first)
 {
     return n < in_first ? 1 : n <= UINT8_MAX && in_first == 32 ? 2 : n <= UINT16_MAX ? 3 : 5;
 }
@@ -43,16 +43,16 @@ static size_t packed_bytes(const json_t *j)
     switch (json_typeof(j)) {
     case JSON_OBJECT:
         json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-            bytes += head_bytes(strlen(name), 32) + strlen(name) + packed_bytes(v);
+            bytes += import_count_head(strlen(name), 32) + strlen(name) + packed_bytes(v);
         }
-        return bytes + head_bytes(json_object_size(j), 16);
+        return bytes + import_count_head(json_object_size(j), 16);
     case JSON_ARRAY:
         json_array_foreach((json_t *)(uintptr_t)j, i, v) {
             bytes += packed_bytes(v);
         }
-        return bytes + head_bytes(json_array_size(j), 16);
+        return bytes + import_count_head(json_array_size(j), 16);
     case JSON_STRING:
-        return head_bytes(json_string_length(j), 32) + json_string_length(j);
+        return import_count_head(json_string_length(j), 32) + json_string_length(j);
     case JSON_INTEGER:
         return int_bytes(json_integer_value(j));
     case JSON_REAL:
@@ -63,18 +63,18 @@ static size_t packed_bytes(const json_t *j)
 }
 
 /* Arrays and maps inside one another, the outermost counted. */
-static int depth_of(const json_t *j)
+static int import_measure_depth(const json_t *j)
 {
     int deepest = 0;
     size_t i;
     const char *name;
     const json_t *v;
     json_array_foreach(j, i, v) {
-        const int depth = depth_of(v);
+        const int depth = import_measure_depth(v);
         deepest = depth > deepest ? depth : deepest;
     }
     json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-        const int depth = depth_of(v);
+        const int depth = import_measure_depth(v);
         deepest = depth > deepest ? depth : deepest;
     }
     return json_is_array(j) || json_is_object(j) ? deepest + 1 : 0;
@@ -92,7 +92,7 @@ struct sending {
     size_t bytes;
 };
 
-static void add(struct sending *s, const json_t *result, const char *name)
+static void import_add_result(struct sending *s, const json_t *result, const char *name)
 {
     const json_t *more = json_object_get(result, name);
     if (more) {
@@ -117,8 +117,8 @@ static int send_chunk(struct sending *s)
     if (!result) {
         return code;
     }
-    add(s, result, "imported");
-    add(s, result, "trials");
+    import_add_result(s, result, "imported");
+    import_add_result(s, result, "trials");
     size_t i;
     json_t *skipped;
     json_array_foreach(json_object_get(result, "skipped"), i, skipped) {
@@ -140,16 +140,16 @@ static void skip_row(struct sending *s, json_t *message)
                           json_pack("{sI, so}", "row", (json_int_t)s->at, "message", message));
 }
 
-static int take_row(struct sending *s, json_t *row)
+static int import_add_row(struct sending *s, json_t *row)
 {
     size_t bytes = packed_bytes(row);
     json_t *why = NULL; /* no request holds it */
     if (bytes > REQUEST_BYTES - HEAD_BYTES) {
         why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
                            REQUEST_BYTES - HEAD_BYTES);
-    } else if (depth_of(row) > ROW_DEPTH) {
+    } else if (import_measure_depth(row) > ROW_DEPTH) {
         why = json_sprintf("the row nests arrays and maps %d deep, and gemmd takes %d",
-                           depth_of(row), ROW_DEPTH);
+                           import_measure_depth(row), ROW_DEPTH);
     }
     bool full = s->bytes + bytes > CHUNK_BYTES || json_array_size(s->chunk) == CHUNK_ROWS;
     int code = why || full ? send_chunk(s) : DONE;
@@ -173,7 +173,7 @@ static int take_parts(struct sending *s, json_t *row)
 {
     json_t *trials = json_object_get(row, "trials"), *trial;
     if (!json_is_array(trials)) {
-        return take_row(s, row);
+        return import_add_row(s, row);
     }
     json_t *part = json_copy(row), *some = json_array();
     json_object_set(part, "trials", some);
@@ -182,7 +182,7 @@ static int take_parts(struct sending *s, json_t *row)
     json_array_foreach(trials, i, trial) {
         const size_t more = packed_bytes(trial);
         if (code == DONE && bytes + more > CHUNK_BYTES && json_array_size(some) > 0) {
-            code = take_row(s, part);
+            code = import_add_row(s, part);
             json_decref(part);
             json_decref(some);
             some = json_array();
@@ -194,7 +194,7 @@ static int take_parts(struct sending *s, json_t *row)
         json_array_append(some, trial);
         bytes += more;
     }
-    code = code ? code : take_row(s, part);
+    code = code ? code : import_add_row(s, part);
     json_decref(part);
     json_decref(some);
     return code;

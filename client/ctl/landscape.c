@@ -28,7 +28,7 @@ struct recording {
     const char *values[COUNT(handed)]; /* borrowed from argv, or NULL */
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t landscape_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct recording *r = state->input;
     switch (key) {
@@ -56,7 +56,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
-static void add_all(const struct recording *r, const char *problem, struct runner_call *call)
+static void landscape_add_options(const struct recording *r, const char *problem,
+                                  struct runner_call *call)
 {
     const char *usual = getenv("GEMMD_DEVICE");
     runner_begin(call, "--landscape");
@@ -70,7 +71,7 @@ static void add_all(const struct recording *r, const char *problem, struct runne
     runner_add(call, problem);
 }
 
-static int run(void *command)
+static int landscape_run_command(void *command)
 {
     struct recording *r = command;
     if (!r->path) {
@@ -85,7 +86,7 @@ static int run(void *command)
         return ctl_failed("no memory for the problem");
     }
     struct runner_call call;
-    add_all(r, text, &call);
+    landscape_add_options(r, text, &call);
     free(text);
     int code = runner_become(&call);
     runner_end(&call);
@@ -109,12 +110,12 @@ int cmd_landscape(int argc, char **argv)
         {0}};
     static const struct argp argp = {
         .options = options,
-        .parser = parse,
+        .parser = landscape_parse_option,
         .args_doc = "[PROBLEM]",
         .children = runner_children,
         .doc = "Measures every config of a problem's space on a device and writes them to a file, "
                "which the device replay:FILE plays. Asks no daemon; stop the device's own, or what "
                "both measure is disturbed. Minutes, by what the compiler takes."};
     struct recording r = {.path = NULL};
-    return subject_run(&r, &argp, run, argc, argv);
+    return subject_run(&r, &argp, landscape_run_command, argc, argv);
 }

@@ -47,7 +47,7 @@ static const struct command {
 
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
-static int help(void)
+static int main_print_help(void)
 {
     printf("Usage: gemmctl COMMAND [OPTION...]\n"
            "Asks gemmd which kernel configuration is best, and shows what it knows.\n\n");
@@ -62,7 +62,7 @@ static int help(void)
     return DONE;
 }
 
-static const struct command *find(const char *name)
+static const struct command *main_find_command(const char *name)
 {
     for (size_t i = 0; i < N_COMMANDS; i++) {
         const char *former = commands[i].former;
@@ -74,7 +74,7 @@ static const struct command *find(const char *name)
 }
 
 /* How many letters have to be put in, taken out or changed. */
-static size_t distance(const char *a, const char *b)
+static size_t main_count_edits(const char *a, const char *b)
 {
     enum { LONGEST = 16 };
     size_t row[LONGEST + 1], n = strlen(b);
@@ -106,9 +106,11 @@ static int no_such_command(const char *name)
                          name);
     }
     for (size_t i = 1; i < N_COMMANDS; i++) {
-        near = distance(name, commands[i].name) < distance(name, near->name) ? &commands[i] : near;
+        near = main_count_edits(name, commands[i].name) < main_count_edits(name, near->name)
+                   ? &commands[i]
+                   : near;
     }
-    if (distance(name, near->name) <= 2 && strlen(name) > 2) {
+    if (main_count_edits(name, near->name) <= 2 && strlen(name) > 2) {
         return ctl_usage("there is no command \"%s\"; did you mean `gemmctl %s`? `gemmctl help` "
                          "lists them",
                          name, near->name);
@@ -162,13 +164,14 @@ int main(int argc, char **argv)
     }
     if (is_help(argv[1])) {
         if (argc < 3 || is_help(argv[2])) {
-            return help();
+            return main_print_help();
         }
         argv[1] = argv[2]; /* help COMMAND: COMMAND --help */
         argv[2] = help_option;
         argc = 3;
     }
-    const struct command *c = find(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
+    const struct command *c =
+        main_find_command(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
     if (!c) {
         return no_such_command(argv[1]);
     }

@@ -22,7 +22,7 @@ struct moe {
     long long v[NUMBERS]; /* 0: not given */
 };
 
-static int read_number(const char *text, long long *out)
+static int moe_read_number(const char *text, long long *out)
 {
     char *end;
     errno = 0;
@@ -43,7 +43,7 @@ static int take_word(struct moe *m, char *word)
             return ctl_usage("--moe says twice what %s is", word);
         }
         if (strcmp(word, names[i]) == 0) {
-            return read_number(value, &m->v[i])
+            return moe_read_number(value, &m->v[i])
                        ? ctl_usage("--moe: %s takes a whole number from 1 to %d, not \"%s\"", word,
                                    NUMBER_MAX, value)
                        : DONE;
@@ -78,13 +78,13 @@ static const char *table_path(void)
 }
 
 /* Whether the line is the model's; its numbers follow the name in the order of `names`. */
-static bool take_line(struct moe *m, const char *line, const char *model)
+static bool moe_read_line(struct moe *m, const char *line, const char *model)
 {
     char *name = csv_field(line, 0);
     bool found = name && strcmp(name, model) == 0;
     for (int i = 0; i < NUMBERS && found; i++) {
         char *text = csv_field(line, 1 + i);
-        found = text && read_number(text, &m->v[i]) == DONE;
+        found = text && moe_read_number(text, &m->v[i]) == DONE;
         free(text);
     }
     free(name);
@@ -100,7 +100,7 @@ static char *list_models(char *text)
     const char *comma = "";
     for (char *line = strsep(&text, "\n"); f && (line = strsep(&text, "\n"));) {
         struct moe one = {.name = csv_field(line, 0)};
-        if (one.name && take_line(&one, line, one.name)) {
+        if (one.name && moe_read_line(&one, line, one.name)) {
             fprintf(f, "%s%s", comma, one.name);
             comma = ", ";
         }
@@ -135,7 +135,7 @@ static int find_model(struct moe *m, const char *model)
     bool found = false;
     char *copy = strdup(text), *at = copy;
     for (char *line; !found && (line = strsep(&at, "\n"));) {
-        found = take_line(m, line, model);
+        found = moe_read_line(m, line, model);
     }
     m->name = strdup(model);
     int code = found ? DONE : no_such_model(model, text);
@@ -146,8 +146,8 @@ static int find_model(struct moe *m, const char *model)
 
 /* ---- problems -------------------------------------------------------------------------------- */
 
-static void add(json_t *rows, const struct moe *m, const char *mode, bool first, long long tokens,
-                bool permutes)
+static void moe_add_row(json_t *rows, const struct moe *m, const char *mode, bool first,
+                        long long tokens, bool permutes)
 {
     json_t *problem = json_pack("{ss, ss, sI, sI, sI, sI, sI}", "op", "grouped_gemm", "mode", mode,
                                 "M", (json_int_t)(tokens * m->v[TOPK]), "N",
@@ -168,7 +168,7 @@ static void add_layer(json_t *rows, const struct moe *m, const struct shapes_fil
     for (int first = 1; first >= 0; first--) {
         for (size_t i = 0; i < 3; i++) {
             if (list_has(f->modes, modes[i]) && list_has(f->layer, first ? "gate_up" : "down")) {
-                add(rows, m, modes[i], first, tokens, f->own_permutes);
+                moe_add_row(rows, m, modes[i], first, tokens, f->own_permutes);
             }
         }
     }
@@ -180,7 +180,7 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct shapes_fil
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
         long long tokens;
-        code = read_number(word, &tokens);
+        code = moe_read_number(word, &tokens);
         if (code) {
             ctl_usage("--moe needs --tokens, whole numbers from 1 to %d as in 4096,16384; not "
                       "\"%s\"",

@@ -80,7 +80,7 @@ char *notice_names(const json_t *object)
 enum { FILE_MAX = 4 * 1024 * 1024 };
 
 /* Up to one byte more than may be; *n bytes and a NUL. */
-static char *read_some(FILE *in, size_t *n)
+static char *notices_read_some(FILE *in, size_t *n)
 {
     char *text = malloc(FILE_MAX + 2);
     if (text) {
@@ -94,7 +94,7 @@ char *foreign_read_file(const char *path)
 {
     FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     size_t n = 0;
-    char *text = in ? read_some(in, &n) : NULL;
+    char *text = in ? notices_read_some(in, &n) : NULL;
     bool failed = !text || ferror(in);
     if (failed) {
         ctl_failed("cannot read %s: %s", path, strerror(errno));
@@ -134,7 +134,7 @@ struct entry *entries_add(struct entries *e)
     return x;
 }
 
-void entries_deinit(struct entries *e)
+void foreign_entries_deinit(struct entries *e)
 {
     free(e->all);
     json_decref(e->unused);

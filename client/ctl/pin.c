@@ -67,7 +67,7 @@ static json_t *pin_params(struct subject *d, const json_t *problem)
     return params;
 }
 
-static int pin(void *command)
+static int pin_run_command(void *command)
 {
     struct subject *d = command;
     const json_t *problem = problems_one(&d->problems);
@@ -91,13 +91,13 @@ int cmd_pin(int argc, char **argv)
         .doc = "Makes one --config the answer of a problem (source \"manual\"). It is verified and "
                "measured first; a wrong one is refused."};
     struct subject d = {.ctl = {0}};
-    return subject_run(&d, &argp, pin, argc, argv);
+    return subject_run(&d, &argp, pin_run_command, argc, argv);
 }
 
 /* ---- unpin, evict --------------------------------------------------------------------------- */
 
 /* method {key or problem}: its result, or NULL. */
-static json_t *decide(struct subject *d, const char *method, int *code)
+static json_t *pin_call_method(struct subject *d, const char *method, int *code)
 {
     json_t *which = problems_key_or_one(&d->problems, code);
     if (which) {
@@ -146,7 +146,7 @@ static int run_decision(void *command)
 {
     struct deciding *d = command;
     int code = DONE;
-    json_t *result = decide(&d->subject, d->method, &code);
+    json_t *result = pin_call_method(&d->subject, d->method, &code);
     return result ? d->show(&d->subject, result) : code;
 }
 

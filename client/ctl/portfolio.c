@@ -14,7 +14,7 @@ enum { PORTFOLIO_VERSION = 1 };
 
 static const char *const group_fields[] = {"class", "op", "mode", "dtype_in", "dtype_out", "stamp"};
 
-static bool same_group(const json_t *group, const json_t *row)
+static bool portfolio_is_of_group(const json_t *group, const json_t *row)
 {
     for (size_t i = 0; i < COUNT(group_fields); i++) {
         if (!json_equal(json_object_get(group, group_fields[i]),
@@ -39,7 +39,7 @@ static json_t *new_group(const json_t *row)
     return group;
 }
 
-static void add_row(json_t *group, const json_t *row)
+static void portfolio_add_row(json_t *group, const json_t *row)
 {
     json_t *configs = json_object_get(group, "configs");
     json_t *last = json_array_get(configs, json_array_size(configs) - 1);
@@ -63,18 +63,18 @@ static json_t *make_groups(const json_t *rows)
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         json_t *group = json_array_get(groups, json_array_size(groups) - 1);
-        if (!group || !same_group(group, row)) {
+        if (!group || !portfolio_is_of_group(group, row)) {
             group = new_group(row);
             json_array_append_new(groups, group);
         }
-        add_row(group, row);
+        portfolio_add_row(group, row);
     }
     return groups;
 }
 
 /* Whether other code than today's was measured. `now` is the stamp of the product's own kernels: of
  * another op, whose target may have the same name, it says nothing. */
-static bool is_old(const json_t *group, const char *now)
+static bool portfolio_is_old(const json_t *group, const char *now)
 {
     const char *stamp = json_string_value(json_object_get(group, "stamp"));
     const char *target = json_string_value(json_object_get(group, "target"));
@@ -91,7 +91,7 @@ static bool is_old(const json_t *group, const char *now)
 
 /* What is said of a group on stderr; of one that other code was measured with, that it does not
  * answer. */
-static void remark(const struct listing *l, const json_t *group, const char *now)
+static void portfolio_print_remark(const struct listing *l, const json_t *group, const char *now)
 {
     const char *stamp = json_string_value(json_object_get(group, "stamp"));
     const char *mode = json_string_value(json_object_get(group, "mode")); /* not of every op */
@@ -102,9 +102,10 @@ static void remark(const struct listing *l, const json_t *group, const char *now
                 mode ? mode : "", json_array_size(json_object_get(group, "configs")),
                 (long long)json_integer_value(json_object_get(group, "shapes")),
                 json_number_value(json_object_get(group, "max_regret_percent")),
-                is_old(group, now) ? "; measured with other kernels or another compiler: not served"
-                : tolerances       ? "; verified with other tolerances than the usual"
-                                   : "");
+                portfolio_is_old(group, now)
+                    ? "; measured with other kernels or another compiler: not served"
+                : tolerances ? "; verified with other tolerances than the usual"
+                             : "");
     }
 }
 
@@ -116,7 +117,7 @@ static int write_groups(struct listing *l, json_t *groups, const char *now, cons
         return ctl_failed("nothing was written: no shape that is asked for has been measured");
     }
     json_array_foreach(groups, i, group) {
-        remark(l, group, now);
+        portfolio_print_remark(l, group, now);
     }
     json_t *document =
         json_pack("{si, sO}", "gemmd_portfolio", PORTFOLIO_VERSION, "groups", groups);

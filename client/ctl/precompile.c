@@ -23,7 +23,7 @@ struct precompiling {
     struct runner_call runner;
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t precompile_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct precompiling *w = state->input;
     switch (key) {
@@ -49,7 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- its arguments -------------------------------------------------------------------------- */
 
-static void add_all(struct precompiling *w)
+static void precompile_add_options(struct precompiling *w)
 {
     runner_begin(&w->runner, "--precompile");
     runner_add_option(&w->runner, "--device", w->device);
@@ -93,11 +93,11 @@ static int give_problems(const struct precompiling *w)
     return code;
 }
 
-static int prepare(struct precompiling *w)
+static int precompile_prepare_input(struct precompiling *w)
 {
     struct problems *problems = &w->task.subject.problems;
     const char *modes = problems_only_modes(problems);
-    add_all(w);
+    precompile_add_options(w);
     if (modes) { /* no problem is named: the usual ones */
         runner_add_option(&w->runner, "--mode", *modes ? modes : NULL);
         return DONE;
@@ -111,10 +111,10 @@ static int prepare(struct precompiling *w)
     return code ? code : give_problems(w);
 }
 
-static int run(void *command)
+static int precompile_run_command(void *command)
 {
     struct precompiling *w = command;
-    int code = prepare(w);
+    int code = precompile_prepare_input(w);
     code = code ? code : runner_become(&w->runner);
     runner_end(&w->runner);
     return code;
@@ -135,7 +135,7 @@ int cmd_precompile(int argc, char **argv)
         {0}};
     static const struct argp argp = {
         .options = options,
-        .parser = parse,
+        .parser = precompile_parse_option,
         .args_doc = "[PROBLEM]",
         .children = runner_children,
         .doc = "Compiles the kernels of problems into the daemon's cache directory, the most "
@@ -144,5 +144,5 @@ int cmd_precompile(int argc, char **argv)
                "driver, nor a daemon; runs at the lowest priority, and goes on where it was "
                "stopped."};
     struct precompiling w = {.device = "cuda"};
-    return subject_run(&w, &argp, run, argc, argv);
+    return subject_run(&w, &argp, precompile_run_command, argc, argv);
 }

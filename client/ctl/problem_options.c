@@ -94,7 +94,7 @@ static void add_word(struct problems *p, const char *word, struct argp_state *st
     }
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t problems_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct problems *p = state->input;
     if (key >= KEY_LIST && key < KEY_LIST + PROBLEM_LISTS) {
@@ -153,7 +153,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-const struct argp problems_argp = {.options = options, .parser = parse};
+const struct argp problems_argp = {.options = options, .parser = problems_parse_option};
 
 /* ---- what was given ------------------------------------------------------------------------- */
 
@@ -266,7 +266,7 @@ static int check_shapes(const struct problems *p)
                  : DONE;
 }
 
-static int check_sizes(const struct problems *p)
+static int problems_check_sizes(const struct problems *p)
 {
     if (p->model || p->layer || p->permutes) {
         return ctl_usage(
@@ -284,5 +284,5 @@ int problems_check(const struct problems *p)
     return p->words    ? problems_check_words(p)
            : p->moe    ? check_moe(p)
            : p->shapes ? check_shapes(p)
-                       : check_sizes(p);
+                       : problems_check_sizes(p);
 }

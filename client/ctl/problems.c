@@ -172,7 +172,7 @@ static int add_text(struct problems *p)
 }
 
 /* A row of a table, once for each of the types, with what the options say of all rows. */
-static void add_row(struct problems *p, const json_t *row)
+static void problems_add_row(struct problems *p, const json_t *row)
 {
     for (size_t in = 0; in < list_length(p->lists[DTYPE]); in++) {
         for (size_t out = 0; out < list_length(p->lists[OUT_DTYPE]); out++) {
@@ -202,7 +202,7 @@ static int add_table(struct problems *p)
     size_t i;
     const json_t *row;
     json_array_foreach(rows, i, row) {
-        add_row(p, row);
+        problems_add_row(p, row);
     }
     json_decref(rows);
     return DONE;

@@ -66,8 +66,9 @@ void progress_begin(struct progress_line *p, bool quiet, const char *label)
     p->last_ms = p->terminal ? 0 : ctl_now_ms();
 }
 
-static void append(char *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(char *line, const char *format, ...)
+static void progress_append_text(char *line, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void progress_append_text(char *line, const char *format, ...)
 {
     size_t n = strlen(line);
     va_list args;
@@ -76,24 +77,24 @@ static void append(char *line, const char *format, ...)
     va_end(args);
 }
 
-static void compose(char line[LINE_BYTES], const struct progress_line *p,
-                    const struct gemmd_progress *r)
+static void progress_compose_line(char line[LINE_BYTES], const struct progress_line *p,
+                                  const struct gemmd_progress *r)
 {
     snprintf(line, LINE_BYTES, "%s %s", p->label, r->phase);
     if (r->total > 0) {
-        append(line, " %lld/%lld", (long long)r->done, (long long)r->total);
+        progress_append_text(line, " %lld/%lld", (long long)r->done, (long long)r->total);
     }
     if (r->best_us > 0) { /* false for NaN */
-        append(line, ", best %.*f us", r->best_us < 100 ? 2 : 1, r->best_us);
+        progress_append_text(line, ", best %.*f us", r->best_us < 100 ? 2 : 1, r->best_us);
         if (r->reference_us > 0) {
-            append(line, " (%.2fx)", r->reference_us / r->best_us);
+            progress_append_text(line, " (%.2fx)", r->reference_us / r->best_us);
         }
     }
     if (r->eta_ms >= 0) {
-        append(line, ", %.0f s left", ceil(r->eta_ms / 1000));
+        progress_append_text(line, ", %.0f s left", ceil(r->eta_ms / 1000));
     }
     if (r->failed > 0) {
-        append(line, ", %lld failed", (long long)r->failed);
+        progress_append_text(line, ", %lld failed", (long long)r->failed);
     }
 }
 
@@ -104,15 +105,15 @@ static void put_bar(char *line, int columns, const struct gemmd_progress *r)
         return;
     }
     int full = (int)(r->done * BAR / r->total);
-    append(line, " [");
+    progress_append_text(line, " [");
     for (int i = 0; i < BAR; i++) {
-        append(line, "%c", i < full ? '#' : '.');
+        progress_append_text(line, "%c", i < full ? '#' : '.');
     }
-    append(line, "]");
+    progress_append_text(line, "]");
 }
 
 /* Never wider than the terminal: a line that wraps cannot be drawn again. */
-static void draw(char *line, const struct gemmd_progress *r)
+static void progress_draw_line(char *line, const struct gemmd_progress *r)
 {
     struct winsize w;
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1 : 79;
@@ -132,10 +133,10 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
     }
     p->last_ms = now;
     char line[LINE_BYTES];
-    compose(line, p, report);
+    progress_compose_line(line, p, report);
     if (p->terminal) {
         p->drawn = true;
-        draw(line, report);
+        progress_draw_line(line, report);
     } else {
         fprintf(stderr, "%s\n", line);
     }

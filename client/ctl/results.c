@@ -7,7 +7,7 @@
 
 #include "client/ctl/ctl.h"
 
-static json_t *real(double v)
+static json_t *results_make_real(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
 }
@@ -30,7 +30,7 @@ json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
     } reals[] = {{"time_us", a->time_us}, {"spread", a->spread}, {"reference_us", a->reference_us},
                  {"tflops", a->tflops},   {"gbps", a->gbps},     {"floor_us", a->floor_us}};
     for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
-        json_object_set_new(row, reals[i].name, real(reals[i].value));
+        json_object_set_new(row, reals[i].name, results_make_real(reals[i].value));
     }
     json_object_set_new(row, "measured", json_integer(a->measured));
     json_object_set_new(row, "generation", json_integer(a->generation));
@@ -53,7 +53,7 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
 
 /* ---- derived columns ------------------------------------------------------------------------ */
 
-static void append(char *out, size_t size, const char *word)
+static void results_append_word(char *out, size_t size, const char *word)
 {
     size_t n = strlen(out);
     snprintf(out + n, size - n, "%s%s", n > 0 ? " " : "", word);
@@ -72,14 +72,14 @@ static json_t *fields_of(const json_t *problem)
 }
 
 /* What makes this problem other than the plain one, in a few words. */
-static json_t *flags_of(const json_t *problem)
+static json_t *results_list_flags(const json_t *problem)
 {
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     static const char *const texts[][2] = {{"dtype_in", "bf16"}, {"routing", "uniform"}};
     char out[256] = "";
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         if (json_is_true(json_object_get(problem, flags[i]))) {
-            append(out, sizeof(out), flags[i]);
+            results_append_word(out, sizeof(out), flags[i]);
         }
     }
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -87,14 +87,14 @@ static json_t *flags_of(const json_t *problem)
         if (v && strcmp(v, texts[i][1]) != 0) {
             bool rows =
                 strncmp(v, "rows:", 5) == 0; /* one number an expert is too long for a table */
-            append(out, sizeof(out), rows ? "rows:..." : v);
+            results_append_word(out, sizeof(out), rows ? "rows:..." : v);
         }
     }
     const char *in = json_string_value(json_object_get(problem, "dtype_in"));
     const char *to = json_string_value(json_object_get(problem, "dtype_out"));
     if (to && strcmp(to, "same") != 0 && strcmp(to, in ? in : "bf16") != 0) {
-        append(out, sizeof(out), "->");
-        append(out, sizeof(out), to);
+        results_append_word(out, sizeof(out), "->");
+        results_append_word(out, sizeof(out), to);
     }
     return json_string(out);
 }
@@ -104,9 +104,10 @@ static void set_ratio(json_t *row, const char *name, const char *above, double s
     const json_t *a = json_object_get(row, above), *time = json_object_get(row, "time_us");
     bool known = json_is_number(a) && json_is_number(time) && json_number_value(time) > 0 &&
                  json_number_value(a) > 0;
-    json_object_set_new(row, name,
-                        known ? real(scale * json_number_value(a) / json_number_value(time))
-                              : json_null());
+    json_object_set_new(
+        row, name,
+        known ? results_make_real(scale * json_number_value(a) / json_number_value(time))
+              : json_null());
 }
 
 void result_target(json_t *row)
@@ -133,7 +134,7 @@ void result_derive(json_t *row)
     bool product = result_is_product(op);
     json_object_set_new(row, "mode",
                         product ? json_incref((json_t *)(uintptr_t)mode) : json_string(op));
-    json_object_set_new(row, "flags", product ? flags_of(problem) : fields_of(problem));
+    json_object_set_new(row, "flags", product ? results_list_flags(problem) : fields_of(problem));
     set_ratio(row, "floor_percent", "floor_us", 100);
     set_ratio(row, "speedup", "reference_us", 1);
     result_target(row);

@@ -44,7 +44,7 @@ static bool next_rows(const char **at, bool first, long long *out, bool *bad)
 }
 
 /* What stands within the brackets of a JSON array, or all of it. */
-static char *within(char *text)
+static char *routing_strip_brackets(char *text)
 {
     text += strspn(text, " \t\r\n");
     size_t n = strlen(text);
@@ -58,7 +58,7 @@ static char *within(char *text)
     return text;
 }
 
-static char *read_text(const char *arg)
+static char *routing_read_text(const char *arg)
 {
     struct gemmd_error e;
     if (*arg && strspn(arg, "0123456789,") == strlen(arg)) {
@@ -74,7 +74,7 @@ static char *read_text(const char *arg)
 
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum)
 {
-    char *text = read_text(arg);
+    char *text = routing_read_text(arg);
     size_t size = 0;
     FILE *out = text ? open_memstream(profile, &size) : NULL;
     bool bad = !out, overflows = false;
@@ -82,7 +82,8 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
     *experts = *sum = 0;
     if (out) {
         fputs("rows:", out);
-        for (const char *at = within(text); next_rows(&at, *experts == 0, &rows, &bad);) {
+        for (const char *at = routing_strip_brackets(text);
+             next_rows(&at, *experts == 0, &rows, &bad);) {
             fprintf(out, *experts ? ",%lld" : "%lld", rows);
             *experts += 1;
             overflows = overflows || __builtin_add_overflow(*sum, rows, sum);

@@ -193,7 +193,7 @@ static void derive_trial(json_t *row)
     result_target(row);
 }
 
-static void derive(const char *what, json_t *rows)
+static void rows_derive_columns(const char *what, json_t *rows)
 {
     size_t i;
     json_t *row;
@@ -272,7 +272,7 @@ static void print_rows(const struct view *v, json_t *rows)
 
 int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
 {
-    derive(what, rows);
+    rows_derive_columns(what, rows);
     baselines_apply(baselines, rows);
     if (c->json) {
         return ctl_print_json(rows);

@@ -12,7 +12,7 @@
 
 enum { KEY_JOBS = 0x7000, KEY_CACHE, KEY_JSON };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t runner_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct runner_task *t = state->input;
     switch (key) {
@@ -41,7 +41,7 @@ static const struct argp_option options[] = {
     {"quiet", 'q', 0, 0, "no progress", 0},
     {0}};
 
-static const struct argp task_argp = {.options = options, .parser = parse};
+static const struct argp task_argp = {.options = options, .parser = runner_parse_option};
 const struct argp_child runner_children[] = {
     {&task_argp, 0, NULL, 0}, {&problems_argp, 0, NULL, 0}, {&target_argp, 0, NULL, 0}, {0}};
 
@@ -117,7 +117,7 @@ static bool find_near(char out[PATH_MAX])
     return false;
 }
 
-static int find(char out[PATH_MAX])
+static int runner_find_program(char out[PATH_MAX])
 {
     const char *named = getenv("GEMMD_RUNNER");
     if (named && *named) {
@@ -135,7 +135,7 @@ static int find(char out[PATH_MAX])
 int runner_become(struct runner_call *r)
 {
     char program[PATH_MAX];
-    int code = find(program);
+    int code = runner_find_program(program);
     if (code) {
         return code;
     }

@@ -148,7 +148,7 @@ static double read_real(const char *name, const char *arg, struct argp_state *st
     return v;
 }
 
-static enum gemmd_wait read_wait(const char *arg, struct argp_state *state)
+static enum gemmd_wait search_read_wait(const char *arg, struct argp_state *state)
 {
     static const char *const words[] = {"tuned", "now", "cached"};
     for (int i = 0; i < 3; i++) {
@@ -259,13 +259,13 @@ static void add_configs(struct search *s, const char *path, struct argp_state *s
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t search_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct search *s = state->input;
     struct gemmd_query *q = &s->query;
     switch (key) {
     case KEY_WAIT:
-        q->wait = read_wait(arg, state);
+        q->wait = search_read_wait(arg, state);
         break;
     case KEY_DEADLINE:
         q->deadline_ms = (int)option_int("deadline-ms", arg, INT32_MAX, state);
@@ -321,17 +321,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-const struct argp measuring_argp = {.options = measuring_options, .parser = parse};
-const struct argp search_argp = {.options = search_options, .parser = parse};
-const struct argp deadline_argp = {.options = deadline_options, .parser = parse};
-const struct argp wait_argp = {.options = wait_options, .parser = parse};
-const struct argp tune_wait_argp = {.options = tune_wait_options, .parser = parse};
-const struct argp space_argp = {.options = space_options, .parser = parse};
-const struct argp tolerance_argp = {.options = tolerance_options, .parser = parse};
-const struct argp given_argp = {.options = given_options, .parser = parse};
-const struct argp target_argp = {.options = target_options, .parser = parse};
+const struct argp measuring_argp = {.options = measuring_options, .parser = search_parse_option};
+const struct argp search_argp = {.options = search_options, .parser = search_parse_option};
+const struct argp deadline_argp = {.options = deadline_options, .parser = search_parse_option};
+const struct argp wait_argp = {.options = wait_options, .parser = search_parse_option};
+const struct argp tune_wait_argp = {.options = tune_wait_options, .parser = search_parse_option};
+const struct argp space_argp = {.options = space_options, .parser = search_parse_option};
+const struct argp tolerance_argp = {.options = tolerance_options, .parser = search_parse_option};
+const struct argp given_argp = {.options = given_options, .parser = search_parse_option};
+const struct argp target_argp = {.options = target_options, .parser = search_parse_option};
 
-void search_init(struct search *s)
+void search_options_init(struct search *s)
 {
     *s = (struct search){.query = GEMMD_QUERY_INIT};
     s->restrict_ = json_object();
@@ -350,7 +350,7 @@ void search_finish(struct search *s)
     }
 }
 
-void search_deinit(struct search *s)
+void search_options_deinit(struct search *s)
 {
     json_decref(s->restrict_);
     json_decref(s->configs);

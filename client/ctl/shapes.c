@@ -39,7 +39,7 @@ static int find_column(struct reader *r, const char *line, int c)
     return code;
 }
 
-static int read_head(struct reader *r, const char *line, const struct shapes_filter *f)
+static int shapes_read_head(struct reader *r, const char *line, const struct shapes_filter *f)
 {
     for (int c = 0; c < COLUMNS; c++) {
         int code = find_column(r, line, c);
@@ -66,7 +66,7 @@ static int read_head(struct reader *r, const char *line, const struct shapes_fil
     return DONE;
 }
 
-static int read_number(const struct reader *r, int c, const char *text, json_int_t *out)
+static int shapes_read_number(const struct reader *r, int c, const char *text, json_int_t *out)
 {
     char *end;
     errno = 0;
@@ -85,7 +85,7 @@ static int take_numbers(const struct reader *r, char *const fields[COLUMNS], jso
     json_int_t values[COLUMNS] = {[EXPERTS] = 1, [TOPK] = 1};
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         int c = order[i];
-        int code = fields[c] ? read_number(r, c, fields[c], &values[c]) : DONE;
+        int code = fields[c] ? shapes_read_number(r, c, fields[c], &values[c]) : DONE;
         if (code) {
             return code;
         }
@@ -101,7 +101,7 @@ static int take_numbers(const struct reader *r, char *const fields[COLUMNS], jso
     return DONE;
 }
 
-static bool wanted(char *const fields[COLUMNS], const struct shapes_filter *f)
+static bool shapes_is_wanted(char *const fields[COLUMNS], const struct shapes_filter *f)
 {
     return (!fields[MODEL] || list_has(f->model, fields[MODEL])) &&
            (!fields[LAYER] || list_has(f->layer, fields[LAYER])) &&
@@ -109,8 +109,8 @@ static bool wanted(char *const fields[COLUMNS], const struct shapes_filter *f)
            list_has(f->modes, fields[MODE]);
 }
 
-static int take_row(const struct reader *r, char *const fields[COLUMNS],
-                    const struct shapes_filter *f, json_t *rows)
+static int shapes_add_row(const struct reader *r, char *const fields[COLUMNS],
+                          const struct shapes_filter *f, json_t *rows)
 {
     for (int c = 0; c < COLUMNS; c++) {
         if (r->place[c] != NOT_THERE && !fields[c]) {
@@ -121,7 +121,7 @@ static int take_row(const struct reader *r, char *const fields[COLUMNS],
     if (fields[MODEL]) {
         json_object_set_new(r->models, fields[MODEL], json_true());
     }
-    if (!wanted(fields, f)) {
+    if (!shapes_is_wanted(fields, f)) {
         return DONE;
     }
     json_t *problem = json_pack("{ss, ss}", "op", "grouped_gemm", "mode", fields[MODE]);
@@ -142,12 +142,12 @@ static int take_row(const struct reader *r, char *const fields[COLUMNS],
     return code;
 }
 
-static int read_line(struct reader *r, const char *line, const struct shapes_filter *f,
-                     json_t *rows)
+static int shapes_read_line(struct reader *r, const char *line, const struct shapes_filter *f,
+                            json_t *rows)
 {
     r->line++;
     if (r->line == 1) {
-        return read_head(r, line, f);
+        return shapes_read_head(r, line, f);
     }
     if (line[strspn(line, " \r\t")] == '\0' || *line == '#') {
         return DONE;
@@ -156,7 +156,7 @@ static int read_line(struct reader *r, const char *line, const struct shapes_fil
     for (int c = 0; c < COLUMNS; c++) {
         fields[c] = r->place[c] == NOT_THERE ? NULL : csv_field(line, r->place[c]);
     }
-    int code = take_row(r, fields, f, rows);
+    int code = shapes_add_row(r, fields, f, rows);
     for (int c = 0; c < COLUMNS; c++) {
         free(fields[c]);
     }
@@ -176,11 +176,11 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f)
     int code = DONE;
     char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
     for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
-        code = read_line(&r, line, f, rows);
+        code = shapes_read_line(&r, line, f, rows);
     }
     free(text);
     if (r.line == 0) {
-        code = read_head(&r, "", f);
+        code = shapes_read_head(&r, "", f);
     }
     if (code == DONE && json_array_size(rows) == 0) {
         char *models = notice_names(r.models);

@@ -86,7 +86,7 @@ static void print_others(const json_t *space)
     }
 }
 
-static long long number(const json_t *space, const char *name)
+static long long space_get_number(const json_t *space, const char *name)
 {
     return (long long)json_integer_value(json_object_get(space, name));
 }
@@ -108,8 +108,9 @@ static int print_space(const json_t *space)
     print_others(space);
     printf("%lld configs, %lld of them legal, %lld worth a search: %lld variants to compile, up to "
            "%lld run-time settings of each\n\n",
-           number(space, "raw"), number(space, "legal"), number(space, "searched"),
-           number(space, "variants"), number(space, "settings"));
+           space_get_number(space, "raw"), space_get_number(space, "legal"),
+           space_get_number(space, "searched"), space_get_number(space, "variants"),
+           space_get_number(space, "settings"));
     table_print(columns, 4, json_object_get(space, "params"));
     print_rules(space, "dropped", "NOT LEGAL");
     print_rules(space, "unpromising", "NOT WORTH IT");

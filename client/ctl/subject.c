@@ -27,11 +27,11 @@ int subject_run(void *command, const struct argp *argp, int (*run)(void *command
                 char **argv)
 {
     struct subject *s = command;
-    search_init(&s->search);
+    search_options_init(&s->search);
     s->children = argp->children;
     argp_parse(argp, argc, argv, 0, NULL, command);
     int code = run(command);
-    search_deinit(&s->search);
+    search_options_deinit(&s->search);
     problems_deinit(&s->problems);
     ctl_deinit(&s->ctl);
     return code;

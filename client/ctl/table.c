@@ -30,8 +30,8 @@ const json_t *table_value(const json_t *row, const char *path)
 
 /* ---- showing values ------------------------------------------------------------------------- */
 
-static char *format(const char *f, ...) __attribute__((format(printf, 1, 2)));
-static char *format(const char *f, ...)
+static char *table_format_text(const char *f, ...) __attribute__((format(printf, 1, 2)));
+static char *table_format_text(const char *f, ...)
 {
     char text[64];
     va_list args;
@@ -41,7 +41,7 @@ static char *format(const char *f, ...)
     return strdup(text);
 }
 
-static char *unknown(void)
+static char *table_make_unknown(void)
 {
     return strdup("-");
 }
@@ -57,7 +57,7 @@ char *show_plain(const json_t *v)
         return strdup(*json_string_value(v) ? json_string_value(v) : "-");
     }
     if (!v || json_is_null(v)) {
-        return unknown();
+        return table_make_unknown();
     }
     if (json_is_boolean(v)) {
         return strdup(json_is_true(v) ? "yes" : "no");
@@ -68,7 +68,8 @@ char *show_plain(const json_t *v)
 char *show_time(const json_t *v)
 {
     double d = json_number_value(v);
-    return json_is_number(v) ? format("%.*f", show_decimals(d), d) : unknown();
+    return json_is_number(v) ? table_format_text("%.*f", show_decimals(d), d)
+                             : table_make_unknown();
 }
 
 char *show_rate(const json_t *v)
@@ -78,51 +79,53 @@ char *show_rate(const json_t *v)
 
 char *show_percent(const json_t *v)
 {
-    return json_is_number(v) ? format("%.1f", json_number_value(v)) : unknown();
+    return json_is_number(v) ? table_format_text("%.1f", json_number_value(v))
+                             : table_make_unknown();
 }
 
 char *show_ratio(const json_t *v)
 {
-    return json_is_number(v) ? format("%.2fx", json_number_value(v)) : unknown();
+    return json_is_number(v) ? table_format_text("%.2fx", json_number_value(v))
+                             : table_make_unknown();
 }
 
 char *show_age(const json_t *v)
 {
     double s = difftime(time(NULL), (time_t)json_number_value(v));
     if (!json_is_number(v) || json_number_value(v) <= 0) {
-        return unknown();
+        return table_make_unknown();
     }
     if (s < 100) {
-        return format("%.0fs", s > 0 ? s : 0);
+        return table_format_text("%.0fs", s > 0 ? s : 0);
     }
-    return s < 6000     ? format("%.0fm", s / 60)
-           : s < 172800 ? format("%.0fh", s / 3600)
-                        : format("%.0fd", s / 86400);
+    return s < 6000     ? table_format_text("%.0fm", s / 60)
+           : s < 172800 ? table_format_text("%.0fh", s / 3600)
+                        : table_format_text("%.0fd", s / 86400);
 }
 
 char *show_id(const json_t *v)
 {
     const char *s = json_string_value(v);
-    return s && *s ? strndup(s, 8) : unknown();
+    return s && *s ? strndup(s, 8) : table_make_unknown();
 }
 
 char *show_bytes(const json_t *v)
 {
     double d = json_number_value(v);
     if (!json_is_number(v)) {
-        return unknown();
+        return table_make_unknown();
     }
     static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
     size_t unit = 0;
     for (; d >= 10 * 1024 && unit < 3; unit++) {
         d /= 1024;
     }
-    return format("%.*f %s", unit > 0, d, units[unit]);
+    return table_format_text("%.*f %s", unit > 0, d, units[unit]);
 }
 
 char *show_known(const json_t *v)
 {
-    return json_is_number(v) && json_number_value(v) < 0 ? unknown() : show_plain(v);
+    return json_is_number(v) && json_number_value(v) < 0 ? table_make_unknown() : show_plain(v);
 }
 
 char *show_values(const json_t *values)

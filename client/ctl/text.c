@@ -16,9 +16,9 @@
 
 #include "client/ctl/ctl.h"
 
-static int refuse(struct gemmd_error *err, const char *format, ...)
+static int text_refuse_input(struct gemmd_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static int refuse(struct gemmd_error *err, const char *format, ...)
+static int text_refuse_input(struct gemmd_error *err, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -99,8 +99,8 @@ static json_t *quoted_to_json(const char **at, struct gemmd_error *err)
         good = *out++ != '\0';
     }
     if (!good || *in != '"') {
-        refuse(err, good ? "it has no closing quote"
-                         : "it has a bad escape (there are \\\" \\\\ \\xNN)");
+        text_refuse_input(err, good ? "it has no closing quote"
+                                    : "it has a bad escape (there are \\\" \\\\ \\xNN)");
         free(text);
         return NULL;
     }
@@ -108,7 +108,7 @@ static json_t *quoted_to_json(const char **at, struct gemmd_error *err)
     json_t *j = json_stringn(text, (size_t)(out - text));
     free(text);
     if (!j) {
-        refuse(err, "it is not UTF-8");
+        text_refuse_input(err, "it is not UTF-8");
     }
     return j;
 }
@@ -120,11 +120,11 @@ static json_t *bare_to_json(const char **at, struct gemmd_error *err)
     json_t *j = NULL;
     *at += n;
     if (!word || !*word) {
-        refuse(err, "the value is missing; write \"\" for empty text");
+        text_refuse_input(err, "the value is missing; write \"\" for empty text");
     } else if (strpbrk(word, "=\"\\")) {
-        refuse(err, "put text that holds = \" or \\ in double quotes");
+        text_refuse_input(err, "put text that holds = \" or \\ in double quotes");
     } else if (!(j = word_to_json(word))) {
-        refuse(err, "the number is out of range");
+        text_refuse_input(err, "the number is out of range");
     }
     free(word);
     return j;
@@ -137,20 +137,20 @@ static int field_to_json(const char **at, json_t *object, struct gemmd_error *er
     size_t word = strcspn(from, separators), n = strcspn(from, "=");
     struct gemmd_error why;
     if (n == 0 || n >= word) {
-        return refuse(err, "expected NAME=VALUE, not \"%.80s\"", from);
+        return text_refuse_input(err, "expected NAME=VALUE, not \"%.80s\"", from);
     }
     char *name = strndup(from, n);
     *at += n + 1;
     json_t *value = **at == '"' ? quoted_to_json(at, &why) : bare_to_json(at, &why);
     int code = 0;
     if (!value) {
-        code = refuse(err, "\"%.*s\": %s", word < 80 ? (int)word : 80, from, why.text);
+        code = text_refuse_input(err, "\"%.*s\": %s", word < 80 ? (int)word : 80, from, why.text);
     } else if (**at && !strchr(separators, **at)) {
-        code = refuse(err, "\"%.80s\": put a space after the closing quote", from);
+        code = text_refuse_input(err, "\"%.80s\": put a space after the closing quote", from);
     } else if (json_object_get(object, name)) {
-        code = refuse(err, "\"%.80s\" is given twice", name);
+        code = text_refuse_input(err, "\"%.80s\" is given twice", name);
     } else if (json_object_set(object, name, value)) {
-        code = refuse(err, "no memory for \"%.80s\"", from);
+        code = text_refuse_input(err, "no memory for \"%.80s\"", from);
     }
     json_decref(value);
     free(name);
@@ -176,7 +176,8 @@ json_t *text_to_problem(const char *text, struct gemmd_error *err)
     bool has_op = n > 0 && !memchr(text, '=', n);
     json_t *fields = text_to_json(has_op ? text + n : text, err);
     if (json_object_get(fields, "op")) {
-        refuse(err, "op is no field: a problem's text begins with it, as in \"gemm M=16 ...\"");
+        text_refuse_input(
+            err, "op is no field: a problem's text begins with it, as in \"gemm M=16 ...\"");
         json_decref(fields);
         return NULL;
     }
@@ -190,7 +191,7 @@ json_t *text_to_problem(const char *text, struct gemmd_error *err)
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* Bare when it reads back as the same text. */
-static bool needs_quotes(const char *s)
+static bool text_needs_quotes(const char *s)
 {
     if (!*s || strpbrk(s, separators) || strpbrk(s, "\"=\\")) {
         return true;
@@ -203,7 +204,7 @@ static bool needs_quotes(const char *s)
 
 static void write_string(FILE *f, const char *s)
 {
-    if (!needs_quotes(s)) {
+    if (!text_needs_quotes(s)) {
         fputs(s, f);
         return;
     }
@@ -228,7 +229,7 @@ static void write_value(FILE *f, const json_t *v)
     }
 }
 
-static int compare_names(const void *a, const void *b)
+static int text_compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -251,7 +252,7 @@ char *text_of_json(const json_t *object)
             names[n++] = name;
         }
     }
-    qsort(names, n, sizeof(*names), compare_names);
+    qsort(names, n, sizeof(*names), text_compare_names);
     fputs(op ? op : "", f);
     for (size_t i = 0; i < n; i++) {
         fprintf(f, "%s%s=", i > 0 || op ? " " : "", names[i]);
@@ -325,7 +326,7 @@ enum { FILE_MAX = 1 << 29 };
 
 /* Up to the first piece that shows that it is no text, or is too much: a device or a pipe may go on
  * forever. */
-static void copy_text(FILE *in, FILE *out)
+static void text_copy_stream(FILE *in, FILE *out)
 {
     char buffer[16 * 1024];
     size_t n, length = 0;
@@ -339,19 +340,21 @@ static void copy_text(FILE *in, FILE *out)
 }
 
 /* 0, or the fault after its sentence. */
-static int check_text(const char *path, const char *text, size_t length, struct gemmd_error *err)
+static int text_check_file(const char *path, const char *text, size_t length,
+                           struct gemmd_error *err)
 {
     size_t zero = strlen(text);
     if (zero != length) {
-        return refuse(err,
-                      "%s has a zero byte at %zu, which no text has: it is no text, or it was cut "
-                      "off by a crash",
-                      path, zero);
+        return text_refuse_input(
+            err,
+            "%s has a zero byte at %zu, which no text has: it is no text, or it was cut "
+            "off by a crash",
+            path, zero);
     }
     if (length > FILE_MAX) {
-        return refuse(err,
-                      "%s is larger than %d MiB, the most that gemmctl reads: give it in parts",
-                      path, FILE_MAX >> 20);
+        return text_refuse_input(
+            err, "%s is larger than %d MiB, the most that gemmctl reads: give it in parts", path,
+            FILE_MAX >> 20);
     }
     return 0;
 }
@@ -360,14 +363,14 @@ char *text_read_file(const char *path, struct gemmd_error *err)
 {
     FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     if (!in) {
-        refuse(err, "cannot read %s: %s", path, strerror(errno));
+        text_refuse_input(err, "cannot read %s: %s", path, strerror(errno));
         return NULL;
     }
     char *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
     if (out) {
-        copy_text(in, out);
+        text_copy_stream(in, out);
     }
     bool failed = !out || ferror(in) || ferror(out);
     int why = errno;
@@ -378,8 +381,8 @@ char *text_read_file(const char *path, struct gemmd_error *err)
     if (in != stdin) {
         fclose(in);
     }
-    failed = failed ? refuse(err, "cannot read %s: %s", path, strerror(why))
-                    : check_text(path, text, length, err);
+    failed = failed ? text_refuse_input(err, "cannot read %s: %s", path, strerror(why))
+                    : text_check_file(path, text, length, err);
     if (failed) {
         free(text);
         return NULL;
@@ -397,7 +400,7 @@ json_t *text_read_json(const char *path, struct gemmd_error *err)
     json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &why);
     free(text);
     if (!j) {
-        refuse(err, "%s, line %d: %s", path, why.line, why.text);
+        text_refuse_input(err, "%s, line %d: %s", path, why.line, why.text);
     }
     return j;
 }

@@ -106,12 +106,12 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
 
 /* The block that tiles the dimension which the mode sums over, and those of the output's rows and
  * columns. */
-static int64_t *depth_of(struct tile *t, const char *mode)
+static int64_t *tile_get_depth(struct tile *t, const char *mode)
 {
     return strcmp(mode, "dX") == 0 ? &t->n : strcmp(mode, "dW") == 0 ? &t->m : &t->k;
 }
 
-static int64_t *rows_of(struct tile *t, const char *mode)
+static int64_t *tile_get_rows(struct tile *t, const char *mode)
 {
     return strcmp(mode, "dW") == 0 ? &t->n : &t->m;
 }
@@ -131,7 +131,7 @@ static const struct values {
   hopper_values = {{64, 256, 64}, {64, 256, 64}, {4, 8, 4}, {1, 64, 1}, {1, 8, 0}};
 
 /* Of two that are equally near the smaller, which needs less of the device. */
-static int64_t nearest(int64_t v, const struct range *r)
+static int64_t tile_find_nearest(int64_t v, const struct range *r)
 {
     int64_t below = r->least, above = r->least;
     while (above < v && above < r->most) {
@@ -144,7 +144,7 @@ static int64_t nearest(int64_t v, const struct range *r)
 /* As many bytes in flight with another depth. */
 static void set_depth(struct tile *t, const char *mode, int64_t depth)
 {
-    int64_t *is = depth_of(t, mode);
+    int64_t *is = tile_get_depth(t, mode);
     t->stages = t->stages * *is / depth;
     *is = depth;
 }
@@ -158,7 +158,7 @@ static json_t *blocks_of(const struct tile *t)
 }
 
 /* Parts of sums are added up by threads: no store by TMA, and none of the schedules beside. */
-static void add_split(json_t *config, const struct tile *t)
+static void tile_add_split(json_t *config, const struct tile *t)
 {
     json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
     if (t->split > 1) {
@@ -179,7 +179,7 @@ static void add_hopper(json_t *out, const struct tile *t)
         if (t->tma_store >= 0) {
             json_object_set_new(config, "use_tma_store", json_boolean(t->tma_store));
         }
-        add_split(config, t);
+        tile_add_split(config, t);
         json_array_append_new(out, config);
     }
 }
@@ -194,7 +194,7 @@ static void add_portable(json_t *out, const struct tile *t)
 /* A warp of the portable kernel multiplies at least 16 rows by 32 columns. */
 static void fill_warps(struct tile *t, const char *mode)
 {
-    int64_t *rows = rows_of(t, mode), *cols = cols_of(t, mode);
+    int64_t *rows = tile_get_rows(t, mode), *cols = cols_of(t, mode);
     const struct values *v = &portable_values;
     while (*rows / v->rows.least * (*cols / v->cols.least) < t->warps && *cols < v->cols.most) {
         if (t->warps > v->warps.least) {
@@ -228,15 +228,15 @@ static struct tile tile_nearest(const struct tile *t, const char *mode, bool hop
 {
     const struct values *v = hopper ? &hopper_values : &portable_values;
     struct tile near = *t;
-    int64_t *const depth = depth_of(&near, mode);
-    *rows_of(&near, mode) = nearest(*rows_of(&near, mode), &v->rows);
-    *cols_of(&near, mode) = nearest(*cols_of(&near, mode), &v->cols);
-    near.warps = nearest(t->warps, &v->warps);
-    near.group = t->group > 0 ? nearest(t->group, &v->group) : 0;
-    near.split = nearest(t->split, &v->split);
+    int64_t *const depth = tile_get_depth(&near, mode);
+    *tile_get_rows(&near, mode) = tile_find_nearest(*tile_get_rows(&near, mode), &v->rows);
+    *cols_of(&near, mode) = tile_find_nearest(*cols_of(&near, mode), &v->cols);
+    near.warps = tile_find_nearest(t->warps, &v->warps);
+    near.group = t->group > 0 ? tile_find_nearest(t->group, &v->group) : 0;
+    near.split = tile_find_nearest(t->split, &v->split);
     const struct range depths = {hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_LEAST,
                                  hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_MOST, 0};
-    set_depth(&near, mode, nearest(*depth, &depths));
+    set_depth(&near, mode, tile_find_nearest(*depth, &depths));
     if (!hopper) {
         fill_warps(&near, mode);
     }

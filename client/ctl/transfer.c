@@ -154,7 +154,7 @@ static int add_trials(struct ctl *c, const json_t *rows)
     return DONE;
 }
 
-static int export(struct transfer *t)
+static int transfer_run_export(struct transfer *t)
 {
     struct ctl *c = &t->listing.ctl;
     const char *path = t->to ? t->to : "-";
@@ -219,7 +219,7 @@ int cmd_export(int argc, char **argv)
     bool portfolio = t.format && strcmp(t.format, "portfolio") == 0;
     return transfer_end(&t, portfolio  ? portfolio_export(&t.listing, t.to)
                             : t.format ? export_foreign(&t.listing, t.format, t.to)
-                                       : export(&t));
+                                       : transfer_run_export(&t));
 }
 
 /* ---- import --------------------------------------------------------------------------------- */
@@ -342,7 +342,7 @@ static void say_slower(const json_t *rows)
     }
 }
 
-static int import(struct transfer *t)
+static int transfer_run_import(struct transfer *t)
 {
     struct ctl *c = &t->listing.ctl;
     const char *modes = problems_only_modes(&t->listing.problems);
@@ -400,13 +400,13 @@ int cmd_import(int argc, char **argv)
     struct listing *l = &t.listing;
     return transfer_end(&t, t.format ? import_foreign(&l->ctl, &l->problems, t.format, t.paths,
                                                       t.n_paths, t.dry_run)
-                                     : import(&t));
+                                     : transfer_run_import(&t));
 }
 
 /* ---- backup --------------------------------------------------------------------------------- */
 
 /* The daemon writes it, so it needs the whole path. malloc'ed. */
-static char *absolute(const char *path)
+static char *transfer_make_absolute(const char *path)
 {
     char *here = *path == '/' ? NULL : getcwd(NULL, 0);
     char *text = NULL;
@@ -417,9 +417,9 @@ static char *absolute(const char *path)
     return text;
 }
 
-static int backup(struct transfer *t)
+static int transfer_run_backup(struct transfer *t)
 {
-    char *path = absolute(t->paths[0]);
+    char *path = transfer_make_absolute(t->paths[0]);
     struct ctl *c = &t->listing.ctl;
     int code = ctl_connect(c);
     /* The status first: what is saved between the two is in the copy. */
@@ -453,5 +453,5 @@ int cmd_backup(int argc, char **argv)
                "runs and serves."};
     struct transfer t = {.listing = {.filter = json_object()}};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
-    return transfer_end(&t, backup(&t));
+    return transfer_end(&t, transfer_run_backup(&t));
 }

@@ -35,7 +35,7 @@ static const struct format_mode {
     {"dW", {"use_tma_load_dy", "use_tma_load_x"}},
 };
 
-static const struct format_mode *mode_of(const json_t *problem)
+static const struct format_mode *unsloth_find_mode(const json_t *problem)
 {
     const char *mode = json_string_value(json_object_get(problem, "mode"));
     for (size_t i = 0; mode && i < COUNT(format_modes); i++) {
@@ -48,39 +48,42 @@ static const struct format_mode *mode_of(const json_t *problem)
 
 /* ---- one row -------------------------------------------------------------------------------- */
 
-static bool flag(const json_t *object, const char *name)
+static bool unsloth_get_flag(const json_t *object, const char *name)
 {
     return json_is_true(json_object_get(object, name));
 }
 
-static const char *word(bool v)
+static const char *unsloth_format_flag(bool v)
 {
     return v ? "True" : "False";
 }
 
 /* The Hopper kernel loads by TMA what is contiguous, whether its config says so or not. */
-static bool loads(const json_t *problem, const json_t *config, const char *name)
+static bool unsloth_loads_by_tma(const json_t *problem, const json_t *config, const char *name)
 {
     const json_t *said = json_object_get(config, name);
-    bool gathered = (strcmp(name, "use_tma_load_x") == 0 && flag(problem, "permute_x")) ||
-                    (strcmp(name, "use_tma_load_dy") == 0 && flag(problem, "permute_y"));
+    bool gathered =
+        (strcmp(name, "use_tma_load_x") == 0 && unsloth_get_flag(problem, "permute_x")) ||
+        (strcmp(name, "use_tma_load_dy") == 0 && unsloth_get_flag(problem, "permute_y"));
     return said ? json_is_true(said) : json_object_get(config, "schedule") && !gathered;
 }
 
-static char *head_of(const json_t *problem, const json_t *config, const struct tile *t,
-                     const struct format_mode *mode)
+static char *unsloth_make_head(const json_t *problem, const json_t *config, const struct tile *t,
+                               const struct format_mode *mode)
 {
     char *text;
     int n = asprintf(&text, "%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s", (long long)t->m,
                      (long long)t->n, (long long)t->k, (long long)t->warps, (long long)t->stages,
-                     word(flag(problem, "permute_x")), word(flag(problem, "permute_y")),
-                     word(flag(problem, "fuse_mul_post")), word(t->tma_store > 0),
-                     word(loads(problem, config, mode->loads[0])),
-                     word(loads(problem, config, mode->loads[1])));
+                     unsloth_format_flag(unsloth_get_flag(problem, "permute_x")),
+                     unsloth_format_flag(unsloth_get_flag(problem, "permute_y")),
+                     unsloth_format_flag(unsloth_get_flag(problem, "fuse_mul_post")),
+                     unsloth_format_flag(t->tma_store > 0),
+                     unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[0])),
+                     unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[1])));
     return n < 0 ? NULL : text;
 }
 
-static void add_row(struct table *t, char *head, double us, double ratio)
+static void unsloth_add_row(struct table *t, char *head, double us, double ratio)
 {
     struct row row = {head, us / ratio / 1e3, us / 1e3, 1 / ratio};
     for (size_t i = 0; i < t->n; i++) {
@@ -105,7 +108,7 @@ static bool is_ok(const json_t *trial)
 
 /* A config's last word: a time over none, that of the finals over that of the first round, then the
  * newest. */
-static bool outdoes(const json_t *a, const json_t *b)
+static bool unsloth_is_better(const json_t *a, const json_t *b)
 {
     if (is_ok(a) != is_ok(b)) {
         return is_ok(a);
@@ -119,7 +122,7 @@ static bool outdoes(const json_t *a, const json_t *b)
 }
 
 /* {config's text: its trial} */
-static json_t *last_words(const json_t *trials)
+static json_t *unsloth_pick_trials(const json_t *trials)
 {
     json_t *last = json_object();
     size_t i;
@@ -131,7 +134,7 @@ static json_t *last_words(const json_t *trials)
         }
         char *config = show_config(json_object_get(trial, "config"));
         const json_t *old = json_object_get(last, config ? config : "");
-        if (config && (!old || outdoes(trial, old))) {
+        if (config && (!old || unsloth_is_better(trial, old))) {
             json_object_set(last, config, trial);
         }
         free(config);
@@ -167,9 +170,9 @@ static void take_trial(struct writing *w, struct table *t, const json_t *best, c
     if (tile.group > 0) {
         json_object_set_new(w->left_out, "GROUP_SIZE_M", json_true());
     }
-    char *head = head_of(problem, config, &tile, mode_of(problem));
+    char *head = unsloth_make_head(problem, config, &tile, unsloth_find_mode(problem));
     if (head) {
-        add_row(t, head, us, ratio);
+        unsloth_add_row(t, head, us, ratio);
     }
 }
 
@@ -180,7 +183,7 @@ static int best_first(const void *a, const void *b)
                                     : strcmp(x->head, y->head);
 }
 
-static char *text_of(const struct table *t, const struct format_mode *mode)
+static char *unsloth_make_text(const struct table *t, const struct format_mode *mode)
 {
     char *text = NULL, numbers[3][40];
     size_t length;
@@ -215,18 +218,19 @@ static char *path_of(const char *folder, const json_t *best)
     char *path;
     int n =
         asprintf(&path, "%s%s%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
-                 writing_slash(folder), mode_of(p)->name, (long long)sizes[0], (long long)sizes[1],
-                 (long long)sizes[2], (long long)sizes[3], (long long)sizes[4], dtype ? dtype : "",
-                 flag(p, "permute_x") ? "_permute_x" : "", flag(p, "permute_y") ? "_permute_y" : "",
-                 flag(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
+                 writing_slash(folder), unsloth_find_mode(p)->name, (long long)sizes[0],
+                 (long long)sizes[1], (long long)sizes[2], (long long)sizes[3], (long long)sizes[4],
+                 dtype ? dtype : "", unsloth_get_flag(p, "permute_x") ? "_permute_x" : "",
+                 unsloth_get_flag(p, "permute_y") ? "_permute_y" : "",
+                 unsloth_get_flag(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
     return n < 0 ? NULL : path;
 }
 
-static int save(struct writing *w, struct table *t, const json_t *best, bool folder)
+static int unsloth_save_table(struct writing *w, struct table *t, const json_t *best, bool folder)
 {
     qsort(t->all, t->n, sizeof(*t->all), best_first);
     char *path = folder ? path_of(w->to, best) : strdup(w->to ? w->to : "-");
-    char *text = text_of(t, mode_of(json_object_get(best, "problem")));
+    char *text = unsloth_make_text(t, unsloth_find_mode(json_object_get(best, "problem")));
     int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
     if (code == DONE) {
         json_array_append_new(w->files,
@@ -242,16 +246,16 @@ static int save(struct writing *w, struct table *t, const json_t *best, bool fol
 static int write_one(struct writing *w, const json_t *best, bool folder)
 {
     const json_t *problem = json_object_get(best, "problem");
-    if (!mode_of(problem) || flag(problem, "accumulate")) {
+    if (!unsloth_find_mode(problem) || unsloth_get_flag(problem, "accumulate")) {
         writing_skip(w, best,
-                     mode_of(problem) ? "their kernels do not add to their output"
-                                      : "the format is of grouped GEMMs only");
+                     unsloth_find_mode(problem) ? "their kernels do not add to their output"
+                                                : "the format is of grouped GEMMs only");
         return DONE;
     }
     int code = DONE;
     json_t *trials = ctl_list(&w->listing->ctl, "trials",
                               json_pack("{sO}", "key", json_object_get(best, "key")), &code);
-    json_t *last = trials ? last_words(trials) : NULL;
+    json_t *last = trials ? unsloth_pick_trials(trials) : NULL;
     struct table t = {.all = calloc(json_object_size(last) + 1, sizeof(struct row))};
     const char *config;
     json_t *trial;
@@ -259,7 +263,7 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
         take_trial(w, &t, best, trial);
     }
     if (code == DONE && t.n > 0) {
-        code = save(w, &t, best, folder);
+        code = unsloth_save_table(w, &t, best, folder);
     } else if (code == DONE) {
         writing_skip(w, best, "nothing that was measured of it has a counterpart");
     }

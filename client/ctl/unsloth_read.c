@@ -71,7 +71,7 @@ struct csv {
 /* ---- one line ------------------------------------------------------------------------------- */
 
 /* Splits at commas, in place. More than `max` are counted, but not kept. */
-static int split(char *line, char *out[], int max)
+static int unsloth_split_line(char *line, char *out[], int max)
 {
     int n = 0;
     line[strcspn(line, "\r")] = '\0';
@@ -84,7 +84,7 @@ static int split(char *line, char *out[], int max)
     return n;
 }
 
-static int column_of(const char *name)
+static int unsloth_find_column(const char *name)
 {
     for (int c = 0; c < COLUMNS; c++) {
         if (strcmp(columns[c].name, name) == 0) {
@@ -107,15 +107,15 @@ static int read_mode(struct csv *csv, struct entries *out)
     return DONE;
 }
 
-static int read_head(struct csv *csv, char *line, struct entries *out)
+static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
 {
     char *fields[FIELDS_MAX];
-    csv->n = split(line, fields, FIELDS_MAX);
+    csv->n = unsloth_split_line(line, fields, FIELDS_MAX);
     for (int c = 0; c < COLUMNS; c++) {
         csv->place[c] = -1;
     }
     for (int i = 0; i < csv->n && i < FIELDS_MAX; i++) {
-        int c = column_of(fields[i]);
+        int c = unsloth_find_column(fields[i]);
         if (c < 0) {
             notice_count(out->unused, fields[i]);
         } else if (csv->place[c] >= 0) {
@@ -156,7 +156,7 @@ static bool to_time(const char *text, double *out)
            *out > 0;
 }
 
-static int read_value(struct csv *csv, int c, const char *text)
+static int unsloth_read_value(struct csv *csv, int c, const char *text)
 {
     bool good = true;
     const char *wants = "";
@@ -183,16 +183,16 @@ static int read_value(struct csv *csv, int c, const char *text)
                              columns[c].name, text, wants);
 }
 
-static int read_row(struct csv *csv, char *line, struct entries *out)
+static int unsloth_read_row(struct csv *csv, char *line, struct entries *out)
 {
     char *fields[FIELDS_MAX];
-    int n = split(line, fields, FIELDS_MAX);
+    int n = unsloth_split_line(line, fields, FIELDS_MAX);
     if (n != csv->n) {
         return ctl_failed("%s, line %d: %d columns, line 1 has %d", csv->path, csv->line, n,
                           csv->n);
     }
     for (int c = 0; c < COLUMNS; c++) {
-        int code = csv->place[c] < 0 ? DONE : read_value(csv, c, fields[csv->place[c]]);
+        int code = csv->place[c] < 0 ? DONE : unsloth_read_value(csv, c, fields[csv->place[c]]);
         if (code) {
             return code;
         }
@@ -224,7 +224,7 @@ static int read_row(struct csv *csv, char *line, struct entries *out)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-static int faster(const void *a, const void *b)
+static int unsloth_compare_times(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
     return x->speedup != y->speedup   ? (x->speedup < y->speedup) - (x->speedup > y->speedup)
@@ -241,9 +241,9 @@ int unsloth_read(const char *path, struct entries *out)
     for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
         csv.line++;
         if (csv.line == 1) {
-            code = read_head(&csv, line, out);
+            code = unsloth_read_head(&csv, line, out);
         } else if (line[strspn(line, " \t\r")]) {
-            code = read_row(&csv, line, out);
+            code = unsloth_read_row(&csv, line, out);
         }
     }
     free(text);
@@ -251,7 +251,7 @@ int unsloth_read(const char *path, struct entries *out)
         code = ctl_failed("%s has no rows", path);
     }
     if (code == DONE) {
-        qsort(out->all, out->n, sizeof(*out->all), faster);
+        qsort(out->all, out->n, sizeof(*out->all), unsloth_compare_times);
     }
     return code;
 }

@@ -43,8 +43,8 @@ static void begin_line(const struct verifying *v, const json_t *problem, const c
 }
 
 /* The answer for a problem rounded by a scheme; given configs are measured, whatever is known. */
-static int ask(struct verifying *v, const json_t *problem, const char *scheme,
-               const char *configs_json, struct gemmd_answer *out)
+static int verify_ask_answer(struct verifying *v, const json_t *problem, const char *scheme,
+                             const char *configs_json, struct gemmd_answer *out)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
     struct gemmd_query q = v->subject.search.query;
@@ -68,7 +68,7 @@ static int ask(struct verifying *v, const json_t *problem, const char *scheme,
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-static bool is_of(const json_t *trial, const json_t *config, const char *stage)
+static bool verify_is_trial_of(const json_t *trial, const json_t *config, const char *stage)
 {
     const char *its = json_string_value(json_object_get(trial, "stage"));
     return json_equal(json_object_get(trial, "config"), config) && its && strcmp(its, stage) == 0;
@@ -76,16 +76,17 @@ static bool is_of(const json_t *trial, const json_t *config, const char *stage)
 
 /* The newest good trials of two configs in one run and stage: how much longer the first takes. NAN:
  * there are none. Trials come newest first. */
-static double paired(const json_t *trials, const json_t *a, const json_t *b, const char *stage)
+static double verify_compare_paired(const json_t *trials, const json_t *a, const json_t *b,
+                                    const char *stage)
 {
     size_t i, k;
     json_t *x, *y;
     json_array_foreach((json_t *)(uintptr_t)trials, i, x) {
-        if (!is_of(x, a, stage)) {
+        if (!verify_is_trial_of(x, a, stage)) {
             continue;
         }
         json_array_foreach((json_t *)(uintptr_t)trials, k, y) {
-            if (is_of(y, b, stage) &&
+            if (verify_is_trial_of(y, b, stage) &&
                 json_equal(json_object_get(x, "run"), json_object_get(y, "run"))) {
                 return json_number_value(json_object_get(x, "time_us")) /
                        json_number_value(json_object_get(y, "time_us"));
@@ -110,10 +111,10 @@ static double ratio_of(const json_t *trials, const json_t *config)
 
 /* How much longer config a takes than b: in alternating blocks, else one after the other, else each
  * against its own run's reference. */
-static double longer(const json_t *trials, const json_t *a, const json_t *b)
+static double verify_compare_configs(const json_t *trials, const json_t *a, const json_t *b)
 {
-    double r = json_equal(a, b) ? 1 : paired(trials, a, b, "final");
-    r = isnan(r) ? paired(trials, a, b, "measure") : r;
+    double r = json_equal(a, b) ? 1 : verify_compare_paired(trials, a, b, "final");
+    r = isnan(r) ? verify_compare_paired(trials, a, b, "measure") : r;
     return isnan(r) ? ratio_of(trials, a) / ratio_of(trials, b) : r;
 }
 
@@ -123,7 +124,7 @@ static json_t *answer_of(struct verifying *v, const json_t *problem, const char 
 {
     struct gemmd_answer a;
     struct gemmd_error e;
-    *code = ask(v, problem, scheme, NULL, &a);
+    *code = verify_ask_answer(v, problem, scheme, NULL, &a);
     if (*code) {
         return NULL;
     }
@@ -149,8 +150,8 @@ static void add_distinct(json_t *configs, json_t *config)
 }
 
 /* The trials of the shape's own key after all configs were measured there, newest first. */
-static json_t *measure_all(struct verifying *v, const json_t *problem, const json_t *own,
-                           const json_t *answers, int *code)
+static json_t *verify_measure_configs(struct verifying *v, const json_t *problem, const json_t *own,
+                                      const json_t *answers, int *code)
 {
     json_t *configs = json_array(), *answer;
     struct gemmd_answer a;
@@ -160,7 +161,7 @@ static json_t *measure_all(struct verifying *v, const json_t *problem, const jso
         add_distinct(configs, json_object_get(answer, "config"));
     }
     char *text = json_dumps(configs, JSON_REAL_PRECISION(17));
-    *code = json_array_size(configs) > 1 ? ask(v, problem, "exact", text, &a) : DONE;
+    *code = json_array_size(configs) > 1 ? verify_ask_answer(v, problem, "exact", text, &a) : DONE;
     free(text);
     json_decref(configs);
     if (*code) {
@@ -182,10 +183,10 @@ static void add_rows(struct verifying *v, const json_t *problem, const json_t *o
     json_t *a;
     json_array_foreach(answers, i, a) { /* the best of all may be another one's */
         const json_t *config = json_object_get(a, "config");
-        best = longer(trials, config, best) < 1 ? config : best;
+        best = verify_compare_configs(trials, config, best) < 1 ? config : best;
     }
     json_array_foreach(answers, i, a) {
-        double r = longer(trials, json_object_get(a, "config"), best);
+        double r = verify_compare_configs(trials, json_object_get(a, "config"), best);
         json_object_set(a, "problem", (json_t *)(uintptr_t)problem);
         json_object_set(a, "own_config", json_object_get(own, "config"));
         json_object_set_new(a, "same",
@@ -208,7 +209,7 @@ static int verify_one(struct verifying *v, const json_t *problem, char **schemes
         }
     }
     const json_t *own = code ? NULL : json_array_get(answers, n - 1);
-    trials = own ? measure_all(v, problem, own, answers, &code) : NULL;
+    trials = own ? verify_measure_configs(v, problem, own, answers, &code) : NULL;
     if (trials) {
         add_rows(v, problem, own, answers, trials);
     }
@@ -286,7 +287,7 @@ static void print_outcome(const struct verifying *v, const json_t *summary)
     table_print(totals, sizeof(totals) / sizeof(totals[0]), summary);
 }
 
-static int show(struct verifying *v, char **schemes, size_t n)
+static int verify_show_rows(struct verifying *v, char **schemes, size_t n)
 {
     json_t *summary = json_array();
     for (size_t i = 0; i < n; i++) {
@@ -314,7 +315,7 @@ static int cannot_spread(const json_t *problem)
 }
 
 /* Instead of each problem: some inside the bucket that it ends, from half of its tokens on. */
-static int spread(struct verifying *v)
+static int verify_spread_problems(struct verifying *v)
 {
     json_t *all = json_array(), *item;
     size_t i;
@@ -394,12 +395,12 @@ static int verify_all(struct verifying *v)
             kept += r == DONE;
         }
     }
-    code = code ? code : show(v, schemes, n);
+    code = code ? code : verify_show_rows(v, schemes, n);
     stops_end(kept, json_array_size(v->subject.problems.all));
     return code;
 }
 
-static int run(void *command)
+static int verify_run_command(void *command)
 {
     struct verifying *v = command;
     if (!v->exact) {
@@ -413,14 +414,14 @@ static int run(void *command)
         return code;
     }
     stops_catch();
-    if (v->samples > 0 && (code = spread(v))) {
+    if (v->samples > 0 && (code = verify_spread_problems(v))) {
         return code;
     }
     search_finish(&v->subject.search);
     return verify_all(v);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t verify_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct verifying *v = state->input;
     switch (key) {
@@ -466,14 +467,14 @@ int cmd_verify(int argc, char **argv)
                                                  {0}};
     static const struct argp argp = {
         .options = options,
-        .parser = parse,
+        .parser = verify_parse_option,
         .args_doc = "--exact [PROBLEM]",
         .children = children,
         .doc =
             "Measures the answer of each shape's bucket on the shape itself, against the best of "
             "a tuning of just that shape, and shows how much longer it takes."};
     struct verifying v = {.exact = false};
-    int code = subject_run(&v, &argp, run, argc, argv);
+    int code = subject_run(&v, &argp, verify_run_command, argc, argv);
     json_decref(v.rows);
     return code;
 }

@@ -22,13 +22,13 @@ __attribute__((format(printf, 2, 3))) static void line(const char *name, const c
     free(text);
 }
 
-static const char *text_at(const json_t *object, const char *path)
+static const char *why_get_text(const json_t *object, const char *path)
 {
     const char *text = json_string_value(table_value(object, path));
     return text ? text : "";
 }
 
-static double number_at(const json_t *object, const char *path)
+static double why_get_number(const json_t *object, const char *path)
 {
     const json_t *v = table_value(object, path);
     return json_is_number(v) ? json_number_value(v) : NAN;
@@ -40,7 +40,7 @@ static json_int_t int_at(const json_t *object, const char *path)
 }
 
 /* "M 4096, known 512; routing zipf:1.2, known uniform" */
-static char *differences(const json_t *list, const char *name, const char *between)
+static char *why_list_differences(const json_t *list, const char *name, const char *between)
 {
     char *out = strdup("");
     size_t i;
@@ -49,7 +49,7 @@ static char *differences(const json_t *list, const char *name, const char *betwe
         char *asked = show_plain(json_object_get(d, "asked"));
         char *other = show_plain(json_object_get(d, name)), *longer = NULL;
         if (asprintf(&longer, "%s%s%s %s%s%s", out ? out : "", i > 0 ? "; " : "",
-                     text_at(d, "field"), asked, between, other) < 0) {
+                     why_get_text(d, "field"), asked, between, other) < 0) {
             longer = NULL;
         }
         free(out);
@@ -68,11 +68,11 @@ static char *short_problem(const json_t *why)
                                            {"quant", "none"},          {"scale_block", "none"}};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     json_t *p = json_copy(json_object_get(why, "problem"));
-    if (strcmp(text_at(p, "dtype_in"), text_at(p, "dtype_out")) == 0) {
+    if (strcmp(why_get_text(p, "dtype_in"), why_get_text(p, "dtype_out")) == 0) {
         json_object_del(p, "dtype_out");
     }
     for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++) {
-        if (strcmp(text_at(p, usual[i][0]), usual[i][1]) == 0) {
+        if (strcmp(why_get_text(p, usual[i][0]), usual[i][1]) == 0) {
             json_object_del(p, usual[i][0]);
         }
     }
@@ -90,10 +90,10 @@ static char *short_problem(const json_t *why)
 
 static void print_answer(const json_t *why)
 {
-    const char *tier = text_at(why, "answer.tier");
+    const char *tier = why_get_text(why, "answer.tier");
     const char *meaning = strcmp(tier, "exact") == 0       ? "measured for this very key"
-                          : strcmp(tier, "near") == 0      ? text_at(why, "answer.note")
-                          : strcmp(tier, "portfolio") == 0 ? text_at(why, "answer.note")
+                          : strcmp(tier, "near") == 0      ? why_get_text(why, "answer.note")
+                          : strcmp(tier, "portfolio") == 0 ? why_get_text(why, "answer.note")
                           : strcmp(tier, "default") == 0
                               ? "chosen by the analytic model, not measured"
                               : "there is none: gemmd cannot tune this op";
@@ -102,9 +102,10 @@ static void print_answer(const json_t *why)
     if (*tier) {
         line("config", "%s", config);
     }
-    line("because", "%s", text_at(why, "because"));
-    double time = number_at(why, "answer.time_us"), floor = number_at(why, "answer.floor_us");
-    double reference = number_at(why, "answer.reference_us");
+    line("because", "%s", why_get_text(why, "because"));
+    double time = why_get_number(why, "answer.time_us"),
+           floor = why_get_number(why, "answer.floor_us");
+    double reference = why_get_number(why, "answer.reference_us");
     if (time > 0) {
         line("time", "%.*f us%s", show_decimals(time), time,
              reference > 0 ? "" : ", no reference was measured");
@@ -123,11 +124,11 @@ static void print_answer(const json_t *why)
 static void print_key(const json_t *why)
 {
     char *problem = short_problem(why);
-    char *rounded = differences(json_object_get(why, "rounded"), "bucket", " -> ");
+    char *rounded = why_list_differences(json_object_get(why, "rounded"), "bucket", " -> ");
     line("problem", "%s", problem ? problem : "");
-    line("key", "%s", text_at(why, "key"));
+    line("key", "%s", why_get_text(why, "key"));
     if (rounded && *rounded) {
-        line("", "bucket scheme %s: %s", text_at(why, "scheme"), rounded);
+        line("", "bucket scheme %s: %s", why_get_text(why, "scheme"), rounded);
     }
     free(problem);
     free(rounded);
@@ -140,22 +141,23 @@ static void print_row(const json_t *why)
         return;
     }
     char *age = show_age(json_object_get(row, "created_s"));
-    bool own = strcmp(text_at(row, "key"), text_at(why, "key")) == 0;
+    bool own = strcmp(why_get_text(row, "key"), why_get_text(why, "key")) == 0;
     long long uid = (long long)int_at(row, "uid");
     char by[48] = "in no database yet"; /* only in memory, where who asked is not kept */
     if (uid >= 0) {
         snprintf(by, sizeof(by), "asked for by uid %lld", uid);
     }
     line("row", "generation %lld of %s%.12s, source %s, %s old, %s",
-         (long long)int_at(row, "generation"), own ? "this key " : "key ", text_at(row, "key"),
-         text_at(row, "source"), age, by);
+         (long long)int_at(row, "generation"), own ? "this key " : "key ", why_get_text(row, "key"),
+         why_get_text(row, "source"), age, by);
     free(age);
 }
 
 /* What a replayed device's recording does not say is left out. */
 static void print_verified(const json_t *why, const json_t *trial)
 {
-    const double error = number_at(trial, "max_error"), norm = number_at(trial, "rel_norm");
+    const double error = why_get_number(trial, "max_error"),
+                 norm = why_get_number(trial, "rel_norm");
     char errors[48] = "", norms[48] = "";
     if (!isnan(error)) {
         snprintf(errors, sizeof(errors), ": largest error %.3g", error);
@@ -163,8 +165,8 @@ static void print_verified(const json_t *why, const json_t *trial)
     if (!isnan(norm)) {
         snprintf(norms, sizeof(norms), "%s relative norm %.3g", *errors ? "," : ":", norm);
     }
-    line("verified", "elements within atol %g, rtol %g%s%s", number_at(why, "row.atol"),
-         number_at(why, "row.rtol"), errors, norms);
+    line("verified", "elements within atol %g, rtol %g%s%s", why_get_number(why, "row.atol"),
+         why_get_number(why, "row.rtol"), errors, norms);
 }
 
 static void print_trial(const json_t *why)
@@ -174,16 +176,17 @@ static void print_trial(const json_t *why)
         return;
     }
     size_t samples = json_array_size(json_object_get(trial, "samples_us"));
-    double q25 = number_at(trial, "q25_us"), q75 = number_at(trial, "q75_us");
-    double time = number_at(trial, "time_us");
+    double q25 = why_get_number(trial, "q25_us"), q75 = why_get_number(trial, "q75_us");
+    double time = why_get_number(trial, "time_us");
     int digits = show_decimals(time);
     line("evidence", "trial %lld: %zu samples, median %.*f us, quartiles %.*f to %.*f us",
          (long long)int_at(trial, "id"), samples, digits, time, digits, q25, digits, q75);
-    if (*text_at(trial, "reason")) {
-        line("", "%s", text_at(trial, "reason"));
+    if (*why_get_text(trial, "reason")) {
+        line("", "%s", why_get_text(trial, "reason"));
     }
     line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
-         (long long)int_at(why, "trials"), (long long)int_at(why, "failed"), text_at(trial, "key"));
+         (long long)int_at(why, "trials"), (long long)int_at(why, "failed"),
+         why_get_text(trial, "key"));
     print_verified(why, trial);
 }
 
@@ -193,10 +196,10 @@ static void print_run(const json_t *why)
     if (!json_is_object(run)) {
         return;
     }
-    const char *ending = text_at(run, "ending");
+    const char *ending = why_get_text(run, "ending");
     line("run", "%lld on %s: driver %s, %s, gemmd %s", (long long)int_at(run, "id"),
-         text_at(run, "device"), text_at(run, "driver"), text_at(run, "compiler"),
-         text_at(run, "build"));
+         why_get_text(run, "device"), why_get_text(run, "driver"), why_get_text(run, "compiler"),
+         why_get_text(run, "build"));
     line("", "its runner %s%s", *ending ? "ended: " : "still runs, or died unseen", ending);
 }
 
@@ -206,7 +209,7 @@ static void print_stamp(const json_t *why)
     if (json_is_object(stamp)) {
         bool fits = json_is_true(json_object_get(stamp, "fits"));
         line("stamp", "%s%s", fits ? "fits today's kernels and compiler" : "does not fit: ",
-             fits ? "" : text_at(stamp, "difference"));
+             fits ? "" : why_get_text(stamp, "difference"));
     }
 }
 
@@ -214,7 +217,7 @@ static void print_confidence(const json_t *why)
 {
     size_t i;
     json_t *doubt;
-    line("confidence", "%s", text_at(why, "confidence"));
+    line("confidence", "%s", why_get_text(why, "confidence"));
     json_array_foreach(json_object_get(why, "doubts"), i, doubt) {
         line("", "%s", json_string_value(doubt));
     }
@@ -224,24 +227,25 @@ static void print_miss(const json_t *why)
 {
     const json_t *close = json_object_get(why, "closest");
     if (json_is_object(close)) {
-        char *what = differences(json_object_get(close, "differs"), "known", ", known is ");
-        line("nearest key", "%.12s differs: %s", text_at(close, "key"), what ? what : "");
+        char *what =
+            why_list_differences(json_object_get(close, "differs"), "known", ", known is ");
+        line("nearest key", "%.12s differs: %s", why_get_text(close, "key"), what ? what : "");
         free(what);
-    } else if (strcmp(text_at(why, "verdict"), "unknown") == 0) {
+    } else if (strcmp(why_get_text(why, "verdict"), "unknown") == 0) {
         line("nearest key", "none: no key of this op has an answer on this class of device");
     }
     size_t i;
     json_t *row;
     json_array_foreach(json_object_get(why, "elsewhere"), i, row) {
-        double time = number_at(row, "time_us");
+        double time = why_get_number(row, "time_us");
         line(i ? "" : "elsewhere", "known for another class of device: %s, %.*f us",
-             text_at(row, "class"), show_decimals(time), time);
+             why_get_text(row, "class"), show_decimals(time), time);
     }
 }
 
 static void print_action(const json_t *why, const struct gemmd_query *q)
 {
-    const char *action = text_at(why, "action"), *tuning = text_at(why, "tuning");
+    const char *action = why_get_text(why, "action"), *tuning = why_get_text(why, "tuning");
     char *problem = short_problem(why);
     char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
     if (q->atol > 0 ||
@@ -284,7 +288,7 @@ static int print_why(struct subject *a, json_t *why)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static int run(void *command)
+static int why_run_command(void *command)
 {
     struct subject *a = command;
     int code = DONE;
@@ -314,5 +318,5 @@ int cmd_why(int argc, char **argv)
             "Explains the answer that a query gets now: which tier, from which row, on what "
             "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned."};
     struct subject a = {.ctl = {0}};
-    return subject_run(&a, &argp, run, argc, argv);
+    return subject_run(&a, &argp, why_run_command, argc, argv);
 }

@@ -63,7 +63,7 @@ static void check_csv(const uint8_t *data, size_t n)
         CHECK(e.n > 0 && e.mode[0]);
         check_entries(&e);
     }
-    entries_deinit(&e);
+    foreign_entries_deinit(&e);
 }
 
 static void check_aiter(const uint8_t *data, size_t n)
@@ -79,7 +79,7 @@ static void check_aiter(const uint8_t *data, size_t n)
                   (found >= e.all && found < e.all + e.n && aiter_bound(found->class) >= 0));
         }
     }
-    entries_deinit(&e);
+    foreign_entries_deinit(&e);
 }
 
 static void check_row(const json_t *row)
