@@ -9,7 +9,7 @@
 #include "store/inner.h"
 #include "store/version.h"
 
-static int damaged(struct store *s, struct error *err, const char *what)
+static int check_fail_damaged(struct store *s, struct error *err, const char *what)
 {
     s->db.damaged = true;
     return error_set(err, ERROR_STORE, "database %s is damaged: %s", s->path, what);
@@ -29,7 +29,7 @@ static int check_pages(struct store *s, struct error *err)
     if (verdict && strcmp(verdict, "ok") == 0) {
         return 0;
     }
-    return damaged(s, err, verdict ? verdict : "integrity_check found no words");
+    return check_fail_damaged(s, err, verdict ? verdict : "integrity_check found no words");
 }
 
 static bool same_text(sqlite3_stmt *a, sqlite3_stmt *b, int column)
@@ -57,7 +57,8 @@ static int compare_schemas(struct store *s, struct db *fresh, struct error *err)
             same = same_text(ours, theirs, i);
         }
         if (wanted < 0 || !same) {
-            return wanted < 0 ? wanted : damaged(s, err, "the text of its schema is not gemmd's");
+            return wanted < 0 ? wanted
+                              : check_fail_damaged(s, err, "the text of its schema is not gemmd's");
         }
         if (r == 0) {
             return 0;
@@ -79,7 +80,7 @@ static int check_schema(struct store *s, struct error *err)
     return r;
 }
 
-static int check_rows(struct store *s, enum table_id table, int64_t *bad, struct error *err)
+static int check_scan_rows(struct store *s, enum table_id table, int64_t *bad, struct error *err)
 {
     ROWS_AUTO rows = {0};
     int r = rows_begin(&rows, s, table, err, NULL, "", "");
@@ -99,7 +100,7 @@ int store_check(struct store *s, int64_t *bad_rows, struct error *err)
     int r = check_schema(s, err);
     r = r ? r : check_pages(s, err);
     for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
-        r = check_rows(s, i, bad_rows, err);
+        r = check_scan_rows(s, i, bad_rows, err);
     }
     return r;
 }

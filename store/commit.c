@@ -43,7 +43,7 @@ static void lock_name(const struct store *s, char out[PATH_MAX + 8])
 /* ---- the file's text ------------------------------------------------------------------------- */
 
 /* Also of the text that gemmd before schema 4 wrote: the lines were of any length. */
-static void read_text(struct store *s)
+static void commit_read_text(struct store *s)
 {
     char text[PATH_MAX + 64] = "";
     unsigned long long dev = 0, ino = 0;
@@ -155,7 +155,7 @@ static int say_held(const struct store *s, struct error *err)
                      s->path, s->path, lockfile_name(&h, who));
 }
 
-static int64_t now_ms(void)
+static int64_t commit_read_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -166,14 +166,14 @@ static int64_t now_ms(void)
 static int wait_for_lock(struct store *s, struct error *err)
 {
     enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000 };
-    const int64_t until = now_ms() + s->patience_ms;
+    const int64_t until = commit_read_clock() + s->patience_ms;
     long ns = FIRST_NS;
     while (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK) {
             return error_set(err, ERROR_STORE, "database %s: cannot lock %s.lock: %s", s->path,
                              s->path, strerror(errno));
         }
-        if (now_ms() >= until) {
+        if (commit_read_clock() >= until) {
             return say_held(s, err);
         }
         nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
@@ -203,7 +203,7 @@ int commit_lock(struct store *s, struct error *err)
         }
         return r;
     }
-    read_text(s);
+    commit_read_text(s);
     if (s->noted.pid != (long)getpid()) {
         write_pid(s);
     }

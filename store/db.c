@@ -56,7 +56,7 @@ static bool disk_is_full(int rc, int e)
            ((rc & 0xff) == SQLITE_IOERR && (e == ENOSPC || e == EDQUOT || e == EFBIG));
 }
 
-static int locked(const struct db *db, struct error *err)
+static int db_fail_locked(const struct db *db, struct error *err)
 {
     char who[PLACE_LOCKER_MAX];
     return place_locker(db->path, who)
@@ -88,7 +88,7 @@ int db_fail(struct db *db, int rc, struct error *err)
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_PROTOCOL: /* SQLite waited for a lock on the -shm file */
-        return locked(db, err);
+        return db_fail_locked(db, err);
     case SQLITE_INTERRUPT:
         return error_set(err, ERROR_CANCELLED, "database %s: interrupted", db->path);
     case SQLITE_CORRUPT:
@@ -251,14 +251,14 @@ static int lost_transaction(struct db *db, struct error *err)
     return error_set(err, ERROR_STORE, "database %s: SQLite undid the transaction", db->path);
 }
 
-static int savepoint(struct db *db, const char *verb, struct error *err)
+static int db_run_savepoint(struct db *db, const char *verb, struct error *err)
 {
     char sql[64];
     snprintf(sql, sizeof(sql), "%s level%u", verb, db->depth);
     return db_run(db, NULL, err, sql, "");
 }
 
-static void undo(struct db *db)
+static void db_undo_transaction(struct db *db)
 {
     struct error ignored; /* the caller already has the fault that matters */
     if (!db->h || sqlite3_get_autocommit(db->h)) {
@@ -266,7 +266,8 @@ static void undo(struct db *db)
     }
     if (db->depth == 0) {
         db_run(db, NULL, &ignored, "ROLLBACK", "");
-    } else if (savepoint(db, "ROLLBACK TO", &ignored) || savepoint(db, "RELEASE", &ignored)) {
+    } else if (db_run_savepoint(db, "ROLLBACK TO", &ignored) ||
+               db_run_savepoint(db, "RELEASE", &ignored)) {
         db->spoilt = true;
     }
 }
@@ -275,13 +276,14 @@ int db_begin(struct db *db, struct error *err)
 {
     int r;
     if (db->depth == 0) {
-        undo(db); /* one whose ROLLBACK failed for want of memory may still be open */
+        db_undo_transaction(
+            db); /* one whose ROLLBACK failed for want of memory may still be open */
         db->spoilt = false;
         r = db_run(db, NULL, err, "BEGIN IMMEDIATE", "");
     } else if (sqlite3_get_autocommit(db->h)) {
         r = lost_transaction(db, err);
     } else {
-        r = savepoint(db, "SAVEPOINT", err);
+        r = db_run_savepoint(db, "SAVEPOINT", err);
     }
     db->depth += r == 0;
     return r;
@@ -292,15 +294,16 @@ int db_end(struct db *db, int status, struct error *err)
     assert(db->depth > 0);
     db->depth--;
     if (status >= 0 && (db->spoilt || sqlite3_get_autocommit(db->h))) {
-        undo(db);
+        db_undo_transaction(db);
         return lost_transaction(db, err);
     }
     int r = 0;
     if (status >= 0) {
-        r = db->depth == 0 ? db_run(db, NULL, err, "COMMIT", "") : savepoint(db, "RELEASE", err);
+        r = db->depth == 0 ? db_run(db, NULL, err, "COMMIT", "")
+                           : db_run_savepoint(db, "RELEASE", err);
     }
     if (status < 0 || r < 0) {
-        undo(db);
+        db_undo_transaction(db);
     }
     return r < 0 ? r : status;
 }

@@ -138,7 +138,7 @@ void log_look(struct store *s);
 
 /* Sets the (closed) file aside and puts a new one in its place, made of the rows that can be read.
  * `why` is told to people. On a fault the damaged file is where it was. */
-int salvage(struct store *s, const char *why, struct error *err);
+int salvage_rebuild(struct store *s, const char *why, struct error *err);
 /* Copies <path><part> beside what is set aside; its name in `aside`. */
 int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX]);
 /* Ends a rebuild that was interrupted at its last steps, removes what an earlier crash left. */

@@ -204,8 +204,8 @@ static int get_number(const char *name, const struct value *v, int64_t min, int6
     return 0;
 }
 
-static int read_filter(struct query_text *q, const struct record *filter, int64_t *limit,
-                       int64_t *offset, struct error *err)
+static int list_read_filter(struct query_text *q, const struct record *filter, int64_t *limit,
+                            int64_t *offset, struct error *err)
 {
     int r = 0;
     q->n_where = (size_t)snprintf(q->where, sizeof(q->where),
@@ -247,8 +247,8 @@ static int bind_values(struct store *s, sqlite3_stmt *st, const struct query_tex
 }
 
 /* Not kept in the cache: clients could fill it with their filters. */
-static int prepare(struct store *s, sqlite3_stmt **st, const struct query_text *q, const char *sql,
-                   struct error *err)
+static int list_prepare_query(struct store *s, sqlite3_stmt **st, const struct query_text *q,
+                              const char *sql, struct error *err)
 {
     if (!s->db.h) {
         return error_set(err, ERROR_STORE, "the database is closed: its rebuild failed");
@@ -257,13 +257,14 @@ static int prepare(struct store *s, sqlite3_stmt **st, const struct query_text *
     return rc == SQLITE_OK ? bind_values(s, *st, q, err) : db_fail(&s->db, rc, err);
 }
 
-static int count(struct store *s, const struct query_text *q, int64_t *total, struct error *err)
+static int list_count_rows(struct store *s, const struct query_text *q, int64_t *total,
+                           struct error *err)
 {
     char sql[SQL_MAX];
     DB_ONCE_AUTO *st = NULL;
     snprintf(sql, sizeof(sql), "SELECT count(*) FROM %s %s",
              q->list->from ? q->list->from : q->t->name, q->where);
-    int r = prepare(s, &st, q, sql, err);
+    int r = list_prepare_query(s, &st, q, sql, err);
     r = r ? r : db_step(&s->db, st, err);
     if (r == DB_ROW) {
         *total = sqlite3_column_int64(st, 0);
@@ -287,7 +288,7 @@ static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, 
              q->where, q->order, (long long)limit, (long long)offset);
 }
 
-static int put_row(sqlite3_stmt *st, const struct query_text *q, struct wire_buf *b)
+static int list_put_row(sqlite3_stmt *st, const struct query_text *q, struct wire_buf *b)
 {
     const struct schema *s = q->t->schema;
     size_t n_computed = 0;
@@ -312,12 +313,12 @@ static int read_page(struct store *s, const struct query_text *q, const char *sq
                      struct wire_buf *rows, uint32_t *n, struct error *err)
 {
     DB_ONCE_AUTO *st = NULL;
-    int r = prepare(s, &st, q, sql, err);
+    int r = list_prepare_query(s, &st, q, sql, err);
     bool bad = false, full = false;
     while (r == 0 && !full && (r = db_step(&s->db, st, err)) == DB_ROW) {
         size_t before = rows->len;
         r = row_check(&s->db, st, q->t, &s->scratch, err);
-        r = r ? r : put_row(st, q, rows);
+        r = r ? r : list_put_row(st, q, rows);
         if (r == ROW_BAD) {
             bad = true;
             r = rows_bad(s, q->t, sqlite3_column_int64(st, (int)q->t->schema->n + 1), err);
@@ -353,7 +354,7 @@ static int make_list(struct store *s, const char *what, const struct record *fil
         return r;
     }
     q.t = &tables[q.list->table];
-    r = read_filter(&q, filter, &limit, &offset, err);
+    r = list_read_filter(&q, filter, &limit, &offset, err);
     if (r) {
         return r;
     }
@@ -363,7 +364,7 @@ static int make_list(struct store *s, const char *what, const struct record *fil
         n = 0;
         r = read_page(s, &q, sql, max_bytes - ARRAY_HEADER_MAX, &rows, &n, err);
     } while (r == ROW_BAD);
-    r = r ? r : count(s, &q, total, err);
+    r = r ? r : list_count_rows(s, &q, total, err);
     if (r) {
         return r;
     }
@@ -372,7 +373,7 @@ static int make_list(struct store *s, const char *what, const struct record *fil
     return rows.failed || out->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a page") : 0;
 }
 
-static uint64_t now_ms(void)
+static uint64_t list_read_clock(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -381,7 +382,7 @@ static uint64_t now_ms(void)
 
 static int is_late(void *until)
 {
-    return now_ms() >= *(const uint64_t *)until;
+    return list_read_clock() >= *(const uint64_t *)until;
 }
 
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
@@ -390,7 +391,7 @@ int store_list(struct store *s, const char *what, const struct record *filter, s
     enum {
         STEPS = 100000
     }; /* of SQLite's machine, about a millisecond, between looks at the clock */
-    uint64_t until = now_ms() + STORE_LIST_MS;
+    uint64_t until = list_read_clock() + STORE_LIST_MS;
     if (s->db.h) {
         sqlite3_progress_handler(s->db.h, STEPS, is_late, &until);
     }

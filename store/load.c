@@ -75,21 +75,22 @@ static int read_index(struct store_load *l, struct error *err)
     return r;
 }
 
-static int compare(const void *key, const void *entry)
+static int load_compare_keys(const void *key, const void *entry)
 {
     return strcmp(key, ((const struct newest *)entry)->key);
 }
 
-static struct newest *find(const struct store_load *l, const char *key)
+static struct newest *load_find_key(const struct store_load *l, const char *key)
 {
-    return key && l->n ? bsearch(key, l->keys, l->n, sizeof(*l->keys), compare) : NULL;
+    return key && l->n ? bsearch(key, l->keys, l->n, sizeof(*l->keys), load_compare_keys) : NULL;
 }
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
 /* The row of a generation, past every index: 0, STORE_MISS (not there, or told to be bad),
  * fault. */
-static int read_row(struct store_load *l, int64_t generation, struct best *out, struct error *err)
+static int load_read_row(struct store_load *l, int64_t generation, struct best *out,
+                         struct error *err)
 {
     return rows_first(l->s, TABLE_BEST, out, err, "best NOT INDEXED", "WHERE generation = ?1", "i",
                       generation);
@@ -98,16 +99,16 @@ static int read_row(struct store_load *l, int64_t generation, struct best *out, 
 /* Of a row that the index does not know as history or as the newest: it is bad, or the file is. */
 static int explain_row(struct store_load *l, int64_t generation, struct error *err)
 {
-    int r = read_row(l, generation, l->b, err);
+    int r = load_read_row(l, generation, l->b, err);
     return r == 0 ? store_index_damaged(l->s, err) : r == STORE_MISS ? 0 : r;
 }
 
-static int compare_rows(struct store_load *l, struct error *err)
+static int load_compare_rows(struct store_load *l, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
     int r = db_query(&l->s->db, &st, err, "SELECT key, generation FROM best NOT INDEXED", "");
     while (r == 0 && (r = db_step(&l->s->db, st, err)) == DB_ROW) {
-        struct newest *k = find(l, (const char *)sqlite3_column_text(st, 0));
+        struct newest *k = load_find_key(l, (const char *)sqlite3_column_text(st, 0));
         int64_t generation = sqlite3_column_int64(st, 1);
         r = 0;
         if (k && generation == k->generation) {
@@ -132,7 +133,7 @@ static int explain_rest(struct store_load *l, struct error *err)
                      "i", l->keys[i].generation);
         r = r ? r : db_step(&l->s->db, st, err);
         bool there = r == DB_ROW;
-        r = r < 0 ? r : read_row(l, l->keys[i].generation, l->b, err);
+        r = r < 0 ? r : load_read_row(l, l->keys[i].generation, l->b, err);
         if (r == 0 || (r == STORE_MISS && !there)) {
             return store_index_damaged(l->s, err); /* it is another key's, or gone */
         }
@@ -144,13 +145,13 @@ static int explain_rest(struct store_load *l, struct error *err)
 /* ---- giving ---------------------------------------------------------------------------------- */
 
 /* In one view of the file: another process may be writing it. */
-static int hear(struct store_load *l, struct error *err)
+static int load_read_newest(struct store_load *l, struct error *err)
 {
     struct error ignored;
     int r = db_exec(&l->s->db, "BEGIN", err);
     if (r == 0) {
         r = read_index(l, err);
-        r = r ? r : compare_rows(l, err);
+        r = r ? r : load_compare_rows(l, err);
         r = r ? r : explain_rest(l, err);
         /* nothing was written but notes of bad rows */
         if (db_exec(&l->s->db, "COMMIT", &ignored)) {
@@ -170,7 +171,7 @@ int store_load_begin(struct store *s, struct store_load **out, struct error *err
     }
     l->s = s;
     l->before = INT64_MAX;
-    int r = hear(l, err);
+    int r = load_read_newest(l, err);
     if (r) {
         store_load_end(l);
         return r;
@@ -190,10 +191,11 @@ struct store_load *store_load_end(struct store_load *l)
 }
 
 /* 0: `out` is the newest of its key; STORE_MISS: the row is history, or bad, which is told. */
-static int judge(struct store_load *l, const struct rows *rows, int key_column, struct best *out,
-                 struct error *err)
+static int load_check_row(struct store_load *l, const struct rows *rows, int key_column,
+                          struct best *out, struct error *err)
 {
-    const struct newest *k = find(l, (const char *)sqlite3_column_text(rows->st, key_column));
+    const struct newest *k =
+        load_find_key(l, (const char *)sqlite3_column_text(rows->st, key_column));
     if (!k || !k->met || k->generation != l->before) {
         return STORE_MISS;
     }
@@ -205,7 +207,7 @@ static int judge(struct store_load *l, const struct rows *rows, int key_column, 
     return r;
 }
 
-static int column_of(const struct schema *s, const char *name)
+static int load_find_column(const struct schema *s, const char *name)
 {
     int i = 0;
     while (strcmp(s->fields[i].name, name) != 0) {
@@ -218,14 +220,14 @@ int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32
                     struct error *err)
 {
     ROWS_AUTO rows = {0};
-    int key_column = column_of(tables[TABLE_BEST].schema, "key");
+    int key_column = load_find_column(tables[TABLE_BEST].schema, "key");
     *n = 0;
     int r =
         rows_begin(&rows, l->s, TABLE_BEST, err, NULL,
                    "NOT INDEXED WHERE generation < ?1 ORDER BY generation DESC", "i", l->before);
     while (r == 0 && *n < max && (r = db_step(&l->s->db, rows.st, err)) == DB_ROW) {
         l->before = sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1);
-        r = judge(l, &rows, key_column, &out[*n], err);
+        r = load_check_row(l, &rows, key_column, &out[*n], err);
         *n += r == 0;
         r = r < 0 ? r : 0;
     }
@@ -234,11 +236,11 @@ int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32
 
 int store_load_find(struct store_load *l, const char *key, struct best *out, struct error *err)
 {
-    const struct newest *k = find(l, key);
+    const struct newest *k = load_find_key(l, key);
     if (!k || !k->met) {
         return STORE_MISS;
     }
-    int r = read_row(l, k->generation, out, err);
+    int r = load_read_row(l, k->generation, out, err);
     return r == 0 && strcmp(out->key, key) != 0 ? STORE_MISS : r;
 }
 

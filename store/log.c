@@ -36,7 +36,7 @@ struct finding {
     bool acknowledged; /* among them some of a later transaction */
 };
 
-static uint32_t word(const uint8_t *p)
+static uint32_t log_read_word(const uint8_t *p)
 {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
@@ -44,27 +44,27 @@ static uint32_t word(const uint8_t *p)
 static void add_sum(const struct log *l, uint32_t sum[2], const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i += 8) {
-        uint32_t a = word(p + i), b = word(p + i + 4);
+        uint32_t a = log_read_word(p + i), b = log_read_word(p + i + 4);
         sum[0] += (l->big_endian ? a : __builtin_bswap32(a)) + sum[1];
         sum[1] += (l->big_endian ? b : __builtin_bswap32(b)) + sum[0];
     }
 }
 
-static bool read_header(struct log *l)
+static bool log_read_header(struct log *l)
 {
     uint8_t h[HEADER];
     uint32_t sum[2] = {0, 0};
-    if (fread(h, 1, HEADER, l->f) != HEADER || (word(h) & ~UINT32_C(1)) != 0x377f0682) {
+    if (fread(h, 1, HEADER, l->f) != HEADER || (log_read_word(h) & ~UINT32_C(1)) != 0x377f0682) {
         return false;
     }
-    l->big_endian = word(h) & 1;
-    l->page = word(h + 8);
+    l->big_endian = log_read_word(h) & 1;
+    l->page = log_read_word(h + 8);
     add_sum(l, sum, h, HEADER - 8);
-    l->salt[0] = word(h + 16);
-    l->salt[1] = word(h + 20);
+    l->salt[0] = log_read_word(h + 16);
+    l->salt[1] = log_read_word(h + 20);
     l->sum[0] = sum[0];
     l->sum[1] = sum[1];
-    return sum[0] == word(h + 24) && sum[1] == word(h + 28) && l->page >= 512 &&
+    return sum[0] == log_read_word(h + 24) && sum[1] == log_read_word(h + 28) && l->page >= 512 &&
            l->page <= PAGE_MAX && (l->page & (l->page - 1)) == 0;
 }
 
@@ -76,15 +76,16 @@ static bool next_frame(struct log *l)
 
 static bool is_of_this_life(const struct log *l)
 {
-    return word(l->frame + 8) == l->salt[0] && word(l->frame + 12) == l->salt[1];
+    return log_read_word(l->frame + 8) == l->salt[0] && log_read_word(l->frame + 12) == l->salt[1];
 }
 
-static bool continues(struct log *l)
+static bool log_continues_chain(struct log *l)
 {
     uint32_t sum[2] = {l->sum[0], l->sum[1]};
     add_sum(l, sum, l->frame, 8);
     add_sum(l, sum, l->frame + FRAME_HEADER, l->page);
-    if (!is_of_this_life(l) || sum[0] != word(l->frame + 16) || sum[1] != word(l->frame + 20)) {
+    if (!is_of_this_life(l) || sum[0] != log_read_word(l->frame + 16) ||
+        sum[1] != log_read_word(l->frame + 20)) {
         return false;
     }
     memcpy(l->sum, sum, sizeof(sum));
@@ -95,7 +96,7 @@ static void follow_chain(struct log *l, struct finding *out)
 {
     int64_t n = 0;
     bool more = next_frame(l), committed = false;
-    while (more && continues(l)) {
+    while (more && log_continues_chain(l)) {
         n++;
         more = next_frame(l);
     }
@@ -103,13 +104,13 @@ static void follow_chain(struct log *l, struct finding *out)
     for (; more; more = next_frame(l)) {
         bool ours = is_of_this_life(l);
         out->acknowledged |= ours && committed;
-        committed |= ours && word(l->frame + 4) != 0;
+        committed |= ours && log_read_word(l->frame + 4) != 0;
         out->behind += ours;
     }
     out->broken = suspect || out->behind ? n + 1 : 0;
 }
 
-static void tell(struct store *s, const struct finding *x)
+static void log_report_finding(struct store *s, const struct finding *x)
 {
     char aside[PATH_MAX];
     if (!x->acknowledged) {
@@ -151,7 +152,7 @@ void log_look(struct store *s)
     snprintf(name, sizeof(name), "%s-wal", s->path);
     look_at_nothing(s, name);
     if (l && (l->f = fopen(name, "re"))) {
-        if (read_header(l)) {
+        if (log_read_header(l)) {
             follow_chain(l, &x);
         } else if (fseek(l->f, 0, SEEK_END) == 0 && ftell(l->f) > HEADER) {
             /* Nothing of it is read. It may have been begun anew, in which case nothing is lost. */
@@ -161,6 +162,6 @@ void log_look(struct store *s)
     }
     free(l);
     if (x.broken) {
-        tell(s, &x);
+        log_report_finding(s, &x);
     }
 }

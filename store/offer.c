@@ -37,7 +37,7 @@ static bool is_measured_here(const struct best *b)
 }
 
 /* `now` serves, as far as can be told from rows, and was verified more tightly. */
-static bool is_looser(const struct best *b, const struct best *now)
+static bool offer_is_looser(const struct best *b, const struct best *now)
 {
     return is_from(now, "tuned") && strcmp(now->stamp, b->stamp) == 0 &&
            (b->atol > now->atol || b->rtol > now->rtol);
@@ -68,7 +68,7 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
     if (newer && is_from(b, "imported") && !(is_from(now, "imported") && now->uid == b->uid)) {
         return store_belongs_to_another(b->key, err);
     }
-    if (newer && is_from(b, "tuned") && is_looser(b, now)) {
+    if (newer && is_from(b, "tuned") && offer_is_looser(b, now)) {
         return error_set(err, ERROR_CONFLICT,
                          "verified less tightly than the row that key %.12s has got meanwhile",
                          b->key);
@@ -88,7 +88,7 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
 }
 
 /* Without what says only who brought it, and when. */
-static void pack(struct wire_buf *out, const struct best *b)
+static void offer_pack_best(struct wire_buf *out, const struct best *b)
 {
     struct best plain = *b;
     plain.generation = plain.uid = plain.created_s = 0;
@@ -99,13 +99,13 @@ static bool says_the_same(const struct best *a, const struct best *b)
 {
     WIRE_BUF_AUTO one = WIRE_BUF_NULL;
     WIRE_BUF_AUTO other = WIRE_BUF_NULL;
-    pack(&one, a);
-    pack(&other, b);
+    offer_pack_best(&one, a);
+    offer_pack_best(&other, b);
     return !one.failed && !other.failed && one.len == other.len &&
            memcmp(one.data, other.data, one.len) == 0;
 }
 
-static int trim(struct store *s, const char *key, struct error *err)
+static int offer_trim_key(struct store *s, const char *key, struct error *err)
 {
     return db_run(&s->db, NULL, err,
                   "DELETE FROM best WHERE key = ?1 AND source IN ('imported', 'trusted') AND"
@@ -116,7 +116,8 @@ static int trim(struct store *s, const char *key, struct error *err)
 }
 
 /* 0: b may be written. STORE_THERE: *now says the same. ERROR_CONFLICT: it comes too late. */
-static int judge(struct store *s, const struct best *b, struct best *now, struct error *err)
+static int offer_judge_best(struct store *s, const struct best *b, struct best *now,
+                            struct error *err)
 {
     int r = rows_first(s, TABLE_BEST, now, err, "current_best", "WHERE key = ?1", "t", b->key);
     if (r == 0 && strcmp(now->key, b->key) != 0) {
@@ -129,15 +130,15 @@ static int judge(struct store *s, const struct best *b, struct best *now, struct
     return r == 0 && best_is_brought(b) && says_the_same(now, b) ? STORE_THERE : 0;
 }
 
-static int offer(struct store *s, struct best *b, struct error *err)
+static int offer_publish_best(struct store *s, struct best *b, struct error *err)
 {
     struct best now;
-    int r = judge(s, b, &now, err);
+    int r = offer_judge_best(s, b, &now, err);
     if (r == STORE_THERE) {
         *b = now;
     }
     r = r ? r : store_publish(s, b, err);
-    return r || !best_is_brought(b) ? r : trim(s, b->key, err);
+    return r || !best_is_brought(b) ? r : offer_trim_key(s, b->key, err);
 }
 
 /* Why it cannot be written now is known (`status`, *err); but who comes too late would be served
@@ -146,7 +147,7 @@ static int offer_unwritten(struct store *s, struct best *b, int status, struct e
 {
     struct best now;
     struct error late = ERROR_NULL;
-    int r = judge(s, b, &now, &late);
+    int r = offer_judge_best(s, b, &now, &late);
     if (r == ERROR_CONFLICT && err) {
         *err = late;
     }
@@ -161,7 +162,7 @@ int store_offer(struct store *s, struct best *b, struct error *err)
 {
     int64_t known = b->generation;
     int r = write_begin(s, err);
-    r = r ? offer_unwritten(s, b, r, err) : write_end(s, offer(s, b, err), err);
+    r = r ? offer_unwritten(s, b, r, err) : write_end(s, offer_publish_best(s, b, err), err);
     if (r < 0) {
         b->generation = known; /* to be offered again */
     }

@@ -175,7 +175,7 @@ static bool read_lock(FILE *f, struct lock_line *out)
     return false;
 }
 
-static bool is_of(const struct lock_line *l, const struct stat *st)
+static bool place_is_lock_of(const struct lock_line *l, const struct stat *st)
 {
     return l->file == st->st_ino && l->major == major(st->st_dev) && l->minor == minor(st->st_dev);
 }
@@ -185,8 +185,8 @@ static bool is_in_the_way(const struct lock_line *l, const struct stat *file,
                           const struct stat *shm)
 {
     const bool writes = strcmp(l->access, "WRITE") == 0;
-    return (is_of(l, file) && writes) ||
-           (is_of(l, shm) && l->first >= WAL_LOCKS && l->first < WAL_LOCKS_END &&
+    return (place_is_lock_of(l, file) && writes) ||
+           (place_is_lock_of(l, shm) && l->first >= WAL_LOCKS && l->first < WAL_LOCKS_END &&
             (writes || l->first < READ_LOCKS));
 }
 

@@ -31,7 +31,7 @@ struct portfolio *portfolio_free(struct portfolio *p)
 }
 
 /* A zeroed element more; NULL: no memory. */
-static void *add(struct growing *l, size_t size)
+static void *portfolio_grow_list(struct growing *l, size_t size)
 {
     if (l->n == l->room) {
         size_t room = l->room ? 2 * l->room : 64;
@@ -52,7 +52,7 @@ static int no_memory(struct error *err)
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-static int pack(const struct record *r, struct packed *out, struct error *err)
+static int portfolio_pack_config(const struct record *r, struct packed *out, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     record_pack(&b, r);
@@ -65,12 +65,12 @@ static int pack(const struct record *r, struct packed *out, struct error *err)
     return 0;
 }
 
-static bool same(const struct packed *a, const struct packed *b)
+static bool portfolio_is_same_config(const struct packed *a, const struct packed *b)
 {
     return a->n == b->n && memcmp(a->bytes, b->bytes, a->n) == 0;
 }
 
-static void place(struct portfolio *p, uint32_t config)
+static void portfolio_index_config(struct portfolio *p, uint32_t config)
 {
     const struct packed *c = AT(p->configs, struct packed, config);
     size_t at = hash64(c->bytes, c->n) & (p->n_slots - 1);
@@ -91,14 +91,14 @@ static int grow_slots(struct portfolio *p, struct error *err)
     p->slots = slots;
     p->n_slots = n;
     for (uint32_t i = 0; i < p->configs.n; i++) {
-        place(p, i);
+        portfolio_index_config(p, i);
     }
     return 0;
 }
 
-static int keep(struct portfolio *p, const struct packed *c, struct error *err)
+static int portfolio_keep_config(struct portfolio *p, const struct packed *c, struct error *err)
 {
-    struct packed *kept = add(&p->configs, sizeof(*kept));
+    struct packed *kept = portfolio_grow_list(&p->configs, sizeof(*kept));
     uint8_t *copy = kept ? malloc(c->n + 1) : NULL;
     if (!copy) {
         p->configs.n -= kept != NULL;
@@ -112,17 +112,18 @@ static int keep(struct portfolio *p, const struct packed *c, struct error *err)
 
 /* The index of a config, by its JSON, each once. What wrote it is one code, so equal configs are
  * equal texts. */
-static int intern(struct portfolio *p, const struct packed *c, uint32_t *out, struct error *err)
+static int portfolio_intern_config(struct portfolio *p, const struct packed *c, uint32_t *out,
+                                   struct error *err)
 {
     int r = 2 * p->configs.n >= p->n_slots ? grow_slots(p, err) : 0;
     size_t at = r ? 0 : hash64(c->bytes, c->n) & (p->n_slots - 1);
     for (; r == 0 && p->slots[at]; at = (at + 1) & (p->n_slots - 1)) {
-        if (same(AT(p->configs, struct packed, p->slots[at] - 1), c)) {
+        if (portfolio_is_same_config(AT(p->configs, struct packed, p->slots[at] - 1), c)) {
             *out = p->slots[at] - 1;
             return 0;
         }
     }
-    r = r ? r : keep(p, c, err);
+    r = r ? r : portfolio_keep_config(p, c, err);
     if (r == 0) {
         *out = (uint32_t)p->configs.n - 1;
         p->slots[at] = *out + 1;
@@ -151,7 +152,7 @@ static void begin_key(struct gathering *g, struct portfolio *p, const struct bes
 }
 
 /* The same but for the counts behind. */
-static bool same_group(const struct group *a, const struct group *b)
+static bool portfolio_is_same_group(const struct group *a, const struct group *b)
 {
     return memcmp(a, b, offsetof(struct group, shapes)) == 0;
 }
@@ -160,11 +161,11 @@ static int find_group(struct gathering *g, uint32_t *out, struct error *err)
 {
     struct growing *groups = &g->p->groups;
     for (*out = 0; *out < groups->n; ++*out) {
-        if (same_group(AT(*groups, struct group, *out), &g->group)) {
+        if (portfolio_is_same_group(AT(*groups, struct group, *out), &g->group)) {
             return 0;
         }
     }
-    struct group *added = add(groups, sizeof(*added));
+    struct group *added = portfolio_grow_list(groups, sizeof(*added));
     if (!added) {
         return no_memory(err);
     }
@@ -181,13 +182,13 @@ static int find_shape(struct gathering *g, const char *stamp, uint32_t *out, str
     snprintf(g->group.stamp, sizeof(g->group.stamp), "%s", stamp);
     for (size_t i = g->first_shape; i < p->shapes.n; i++) {
         const struct shape *s = AT(p->shapes, struct shape, i);
-        if (same_group(AT(p->groups, struct group, s->group), &g->group)) {
+        if (portfolio_is_same_group(AT(p->groups, struct group, s->group), &g->group)) {
             *out = (uint32_t)i;
             return 0;
         }
     }
     int r = find_group(g, &group, err);
-    struct shape *s = r ? NULL : add(&p->shapes, sizeof(*s));
+    struct shape *s = r ? NULL : portfolio_grow_list(&p->shapes, sizeof(*s));
     if (!s) {
         return r ? r : no_memory(err);
     }
@@ -212,8 +213,8 @@ static int add_pair(struct gathering *g, const struct cover_pair *pair, int64_t 
             return 0;
         }
     }
-    struct cover_pair *added = add(&p->pairs, sizeof(*added));
-    int64_t *id = added ? add(&p->trials, sizeof(*id)) : NULL;
+    struct cover_pair *added = portfolio_grow_list(&p->pairs, sizeof(*added));
+    int64_t *id = added ? portfolio_grow_list(&p->trials, sizeof(*id)) : NULL;
     if (!id) {
         return no_memory(err);
     }
@@ -232,7 +233,7 @@ static int gather_trial(struct gathering *g, sqlite3_stmt *st, struct error *err
         return no_memory(err);
     }
     int r = find_shape(g, stamp, &pair.shape, err);
-    r = r ? r : intern(g->p, &config, &pair.config, err);
+    r = r ? r : portfolio_intern_config(g->p, &config, &pair.config, err);
     return r ? r : add_pair(g, &pair, sqlite3_column_int64(st, 0), err);
 }
 
@@ -254,15 +255,15 @@ static int gather_key(struct portfolio *p, struct store *s, const struct best *b
     return r;
 }
 
-static int gather(struct portfolio *p, struct store *s, struct error *err)
+static int portfolio_gather_shapes(struct portfolio *p, struct store *s, struct error *err)
 {
     ROWS_AUTO rows = {0};
     struct best *b = malloc(sizeof(*b));
     int r = b ? 0 : no_memory(err);
     r = r ? r : rows_begin(&rows, s, TABLE_BEST, err, "current_best", "ORDER BY key", "");
     while (r == 0 && (r = rows_next(&rows, b, err)) == DB_ROW) {
-        struct packed *problem = add(&p->problems, sizeof(*problem));
-        r = problem ? pack(&b->problem, problem, err) : no_memory(err);
+        struct packed *problem = portfolio_grow_list(&p->problems, sizeof(*problem));
+        r = problem ? portfolio_pack_config(&b->problem, problem, err) : no_memory(err);
         r = r ? r : gather_key(p, s, b, err);
     }
     free(b);
@@ -403,15 +404,15 @@ static int check_evidence(const struct portfolio *p, struct store *s, bool *good
     return r;
 }
 
-static int make(struct store *s, double bound_percent, struct portfolio **out, bool *good,
-                struct error *err)
+static int portfolio_make_good(struct store *s, double bound_percent, struct portfolio **out,
+                               bool *good, struct error *err)
 {
     struct portfolio *p = calloc(1, sizeof(*p));
     if (!p) {
         return no_memory(err);
     }
     p->bound_percent = bound_percent;
-    int r = gather(p, s, err);
+    int r = portfolio_gather_shapes(p, s, err);
     r = r ? r : cover_all(p, err);
     r = r ? r : check_evidence(p, s, good, err);
     *out = r ? portfolio_free(p) : p;
@@ -421,10 +422,10 @@ static int make(struct store *s, double bound_percent, struct portfolio **out, b
 int portfolio_make(struct store *s, double bound_percent, struct portfolio **out, struct error *err)
 {
     bool good = false;
-    int r = make(s, bound_percent, out, &good, err);
+    int r = portfolio_make_good(s, bound_percent, out, &good, err);
     while (r == 0 && !good) { /* without the bad rows, which are fewer each time */
         *out = portfolio_free(*out);
-        r = make(s, bound_percent, out, &good, err);
+        r = portfolio_make_good(s, bound_percent, out, &good, err);
     }
     return r;
 }

@@ -11,7 +11,7 @@ static const double BOUND_PERCENT = 5, BOUND_PERCENT_MAX = 1000;
 /* ---- keeping it ------------------------------------------------------------------------------ */
 
 /* One that is up to date, of this bound. */
-static int refresh(struct store *s, double bound_percent, struct error *err)
+static int portfolio_refresh_rows(struct store *s, double bound_percent, struct error *err)
 {
     struct portfolio *p = s->portfolio;
     int64_t version, changes = s->db.h ? sqlite3_total_changes(s->db.h) : 0;
@@ -40,7 +40,7 @@ struct wanted {
     int64_t limit, offset;
 };
 
-static int bad(const char *name, const char *what, struct error *err)
+static int portfolio_refuse_filter(const char *name, const char *what, struct error *err)
 {
     return error_set(err, ERROR_INVALID, "%s of a portfolio must be %s", name, what);
 }
@@ -61,7 +61,7 @@ static int read_one(struct wanted *w, const char *name, const struct value *v, s
                            : v->type == VALUE_REAL ? v->real
                                                    : -1;
         bool good = w->bound_percent >= 0 && w->bound_percent <= BOUND_PERCENT_MAX;
-        return good ? 0 : bad(name, "percent from 0 to 1000", err);
+        return good ? 0 : portfolio_refuse_filter(name, "percent from 0 to 1000", err);
     }
     int64_t *number = strcmp(name, "limit") == 0    ? &w->limit
                       : strcmp(name, "offset") == 0 ? &w->offset
@@ -74,10 +74,12 @@ static int read_one(struct wanted *w, const char *name, const struct value *v, s
             name);
     }
     *number = v->type == VALUE_INT ? v->integer : -1;
-    return *number >= (number == &w->limit) ? 0 : bad(name, "an integer from 0 on", err);
+    return *number >= (number == &w->limit)
+               ? 0
+               : portfolio_refuse_filter(name, "an integer from 0 on", err);
 }
 
-static int read_filter(struct wanted *w, const struct record *filter, struct error *err)
+static int portfolio_read_filter(struct wanted *w, const struct record *filter, struct error *err)
 {
     int r = 0;
     *w = (struct wanted){.bound_percent = BOUND_PERCENT, .limit = PAGE_ROWS_MAX};
@@ -89,18 +91,18 @@ static int read_filter(struct wanted *w, const struct record *filter, struct err
     return r;
 }
 
-static bool is(const char *wanted, const char *text)
+static bool portfolio_is_wanted(const char *wanted, const char *text)
 {
     return !wanted || strcmp(wanted, text) == 0;
 }
 
-static bool matches(const struct wanted *w, const struct group *g)
+static bool portfolio_matches_filter(const struct wanted *w, const struct group *g)
 {
-    return is(w->class, g->class) && is(w->op, g->op) && is(w->mode, g->mode) &&
-           is(w->stamp, g->stamp);
+    return portfolio_is_wanted(w->class, g->class) && portfolio_is_wanted(w->op, g->op) &&
+           portfolio_is_wanted(w->mode, g->mode) && portfolio_is_wanted(w->stamp, g->stamp);
 }
 
-static void put_row(struct wire_buf *b, const struct portfolio *p, const struct shape *s)
+static void portfolio_put_row(struct wire_buf *b, const struct portfolio *p, const struct shape *s)
 {
     const struct group *g = AT(p->groups, struct group, s->group);
     const struct packed *problem = AT(p->problems, struct packed, s->problem);
@@ -136,14 +138,14 @@ struct page {
     bool full;
 };
 
-static void take(struct page *page, const struct portfolio *p, const struct shape *s)
+static void portfolio_page_row(struct page *page, const struct portfolio *p, const struct shape *s)
 {
     int64_t number = page->matching++;
     if (page->full || number < page->w->offset || page->n >= page->w->limit) {
         return;
     }
     size_t before = page->rows.len;
-    put_row(&page->rows, p, s);
+    portfolio_put_row(&page->rows, p, s);
     if (page->rows.len > page->max_bytes) {
         page->rows.len = before;
         page->full = true;
@@ -153,15 +155,15 @@ static void take(struct page *page, const struct portfolio *p, const struct shap
 }
 
 /* Rows by group, member and key. Shapes are gathered in order of keys. */
-static void fill(struct page *page, const struct portfolio *p)
+static void portfolio_fill_page(struct page *page, const struct portfolio *p)
 {
     for (uint32_t g = 0; g < p->groups.n; g++) {
         const struct group *group = AT(p->groups, struct group, g);
-        for (uint32_t m = 0; matches(page->w, group) && m < group->members; m++) {
+        for (uint32_t m = 0; portfolio_matches_filter(page->w, group) && m < group->members; m++) {
             for (size_t i = 0; i < p->shapes.n; i++) {
                 const struct shape *s = AT(p->shapes, struct shape, i);
                 if (s->group == g && s->choice.place == m) {
-                    take(page, p, s);
+                    portfolio_page_row(page, p, s);
                 }
             }
         }
@@ -173,13 +175,13 @@ int portfolio_list(struct store *s, const struct record *filter, size_t max_byte
 {
     enum { ARRAY_HEADER_MAX = 5 };
     struct wanted w;
-    int r = read_filter(&w, filter, err);
-    r = r ? r : refresh(s, w.bound_percent, err);
+    int r = portfolio_read_filter(&w, filter, err);
+    r = r ? r : portfolio_refresh_rows(s, w.bound_percent, err);
     if (r) {
         return r;
     }
     struct page page = {.w = &w, .max_bytes = max_bytes - ARRAY_HEADER_MAX};
-    fill(&page, s->portfolio);
+    portfolio_fill_page(&page, s->portfolio);
     *total = page.matching;
     wire_put_array(out, page.n);
     wire_put_raw(out, page.rows.data, page.rows.len);

@@ -6,7 +6,7 @@
 #include "store/inner.h"
 
 /* Memory for one more element. */
-static int grow(void **array, uint32_t n, size_t size, struct error *err)
+static int read_grow_array(void **array, uint32_t n, size_t size, struct error *err)
 {
     if (n & (n - 1)) {
         return 0; /* the capacity is the next power of two */
@@ -29,7 +29,7 @@ int store_trials_of(struct store *s, const char *key, const char *stamp, struct 
                        "WHERE key = ?1 AND stamp = ?2 AND status IN ('ok', 'aborted', 'invalid',"
                        " 'compile', 'resource', 'wrong_result') ORDER BY id",
                        "tt", key, stamp);
-    while (r == 0 && (r = grow(&array, count, sizeof(**out), err)) == 0) {
+    while (r == 0 && (r = read_grow_array(&array, count, sizeof(**out), err)) == 0) {
         struct trial *t = (struct trial *)array + count;
         r = rows_next(&rows, t, err);
         if (r != DB_ROW) {
@@ -61,7 +61,7 @@ int store_avoid(struct store *s, const char *class_, const char *driver, char (*
     int r = rows_begin(&rows, s, TABLE_QUARANTINE, err, NULL,
                        "WHERE class = ?1 AND driver = ?2 ORDER BY variant", "tt", class_, driver);
     while (r == 0 && (r = rows_next(&rows, &q, err)) == DB_ROW) {
-        r = grow(&array, count, HASH_HEX, err);
+        r = read_grow_array(&array, count, HASH_HEX, err);
         if (r == 0) {
             memcpy(((char(*)[HASH_HEX])array)[count++], q.variant, HASH_HEX);
         }

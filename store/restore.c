@@ -85,7 +85,7 @@ static int copy_to_its_place(struct store *s, bool named, struct error *err)
     return r;
 }
 
-static int restore(struct store *s, bool named, struct error *err)
+static int restore_put_back(struct store *s, bool named, struct error *err)
 {
     const char *what = named ? "the log (-wal) of " : "";
     int r = copy_to_its_place(s, named, err);
@@ -113,7 +113,7 @@ int store_in_place(struct store *s, struct error *err)
         return 0;
     }
     if (named >= 0 && s->db.depth == 0) {
-        return restore(s, named == 1, err);
+        return restore_put_back(s, named == 1, err);
     }
     if (named < 0 && s->db.depth == 0 && commit_is_noted(s)) {
         return store_attach_again(s, err); /* another gemmd has put it there, or opened it */

@@ -353,7 +353,7 @@ static int read_reals(const struct cell *c, struct reals *out, size_t size, stru
     return 0;
 }
 
-static int read_text(const struct cell *c, char *out, size_t size)
+static int row_read_text(const struct cell *c, char *out, size_t size)
 {
     if (c->n >= size || memchr(c->n ? c->text : "x", 0, c->n ? c->n : 1)) {
         return ROW_BAD;
@@ -384,7 +384,7 @@ static int read_field(const struct cell *c, const struct schema_field *f, void *
         return ROW_BAD;
     }
     if (f->kind == SCHEMA_TEXT) {
-        return read_text(c, at, f->size);
+        return row_read_text(c, at, f->size);
     }
     if (f->kind == SCHEMA_RECORD) {
         int r = record_from_json((struct record *)at, c->text, c->n, err);

@@ -10,8 +10,8 @@
 
 #include "store/inner.h"
 
-static int begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
-                 const char *from, const char *tail, const char *types, va_list args)
+static int rows_begin_query(struct rows *r, struct store *s, enum table_id table, struct error *err,
+                            const char *from, const char *tail, const char *types, va_list args)
 {
     char sql[2 * ROW_SQL_MAX];
     *r = (struct rows){.s = s, .t = &tables[table]};
@@ -26,7 +26,7 @@ int rows_begin(struct rows *r, struct store *s, enum table_id table, struct erro
 {
     va_list args;
     va_start(args, types);
-    int status = begin(r, s, table, err, from, tail, types, args);
+    int status = rows_begin_query(r, s, table, err, from, tail, types, args);
     va_end(args);
     return status;
 }
@@ -37,7 +37,7 @@ int rows_first(struct store *s, enum table_id table, void *object, struct error 
     ROWS_AUTO rows = {0};
     va_list args;
     va_start(args, types);
-    int r = begin(&rows, s, table, err, from, tail, types, args);
+    int r = rows_begin_query(&rows, s, table, err, from, tail, types, args);
     va_end(args);
     r = r ? r : rows_next(&rows, object, err);
     return r < 0 ? r : r == DB_ROW ? 0 : STORE_MISS;

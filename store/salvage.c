@@ -46,7 +46,7 @@ struct salvage {
 
 /* ---- file names ------------------------------------------------------------------------------ */
 
-static void suffixed(const char *path, const char *suffix, char out[NAME_MAX_])
+static void salvage_make_name(const char *path, const char *suffix, char out[NAME_MAX_])
 {
     snprintf(out, NAME_MAX_, "%s%s", path, suffix);
 }
@@ -70,25 +70,25 @@ static void aside_name(const char *path, char out[NAME_MAX_])
     struct tm tm;
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof(stamp), ".corrupt-%Y%m%dT%H%M%SZ", &tm);
-    suffixed(path, stamp, out);
+    salvage_make_name(path, stamp, out);
     for (int i = 2; access(out, F_OK) == 0 && i < 1000; i++) {
         snprintf(out, NAME_MAX_, "%s%s-%d", path, stamp, i);
     }
 }
 
 /* Steps 3 and 4. The WAL goes first: left beside the new file, SQLite would apply it to that. */
-static int swap(const char *path, char aside[NAME_MAX_], struct error *err)
+static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct error *err)
 {
     static const char *const parts[] = {"-wal", "-shm", ""};
     char from[NAME_MAX_], to[NAME_MAX_];
     int r = 0;
     aside_name(path, aside);
     for (size_t i = 0; r == 0 && i < 3; i++) {
-        suffixed(path, parts[i], from);
-        suffixed(aside, parts[i], to);
+        salvage_make_name(path, parts[i], from);
+        salvage_make_name(aside, parts[i], to);
         r = rename_if_there(from, to, err);
     }
-    suffixed(path, ".rebuilt", from);
+    salvage_make_name(path, ".rebuilt", from);
     if (r == 0 && (rename(from, path) || place_sync_folder(path))) {
         r = io_fault("renaming", from, err);
     }
@@ -98,10 +98,10 @@ static int swap(const char *path, char aside[NAME_MAX_], struct error *err)
 int salvage_resume(const char *path, struct error *err)
 {
     char name[NAME_MAX_], aside[NAME_MAX_];
-    suffixed(path, ".rebuild", name);
+    salvage_make_name(path, ".rebuild", name);
     unlink(name);
-    suffixed(path, ".rebuilt", name);
-    return access(name, F_OK) == 0 ? swap(path, aside, err) : 0;
+    salvage_make_name(path, ".rebuilt", name);
+    return access(name, F_OK) == 0 ? salvage_swap_files(path, aside, err) : 0;
 }
 
 /* ---- reading what can be read ---------------------------------------------------------------- */
@@ -112,8 +112,8 @@ static void see_number(struct salvage *v, enum table_id table, int64_t number)
 }
 
 /* Takes over the row that the statement stands on: 0, or a fault of the new file. */
-static int take(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *object,
-                struct error *err)
+static int salvage_copy_row(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *object,
+                            struct error *err)
 {
     const struct table *t = &tables[table];
     int r = row_read(&v->from, st, t, object, &v->to.scratch, err);
@@ -135,7 +135,7 @@ static int take(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *
 enum walk_end { WALK_END = 0, WALK_BAD_PAGE = 1, WALK_NO_TABLE = 2 };
 
 /* Want of memory is no reason to leave rows out. */
-static int unreadable(int r, const struct error *met, struct error *err)
+static int salvage_judge_fault(int r, const struct error *met, struct error *err)
 {
     if (r == ERROR_NO_MEMORY || r == ERROR_BUSY) {
         return error_set(err, r, "%s", met->text);
@@ -145,8 +145,8 @@ static int unreadable(int r, const struct error *met, struct error *err)
 
 /* One walk over the rows between low and high (both exclusive). *reached: the last row number that
  * was read. */
-static int walk(struct salvage *v, enum table_id table, bool down, int64_t low, int64_t high,
-                int64_t *reached, void *object, struct error *err)
+static int salvage_walk_rows(struct salvage *v, enum table_id table, bool down, int64_t low,
+                             int64_t high, int64_t *reached, void *object, struct error *err)
 {
     const struct table *t = &tables[table];
     struct error met = ERROR_NULL;
@@ -159,16 +159,16 @@ static int walk(struct salvage *v, enum table_id table, bool down, int64_t low, 
     *reached = down ? high : low;
     int r = db_query(&v->from, &st, &met, sql, "ii", low, high);
     if (r) {
-        r = unreadable(r, &met, err);
+        r = salvage_judge_fault(r, &met, err);
         return r < 0 ? r : WALK_NO_TABLE;
     }
     for (;;) {
         r = db_step(&v->from, st, &met);
         if (r != DB_ROW) {
-            return unreadable(r, &met, err);
+            return salvage_judge_fault(r, &met, err);
         }
         *reached = sqlite3_column_int64(st, sqlite3_column_count(st) - 1);
-        r = take(v, st, table, object, err);
+        r = salvage_copy_row(v, st, table, object, err);
         if (r) {
             return r;
         }
@@ -184,11 +184,11 @@ static int take_gap(struct salvage *v, enum table_id table, int64_t a, int64_t b
         return 0;
     }
     int64_t middle = a + (b - a) / 2, low, high;
-    int below = walk(v, table, true, a, middle, &low, object, err);
+    int below = salvage_walk_rows(v, table, true, a, middle, &low, object, err);
     if (below < 0) {
         return below;
     }
-    int above = walk(v, table, false, middle - 1, b, &high, object, err);
+    int above = salvage_walk_rows(v, table, false, middle - 1, b, &high, object, err);
     if (above < 0) {
         return above;
     }
@@ -211,7 +211,7 @@ static int64_t last_given(struct salvage *v, enum table_id table)
 }
 
 /* A number above all rows of a table, when the last one cannot be read. */
-static int64_t bound(struct salvage *v, enum table_id table, int64_t above)
+static int64_t salvage_find_bound(struct salvage *v, enum table_id table, int64_t above)
 {
     enum { ROW_BYTES_MIN = 32 };
     struct stat st;
@@ -226,16 +226,16 @@ static int take_table(struct salvage *v, enum table_id table, void *object, stru
     enum { GRAINS = 1024 };
     int64_t a, b;
     see_number(v, table, last_given(v, table));
-    int r = walk(v, table, false, 0, INT64_MAX, &a, object, err);
+    int r = salvage_walk_rows(v, table, false, 0, INT64_MAX, &a, object, err);
     v->unknown |= r == WALK_NO_TABLE;
     if (r == WALK_BAD_PAGE) {
         v->holes = true;
-        r = walk(v, table, true, a, INT64_MAX, &b, object, err);
+        r = salvage_walk_rows(v, table, true, a, INT64_MAX, &b, object, err);
     }
     if (r != WALK_BAD_PAGE) {
         return r < 0 ? r : 0;
     }
-    b = b == INT64_MAX ? bound(v, table, a) : b;
+    b = b == INT64_MAX ? salvage_find_bound(v, table, a) : b;
     return take_gap(v, table, a, b, (b - a) / GRAINS, object, err);
 }
 
@@ -277,7 +277,7 @@ static int drop_outdated(struct salvage *v, struct error *err)
         v->kept -= gone;
         v->outdated += gone;
     }
-    r = unreadable(r, &met, err);
+    r = salvage_judge_fault(r, &met, err);
     return r < 0 ? r : 0;
 }
 
@@ -338,7 +338,7 @@ static void put_u32(uint8_t *p, uint32_t v)
 /* The first page's header and sqlite_schema, from the new file, into a copy of the damaged one. A
  * file that was made by the same steps has its tables at the same pages; of any other, checksums
  * will say that what is found there are no rows. */
-static int mend(struct salvage *v, const char *path, struct error *err)
+static int salvage_mend_header(struct salvage *v, const char *path, struct error *err)
 {
     uint8_t *first = v->pristine;
     struct stat st;
@@ -387,7 +387,7 @@ int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
 {
     char from[NAME_MAX_], base[NAME_MAX_];
     struct error ignored;
-    suffixed(path, part, from);
+    salvage_make_name(path, part, from);
     aside_name(path, base);
     return snprintf(aside, PATH_MAX, "%s%s", base, part) < PATH_MAX
                ? copy_file(from, aside, &ignored)
@@ -399,7 +399,7 @@ static void remove_mended(const char *mended)
     static const char *const parts[] = {"", "-wal", "-shm"};
     char name[NAME_MAX_];
     for (size_t i = 0; i < 3; i++) {
-        suffixed(mended, parts[i], name);
+        salvage_make_name(mended, parts[i], name);
         unlink(name);
     }
 }
@@ -408,18 +408,18 @@ static int take_mended(struct salvage *v, const char *path, struct error *err)
 {
     char mended[NAME_MAX_ - 8], wal[NAME_MAX_], mended_wal[NAME_MAX_];
     snprintf(mended, sizeof(mended), "%s.mended", path);
-    suffixed(path, "-wal", wal);
-    suffixed(mended, "-wal", mended_wal);
+    salvage_make_name(path, "-wal", wal);
+    salvage_make_name(mended, "-wal", mended_wal);
     remove_mended(mended);
     int r = copy_file(path, mended, err);
     if (r == 0 && access(wal, F_OK) == 0) {
         r = copy_file(wal, mended_wal, err);
     }
-    r = r ? r : mend(v, mended, err);
+    r = r ? r : salvage_mend_header(v, mended, err);
     struct error met = ERROR_NULL;
     if (r == 0) {
         r = open_damaged(&v->from, mended, &met);
-        r = r ? unreadable(r, &met, err) : take_tables(v, err);
+        r = r ? salvage_judge_fault(r, &met, err) : take_tables(v, err);
         r = r ? r : drop_outdated(v, err);
     }
     db_close(&v->from);
@@ -475,7 +475,7 @@ static int take_changes(struct salvage *v, struct error *err)
             return r;
         }
     }
-    r = unreadable(r, &met, err);
+    r = salvage_judge_fault(r, &met, err);
     if (r != WALK_BAD_PAGE) {
         return r;
     }
@@ -514,7 +514,7 @@ static int fill_new(struct salvage *v, const char *damaged, const char *path, st
     }
     struct error met = ERROR_NULL;
     r = open_damaged(&v->from, damaged, &met);
-    r = r ? unreadable(r, &met, err) : take_tables(v, err);
+    r = r ? salvage_judge_fault(r, &met, err) : take_tables(v, err);
     r = r ? r : drop_outdated(v, err);
     r = r < 0 ? r : take_changes(v, err);
     db_close(&v->from);
@@ -526,13 +526,13 @@ static int fill_new(struct salvage *v, const char *damaged, const char *path, st
     return r < 0 ? db_end(&v->to.db, r, err) : end_new(v, path, err);
 }
 
-int salvage(struct store *s, const char *why, struct error *err)
+int salvage_rebuild(struct store *s, const char *why, struct error *err)
 {
     char building[NAME_MAX_], built[NAME_MAX_], aside[NAME_MAX_];
     struct salvage v = {0};
     char *reason = strdup(why);
-    suffixed(s->path, ".rebuild", building);
-    suffixed(s->path, ".rebuilt", built);
+    salvage_make_name(s->path, ".rebuild", building);
+    salvage_make_name(s->path, ".rebuilt", built);
     int r = reason ? fill_new(&v, s->path, building, err)
                    : error_set(err, ERROR_NO_MEMORY, "no memory for a rebuild");
     row_scratch_deinit(&v.to.scratch);
@@ -541,7 +541,7 @@ int salvage(struct store *s, const char *why, struct error *err)
     if (r == 0 && rename(building, built)) {
         r = io_fault("renaming", building, err);
     }
-    r = r ? r : swap(s->path, aside, err);
+    r = r ? r : salvage_swap_files(s->path, aside, err);
     if (r == 0) {
         store_notice(s, "corrupt_file",
                      "%s. It was set aside as %s; the new one has the %" PRId64

@@ -29,7 +29,7 @@ static bool has_companion(const char *path, const char *suffix)
     return access(whole, F_OK) == 0;
 }
 
-static size_t read_head(const char *path, unsigned char head[HEAD])
+static size_t store_read_head(const char *path, unsigned char head[HEAD])
 {
     memset(head, 0, HEAD);
     FILE *f = fopen(path, "re");
@@ -45,7 +45,7 @@ static bool is_database(const unsigned char head[HEAD])
     return memcmp(head, "SQLite format 3", 16) == 0;
 }
 
-static int32_t number_at(const unsigned char *head, size_t at)
+static int32_t store_get_number(const unsigned char *head, size_t at)
 {
     uint32_t n;
     memcpy(&n, head + at, sizeof(n));
@@ -58,8 +58,8 @@ static bool is_foreign(const char *path)
 {
     unsigned char head[HEAD];
     return !has_companion(path, "-wal") && !has_companion(path, "-shm") &&
-           read_head(path, head) > 0 && !is_database(head) &&
-           number_at(head, ID_AT) != VERSION_APPLICATION_ID;
+           store_read_head(path, head) > 0 && !is_database(head) &&
+           store_get_number(head, ID_AT) != VERSION_APPLICATION_ID;
 }
 
 static int refuse_foreign(const char *path, struct error *err)
@@ -84,17 +84,18 @@ static int refuse_early(const char *path, struct error *err)
     if (is_foreign(path)) {
         return refuse_foreign(path, err);
     }
-    if (read_head(path, head) < HEAD || !is_database(head)) {
+    if (store_read_head(path, head) < HEAD || !is_database(head)) {
         return 0;
     }
     const bool empty = head[ROOT_AT] == LEAF && !head[ROOT_ROWS_AT] && !head[ROOT_ROWS_AT + 1];
-    int r = version_judge(path, number_at(head, ID_AT), number_at(head, VERSION_AT), empty, err);
+    int r = version_judge(path, store_get_number(head, ID_AT), store_get_number(head, VERSION_AT),
+                          empty, err);
     return r < 0 ? r : 0;
 }
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-static int rebuild(struct store *s, struct error *err)
+static int store_rebuild_file(struct store *s, struct error *err)
 {
     struct error why = *err;
     int r = commit_lock(s, err);
@@ -105,7 +106,7 @@ static int rebuild(struct store *s, struct error *err)
         r = store_attach_again(s, err); /* another gemmd has rebuilt it */
     } else {
         store_detach(s);
-        r = salvage(s, why.text, err);
+        r = salvage_rebuild(s, why.text, err);
         r = r ? r : store_attach_again(s, err);
     }
     commit_unlock(s);
@@ -123,7 +124,7 @@ int store_repair(struct store *s, struct error *err)
         return store_attach_again(s, err);
     }
     error_set(err, ERROR_STORE, "damaged pages were met");
-    return rebuild(s, err);
+    return store_rebuild_file(s, err);
 }
 
 bool store_damaged(const struct store *s)
@@ -191,7 +192,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
         r = refuse_foreign(s->path, err);
     } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
-        r = rebuild(s, err);
+        r = store_rebuild_file(s, err);
     }
     if (r == 0 && !(s->flags & STORE_READ_ONLY)) { /* it is one: another file keeps its mode */
         place_close_to_others(s->path);
@@ -296,7 +297,7 @@ int store_probe(struct store *s, struct error *err)
     return r ? r : write_end(s, db_exec(&s->db, sql, err), err);
 }
 
-static int64_t size_of(const char *path, const char *suffix)
+static int64_t store_get_size(const char *path, const char *suffix)
 {
     char whole[4200];
     struct stat st;
@@ -307,7 +308,7 @@ static int64_t size_of(const char *path, const char *suffix)
 int store_tidy(struct store *s, struct error *err)
 {
     enum { WAL_KEPT = 1 << 20 };
-    if (!s->db.h || size_of(s->path, "-wal") <= WAL_KEPT) {
+    if (!s->db.h || store_get_size(s->path, "-wal") <= WAL_KEPT) {
         return 0;
     }
     return commit_checkpoint(s, err);
@@ -335,8 +336,8 @@ int store_stats(struct store *s, struct store_stats *out, struct error *err)
     if (r) {
         return r;
     }
-    s->stats.file_bytes = size_of(s->path, "");
-    s->stats.wal_bytes = size_of(s->path, "-wal");
+    s->stats.file_bytes = store_get_size(s->path, "");
+    s->stats.wal_bytes = store_get_size(s->path, "-wal");
     *out = s->stats;
     return 0;
 }

@@ -113,7 +113,7 @@ static int back_up(struct db *db, int64_t version, struct error *err)
     return r;
 }
 
-static int step(struct db *db, int64_t version, struct error *err)
+static int version_run_step(struct db *db, int64_t version, struct error *err)
 {
     int r = db_begin(db, err);
     if (r == 0) {
@@ -128,11 +128,11 @@ static int step(struct db *db, int64_t version, struct error *err)
     return r;
 }
 
-static int climb(struct db *db, int64_t version, struct error *err)
+static int version_run_steps(struct db *db, int64_t version, struct error *err)
 {
     int r = 0;
     for (int64_t v = version; r == 0 && v < STORE_SCHEMA_VERSION; v++) {
-        r = step(db, v, err);
+        r = version_run_step(db, v, err);
     }
     return r;
 }
@@ -141,9 +141,9 @@ int version_migrate(struct db *db, int64_t version, bool empty, struct error *er
 {
     if (!empty) {
         int r = back_up(db, version, err);
-        return r ? r : climb(db, version, err);
+        return r ? r : version_run_steps(db, version, err);
     }
     /* A new file is made whole or not at all: none is ever an old one that needs a backup. */
     int r = db_begin(db, err);
-    return r ? r : db_end(db, climb(db, version, err), err);
+    return r ? r : db_end(db, version_run_steps(db, version, err), err);
 }

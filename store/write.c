@@ -12,7 +12,7 @@
 
 /* ---- runs, modules, devices, events ---------------------------------------------------------- */
 
-static int add(struct store *s, enum table_id table, void *object, struct error *err)
+static int write_add_row(struct store *s, enum table_id table, void *object, struct error *err)
 {
     int r = write_begin(s, err);
     if (r) {
@@ -24,7 +24,7 @@ static int add(struct store *s, enum table_id table, void *object, struct error 
 
 int store_add_run(struct store *s, struct run *r, struct error *err)
 {
-    return add(s, TABLE_RUN, r, err);
+    return write_add_row(s, TABLE_RUN, r, err);
 }
 
 int store_end_run(struct store *s, const struct run *r, struct error *err)
@@ -74,7 +74,7 @@ int store_add_event(struct store *s, struct event *e, struct error *err)
     if (r) {
         return r;
     }
-    r = add(s, TABLE_EVENT, e, err);
+    r = write_add_row(s, TABLE_EVENT, e, err);
     if (r == 0 && e->id % 256 == 0) {
         /* the newest of each kind stays: some kinds are written once (bucket_scheme) */
         r = db_run(&s->db, NULL, err,
@@ -144,7 +144,7 @@ int write_known_parent(struct store *s, enum table_id table, void *object, struc
 
 /* Keeps a key's trials below the limit. When it is reached a sixteenth goes at once, so that a busy
  * key does not pay for a search with every trial. */
-static int retain(struct store *s, const char *key, struct error *err)
+static int write_retain_trials(struct store *s, const char *key, struct error *err)
 {
     if (s->counted == 0 || strcmp(s->counted_key, key) != 0) {
         DB_STMT_AUTO *st = NULL;
@@ -178,8 +178,8 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
     }
     int64_t run = t->run;
     r = write_known_parent(s, TABLE_TRIAL, t, err);
-    r = r ? r : add(s, TABLE_TRIAL, t, err);
-    r = r ? r : retain(s, t->key, err);
+    r = r ? r : write_add_row(s, TABLE_TRIAL, t, err);
+    r = r ? r : write_retain_trials(s, t->key, err);
     r = write_end(s, r, err);
     if (r < 0) {
         s->counted = 0;
@@ -214,7 +214,8 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
     return r < 0 ? r : 0;
 }
 
-static int publish(struct store *s, enum row_conflict conflict, struct best *b, struct error *err)
+static int write_publish_best(struct store *s, enum row_conflict conflict, struct best *b,
+                              struct error *err)
 {
     int r = write_begin(s, err);
     if (r) {
@@ -236,7 +237,7 @@ int store_publish(struct store *s, struct best *b, struct error *err)
     int r = write_begin(s, err);
     if (r == 0) {
         rows_number(s, TABLE_BEST, b);
-        r = write_end(s, publish(s, ROW_FAIL, b, err), err);
+        r = write_end(s, write_publish_best(s, ROW_FAIL, b, err), err);
     }
     if (r < 0) {
         b->generation = 0;
@@ -270,7 +271,7 @@ int store_publish_again(struct store *s, struct best *b, struct error *err)
     }
     rows_given(s, b->generation);
     r = find_number(s, b, err);
-    return write_end(s, r ? r : publish(s, ROW_UPDATE, b, err), err);
+    return write_end(s, r ? r : write_publish_best(s, ROW_UPDATE, b, err), err);
 }
 
 static int count_into(int r, int64_t *n, int64_t more)
@@ -313,7 +314,7 @@ int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct 
     return count_into(write_end(s, r, err), n, rows);
 }
 
-static int unpin(struct store *s, const char *key, struct best *now, struct error *err)
+static int write_unpin_key(struct store *s, const char *key, struct best *now, struct error *err)
 {
     int r = rows_first(s, TABLE_BEST, now, err, "current_best", "WHERE key = ?1", "t", key);
     if (r == STORE_MISS || (r == 0 && strcmp(now->source, "manual") != 0)) {
@@ -338,5 +339,5 @@ static int unpin(struct store *s, const char *key, struct best *now, struct erro
 int store_unpin(struct store *s, const char *key, struct best *now, struct error *err)
 {
     int r = write_begin(s, err);
-    return r ? r : write_end(s, unpin(s, key, now, err), err);
+    return r ? r : write_end(s, write_unpin_key(s, key, now, err), err);
 }
