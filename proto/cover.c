@@ -23,7 +23,7 @@ struct cover {
     uint32_t members;
 };
 
-static void release(struct cover *c)
+static void cover_release(struct cover *c)
 {
     free(c->best);
     free(c->covered);
@@ -32,7 +32,7 @@ static void release(struct cover *c)
     free(c->place);
 }
 
-static int prepare(struct cover *c, struct error *err)
+static int cover_prepare(struct cover *c, struct error *err)
 {
     c->best = malloc((c->n_shapes + 1) * sizeof(*c->best));
     c->covered = calloc(c->n_shapes + 1, sizeof(*c->covered));
@@ -62,7 +62,7 @@ static double regret_of(const struct cover *c, const struct cover_pair *p)
     return p->time / c->best[p->shape] - 1;
 }
 
-static bool covers(const struct cover *c, const struct cover_pair *p)
+static bool cover_has_pair(const struct cover *c, const struct cover_pair *p)
 {
     return regret_of(c, p) <= c->bound;
 }
@@ -77,7 +77,7 @@ static uint32_t next_member(struct cover *c)
     }
     for (size_t i = 0; i < c->n; i++) {
         const struct cover_pair *p = &c->pairs[i];
-        if (!c->covered[p->shape] && covers(c, p)) {
+        if (!c->covered[p->shape] && cover_has_pair(c, p)) {
             c->gain[p->config]++;
             c->regrets[p->config] += regret_of(c, p);
         }
@@ -91,29 +91,29 @@ static uint32_t next_member(struct cover *c)
 }
 
 /* Adds a config's shapes to what is covered (by 1), or takes them out (by -1). */
-static void count(struct cover *c, uint32_t config, int by)
+static void cover_count_config(struct cover *c, uint32_t config, int by)
 {
     for (size_t i = 0; i < c->n; i++) {
         const struct cover_pair *p = &c->pairs[i];
-        if (p->config == config && covers(c, p)) {
+        if (p->config == config && cover_has_pair(c, p)) {
             c->covered[p->shape] += (uint32_t)by;
         }
     }
 }
 
-static void choose(struct cover *c)
+static void cover_choose_configs(struct cover *c)
 {
     for (uint32_t next; (next = next_member(c)) != NOT_CHOSEN;) {
         c->place[next] = c->members++;
-        count(c, next, 1);
+        cover_count_config(c, next, 1);
     }
 }
 
-static bool is_needed(const struct cover *c, uint32_t config)
+static bool cover_is_needed(const struct cover *c, uint32_t config)
 {
     for (size_t i = 0; i < c->n; i++) {
         const struct cover_pair *p = &c->pairs[i];
-        if (p->config == config && covers(c, p) && c->covered[p->shape] == 1) {
+        if (p->config == config && cover_has_pair(c, p) && c->covered[p->shape] == 1) {
             return true;
         }
     }
@@ -128,10 +128,10 @@ static void drop_superfluous(struct cover *c)
         while (c->place[config] != place) {
             config++;
         }
-        if (is_needed(c, config)) {
+        if (cover_is_needed(c, config)) {
             continue;
         }
-        count(c, config, -1);
+        cover_count_config(c, config, -1);
         c->place[config] = NOT_CHOSEN;
         c->members--;
         for (uint32_t i = 0; i < c->n_configs; i++) {
@@ -140,7 +140,7 @@ static void drop_superfluous(struct cover *c)
     }
 }
 
-static void assign(const struct cover *c, struct cover_choice *choices)
+static void cover_assign_shapes(const struct cover *c, struct cover_choice *choices)
 {
     for (uint32_t i = 0; i < c->n_shapes; i++) {
         choices[i] = (struct cover_choice){.config = NOT_CHOSEN, .regret = INFINITY};
@@ -162,13 +162,13 @@ int cover_make(const struct cover_pair *pairs, size_t n, uint32_t n_shapes, uint
 {
     struct cover c = {
         .pairs = pairs, .n = n, .n_shapes = n_shapes, .n_configs = n_configs, .bound = bound};
-    int r = prepare(&c, err);
+    int r = cover_prepare(&c, err);
     if (r == 0) {
-        choose(&c);
+        cover_choose_configs(&c);
         drop_superfluous(&c);
-        assign(&c, choices);
+        cover_assign_shapes(&c, choices);
         *members = c.members;
     }
-    release(&c);
+    cover_release(&c);
     return r;
 }

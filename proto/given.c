@@ -88,7 +88,7 @@ void given_put_accepted(struct text_out *o, const struct op_field *f)
     }
 }
 
-static int refuse(const struct op_field *f, const struct slot *s, struct error *err)
+static int given_refuse_value(const struct op_field *f, const struct slot *s, struct error *err)
 {
     char accepted[200];
     char value[80];
@@ -106,7 +106,8 @@ static int refuse(const struct op_field *f, const struct slot *s, struct error *
                      f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
 }
 
-static int missing(const struct op_index *x, const struct op_field *f, struct error *err)
+static int given_refuse_missing(const struct op_index *x, const struct op_field *f,
+                                struct error *err)
 {
     char accepted[200];
     struct text_out a = text_out_begin(accepted, sizeof(accepted));
@@ -115,7 +116,7 @@ static int missing(const struct op_index *x, const struct op_field *f, struct er
                      f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
 }
 
-static bool check_int(const struct op_field *f, struct slot *s)
+static bool given_check_int(const struct op_field *f, struct slot *s)
 {
     if (s->v.type == VALUE_REAL) {
         int64_t integer;
@@ -135,7 +136,7 @@ static bool check_real(struct slot *s)
     return s->v.type == VALUE_REAL && s->v.real - s->v.real == 0; /* finite */
 }
 
-static bool check_text(const struct op_field *f, const struct slot *s)
+static bool given_check_text(const struct op_field *f, const struct slot *s)
 {
     if (s->v.type != VALUE_TEXT) {
         return false;
@@ -156,11 +157,11 @@ static bool check_slot(const struct op_field *f, struct slot *s)
 {
     switch (f->type) {
     case VALUE_INT:
-        return check_int(f, s);
+        return given_check_int(f, s);
     case VALUE_REAL:
         return check_real(s);
     case VALUE_TEXT:
-        return check_text(f, s);
+        return given_check_text(f, s);
     default:
         return s->v.type == f->type;
     }
@@ -172,7 +173,7 @@ static void fall_back(const struct op_field *f, struct slot *s)
     s->text_n = f->fallback.type == VALUE_TEXT ? strlen(f->fallback.text) : 0;
 }
 
-static int append(struct problem *p, struct given *g, struct error *err)
+static int given_append_fields(struct problem *p, struct given *g, struct error *err)
 {
     record_init(&p->fields);
     for (size_t i = 0; i < g->index->op->n_fields; i++) {
@@ -180,14 +181,14 @@ static int append(struct problem *p, struct given *g, struct error *err)
         struct slot *s = &g->slots[i];
         if (s->v.type == VALUE_NONE) {
             if (f->required) {
-                return missing(g->index, f, err);
+                return given_refuse_missing(g->index, f, err);
             }
             fall_back(f, s);
             if (s->v.type == VALUE_NONE) {
                 continue;
             }
         } else if (!check_slot(f, s)) {
-            return refuse(f, s, err);
+            return given_refuse_value(f, s, err);
         }
         if (!record_push(&p->fields, g->index->names[i], &s->v, s->text_n)) {
             return error_set(err, ERROR_INVALID,
@@ -226,7 +227,7 @@ int given_finish(struct problem *p, struct given *g, bool gemm, struct error *er
             return r;
         }
     }
-    int r = append(p, g, err);
+    int r = given_append_fields(p, g, err);
     if (r < 0) {
         return r;
     }

@@ -36,7 +36,7 @@ bool hash_is_hex(const char *text)
 }
 
 /* hash_state is XXH3's, under another name */
-static XXH3_state_t *in(struct hash_state *h)
+static XXH3_state_t *hash_get_state(struct hash_state *h)
 {
     return (XXH3_state_t *)(void *)h;
 }
@@ -53,7 +53,7 @@ struct hash_state *hash_new(void)
 void hash_add(struct hash_state *h, const void *data, size_t n)
 {
     if (h && n > 0) {
-        XXH3_128bits_update(in(h), data, n);
+        XXH3_128bits_update(hash_get_state(h), data, n);
     }
 }
 
@@ -68,6 +68,6 @@ void hash_end_hex(struct hash_state *h, char out[HASH_HEX])
         out[0] = 0;
         return;
     }
-    to_hex(XXH3_128bits_digest(in(h)), out);
-    XXH3_freeState(in(h));
+    to_hex(XXH3_128bits_digest(hash_get_state(h)), out);
+    XXH3_freeState(hash_get_state(h));
 }

@@ -19,7 +19,7 @@ _Static_assert(4 * PACK_HEAD_MAX + OP_NAME_MAX + CLASS_SIZE +
                    KEY_BYTES_MAX,
                "the largest problem fits into a key");
 
-static uint8_t *put_text(uint8_t *p, const char *s)
+static uint8_t *key_put_text(uint8_t *p, const char *s)
 {
     size_t n = strlen(s);
     p = pack_str_head(p, n);
@@ -27,7 +27,7 @@ static uint8_t *put_text(uint8_t *p, const char *s)
     return p + n;
 }
 
-static uint8_t *put_value(uint8_t *p, const struct record *r, const struct record_field *f)
+static uint8_t *key_put_value(uint8_t *p, const struct record *r, const struct record_field *f)
 {
     switch (f->type) {
     case VALUE_BOOL:
@@ -37,7 +37,7 @@ static uint8_t *put_value(uint8_t *p, const struct record *r, const struct recor
     case VALUE_REAL:
         return pack_real(p, f->real);
     case VALUE_TEXT:
-        return put_text(p, r->text + f->text);
+        return key_put_text(p, r->text + f->text);
     case VALUE_NONE:
         break;
     }
@@ -54,13 +54,13 @@ int key_make(struct key *k, const struct problem *bucket, const char *device_cla
     const struct record *r = &bucket->fields;
     uint8_t *p = pack_array_head(k->bytes, 4);
     p = pack_uint(p, KEY_VERSION);
-    p = put_text(p, bucket->op_name);
+    p = key_put_text(p, bucket->op_name);
     p = pack_map_head(p, r->n);
     for (size_t i = 0; i < r->n; i++) {
-        p = put_text(p, r->fields[i].name);
-        p = put_value(p, r, &r->fields[i]);
+        p = key_put_text(p, r->fields[i].name);
+        p = key_put_value(p, r, &r->fields[i]);
     }
-    p = put_text(p, device_class);
+    p = key_put_text(p, device_class);
     k->len = (size_t)(p - k->bytes);
     k->hash = hash64(k->bytes, k->len);
     k->id[0] = 0;
@@ -72,15 +72,15 @@ void key_id(struct key *k)
     hash128_hex(k->bytes, k->len, k->id);
 }
 
-static int malformed(struct error *err)
+static int key_refuse_malformed(struct error *err)
 {
     return error_set(err, ERROR_MALFORMED,
                      "not a key of version %d: expected [version, op, {fields}, device class]",
                      KEY_VERSION);
 }
 
-static int decode(struct wire_doc *doc, const void *bytes, size_t n, struct problem *p,
-                  char *class_out, struct error *err)
+static int key_decode_problem(struct wire_doc *doc, const void *bytes, size_t n, struct problem *p,
+                              char *class_out, struct error *err)
 {
     const struct wire_obj *root;
     int r = wire_decode(doc, bytes, n, &root, err);
@@ -92,7 +92,7 @@ static int decode(struct wire_doc *doc, const void *bytes, size_t n, struct prob
     if (wire_count(root) != 4 || !wire_get_int(wire_at(root, 0), &version) ||
         version != KEY_VERSION || !wire_copy_str(wire_at(root, 1), op, sizeof(op)) ||
         !wire_copy_str(wire_at(root, 3), class_out, CLASS_SIZE)) {
-        return malformed(err);
+        return key_refuse_malformed(err);
     }
     struct record fields;
     r = record_unpack(&fields, wire_at(root, 2), err);
@@ -109,13 +109,13 @@ int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, 
         return r;
     }
     if (r == SCAN_MORE || used != n) {
-        return malformed(err);
+        return key_refuse_malformed(err);
     }
     struct wire_doc *doc = wire_doc_new();
     if (!doc) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to decode a key");
     }
-    r = decode(doc, bytes, n, p, class_out, err);
+    r = key_decode_problem(doc, bytes, n, p, class_out, err);
     wire_doc_free(doc);
     return r;
 }

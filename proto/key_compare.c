@@ -60,7 +60,7 @@ static struct item next_item(struct cursor *c)
     return item;
 }
 
-static bool same(struct item a, struct item b)
+static bool key_is_same_item(struct item a, struct item b)
 {
     return a.size == b.size && a.bytes && b.bytes && memcmp(a.bytes, b.bytes, a.size) == 0;
 }
@@ -80,7 +80,7 @@ static size_t map_count(struct cursor *c)
 }
 
 /* The text of an item that is a name: of these the head is one byte (RECORD_NAME_MAX). */
-static int compare_names(struct item a, struct item b)
+static int key_compare_names(struct item a, struct item b)
 {
     size_t n = a.size < b.size ? a.size : b.size;
     int c = memcmp(a.bytes + 1, b.bytes + 1, n - 1);
@@ -109,8 +109,8 @@ static int count_differences(struct fields *a, struct fields *b)
     next_field(a);
     next_field(b);
     while (a->name.bytes || b->name.bytes) {
-        int order = !b->name.bytes ? -1 : !a->name.bytes ? 1 : compare_names(a->name, b->name);
-        n += order != 0 || !same(a->value, b->value);
+        int order = !b->name.bytes ? -1 : !a->name.bytes ? 1 : key_compare_names(a->name, b->name);
+        n += order != 0 || !key_is_same_item(a->value, b->value);
         if (order <= 0) {
             next_field(a);
         }
@@ -128,7 +128,7 @@ int key_differences(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_l
         return -1;
     }
     struct fields x = {.at = {a + HEAD, a + a_len}}, y = {.at = {b + HEAD, b + b_len}};
-    if (!same(next_item(&x.at), next_item(&y.at))) {
+    if (!key_is_same_item(next_item(&x.at), next_item(&y.at))) {
         return -1;
     }
     x.left = map_count(&x.at);

@@ -17,7 +17,7 @@ enum { LOOK_MS = 20, OURS_ALONE = 0600 };
 
 /* For the sentences of those who are refused, and for people: a disk too full for it is no
  * fault. */
-static void sign(int fd, const char *second)
+static void lockfile_write_owner(int fd, const char *second)
 {
     if (ftruncate(fd, 0) == 0) {
         dprintf(fd, "%ld\n", (long)getpid());
@@ -40,7 +40,7 @@ int lockfile_take(const char *path, const char *second, int *fd, struct error *e
         *fd = -1;
         return status;
     }
-    sign(*fd, second);
+    lockfile_write_owner(*fd, second);
     return 0;
 }
 
@@ -50,7 +50,7 @@ struct lockfile_holder lockfile_of(long pid)
     return (struct lockfile_holder){.pid = pid, .lives = lives};
 }
 
-static struct lockfile_holder look(const char *path)
+static struct lockfile_holder lockfile_read_holder(const char *path)
 {
     char text[32] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -63,10 +63,10 @@ static struct lockfile_holder look(const char *path)
 
 struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms)
 {
-    struct lockfile_holder h = look(path);
+    struct lockfile_holder h = lockfile_read_holder(path);
     for (unsigned ms = 0; !h.lives && ms < patience_ms; ms += LOOK_MS) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000 * 1000}, NULL);
-        h = look(path);
+        h = lockfile_read_holder(path);
     }
     return h;
 }

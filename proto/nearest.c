@@ -9,21 +9,21 @@ void nearest_begin(struct nearest *t, const char *given, size_t n)
     *t = (struct nearest){given, n, NULL, 0};
 }
 
-static unsigned char lower(char c)
+static unsigned char nearest_lower_letter(char c)
 {
     return (unsigned char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
 }
 
 enum { NEAREST_MAX = 40 };
 
-static unsigned min3(unsigned a, unsigned b, unsigned c)
+static unsigned nearest_pick_least(unsigned a, unsigned b, unsigned c)
 {
     unsigned ab = a < b ? a : b;
     return ab < c ? ab : c;
 }
 
 /* Edits (insert, drop, change, swap of neighbours) between two short words, letter case aside. */
-static unsigned edits(const char *a, size_t na, const char *b, size_t nb)
+static unsigned nearest_count_edits(const char *a, size_t na, const char *b, size_t nb)
 {
     unsigned rows[3][NEAREST_MAX + 1];
     unsigned *before = rows[0], *last = rows[1], *now = rows[2];
@@ -33,10 +33,12 @@ static unsigned edits(const char *a, size_t na, const char *b, size_t nb)
     for (size_t i = 1; i <= na; i++) {
         now[0] = (unsigned)i;
         for (size_t j = 1; j <= nb; j++) {
-            unsigned change = lower(a[i - 1]) != lower(b[j - 1]);
-            now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + change);
-            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                lower(a[i - 2]) == lower(b[j - 1]) && before[j - 2] + 1 < now[j]) {
+            unsigned change = nearest_lower_letter(a[i - 1]) != nearest_lower_letter(b[j - 1]);
+            now[j] = nearest_pick_least(last[j] + 1, now[j - 1] + 1, last[j - 1] + change);
+            if (i > 1 && j > 1 &&
+                nearest_lower_letter(a[i - 1]) == nearest_lower_letter(b[j - 2]) &&
+                nearest_lower_letter(a[i - 2]) == nearest_lower_letter(b[j - 1]) &&
+                before[j - 2] + 1 < now[j]) {
                 now[j] = before[j - 2] + 1;
             }
         }
@@ -55,7 +57,7 @@ void nearest_offer(struct nearest *t, const char *known)
         return;
     }
     bool begins = t->n >= 3 && t->n < n && strncmp(known, t->given, t->n) == 0;
-    unsigned distance = begins ? 1 : edits(t->given, t->n, known, n);
+    unsigned distance = begins ? 1 : nearest_count_edits(t->given, t->n, known, n);
     if (!t->best || distance < t->distance) {
         t->best = known;
         t->distance = distance;

@@ -95,7 +95,7 @@ static bool is_custom_name(const char *name, size_t n)
     return true;
 }
 
-static const struct op *registered(const char *name, size_t n)
+static const struct op *op_find_registered(const char *name, size_t n)
 {
     for (size_t i = 0; i < n_indexes; i++) {
         if (text_is(indexes[i].op->name, name, n)) {
@@ -107,12 +107,12 @@ static const struct op *registered(const char *name, size_t n)
 
 const struct op *op_find_n(const char *name, size_t n)
 {
-    const struct op *op = registered(name, n);
+    const struct op *op = op_find_registered(name, n);
     if (op) {
         return op;
     }
     if (op_is_gemm_alias(name, n)) {
-        return registered("grouped_gemm", strlen("grouped_gemm"));
+        return op_find_registered("grouped_gemm", strlen("grouped_gemm"));
     }
     return is_custom_name(name, n) ? &custom_op : NULL;
 }
@@ -128,11 +128,12 @@ void op_names(struct text_out *o)
         text_puts(o, indexes[i].op->name);
         text_puts(o, ", ");
     }
-    text_puts(o, registered("grouped_gemm", strlen("grouped_gemm")) ? "gemm, " : "");
+    text_puts(o, op_find_registered("grouped_gemm", strlen("grouped_gemm")) ? "gemm, " : "");
     text_puts(o, "custom:<name> (1 to 48 of A-Z a-z 0-9 _ . -)");
 }
 
-static int compare(const struct op_index *x, size_t at, uint64_t front, const char *name, size_t n)
+static int op_compare_field(const struct op_index *x, size_t at, uint64_t front, const char *name,
+                            size_t n)
 {
     if (x->front[at] != front) {
         return x->front[at] < front ? -1 : 1;
@@ -158,7 +159,7 @@ int op_index_field(const struct op_index *x, size_t guess, const char *name, siz
     size_t high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        int c = compare(x, middle, front, name, n);
+        int c = op_compare_field(x, middle, front, name, n);
         if (c == 0) {
             return (int)middle;
         }

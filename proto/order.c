@@ -24,8 +24,9 @@ void tune_order_deinit(struct tune_order *o)
 }
 
 /* An array of n elements to be read, its memory; *n is 0 when the list is absent. */
-static int begin_list(const struct wire_obj *params, const char *name, size_t max, size_t size,
-                      const struct wire_obj **list, void **memory, struct error *err)
+static int order_begin_list(const struct wire_obj *params, const char *name, size_t max,
+                            size_t size, const struct wire_obj **list, void **memory,
+                            struct error *err)
 {
     *list = wire_find(params, name);
     size_t n = wire_count(*list);
@@ -39,11 +40,11 @@ static int begin_list(const struct wire_obj *params, const char *name, size_t ma
     return 0;
 }
 
-static int unpack_done(struct tune_order *o, const struct wire_obj *params, struct error *err)
+static int order_unpack_done(struct tune_order *o, const struct wire_obj *params, struct error *err)
 {
     const struct wire_obj *list;
     void *memory = NULL;
-    int r = begin_list(params, "done", DONE_MAX, sizeof(o->done[0]), &list, &memory, err);
+    int r = order_begin_list(params, "done", DONE_MAX, sizeof(o->done[0]), &list, &memory, err);
     o->done = memory;
     for (size_t i = 0; r == 0 && i < wire_count(list); i++) {
         r = schema_decode(&trial_schema, SCHEMA_LENIENT, wire_at(list, i), &o->done[i], err);
@@ -56,7 +57,7 @@ static int unpack_hints(struct tune_order *o, const struct wire_obj *params, str
 {
     const struct wire_obj *list;
     void *memory = NULL;
-    int r = begin_list(params, "hints", HINTS_MAX, sizeof(o->hints[0]), &list, &memory, err);
+    int r = order_begin_list(params, "hints", HINTS_MAX, sizeof(o->hints[0]), &list, &memory, err);
     o->hints = memory;
     for (size_t i = 0; r == 0 && i < wire_count(list); i++) {
         r = config_unpack(&o->hints[i], wire_at(list, i), err);
@@ -69,7 +70,7 @@ static int unpack_avoid(struct tune_order *o, const struct wire_obj *params, str
 {
     const struct wire_obj *list;
     void *memory = NULL;
-    int r = begin_list(params, "avoid", AVOID_MAX, sizeof(o->avoid[0]), &list, &memory, err);
+    int r = order_begin_list(params, "avoid", AVOID_MAX, sizeof(o->avoid[0]), &list, &memory, err);
     o->avoid = memory;
     for (size_t i = 0; r == 0 && i < wire_count(list); i++) {
         if (!wire_copy_str(wire_at(list, i), o->avoid[i], HASH_HEX)) {
@@ -136,7 +137,7 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
     o->n_done = o->n_hints = o->n_avoid = 0;
     int r = request_unpack_beside(&o->request, params, others, err);
     r = r < 0 ? r : unpack_names(o, params, err);
-    r = r < 0 ? r : unpack_done(o, params, err);
+    r = r < 0 ? r : order_unpack_done(o, params, err);
     r = r < 0 ? r : unpack_hints(o, params, err);
     r = r < 0 ? r : unpack_former(o, params, err);
     r = r < 0 ? r : unpack_avoid(o, params, err);

@@ -24,27 +24,27 @@ static bool system_mode(void)
     return geteuid() == 0;
 }
 
-static int too_long(const char *what, struct error *err)
+static int paths_refuse_long(const char *what, struct error *err)
 {
     return error_set(err, ERROR_INVALID, "the path of the %s is longer than %d bytes", what,
                      PATHS_MAX - 1);
 }
 
-static int join(char out[PATHS_MAX], const char *a, const char *b, const char *what,
-                struct error *err)
+static int paths_join_two(char out[PATHS_MAX], const char *a, const char *b, const char *what,
+                          struct error *err)
 {
     int n = snprintf(out, PATHS_MAX, "%s%s", a, b);
-    return n < 0 || n >= PATHS_MAX ? too_long(what, err) : 0;
+    return n < 0 || n >= PATHS_MAX ? paths_refuse_long(what, err) : 0;
 }
 
 /* An XDG variable; relative ones do not count, says its specification. */
-static const char *xdg(const char *name)
+static const char *paths_read_xdg(const char *name)
 {
     const char *v = getenv(name);
     return v && v[0] == '/' ? v : NULL;
 }
 
-static const char *home(void)
+static const char *paths_find_home(void)
 {
     const char *v = getenv("HOME");
     if (v && v[0] == '/') {
@@ -60,7 +60,7 @@ static bool is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int tmp_dir(char out[PATHS_MAX], struct error *err)
+static int paths_find_tmp(char out[PATHS_MAX], struct error *err)
 {
     snprintf(out, PATHS_MAX, "/tmp/gemmd-%u", (unsigned)geteuid());
     struct stat st;
@@ -83,35 +83,35 @@ static int tmp_dir(char out[PATHS_MAX], struct error *err)
 int paths_runtime_dir(char out[PATHS_MAX], struct error *err)
 {
     if (system_mode()) {
-        return join(out, "/run/gemmd", "", "runtime directory", err);
+        return paths_join_two(out, "/run/gemmd", "", "runtime directory", err);
     }
-    const char *dir = xdg("XDG_RUNTIME_DIR");
+    const char *dir = paths_read_xdg("XDG_RUNTIME_DIR");
     if (dir && is_dir(dir)) {
-        return join(out, dir, "/gemmd", "runtime directory", err);
+        return paths_join_two(out, dir, "/gemmd", "runtime directory", err);
     }
-    return tmp_dir(out, err);
+    return paths_find_tmp(out, err);
 }
 
 /* $variable/gemmd, or ~/fallback/gemmd */
 static int user_dir(char out[PATHS_MAX], const char *variable, const char *fallback,
                     const char *what, struct error *err)
 {
-    const char *dir = xdg(variable);
+    const char *dir = paths_read_xdg(variable);
     if (dir) {
-        return join(out, dir, "/gemmd", what, err);
+        return paths_join_two(out, dir, "/gemmd", what, err);
     }
-    dir = home();
+    dir = paths_find_home();
     if (!dir) {
         return error_set(err, ERROR_INVALID, "no %s: set %s or HOME to an absolute path", what,
                          variable);
     }
-    return join(out, dir, fallback, what, err);
+    return paths_join_two(out, dir, fallback, what, err);
 }
 
 int paths_state_dir(char out[PATHS_MAX], struct error *err)
 {
     if (system_mode()) {
-        return join(out, "/var/lib/gemmd", "", "state directory", err);
+        return paths_join_two(out, "/var/lib/gemmd", "", "state directory", err);
     }
     return user_dir(out, "XDG_STATE_HOME", "/.local/state/gemmd", "state directory", err);
 }
@@ -119,7 +119,7 @@ int paths_state_dir(char out[PATHS_MAX], struct error *err)
 int paths_cache_dir(char out[PATHS_MAX], struct error *err)
 {
     if (system_mode()) {
-        return join(out, "/var/cache/gemmd", "", "cache directory", err);
+        return paths_join_two(out, "/var/cache/gemmd", "", "cache directory", err);
     }
     return user_dir(out, "XDG_CACHE_HOME", "/.cache/gemmd", "cache directory", err);
 }
@@ -148,7 +148,7 @@ int paths_socket(const char *name, char out[PATHS_MAX], struct error *err)
     const char *given = getenv("GEMMD_SOCKET");
     if (given && given[0]) {
         int r = paths_check_socket(given, err);
-        return r < 0 ? r : join(out, given, "", "socket", err);
+        return r < 0 ? r : paths_join_two(out, given, "", "socket", err);
     }
     if (!name[0] || strchr(name, '/')) {
         return error_set(err, ERROR_INVALID, "'%.64s' names no socket: expected a GPU UUID or cpu",
@@ -160,7 +160,8 @@ int paths_socket(const char *name, char out[PATHS_MAX], struct error *err)
         return r;
     }
     int n = snprintf(out, PATHS_MAX, "%s/%s.sock", dir, name);
-    return n < 0 || n >= PATHS_MAX ? too_long("socket", err) : paths_check_socket(out, err);
+    return n < 0 || n >= PATHS_MAX ? paths_refuse_long("socket", err)
+                                   : paths_check_socket(out, err);
 }
 
 int paths_make_dir(const char *path, unsigned mode, struct error *err)
@@ -169,7 +170,7 @@ int paths_make_dir(const char *path, unsigned mode, struct error *err)
         return error_set(err, ERROR_INVALID, "'%.64s' is not an absolute path", path);
     }
     if (strlen(path) >= PATHS_MAX) {
-        return too_long("directory", err);
+        return paths_refuse_long("directory", err);
     }
     return trust_folder(path, TRUST_STRICT, mode, NULL, err);
 }

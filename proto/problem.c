@@ -40,8 +40,8 @@ static int make_custom(struct problem *p, const struct record *fields, struct er
     return 0;
 }
 
-static int make(struct problem *p, const char *op_name, size_t n, const struct record *fields,
-                struct error *err)
+static int problem_make_from(struct problem *p, const char *op_name, size_t n,
+                             const struct record *fields, struct error *err)
 {
     assert(fields != &p->fields);
     int r = set_op(p, op_name, n, err);
@@ -69,7 +69,7 @@ static int make(struct problem *p, const char *op_name, size_t n, const struct r
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
                  struct error *err)
 {
-    return make(p, op_name, strlen(op_name), fields, err);
+    return problem_make_from(p, op_name, strlen(op_name), fields, err);
 }
 
 /* ---- from the wire --------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static int take_other(struct given *g, struct slot *s, const struct wire_obj *va
     return error_set(err, ERROR_INVALID, "%s takes %s", f->name, accepted);
 }
 
-static int take_pair(struct given *g, const msgpack_object_kv *kv, struct error *err)
+static int problem_read_pair(struct given *g, const msgpack_object_kv *kv, struct error *err)
 {
     if (kv->key.type != MSGPACK_OBJECT_STR) {
         return error_set(err, ERROR_INVALID, "field names of a problem must be text");
@@ -138,13 +138,14 @@ static int take_pair(struct given *g, const msgpack_object_kv *kv, struct error 
     return take_other(g, s, wire_out(&kv->val), err);
 }
 
-static int unpack_known(struct problem *p, const struct wire_obj *map, bool gemm, struct error *err)
+static int problem_unpack_known(struct problem *p, const struct wire_obj *map, bool gemm,
+                                struct error *err)
 {
     struct given g;
     given_init(&g, op_index_of(p->op));
     const msgpack_object_map *m = &wire_in(map)->via.map;
     for (uint32_t i = 0; i < m->size; i++) {
-        int r = take_pair(&g, &m->ptr[i], err);
+        int r = problem_read_pair(&g, &m->ptr[i], err);
         if (r < 0) {
             return r;
         }
@@ -168,7 +169,7 @@ int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *
     if (op_is_custom(p->op)) {
         return record_unpack_but(&p->fields, map, "op", err);
     }
-    return unpack_known(p, map, op_is_gemm_alias(name, n), err);
+    return problem_unpack_known(p, map, op_is_gemm_alias(name, n), err);
 }
 
 void problem_pack(struct wire_buf *b, const struct problem *p)
@@ -204,5 +205,5 @@ int problem_parse(struct problem *p, const char *text, struct error *err)
     }
     struct record fields;
     int r = record_parse(&fields, text + n, err);
-    return r < 0 ? r : make(p, text, n, &fields, err);
+    return r < 0 ? r : problem_make_from(p, text, n, &fields, err);
 }

@@ -155,7 +155,7 @@ static inline uint64_t zeros_in(uint64_t word)
 }
 
 /* Ones in a word's bytes behind the first n, n from 1 to 7. */
-static uint64_t behind(size_t n)
+static uint64_t pull_mask_behind(size_t n)
 {
     const bool little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
     return little ? ~UINT64_C(0) << 8 * n : ~UINT64_C(0) >> 8 * n;
@@ -172,7 +172,7 @@ static inline bool short_text(const uint8_t *at, size_t left, size_t *head, size
 
 /* Text, terminated, as wire_copy_str would; false: it does not fit, or holds a zero. By words where
  * both sides have room for the last one, since a call for a dozen bytes costs more than they do. */
-static bool take_text(struct pull *p, char *out, size_t size)
+static bool pull_copy_text(struct pull *p, char *out, size_t size)
 {
     struct pull in = *p;
     const char *text;
@@ -197,7 +197,7 @@ static bool take_text(struct pull *p, char *out, size_t size)
         if (at < n) {
             memcpy(&word, text + at, 8);
             memcpy(out + at, &word, 8);
-            zeros |= zeros_in(word | behind(n - at));
+            zeros |= zeros_in(word | pull_mask_behind(n - at));
         }
         if (zeros) {
             return false;
@@ -222,7 +222,7 @@ static bool take_member(struct pull *p, const struct schema_field *f, void *memb
     case SCHEMA_FLAG:
         return pull_bool(p, member);
     case SCHEMA_TEXT:
-        return take_text(p, member, f->size);
+        return pull_copy_text(p, member, f->size);
     case SCHEMA_RECORD:
     case SCHEMA_REALS:
         break;
@@ -248,7 +248,7 @@ static bool is_field(const struct schema_field *f, const char *name, size_t n)
 }
 
 /* The field of that name, looked for from `from` on; s->n: none. */
-static size_t find_field(const struct schema *s, size_t from, const char *name, size_t n)
+static size_t pull_find_field(const struct schema *s, size_t from, const char *name, size_t n)
 {
     for (size_t i = 0; i < s->n; i++) {
         size_t at = from + i < s->n ? from + i : from + i - s->n;
@@ -259,7 +259,7 @@ static size_t find_field(const struct schema *s, size_t from, const char *name, 
     return s->n;
 }
 
-static bool take_value(struct pull *p, const struct schema_field *f, void *object, bool again)
+static bool pull_read_value(struct pull *p, const struct schema_field *f, void *object, bool again)
 {
     void *member = (char *)object + f->offset;
     if (!pull_nil(p)) {
@@ -291,7 +291,7 @@ static size_t field_of(struct walk *w, const char *name, size_t n)
     if (is_field(&w->s->fields[guess], name, n)) {
         return guess;
     }
-    return find_field(w->s, w->last < w->s->n ? w->last : 0, name, n);
+    return pull_find_field(w->s, w->last < w->s->n ? w->last : 0, name, n);
 }
 
 static bool take_beside(struct walk *w, struct pull *p)
@@ -301,7 +301,7 @@ static bool take_beside(struct walk *w, struct pull *p)
     return !again && w->beside(w->ctx, p);
 }
 
-static bool take_pair(struct walk *w, struct pull *p)
+static bool pull_read_pair(struct walk *w, struct pull *p)
 {
     const char *name;
     size_t n;
@@ -316,15 +316,15 @@ static bool take_pair(struct walk *w, struct pull *p)
         return pull_skip(p);
     }
     uint64_t bit = UINT64_C(1) << at;
-    bool taken = take_value(p, &w->s->fields[at], w->object, w->fields->seen & bit);
+    bool taken = pull_read_value(p, &w->s->fields[at], w->object, w->fields->seen & bit);
     w->fields->seen |= bit;
     w->fields->next[w->last] = (uint8_t)at;
     w->last = at + 1;
     return taken;
 }
 
-/* Text of less than 256 bytes into a member, as take_text, where there is room to copy by words.
- * NULL: it is not so. Else what comes behind it. */
+/* Text of less than 256 bytes into a member, as pull_copy_text, where there is room to copy by
+ * words. NULL: it is not so. Else what comes behind it. */
 static inline const uint8_t *short_text_to(const uint8_t *at, const uint8_t *end, char *out,
                                            size_t size)
 {
@@ -347,7 +347,7 @@ static inline const uint8_t *short_text_to(const uint8_t *at, const uint8_t *end
         memcpy(&last, text + n - 8, 8);
         memcpy(out + n - 8, &last, 8);
     } else if (n > 0) {
-        first |= behind(n);
+        first |= pull_mask_behind(n);
     } else {
         first = last;
     }
@@ -357,7 +357,7 @@ static inline const uint8_t *short_text_to(const uint8_t *at, const uint8_t *end
 
 /* As many of the next pairs as are usual: of the field that came there the time before, with a
  * value that is known by its first byte. How many. */
-static size_t take_usual(struct walk *w, struct pull *p, size_t most)
+static size_t pull_read_usual(struct walk *w, struct pull *p, size_t most)
 {
     const struct schema_field *fields = w->s->fields;
     const uint8_t *at = p->at, *end = p->end;
@@ -415,8 +415,8 @@ bool pull_schema(struct pull *p, const struct schema *s, const char *name, pull_
     if (!pull_map(&in, &pairs)) {
         return false;
     }
-    while ((pairs -= take_usual(&w, &in, pairs)) > 0) {
-        if (!take_pair(&w, &in)) {
+    while ((pairs -= pull_read_usual(&w, &in, pairs)) > 0) {
+        if (!pull_read_pair(&w, &in)) {
             return false;
         }
         pairs--;

@@ -81,7 +81,7 @@ bool record_name_ok(const char *name, size_t n)
 
 /* Like strcmp of a terminated name with one of a length, which may hold zeros. Names mostly differ
  * in their first bytes: a loop beats the calls. */
-static int compare(const char *field, const char *name, size_t n)
+static int record_compare_name(const char *field, const char *name, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         unsigned char a = (unsigned char)field[i];
@@ -97,13 +97,13 @@ static int compare(const char *field, const char *name, size_t n)
 }
 
 /* Where the name is, or would be inserted. */
-static bool find(const struct record *r, const char *name, size_t n, size_t *at)
+static bool record_find_field(const struct record *r, const char *name, size_t n, size_t *at)
 {
     size_t low = 0;
     size_t high = r->n;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        int c = compare(r->fields[middle].name, name, n);
+        int c = record_compare_name(r->fields[middle].name, name, n);
         if (c == 0) {
             *at = middle;
             return true;
@@ -121,7 +121,7 @@ static bool find(const struct record *r, const char *name, size_t n, size_t *at)
 bool record_has_n(const struct record *r, const char *name, size_t n)
 {
     size_t at;
-    return n < RECORD_NAME_MAX && find(r, name, n, &at);
+    return n < RECORD_NAME_MAX && record_find_field(r, name, n, &at);
 }
 
 /* Drops what replaced and removed fields left in the arena. */
@@ -142,7 +142,8 @@ static void pack_arena(struct record *r)
     r->used = used;
 }
 
-static void fill(struct record *r, struct record_field *f, const struct value *v, size_t text_n)
+static void record_fill_field(struct record *r, struct record_field *f, const struct value *v,
+                              size_t text_n)
 {
     f->type = v->type;
     switch (v->type) {
@@ -166,8 +167,8 @@ static void fill(struct record *r, struct record_field *f, const struct value *v
     }
 }
 
-static int check_value(const char *name, size_t n, const struct value *v, size_t text_n,
-                       struct error *err)
+static int record_check_value(const char *name, size_t n, const struct value *v, size_t text_n,
+                              struct error *err)
 {
     if (v->type == VALUE_NONE) {
         return error_set(err, ERROR_INVALID, "field '%s' has no value; leave it out instead",
@@ -225,7 +226,7 @@ static int set_checked(struct record *r, const char *name, size_t n, const struc
                        size_t text_n, struct error *err)
 {
     size_t at;
-    bool there = find(r, name, n, &at);
+    bool there = record_find_field(r, name, n, &at);
     if (!there && r->n == RECORD_FIELDS_MAX) {
         return no_room(name, n, err);
     }
@@ -247,7 +248,7 @@ static int set_checked(struct record *r, const char *name, size_t n, const struc
         memcpy(r->fields[at].name, name, n);
         memset(r->fields[at].name + n, 0, RECORD_NAME_MAX - n);
     }
-    fill(r, &r->fields[at], v, text_n);
+    record_fill_field(r, &r->fields[at], v, text_n);
     return 0;
 }
 
@@ -260,7 +261,7 @@ int record_set_n(struct record *r, const char *name, size_t n, const struct valu
             "'%s' is no field name: 1 to %d of A-Z a-z 0-9 _ . : -, a letter or _ first",
             text_show(name, n).text, RECORD_NAME_MAX - 1);
     }
-    int r_ = check_value(name, n, v, text_n, err);
+    int r_ = record_check_value(name, n, v, text_n, err);
     if (r_ < 0) {
         return r_;
     }
@@ -291,11 +292,11 @@ bool record_push(struct record *r, const char name[RECORD_NAME_MAX], const struc
     }
     struct record_field *f = &r->fields[r->n++];
     memcpy(f->name, name, RECORD_NAME_MAX);
-    fill(r, f, v, text_n);
+    record_fill_field(r, f, v, text_n);
     return true;
 }
 
-static void put(struct record *r, const char *name, struct value v)
+static void record_put_known(struct record *r, const char *name, struct value v)
 {
     int done = record_set(r, name, v, NULL);
     assert(done == 0);
@@ -304,23 +305,23 @@ static void put(struct record *r, const char *name, struct value v)
 
 void record_put_int(struct record *r, const char *name, int64_t v)
 {
-    put(r, name, VALUE_OF_INT(v));
+    record_put_known(r, name, VALUE_OF_INT(v));
 }
 
 void record_put_bool(struct record *r, const char *name, bool v)
 {
-    put(r, name, VALUE_OF_BOOL(v));
+    record_put_known(r, name, VALUE_OF_BOOL(v));
 }
 
 void record_put_text(struct record *r, const char *name, const char *v)
 {
-    put(r, name, VALUE_OF_TEXT(v));
+    record_put_known(r, name, VALUE_OF_TEXT(v));
 }
 
 bool record_remove(struct record *r, const char *name)
 {
     size_t at;
-    if (!find(r, name, strlen(name), &at)) {
+    if (!record_find_field(r, name, strlen(name), &at)) {
         return false;
     }
     r->n--;
@@ -355,7 +356,7 @@ struct value record_at(const struct record *r, size_t i)
 bool record_get(const struct record *r, const char *name, struct value *out)
 {
     size_t at;
-    if (!find(r, name, strlen(name), &at)) {
+    if (!record_find_field(r, name, strlen(name), &at)) {
         return false;
     }
     *out = record_at(r, at);

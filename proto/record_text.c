@@ -44,7 +44,7 @@ static bool bare_value(const char *s, size_t n, struct value *v)
     return true;
 }
 
-static bool needs_quotes(const char *s)
+static bool record_needs_quotes(const char *s)
 {
     for (const char *p = s; *p; p++) {
         unsigned char c = (unsigned char)*p;
@@ -90,7 +90,7 @@ void value_put(struct text_out *o, const struct value *v)
         text_put_real(o, v->real);
         break;
     case VALUE_TEXT:
-        if (needs_quotes(v->text)) {
+        if (record_needs_quotes(v->text)) {
             put_quoted(o, v->text);
         } else {
             text_puts(o, v->text);

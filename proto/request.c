@@ -45,7 +45,7 @@ static int check_word(const char *name, char *word, const char *const *known, st
                      text_show(word, strlen(word)).text, list);
 }
 
-static int check_range(const char *name, int64_t v, int64_t max, struct error *err)
+static int request_check_range(const char *name, int64_t v, int64_t max, struct error *err)
 {
     if (v >= 0 && v <= max) {
         return 0;
@@ -64,7 +64,7 @@ static int check_tolerance(const char *name, double *v, struct error *err)
     return error_set(err, ERROR_INVALID, "%s is %g, but takes 0..1 (0: 1e-2)", name, *v);
 }
 
-static int check_numbers(const struct query *q, struct error *err)
+static int request_check_numbers(const struct query *q, struct error *err)
 {
     const struct {
         const char *name;
@@ -78,7 +78,7 @@ static int check_numbers(const struct query *q, struct error *err)
         {"warmup", q->warmup, 10000},
     };
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
-        int r = check_range(ranges[i].name, ranges[i].v, ranges[i].max, err);
+        int r = request_check_range(ranges[i].name, ranges[i].v, ranges[i].max, err);
         if (r < 0) {
             return r;
         }
@@ -86,7 +86,7 @@ static int check_numbers(const struct query *q, struct error *err)
     return 0;
 }
 
-static int check_bucket(const struct query *q, struct error *err)
+static int request_check_bucket(const struct query *q, struct error *err)
 {
     enum bucket_scheme scheme;
     return q->bucket[0] ? bucket_scheme_parse(q->bucket, &scheme, err) : 0;
@@ -116,13 +116,13 @@ static int check_strategy(struct request *r, struct error *err)
     return 0;
 }
 
-static int check_query(struct request *r, struct error *err)
+static int request_check_query(struct request *r, struct error *err)
 {
     struct query *q = &r->query;
     int done = check_word("wait", q->wait, waits, err);
     done = done < 0 ? done : check_strategy(r, err);
-    done = done < 0 ? done : check_bucket(&r->query, err);
-    done = done < 0 ? done : check_numbers(q, err);
+    done = done < 0 ? done : request_check_bucket(&r->query, err);
+    done = done < 0 ? done : request_check_numbers(q, err);
     done = done < 0 ? done : check_tolerance("atol", &q->atol, err);
     done = done < 0 ? done : check_tolerance("rtol", &q->rtol, err);
     if (done < 0) {
@@ -134,7 +134,7 @@ static int check_query(struct request *r, struct error *err)
 int request_default(struct request *r, struct error *err)
 {
     r->query = (struct query){0};
-    return check_query(r, err);
+    return request_check_query(r, err);
 }
 
 /* ---- both ways ------------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ int request_unpack_beside(struct request *r, const struct wire_obj *params,
     done = problem_unpack(&r->problem, problem, err);
     done = done < 0 ? done : restrict_unpack(r, wire_find(params, "restrict"), err);
     done = done < 0 ? done : configs_unpack(r, wire_find(params, "configs"), err);
-    done = done < 0 ? done : check_query(r, err);
+    done = done < 0 ? done : request_check_query(r, err);
     if (done < 0) {
         request_deinit(r);
     }
@@ -223,7 +223,7 @@ bool request_is_restricted(const struct request *r)
 }
 
 /* 64 and 64.0 are one value to a person who restricts a space. */
-static bool same(const struct value *a, const struct value *b)
+static bool request_is_same_value(const struct value *a, const struct value *b)
 {
     if (a->type == VALUE_INT && b->type == VALUE_REAL) {
         return (double)a->integer == b->real;
@@ -234,14 +234,14 @@ static bool same(const struct value *a, const struct value *b)
     return value_equal(a, b);
 }
 
-static bool allows(const struct restriction *t, const struct record *config)
+static bool request_allows_config(const struct restriction *t, const struct record *config)
 {
     struct value v;
     if (!record_get(config, t->name, &v)) {
         return false;
     }
     for (uint32_t i = 0; i < t->n; i++) {
-        if (same(&t->values[i], &v)) {
+        if (request_is_same_value(&t->values[i], &v)) {
             return true;
         }
     }
@@ -251,7 +251,7 @@ static bool allows(const struct restriction *t, const struct record *config)
 bool request_allows(const struct request *r, const struct record *config)
 {
     for (uint32_t i = 0; i < r->n_restrict; i++) {
-        if (!allows(&r->restrict_[i], config)) {
+        if (!request_allows_config(&r->restrict_[i], config)) {
             return false;
         }
     }

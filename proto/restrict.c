@@ -34,8 +34,8 @@ static size_t text_bytes(const struct wire_obj *map)
     return bytes;
 }
 
-static int take_value(struct restriction *t, const struct wire_obj *o, char **text,
-                      struct error *err)
+static int restrict_read_value(struct restriction *t, const struct wire_obj *o, char **text,
+                               struct error *err)
 {
     struct value v;
     size_t n;
@@ -55,8 +55,8 @@ static int take_value(struct restriction *t, const struct wire_obj *o, char **te
     return 0;
 }
 
-static int take_name(const struct request *r, struct restriction *t, const struct wire_obj *key,
-                     struct error *err)
+static int restrict_read_name(const struct request *r, struct restriction *t,
+                              const struct wire_obj *key, struct error *err)
 {
     const char *name = "";
     size_t n = 0;
@@ -77,7 +77,7 @@ static int take_restriction(struct request *r, const struct wire_obj *key,
                             const struct wire_obj *values, char **text, struct error *err)
 {
     struct restriction *t = &r->restrict_[r->n_restrict];
-    int done = take_name(r, t, key, err);
+    int done = restrict_read_name(r, t, key, err);
     if (done < 0) {
         return done;
     }
@@ -87,7 +87,7 @@ static int take_restriction(struct request *r, const struct wire_obj *key,
                          RESTRICT_VALUES_MAX);
     }
     for (size_t j = 0; j < n; j++) {
-        done = take_value(t, value_of(values, j), text, err);
+        done = restrict_read_value(t, value_of(values, j), text, err);
         if (done < 0) {
             return done;
         }

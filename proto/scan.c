@@ -5,15 +5,15 @@
  * refused when it is read, not when it is believed.
  *
  * Most items come whole, and are good: those are walked over with one comparison for all bounds
- * (take_whole), the most usual of them by their first byte alone (take_steps). Whatever is not so
- * is taken in the way that can stop anywhere and say why.
+ * (scan_skip_whole), the most usual of them by their first byte alone (take_steps). Whatever is not
+ * so is taken in the way that can stop anywhere and say why.
  */
 #include <string.h>
 
 #include "proto/scan.h"
 #include "proto/span.h"
 
-static void restart(struct scan *s)
+static void scan_begin_message(struct scan *s)
 {
     s->taken = 0;
     s->skip = 0;
@@ -27,7 +27,7 @@ void scan_init(struct scan *s, size_t limit)
 {
     s->limit = limit;
     memset(s->guesses, 0, sizeof(s->guesses));
-    restart(s);
+    scan_begin_message(s);
 }
 
 /* What begins with a byte: bytes of its head, itself counted (0: refused), and what follows the
@@ -46,12 +46,12 @@ static const uint8_t kinds[256] = {SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1
                                    2 | PAYLOAD, 3 | PAYLOAD, 5 | PAYLOAD, 3 | ITEMS, 5 | ITEMS,
                                    3 | PAIRS, 5 | PAIRS, SIXTEEN(1), SIXTEEN(1)};
 
-static uint32_t head_bytes(uint8_t c)
+static uint32_t scan_count_head(uint8_t c)
 {
     return kinds[c] & HEAD;
 }
 
-static uint64_t be(const uint8_t *p, uint32_t n)
+static uint64_t scan_read_be(const uint8_t *p, uint32_t n)
 {
     uint64_t v = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -111,7 +111,7 @@ static int take_head(struct scan *s, const uint8_t *head, uint32_t n, struct err
     if (c < 0xc0) {
         return open_payload(s, c & 31, err);
     }
-    uint64_t v = be(head + 1, n - 1);
+    uint64_t v = scan_read_be(head + 1, n - 1);
     if ((c >= 0xc4 && c <= 0xc6) || (c >= 0xd9 && c <= 0xdb)) {
         return open_payload(s, v, err);
     }
@@ -125,7 +125,7 @@ static int take_head(struct scan *s, const uint8_t *head, uint32_t n, struct err
 static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error *err)
 {
     if (s->head_have == 0) {
-        s->head_need = head_bytes(data[0]);
+        s->head_need = scan_count_head(data[0]);
         if (s->head_need == 0) {
             return error_set(
                 err, ERROR_MALFORMED,
@@ -157,7 +157,7 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
 }
 
 /* Leaves containers that are full; whether the whole message is. */
-static bool ended(struct scan *s)
+static bool scan_has_ended(struct scan *s)
 {
     if (s->skip > 0 || s->head_have > 0) {
         return false;
@@ -169,7 +169,7 @@ static bool ended(struct scan *s)
 }
 
 /* Of the next `most` items those at the beginning that are of one step, or texts of less than 256
- * bytes, whole and good: how many. `spare` as take_whole has it.
+ * bytes, whole and good: how many. `spare` as scan_skip_whole has it.
  *
  * Where an item begins is known when the one before it was looked at: a dozen cycles each. But maps
  * of one list are much alike, so it is guessed from the one before, and the processor is far ahead
@@ -218,7 +218,7 @@ static inline uint64_t take_steps(const uint8_t *p, size_t n, uint64_t most,
  *
  * `spare` is what the limit leaves beside the bytes taken and a byte per element owed. An item
  * costs it all its bytes but the one that it was owed, and what it promises. */
-static bool take_whole(struct scan *s, const uint8_t *p, size_t n, size_t *used)
+static bool scan_skip_whole(struct scan *s, const uint8_t *p, size_t n, size_t *used)
 {
     size_t at = 0;
     uint64_t room = s->limit - s->taken;
@@ -235,7 +235,8 @@ static bool take_whole(struct scan *s, const uint8_t *p, size_t n, size_t *used)
                 break;
             }
             bool open = kind >= ITEMS;
-            uint64_t v = head > 1 ? be(p + at + 1, head - 1) : p[at] & 15; /* what it promises */
+            uint64_t v =
+                head > 1 ? scan_read_be(p + at + 1, head - 1) : p[at] & 15; /* what it promises */
             v <<= kind >= PAIRS;
             if (head - 1 + v > spare || (!open && v > n - at - head) ||
                 (open && s->depth == MESSAGE_DEPTH_MAX)) {
@@ -278,8 +279,8 @@ int scan_feed(struct scan *s, const void *data, size_t n, size_t *used, struct e
             at += take;
         } else {
             size_t whole = 0;
-            if (s->head_have == 0 && take_whole(s, p + at, n - at, &whole)) {
-                restart(s);
+            if (s->head_have == 0 && scan_skip_whole(s, p + at, n - at, &whole)) {
+                scan_begin_message(s);
                 *used = at + whole;
                 return SCAN_DONE;
             }
@@ -290,8 +291,8 @@ int scan_feed(struct scan *s, const void *data, size_t n, size_t *used, struct e
             }
             at += (size_t)r;
         }
-        if (ended(s)) {
-            restart(s);
+        if (scan_has_ended(s)) {
+            scan_begin_message(s);
             *used = at;
             return SCAN_DONE;
         }

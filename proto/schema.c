@@ -89,8 +89,8 @@ static void zero_member(const struct schema_field *f, void *member)
     }
 }
 
-static int wrong(const struct schema *s, const struct schema_field *f, const char *wanted,
-                 struct error *err)
+static int schema_refuse_type(const struct schema *s, const struct schema_field *f,
+                              const char *wanted, struct error *err)
 {
     return error_set(err, ERROR_INVALID, "%s.%s must be %s", s->name, f->name, wanted);
 }
@@ -105,7 +105,7 @@ static int get_int(const struct schema *s, const struct schema_field *f, const s
     if (wire_type_of(o) == WIRE_REAL && wire_get_real(o, &real) && text_real_is_int(real, out)) {
         return 0;
     }
-    return wrong(s, f, "an integer of 64 bits", err);
+    return schema_refuse_type(s, f, "an integer of 64 bits", err);
 }
 
 static int get_text(const struct schema *s, const struct schema_field *f, const struct wire_obj *o,
@@ -114,7 +114,7 @@ static int get_text(const struct schema *s, const struct schema_field *f, const 
     const char *text;
     size_t n;
     if (!wire_get_str(o, &text, &n)) {
-        return wrong(s, f, "text", err);
+        return schema_refuse_type(s, f, "text", err);
     }
     if (!wire_copy_str(o, out, f->size)) {
         out[0] = 0;
@@ -148,7 +148,7 @@ static int get_reals(const struct schema *s, const struct schema_field *f, const
     uint32_t n = (uint32_t)wire_count(o);
     for (uint32_t i = 0; i < n; i++) {
         if (!wire_get_real(wire_at(o, i), &v[i])) {
-            return wrong(s, f, "an array of numbers", err);
+            return schema_refuse_type(s, f, "an array of numbers", err);
         }
     }
     memcpy(member, &n, sizeof(n));
@@ -168,9 +168,9 @@ static int get_member(const struct schema *s, const struct schema_field *f,
     case SCHEMA_INT:
         return get_int(s, f, o, member, err);
     case SCHEMA_REAL:
-        return wire_get_real(o, member) ? 0 : wrong(s, f, "a number", err);
+        return wire_get_real(o, member) ? 0 : schema_refuse_type(s, f, "a number", err);
     case SCHEMA_FLAG:
-        return wire_get_bool(o, member) ? 0 : wrong(s, f, "true or false", err);
+        return wire_get_bool(o, member) ? 0 : schema_refuse_type(s, f, "true or false", err);
     case SCHEMA_TEXT:
         return get_text(s, f, o, member, err);
     case SCHEMA_RECORD:
@@ -192,8 +192,8 @@ static int find_in_list(const char *const *list, const char *given, size_t n)
     return -1;
 }
 
-static int unknown(const struct schema *s, const char *const *others, const char *given, size_t n,
-                   struct error *err)
+static int schema_refuse_unknown(const struct schema *s, const char *const *others,
+                                 const char *given, size_t n, struct error *err)
 {
     struct nearest near;
     nearest_begin(&near, given, n);
@@ -219,7 +219,7 @@ static int unknown(const struct schema *s, const char *const *others, const char
 }
 
 /* The field of that name, looked for from `from` on; s->n: none. */
-static size_t find_field(const struct schema *s, size_t from, const char *given, size_t n)
+static size_t schema_find_field(const struct schema *s, size_t from, const char *given, size_t n)
 {
     for (size_t i = 0; i < s->n; i++) {
         size_t at = from + i < s->n ? from + i : from + i - s->n;
@@ -265,9 +265,9 @@ static int decode_pair(struct decoding *d, const struct wire_obj *key, const str
     if (other >= 0) {
         return mark_seen(d, &d->seen_others, (size_t)other, d->others[other], err);
     }
-    size_t at = find_field(s, d->next, name, n);
+    size_t at = schema_find_field(s, d->next, name, n);
     if (at == s->n) {
-        return d->strict == SCHEMA_STRICT ? unknown(s, d->others, name, n, err) : 0;
+        return d->strict == SCHEMA_STRICT ? schema_refuse_unknown(s, d->others, name, n, err) : 0;
     }
     const struct schema_field *f = &s->fields[at];
     int status = mark_seen(d, &d->seen, at, f->name, err);

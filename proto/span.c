@@ -18,7 +18,7 @@ struct head {
     size_t items; /* objects that follow as its content */
 };
 
-static size_t be(const uint8_t *p, size_t n)
+static size_t span_read_be(const uint8_t *p, size_t n)
 {
     size_t v = 0;
     for (size_t i = 0; i < n; i++) {
@@ -28,16 +28,17 @@ static size_t be(const uint8_t *p, size_t n)
 }
 
 /* Lengths stand behind the first byte, in `width` bytes. */
-static struct head sized(const uint8_t *p, size_t n, size_t width, size_t payload, size_t items)
+static struct head span_make_head(const uint8_t *p, size_t n, size_t width, size_t payload,
+                                  size_t items)
 {
     if (n <= width) {
         return (struct head){0, 0};
     }
-    size_t v = be(p + 1, width);
+    size_t v = span_read_be(p + 1, width);
     return (struct head){1 + width + v * payload, v * items};
 }
 
-static struct head head_of(const uint8_t *p, size_t n)
+static struct head span_read_head(const uint8_t *p, size_t n)
 {
     uint8_t c = p[0];
     if (c < 0x80 || c >= 0xe0 || c == 0xc0 || c == 0xc2 || c == 0xc3) {
@@ -52,17 +53,17 @@ static struct head head_of(const uint8_t *p, size_t n)
     case 0xc4:
     case 0xc5:
     case 0xc6:
-        return sized(p, n, (size_t)1 << (c - 0xc4), 1, 0);
+        return span_make_head(p, n, (size_t)1 << (c - 0xc4), 1, 0);
     case 0xd9:
     case 0xda:
     case 0xdb:
-        return sized(p, n, (size_t)1 << (c - 0xd9), 1, 0);
+        return span_make_head(p, n, (size_t)1 << (c - 0xd9), 1, 0);
     case 0xdc:
     case 0xdd:
-        return sized(p, n, (size_t)2 << (c - 0xdc), 0, 1);
+        return span_make_head(p, n, (size_t)2 << (c - 0xdc), 0, 1);
     case 0xde:
     case 0xdf:
-        return sized(p, n, (size_t)2 << (c - 0xde), 0, 2);
+        return span_make_head(p, n, (size_t)2 << (c - 0xde), 0, 2);
     case 0xca:
         return (struct head){5, 0};
     case 0xcb:
@@ -96,7 +97,7 @@ size_t span_of(const uint8_t *p, size_t n)
         if (at >= n) {
             return 0;
         }
-        struct head h = head_of(p + at, n - at);
+        struct head h = span_read_head(p + at, n - at);
         if (h.bytes == 0 || h.bytes > n - at) {
             return 0;
         }
@@ -112,7 +113,7 @@ static const uint8_t *items_of(const uint8_t *p, size_t n, uint8_t fix, uint8_t 
     if (n == 0 || ((p[0] & 0xf0) != fix && p[0] != wide && p[0] != wide + 1)) {
         return NULL;
     }
-    struct head h = head_of(p, n);
+    struct head h = span_read_head(p, n);
     *items = h.items;
     return h.bytes ? p + h.bytes : NULL;
 }

@@ -147,7 +147,7 @@ struct walk {
     unsigned make_mode;
 };
 
-static int too_long(const char *path, struct error *err)
+static int trust_refuse_long(const char *path, struct error *err)
 {
     return error_set(err, ERROR_INVALID, "the path %.64s... is longer than %d bytes", path,
                      PATH_MAX - 1);
@@ -191,7 +191,7 @@ static int walk_begin(struct walk *w, const char *path, unsigned make_mode, stru
         return refuse_call("the current directory: ", path, err);
     }
     if (snprintf(w->rest, PATH_MAX, "%s/%s", here, path) >= PATH_MAX) {
-        return too_long(path, err);
+        return trust_refuse_long(path, err);
     }
     w->given = strlen(w->rest);
     return walk_root(w, err);
@@ -238,7 +238,7 @@ static int walk_follow(struct walk *w, int link, const char *path, struct error 
         return error_set(err, ERROR_IO, "%s: too many symbolic links", path);
     }
     if (snprintf(whole, PATH_MAX, "%s/%s", text, w->rest) >= PATH_MAX) {
-        return too_long(path, err);
+        return trust_refuse_long(path, err);
     }
     memcpy(w->rest, whole, strlen(whole) + 1);
     return text[0] == '/' ? walk_root(w, err) : 0;
@@ -257,7 +257,7 @@ static int walk_up(struct walk *w, struct error *err)
 
 /* Opens the next part, whatever its kind. It is made where it is missing and that is wanted; the
  * target of a link is not: a dangling link is a mistake. */
-static int walk_open(struct walk *w, const char *name, bool make, int *fd)
+static int trust_open_part(struct walk *w, const char *name, bool make, int *fd)
 {
     enum { FLAGS = O_PATH | O_NOFOLLOW | O_CLOEXEC };
     *fd = openat(w->at, name, FLAGS);
@@ -286,9 +286,9 @@ static int walk_step(struct walk *w, const char *name, bool linked, char path[PA
         return walk_up(w, err);
     }
     if (snprintf(path, PATH_MAX, "%s/%s", w->done, name) >= PATH_MAX) {
-        return too_long(w->done, err);
+        return trust_refuse_long(w->done, err);
     }
-    if (walk_open(w, name, make, &fd)) {
+    if (trust_open_part(w, name, make, &fd)) {
         return errno == ENOENT && !make
                    ? TRUST_MISSING
                    : refuse_call(make ? "cannot create the directory " : "", path, err);
@@ -304,7 +304,7 @@ static int walk_step(struct walk *w, const char *name, bool linked, char path[PA
 
 /* To the end of the path, or to the first part that is missing or no folder, whose path is `path`;
  * *last: no part follows. */
-static int walk_all(struct walk *w, char path[PATH_MAX], bool *last, struct error *err)
+static int trust_walk_all(struct walk *w, char path[PATH_MAX], bool *last, struct error *err)
 {
     char name[PATH_MAX];
     bool linked;
@@ -335,7 +335,7 @@ int trust_folder(const char *path, int flags, unsigned make_mode, char out[PATH_
     char part[PATH_MAX];
     bool last = false;
     int r = walk_begin(&w, path, make_mode, err);
-    r = r ? r : walk_all(&w, part, &last, err);
+    r = r ? r : trust_walk_all(&w, part, &last, err);
     if (r == WALK_FILE) {
         r = last ? error_set(err, ERROR_DENIED, "%s is not a directory; remove it", part)
                  : error_set(err, ERROR_IO, "%s%s: %s is not a directory",
@@ -380,7 +380,7 @@ int trust_file(const char *path, int flags, char out[PATH_MAX], struct error *er
     struct stat st;
     bool last = false;
     int r = walk_begin(&w, path, 0, err);
-    r = r ? r : walk_all(&w, out, &last, err);
+    r = r ? r : trust_walk_all(&w, out, &last, err);
     if (r == 0) {
         r = error_set(err, ERROR_DENIED, "%s is a directory, no plain file", path);
     } else if (r > 0 && !last) {
@@ -400,7 +400,7 @@ int trust_file(const char *path, int flags, char out[PATH_MAX], struct error *er
 }
 
 /* Parts a path before its last part: false: there is no name in it. */
-static bool split(const char *path, char folder[PATH_MAX], const char **name)
+static bool trust_split_path(const char *path, char folder[PATH_MAX], const char **name)
 {
     const char *slash = strrchr(path, '/');
     *name = slash ? slash + 1 : path;
@@ -445,10 +445,11 @@ int trust_open(const char *path, int flags, unsigned mode, int *fd, struct error
     const char *name;
     bool last;
     *fd = -1;
-    int r =
-        split(path, folder, &name) ? 0 : error_set(err, ERROR_INVALID, "'%s' names no file", path);
+    int r = trust_split_path(path, folder, &name)
+                ? 0
+                : error_set(err, ERROR_INVALID, "'%s' names no file", path);
     r = r ? r : walk_begin(&w, folder, 0, err);
-    r = r ? r : walk_all(&w, part, &last, err);
+    r = r ? r : trust_walk_all(&w, part, &last, err);
     if (r == WALK_FILE || (r == TRUST_MISSING && flags & O_CREAT)) {
         errno = r == WALK_FILE ? ENOTDIR : ENOENT;
         r = refuse_call("", path, err);

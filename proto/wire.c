@@ -22,7 +22,7 @@ void wire_buf_clear(struct wire_buf *b)
     b->failed = false;
 }
 
-static bool grow(struct wire_buf *b, size_t need)
+static bool wire_grow_buffer(struct wire_buf *b, size_t need)
 {
     size_t cap = b->cap ? b->cap : FIRST_CAPACITY;
     while (cap - b->len < need) {
@@ -41,66 +41,66 @@ static bool grow(struct wire_buf *b, size_t need)
 }
 
 /* Room for n more bytes, or NULL. */
-static uint8_t *reserve(struct wire_buf *b, size_t n)
+static uint8_t *wire_reserve_bytes(struct wire_buf *b, size_t n)
 {
     if (b->failed) {
         return NULL;
     }
-    if (b->cap - b->len < n && !grow(b, n)) {
+    if (b->cap - b->len < n && !wire_grow_buffer(b, n)) {
         b->failed = true;
         return NULL;
     }
     return b->data + b->len;
 }
 
-static void commit(struct wire_buf *b, const uint8_t *end)
+static void wire_commit_bytes(struct wire_buf *b, const uint8_t *end)
 {
     b->len = (size_t)(end - b->data);
 }
 
 /* A scalar or a head: at most PACK_HEAD_MAX bytes. */
-static uint8_t *begin(struct wire_buf *b)
+static uint8_t *wire_begin_head(struct wire_buf *b)
 {
-    return reserve(b, PACK_HEAD_MAX);
+    return wire_reserve_bytes(b, PACK_HEAD_MAX);
 }
 
 void wire_put_nil(struct wire_buf *b)
 {
-    uint8_t *p = begin(b);
+    uint8_t *p = wire_begin_head(b);
     if (p) {
-        commit(b, pack_nil(p));
+        wire_commit_bytes(b, pack_nil(p));
     }
 }
 
 void wire_put_bool(struct wire_buf *b, bool v)
 {
-    uint8_t *p = begin(b);
+    uint8_t *p = wire_begin_head(b);
     if (p) {
-        commit(b, pack_bool(p, v));
+        wire_commit_bytes(b, pack_bool(p, v));
     }
 }
 
 void wire_put_int(struct wire_buf *b, int64_t v)
 {
-    uint8_t *p = begin(b);
+    uint8_t *p = wire_begin_head(b);
     if (p) {
-        commit(b, pack_int(p, v));
+        wire_commit_bytes(b, pack_int(p, v));
     }
 }
 
 void wire_put_uint(struct wire_buf *b, uint64_t v)
 {
-    uint8_t *p = begin(b);
+    uint8_t *p = wire_begin_head(b);
     if (p) {
-        commit(b, pack_uint(p, v));
+        wire_commit_bytes(b, pack_uint(p, v));
     }
 }
 
 void wire_put_real(struct wire_buf *b, double v)
 {
-    uint8_t *p = begin(b);
+    uint8_t *p = wire_begin_head(b);
     if (p) {
-        commit(b, pack_real(p, v));
+        wire_commit_bytes(b, pack_real(p, v));
     }
 }
 
@@ -109,9 +109,9 @@ void wire_put_array(struct wire_buf *b, size_t n)
     if (n > UINT32_MAX) {
         b->failed = true;
     }
-    uint8_t *p = begin(b);
+    uint8_t *p = wire_begin_head(b);
     if (p) {
-        commit(b, pack_array_head(p, n));
+        wire_commit_bytes(b, pack_array_head(p, n));
     }
 }
 
@@ -120,9 +120,9 @@ void wire_put_map(struct wire_buf *b, size_t n)
     if (n > UINT32_MAX) {
         b->failed = true;
     }
-    uint8_t *p = begin(b);
+    uint8_t *p = wire_begin_head(b);
     if (p) {
-        commit(b, pack_map_head(p, n));
+        wire_commit_bytes(b, pack_map_head(p, n));
     }
 }
 
@@ -137,7 +137,7 @@ void wire_put_str(struct wire_buf *b, const char *v)
 
 void wire_put_strn(struct wire_buf *b, const char *v, size_t n)
 {
-    uint8_t *p = n <= UINT32_MAX ? reserve(b, PACK_HEAD_MAX + n) : NULL;
+    uint8_t *p = n <= UINT32_MAX ? wire_reserve_bytes(b, PACK_HEAD_MAX + n) : NULL;
     if (!p) {
         b->failed = true;
         return;
@@ -147,12 +147,12 @@ void wire_put_strn(struct wire_buf *b, const char *v, size_t n)
         memcpy(p, v, n);
         text_utf8_clean((char *)p, n);
     }
-    commit(b, p + n);
+    wire_commit_bytes(b, p + n);
 }
 
 void wire_put_bin(struct wire_buf *b, const void *v, size_t n)
 {
-    uint8_t *p = n <= UINT32_MAX ? reserve(b, PACK_HEAD_MAX + n) : NULL;
+    uint8_t *p = n <= UINT32_MAX ? wire_reserve_bytes(b, PACK_HEAD_MAX + n) : NULL;
     if (!p) {
         b->failed = true;
         return;
@@ -161,14 +161,14 @@ void wire_put_bin(struct wire_buf *b, const void *v, size_t n)
     if (n > 0) {
         memcpy(p, v, n);
     }
-    commit(b, p + n);
+    wire_commit_bytes(b, p + n);
 }
 
 void wire_put_raw(struct wire_buf *b, const void *packed, size_t n)
 {
-    uint8_t *p = reserve(b, n);
+    uint8_t *p = wire_reserve_bytes(b, n);
     if (p && n > 0) {
         memcpy(p, packed, n);
-        commit(b, p + n);
+        wire_commit_bytes(b, p + n);
     }
 }

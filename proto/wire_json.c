@@ -13,7 +13,7 @@
 #include "proto/text.h"
 #include "proto/wire.h"
 
-static void put_value(struct text_out *o, const struct wire_obj *v);
+static void wire_print_value(struct text_out *o, const struct wire_obj *v);
 
 static void put_base64(struct text_out *o, const uint8_t *p, size_t n)
 {
@@ -32,7 +32,7 @@ static void put_base64(struct text_out *o, const uint8_t *p, size_t n)
     text_putc(o, '"');
 }
 
-static void put_int(struct text_out *o, const struct wire_obj *v)
+static void wire_print_int(struct text_out *o, const struct wire_obj *v)
 {
     int64_t small;
     if (wire_get_int(v, &small)) {
@@ -45,12 +45,12 @@ static void put_int(struct text_out *o, const struct wire_obj *v)
 static void put_key(struct text_out *o, const struct wire_obj *key)
 {
     if (wire_type_of(key) == WIRE_STR) {
-        put_value(o, key);
+        wire_print_value(o, key);
         return;
     }
     char text[64];
     struct text_out inner = text_out_begin(text, sizeof(text));
-    put_value(&inner, key);
+    wire_print_value(&inner, key);
     text_put_json(o, text, strlen(text));
 }
 
@@ -59,7 +59,7 @@ static void put_array(struct text_out *o, const struct wire_obj *v)
     text_putc(o, '[');
     for (size_t i = 0; i < wire_count(v); i++) {
         text_puts(o, i > 0 ? "," : "");
-        put_value(o, wire_at(v, i));
+        wire_print_value(o, wire_at(v, i));
     }
     text_putc(o, ']');
 }
@@ -73,12 +73,12 @@ static void put_map(struct text_out *o, const struct wire_obj *v)
         text_puts(o, i > 0 ? "," : "");
         put_key(o, key);
         text_putc(o, ':');
-        put_value(o, value);
+        wire_print_value(o, value);
     }
     text_putc(o, '}');
 }
 
-static void put_value(struct text_out *o, const struct wire_obj *v)
+static void wire_print_value(struct text_out *o, const struct wire_obj *v)
 {
     bool flag = false;
     double real = 0;
@@ -91,7 +91,7 @@ static void put_value(struct text_out *o, const struct wire_obj *v)
         text_puts(o, flag ? "true" : "false");
         break;
     case WIRE_INT:
-        put_int(o, v);
+        wire_print_int(o, v);
         break;
     case WIRE_REAL:
         wire_get_real(v, &real);
@@ -125,18 +125,18 @@ static void put_value(struct text_out *o, const struct wire_obj *v)
 int wire_to_json(const struct wire_obj *v, char **out, struct error *err)
 {
     struct text_out measure = text_out_begin(NULL, 0);
-    put_value(&measure, v);
+    wire_print_value(&measure, v);
     *out = malloc(measure.len + 1);
     if (!*out) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of JSON", measure.len);
     }
     struct text_out write = text_out_begin(*out, measure.len + 1);
-    put_value(&write, v);
+    wire_print_value(&write, v);
     text_utf8_clean(*out, write.len);
     return 0;
 }
 
-static void put_json(struct wire_buf *b, const json_t *j)
+static void wire_pack_json(struct wire_buf *b, const json_t *j)
 {
     const char *key;
     json_t *value;
@@ -145,13 +145,13 @@ static void put_json(struct wire_buf *b, const json_t *j)
         wire_put_map(b, json_object_size(j));
         json_object_foreach((json_t *)(uintptr_t)j, key, value) {
             wire_put_str(b, key);
-            put_json(b, value);
+            wire_pack_json(b, value);
         }
         break;
     case JSON_ARRAY:
         wire_put_array(b, json_array_size(j));
         for (size_t i = 0; i < json_array_size(j); i++) {
-            put_json(b, json_array_get(j, i));
+            wire_pack_json(b, json_array_get(j, i));
         }
         break;
     case JSON_STRING:
@@ -181,7 +181,7 @@ int wire_from_json(struct wire_buf *b, const char *json, struct error *err)
         return error_set(err, ERROR_INVALID, "JSON, line %d, column %d: %s", why.line, why.column,
                          text_show(why.text, strlen(why.text)).text);
     }
-    put_json(b, root);
+    wire_pack_json(b, root);
     json_decref(root);
     return b->failed
                ? error_set(err, ERROR_NO_MEMORY, "no memory for the MessagePack of a JSON text")
