@@ -2,7 +2,7 @@
 /*
  * What a caller asks: gemmd_problem and gemmd_query, read from structs of any release's size,
  * checked for what only this library can know, and put into their other forms: the wire's map, and
- * a struct problem (question.h has that of the answer table). Everything else is the daemon's to
+ * a struct problem (table.h has that of the answer table). Everything else is the daemon's to
  * check, which may know more ops than we do.
  */
 #ifndef GEMMD_CLIENT_ASK_H

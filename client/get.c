@@ -9,7 +9,6 @@
 #include "client/answer.h"
 #include "client/clock.h"
 #include "client/get.h"
-#include "client/model.h"
 
 enum { ANSWER_MARGIN_MS = 20 }; /* of a deadline, for the answer's way back */
 

@@ -5,6 +5,7 @@
 
 #include "client/ask.h"
 #include "client/handle.h"
+#include "proto/device.h"
 
 bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out);
 /* Puts what is final into the table; false: it is not. problem is the caller's, once read. */
@@ -26,5 +27,19 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
 /* What the daemon is told of a deadline: a little less, so that its answer is in time. deadline_ms:
  * as the caller gave it; 0: none. */
 int64_t get_told_ms(int deadline_ms, int64_t deadline);
+
+/* ---- model.c -------------------------------------------------------------------------------- */
+
+/*
+ * The answer without a daemon: the analytic default of the family, for the device that would be
+ * used. Never measured, and marked so (tier "default", source "model", local). It is of the target
+ * that is asked for, and one that `restrict` and `configs` allow; where none is found the note says
+ * so.
+ */
+
+/* `why`: what is said in the note. The caller's errors come back as they are; ERROR_UNKNOWN_OP for
+ * ops that no family of this library solves. */
+int model_answer(const struct ask *a, const struct device_info *info, const char *why,
+                 struct gemmd_answer *out, struct error *err);
 
 #endif

@@ -7,7 +7,6 @@
 #include "client/ask.h"
 #include "client/handle.h"
 #include "client/kernel.h"
-#include "client/module.h"
 
 /* The arguments that this library would lay out are those of its own kernels: an image that was
  * compiled from other sources might read them otherwise. Stamps say whose an image is. */

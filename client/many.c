@@ -13,7 +13,6 @@
 #include "client/answer.h"
 #include "client/clock.h"
 #include "client/get.h"
-#include "client/model.h"
 
 enum { CHUNK_BYTES_MAX = REQUEST_BYTES_MAX - 4 * 1024 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/answer.h"
-#include "client/model.h"
+#include "client/get.h"
 #include "kernels/allowed.h"
 #include "kernels/device.h"
 

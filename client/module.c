@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/clock.h"
-#include "client/module.h"
+#include "client/kernel.h"
 #include "proto/hash.h"
 
 enum { IMAGE_BYTES_MAX = 256 * 1024 * 1024 };

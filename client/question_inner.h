@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "client/question.h"
+#include "client/table.h"
 
 /* The problem's four flags are taken as they lie: a byte each, 0 or 1. Between them are others. */
 enum {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/subject.h"
+#include "client/ctl/ctl.h"
 
 struct asking {
     struct subject subject; /* first */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/rows.h"
+#include "client/ctl/listing.h"
 
 static const char *baselines_get_text(const json_t *row, const char *name)
 {

@@ -7,15 +7,15 @@
  *   problems.c   which problems; problem_options.c has the options that say so, shapes.c reads them
  *                from a table, moe.c makes a layer's, routing.c reads the rows of each expert
  *   search.c     options that say how to search
- *   subject.h    what a command is about (daemon, problems, search), and the frame of such commands
+ *   subject.c    what a command is about (daemon, problems, search), and the frame of such commands
  *   text.c       the one-line text of problems and configs, to JSON and back
  *   fields.c     words between commas
  *   table.c      rows for people, or the same rows as JSON
  *   results.c    an answer as a row
  *   unsaved.c    answers that the database does not have yet
  *   progress.c   the line on stderr
- *   rows.h       rows.c, the columns of each list, and baselines.c, what trials are compared with
- *   listing.h    what the commands share that show rows of the database
+ *   listing.h    what the commands share that show rows of the database; rows.c has the columns of
+ *                each list, baselines.c what trials are compared with
  *   formats.h    files and spaces of other tuners, by files of their own
  *   runner.h     becoming gemmd-runner
  *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c precompile.c landscape.c why.c
@@ -172,6 +172,30 @@ json_t *moe_problems(const char *spec, const struct shapes_filter *f);
  * USAGE after the sentence. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);
 
+/* ---- problem_options.c, for problems.c ------------------------------------------------------ */
+
+/* The options that take lists, by their place in problems.lists. The first varies slowest. */
+enum {
+    DIMENSION_MODE,
+    DIMENSION_DTYPE,
+    DIMENSION_OUT_DTYPE,
+    DIMENSION_EXPERTS,
+    DIMENSION_TOPK,
+    DIMENSION_TOKENS,
+    DIMENSION_M,
+    DIMENSION_N,
+    DIMENSION_K,
+};
+extern const struct dimension {
+    const char *option, *field;
+    bool number;
+} problems_dimensions[PROBLEM_LISTS];
+
+/* Whether what was given goes together; of words, that they stand alone. 0, or USAGE after the
+ * sentence. */
+int problems_check(const struct problems *p);
+int problems_check_words(const struct problems *p);
+
 /* ---- search.c ------------------------------------------------------------------------------- */
 
 /* The value of an option: 0 (or min) to max, else it ends with a sentence that names the option. */
@@ -198,6 +222,32 @@ extern const struct argp measuring_argp, search_argp, deadline_argp, wait_argp, 
 void search_options_init(struct search *s);
 void search_finish(struct search *s);
 void search_options_deinit(struct search *s);
+
+/* ---- subject.c ------------------------------------------------------------------------------ */
+
+/*
+ * What a command is about: whose daemon, which problems, how to search. The struct of such a
+ * command begins with a struct subject, and its one frame is here: arguments, the work, the end.
+ */
+struct subject {
+    struct ctl ctl;
+    struct problems problems;
+    struct search search;
+    const struct argp_child *children; /* borrowed: of the command's argp */
+};
+
+/* For parsers of commands with options of their own: what ARGP_KEY_INIT is to do. Every child of
+ * the command's argp gets its part of the subject that `state->input` begins with. */
+void subject_children(struct argp_state *state);
+/* The parser of commands without options of their own. */
+error_t subject_parse(int key, char *arg, struct argp_state *state);
+
+/* Fills in *command by the arguments, runs, and frees its subject. An exit code. */
+int subject_run(void *command, const struct argp *argp, int (*run)(void *command), int argc,
+                char **argv);
+
+/* --target, --atol and --rtol into params of a call, where they were given. */
+void subject_put_query(const struct subject *s, json_t *params);
 
 /* ---- table.c -------------------------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "client/ctl/listing.h"
-#include "client/ctl/rows.h"
 
 enum { KEY_FAILED = 0x6000 };
 

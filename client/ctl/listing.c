@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "client/ctl/listing.h"
-#include "client/ctl/rows.h"
 
 enum { KEY_WHAT = 0x4000, KEY_WHERE, KEY_SORT, KEY_TOP, KEY_OFFSET, KEY_CLEAR };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/subject.h"
+#include "client/ctl/ctl.h"
 
 static const struct argp_child with_search[] = {
     {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&tolerance_argp, 0, NULL, 0},

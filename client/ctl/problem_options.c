@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/problems.h"
+#include "client/ctl/ctl.h"
 
 enum {
     KEY_LIST = 0x2000, /* + index of the dimension */
@@ -28,15 +28,15 @@ enum {
 enum { WORDS_MAX = 16 * 1024 };
 
 const struct dimension problems_dimensions[PROBLEM_LISTS] = {
-    [MODE] = {"mode", "mode", false},
-    [DTYPE] = {"dtype", "dtype_in", false},
-    [OUT_DTYPE] = {"out-dtype", "dtype_out", false},
-    [EXPERTS] = {"experts", "experts", true},
-    [TOPK] = {"topk", "topk", true},
-    [TOKENS] = {"tokens", "tokens", true},
-    [M] = {"m", "M", true},
-    [N] = {"n", "N", true},
-    [K] = {"k", "K", true},
+    [DIMENSION_MODE] = {"mode", "mode", false},
+    [DIMENSION_DTYPE] = {"dtype", "dtype_in", false},
+    [DIMENSION_OUT_DTYPE] = {"out-dtype", "dtype_out", false},
+    [DIMENSION_EXPERTS] = {"experts", "experts", true},
+    [DIMENSION_TOPK] = {"topk", "topk", true},
+    [DIMENSION_TOKENS] = {"tokens", "tokens", true},
+    [DIMENSION_M] = {"m", "M", true},
+    [DIMENSION_N] = {"n", "N", true},
+    [DIMENSION_K] = {"k", "K", true},
 };
 
 static const struct argp_option options[] = {
@@ -44,19 +44,19 @@ static const struct argp_option options[] = {
      "Which problems (LIST: 16,32,64; every combination is meant). Instead of options, a "
      "problem's text can be given: grouped_gemm mode=forward M=32768 N=1536 K=2048 ...",
      1},
-    {"mode", KEY_LIST + MODE, "LIST", 0, "forward (default), dX, dW", 0},
-    {"m", KEY_LIST + M, "LIST", 0, "routed rows, tokens * topk", 0},
-    {"n", KEY_LIST + N, "LIST", 0, "rows of W [experts, N, K], in every mode", 0},
-    {"k", KEY_LIST + K, "LIST", 0, "columns of W", 0},
-    {"tokens", KEY_LIST + TOKENS, "LIST", 0, "instead of --m: M is tokens * topk", 0},
-    {"experts", KEY_LIST + EXPERTS, "LIST", 0, "default 1: a dense GEMM", 0},
-    {"topk", KEY_LIST + TOPK, "LIST", 0, "experts per token, default 1", 0},
+    {"mode", KEY_LIST + DIMENSION_MODE, "LIST", 0, "forward (default), dX, dW", 0},
+    {"m", KEY_LIST + DIMENSION_M, "LIST", 0, "routed rows, tokens * topk", 0},
+    {"n", KEY_LIST + DIMENSION_N, "LIST", 0, "rows of W [experts, N, K], in every mode", 0},
+    {"k", KEY_LIST + DIMENSION_K, "LIST", 0, "columns of W", 0},
+    {"tokens", KEY_LIST + DIMENSION_TOKENS, "LIST", 0, "instead of --m: M is tokens * topk", 0},
+    {"experts", KEY_LIST + DIMENSION_EXPERTS, "LIST", 0, "default 1: a dense GEMM", 0},
+    {"topk", KEY_LIST + DIMENSION_TOPK, "LIST", 0, "experts per token, default 1", 0},
     {"permute-x", KEY_PERMUTE_X, 0, 0, "X is in token order: first GEMM of an MoE layer", 0},
     {"permute-y", KEY_PERMUTE_Y, 0, 0, "Y is in token order: second GEMM of an MoE layer", 0},
     {"fuse-mul-post", KEY_FUSE, 0, 0, "multiply by the routing weights (needs --permute-y)", 0},
     {"accumulate", KEY_ACCUMULATE, 0, 0, "dW is added to the output", 0},
-    {"dtype", KEY_LIST + DTYPE, "LIST", 0, "bf16 (default), fp16, fp32", 0},
-    {"out-dtype", KEY_LIST + OUT_DTYPE, "LIST", 0, "default: as --dtype", 0},
+    {"dtype", KEY_LIST + DIMENSION_DTYPE, "LIST", 0, "bf16 (default), fp16, fp32", 0},
+    {"out-dtype", KEY_LIST + DIMENSION_OUT_DTYPE, "LIST", 0, "default: as --dtype", 0},
     {"routing", KEY_ROUTING, "PROFILE", 0, "uniform (default), zipf:<s>, rows:<a>,<b>,...", 0},
     {"rows-per-expert", KEY_ROWS, "LIST|FILE", 0,
      "routing as it was measured: rows of each expert, 5,0,3 or a file of numbers; --m and "
@@ -230,16 +230,18 @@ bool problems_given(const struct problems *p)
 
 const char *problems_only_modes(const struct problems *p)
 {
-    return given_but(p, BIT(MODE)) ? NULL : p->lists[MODE] ? p->lists[MODE] : "";
+    return given_but(p, BIT(DIMENSION_MODE)) ? NULL
+           : p->lists[DIMENSION_MODE]        ? p->lists[DIMENSION_MODE]
+                                             : "";
 }
 
 /* ---- what stands beside what ---------------------------------------------------------------- */
 
 /* What each row of a table takes as a problem of options does, and what chooses among rows. */
 #define CHANGES                                                                                    \
-    (BIT(DTYPE) | BIT(OUT_DTYPE) | BIT(OP) | BIT(ROUTING) | BIT(ROWS) | BIT(PERMUTE_X) |           \
-     BIT(PERMUTE_Y) | BIT(FUSE) | BIT(ACCUMULATE))
-#define CHOICES (BIT(MODE) | BIT(TOKENS) | BIT(LAYER) | BIT(PERMUTES))
+    (BIT(DIMENSION_DTYPE) | BIT(DIMENSION_OUT_DTYPE) | BIT(OP) | BIT(ROUTING) | BIT(ROWS) |        \
+     BIT(PERMUTE_X) | BIT(PERMUTE_Y) | BIT(FUSE) | BIT(ACCUMULATE))
+#define CHOICES (BIT(DIMENSION_MODE) | BIT(DIMENSION_TOKENS) | BIT(LAYER) | BIT(PERMUTES))
 
 int problems_check_words(const struct problems *p)
 {
@@ -272,7 +274,7 @@ static int problems_check_sizes(const struct problems *p)
         return ctl_usage(
             "--model, --layer and --permutes are about --shapes or --moe: give one of these");
     }
-    if (p->lists[M] && p->lists[TOKENS]) {
+    if (p->lists[DIMENSION_M] && p->lists[DIMENSION_TOKENS]) {
         return ctl_usage(
             "--m and --tokens are both given: M is tokens * topk, so one of them says it");
     }

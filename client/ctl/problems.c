@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/problems.h"
+#include "client/ctl/ctl.h"
 
 enum { PROBLEMS_MAX = 100000 };
 
@@ -133,15 +133,16 @@ static int add_combinations(struct problems *p)
 static int check_lists(struct problems *p)
 {
     bool custom = p->op && strncmp(p->op, "custom:", 7) == 0;
-    if (!custom && ((!p->lists[M] && !p->lists[TOKENS]) || !p->lists[N] || !p->lists[K])) {
+    if (!custom && ((!p->lists[DIMENSION_M] && !p->lists[DIMENSION_TOKENS]) ||
+                    !p->lists[DIMENSION_N] || !p->lists[DIMENSION_K])) {
         return ctl_usage(
             "which problem? give %s--m (or --tokens), --n and --k, or --shapes FILE, or --moe, or "
             "the problem's text",
             p->key_will_do ? "its key (`gemmctl list` shows them), or " : "");
     }
     static char forward[] = "forward";
-    if (!custom && !p->lists[MODE]) {
-        p->lists[MODE] = forward;
+    if (!custom && !p->lists[DIMENSION_MODE]) {
+        p->lists[DIMENSION_MODE] = forward;
     }
     return DONE;
 }
@@ -174,14 +175,14 @@ static int add_text(struct problems *p)
 /* A row of a table, once for each of the types, with what the options say of all rows. */
 static void problems_add_row(struct problems *p, const json_t *row)
 {
-    for (size_t in = 0; in < list_length(p->lists[DTYPE]); in++) {
-        for (size_t out = 0; out < list_length(p->lists[OUT_DTYPE]); out++) {
+    for (size_t in = 0; in < list_length(p->lists[DIMENSION_DTYPE]); in++) {
+        for (size_t out = 0; out < list_length(p->lists[DIMENSION_OUT_DTYPE]); out++) {
             json_t *one = json_deep_copy(row), *problem = json_object_get(one, "problem");
             json_t *common = common_fields(p);
             json_object_update(problem, common);
             json_decref(common);
-            set_field(p, DTYPE, in, problem);
-            set_field(p, OUT_DTYPE, out, problem);
+            set_field(p, DIMENSION_DTYPE, in, problem);
+            set_field(p, DIMENSION_OUT_DTYPE, out, problem);
             json_array_append_new(p->all, one);
         }
     }
@@ -191,8 +192,8 @@ static int add_table(struct problems *p)
 {
     const struct shapes_filter f = {.model = p->model,
                                     .layer = p->layer,
-                                    .modes = p->lists[MODE],
-                                    .tokens = p->lists[TOKENS],
+                                    .modes = p->lists[DIMENSION_MODE],
+                                    .tokens = p->lists[DIMENSION_TOKENS],
                                     .own_permutes =
                                         !p->permutes || strcmp(p->permutes, "own") == 0};
     json_t *rows = p->moe ? moe_problems(p->moe, &f) : shapes_read(p->shapes, &f);
@@ -222,8 +223,10 @@ static int take_rows(struct problems *p)
     if (code == DONE && !p->shapes && !p->moe && !p->words) {
         snprintf(p->experts, sizeof(p->experts), "%lld", experts);
         snprintf(p->sum, sizeof(p->sum), "%lld", sum);
-        p->lists[EXPERTS] = p->lists[EXPERTS] ? p->lists[EXPERTS] : p->experts;
-        p->lists[M] = p->lists[M] || p->lists[TOKENS] ? p->lists[M] : p->sum;
+        p->lists[DIMENSION_EXPERTS] =
+            p->lists[DIMENSION_EXPERTS] ? p->lists[DIMENSION_EXPERTS] : p->experts;
+        p->lists[DIMENSION_M] =
+            p->lists[DIMENSION_M] || p->lists[DIMENSION_TOKENS] ? p->lists[DIMENSION_M] : p->sum;
     }
     return code;
 }

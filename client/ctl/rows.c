@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/rows.h"
+#include "client/ctl/listing.h"
 
 /* ---- columns -------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #ifndef GEMMD_CLIENT_CTL_RUNNER_H
 #define GEMMD_CLIENT_CTL_RUNNER_H
 
-#include "client/ctl/subject.h"
+#include "client/ctl/ctl.h"
 
 /* Such a command's struct begins with one. Its ctl is not used. */
 struct runner_task {

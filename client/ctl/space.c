@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/ctl/formats.h"
-#include "client/ctl/subject.h"
+#include "client/ctl/ctl.h"
 
 struct planning {
     struct subject subject; /* first */

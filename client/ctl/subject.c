@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/ctl/subject.h"
+#include "client/ctl/ctl.h"
 
 void subject_children(struct argp_state *state)
 {

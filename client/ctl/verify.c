@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/subject.h"
+#include "client/ctl/ctl.h"
 
 enum { KEY_EXACT = 0x9000, KEY_BUCKET, KEY_SAMPLES, KEY_NOT_FOR_VERIFY };
 enum { SCHEMES_MAX = 3, SAMPLES_MOST = 64 };

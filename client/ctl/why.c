@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/subject.h"
+#include "client/ctl/ctl.h"
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
