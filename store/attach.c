@@ -13,7 +13,7 @@
 
 #include "store/inner.h"
 #include "store/portfolio.h"
-#include "store/version.h"
+#include "store/db.h"
 
 static const char settings[] = "PRAGMA synchronous=FULL;"
                                "PRAGMA foreign_keys=ON;"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "store/inner.h"
-#include "store/version.h"
+#include "store/db.h"
 
 static int check_fail_damaged(struct store *s, struct error *err, const char *what)
 {

@@ -21,7 +21,7 @@
 
 #include "store/inner.h"
 #include "store/place.h"
-#include "store/version.h"
+#include "store/db.h"
 
 int store_is_named(struct store *s)
 {

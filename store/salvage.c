@@ -27,7 +27,7 @@
 
 #include "store/inner.h"
 #include "store/place.h"
-#include "store/version.h"
+#include "store/db.h"
 
 enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 #define COUNTED_MAX (INT64_C(1) << 53) /* no file has so many rows, and a real has each number */

@@ -14,7 +14,7 @@
 
 #include "store/inner.h"
 #include "store/place.h"
-#include "store/version.h"
+#include "store/db.h"
 
 /* ---- whose file it is ------------------------------------------------------------------------ */
 

@@ -17,7 +17,7 @@
 #include "proto/trust.h"
 #include "store/place.h"
 #include "store/store.h"
-#include "store/version.h"
+#include "store/db.h"
 
 /* steps[v] leads from v to v + 1 */
 static const char *const *const steps[] = {version1_sql, version2_sql, version3_sql, version4_sql};

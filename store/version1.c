@@ -8,7 +8,7 @@
  * clients keep generations. A text that is not known is '', a number 0; a time that is not known,
  * and a reference to nothing, are NULL.
  */
-#include "store/version.h"
+#include "store/db.h"
 
 const char *const version1_sql[] = {
     "CREATE TABLE device (\n"

@@ -3,7 +3,7 @@
  * Version 2: under which conditions a trial was measured, and what disturbed the measurement of a
  * best. New columns stand behind `checksum`; in old rows they hold nothing.
  */
-#include "store/version.h"
+#include "store/db.h"
 
 const char *const version2_sql[] = {
     "ALTER TABLE trial ADD COLUMN sm_mhz INTEGER NOT NULL DEFAULT 0;\n",

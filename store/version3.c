@@ -4,7 +4,7 @@
  * family serve one class (on sm_90a hopper and portable), each with a stamp of its own, so that all
  * rows of one were told to be stale whenever the newest row was another's.
  */
-#include "store/version.h"
+#include "store/db.h"
 
 /* The word behind "target=" in a stamp, or ''. */
 #define BEHIND "substr(stamp, instr(stamp, 'target=') + 7)"

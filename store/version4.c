@@ -3,7 +3,7 @@
  * Version 4: several daemons write one file, as equals. `change` says what each commit changed, and
  * `wanted` has the searches that wait at one daemon and that another may carry out.
  */
-#include "store/version.h"
+#include "store/db.h"
 
 const char *const version4_sql[] = {
     "CREATE TABLE change (\n"

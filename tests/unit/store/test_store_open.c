@@ -11,7 +11,7 @@
 
 #include "store/inner.h"
 #include "store/place.h"
-#include "store/version.h"
+#include "store/db.h"
 #include "tests/unit/store/fixture.h"
 
 static int open_path(struct fixture *f, const char *path, unsigned flags, struct store **out,
