@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Portfolios from trials (portfolio.h): gathering in order of keys, then one cover for each
- * group. */
+/* Portfolios from trials (portfolio.h): gathering in order of keys, then the members of
+ * each group. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,19 +201,19 @@ static int find_shape(struct gathering *g, const char *stamp, uint32_t *out, str
 }
 
 /* The newest trial of a shape and config replaces an older one. */
-static int add_pair(struct gathering *g, const struct cover_pair *pair, int64_t trial,
+static int add_pair(struct gathering *g, const struct portfolio_pair *pair, int64_t trial,
                     struct error *err)
 {
     struct portfolio *p = g->p;
     for (size_t i = g->first_pair; i < p->pairs.n; i++) {
-        struct cover_pair *known = AT(p->pairs, struct cover_pair, i);
+        struct portfolio_pair *known = AT(p->pairs, struct portfolio_pair, i);
         if (known->shape == pair->shape && known->config == pair->config) {
             known->time = pair->time;
             *AT(p->trials, int64_t, i) = trial;
             return 0;
         }
     }
-    struct cover_pair *added = portfolio_grow_list(&p->pairs, sizeof(*added));
+    struct portfolio_pair *added = portfolio_grow_list(&p->pairs, sizeof(*added));
     int64_t *id = added ? portfolio_grow_list(&p->trials, sizeof(*id)) : NULL;
     if (!id) {
         return no_memory(err);
@@ -228,7 +228,7 @@ static int gather_trial(struct gathering *g, sqlite3_stmt *st, struct error *err
     const char *stamp = (const char *)sqlite3_column_text(st, 1);
     struct packed config = {(uint8_t *)(uintptr_t)sqlite3_column_text(st, 2),
                             (size_t)sqlite3_column_bytes(st, 2)};
-    struct cover_pair pair = {.time = sqlite3_column_double(st, 3)};
+    struct portfolio_pair pair = {.time = sqlite3_column_double(st, 3)};
     if (!stamp || !config.bytes) {
         return no_memory(err);
     }
@@ -270,7 +270,7 @@ static int portfolio_gather_shapes(struct portfolio *p, struct store *s, struct 
     return r;
 }
 
-/* ---- covering -------------------------------------------------------------------------------- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 static int compare_packed(const struct packed *a, const struct packed *b)
 {
@@ -309,15 +309,16 @@ static int rank_configs(const struct portfolio *p, uint32_t *rank, uint32_t *by_
 }
 
 /* What one group needs, with numbers of its own. */
-struct covering {
-    struct cover_pair *pairs;
-    struct cover_choice *choices;
+struct choosing {
+    struct portfolio_pair *pairs;
+    struct portfolio_choice *choices;
     uint32_t *shapes;  /* of the group, by number in the portfolio */
     uint32_t *numbers; /* the other way */
     uint32_t *rank, *by_rank;
 };
 
-static int cover_group(struct portfolio *p, struct covering *x, uint32_t group, struct error *err)
+static int choose_group_members(struct portfolio *p, struct choosing *x, uint32_t group,
+                                struct error *err)
 {
     uint32_t n_shapes = 0;
     size_t n = 0;
@@ -328,25 +329,26 @@ static int cover_group(struct portfolio *p, struct covering *x, uint32_t group, 
         }
     }
     for (size_t i = 0; i < p->pairs.n; i++) {
-        const struct cover_pair *pair = AT(p->pairs, struct cover_pair, i);
+        const struct portfolio_pair *pair = AT(p->pairs, struct portfolio_pair, i);
         if (AT(p->shapes, struct shape, pair->shape)->group == group) {
             x->pairs[n++] =
-                (struct cover_pair){x->numbers[pair->shape], x->rank[pair->config], pair->time};
+                (struct portfolio_pair){x->numbers[pair->shape], x->rank[pair->config], pair->time};
         }
     }
-    int r = cover_make(x->pairs, n, n_shapes, (uint32_t)p->configs.n, p->bound_percent / 100,
-                       x->choices, &AT(p->groups, struct group, group)->members, err);
+    int r = portfolio_choose_members(x->pairs, n, n_shapes, (uint32_t)p->configs.n,
+                                     p->bound_percent / 100, x->choices,
+                                     &AT(p->groups, struct group, group)->members, err);
     for (uint32_t i = 0; r == 0 && i < n_shapes; i++) {
-        struct cover_choice *choice = &AT(p->shapes, struct shape, x->shapes[i])->choice;
+        struct portfolio_choice *choice = &AT(p->shapes, struct shape, x->shapes[i])->choice;
         *choice = x->choices[i];
         choice->config = x->by_rank[choice->config];
     }
     return r;
 }
 
-static int cover_all(struct portfolio *p, struct error *err)
+static int choose_all_members(struct portfolio *p, struct error *err)
 {
-    struct covering x = {
+    struct choosing x = {
         .pairs = malloc((p->pairs.n + 1) * sizeof(*x.pairs)),
         .choices = malloc((p->shapes.n + 1) * sizeof(*x.choices)),
         .shapes = malloc((p->shapes.n + 1) * sizeof(*x.shapes)),
@@ -357,7 +359,7 @@ static int cover_all(struct portfolio *p, struct error *err)
     bool all = x.pairs && x.choices && x.shapes && x.numbers && x.rank && x.by_rank;
     int r = all ? rank_configs(p, x.rank, x.by_rank, err) : no_memory(err);
     for (uint32_t g = 0; r == 0 && g < p->groups.n; g++) {
-        r = cover_group(p, &x, g, err);
+        r = choose_group_members(p, &x, g, err);
     }
     free(x.pairs);
     free(x.choices);
@@ -389,11 +391,11 @@ static int check_evidence(const struct portfolio *p, struct store *s, bool *good
         best[i] = INFINITY;
     }
     for (size_t i = 0; r == 0 && i < p->pairs.n; i++) {
-        const struct cover_pair *pair = AT(p->pairs, struct cover_pair, i);
+        const struct portfolio_pair *pair = AT(p->pairs, struct portfolio_pair, i);
         best[pair->shape] = fmin(best[pair->shape], pair->time);
     }
     for (size_t i = 0; r == 0 && i < p->pairs.n; i++) {
-        const struct cover_pair *pair = AT(p->pairs, struct cover_pair, i);
+        const struct portfolio_pair *pair = AT(p->pairs, struct portfolio_pair, i);
         const struct shape *shape = AT(p->shapes, struct shape, pair->shape);
         if (pair->time == best[pair->shape] || pair->config == shape->choice.config) {
             r = check_trial(s, *AT(p->trials, int64_t, i), t, good, err);
@@ -413,7 +415,7 @@ static int portfolio_make_good(struct store *s, double bound_percent, struct por
     }
     p->bound_percent = bound_percent;
     int r = portfolio_gather_shapes(p, s, err);
-    r = r ? r : cover_all(p, err);
+    r = r ? r : choose_all_members(p, err);
     r = r ? r : check_evidence(p, s, good, err);
     *out = r ? portfolio_free(p) : p;
     return r;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The portfolio of what the store knows: for each group of shapes a small set of configs that
- * leaves none of them more than a bound behind its best (proto/cover.h). A group is what configs
- * can be shared in: device class, op, mode, types, and the stamp of the trials, since times of
- * other code say nothing about today's. Evidence are good trials, each relative to its run's
+ * leaves none of them more than a bound behind its best (portfolio_members.c). A group is what
+ * configs can be shared in: device class, op, mode, types, and the stamp of the trials, since times
+ * of other code say nothing about today's. Evidence are good trials, each relative to its run's
  * reference kernel; of a key and config the newest counts.
  *
  * Listed like a table, one row for each shape, in groups (docs/store.md, "portfolio"). It is made
@@ -12,8 +12,39 @@
 #ifndef GEMMD_STORE_PORTFOLIO_H
 #define GEMMD_STORE_PORTFOLIO_H
 
-#include "proto/cover.h"
 #include "store/inner.h"
+
+/* ---- portfolio_members.c -------------------------------------------------------------------- */
+
+/*
+ * A portfolio: few configs, so that each shape has one among them that takes at most (1 + bound) as
+ * long as the best known for it. Finding the smallest such set is set cover, which is hard; this is
+ * the greedy way (the config that covers most of what is left, again and again), which is at most
+ * 1 + ln(shapes) times larger, and then whatever the others make superfluous is dropped. The
+ * outcome depends on nothing but the numbers: ties go to the smaller sum of regrets, then to the
+ * lower index.
+ */
+
+/* What a config takes for a shape, in any unit that is one for that shape. Above 0. */
+struct portfolio_pair {
+    uint32_t shape, config;
+    double time;
+};
+
+struct portfolio_choice {
+    uint32_t config; /* the member that is best for the shape */
+    uint32_t place;  /* of that member, by how many shapes it covered when it was chosen; from 0 */
+    double regret;   /* its time / the best time - 1; at most the bound */
+    double time;     /* as the pair has it */
+};
+
+/* choices: one for each shape 0..n_shapes-1, each of which has a pair; no (shape, config) stands
+ * twice. *members: how many configs are in the set. ERROR_NO_MEMORY. */
+int portfolio_choose_members(const struct portfolio_pair *pairs, size_t n, uint32_t n_shapes,
+                             uint32_t n_configs, double bound, struct portfolio_choice *choices,
+                             uint32_t *members, struct error *err);
+
+/* ---- portfolio.c ---------------------------------------------------------------------------- */
 
 /* A group, by all that its shapes have in common. */
 struct group {
@@ -30,7 +61,7 @@ struct packed {     /* a problem as MessagePack, a config as JSON */
 struct shape {
     char key[HASH_HEX];
     uint32_t group, problem;
-    struct cover_choice choice;
+    struct portfolio_choice choice;
 };
 
 struct growing { /* a growing array */
@@ -42,7 +73,7 @@ struct portfolio {
     double bound_percent;
     int64_t changes, version;                         /* of the database when it was made */
     struct growing groups, shapes, problems, configs; /* group, shape, packed, packed */
-    struct growing pairs, trials;                     /* cover_pair, and the id of its trial */
+    struct growing pairs, trials;                     /* portfolio_pair, and the id of its trial */
     uint32_t *slots; /* owned: configs by hash, while gathering; + 1, 0 is free */
     size_t n_slots;
 };

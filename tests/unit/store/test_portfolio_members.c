@@ -3,19 +3,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "proto/cover.h"
+#include "store/portfolio.h"
 #include "tests/unit/proto/common.h"
 
 enum { MOST = 64 };
 
-static struct cover_pair pairs[MOST * MOST];
-static struct cover_choice choices[MOST], again[MOST];
+static struct portfolio_pair pairs[MOST * MOST];
+static struct portfolio_choice choices[MOST], again[MOST];
 static struct error err;
 
 static uint32_t make(size_t n, uint32_t shapes, uint32_t configs, double bound)
 {
     uint32_t members = 0;
-    assert_int_equal(cover_make(pairs, n, shapes, configs, bound, choices, &members, &err), 0);
+    assert_int_equal(
+        portfolio_choose_members(pairs, n, shapes, configs, bound, choices, &members, &err), 0);
     return members;
 }
 
@@ -24,8 +25,8 @@ static void one_config_that_is_good_enough_for_all(void **state)
     (void)state;
     size_t n = 0;
     for (uint32_t s = 0; s < 4; s++) { /* each shape's own best, and config 4 that is 4 % slower */
-        pairs[n++] = (struct cover_pair){s, s, 100};
-        pairs[n++] = (struct cover_pair){s, 4, 104};
+        pairs[n++] = (struct portfolio_pair){s, s, 100};
+        pairs[n++] = (struct portfolio_pair){s, 4, 104};
     }
     assert_int_equal(make(n, 4, 5, 0.05), 1);
     for (int s = 0; s < 4; s++) {
@@ -44,8 +45,8 @@ static void one_config_that_is_good_enough_for_all(void **state)
 static void what_was_not_measured_covers_nothing(void **state)
 {
     (void)state;
-    pairs[0] = (struct cover_pair){0, 0, 1};
-    pairs[1] = (struct cover_pair){1, 1, 1};
+    pairs[0] = (struct portfolio_pair){0, 0, 1};
+    pairs[1] = (struct portfolio_pair){1, 1, 1};
     assert_int_equal(make(2, 2, 2, 1000), 2);
 }
 
@@ -57,7 +58,7 @@ static void superfluous_members_are_dropped(void **state)
     size_t n = 0;
     for (uint32_t c = 0; c < 3; c++) {
         for (size_t i = 0; i < (c == 0 ? 4 : 3); i++) {
-            pairs[n++] = (struct cover_pair){sets[c][i], c, 1};
+            pairs[n++] = (struct portfolio_pair){sets[c][i], c, 1};
         }
     }
     assert_int_equal(make(n, 6, 3, 0), 2);
@@ -69,17 +70,17 @@ static void superfluous_members_are_dropped(void **state)
 static void ties_go_to_the_smaller_regret_then_the_first(void **state)
 {
     (void)state;
-    pairs[0] = (struct cover_pair){0, 0, 104};
-    pairs[1] = (struct cover_pair){0, 1, 102};
-    pairs[2] = (struct cover_pair){0, 2, 100};
-    pairs[3] = (struct cover_pair){0, 3, 100};
+    pairs[0] = (struct portfolio_pair){0, 0, 104};
+    pairs[1] = (struct portfolio_pair){0, 1, 102};
+    pairs[2] = (struct portfolio_pair){0, 2, 100};
+    pairs[3] = (struct portfolio_pair){0, 3, 100};
     assert_int_equal(make(4, 1, 4, 0.05), 1);
     assert_int_equal(choices[0].config, 2);
 }
 
 static int backwards(const void *a, const void *b)
 {
-    const struct cover_pair *x = a, *y = b;
+    const struct portfolio_pair *x = a, *y = b;
     return x->shape != y->shape ? (x->shape < y->shape ? 1 : -1) : (x->config < y->config ? 1 : -1);
 }
 
@@ -96,7 +97,7 @@ static void random_ones(void **state)
             uint32_t sure = (uint32_t)rng_in(&rng, 0, configs - 1);
             for (uint32_t c = 0; c < configs; c++) {
                 if (c == sure || rng_in(&rng, 0, 2) == 0) {
-                    pairs[n++] = (struct cover_pair){s, c, (double)rng_in(&rng, 100, 130)};
+                    pairs[n++] = (struct portfolio_pair){s, c, (double)rng_in(&rng, 100, 130)};
                 }
             }
         }
