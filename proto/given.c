@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/given.h"
 #include "proto/nearest.h"
-#include "proto/record_inner.h"
+#include "proto/op.h"
+#include "proto/record.h"
 
 void given_init(struct given *g, const struct op_index *index)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/op.h"
-#include "proto/record_inner.h"
+#include "proto/record.h"
 
 static const char custom_prefix[] = "custom:";
 enum { CUSTOM_NAME_MAX = 48 };

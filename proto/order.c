@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/request_inner.h"
-#include "proto/restrict.h"
+#include "proto/request.h"
 #include "proto/wire.h"
 
 enum { DONE_MAX = 16384, HINTS_MAX = 1024, AVOID_MAX = 65536 };

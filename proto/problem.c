@@ -4,8 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "proto/given.h"
-#include "proto/record_inner.h"
+#include "proto/op.h"
+#include "proto/record.h"
 #include "proto/wire_inner.h"
 
 /* Sets op and op_name. */

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "proto/record_inner.h"
+#include "proto/record.h"
+#include "proto/text.h"
 
 bool value_equal(const struct value *a, const struct value *b)
 {

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "proto/record_inner.h"
+#include "proto/record.h"
+#include "proto/text.h"
 
 static bool is_separator(char c)
 {

@@ -4,7 +4,8 @@
 
 #include <jansson.h>
 
-#include "proto/record_inner.h"
+#include "proto/record.h"
+#include "proto/text.h"
 #include "proto/wire_inner.h"
 
 void value_pack(struct wire_buf *b, const struct value *v)

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/record_inner.h"
-#include "proto/request_inner.h"
-#include "proto/restrict.h"
+#include "proto/record.h"
+#include "proto/request.h"
+#include "proto/text.h"
 #include "proto/wire.h"
 
 void request_deinit(struct request *r)

@@ -43,6 +43,28 @@ bool request_is_restricted(const struct request *r); /* its winner is `partial` 
 /* Whether a config obeys the restrictions (parameters not named are free). */
 bool request_allows(const struct request *r, const struct record *config);
 
+/* ---- inside proto/ -------------------------------------------------------------------------- */
+
+/* A request as part of a larger map: what an order to the runner is. Internal to proto/. */
+
+/* What stands in params beside the fields of query. */
+#define REQUEST_NAMES "problem", "restrict", "configs"
+
+int request_unpack_beside(struct request *r, const struct wire_obj *params,
+                          const char *const *others, struct error *err);
+size_t request_pairs(const struct request *r); /* how many request_pack_pairs puts */
+void request_pack_pairs(struct wire_buf *b, const struct request *r);
+
+/* The two nested arguments of a request: which values are allowed, which configs to try. Internal
+ * to proto/. Both leave what they allocated in the request, also when they fail. */
+
+int restrict_unpack(struct request *r, const struct wire_obj *map, struct error *err);
+int configs_unpack(struct request *r, const struct wire_obj *array, struct error *err);
+/* A config: a map, or its one-line text. */
+int config_unpack(struct record *r, const struct wire_obj *o, struct error *err);
+
+/* ---- order.c -------------------------------------------------------------------------------- */
+
 /* gemmd -> runner, request `tune`: the request with problem = bucket, budgets filled in, and
  *   "job": n, "key": id, "stamp": text,
  *   "done":   [trial, ...]  finished trials of this key and stamp (resume): not measured again

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/record_inner.h"
-#include "proto/restrict.h"
+#include "proto/record.h"
+#include "proto/request.h"
+#include "proto/text.h"
 #include "proto/wire.h"
 
 /* One value or an array of them, seen as an array. */
