@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "store/db.h"
 #include "store/inner.h"
 #include "store/portfolio.h"
-#include "store/db.h"
 
 static const char settings[] = "PRAGMA synchronous=FULL;"
                                "PRAGMA foreign_keys=ON;"

@@ -19,9 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/db.h"
 #include "store/inner.h"
 #include "store/place.h"
-#include "store/db.h"
 
 int store_is_named(struct store *s)
 {

@@ -25,9 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "store/db.h"
 #include "store/inner.h"
 #include "store/place.h"
-#include "store/db.h"
 
 enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 #define COUNTED_MAX (INT64_C(1) << 53) /* no file has so many rows, and a real has each number */

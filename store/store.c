@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/db.h"
 #include "store/inner.h"
 #include "store/place.h"
-#include "store/db.h"
 
 /* ---- whose file it is ------------------------------------------------------------------------ */
 

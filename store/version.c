@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "proto/trust.h"
+#include "store/db.h"
 #include "store/place.h"
 #include "store/store.h"
-#include "store/db.h"
 
 /* steps[v] leads from v to v + 1 */
 static const char *const *const steps[] = {version1_sql, version2_sql, version3_sql, version4_sql};

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/formats.h"
 #include "client/ctl/ctl.h"
+#include "client/ctl/formats.h"
 
 struct planning {
     struct subject subject; /* first */
