@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many asks at once, as a job has them at its start: what the table knows is answered from it, the
- * rest goes out in chunks that keep within the protocol's limits.
+ * gemmd_get_many: many problems at once, as a job has them at its start: what the table knows is
+ * answered from it, the rest goes out in chunks that keep within the protocol's limits.
  *
  * The caller's arrays were laid out by the gemmd.h that it was compiled with, so elements are found
  * by the size that the first of them states.
@@ -16,7 +16,7 @@
 
 enum { CHUNK_BYTES_MAX = REQUEST_BYTES_MAX - 4 * 1024 };
 
-struct many {
+struct get_many {
     struct gemmd *g;
     const char *problems; /* the caller's */
     size_t n, problem_size;
@@ -35,17 +35,17 @@ struct many {
 /* Statuses meanwhile: not looked at yet; looked at, and not answered yet. */
 enum { MANY_NEW = 1, MANY_OPEN = 2 };
 
-static const struct gemmd_problem *problem_at(const struct many *m, size_t i)
+static const struct gemmd_problem *problem_at(const struct get_many *m, size_t i)
 {
     return (const struct gemmd_problem *)(const void *)(m->problems + i * m->problem_size);
 }
 
-static struct gemmd_answer *answer_at(const struct many *m, size_t i)
+static struct gemmd_answer *answer_at(const struct get_many *m, size_t i)
 {
     return (struct gemmd_answer *)(void *)(m->answers + i * m->answer_size);
 }
 
-static void fail_one(struct many *m, size_t i, const struct error *why)
+static void fail_one(struct get_many *m, size_t i, const struct error *why)
 {
     struct gemmd_answer none = answer_none();
     snprintf(none.note, sizeof(none.note), "%.159s", why->text);
@@ -54,7 +54,8 @@ static void fail_one(struct many *m, size_t i, const struct error *why)
 }
 
 /* By the model where that is allowed, else the fault is its status. */
-static void many_settle_ask(struct many *m, size_t i, const struct ask *a, const struct error *why)
+static void get_many_settle_ask(struct get_many *m, size_t i, const struct ask *a,
+                                const struct error *why)
 {
     struct error e;
     if (!get_may_fall_back(m->g, &m->query) || !get_is_reason(why->code, m->unreached, &m->query) ||
@@ -69,7 +70,7 @@ static void many_settle_ask(struct many *m, size_t i, const struct ask *a, const
 
 /* ---- what needs no daemon ------------------------------------------------------------------- */
 
-static int many_read_ask(const struct many *m, size_t i, struct ask *a, struct error *err)
+static int get_many_read_ask(const struct get_many *m, size_t i, struct ask *a, struct error *err)
 {
     a->query = m->query;
     if (problem_at(m, i)->size != m->problem_size || answer_at(m, i)->size != m->answer_size) {
@@ -82,10 +83,10 @@ static int many_read_ask(const struct many *m, size_t i, struct ask *a, struct e
 }
 
 /* From MANY_NEW to MANY_OPEN, with *a filled in, or to its end. */
-static void many_look_up(struct many *m, size_t i, struct ask *a)
+static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
 {
     struct error e;
-    if (many_read_ask(m, i, a, &e)) {
+    if (get_many_read_ask(m, i, a, &e)) {
         answer_at(m, i)->size = m->answer_size;
         fail_one(m, i, &e);
     } else {
@@ -105,7 +106,7 @@ struct chunk {
 };
 
 /* False: there is no room for it. */
-static bool chunk_add(struct many *m, struct chunk *c, size_t i, const struct ask *a)
+static bool chunk_add(struct get_many *m, struct chunk *c, size_t i, const struct ask *a)
 {
     struct error e;
     size_t before = c->problems.len;
@@ -127,13 +128,13 @@ static bool chunk_add(struct many *m, struct chunk *c, size_t i, const struct as
 }
 
 /* The next problems that the table does not know. */
-static void chunk_fill(struct many *m, struct chunk *c)
+static void chunk_fill(struct get_many *m, struct chunk *c)
 {
     c->n = 0;
     wire_buf_clear(&c->problems);
     for (; m->at < m->n && c->n < MANY_MAX; m->at++) {
         struct ask a;
-        many_look_up(m, m->at, &a);
+        get_many_look_up(m, m->at, &a);
         if (m->statuses[m->at] == MANY_OPEN && !chunk_add(m, c, m->at, &a)) {
             return;
         }
@@ -141,7 +142,7 @@ static void chunk_fill(struct many *m, struct chunk *c)
 }
 
 /* What is not of the usual kind: an error, or an answer that has to be looked at. */
-static int take_tree(struct many *m, const struct pull *item, struct gemmd_answer *out,
+static int take_tree(struct get_many *m, const struct pull *item, struct gemmd_answer *out,
                      struct error *err)
 {
     const struct wire_obj *o;
@@ -151,7 +152,7 @@ static int take_tree(struct many *m, const struct pull *item, struct gemmd_answe
 }
 
 /* In the process's table, unless so many more come that it would have to make room for them. */
-static void many_keep_answer(struct many *m, size_t i, const struct gemmd_answer *a)
+static void get_many_keep_answer(struct get_many *m, size_t i, const struct gemmd_answer *a)
 {
     if (a == answer_at(m, i) && m->n - i > TABLE_MAX) {
         m->left_out = i + 1;
@@ -161,7 +162,7 @@ static void many_keep_answer(struct many *m, size_t i, const struct gemmd_answer
 }
 
 /* Those that were left out for others which, in the end, were not kept either. */
-static void keep_rest(struct many *m)
+static void keep_rest(struct get_many *m)
 {
     for (size_t i = m->left_out; i-- > 0 && m->kept < TABLE_MAX;) {
         if (m->statuses[i] == 0 && !answer_at(m, i)->local) {
@@ -171,7 +172,7 @@ static void keep_rest(struct many *m)
 }
 
 /* Read into the caller's struct, when it is one of ours. */
-static int take_one(struct many *m, size_t i, struct pull *p, struct error *err)
+static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *err)
 {
     struct gemmd_answer own, *to = m->answer_size == sizeof(own) ? answer_at(m, i) : &own;
     struct pull item;
@@ -186,12 +187,12 @@ static int take_one(struct many *m, size_t i, struct pull *p, struct error *err)
         if (take_tree(m, &item, to, &e)) {
             struct ask a;
             struct error ignored;
-            many_read_ask(m, i, &a, &ignored); /* it could be read before */
-            many_settle_ask(m, i, &a, &e);
+            get_many_read_ask(m, i, &a, &ignored); /* it could be read before */
+            get_many_settle_ask(m, i, &a, &e);
             return 0;
         }
     }
-    many_keep_answer(m, i, to);
+    get_many_keep_answer(m, i, to);
     if (to == &own) {
         answer_give(to, answer_at(m, i));
     }
@@ -199,7 +200,7 @@ static int take_one(struct many *m, size_t i, struct pull *p, struct error *err)
     return 0;
 }
 
-static int take_answers(struct many *m, const struct chunk *c, struct error *err)
+static int take_answers(struct get_many *m, const struct chunk *c, struct error *err)
 {
     struct pull p = c->packed;
     size_t n = 0;
@@ -213,7 +214,7 @@ static int take_answers(struct many *m, const struct chunk *c, struct error *err
     return r;
 }
 
-static int many_pack_chunk(const struct many *m, struct chunk *c, struct error *err)
+static int get_many_pack_chunk(const struct get_many *m, struct chunk *c, struct error *err)
 {
     struct wire_buf *b = &c->params;
     wire_buf_clear(b);
@@ -230,10 +231,10 @@ static int many_pack_chunk(const struct many *m, struct chunk *c, struct error *
                : 0;
 }
 
-static int chunk_send(struct many *m, struct chunk *c, struct error *err)
+static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
 {
     int r = get_may_ask(m->g, &m->query, err);
-    r = r ? r : many_pack_chunk(m, c, err);
+    r = r ? r : get_many_pack_chunk(m, c, err);
     if (r == 0) {
         c->request = (struct session_request){.method = "get_many",
                                               .params = &c->params,
@@ -257,7 +258,7 @@ struct chunks {
 };
 
 /* Sends what may be under way beside what is. */
-static int send_more(struct many *m, struct chunks *x, struct error *err)
+static int send_more(struct get_many *m, struct chunks *x, struct error *err)
 {
     int r = 0;
     while (r == 0 && m->at < m->n && x->n_sent < 2 &&
@@ -274,8 +275,8 @@ static int send_more(struct many *m, struct chunks *x, struct error *err)
 }
 
 /* The next one that is answered. */
-static int many_receive_chunk(struct many *m, struct chunks *x, struct chunk **out,
-                              struct error *err)
+static int get_many_receive_chunk(struct get_many *m, struct chunks *x, struct chunk **out,
+                                  struct error *err)
 {
     const struct wire_obj *none;
     struct chunk *c = x->sent[0];
@@ -292,13 +293,13 @@ static int many_receive_chunk(struct many *m, struct chunks *x, struct chunk **o
     return r;
 }
 
-static int ask_chunks(struct many *m, struct chunks *x, struct error *err)
+static int ask_chunks(struct get_many *m, struct chunks *x, struct error *err)
 {
     int r = send_more(m, x, err);
     while (r == 0 && x->n_sent > 0) {
         struct chunk *c = NULL;
         struct error e;
-        r = many_receive_chunk(m, x, &c, err);
+        r = get_many_receive_chunk(m, x, &c, err);
         if (r == 0) {
             int sent = send_more(m, x, &e);
             r = take_answers(m, c, err);
@@ -319,7 +320,7 @@ static void chunks_deinit(struct chunks *x)
     free(x);
 }
 
-static int many_ask_daemon(struct many *m, struct chunks *x, struct error *err)
+static int get_many_ask_daemon(struct get_many *m, struct chunks *x, struct error *err)
 {
     int r = handle_enter(m->g, m->deadline, err);
     if (r == 0) {
@@ -330,17 +331,17 @@ static int many_ask_daemon(struct many *m, struct chunks *x, struct error *err)
 }
 
 /* Faults of the call as a whole fall on what is still open. */
-static int settle_rest(struct many *m, const struct error *why)
+static int settle_rest(struct get_many *m, const struct error *why)
 {
     bool all_good = true;
     for (size_t i = 0; i < m->n; i++) {
         struct ask a;
         struct error e;
         if (m->statuses[i] == MANY_NEW) {
-            many_look_up(m, i, &a);
+            get_many_look_up(m, i, &a);
         }
-        if (m->statuses[i] == MANY_OPEN && many_read_ask(m, i, &a, &e) == 0) {
-            many_settle_ask(m, i, &a, why);
+        if (m->statuses[i] == MANY_OPEN && get_many_read_ask(m, i, &a, &e) == 0) {
+            get_many_settle_ask(m, i, &a, why);
             all_good = all_good && m->statuses[i] == 0;
         }
     }
@@ -348,11 +349,11 @@ static int settle_rest(struct many *m, const struct error *why)
 }
 
 /* What the table knows needs neither daemon nor the session's lock. */
-static bool all_known(struct many *m)
+static bool all_known(struct get_many *m)
 {
     struct ask a;
     for (; m->at < m->n; m->at++) {
-        many_look_up(m, m->at, &a);
+        get_many_look_up(m, m->at, &a);
         if (m->statuses[m->at] == MANY_OPEN) {
             return false;
         }
@@ -360,7 +361,7 @@ static bool all_known(struct many *m)
     return true;
 }
 
-static int many_answer_all(struct many *m, struct error *err)
+static int get_many_answer_all(struct get_many *m, struct error *err)
 {
     struct error e;
     for (size_t i = 0; i < m->n; i++) {
@@ -375,7 +376,7 @@ static int many_answer_all(struct many *m, struct error *err)
         for (; x->n_free < 3; x->n_free++) {
             x->free[x->n_free] = &x->all[x->n_free];
         }
-        r = many_ask_daemon(m, x, &e);
+        r = get_many_ask_daemon(m, x, &e);
         keep_rest(m);
         chunks_deinit(x);
     }
@@ -386,7 +387,7 @@ static int many_answer_all(struct many *m, struct error *err)
     return r;
 }
 
-static int many_check_pointers(const struct many *m, struct error *err)
+static int get_many_check_pointers(const struct get_many *m, struct error *err)
 {
     if (!m->g) {
         return handle_enter(NULL, 0, err);
@@ -398,7 +399,7 @@ static int many_check_pointers(const struct many *m, struct error *err)
 
 /* Of the first ones, by which the others are found. Whether that problem is a good one is its own
  * matter, as it is of the others. */
-static int find_sizes(struct many *m, struct error *err)
+static int find_sizes(struct get_many *m, struct error *err)
 {
     const struct gemmd_problem *problem = problem_at(m, 0);
     int r = answer_check_size(answer_at(m, 0), err);
@@ -411,7 +412,7 @@ static int find_sizes(struct many *m, struct error *err)
 }
 
 /* What `get_many` has no place for is refused: an answer to another question would be wrong. */
-static int many_check_query(const struct gemmd_query *q, struct error *err)
+static int get_many_check_query(const struct gemmd_query *q, struct error *err)
 {
     const struct {
         const char *name;
@@ -443,11 +444,11 @@ static int many_check_query(const struct gemmd_query *q, struct error *err)
     return 0;
 }
 
-static int read_query(struct many *m, const struct gemmd_query *query, struct error *err)
+static int read_query(struct get_many *m, const struct gemmd_query *query, struct error *err)
 {
     struct ask a;
     int r = ask_query(&a, query, err);
-    r = r ? r : many_check_query(&a.query, err);
+    r = r ? r : get_many_check_query(&a.query, err);
     if (r == 0) {
         m->query = a.query;
         m->deadline = handle_deadline(m->g, a.query.deadline_ms, false);
@@ -456,7 +457,7 @@ static int read_query(struct many *m, const struct gemmd_query *query, struct er
 }
 
 /* With the notes, where it is known how answers lie. */
-static void fail_all(struct many *m, const struct error *why)
+static void fail_all(struct get_many *m, const struct error *why)
 {
     for (size_t i = 0; i < m->n; i++) {
         m->statuses[i] = why->code;
@@ -472,13 +473,13 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
                    struct gemmd_error *err)
 {
     struct error e;
-    struct many m = {.g = g,
-                     .problems = (const char *)problems,
-                     .n = n,
-                     .answers = (char *)answers,
-                     .statuses = statuses};
+    struct get_many m = {.g = g,
+                         .problems = (const char *)problems,
+                         .n = n,
+                         .answers = (char *)answers,
+                         .statuses = statuses};
     answer_order_init(&m.order);
-    int r = many_check_pointers(&m, &e);
+    int r = get_many_check_pointers(&m, &e);
     if (r) {
         return handle_result(r, &e, err);
     }
@@ -487,7 +488,7 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
     if (r) {
         fail_all(&m, &e);
     } else if (n > 0) {
-        r = many_answer_all(&m, &e);
+        r = get_many_answer_all(&m, &e);
     }
     return handle_result(r, &e, err);
 }
