@@ -33,7 +33,7 @@ void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", f
 /* The place of a name among the sorted ones, tried first at `guess`; -1: not a field. */
 int op_index_field(const struct op_index *x, size_t guess, const char *name, size_t n);
 
-/* ---- given.c -------------------------------------------------------------------------------- */
+/* ---- problem_slots.c ------------------------------------------------------------------------ */
 
 /*
  * From what was given, in any order and completeness, to the canonical record of a problem. Given
@@ -47,7 +47,7 @@ struct slot {
     size_t text_n;
 };
 
-struct given {
+struct slots {
     const struct op_index *index;
     struct slot slots[RECORD_FIELDS_MAX]; /* by place in the index; only n_fields are in use */
     bool has_op;                          /* the wire's map has named it */
@@ -56,12 +56,12 @@ struct given {
     char list[RECORD_TEXT_MAX]; /* arrays of integers, made text */
 };
 
-void given_init(struct given *g, const struct op_index *index);
+void slots_init(struct slots *g, const struct op_index *index);
 /* The slot of a name that has not been given before: the caller fills it. */
-int given_slot(struct given *g, const char *name, size_t n, struct slot **out, struct error *err);
+int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, struct error *err);
 /* Checks what was gathered and builds the problem of it, whose op is set. */
-int given_finish(struct problem *p, struct given *g, bool gemm, struct error *err);
+int slots_make_problem(struct problem *p, struct slots *g, bool gemm, struct error *err);
 /* What a field takes: "an integer 1..1024", "forward, dX or dW", "true or false", "text". */
-void given_put_accepted(struct text_out *o, const struct op_field *f);
+void slots_put_accepted(struct text_out *o, const struct op_field *f);
 
 #endif

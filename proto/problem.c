@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Problems from records, from the wire and from text, and back. What makes them canonical is in
- * given.c. */
+ * problem_slots.c. */
 #include <assert.h>
 #include <string.h>
 
@@ -51,19 +51,19 @@ static int problem_make_from(struct problem *p, const char *op_name, size_t n,
     if (op_is_custom(p->op)) {
         return make_custom(p, fields, err);
     }
-    struct given g;
-    given_init(&g, op_index_of(p->op));
+    struct slots g;
+    slots_init(&g, op_index_of(p->op));
     for (size_t i = 0; i < fields->n; i++) {
         struct slot *s = NULL;
         const char *name = fields->fields[i].name;
-        r = given_slot(&g, name, strlen(name), &s, err);
+        r = slots_find(&g, name, strlen(name), &s, err);
         if (r < 0) {
             return r;
         }
         s->v = record_at(fields, i);
         s->text_n = s->v.type == VALUE_TEXT ? strlen(s->v.text) : 0;
     }
-    return given_finish(p, &g, op_is_gemm_alias(op_name, n), err);
+    return slots_make_problem(p, &g, op_is_gemm_alias(op_name, n), err);
 }
 
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
@@ -75,7 +75,7 @@ int problem_make(struct problem *p, const char *op_name, const struct record *fi
 /* ---- from the wire --------------------------------------------------------------------------- */
 
 /* An array of integers, for a text field: "rows:1,2,3". */
-static int list_value(struct given *g, const char *name, const struct wire_obj *o, struct slot *s,
+static int list_value(struct slots *g, const char *name, const struct wire_obj *o, struct slot *s,
                       struct error *err)
 {
     size_t room = sizeof(g->list) - g->list_n;
@@ -101,7 +101,7 @@ static int list_value(struct given *g, const char *name, const struct wire_obj *
 }
 
 /* What is no scalar: nil stands for "not given", an array may stand for text. */
-static int take_other(struct given *g, struct slot *s, const struct wire_obj *value,
+static int take_other(struct slots *g, struct slot *s, const struct wire_obj *value,
                       struct error *err)
 {
     const struct op_field *f = op_index_field_at(g->index, (size_t)(s - g->slots));
@@ -114,11 +114,11 @@ static int take_other(struct given *g, struct slot *s, const struct wire_obj *va
     }
     char accepted[200];
     struct text_out a = text_out_begin(accepted, sizeof(accepted));
-    given_put_accepted(&a, f);
+    slots_put_accepted(&a, f);
     return error_set(err, ERROR_INVALID, "%s takes %s", f->name, accepted);
 }
 
-static int problem_read_pair(struct given *g, const msgpack_object_kv *kv, struct error *err)
+static int problem_read_pair(struct slots *g, const msgpack_object_kv *kv, struct error *err)
 {
     if (kv->key.type != MSGPACK_OBJECT_STR) {
         return error_set(err, ERROR_INVALID, "field names of a problem must be text");
@@ -131,7 +131,7 @@ static int problem_read_pair(struct given *g, const msgpack_object_kv *kv, struc
         return again ? error_set(err, ERROR_CONFLICT, "field 'op' is given twice") : 0;
     }
     struct slot *s = NULL;
-    int r = given_slot(g, name, n, &s, err);
+    int r = slots_find(g, name, n, &s, err);
     if (r < 0 || wire_scalar(&kv->val, &s->v, &s->text_n)) {
         return r;
     }
@@ -141,8 +141,8 @@ static int problem_read_pair(struct given *g, const msgpack_object_kv *kv, struc
 static int problem_unpack_known(struct problem *p, const struct wire_obj *map, bool gemm,
                                 struct error *err)
 {
-    struct given g;
-    given_init(&g, op_index_of(p->op));
+    struct slots g;
+    slots_init(&g, op_index_of(p->op));
     const msgpack_object_map *m = &wire_in(map)->via.map;
     for (uint32_t i = 0; i < m->size; i++) {
         int r = problem_read_pair(&g, &m->ptr[i], err);
@@ -150,7 +150,7 @@ static int problem_unpack_known(struct problem *p, const struct wire_obj *map, b
             return r;
         }
     }
-    return given_finish(p, &g, gemm, err);
+    return slots_make_problem(p, &g, gemm, err);
 }
 
 int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err)

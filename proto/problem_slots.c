@@ -7,7 +7,7 @@
 #include "proto/op.h"
 #include "proto/record.h"
 
-void given_init(struct given *g, const struct op_index *index)
+void slots_init(struct slots *g, const struct op_index *index)
 {
     g->index = index;
     g->has_op = false;
@@ -39,7 +39,7 @@ static int unknown_field(const struct op_index *x, const char *name, size_t n, s
 }
 
 /* The slot of a name that has not been given before. */
-int given_slot(struct given *g, const char *name, size_t n, struct slot **out, struct error *err)
+int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, struct error *err)
 {
     int at = op_index_field(g->index, g->guess, name, n);
     if (at < 0) {
@@ -64,7 +64,7 @@ static void put_choices(struct text_out *o, const struct op_field *f)
 }
 
 /* What a field takes: "1..1024", "forward, dX or dW", "true or false", "text", "a number". */
-void given_put_accepted(struct text_out *o, const struct op_field *f)
+void slots_put_accepted(struct text_out *o, const struct op_field *f)
 {
     char range[64];
     switch (f->type) {
@@ -88,13 +88,13 @@ void given_put_accepted(struct text_out *o, const struct op_field *f)
     }
 }
 
-static int given_refuse_value(const struct op_field *f, const struct slot *s, struct error *err)
+static int slots_refuse_value(const struct op_field *f, const struct slot *s, struct error *err)
 {
     char accepted[200];
     char value[80];
     struct text_out a = text_out_begin(accepted, sizeof(accepted));
     struct text_out v = text_out_begin(value, sizeof(value));
-    given_put_accepted(&a, f);
+    slots_put_accepted(&a, f);
     if (s->v.type == VALUE_TEXT) {
         text_putc(&v, '\'');
         text_puts(&v, text_show(s->v.text, s->text_n).text);
@@ -106,17 +106,17 @@ static int given_refuse_value(const struct op_field *f, const struct slot *s, st
                      f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
 }
 
-static int given_refuse_missing(const struct op_index *x, const struct op_field *f,
+static int slots_refuse_missing(const struct op_index *x, const struct op_field *f,
                                 struct error *err)
 {
     char accepted[200];
     struct text_out a = text_out_begin(accepted, sizeof(accepted));
-    given_put_accepted(&a, f);
+    slots_put_accepted(&a, f);
     return error_set(err, ERROR_INVALID, "%s needs %s: %s%s%s%s", x->op->name, f->name, accepted,
                      f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
 }
 
-static bool given_check_int(const struct op_field *f, struct slot *s)
+static bool slots_check_int(const struct op_field *f, struct slot *s)
 {
     if (s->v.type == VALUE_REAL) {
         int64_t integer;
@@ -136,7 +136,7 @@ static bool check_real(struct slot *s)
     return s->v.type == VALUE_REAL && s->v.real - s->v.real == 0; /* finite */
 }
 
-static bool given_check_text(const struct op_field *f, const struct slot *s)
+static bool slots_check_text(const struct op_field *f, const struct slot *s)
 {
     if (s->v.type != VALUE_TEXT) {
         return false;
@@ -157,11 +157,11 @@ static bool check_slot(const struct op_field *f, struct slot *s)
 {
     switch (f->type) {
     case VALUE_INT:
-        return given_check_int(f, s);
+        return slots_check_int(f, s);
     case VALUE_REAL:
         return check_real(s);
     case VALUE_TEXT:
-        return given_check_text(f, s);
+        return slots_check_text(f, s);
     default:
         return s->v.type == f->type;
     }
@@ -173,7 +173,7 @@ static void fall_back(const struct op_field *f, struct slot *s)
     s->text_n = f->fallback.type == VALUE_TEXT ? strlen(f->fallback.text) : 0;
 }
 
-static int given_append_fields(struct problem *p, struct given *g, struct error *err)
+static int slots_append_fields(struct problem *p, struct slots *g, struct error *err)
 {
     record_init(&p->fields);
     for (size_t i = 0; i < g->index->op->n_fields; i++) {
@@ -181,14 +181,14 @@ static int given_append_fields(struct problem *p, struct given *g, struct error 
         struct slot *s = &g->slots[i];
         if (s->v.type == VALUE_NONE) {
             if (f->required) {
-                return given_refuse_missing(g->index, f, err);
+                return slots_refuse_missing(g->index, f, err);
             }
             fall_back(f, s);
             if (s->v.type == VALUE_NONE) {
                 continue;
             }
         } else if (!check_slot(f, s)) {
-            return given_refuse_value(f, s, err);
+            return slots_refuse_value(f, s, err);
         }
         if (!record_push(&p->fields, g->index->names[i], &s->v, s->text_n)) {
             return error_set(err, ERROR_INVALID,
@@ -200,7 +200,7 @@ static int given_append_fields(struct problem *p, struct given *g, struct error 
 }
 
 /* "gemm" is one expert, one choice per token; who says otherwise means grouped_gemm. */
-static int set_to_one(struct given *g, const char *name, struct error *err)
+static int set_to_one(struct slots *g, const char *name, struct error *err)
 {
     int at = op_index_field(g->index, 0, name, strlen(name));
     if (at < 0) {
@@ -218,7 +218,7 @@ static int set_to_one(struct given *g, const char *name, struct error *err)
     return 0;
 }
 
-int given_finish(struct problem *p, struct given *g, bool gemm, struct error *err)
+int slots_make_problem(struct problem *p, struct slots *g, bool gemm, struct error *err)
 {
     if (gemm) {
         int r = set_to_one(g, "experts", err);
@@ -227,7 +227,7 @@ int given_finish(struct problem *p, struct given *g, bool gemm, struct error *er
             return r;
         }
     }
-    int r = given_append_fields(p, g, err);
+    int r = slots_append_fields(p, g, err);
     if (r < 0) {
         return r;
     }
