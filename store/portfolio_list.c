@@ -34,7 +34,7 @@ static int portfolio_refresh_rows(struct store *s, double bound_percent, struct 
 
 /* ---- listing --------------------------------------------------------------------------------- */
 
-struct wanted {
+struct portfolio_filter {
     const char *class, *op, *mode, *stamp; /* NULL: any; borrowed from the filter */
     double bound_percent;
     int64_t limit, offset;
@@ -45,7 +45,8 @@ static int portfolio_refuse_filter(const char *name, const char *what, struct er
     return error_set(err, ERROR_INVALID, "%s of a portfolio must be %s", name, what);
 }
 
-static int read_one(struct wanted *w, const char *name, const struct value *v, struct error *err)
+static int read_one(struct portfolio_filter *w, const char *name, const struct value *v,
+                    struct error *err)
 {
     const struct {
         const char *name, **text;
@@ -79,10 +80,11 @@ static int read_one(struct wanted *w, const char *name, const struct value *v, s
                : portfolio_refuse_filter(name, "an integer from 0 on", err);
 }
 
-static int portfolio_read_filter(struct wanted *w, const struct record *filter, struct error *err)
+static int portfolio_read_filter(struct portfolio_filter *w, const struct record *filter,
+                                 struct error *err)
 {
     int r = 0;
-    *w = (struct wanted){.bound_percent = BOUND_PERCENT, .limit = PAGE_ROWS_MAX};
+    *w = (struct portfolio_filter){.bound_percent = BOUND_PERCENT, .limit = PAGE_ROWS_MAX};
     for (size_t i = 0; r == 0 && filter && i < filter->n; i++) {
         struct value v = record_at(filter, i);
         r = read_one(w, filter->fields[i].name, &v, err);
@@ -96,7 +98,7 @@ static bool portfolio_is_wanted(const char *wanted, const char *text)
     return !wanted || strcmp(wanted, text) == 0;
 }
 
-static bool portfolio_matches_filter(const struct wanted *w, const struct group *g)
+static bool portfolio_matches_filter(const struct portfolio_filter *w, const struct group *g)
 {
     return portfolio_is_wanted(w->class, g->class) && portfolio_is_wanted(w->op, g->op) &&
            portfolio_is_wanted(w->mode, g->mode) && portfolio_is_wanted(w->stamp, g->stamp);
@@ -130,7 +132,7 @@ static void portfolio_put_row(struct wire_buf *b, const struct portfolio *p, con
 }
 
 struct page {
-    const struct wanted *w;
+    const struct portfolio_filter *w;
     size_t max_bytes;
     struct wire_buf rows; /* owned */
     int64_t matching;     /* before it */
@@ -174,7 +176,7 @@ int portfolio_list(struct store *s, const struct record *filter, size_t max_byte
                    struct wire_buf *out, int64_t *total, struct error *err)
 {
     enum { ARRAY_HEADER_MAX = 5 };
-    struct wanted w;
+    struct portfolio_filter w;
     int r = portfolio_read_filter(&w, filter, err);
     r = r ? r : portfolio_refresh_rows(s, w.bound_percent, err);
     if (r) {
