@@ -49,7 +49,7 @@ static void pause_ms(int64_t ms)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-static bool start_is_program(const char *path)
+static bool start_is_executable(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
@@ -66,7 +66,7 @@ static bool beside_us(char out[PATHS_MAX])
     char *slash = strrchr(self, '/');
     int length = slash ? (int)(slash - self) : 0;
     return snprintf(out, PATHS_MAX, "%.*s/gemmd", length, self) < PATHS_MAX &&
-           start_is_program(out);
+           start_is_executable(out);
 }
 
 static bool in_path(char out[PATHS_MAX])
@@ -75,7 +75,7 @@ static bool in_path(char out[PATHS_MAX])
     while (at && *at) {
         int length = (int)strcspn(at, ":");
         if (length > 0 && snprintf(out, PATHS_MAX, "%.*s/gemmd", length, at) < PATHS_MAX &&
-            start_is_program(out)) {
+            start_is_executable(out)) {
             return true;
         }
         at += length + (at[length] == ':');
@@ -87,7 +87,7 @@ static int find_program(char out[PATHS_MAX], struct error *err)
 {
     const char *named = getenv("GEMMD_DAEMON");
     if (named && *named) {
-        if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !start_is_program(out)) {
+        if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !start_is_executable(out)) {
             return error_set(err, ERROR_UNREACHABLE,
                              "GEMMD_DAEMON=%s is not a program that can be "
                              "run",

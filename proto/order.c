@@ -39,7 +39,7 @@ static int order_begin_list(const struct wire_obj *params, const char *name, siz
     return 0;
 }
 
-static int order_unpack_done(struct tune_order *o, const struct wire_obj *params, struct error *err)
+static int order_decode_done(struct tune_order *o, const struct wire_obj *params, struct error *err)
 {
     const struct wire_obj *list;
     void *memory = NULL;
@@ -136,7 +136,7 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
     o->n_done = o->n_hints = o->n_avoid = 0;
     int r = request_unpack_beside(&o->request, params, others, err);
     r = r < 0 ? r : unpack_names(o, params, err);
-    r = r < 0 ? r : order_unpack_done(o, params, err);
+    r = r < 0 ? r : order_decode_done(o, params, err);
     r = r < 0 ? r : unpack_hints(o, params, err);
     r = r < 0 ? r : unpack_former(o, params, err);
     r = r < 0 ? r : unpack_avoid(o, params, err);

@@ -22,30 +22,30 @@ json_t *unsaved_status(struct ctl *c)
     return status;
 }
 
-static long long unsaved_count_answers(const json_t *status)
+static long long unsaved_get_answers(const json_t *status)
 {
     return json_integer_value(table_value(status, "store.unsaved"));
 }
 
-static long long unsaved_count_quarantine(const json_t *status)
+static long long unsaved_get_quarantine(const json_t *status)
 {
     return json_integer_value(table_value(status, "store.unsaved_quarantine"));
 }
 
 bool unsaved_there(const json_t *status)
 {
-    return unsaved_count_answers(status) > 0;
+    return unsaved_get_answers(status) > 0;
 }
 
 bool unsaved_at_all(const json_t *status)
 {
-    return unsaved_count_answers(status) + unsaved_count_quarantine(status) > 0;
+    return unsaved_get_answers(status) + unsaved_get_quarantine(status) > 0;
 }
 
 /* "2 answers and 1 row of quarantine are" */
 static void name_them(const json_t *status, char *out, size_t size)
 {
-    long long a = unsaved_count_answers(status), q = unsaved_count_quarantine(status);
+    long long a = unsaved_get_answers(status), q = unsaved_get_quarantine(status);
     char rows[64] = "";
     if (q) {
         snprintf(rows, sizeof(rows), "%s%lld row%s of quarantine", a ? " and " : "", q,
