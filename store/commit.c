@@ -162,23 +162,45 @@ static int64_t commit_read_clock(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* flock knows no time limit. A commit takes a few milliseconds at most. */
+/* When the lock file was written last: each commit ends with that. */
+static struct timespec last_commit(const struct store *s)
+{
+    struct stat st;
+    return fstat(s->lock_fd, &st) == 0 ? st.st_mtim : (struct timespec){0};
+}
+
+static bool is_same_time(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+/* flock knows no time limit. While others commit, one's turn comes; a holder who does not commit
+ * for PATIENCE_MS is stuck, and is not waited for again until he does. */
 static int wait_for_lock(struct store *s, struct error *err)
 {
-    enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000 };
-    const int64_t until = commit_read_clock() + s->patience_ms;
+    enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000, PATIENCE_MS = 1000, MOST_MS = 30000 };
+    struct timespec seen = last_commit(s), now_seen;
+    const int64_t began = commit_read_clock();
+    int64_t until = began + (is_same_time(&seen, &s->stuck) ? 0 : PATIENCE_MS);
     long ns = FIRST_NS;
     while (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK) {
             return error_set(err, ERROR_STORE, "database %s: cannot lock %s.lock: %s", s->path,
                              s->path, strerror(errno));
         }
-        if (commit_read_clock() >= until) {
+        now_seen = last_commit(s);
+        if (!is_same_time(&seen, &now_seen)) {
+            seen = now_seen;
+            until = commit_read_clock() + PATIENCE_MS;
+        }
+        if (commit_read_clock() >= (until < began + MOST_MS ? until : began + MOST_MS)) {
+            s->stuck = seen;
             return say_held(s, err);
         }
         nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
         ns = 2 * ns < LAST_NS ? 2 * ns : LAST_NS;
     }
+    s->stuck = (struct timespec){0};
     return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "store/row.h"
 #include "store/store.h"
@@ -34,7 +35,8 @@ struct store {
     unsigned opened; /* how often a file was opened */
     char owner[STORE_OWNER_MAX];
     int64_t trials_per_key_max;
-    int patience_ms;
+    int patience_ms;       /* for other programs' locks */
+    struct timespec stuck; /* the last commit when the lock was found to be stuck */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
     struct stat file; /* that is open */
@@ -106,7 +108,7 @@ int rows_number_on(struct store *s, enum table_id table, struct error *err);
 
 /* ---- the commit lock (commit.c) -------------------------------------------------------------- */
 
-/* May be nested. ERROR_BUSY: another gemmd holds it for longer than patience_ms. */
+/* May be nested. ERROR_BUSY: another gemmd holds it, and has not committed for a second. */
 int commit_lock(struct store *s, struct error *err);
 void commit_unlock(struct store *s);
 /* In the lock file, for the other gemmds: the file at the path is the database; a generation was

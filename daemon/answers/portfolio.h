@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portfolio (proto/cover.h) of this device class, in memory: what the tier `portfolio` answers
+ * The portfolio (store/portfolio.h) of this device class, in memory: what the tier `portfolio` answers
  * from. It is made by the store from all trials, and fetched anew some time after results have
  * changed. Only what today's kernels were measured with is kept: times of other code do not choose.
  *
