@@ -174,6 +174,9 @@ static void on_notice(void *ctx, const char *kind, const char *text)
         return;
     }
     log_warning("database: %s: %s", kind, text);
+    if (strcmp(kind, "corrupt_file") == 0 && x->parts.loader.done) {
+        restore_await(&x->parts.restore);
+    }
     if (strcmp(kind, "corrupt_row") == 0 && x->parts.loader.done) {
         restore_begin(&x->parts.restore);
     }

@@ -126,6 +126,7 @@ static void hear_reloaded(struct daemon_parts *p, const struct ledger_news *n)
     if (n->kind == NEWS_RELOADING) {
         cache_unmeet(c);
     } else if (n->kind == NEWS_RELOADED) {
+        restore_drop(&p->restore);
         forget_unmet(p);
         quarantine_read(&p->daemon);
     } else if (n->kind == NEWS_RELOADED_LOST) {

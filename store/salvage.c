@@ -192,6 +192,7 @@ static int take_gap(struct salvage *v, enum table_id table, int64_t a, int64_t b
     if (above < 0) {
         return above;
     }
+    low = low > middle ? middle : low; /* a damaged tree may lead to numbers out of its order */
     int r = below == WALK_BAD_PAGE ? take_gap(v, table, a, low, grain, object, err) : 0;
     high = high < middle ? middle : high; /* nothing read: the middle one is lost */
     return r || above != WALK_BAD_PAGE ? r : take_gap(v, table, high, b, grain, object, err);

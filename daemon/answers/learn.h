@@ -56,6 +56,7 @@ bool quarantine_remove(struct daemon *d, const char *variant);
 
 struct restore {
     struct daemon *daemon; /* borrowed */
+    bool due; /* the file has lost rows; it is read anew before they are written again */
     bool running;
     size_t at;       /* slot of the cache that comes next */
     unsigned moves;  /* of the cache, when this pass began: entries may stand behind `at` since */
@@ -65,6 +66,8 @@ struct restore {
 };
 
 void restore_init(struct restore *x, struct daemon *d);
+void restore_await(struct restore *x);  /* the file has lost rows, and is read anew first */
+void restore_drop(struct restore *x);   /* the file is believed */
 void restore_begin(struct restore *x);  /* the file may have lost rows */
 void restore_finish(struct restore *x); /* before the ledger is stopped: all that is left */
 

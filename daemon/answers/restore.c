@@ -91,8 +91,19 @@ void restore_init(struct restore *x, struct daemon *d)
     *x = (struct restore){.daemon = d};
 }
 
+void restore_await(struct restore *x)
+{
+    x->due = true;
+}
+
+void restore_drop(struct restore *x)
+{
+    x->due = false;
+}
+
 void restore_begin(struct restore *x)
 {
+    x->due = false;
     if (!x->running) {
         x->running = true;
         x->n = 0;
@@ -105,7 +116,7 @@ void restore_begin(struct restore *x)
 
 void restore_finish(struct restore *x)
 {
-    if (x->running) {
+    if (x->running || x->due) {
         x->at = 0;
         write_some(x, SIZE_MAX);
     }

@@ -75,8 +75,12 @@ static void publish(struct life *x, struct store *s)
         fixture_trial(x->t, 0, key, serial);
         fixture_best(x->b, key, serial);
         int r = store_add_trial(s, x->t, &err);
-        r = r ? r : store_publish(s, x->b, &err);
-        generations[done] = x->b->generation;
+        if (r) {
+            break;
+        }
+        r = store_publish(s, x->b, &err);
+        /* what failed has no number, but may have reached the disk with the one that it got */
+        generations[done] = r ? s->next_id[TABLE_BEST] - 1 : x->b->generation;
         trials[done] = x->t->id;
         assert_in_range(generations[done], 0, ROWS_MAX - 1);
         x->serial[generations[done]] = serial; /* also what failed may have reached the disk */
