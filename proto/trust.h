@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rule for every path that gemmd writes to, locks, or believes (docs/architecture.md, "Trusted
- * paths"): no other user can change the path, or the file at its end.
+ * One rule for every path that gemmd writes to, locks, or believes (docs/trusted-paths.md): no
+ * other user can change the path, or the file at its end.
  *
  * | part                  | owner      | who else may write to it                                 |
  * |-----------------------|------------|----------------------------------------------------------|

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portfolio (store/portfolio.h) of this device class, in memory: what the tier `portfolio` answers
- * from. It is made by the store from all trials, and fetched anew some time after results have
- * changed. Only what today's kernels were measured with is kept: times of other code do not choose.
+ * The portfolio (store/portfolio.h) of this device class, in memory: what the tier `portfolio`
+ * answers from. It is made by the store from all trials, and fetched anew some time after results
+ * have changed. Only what today's kernels were measured with is kept: times of other code do not
+ * choose.
  *
  * A problem gets the member that is best for the known shape nearest to it, among shapes of its op,
  * mode and types. Other than for `near`, permutes and fusions may differ: the caller checks whether

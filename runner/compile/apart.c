@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "runner/base/self.h"
-#include "runner/compile/apart_wire.h"
 
 enum { QUIT_MS = 1000, LOOK_MS = 5 };
 

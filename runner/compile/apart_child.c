@@ -9,7 +9,6 @@
 
 #include "runner/base/self.h"
 #include "runner/compile/apart.h"
-#include "runner/compile/apart_wire.h"
 
 enum { LOOK_MS = 5, STOP_MS = 5000 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runner/compile/apart_wire.h"
+#include "runner/compile/apart.h"
 
 #include <errno.h>
 #include <stdlib.h>

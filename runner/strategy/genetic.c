@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "runner/strategy/grid.h"
-#include "runner/strategy/proposals.h"
+#include "runner/strategy/strategy.h"
 
 enum { GENERATION = 12, TOURNAMENT = 3, TRIES = 64 };
 static const double MUTATION = 0.08; /* of each parameter */

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "runner/strategy/proposals.h"
+#include "runner/strategy/strategy.h"
 
 enum { TAKEN = 1, OUT = 2 };
 

@@ -6,7 +6,7 @@
 #ifndef GEMMD_RUNNER_STRATEGY_RANKED_H
 #define GEMMD_RUNNER_STRATEGY_RANKED_H
 
-#include "runner/strategy/proposals.h"
+#include "runner/strategy/strategy.h"
 #include "runner/strategy/surrogate.h"
 
 enum { RANKED_STEP_MOST = 128 }; /* proposals of a step; the tail has so many */

@@ -8,7 +8,7 @@
 
 #include "kernels/family.h"
 #include "runner/strategy/grid.h"
-#include "runner/strategy/proposals.h"
+#include "runner/strategy/strategy.h"
 
 struct walk {
     struct strategy base;

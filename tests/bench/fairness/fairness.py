@@ -107,7 +107,7 @@ LOADS = {
     "subscribe": ("subscribe", lambda i: {"on": i % 2 == 0}, BUSY),
     "status": ("status", lambda i: {}, BUSY),
 }
-LEFT_OUT = {"shutdown": "ends the daemon", "ledger": "between daemons", "follow": "between daemons"}
+LEFT_OUT = {"shutdown": "ends the daemon"}
 
 
 # ---- users ------------------------------------------------------------------------------------------

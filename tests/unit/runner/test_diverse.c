@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "runner/strategy/diverse.h"
+#include "runner/strategy/ranking.h"
 
 enum { N = 6000 };
 
