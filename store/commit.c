@@ -178,7 +178,7 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
  * for PATIENCE_MS is stuck, and is not waited for again until he does. */
 static int wait_for_lock(struct store *s, struct error *err)
 {
-    enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000, PATIENCE_MS = 1000, MOST_MS = 30000 };
+    enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000, PATIENCE_MS = 2000, MOST_MS = 30000 };
     struct timespec seen = last_commit(s), now_seen;
     const int64_t began = commit_read_clock();
     int64_t until = began + (is_same_time(&seen, &s->stuck) ? 0 : PATIENCE_MS);

@@ -108,7 +108,7 @@ int rows_number_on(struct store *s, enum table_id table, struct error *err);
 
 /* ---- the commit lock (commit.c) -------------------------------------------------------------- */
 
-/* May be nested. ERROR_BUSY: another gemmd holds it, and has not committed for a second. */
+/* May be nested. ERROR_BUSY: another gemmd holds it, and has not committed for two seconds. */
 int commit_lock(struct store *s, struct error *err);
 void commit_unlock(struct store *s);
 /* In the lock file, for the other gemmds: the file at the path is the database; a generation was
