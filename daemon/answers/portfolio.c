@@ -15,6 +15,7 @@ enum {
     WAIT_MS = 300,    /* results come in swarms */
     LONG_MS = 50,     /* what may keep the writer busy while a tuning writes */
     WAIT_FACTOR = 20, /* and making it may take at most a twentieth of the writer's time */
+    PAGE_ROWS = 32,   /* a slice of the loop: others' hits wait for no more */
 };
 
 static void set_free(struct portfolio_set *s)
@@ -167,6 +168,7 @@ static void portfolio_ask_page(struct portfolio *l)
     record_init(filter);
     record_put_text(filter, "class", d->device.class);
     record_put_int(filter, "offset", l->offset);
+    record_put_int(filter, "limit", PAGE_ROWS);
     if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "portfolio", filter, RESPONSE_BYTES_MAX / 2,
                              portfolio_on_page, l) < 0) {
         end_fetch(l, false);

@@ -558,6 +558,10 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         return r;
     }
     r = join_others(l, err);
+    if (r == ERROR_STORE && !l->read_only && store_damaged(l->store) &&
+        store_repair(l->store, err) == 0) {
+        r = join_others(l, err);
+    }
     if (r == ERROR_DISK_FULL || r == ERROR_BUSY) { /* it serves what there is */
         local_notice(l, "lease", err->text);
         r = 0;

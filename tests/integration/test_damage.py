@@ -239,3 +239,21 @@ def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
     eventually(lambda: not [n for n in range(100, 150) if (answers(away, n) or [0])[0] == n])
     if page == "events":
         assert away.status()["keys"] == MANY - 50
+
+
+@pytest.mark.parametrize("table", ["lease", "change", "wanted"])
+def test_a_start_mends_a_table_that_daemons_meet_in(daemon, table):
+    d = daemon()
+    put_many(d)
+    d.kill()
+    with sqlite3.connect(d.database) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        root, = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", [table]).fetchone()
+    with d.database.open("r+b") as f:
+        f.seek((root - 1) * 4096)
+        f.write(b"\xff" * 4096)
+    d.start()
+    assert put(d, 1, 9)["saved"]
+    d.stop()
+    d.start()
+    assert [answers(d, n)[0] for n in (0, 1, MANY - 1)] == [0, 9, MANY - 1]
