@@ -29,7 +29,9 @@ void precompile_init(struct precompiler *a, struct daemon *d, const struct sched
 
 void precompile_queued(struct precompiler *a)
 {
-    bool may = strcmp(a->daemon->device.kind, "cuda") == 0 && a->daemon->config->compile_ahead > 0;
+    const struct daemon *d = a->daemon;
+    bool may = strncmp(d->device_spec, "cuda", 4) == 0 && /* a recorded GPU compiles nothing */
+               d->config->compile_ahead > 0;
     if (may && !a->runs && !a->stopping && !uv_is_active((uv_handle_t *)&a->soon)) {
         uv_timer_start(&a->soon, on_soon, SOON_MS, 0);
     }

@@ -27,7 +27,7 @@ static void begin(struct precompiler *a)
     d.config = &config;
     strcpy(d.runner, runner);
     d.doc = wire_doc_new();
-    strcpy(d.device.kind, "cuda");
+    strcpy(d.device_spec, "cuda:0");
     job.precompiled = false;
     wire_put_map(&job.search, 0);
     list_init(&scheduler.queue);
@@ -72,6 +72,22 @@ static void a_stop_without_it_waits_for_nothing(void **state)
     assert_in_range(stop(&a), 0, 1000);
 }
 
+/* Its landscape says what compiling took; nothing is launched that was compiled. */
+static void a_recorded_gpu_compiles_nothing(void **state)
+{
+    (void)state;
+    static struct precompiler a;
+    begin(&a);
+    stop(&a);
+    uv_loop_init(&d.loop);
+    precompile_init(&a, &d, &scheduler);
+    strcpy(d.device.kind, "cuda");
+    strcpy(d.device_spec, "replay:h200.jsonl");
+    precompile_queued(&a);
+    assert_false(uv_is_active((uv_handle_t *)&a.soon));
+    stop(&a);
+}
+
 /* Nobody hears of its end, as if it hung in the kernel. */
 static void one_that_does_not_end_is_left_behind(void **state)
 {
@@ -92,6 +108,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stop_kills_it),
         cmocka_unit_test(a_stop_without_it_waits_for_nothing),
+        cmocka_unit_test(a_recorded_gpu_compiles_nothing),
         cmocka_unit_test(one_that_does_not_end_is_left_behind),
     };
     FILE *f = fdopen(mkstemp(runner), "w");
