@@ -195,9 +195,10 @@ def test_a_daemon_that_slept_takes_no_lease_away(daemon, asleep_s):
         d.process.send_signal(signal.SIGSTOP)
         time.sleep(asleep_s)
         recorded = holder.send("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
+        released = holder.send("release", problem=PROBLEM)
         d.process.send_signal(signal.SIGCONT)
         holder.wait(recorded)
-        assert holder.call("release", problem=PROBLEM)["released"]
+        assert holder.wait(released)["released"]
         assert c.wait(asked)["outcome"] == "lease"
     with d.connect() as holder, d.connect() as c:  # and who is silent afterwards loses it
         holder.call("acquire", problem=PROBLEM, lease_ms=600)
