@@ -436,16 +436,21 @@ static void answer_history(struct local *l, struct request *r)
                   r->history.n_avoid, r->err);
 }
 
+/* The row of a request that went well, in l->answered. Its status, or the fault. */
+static int decode_answered(struct local *l, const struct request *r, struct error *err)
+{
+    const struct wire_obj *map;
+    if (r->status) {
+        return r->status;
+    }
+    int status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, err);
+    return status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, err);
+}
+
 static void answer_best(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
-    const struct wire_obj *map;
-    int status = r->status;
-    if (status == 0) {
-        status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err);
-        status =
-            status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
-    }
+    int status = decode_answered(l, r, &err);
     r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
                status < 0 && !r->err ? &err : r->err);
 }
@@ -454,13 +459,7 @@ static void answer_best(struct local *l, struct request *r)
 static void answer_written(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
-    const struct wire_obj *map;
-    int status = r->status;
-    if (status == 0) {
-        status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err);
-        status =
-            status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
-    }
+    int status = decode_answered(l, r, &err);
     if (status == 0) {
         news_tell(l, NEWS_BEST, l->answered->key, l->answered, r->saved);
     } else if (status == STORE_MISS) {
@@ -481,9 +480,7 @@ static void answer_evicted(struct local *l, struct request *r)
 static void tell_saved(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
-    const struct wire_obj *map;
-    if (wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err) == 0 &&
-        schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err) == 0) {
+    if (decode_answered(l, r, &err) == 0) {
         news_tell(l, NEWS_BEST, l->answered->key, l->answered, true);
     }
 }

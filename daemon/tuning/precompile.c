@@ -99,7 +99,7 @@ static int precompile_spawn_process(struct precompiler *a, int searches)
     snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
     snprintf(parent, sizeof(parent), "%lld", (long long)getpid());
     const char *args[] = {d->runner,
-                          "--warm",
+                          "--precompile",
                           "--problems",
                           "--openings",
                           "--with-parent",
