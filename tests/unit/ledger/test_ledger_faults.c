@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The local ledger on a disk that is full, and on a file that is damaged. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -281,7 +282,7 @@ static void what_is_unsaved_is_not_pushed_out(void **state)
 /* The second commit from now on is refused, as by a disk. */
 static int refuse_second(void *n)
 {
-    return ++*(int *)n == 2;
+    return atomic_fetch_add((atomic_int *)n, 1) == 1;
 }
 
 static int64_t rows_of(struct fixture *f, const char *key)
@@ -317,7 +318,7 @@ static void what_a_failed_group_would_have_saved_is_not_lost(void **state)
     struct error err = ERROR_NULL;
     struct best *best = calloc(1, sizeof(*best));
     struct event e;
-    int commits = 0;
+    atomic_int commits = 0;
     signal(SIGXFSZ, SIG_IGN);
     assert_ok(begin(&b, f, &err));
     struct store *s = ((struct local *)b.l)->store;
