@@ -99,6 +99,7 @@ struct waiter *waiter_free(struct waiter *w)
 {
     list_remove(&w->link);
     w->job->n_waiters--;
+    chore_cancel(&w->expiry);
     free(w);
     return NULL;
 }

@@ -87,6 +87,8 @@ struct waiter {
     struct job *job;      /* borrowed */
     struct list link;     /* job->waiters */
     uint64_t deadline_ms; /* loop time; 0: none */
+    struct chore expiry;  /* past the deadline: many pass theirs at once, and each takes a while */
+    struct waiters *all;  /* borrowed */
     bool progress;
     size_t problem_len;
     uint8_t problem[]; /* the true problem, packed: for the lower tier past the deadline */

@@ -102,6 +102,7 @@ static void watch_deadline(struct waiters *x, uint64_t deadline_ms)
 }
 
 static void waiter_gone(struct ticket *t);
+static void give_lower_tier(struct chore *c);
 static void cancel_waiter(struct ticket *t, const struct error *e);
 
 static int waiters_wait_for(struct waiters *x, struct job *j, const struct wanted *w,
@@ -118,6 +119,8 @@ static int waiters_wait_for(struct waiters *x, struct job *j, const struct wante
     }
     waiter->ticket.gone = waiter_gone;
     waiter->ticket.cancel = cancel_waiter;
+    waiter->all = x;
+    chore_init(&waiter->expiry, give_lower_tier, &w->account->served);
     if (deadline) {
         watch_deadline(x, deadline);
     }
@@ -237,9 +240,10 @@ static void cancel_waiter(struct ticket *t, const struct error *e)
 }
 
 /* The deadline has passed: the best lower tier is the answer, and the tuning goes on. */
-static void give_lower_tier(struct waiters *waiters, struct waiter *w)
+static void give_lower_tier(struct chore *c)
 {
-    struct daemon *d = waiters->daemon;
+    struct waiter *w = LIST_OF(c, struct waiter, expiry);
+    struct daemon *d = w->all->daemon;
     struct job *j = w->job;
     struct scratch *x = d->scratch;
     struct error err = ERROR_NULL;
@@ -263,7 +267,7 @@ static void give_lower_tier(struct waiters *waiters, struct waiter *w)
         answer_note(&x->answer, "%s", passed);
     } else if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(waiters->tiers, &x->request, w->ticket.session->uid, &x->bucket,
+        status = tiers_answer(w->all->tiers, &x->request, w->ticket.session->uid, &x->bucket,
                               &x->key, passed, &x->answer, &err);
     }
     request_deinit(&x->request);
@@ -286,9 +290,9 @@ static uint64_t waiters_expire_job(struct waiters *x, struct job *j, uint64_t no
 {
     LIST_EACH(node, &j->waiters) {
         struct waiter *w = LIST_OF(node, struct waiter, link);
-        if (w->deadline_ms && w->deadline_ms <= now) {
-            give_lower_tier(x, w);
-        } else if (w->deadline_ms && w->deadline_ms < next) {
+        if (w->deadline_ms && w->deadline_ms <= now && list_empty(&w->expiry.link)) {
+            turns_chore(&x->daemon->turns, &w->expiry);
+        } else if (w->deadline_ms > now && w->deadline_ms < next) {
             next = w->deadline_ms;
         }
     }
