@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""meeting.py [--news 200] [--idle-s 60] [--hits 5000] > result.json
+
+What it costs daemons to meet in a database. Prints three figures:
+
+  news   from the answer to a put at one daemon until another one answers the key, in ms
+  idle   wake-ups of a daemon that has nothing to do, in a second: its voluntary context switches
+  old    a hit of a job that is pinned to an old generation, over a hit of one that is not
+
+GEMMD_BUILD names the build. The machine should have nothing else to do."""
+import argparse
+import json
+import pathlib
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+sys.path.insert(0, str(HERE.parent / "integration"))
+import test_daemons as daemons  # noqa: E402: what it has for tests
+from conftest import RpcError  # noqa: E402
+
+
+def problem(i):
+    return {"op": "custom:mine", "n": i}
+
+
+def news(one, two, n):
+    times = []
+    with one.connect() as a, two.connect() as b:
+        for i in range(n):
+            a.call("put", problem=problem(i), config={"A": 1}, time_us=5)
+            began = time.perf_counter()
+            while True:
+                try:
+                    b.call("get", problem=problem(i), wait="cached")
+                    break
+                except RpcError:
+                    pass
+            times.append((time.perf_counter() - began) * 1000)
+            time.sleep(0.02)
+    return {"n": n, "median_ms": round(statistics.median(times), 3),
+            "p99_ms": round(statistics.quantiles(times, n=100)[98], 3)}
+
+
+def switches(pid):
+    """Of all threads."""
+    n = 0
+    for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
+        n += int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return n
+
+
+def idle(m, seconds):
+    time.sleep(2)
+    before = switches(m.process.pid)
+    time.sleep(seconds)
+    return {"seconds": seconds,
+            "wakeups_per_s": round((switches(m.process.pid) - before) / seconds, 2)}
+
+
+def hits(clients, n):
+    """Median of each, in us; they take turns, so that all see the same machine."""
+    times = [[] for _ in clients]
+    for _ in range(n):
+        for c, of_client in zip(clients, times):
+            began = time.perf_counter()
+            c.call("get", problem=problem(0), wait="cached")
+            of_client.append((time.perf_counter() - began) * 1e6)
+    return [statistics.median(t) for t in times]
+
+
+def old(m, n):
+    with m.connect() as now, m.connect() as pinned:
+        pinned.call("hello", version=1, generation=-1)
+        now.call("put", problem=problem(0), config={"A": 2}, time_us=4)
+        hit, old_hit = hits([now, pinned], n)
+        return {"n": n, "hit_us": round(hit, 1), "old_us": round(old_hit, 1),
+                "ratio": round(old_hit / hit, 2)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[2])
+    for name, default in (("news", 200), ("idle-s", 60), ("hits", 5000)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    o = parser.parse_args()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
+    members = [daemons.Member(folder, i, folder / "cache", {}).start() for i in range(2)]
+    try:
+        result = {"news": news(*members, o.news), "idle": idle(members[0], o.idle_s),
+                  "old": old(members[0], o.hits)}
+    finally:
+        for m in members:
+            m.stop()
+        shutil.rmtree(folder)
+    json.dump(result, sys.stdout, indent=1)
+    print()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
