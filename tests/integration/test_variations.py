@@ -4,9 +4,9 @@ synthetic landscape of a Hopper GPU, where each config has a time of its own."""
 import json
 
 import pytest
-from conftest import DATA, gemm
+from conftest import BUILD, DATA, gemm
 
-H100 = DATA / "landscapes_h100" / "qwen3-30b-a3b-down-4096-dW-none.jsonl"
+H100 = BUILD / "tests" / "data" / "landscapes_h100" / "qwen3-30b-a3b-down-4096-dW-none.jsonl"
 SETTING = "w_eviction"
 GROUPS = (1, 4, 8, 16)
 

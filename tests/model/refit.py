@@ -12,7 +12,7 @@ h200_deferred.json, 4096 tokens, with schedule=deferred, and h200_clusters.json,
 Writes
 kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same constants.
 Constants of hopper/model/model.h that are not in that file begin with their start values. What the model errs by
-after that is learnt from tests/data/landscapes and landscapes_fresh: corrections_h200.csv beside it (learn.h).
+after that is learnt from build/tests/data/landscapes and landscapes_fresh: corrections_h200.csv beside it (learn.h).
 --only fits some constants, where what they are about was measured anew; the others stay, also those fitted
 without a model.
 --leave-out also fits without each model in turn and judges on that one, which takes minutes; those
@@ -31,8 +31,6 @@ MEASURED = HERE / "h200.json"
 STAGGERED = HERE / "h200_staggered.json"
 DEFERRED = HERE / "h200_deferred.json"
 CLUSTERS = HERE / "h200_clusters.json"
-LANDSCAPES = ROOT / "tests/data/landscapes"
-TEACHERS = [LANDSCAPES, ROOT / "tests/data/landscapes_fresh"]
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
 MODEL = ROOT / "kernels/families/grouped_gemm/hopper/model/model.h"
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
@@ -67,12 +65,14 @@ def main():
         run(sys.executable, HERE / "collect.py", MEASURED, *args.files)
     begin_anew()
     run(*make)
+    landscapes = args.build / "tests/data/landscapes"
+    teachers = [landscapes, args.build / "tests/data/landscapes_fresh"]
     times = args.build / "tests/model/times.json"
-    run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(LANDSCAPES.glob("*.jsonl")))
+    run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(landscapes.glob("*.jsonl")))
     run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times,
         STAGGERED, DEFERRED, CLUSTERS)
     run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # has the constants compiled in
-    run(args.build / "tests/model/teach", CORRECTIONS, *TEACHERS)
+    run(args.build / "tests/model/teach", CORRECTIONS, *teachers)
     run(*make)
     run(program, times)
     run(program, MEASURED)

@@ -10,7 +10,7 @@
 #include "kernels/devices/replay/replay.h"
 #include "runner/base/lanes.h"
 
-#define RECORDED TEST_DATA "/landscapes/mixtral-8x7b-gate_up-4096-forward.jsonl"
+#define RECORDED TEST_LANDSCAPES "/mixtral-8x7b-gate_up-4096-forward.jsonl"
 
 static double want(struct lanes *l, uint32_t variant, double ms, double now_ms)
 {

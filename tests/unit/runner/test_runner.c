@@ -612,8 +612,7 @@ static void test_recorded_reference(void **state)
         struct child c;
         o->request.query.budget = 4;
         o->request.query.seed = seed;
-        run_order(&c, "replay:" TEST_DATA "/landscapes/qwen3-30b-a3b-gate_up-4096-forward.jsonl",
-                  o);
+        run_order(&c, "replay:" TEST_LANDSCAPES "/qwen3-30b-a3b-gate_up-4096-forward.jsonl", o);
         must_work(&c);
         const struct trial *t = find_trial(&c, &recorded, "measure");
         assert_true(t && t->reference && t->ratio == 1);

@@ -8,7 +8,7 @@
 
 #include "runner/job_inner.h"
 
-#define LANDSCAPES "replay:" TEST_DATA "/landscapes/"
+#define LANDSCAPES "replay:" TEST_LANDSCAPES "/"
 
 /* ---- scatter --------------------------------------------------------------------------------- */
 
