@@ -18,6 +18,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 sys.path.insert(0, str(HERE.parent / "integration"))
+sys.path.append(str(HERE.parent / "results"))
+import latest  # noqa: E402
 import test_daemons as daemons  # noqa: E402: what it has for tests
 
 
@@ -46,6 +48,7 @@ def main():
     for name, default in (("keys", 200), ("ranks", 8), ("daemons", 8)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--speed", type=float, default=0.3)
+    latest.add_option(parser)
     o = parser.parse_args()
     cache = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-cache-"))
     try:
@@ -54,10 +57,10 @@ def main():
         many = run(o.daemons, o.ranks, o.keys, o.speed, cache)
     finally:
         shutil.rmtree(cache)
-    json.dump({"keys": o.keys, "ranks": o.ranks, "replay_speed": o.speed, "one": one,
-               "many": many, "ratio": round(one["seconds"] / many["seconds"], 2)}, sys.stdout,
-              indent=1)
-    print()
+    result = {"keys": o.keys, "ranks": o.ranks, "replay_speed": o.speed, "one": one,
+              "many": many, "ratio": round(one["seconds"] / many["seconds"], 2)}
+    latest.keep(o, "cold_ranks", result)
+    print(json.dumps(result, indent=1))
     return one["tuned_twice"] or many["tuned_twice"]
 
 

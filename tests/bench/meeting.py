@@ -21,6 +21,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 
 sys.path.insert(0, str(HERE.parent / "integration"))
+sys.path.append(str(HERE.parent / "results"))
+import latest  # noqa: E402
 import test_daemons as daemons  # noqa: E402: what it has for tests
 from conftest import RpcError  # noqa: E402
 
@@ -87,6 +89,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[2])
     for name, default in (("news", 200), ("idle-s", 60), ("hits", 5000)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    latest.add_option(parser)
     o = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
     members = [daemons.Member(folder, i, folder / "cache", {}).start() for i in range(2)]
@@ -97,8 +100,8 @@ def main():
         for m in members:
             m.stop()
         shutil.rmtree(folder)
-    json.dump(result, sys.stdout, indent=1)
-    print()
+    latest.keep(o, "meeting", result)
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ import report
 from machine import ROOT, said
 from service import Service
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
+
 LINGER_MS = 3000
 HANG_S = 60  # for one row, whose samples take a second or two
 
@@ -59,6 +62,7 @@ def arguments(description):
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--log", type=pathlib.Path, help="keep gemmd's log here")
     p.add_argument("--json", type=pathlib.Path, help="the record: all samples, configs, machine")
+    latest.add_option(p)
     p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE",
                    help="say what --json files hold; nothing is run")
     return p
@@ -214,6 +218,7 @@ def run(torch, options, wanted, record, conclude, bench):
         with torch.no_grad():
             bench(torch, device, record)
         conclude(record)
+        latest.keep(options, record["program"], _plain(record), record["machine"]["name"])
     finally:
         write_json(options.json, record)
     return exit_status([record])

@@ -35,6 +35,9 @@ import tempfile
 import threading
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 KINDS = ["both"] * 5 + ["daemon"] * 2 + ["runner", "starting", "stopping"]
 CLIENTS, CUSTOM_KEYS, TUNED_KEYS = 4, 8, 5
@@ -314,6 +317,7 @@ def main():
     p.add_argument("--seed", type=int, default=20261121)
     p.add_argument("--build", default=os.environ.get("GEMMD_BUILD", "build"))
     p.add_argument("--daemons", type=int, default=1, help="of one database (1)")
+    latest.add_option(p)
     p.add_argument("--spoil", action="store_true", help="lose rows, and fail unless it is noticed")
     a = p.parse_args()
     harness = load_harness(pathlib.Path(a.build).resolve())
@@ -335,7 +339,9 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     if a.spoil:
         sys.exit("rows were lost, and nothing was noticed")
-    print(json.dumps({"seed": a.seed, "daemons": a.daemons, **result, "seconds": round(time.monotonic() - began, 1)}))
+    result = {"seed": a.seed, "daemons": a.daemons, **result, "seconds": round(time.monotonic() - began, 1)}
+    latest.keep(a, "kills", result)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

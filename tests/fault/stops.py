@@ -23,6 +23,9 @@ import tempfile
 import threading
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -175,6 +178,7 @@ def main():
     p.add_argument("--seconds", type=float, default=2, help="of each (2)")
     p.add_argument("--daemons", type=int, default=4)
     p.add_argument("--most-ms", type=float)
+    latest.add_option(p)
     p.add_argument("--seed", type=int, default=20261128)
     p.add_argument("--build", default=os.environ.get("GEMMD_BUILD", "build"))
     a = p.parse_args()
@@ -193,6 +197,7 @@ def main():
         print(f"seed {a.seed}; the files are kept in {folder}", file=sys.stderr)
         raise
     shutil.rmtree(folder)
+    latest.keep(a, "stops", result)
     print(json.dumps(result))
     if a.most_ms and result["hit_ms_most"] > a.most_ms:
         sys.exit(f"a hit took {result['hit_ms_most']} ms, more than {a.most_ms}")

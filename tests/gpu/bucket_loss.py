@@ -25,6 +25,9 @@ import time
 
 from tune_layers import SHAPES, Daemon, problem_options
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
+
 SCHEMES = ["sqrt2", "pow2", "exact"]
 # (model, layer, mode, tokens)
 LAYERS = [
@@ -93,6 +96,7 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--budget", type=int, default=32)
+    latest.add_option(parser)
     parser.add_argument("--samples", type=int, default=4)
     options = parser.parse_args()
     if options.device != "cpu" and (not shutil.which("nvidia-smi") or
@@ -116,6 +120,7 @@ def main():
         (options.out / "bucket_loss.json").write_text(json.dumps(report, indent=1))
         shutil.copy(work / "log", options.out / "gemmd.log")
         shutil.rmtree(work, ignore_errors=True)
+    latest.keep(options, "bucket_loss", report, report["device"]["name"])
     summarise(report["rows"])
     return 0
 

@@ -33,7 +33,10 @@ import statistics
 import subprocess
 import sys
 
-from tune_times import SHAPES, Store, problem_options, rows_of
+from tune_times import SHAPES, Store, card_name, problem_options, rows_of
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
 
 FRESH = SHAPES.parent / "fresh.csv"  # sizes of models whose times nobody has
 LAUNCHES = ("time", "verify", "finals")
@@ -194,6 +197,7 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, nargs="+")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--device", default="cuda:0")
+    latest.add_option(parser)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--rivals", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3)
@@ -220,6 +224,7 @@ def main():
                 results.append({**compare(store, landscape, row_of(landscape), options), "round": n + 1})
             if options.json:
                 options.json.write_text(json.dumps({"rounds": options.rounds, "results": results}, indent=1))
+    latest.keep(options, "fresh_regret", {"results": results}, card_name())
     show(results)
     return verdict(results, options)
 

@@ -40,6 +40,9 @@ import moe_profile  # noqa: E402
 import ours  # noqa: E402
 from service import Service  # noqa: E402
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
+
 STAGES = ("layer", "profile", "graph", "compile", "cold")
 QWEN3 = {"experts": 128, "topk": 8, "hidden": 2048, "inter": 768}
 SMALL = {"experts": 8, "topk": 2, "hidden": 64, "inter": 32}
@@ -71,6 +74,7 @@ def parse():
     p.add_argument("--out-store", type=pathlib.Path, help="write what is known after tuning")
     p.add_argument("--log", type=pathlib.Path)
     p.add_argument("--json", type=pathlib.Path)
+    latest.add_option(p)
     for name in QWEN3:
         p.add_argument(f"--{name}", type=int)
     o = p.parse_args()
@@ -470,6 +474,7 @@ def main():
             run_cold(options, library, record)
     finally:
         ours.write_json(options.json, record)
+    latest.keep(options, "moe_layer", record, record.get("gpu", "host"))
     print(f"\n{len(record['failures'])} failures" + "".join(f"\n  {f}" for f in
                                                             record["failures"]))
     return 1 if record["failures"] else 0

@@ -20,6 +20,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "python"), str(HERE.parent / "bench")]
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
 SIZE = 4096
 
 
@@ -32,6 +35,7 @@ def parse():
     p.add_argument("--device", default="cuda:0")
     p.add_argument("--processes", type=int, default=8)
     p.add_argument("--json", type=pathlib.Path)
+    latest.add_option(p)
     p.add_argument("--worker", choices=["gemmd", "triton"])
     return p.parse_args()
 
@@ -122,6 +126,7 @@ def main():
     for sentence, holds in record["checks"].items():
         print(f"{'ok   ' if holds else 'WRONG'} {sentence}")
     ours.write_json(options.json, record)
+    latest.keep(options, "triton_ranks", record, measure.torch_or_skip(options.device).cuda.get_device_name())
     return 0 if all(record["checks"].values()) else 1
 
 

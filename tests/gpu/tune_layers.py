@@ -23,6 +23,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SHAPES = ROOT / "tests" / "data" / "shapes" / "moe.csv"
 PEERS = ["cublas_dense_us", "torch_grouped_mm_us", "torch_permute_plus_grouped_mm_us",
@@ -33,6 +36,13 @@ def gpu_memory_mib(index=0):
     text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits",
                            "-i", str(index)], capture_output=True, text=True, check=True).stdout
     return int(text.split()[0])
+
+
+def card_name():
+    """Of the first GPU."""
+    asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
+                           check=True)
+    return asked.stdout.splitlines()[0]
 
 
 class Daemon:
@@ -144,6 +154,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda:0")
+    latest.add_option(parser)
     parser.add_argument("--models", default="qwen3-30b-a3b,mixtral-8x7b")
     parser.add_argument("--tokens", default="4096")
     parser.add_argument("--budget", type=int, default=64)
@@ -172,6 +183,7 @@ def main():
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "tune_layers.json").write_text(json.dumps(report, indent=1))
         shutil.copy(work / "log", options.out / "gemmd.log")
+    latest.keep(options, "tune_layers", report, report["device"]["name"])
     table(report["rows"])
     print(json.dumps({k: v for k, v in report.items() if k not in ("rows", "failed_trials")}))
     shutil.rmtree(work, ignore_errors=True)

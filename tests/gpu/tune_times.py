@@ -37,7 +37,10 @@ import sys
 import tempfile
 import time
 
-from tune_layers import SHAPES, Daemon, problem_options, rows_of
+from tune_layers import SHAPES, Daemon, card_name, problem_options, rows_of
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
+import latest  # noqa: E402
 
 STAGES = "cold,layer,warm"  # warm after cold, whose kernels it takes
 MODELS = "qwen3-30b-a3b,mixtral-8x7b,llama4-scout"
@@ -255,6 +258,7 @@ def parse():
     parser.add_argument("--budget", type=int, default=0, help="0: the daemon's own")
     parser.add_argument("--seconds", type=float, default=230)
     parser.add_argument("--stages", default=STAGES, type=stages)
+    latest.add_option(parser)
     parser.add_argument("--cold", type=float, default=3.0)
     parser.add_argument("--warm", type=float, default=0.5)
     parser.add_argument("--layer", type=float, default=10.0)
@@ -292,6 +296,7 @@ def main():
     wrong = report["wrong"] = judge(options, rows, report)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "tune_times.json").write_text(json.dumps(report, indent=1) + "\n")
+    latest.keep(options, "tune_times", report, card_name())
     table(report)
     for sentence in wrong:
         print(f"NOT MET {sentence}")

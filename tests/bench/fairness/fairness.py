@@ -28,6 +28,9 @@ import time
 
 import msgpack
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "results"))
+import latest  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 SYNTHETIC = HERE.parents[1] / "data" / "synthetic.jsonl"
 ASKER, BUSY = 61001, 61002  # user ids
@@ -299,6 +302,7 @@ def main():
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
+    latest.add_option(parser)
     args = parser.parse_args()
     global realtime
     realtime = args.realtime
@@ -329,6 +333,7 @@ def main():
             daemon.terminate()
             daemon.wait()
         shutil.rmtree(folder, ignore_errors=True)
+    latest.keep(args, "fairness", {"results": results})
     if args.json:
         args.json.write_text(json.dumps({"keys": args.keys, "results": results}, indent=1) + "\n")
     late = [r for r in results if r["more_ms"] > MARGIN_MS]

@@ -23,6 +23,9 @@ import tempfile
 
 import servers
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "results"))
+import latest  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 SYNTHETIC = HERE.parents[1] / "data" / "synthetic.jsonl"
 SERVER_CPU, CLIENT_CPU = 0, 1
@@ -259,6 +262,7 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--build", type=pathlib.Path, required=True)
     p.add_argument("--json", type=pathlib.Path, help="where the figures go, too")
+    latest.add_option(p)
     p.add_argument("--short", action="store_true", help="small numbers, and no verdict on times")
     p.add_argument("--only-messages", action="store_true", help="leave out all but the first table")
     p.add_argument("--rounds", type=int, default=15, help="blocks of each server")
@@ -288,6 +292,7 @@ def main():
     result = {"machine": machine(), "command": " ".join(sys.argv), **result,
               "ratios": ratios(result)}
     print(table(result))
+    latest.keep(args, "serving", result)
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
     if args.only_messages:
