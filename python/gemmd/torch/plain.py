@@ -3,7 +3,7 @@
 
 On a GPU torch._grouped_mm where it takes the operands (no host synchronisation, CUDA graphs can
 capture it), else expert by expert, which reads m_sizes on the host. The maths and the two roundings
-are those of docs/using-libgemmd.md.
+are those of docs/training-job.md.
 """
 import functools
 
