@@ -12,7 +12,7 @@ h200_deferred.json, 4096 tokens, with schedule=deferred, and h200_clusters.json,
 Writes
 kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same constants.
 Constants of hopper/model/model.h that are not in that file begin with their start values. What the model errs by
-after that is learnt from build/tests/data/landscapes and landscapes_fresh: corrections_h200.csv beside it (learn.h).
+after that is learnt from build/tests/data/landscapes and landscapes_fresh: corrections_h200.txt beside it (learn.h).
 --only fits some constants, where what they are about was measured anew; the others stay, also those fitted
 without a model.
 --leave-out also fits without each model in turn and judges on that one, which takes minutes; those
@@ -34,7 +34,7 @@ CLUSTERS = HERE / "h200_clusters.json"
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
 MODEL = ROOT / "kernels/families/grouped_gemm/hopper/model/model.h"
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
-CORRECTIONS = CONSTANTS.parent / "corrections_h200.csv"
+CORRECTIONS = CONSTANTS.parent / "corrections_h200.txt"
 
 
 def begin_anew():

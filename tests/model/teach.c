@@ -3,7 +3,7 @@
  * Learns from recorded landscapes what the analytic model of the target "hopper" errs by.
  *
  *   teach OUT FOLDER...
- *       writes OUT (hopper/model/corrections_h200.csv) from all landscapes in the FOLDERs, with the
+ *       writes OUT (hopper/model/corrections_h200.txt) from all landscapes in the FOLDERs, with the
  *       constants that are compiled in
  */
 #include <math.h>
@@ -12,24 +12,35 @@
 #include "kernels/family.h"
 #include "tests/model/learn.h"
 
-static const char *const head = "# SPDX-License-Identifier: Apache-2.0\n"
-                                "# Written by tests/model/refit.py from landscapes recorded on an "
-                                "NVIDIA H200: change those, not "
-                                "this.\n"
-                                "# corrections.h says what a trait and its three aspects are.\n"
-                                "mode,trait,always,rows,weight\n";
+static const char *const head =
+    "# SPDX-License-Identifier: Apache-2.0\n"
+    "# Written by tests/model/refit.py from landscapes recorded on an NVIDIA H200: change those.\n"
+    "# A mode, and its traits as number:always,rows,weight in hundred-thousandths: corrections.h\n"
+    "# says what a trait and its three aspects are.\n";
+enum { LINE_MOST = 100 };
 
 static struct hopper_corrections lessons;
 
 static void write_mode(FILE *f, int mode)
 {
+    const char *name = gemm_mode_name((enum gemm_mode)mode);
+    int column = 0;
     for (uint32_t t = 0; t < HOPPER_TRAITS; t++) {
         const float *by = lessons.by[mode][t];
-        if (fabsf(by[0]) + fabsf(by[1]) + fabsf(by[2]) > 0) {
-            fprintf(f, "%s,%u,%.5f,%.5f,%.5f\n", gemm_mode_name((enum gemm_mode)mode), t,
-                    (double)by[0], (double)by[1], (double)by[2]);
+        const long always = lroundf(by[0] * 1e5f), rows = lroundf(by[1] * 1e5f),
+                   weight = lroundf(by[2] * 1e5f);
+        char cell[64];
+        if (!always && !rows && !weight) {
+            continue;
         }
+        const int n = snprintf(cell, sizeof(cell), " %u:%ld,%ld,%ld", t, always, rows, weight);
+        if (column == 0 || column + n > LINE_MOST) {
+            column = fprintf(f, "%s%s", column ? "\n" : "", name) - (column > 0);
+        }
+        column += n;
+        fputs(cell, f);
     }
+    fputs("\n", f);
 }
 
 static int write_all(const char *path)

@@ -22,7 +22,7 @@ enum {
 struct hopper_corrections {
     float by[HOPPER_MODES][HOPPER_TRAITS][HOPPER_ASPECTS];
 };
-extern const struct hopper_corrections hopper_corrections_h200; /* embedded corrections_h200.csv */
+extern const struct hopper_corrections hopper_corrections_h200; /* embedded corrections_h200.txt */
 /* Those that predictions are made with: hopper_corrections_h200, but for tests. NULL: none. */
 extern const struct hopper_corrections *hopper_corrections_used;
 
