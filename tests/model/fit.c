@@ -11,7 +11,7 @@
 #include <string.h>
 
 const struct fit_constant fit_constants[FIT_CONSTANTS] = {
-#define X(name, least, start, most, what) {#name, least, start, most, what},
+#define X(name, value, least, start, most, what) {#name, least, start, most, what},
     HOPPER_CONSTANTS(X)
 #undef X
 };

@@ -150,12 +150,16 @@ static void read_constants(FILE *f, const char *model, struct hopper_constants *
 
 static const char *const head =
     "/* SPDX-License-Identifier: Apache-2.0 */\n"
-    "/* Written by tests/model/refit.py from measured times: change those, not this. */\n"
-    "#ifndef GEMMD_KERNELS_FAMILIES_HOPPER_CONSTANTS_H\n"
-    "#define GEMMD_KERNELS_FAMILIES_HOPPER_CONSTANTS_H\n\n"
-    "#include \"kernels/families/grouped_gemm/hopper/model/model.h\"\n\n"
-    "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper/model/facts.c). */\n"
-    "const struct hopper_constants hopper_h200 = {\n";
+    "/* Written by tests/model/refit.py from measured times: change those, not the values. */\n"
+    "#ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_MODEL_CONSTANTS_H\n"
+    "#define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_MODEL_CONSTANTS_H\n"
+    "\n"
+    "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper/model/facts.c). Name; value; "
+    "where\n"
+    " * a fit begins, between the least and the most that it may try; what it is. Rates are those "
+    "of one\n"
+    " * SM, in bytes or flops per microsecond, unless it says otherwise. */\n"
+    "#define HOPPER_CONSTANTS(X)";
 
 /* All constants but those named, with commas between. False: one is unknown. */
 static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
@@ -169,7 +173,8 @@ static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
             i++;
         }
         if (i == FIT_CONSTANTS) {
-            fprintf(stderr, "--only %.*s: the model has no such constant (hopper/model/model.h)\n",
+            fprintf(stderr,
+                    "--only %.*s: the model has no such constant (hopper/model/constants.h)\n",
                     (int)n, at);
             return false;
         }
@@ -195,12 +200,11 @@ static int fit_to(const char *path, const char *only)
     }
     fputs(head, f);
     for (int i = 0; i < FIT_CONSTANTS; i++) {
-        char value[64];
-        snprintf(value, sizeof(value), "    .%s = %.5g,", fit_constants[i].name,
-                 ((const double *)&c)[i]);
-        fprintf(f, "%-34s /* %s */\n", value, fit_constants[i].what);
+        const struct fit_constant *x = &fit_constants[i];
+        fprintf(f, " \\\n    X(%s, %.5g, %.5g, %.5g, %.5g, \"%s\")", x->name,
+                ((const double *)&c)[i], x->least, x->start, x->most, x->what);
     }
-    fputs("};\n\n#endif\n", f);
+    fputs("\n\n#endif\n", f);
     printf("%s: loss %.4f\n", path, loss);
     return fclose(f) ? 1 : 0;
 }

@@ -11,7 +11,7 @@ instead of it; and h200_staggered.json, 16384 tokens and dense products, with sc
 h200_deferred.json, 4096 tokens, with schedule=deferred, and h200_clusters.json, with cluster_shape_mn=2x1.
 Writes
 kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same constants.
-Constants of hopper/model/model.h that are not in that file begin with their start values. What the model errs by
+A new constant is a line there, with any value. What the model errs by
 after that is learnt from build/tests/data/landscapes and landscapes_fresh: corrections_h200.txt beside it (learn.h).
 --only fits some constants, where what they are about was measured anew; the others stay, also those fitted
 without a model.
@@ -20,7 +20,6 @@ constants go to tests/model/h200_left_out.txt.
 """
 import argparse
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -32,19 +31,8 @@ STAGGERED = HERE / "h200_staggered.json"
 DEFERRED = HERE / "h200_deferred.json"
 CLUSTERS = HERE / "h200_clusters.json"
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
-MODEL = ROOT / "kernels/families/grouped_gemm/hopper/model/model.h"
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
 CORRECTIONS = CONSTANTS.parent / "corrections_h200.txt"
-
-
-def begin_anew():
-    """So that it compiles after constants came or went."""
-    listed = re.findall(r"X\((\w+), [^,]+, ([^,]+), [^,]+, \"", MODEL.read_text())
-    known = dict(re.findall(r"\.(\w+) = ([^,]+),", CONSTANTS.read_text()))
-    if [name for name, _ in listed] != list(known):
-        lines = "".join(f"    .{name} = {known.get(name, start)},\n" for name, start in listed)
-        CONSTANTS.write_text('#include "kernels/families/grouped_gemm/hopper/model/model.h"\n'
-                             "const struct hopper_constants hopper_h200 = {\n" + lines + "};\n")
 
 
 def run(*words):
@@ -63,7 +51,6 @@ def main():
     make = ("ninja", "-C", args.build, "-j2", "tests/model/model_eval")
     if args.files:
         run(sys.executable, HERE / "collect.py", MEASURED, *args.files)
-    begin_anew()
     run(*make)
     landscapes = args.build / "tests/data/landscapes"
     teachers = [landscapes, args.build / "tests/data/landscapes_fresh"]

@@ -96,7 +96,7 @@ bool key_open(struct mapped_key *k, const char *path)
 /* ---- the model ------------------------------------------------------------------------------- */
 
 static const char *const names[] = {
-#define X(name, least, start, most, what) #name,
+#define X(name, value, least, start, most, what) #name,
     HOPPER_CONSTANTS(X)
 #undef X
 };

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper/model/constants.h"
 #include "kernels/families/grouped_gemm/hopper/model/corrections.h"
 
 /* The device that the constants are of: others' SMs are as fast as their share of the peak says. */
@@ -113,6 +112,11 @@ void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
     fill_bins(f, rows);
 }
 
+const struct hopper_constants hopper_h200 = {
+#define X(name, value, least, start, most, what) .name = value,
+    HOPPER_CONSTANTS(X)
+#undef X
+};
 const struct hopper_constants *hopper_fitted = &hopper_h200;
 
 double hopper_predict(const struct problem *p, const struct record *config,

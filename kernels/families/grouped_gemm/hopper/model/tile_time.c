@@ -38,9 +38,7 @@ static double flops_rate(const struct hopper_facts *f, const struct hopper_tile 
                          const struct hopper_constants *c)
 {
     const double drain = f->v.mode == GEMM_DX ? c->drain_dx : c->drain_pingpong;
-    double slower = t->pingpong && !t->in_flight ? drain : 1;
-    slower *= t->skip_rows && !t->pingpong ? c->skip_flops : 1;
-    return c->flops_us * f->speed / slower;
+    return c->flops_us * f->speed / (t->pingpong && !t->in_flight ? drain : 1);
 }
 
 static double timing_square(double v)
@@ -362,23 +360,17 @@ static double timing_bytes_moved(const struct timing *x, const struct load *l)
     return bytes;
 }
 
-/* More for each stage that is missing: too little is asked of memory at a time. */
-static double timing_starved_factor(const struct timing *x)
-{
-    if (x->f->v.mode == GEMM_DW) {
-        return 0;
-    }
-    const double turns = x->t->pingpong ? x->c->starved_turns : 0;
-    return (x->f->v.mode == GEMM_FORWARD ? x->c->starved : x->c->starved_dx) + turns;
-}
-
 static double memory_us(const struct timing *x, const struct load *l)
 {
     const double rounds = l->tiles / x->slots;
     const double uneven = ceil(rounds) / rounds - 1;
     const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
+    /* More for each stage that is missing: too little is asked of memory at a time. */
+    const double starved = x->f->v.mode == GEMM_FORWARD ? x->c->starved
+                           : x->f->v.mode == GEMM_DX    ? x->c->starved_dx
+                                                        : 0;
     return timing_bytes_moved(x, l) / (x->f->bytes_us * x->c->hbm) *
-           (1 + x->c->hbm_round * uneven) * (1 + timing_starved_factor(x) * fmax(0, 4 - free));
+           (1 + x->c->hbm_round * uneven) * (1 + starved * fmax(0, 4 - free));
 }
 
 /* The copy reads rows that other copies find in L2 again, or by token once, and writes each. Fitted
