@@ -246,6 +246,7 @@ extern const struct family *const families[]; /* NULL-terminated */
 void families_register(void); /* hands the ops to ops_set; call once at start */
 const struct family *family_find(const char *name);              /* NULL: none */
 const struct family *family_of_problem(const struct problem *p); /* by field "family", else by op */
+bool family_target_runs_on(const struct family_target *t, const struct device_info *info);
 /* The first target that supports the device; `label` NULL or a name. For a problem ask the next. */
 const struct family_target *family_target_find(const struct family *f,
                                                const struct device_info *info, const char *label);

@@ -5,7 +5,7 @@
 
 #include "kernels/family.h"
 
-static bool family_target_runs_on(const struct family_target *t, const struct device_info *info)
+bool family_target_runs_on(const struct family_target *t, const struct device_info *info)
 {
     return strcmp(t->kind, info->kind) == 0 && t->supports(info);
 }

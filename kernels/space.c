@@ -11,6 +11,8 @@
  * (rejection.settled_by). It is pure arithmetic, about half a microsecond. But spaces have up to a
  * million points, so who must not be away for so long takes it in parts (space_more).
  */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,26 +23,22 @@ enum { RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(((struct space *)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static void count_rule(struct space *s, const char *rule, const char *text, bool legal,
-                       uint64_t points)
+static void space_count_rule(struct space *s, const char *rule, const char *text, bool legal,
+                             uint64_t points)
 {
-    for (uint32_t i = 0; i < s->n_rules; i++) {
-        if (s->rules[i].legal == legal && strcmp(s->rules[i].rule, rule) == 0) {
-            s->rules[i].dropped += points;
-            return;
-        }
+    uint32_t i = 0;
+    while (i < s->n_rules && (s->rules[i].legal != legal || strcmp(s->rules[i].rule, rule) != 0)) {
+        i++;
     }
-    /* More rules than rows: the last row collects the rest. */
-    uint32_t at = s->n_rules < RULES_MAX ? s->n_rules++ : RULES_MAX - 1;
-    struct space_rule *r = &s->rules[at];
-    if (r->dropped) {
-        rule = "others";
-        text = "";
+    if (i == RULES_MAX) { /* more rules than rows: the last row collects the rest */
+        i = RULES_MAX - 1;
+    } else if (i == s->n_rules) {
+        struct space_rule *r = &s->rules[s->n_rules++];
+        snprintf(r->rule, sizeof(r->rule), "%s", rule);
+        snprintf(r->text, sizeof(r->text), "%s", text);
+        r->legal = legal;
     }
-    snprintf(r->rule, sizeof(r->rule), "%s", rule);
-    snprintf(r->text, sizeof(r->text), "%s", text);
-    r->legal = legal;
-    r->dropped += points;
+    s->rules[i].dropped += points;
 }
 
 static bool space_shares_variant(const struct space *s, const struct space_point *a,
@@ -175,7 +173,7 @@ static void space_drop_point(struct space *s, const struct rejection *why, bool 
     const uint64_t points = s->setup.allow ? 1 : space_pass_points(s, settled_from(s, why));
     s->raw += points - 1;
     s->unworthy += legal ? points : 0;
-    count_rule(s, why->rule, why->text, legal, points);
+    space_count_rule(s, why->rule, why->text, legal, points);
 }
 
 static int space_check_point(struct space *s, struct error *err)
@@ -184,7 +182,7 @@ static int space_check_point(struct space *s, struct error *err)
     struct rejection why = {0};
     s->raw++;
     if (u->allow && !u->allow(u->ctx, &s->config)) {
-        count_rule(s, "restricted", "the restriction excludes it", false, 1);
+        space_count_rule(s, "restricted", "the restriction excludes it", false, 1);
     } else if (u->target->check(u->problem, &s->config, u->info, &why)) {
         space_drop_point(s, &why, false);
     } else if (!s->all && u->target->worth &&
@@ -223,21 +221,6 @@ int space_more(struct space *s, uint32_t n, struct error *err)
     return s->ended ? 0 : SPACE_MORE;
 }
 
-int space_build(struct space *s, const struct family_target *t, const struct problem *p,
-                const struct device_info *info,
-                bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
-                struct error *err)
-{
-    const struct space_setup setup = {t, p, info, allow, ctx};
-    int r = space_begin(s, &setup, true, err);
-    if (r == 0) {
-        do {
-            r = space_more(s, UINT32_MAX, err);
-        } while (r == SPACE_MORE);
-    }
-    return r;
-}
-
 void space_deinit(struct space *s)
 {
     free(s->points);
@@ -253,8 +236,169 @@ void space_config(const struct space *s, uint32_t point, struct record *config)
     }
 }
 
-/* ---- what restricts it ------------------------------------------------------------------------
- */
+void space_predict(const struct space *s, const struct family_target *t, const struct problem *p,
+                   const struct device_info *info, const struct workload *w, double us[])
+{
+    if (t->predict_space) {
+        t->predict_space(p, info, w, s, us);
+        return;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct record config;
+        space_config(s, i, &config);
+        us[i] = t->predict(p, &config, info, w);
+    }
+}
+
+/* ---- the whole of it, on several threads ------------------------------------------------------
+ *
+ * A part for each combination of values of the first few tunables, walked by whichever thread is
+ * free, and put together in order. */
+
+enum { THREADS_MAX = 32, PARTS_ENOUGH = 32 };
+
+struct space_parts {
+    const struct space_setup *setup; /* borrowed */
+    uint32_t n, leading;             /* leading: tunables whose values a part has */
+    struct space *parts;             /* owned, n of them */
+    atomic_uint next;
+    atomic_bool failed; /* for want of memory */
+};
+
+static int space_walk_all(struct space *s, struct error *err)
+{
+    int r;
+    do {
+        r = space_more(s, UINT32_MAX, err);
+    } while (r == SPACE_MORE);
+    return r;
+}
+
+/* Part k begins at its first point; the tunables before `fixed` stay. */
+static int space_parts_walk(struct space_parts *p, uint32_t k)
+{
+    struct space *s = &p->parts[k];
+    int r = space_begin(s, p->setup, true, NULL);
+    s->fixed = p->leading;
+    for (uint32_t i = p->leading; i-- > 0 && r == 0; k /= s->params[i].n) {
+        s->at.at[i] = (uint8_t)(k % s->params[i].n);
+        r = set_value(s, i, s->at.at[i], &s->config, NULL);
+    }
+    return r ? r : space_walk_all(s, NULL);
+}
+
+static void *space_parts_run(void *arg)
+{
+    struct space_parts *p = arg;
+    for (uint32_t k; (k = atomic_fetch_add(&p->next, 1)) < p->n;) {
+        if (space_parts_walk(p, k)) {
+            atomic_store(&p->failed, true);
+        }
+    }
+    return NULL;
+}
+
+static void space_parts_run_all(struct space_parts *p, unsigned threads)
+{
+    pthread_t ids[THREADS_MAX];
+    unsigned n = 0;
+    while (n + 1 < threads && n + 1 < p->n && n < THREADS_MAX &&
+           pthread_create(&ids[n], NULL, space_parts_run, p) == 0) {
+        n++;
+    }
+    space_parts_run(p); /* this thread, too; and alone where there are no others */
+    while (n > 0) {
+        pthread_join(ids[--n], NULL);
+    }
+}
+
+static void space_add_part(struct space *s, const struct space *part)
+{
+    if (part->n > 0) {
+        memcpy(&s->points[s->n], part->points, part->n * sizeof(part->points[0]));
+    }
+    s->n += part->n;
+    s->raw += part->raw;
+    s->unworthy += part->unworthy;
+    s->variants += part->variants;
+    s->settings = part->settings > s->settings ? part->settings : s->settings;
+    for (uint32_t i = 0; i < part->n_rules; i++) {
+        const struct space_rule *r = &part->rules[i];
+        space_count_rule(s, r->rule, r->text, r->legal, r->dropped);
+    }
+}
+
+static int space_join_parts(struct space *s, struct space_parts *p, struct error *err)
+{
+    size_t n = 0;
+    for (uint32_t k = 0; k < p->n; k++) {
+        n += p->parts[k].n;
+    }
+    s->points = p->failed ? NULL : malloc((n ? n : 1) * sizeof(*s->points));
+    if (!s->points) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a space of %zu configs", n);
+    }
+    for (uint32_t k = 0; k < p->n; k++) {
+        space_add_part(s, &p->parts[k]);
+    }
+    s->ended = true;
+    return 0;
+}
+
+/* So many of the first tunables that there are parts enough, since some are much longer than
+ * others, and no more: what a rule settles for all values of a tunable (rejection.settled_by) each
+ * part would look at anew. None at run time: the points of a variant are one part's. */
+static void space_parts_split(struct space_parts *p, const struct space *s)
+{
+    p->n = 1;
+    for (p->leading = 0;
+         p->leading + 1 < s->n_params && !s->params[p->leading].run_time && p->n < PARTS_ENOUGH;
+         p->leading++) {
+        p->n *= s->params[p->leading].n;
+    }
+}
+
+static int space_build_parts(struct space *s, unsigned threads, struct error *err)
+{
+    struct space_parts p = {.setup = &s->setup};
+    space_parts_split(&p, s);
+    p.parts = calloc(p.n, sizeof(*p.parts));
+    if (!p.parts) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a space of %u parts", p.n);
+    }
+    space_parts_run_all(&p, threads);
+    int r = space_join_parts(s, &p, err);
+    for (uint32_t k = 0; k < p.n; k++) {
+        space_deinit(&p.parts[k]);
+    }
+    free(p.parts);
+    return r;
+}
+
+int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
+                   struct error *err)
+{
+    int r = space_begin(s, setup, true, err);
+    if (r == 0 && threads > 1) {
+        r = space_build_parts(s, threads, err);
+        if (r || s->n > 0 || s->unworthy == 0) {
+            return r;
+        }
+        space_deinit(s); /* what is not worth it, is wanted */
+        r = space_begin(s, setup, true, err);
+    }
+    return r ? r : space_walk_all(s, err);
+}
+
+int space_build(struct space *s, const struct family_target *t, const struct problem *p,
+                const struct device_info *info,
+                bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
+                struct error *err)
+{
+    return space_build_on(1, s, &(struct space_setup){t, p, info, allow, ctx}, err);
+}
+
+/* ---- what restricts it ----------------------------------------------------------------------- */
 
 /* A value of another type is a mistake; one that this problem's space does not have need not be: a
  * list may serve several problems. */

@@ -3,10 +3,8 @@
  * The space of a problem: the legal configs of a target, as indices into the values of its
  * tunables.
  *
- *   space.c          walking it
- *   space_parts.c    the same on several threads
- *   space_predict.c  the model's times of it
- *   space_pack.c     as people see it
+ *   space.c        walking it
+ *   space_pack.c   as people see it
  */
 #ifndef GEMMD_KERNELS_SPACE_H
 #define GEMMD_KERNELS_SPACE_H
@@ -45,7 +43,7 @@ struct space {
     struct space_setup setup;
     bool keep, ended, all;       /* `all`: whatever the target's worth() says */
     struct space_point at, last; /* the next point; the last legal one */
-    uint32_t fixed;              /* leading params that are not walked over (space_parts.c) */
+    uint32_t fixed;              /* leading params that are not walked over (space_build_on) */
     struct record config;        /* of `at` */
     uint32_t room, in_variant;
 };
@@ -55,7 +53,7 @@ int space_build(struct space *s, const struct family_target *t, const struct pro
                 const struct device_info *info,
                 bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
                 struct error *err);
-/* The same on several threads, point for point (kernels/space_parts.c); `allow` is called by
+/* The same on several threads, point for point; `allow` is called by
  * all. */
 int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
                    struct error *err);
@@ -67,7 +65,8 @@ enum { SPACE_MORE = 1 };
 int space_more(struct space *s, uint32_t n, struct error *err);
 void space_deinit(struct space *s);
 void space_config(const struct space *s, uint32_t point, struct record *config);
-/* Predicted times of all points of a kept space, in us[s->n] (kernels/space_predict.c). */
+/* Predicted times of all points of a kept space, in us[s->n]: by the target in one go, where it
+ * can, else point by point. */
 void space_predict(const struct space *s, const struct family_target *t, const struct problem *p,
                    const struct device_info *info, const struct workload *w, double us[]);
 /* What people see of it, and of the other targets of the device: one map, docs/protocol.md says

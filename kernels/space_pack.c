@@ -4,27 +4,6 @@
 
 #include "kernels/space.h"
 
-static void space_put_value(struct wire_buf *b, const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_BOOL:
-        wire_put_bool(b, v->flag);
-        return;
-    case VALUE_INT:
-        wire_put_int(b, v->integer);
-        return;
-    case VALUE_REAL:
-        wire_put_real(b, v->real);
-        return;
-    case VALUE_TEXT:
-        wire_put_str(b, v->text);
-        return;
-    case VALUE_NONE:
-        break;
-    }
-    wire_put_nil(b);
-}
-
 static void space_put_params(struct wire_buf *b, const struct space *s)
 {
     wire_put_str(b, "params");
@@ -38,7 +17,7 @@ static void space_put_params(struct wire_buf *b, const struct space *s)
         wire_put_str(b, "values");
         wire_put_array(b, p->n);
         for (uint32_t k = 0; k < p->n; k++) {
-            space_put_value(b, &p->values[k]);
+            value_pack(b, &p->values[k]);
         }
     }
 }
@@ -69,23 +48,18 @@ static void put_rules(struct wire_buf *b, const struct space *s)
     }
 }
 
-static bool space_runs_on(const struct family_target *t, const struct device_info *info)
-{
-    return strcmp(t->kind, info->kind) == 0 && t->supports(info);
-}
-
 /* Those of the device, in the family's order, with why one does not do this problem. */
 static void put_targets(struct wire_buf *b, const struct family *f, const struct space_setup *u)
 {
     size_t n = 0;
     for (const struct family_target *const *t = f->targets; *t; t++) {
-        n += space_runs_on(*t, u->info);
+        n += family_target_runs_on(*t, u->info);
     }
     wire_put_str(b, "targets");
     wire_put_array(b, n);
     for (const struct family_target *const *t = f->targets; *t; t++) {
         struct rejection why;
-        if (!space_runs_on(*t, u->info)) {
+        if (!family_target_runs_on(*t, u->info)) {
             continue;
         }
         bool takes = !(*t)->takes || !(*t)->takes(u->problem, u->info, &why);
