@@ -159,13 +159,21 @@ int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *arg
  *   modes       the manual prune table for TMA loads and stores in forward, dX, dW
  * Common vocabulary, accepted everywhere: permute_x, permute_y, fuse_mul_post; use_tma_load_x,
  * use_tma_load_w, use_tma_load_dy, use_tma_store, flatten (bools). The rules of the modes are
- * looked at first; a true use_tma_* that obeys them is left to the target
- * (grouped_gemm_rules_no_tma). Returns 0 or 1, as family_target.check. */
+ * looked at first; a true use_tma_* that obeys them is ERROR_INVALID, rule "no_tma", for the target
+ * named `without_tma` (NULL: it has TMA). Returns 0 or 1, as family_target.check. */
 int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
-                             const char *const known[], struct rejection *why);
-/* For targets that have no TMA kernel: a true use_tma_* is ERROR_INVALID, rule "no_tma". */
-int grouped_gemm_rules_no_tma(const struct record *config, const char *target,
-                              struct rejection *why);
+                             const char *const known[], const char *without_tma,
+                             struct rejection *why);
+/* A rule that a config breaks, or does not, and the sentence for that: each # is the next number.
+ */
+struct rule {
+    bool broken;
+    const char *name, *text;
+    int64_t first, second, third, fourth; /* numbers */
+    int64_t required, limit;              /* limit: 0, or of the resource that `name` is */
+};
+/* 1 and the first that is broken; 0. */
+int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);
 /* Rows of 16 bytes: N and K multiples of 8 (16-bit types) or 4 (fp32). Rule "rows_16_bytes". */
 int grouped_gemm_rules_rows_16(const struct grouped_gemm_problem *v, struct rejection *why);
 

@@ -26,7 +26,7 @@ static int rules(const struct grouped_gemm_problem *v, const char *config, struc
 {
     struct record r;
     config_of(&r, config);
-    return grouped_gemm_rules_check(v, &r, known, why);
+    return grouped_gemm_rules_check(v, &r, known, NULL, why);
 }
 
 static void reject(const struct grouped_gemm_problem *v, const char *config, int code,
@@ -101,12 +101,13 @@ static void test_sentences(void **state)
 static void test_no_tma(void **state)
 {
     (void)state;
+    struct grouped_gemm_problem v = view_of("dX", false, false);
     struct record r;
     struct rejection why;
     config_of(&r, "use_tma_load_x=false use_tma_store=False flatten=True");
-    assert_int_equal(grouped_gemm_rules_no_tma(&r, "portable", &why), 0);
+    assert_int_equal(grouped_gemm_rules_check(&v, &r, known, "portable", &why), 0);
     config_of(&r, "use_tma_store=true");
-    assert_int_equal(grouped_gemm_rules_no_tma(&r, "portable", &why), 1);
+    assert_int_equal(grouped_gemm_rules_check(&v, &r, known, "portable", &why), 1);
     assert_int_equal(why.code, ERROR_INVALID);
     assert_non_null(strstr(why.text, "use_tma_store=true: the portable kernel has no TMA"));
 }

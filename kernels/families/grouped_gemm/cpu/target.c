@@ -192,8 +192,7 @@ static int gemm_cpu_check(const struct problem *p, const struct record *config,
     struct grouped_gemm_problem v;
     struct cpu_tunables t;
     grouped_gemm_view(p, &v);
-    int r = grouped_gemm_rules_check(&v, config, known, why);
-    r = r ? r : grouped_gemm_rules_no_tma(config, "cpu", why);
+    int r = grouped_gemm_rules_check(&v, config, known, "cpu", why);
     r = r ? r : gemm_cpu_check_values(&v, config, why);
     if (r) {
         return r;

@@ -11,46 +11,63 @@
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
-static const char *const common[] = {
-    "permute_x",      "permute_y",      "fuse_mul_post",
-    "use_tma_load_x", "use_tma_load_w", "use_tma_load_dy",
-    "use_tma_store",  "flatten",        NULL,
+enum common {
+    PERMUTE_X,
+    PERMUTE_Y,
+    FUSE_MUL_POST,
+    TMA_LOAD_X,
+    TMA_LOAD_W,
+    TMA_LOAD_DY,
+    TMA_STORE,
+    FLATTEN,
+    COMMON
+};
+static const char *const common[COMMON + 1] = {
+    "permute_x",      "permute_y",       "fuse_mul_post", "use_tma_load_x",
+    "use_tma_load_w", "use_tma_load_dy", "use_tma_store", "flatten",
+};
+
+struct flags {
+    bool said[COMMON], value[COMMON];
 };
 
 /* For each name of each config of a space: most differ in their first byte, which saves the
- * call. */
-static bool rules_list_contains(const char *const list[], const char *name)
+ * call. -1: it is not there. */
+static int rules_find_name(const char *const list[], const char *name)
 {
-    for (; *list; list++) {
-        if ((*list)[0] == name[0] && strcmp(*list, name) == 0) {
-            return true;
+    for (int i = 0; list[i]; i++) {
+        if (list[i][0] == name[0] && strcmp(list[i], name) == 0) {
+            return i;
         }
     }
-    return false;
+    return -1;
 }
 
 /* Those that are not common: these come at the end. */
 static size_t append_names(char *out, size_t size, size_t n, const char *const list[])
 {
     for (; *list && n < size; list++) {
-        if (list == common || !rules_list_contains(common, *list)) {
+        if (list == common || rules_find_name(common, *list) < 0) {
             n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", *list);
         }
     }
     return n < size ? n : size - 1;
 }
 
-static int rules_check_names(const struct record *config, const char *const known[],
-                             struct rejection *why)
+static int rules_read_flags(const struct record *config, const char *const known[],
+                            struct flags *out, struct rejection *why)
 {
     for (uint32_t i = 0; i < config->n; i++) {
         const struct record_field *f = &config->fields[i];
-        if (rules_list_contains(common, f->name)) {
+        const int flag = rules_find_name(common, f->name);
+        if (flag >= 0) {
             if (f->type != VALUE_BOOL) {
                 return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
                                      f->name);
             }
-        } else if (!rules_list_contains(known, f->name)) {
+            out->said[flag] = true;
+            out->value[flag] = record_at(config, i).flag;
+        } else if (rules_find_name(known, f->name) < 0) {
             char names[256];
             size_t n = append_names(names, sizeof(names), 0, known);
             append_names(names, sizeof(names), n, common);
@@ -61,87 +78,101 @@ static int rules_check_names(const struct record *config, const char *const know
     return 0;
 }
 
-static int check_flag(const struct record *config, const char *name, bool of_problem,
-                      struct rejection *why)
-{
-    bool value = record_bool(config, name, of_problem);
-    if (value == of_problem) {
-        return 0;
-    }
-    return rejection_set(why, ERROR_CONFLICT, "flags_agree",
-                         "the config says %s=%s, but the problem has %s=%s: leave it out of the "
-                         "config, or ask for the other problem",
-                         name, value ? "true" : "false", name, of_problem ? "true" : "false");
-}
-
-static int rules_exclude_pair(enum gemm_mode mode, const char *tma, const char *permute,
-                              struct rejection *why)
-{
-    char rule[64];
-    snprintf(rule, sizeof(rule), "%s_excludes_%s", tma + strlen("use_"), permute);
-    return rejection_set(
-        why, ERROR_CONFLICT, rule,
-        "%s and %s exclude each other in mode %s: TMA moves whole boxes and cannot "
-        "%s rows",
-        tma, permute, gemm_mode_name(mode),
-        strcmp(tma, "use_tma_store") == 0 ? "scatter" : "gather");
-}
-
-/* The manual prune table. Flags that only the config gives (a problem never has both permutes)
- * have been compared with the problem before. */
-static int check_mode(const struct grouped_gemm_problem *v, const struct record *config,
-                      struct rejection *why)
-{
-    bool load_x = record_bool(config, "use_tma_load_x", false);
-    bool load_dy = record_bool(config, "use_tma_load_dy", false);
-    bool store = record_bool(config, "use_tma_store", false);
-    if (load_x && v->gather_x) {
-        return rules_exclude_pair(v->mode, "use_tma_load_x", "permute_x", why);
-    }
-    if (load_dy && v->gather_dy) {
-        return rules_exclude_pair(v->mode, "use_tma_load_dy", "permute_y", why);
-    }
-    if (store && v->scatter) {
-        return rules_exclude_pair(v->mode, "use_tma_store",
-                                  v->mode == GEMM_FORWARD ? "permute_y" : "permute_x", why);
-    }
-    return 0;
-}
-
 /* Both permutes in a config are wrong whatever the problem, and say more than a disagreement. */
-static int rules_check_flags(const struct grouped_gemm_problem *v, const struct record *config,
+static int rules_check_flags(const struct grouped_gemm_problem *v, const struct flags *f,
                              struct rejection *why)
 {
-    if (record_bool(config, "permute_x", false) && record_bool(config, "permute_y", false)) {
+    const bool of_problem[] = {v->permute_x, v->permute_y, v->fuse_mul_post};
+    if (f->value[PERMUTE_X] && f->value[PERMUTE_Y]) {
         return rejection_set(why, ERROR_CONFLICT, "both_permutes",
                              "permute_x and permute_y are both true: the first GEMM of a layer "
                              "permutes X, the second Y, none both");
     }
-    int r = check_flag(config, "permute_x", v->permute_x, why);
-    r = r ? r : check_flag(config, "permute_y", v->permute_y, why);
-    return r ? r : check_flag(config, "fuse_mul_post", v->fuse_mul_post, why);
+    for (int i = PERMUTE_X; i <= FUSE_MUL_POST; i++) {
+        if (f->said[i] && f->value[i] != of_problem[i]) {
+            return rejection_set(why, ERROR_CONFLICT, "flags_agree",
+                                 "the config says %s=%s, but the problem has %s=%s: leave it out "
+                                 "of the config, or ask for the other problem",
+                                 common[i], f->value[i] ? "true" : "false", common[i],
+                                 of_problem[i] ? "true" : "false");
+        }
+    }
+    return 0;
 }
 
-int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
-                             const char *const known[], struct rejection *why)
+/* The manual prune table. */
+static int rules_check_mode(const struct grouped_gemm_problem *v, const struct flags *f,
+                            struct rejection *why)
 {
-    int r = rules_check_names(config, known, why);
-    r = r ? r : rules_check_flags(v, config, why);
-    return r ? r : check_mode(v, config, why);
+    const struct {
+        enum common tma;
+        bool excluded;
+        const char *permute, *cannot;
+    } pairs[] = {
+        {TMA_LOAD_X, v->gather_x, "permute_x", "gather"},
+        {TMA_LOAD_DY, v->gather_dy, "permute_y", "gather"},
+        {TMA_STORE, v->scatter, v->mode == GEMM_FORWARD ? "permute_y" : "permute_x", "scatter"},
+    };
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        if (f->value[pairs[i].tma] && pairs[i].excluded) {
+            const char *tma = common[pairs[i].tma], *permute = pairs[i].permute;
+            char rule[64];
+            snprintf(rule, sizeof(rule), "%s_excludes_%s", tma + strlen("use_"), permute);
+            return rejection_set(why, ERROR_CONFLICT, rule,
+                                 "%s and %s exclude each other in mode %s: TMA moves whole boxes "
+                                 "and cannot %s rows",
+                                 tma, permute, gemm_mode_name(v->mode), pairs[i].cannot);
+        }
+    }
+    return 0;
 }
 
-int grouped_gemm_rules_no_tma(const struct record *config, const char *target,
-                              struct rejection *why)
+static int rules_check_no_tma(const struct flags *f, const char *target, struct rejection *why)
 {
-    for (const char *const *name = common; *name; name++) {
-        if (strncmp(*name, "use_tma_", 8) == 0 && record_bool(config, *name, false)) {
+    for (int i = TMA_LOAD_X; i <= TMA_STORE; i++) {
+        if (f->value[i]) {
             return rejection_set(
                 why, ERROR_INVALID, "no_tma",
-                "%s=true: the %s kernel has no TMA; leave it out or set it to false", *name,
+                "%s=true: the %s kernel has no TMA; leave it out or set it to false", common[i],
                 target);
         }
     }
     return 0;
+}
+
+int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
+                             const char *const known[], const char *without_tma,
+                             struct rejection *why)
+{
+    struct flags f = {0};
+    int r = rules_read_flags(config, known, &f, why);
+    r = r ? r : rules_check_flags(v, &f, why);
+    r = r ? r : rules_check_mode(v, &f, why);
+    return r || !without_tma ? r : rules_check_no_tma(&f, without_tma, why);
+}
+
+int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why)
+{
+    const struct rule *r = rules;
+    while (r < rules + n && !r->broken) {
+        r++;
+    }
+    if (r == rules + n) {
+        return 0;
+    }
+    const int64_t numbers[] = {r->first, r->second, r->third, r->fourth}, *number = numbers;
+    char text[sizeof(why->text)];
+    size_t at = 0;
+    for (const char *from = r->text; *from && at < sizeof(text) - 24; from++) {
+        if (*from == '#') {
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%lld", (long long)*number++);
+        } else {
+            text[at++] = *from;
+        }
+    }
+    text[at] = '\0';
+    return r->limit ? rejection_resource(why, r->name, r->required, r->limit, "%s", text)
+                    : rejection_set(why, ERROR_INVALID, r->name, "%s", text);
 }
 
 int grouped_gemm_rules_rows_16(const struct grouped_gemm_problem *v, struct rejection *why)

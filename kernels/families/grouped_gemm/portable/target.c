@@ -243,8 +243,7 @@ int portable_check(const struct problem *p, const struct record *config,
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    int r = grouped_gemm_rules_check(&v, config, known, why);
-    r = r ? r : grouped_gemm_rules_no_tma(config, "portable", why);
+    int r = grouped_gemm_rules_check(&v, config, known, "portable", why);
     r = r ? r : portable_check_dtypes(&v, why);
     r = r ? r : grouped_gemm_rules_rows_16(&v, why);
     r = r ? r : portable_check_values(&v, config, why);

@@ -118,6 +118,15 @@ static int hopper_check_values(const struct grouped_gemm_problem *v, const struc
     return r ? r : hopper_check_text(h, FIELD_expert_order, hopper_orders, false, why);
 }
 
+static int check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why)
+{
+    if (h->of[f].type == VALUE_NONE || h->of[f].type == VALUE_BOOL) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
+                         hopper_field_names[f]);
+}
+
 static int check_load(const struct hopper_values *h, enum hopper_field f, bool here, bool gathered,
                       struct rejection *why)
 {
@@ -130,15 +139,6 @@ static int check_load(const struct hopper_values *h, enum hopper_field f, bool h
                          hopper_field_names[f]);
 }
 
-static int check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why)
-{
-    if (h->of[f].type == VALUE_NONE || h->of[f].type == VALUE_BOOL) {
-        return 0;
-    }
-    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
-                         hopper_field_names[f]);
-}
-
 static int check_switches(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                           struct rejection *why)
 {
@@ -148,69 +148,49 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
     r = r ? r : check_bool(h, FIELD_store_evict_first, why);
     r = r ? r : check_load(h, FIELD_use_tma_load_x, v->mode != GEMM_DX, v->gather_x, why);
     r = r ? r : check_load(h, FIELD_use_tma_load_w, v->mode != GEMM_DW, false, why);
-    r = r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
-    if (r) {
-        return r;
-    }
+    return r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
+}
+
+/* Values that do not fit the problem, or one another. */
+static int check_others(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                        struct rejection *why)
+{
+    const bool dw = v->mode == GEMM_DW, gathers = v->gather_x || v->gather_dy;
     const bool copy = hopper_bool(h, FIELD_permute_copy, false);
-    const int ahead = hopper_int(h, FIELD_l2_ahead, 0);
     const bool sorted = hopper_says(h, FIELD_expert_order, "size");
-    if (ahead && v->mode == GEMM_DW && sorted) {
-        return rejection_set(why, ERROR_INVALID, "l2_ahead",
-                             "l2_ahead=%d with expert_order=size: experts are asked for in the "
-                             "order of their rows; set it to 0, or expert_order=index",
-                             ahead);
-    }
-    if (v->mode == GEMM_DW && (ahead & (ahead - 1))) {
-        return rejection_set(why, ERROR_INVALID, "l2_ahead",
-                             "l2_ahead=%d in dW: it counts experts, by a power of two", ahead);
-    }
-    if (ahead && v->mode != GEMM_DW && (v->gather_x || v->gather_dy) && !copy) {
-        return rejection_set(why, ERROR_INVALID, "l2_ahead",
-                             "l2_ahead=%d with a gathered operand: it is of TMA's loads; set it to "
-                             "0, or permute_copy=true",
-                             ahead);
-    }
+    const int ahead = hopper_int(h, FIELD_l2_ahead, 0);
     /* As hopper/host/launch.c's check_sizes() of dense rows: the kernel counts 16 bytes each, in 32
      * bits. */
     const int64_t gathered = v->gather_x ? v->x_rows * v->k : v->gather_dy ? v->m * v->n : 0;
-    if (!copy && gathered > (INT64_C(1) << 36) / (int64_t)dtype_size(v->in)) {
-        return rejection_set(
-            why, ERROR_INVALID, "gathered_size",
-            "permute_copy=false: the operand whose rows are gathered has more than 64 GiB");
-    }
-    if (copy && !v->gather_x && !v->gather_dy) {
-        return rejection_set(why, ERROR_INVALID, "permute_copy",
-                             "permute_copy=true: this problem "
-                             "gathers no operand, there is nothing to copy");
-    }
-    if (hopper_says(h, FIELD_tile_scheduler, "dynamic") && v->mode == GEMM_DW) {
-        return rejection_set(why, ERROR_INVALID, "tile_scheduler",
-                             "tile_scheduler=dynamic is for forward and dX: in dW use "
-                             "expert_order=size");
-    }
-    if (hopper_bool(h, FIELD_store_evict_first, false) && v->mode != GEMM_DW) {
-        return rejection_set(
-            why, ERROR_INVALID, "store_evict_first",
-            "store_evict_first=true is for dW: elsewhere the output is what others "
-            "read next; leave it out");
-    }
-    if (h->of[FIELD_w_eviction].type != VALUE_NONE && v->mode == GEMM_DW) {
-        return rejection_set(
-            why, ERROR_INVALID, "w_eviction",
-            "w_eviction is of the weights that forward and dX load: leave it out in dW");
-    }
-    if (sorted && v->mode != GEMM_DW) {
-        return rejection_set(why, ERROR_INVALID, "expert_order",
-                             "expert_order=size is for dW: only there tiles differ in length");
-    }
-    if (sorted && v->experts > HOPPER_SORT_MAX) {
-        return rejection_set(
-            why, ERROR_INVALID, "expert_order",
-            "expert_order=size sorts up to %d experts, and there are %lld: take index",
-            HOPPER_SORT_MAX, (long long)v->experts);
-    }
-    return 0;
+    const struct rule rules[] = {
+        {ahead && dw && sorted, "l2_ahead",
+         "l2_ahead=# with expert_order=size: experts are asked for in the order of their rows; set "
+         "it to 0, or expert_order=index",
+         ahead},
+        {dw && (ahead & (ahead - 1)), "l2_ahead",
+         "l2_ahead=# in dW: it counts experts, by a power of two", ahead},
+        {ahead && !dw && gathers && !copy, "l2_ahead",
+         "l2_ahead=# with a gathered operand: it is of TMA's loads; set it to 0, or "
+         "permute_copy=true",
+         ahead},
+        {!copy && gathered > (INT64_C(1) << 36) / (int64_t)dtype_size(v->in), "gathered_size",
+         "permute_copy=false: the operand whose rows are gathered has more than 64 GiB"},
+        {copy && !gathers, "permute_copy",
+         "permute_copy=true: this problem gathers no operand, there is nothing to copy"},
+        {dw && hopper_says(h, FIELD_tile_scheduler, "dynamic"), "tile_scheduler",
+         "tile_scheduler=dynamic is for forward and dX: in dW use expert_order=size"},
+        {!dw && hopper_bool(h, FIELD_store_evict_first, false), "store_evict_first",
+         "store_evict_first=true is for dW: elsewhere the output is what others read next; leave "
+         "it out"},
+        {dw && h->of[FIELD_w_eviction].type != VALUE_NONE, "w_eviction",
+         "w_eviction is of the weights that forward and dX load: leave it out in dW"},
+        {sorted && !dw, "expert_order",
+         "expert_order=size is for dW: only there tiles differ in length"},
+        {sorted && v->experts > HOPPER_SORT_MAX, "expert_order",
+         "expert_order=size sorts up to # experts, and there are #: take index", HOPPER_SORT_MAX,
+         v->experts},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 static int check_problem(const struct grouped_gemm_problem *v, struct rejection *why)
@@ -231,11 +211,25 @@ static int check_problem(const struct grouped_gemm_problem *v, struct rejection 
     return grouped_gemm_rules_rows_16(v, why);
 }
 
-/* Of a consumer's part of the output, that staging buffers take one by one. */
-static int hopper_count_pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct rejection *why)
 {
-    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
-                      : t->rows_each / t->rows_written * (t->c / hopper_slab_cols(v));
+    const struct rule rules[] = {
+        {t->swap_ab && v->mode == GEMM_DW, "swap_mode",
+         "swap_ab=true is for forward and dX: dW's tiles are of weights, none is cut short by an "
+         "expert's rows; set it to false"},
+        {!t->swap_ab && t->height != t->r, "tile_rows",
+         "tile_rows=# is for swap_ab=true: other tiles have BLOCK_SIZE_M rows; leave it out",
+         t->height},
+        {t->swap_ab && t->height > t->c, "tile_rows",
+         "tile_rows=# are more than the kernel's BLOCK_SIZE_M=#: take fewer, or 0 for all",
+         t->height, t->c},
+        {t->swap_ab && t->ksplit > 1, "swap_split",
+         "swap_ab=true with NUM_KSPLIT=#: sums are split by rows, not by columns; set one of them "
+         "to what it is by default",
+         t->ksplit},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
@@ -264,156 +258,70 @@ static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
 
 static int check_skip(const struct hopper_tile *t, struct rejection *why)
 {
-    if (t->swap_ab && t->skip_rows) {
-        return rejection_set(why, ERROR_INVALID, "skip_rows",
-                             "skip_rows=true with swap_ab=true, which leaves at most 15 rows to "
-                             "skip; set one of them to false");
-    }
-    if (t->skip_rows && t->r == 64) {
-        return rejection_set(why, ERROR_INVALID, "skip_rows",
-                             "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more "
-                             "rows that do not exist; set it to false");
-    }
-    return 0;
+    const struct rule rules[] = {
+        {t->swap_ab && t->skip_rows, "skip_rows",
+         "skip_rows=true with swap_ab=true, which leaves at most 15 rows to skip; set one of them "
+         "to false"},
+        {t->skip_rows && t->r == 64, "skip_rows",
+         "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more rows that do not "
+         "exist; set it to false"},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-static int check_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                         struct rejection *why)
+/* Of a consumer's part of the output, that staging buffers take one by one. */
+static int hopper_count_pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
-    if (!t->tma_store && t->staging != 1) {
-        return rejection_set(why, ERROR_INVALID, "staging_without_tma",
-                             "staging_buffers=%d without use_tma_store: threads store what they "
-                             "staged at once; set it to 1",
-                             t->staging);
-    }
-    if (t->tma_store && t->staging > hopper_count_pieces(v, t) * 2) {
-        return rejection_set(why, ERROR_INVALID, "staging_too_many",
-                             "staging_buffers=%d is more than two tiles of %d columns fill",
-                             t->staging, hopper_tile_cols(t));
-    }
-    return 0;
+    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
+                      : t->rows_each / t->rows_written * (t->c / hopper_slab_cols(v));
 }
 
-static int check_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                             struct rejection *why)
-{
-    if (t->store_slabs == 1 || hopper_can_pair(v, t)) {
-        return 0;
-    }
-    const int cols = hopper_slab_cols(v);
-    return rejection_set(
-        why, ERROR_INVALID, "store_slabs",
-        "store_slabs=2 is for dW's output by TMA, from an even number of staging_buffers: "
-        "K must be a multiple of %d and BLOCK_SIZE_K of %d; leave it out",
-        cols, 2 * cols);
-}
-
-static int check_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                            struct rejection *why)
-{
-    if (t->stage_rows == HOPPER_DEPTH || (v->mode == GEMM_DW && !t->staggered)) {
-        return 0;
-    }
-    return rejection_set(why, ERROR_INVALID, "stage_rows",
-                         "stage_rows=%d is for dW, in schedules other than staggered: leave it out",
-                         t->stage_rows);
-}
-
-static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+/* How a tile is loaded and stored; and schedule=staggered, which multiplies half of a consumer's
+ * rows while the other half is written. */
+static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                       struct rejection *why)
 {
-    if (t->swap_ab && v->mode == GEMM_DW) {
-        return rejection_set(why, ERROR_INVALID, "swap_mode",
-                             "swap_ab=true is for forward and dX: dW's tiles are of weights, none "
-                             "is cut short by an expert's rows; set it to false");
-    }
-    if (!t->swap_ab && t->height != t->r) {
-        return rejection_set(
-            why, ERROR_INVALID, "tile_rows",
-            "tile_rows=%d is for swap_ab=true: other tiles have BLOCK_SIZE_M rows; "
-            "leave it out",
-            t->height);
-    }
-    if (t->swap_ab && t->height > t->c) {
-        return rejection_set(why, ERROR_INVALID, "tile_rows",
-                             "tile_rows=%d are more than the kernel's BLOCK_SIZE_M=%d: take fewer, "
-                             "or 0 for all",
-                             t->height, t->c);
-    }
-    if (t->swap_ab && t->ksplit > 1) {
-        return rejection_set(why, ERROR_INVALID, "swap_split",
-                             "swap_ab=true with NUM_KSPLIT=%d: sums are split by rows, not by "
-                             "columns; set one of them to what it is by default",
-                             t->ksplit);
-    }
-    return 0;
-}
-
-static int check_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                         struct rejection *why)
-{
-    if (t->gather && t->loaders != HOPPER_LOADERS_MOST) {
-        return rejection_set(why, ERROR_INVALID, "load_warps",
-                             "load_warps=%d with a gathered operand: all four gather; leave it out",
-                             t->loaders);
-    }
-    if (!t->gather && v->mode != GEMM_DW && t->loaders != 1) {
-        return rejection_set(
-            why, ERROR_INVALID, "load_warps",
-            "load_warps=%d is for dW, where tiles may be shorter than what it takes "
-            "to load one; leave it out",
-            t->loaders);
-    }
-    if (!t->gather && !hopper_loaders_fit(t, t->loaders)) {
-        return rejection_set(
-            why, ERROR_INVALID, "load_warps",
-            "load_warps=%d with num_stages=%d and stage_rows=%d: they take %d places in turn; take "
-            "no more than there are, and with schedule=pingpong or cluster_shape_mn a "
-            "number that divides them",
-            t->loaders, t->stages, t->stage_rows, hopper_places(t));
-    }
-    return 0;
-}
-
-static int check_rounds(const struct hopper_tile *t, struct rejection *why)
-{
-    if (t->last_rounds == 0 || (t->dynamic && hopper_sharers(t) > 1)) {
-        return 0;
-    }
-    return rejection_set(why, ERROR_INVALID, "dynamic_rounds",
-                         "dynamic_rounds=%d is for tile_scheduler=dynamic with "
-                         "cluster_shape_mn=2x1: others take all tiles "
-                         "alike; leave it out",
-                         t->last_rounds);
-}
-
-/* Half of a consumer's rows is multiplied while the other half is written. */
-static int check_stagger(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                         struct rejection *why)
-{
-    if (!t->staggered) {
-        return 0;
-    }
-    if (t->swap_ab || t->ksplit > 1 || hopper_sharers(t) > 1) {
-        return rejection_set(why, ERROR_INVALID, "stagger_others",
-                             "schedule=staggered takes swap_ab=false, NUM_KSPLIT=1 and "
-                             "cluster_shape_mn=1x1; set them so, or take cooperative");
-    }
-    if (t->rows_each != 128) {
-        return rejection_set(
-            why, ERROR_INVALID, "stagger_rows",
-            "schedule=staggered with %d rows of a tile for each multiplying warpgroup: "
-            "it takes 128, two halves; take a tile of %d rows, or cooperative",
-            t->rows_each, 128 * t->consumers);
-    }
-    if (v->mode != GEMM_DW && hopper_depth_blocks(v) < 2) { /* one of each end */
-        return rejection_set(
-            why, ERROR_INVALID, "stagger_short",
-            "schedule=staggered takes two blocks of %d to sum over, there is one; take "
-            "cooperative",
-            HOPPER_DEPTH);
-    }
-    return 0;
+    const bool dw = v->mode == GEMM_DW;
+    const int slab = hopper_slab_cols(v);
+    const struct rule rules[] = {
+        {!t->tma_store && t->staging != 1, "staging_without_tma",
+         "staging_buffers=# without use_tma_store: threads store what they staged at once; set it "
+         "to 1",
+         t->staging},
+        {t->tma_store && t->staging > hopper_count_pieces(v, t) * 2, "staging_too_many",
+         "staging_buffers=# is more than two tiles of # columns fill", t->staging,
+         hopper_tile_cols(t)},
+        {t->store_slabs != 1 && !hopper_can_pair(v, t), "store_slabs",
+         "store_slabs=2 is for dW's output by TMA, from an even number of staging_buffers: K must "
+         "be a multiple of # and BLOCK_SIZE_K of #; leave it out",
+         slab, 2 * slab},
+        {t->stage_rows != HOPPER_DEPTH && (!dw || t->staggered), "stage_rows",
+         "stage_rows=# is for dW, in schedules other than staggered: leave it out", t->stage_rows},
+        {t->gather && t->loaders != HOPPER_LOADERS_MOST, "load_warps",
+         "load_warps=# with a gathered operand: all four gather; leave it out", t->loaders},
+        {!t->gather && !dw && t->loaders != 1, "load_warps",
+         "load_warps=# is for dW, where tiles may be shorter than what it takes to load one; leave "
+         "it out",
+         t->loaders},
+        {!t->gather && !hopper_loaders_fit(t, t->loaders), "load_warps",
+         "load_warps=# with num_stages=# and stage_rows=#: they take # places in turn; take no "
+         "more "
+         "than there are, and with schedule=pingpong or cluster_shape_mn a number that divides "
+         "them",
+         t->loaders, t->stages, t->stage_rows, hopper_places(t)},
+        {t->staggered && (t->swap_ab || t->ksplit > 1 || hopper_sharers(t) > 1), "stagger_others",
+         "schedule=staggered takes swap_ab=false, NUM_KSPLIT=1 and cluster_shape_mn=1x1; set them "
+         "so, or take cooperative"},
+        {t->staggered && t->rows_each != 128, "stagger_rows",
+         "schedule=staggered with # rows of a tile for each multiplying warpgroup: it takes 128, "
+         "two halves; take a tile of # rows, or cooperative",
+         t->rows_each, 128 * t->consumers},
+        {t->staggered && !dw && hopper_depth_blocks(v) < 2, /* one of each end */
+         "stagger_short",
+         "schedule=staggered takes two blocks of # to sum over, there is one; take cooperative",
+         HOPPER_DEPTH},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 /* Of deferred tiles, dynamic and stored by TMA, whose sums and pieces fill a thread's registers,
@@ -431,45 +339,31 @@ static bool deferred_spills(const struct hopper_tile *t)
 static int hopper_check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct rejection *why)
 {
-    if (!t->deferred) {
-        return 0;
-    }
-    if (v->mode == GEMM_DW) {
-        return rejection_set(
-            why, ERROR_INVALID, "deferred_mode",
-            "schedule=deferred is for forward and dX: take cooperative or staggered");
-    }
-    if (!t->swap_ab) { /* what else swap_ab refuses, it has refused */
-        return rejection_set(why, ERROR_INVALID, "deferred_swap",
-                             "schedule=deferred takes swap_ab=true: other tiles were measured not "
-                             "to gain by it; set that, "
-                             "or take cooperative or staggered");
-    }
-    if (hopper_kept(t) < 1) {
-        const int most = t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST;
-        return rejection_resource(
-            why, "registers", t->accumulators + HOPPER_PAIRS, most,
-            "schedule=deferred with %d sums in a thread leaves no registers for a piece of "
-            "64 x 64 that waits: take a smaller tile, or cooperative",
-            t->accumulators);
-    }
-    if (t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 &&
-        t->gather) { /* seen to spill more than 16 bytes */
-        return rejection_resource(
-            why, "registers", HOPPER_SUMS_MOST, HOPPER_SUMS_GATHERED,
-            "schedule=deferred with %d rows and a gathered operand leaves no registers for "
-            "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
-            t->c);
-    }
-    if (t->consumers == 2 && t->dynamic && t->tma_store && deferred_spills(t)) {
-        const int full = t->accumulators + hopper_kept(t) * HOPPER_PAIRS;
-        return rejection_resource(why, "registers", full, full - HOPPER_PAIRS,
-                                  "schedule=deferred with a tile of %d x %d and staging_buffers=%d "
-                                  "leaves no registers for "
-                                  "tile_scheduler=dynamic: take static, or staging_buffers=%d",
-                                  t->c, t->r, t->staging, t->gather ? 2 : 1);
-    }
-    return 0;
+    const int kept = hopper_kept(t), most = t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST;
+    const int full = t->accumulators + kept * HOPPER_PAIRS;
+    const struct rule rules[] = {
+        {v->mode == GEMM_DW, "deferred_mode",
+         "schedule=deferred is for forward and dX: take cooperative or staggered"},
+        {!t->swap_ab, "deferred_swap", /* what else swap_ab refuses, it has refused */
+         "schedule=deferred takes swap_ab=true: other tiles were measured not to gain by it; set "
+         "that, or take cooperative or staggered"},
+        {kept < 1, "registers",
+         "schedule=deferred with # sums in a thread leaves no registers for a piece of 64 x 64 "
+         "that "
+         "waits: take a smaller tile, or cooperative",
+         t->accumulators, .required = t->accumulators + HOPPER_PAIRS, .limit = most},
+        {t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 && t->gather, /* seen to spill */
+         "registers",
+         "schedule=deferred with # rows and a gathered operand leaves no registers for "
+         "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
+         t->c, .required = HOPPER_SUMS_MOST, .limit = HOPPER_SUMS_GATHERED},
+        {t->consumers == 2 && t->dynamic && t->tma_store && deferred_spills(t), "registers",
+         "schedule=deferred with a tile of # x # and staging_buffers=# leaves no registers for "
+         "tile_scheduler=dynamic: take static, or staging_buffers=#",
+         t->c, t->r, t->staging, t->gather ? 2 : 1, .required = full, .limit = full - HOPPER_PAIRS},
+    };
+    return t->deferred ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
+                       : 0;
 }
 
 /* One tile by the thread blocks of a cluster. */
@@ -477,87 +371,73 @@ static int hopper_check_split(const struct grouped_gemm_problem *v, const struct
                               struct rejection *why)
 {
     const int64_t blocks = hopper_depth_blocks(v);
-    if (t->ksplit == 1) {
-        return 0;
-    }
-    if (t->ksplit & (t->ksplit - 1)) {
-        return rejection_set(why, ERROR_INVALID, "parameter_value",
-                             "NUM_KSPLIT=%d: the hopper kernel takes 1, 2, 4 or 8", t->ksplit);
-    }
-    if (v->mode == GEMM_DW) {
-        return rejection_set(why, ERROR_INVALID, "split_mode",
-                             "NUM_KSPLIT=%d is for forward and dX: dW sums over each expert's "
-                             "rows, which may be none; set it to 1",
-                             t->ksplit);
-    }
-    if (t->pingpong || t->dynamic) {
-        return rejection_set(why, ERROR_INVALID, "split_schedule",
-                             "NUM_KSPLIT=%d needs schedule=cooperative and tile_scheduler=static: "
-                             "the thread blocks that share a tile walk the tiles in step",
-                             t->ksplit);
-    }
-    if (t->tma_store) {
-        return rejection_set(why, ERROR_INVALID, "split_store",
-                             "NUM_KSPLIT=%d with use_tma_store=true: threads add up the parts and "
-                             "store them; set it to false",
-                             t->ksplit);
-    }
-    if (blocks < t->ksplit) {
-        return rejection_set(why, ERROR_INVALID, "split_depth",
-                             "NUM_KSPLIT=%d parts of a sum over %lld blocks of %d: each part has "
-                             "one at least; take up to %lld",
-                             t->ksplit, (long long)blocks, HOPPER_DEPTH, (long long)blocks);
-    }
-    return 0;
+    const struct rule rules[] = {
+        {t->ksplit & (t->ksplit - 1), "parameter_value",
+         "NUM_KSPLIT=#: the hopper kernel takes 1, 2, 4 or 8", t->ksplit},
+        {v->mode == GEMM_DW, "split_mode",
+         "NUM_KSPLIT=# is for forward and dX: dW sums over each expert's rows, which may be none; "
+         "set it to 1",
+         t->ksplit},
+        {t->pingpong || t->dynamic, "split_schedule",
+         "NUM_KSPLIT=# needs schedule=cooperative and tile_scheduler=static: the thread blocks "
+         "that "
+         "share a tile walk the tiles in step",
+         t->ksplit},
+        {t->tma_store, "split_store",
+         "NUM_KSPLIT=# with use_tma_store=true: threads add up the parts and store them; set it to "
+         "false",
+         t->ksplit},
+        {blocks < t->ksplit, "split_depth",
+         "NUM_KSPLIT=# parts of a sum over # blocks of #: each part has one at least; take up to #",
+         t->ksplit, blocks, HOPPER_DEPTH, blocks},
+    };
+    return t->ksplit > 1 ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
+                         : 0;
 }
 
-/* Forward and dX: two row tiles of an expert by the thread blocks of a cluster, which share the
- * weights. */
-static int check_cluster_of_rows(const struct hopper_tile *t, struct rejection *why)
-{
-    if (!t->swap_ab || t->cluster_r > 1) {
-        return rejection_set(
-            why, ERROR_INVALID, "cluster_mode",
-            "cluster_shape_mn in forward and dX is 2x1 with swap_ab=true: two thread blocks have "
-            "adjacent tiles of an expert's rows and share its weights; set both, or 1x1");
-    }
-    if (t->c <= 64 || t->r % 128) {
-        return rejection_set(why, ERROR_INVALID, "cluster_tile",
-                             "cluster_shape_mn=2x1 with a tile of %d rows and %d columns: two "
-                             "share the weights of 128 or "
-                             "256 columns, for more than 64 rows each; take such a tile, or 1x1",
-                             t->c, t->r);
-    }
-    return 0;
-}
-
-/* Two tiles by the thread blocks of a cluster, which share an operand. */
+/* Two tiles by the thread blocks of a cluster, which share an operand: in forward and dX two row
+ * tiles of an expert, which share its weights. */
 static int check_cluster(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                          struct rejection *why)
 {
-    const bool dy = t->cluster_c > 1; /* A, which tiles of adjacent columns share; else B, x */
-    const char *shape = dy ? "1x2" : "2x1", *operand = dy ? "dy" : "x";
-    if (hopper_sharers(t) == 1) {
+    const bool dw = v->mode == GEMM_DW, dy = t->cluster_c > 1; /* dW's columns share dy, rows x */
+    const struct rule rules[] = {
+        {!dw && (!t->swap_ab || t->cluster_r > 1), "cluster_mode",
+         "cluster_shape_mn in forward and dX is 2x1 with swap_ab=true: two thread blocks have "
+         "adjacent tiles of an expert's rows and share its weights; set both, or 1x1"},
+        {!dw && (t->c <= 64 || t->r % 128), "cluster_tile",
+         "cluster_shape_mn=2x1 with a tile of # rows and # columns: two share the weights of 128 "
+         "or "
+         "256 columns, for more than 64 rows each; take such a tile, or 1x1",
+         t->c, t->r},
+        {dw && dy && v->gather_dy && !t->permute_copy, "cluster_gather",
+         "cluster_shape_mn=1x2 shares dy, which is gathered by threads: set permute_copy=true, or "
+         "cluster_shape_mn=1x1"},
+        {dw && !dy && v->gather_x && !t->permute_copy, "cluster_gather",
+         "cluster_shape_mn=2x1 shares x, which is gathered by threads: set permute_copy=true, or "
+         "cluster_shape_mn=1x1"},
+        {dw && dy && (t->r % 128 || v->n % 64), "cluster_halves",
+         "cluster_shape_mn=1x2 shares dy, half of its 64-column slabs from each: that takes a tile "
+         "of 128 or 256 of its columns, and N a multiple of 64; set it to 1x1"},
+        {dw && !dy && (t->c % 128 || v->k % 64), "cluster_halves",
+         "cluster_shape_mn=2x1 shares x, half of its 64-column slabs from each: that takes a tile "
+         "of 128 or 256 of its columns, and K a multiple of 64; set it to 1x1"},
+    };
+    return hopper_sharers(t) > 1
+               ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
+               : 0;
+}
+
+static int check_rounds(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->last_rounds == 0 || (t->dynamic && hopper_sharers(t) > 1)) {
         return 0;
     }
-    if (v->mode != GEMM_DW) {
-        return check_cluster_of_rows(t, why);
-    }
-    if ((dy ? v->gather_dy : v->gather_x) && !t->permute_copy) {
-        return rejection_set(why, ERROR_INVALID, "cluster_gather",
-                             "cluster_shape_mn=%s shares %s, which is gathered by threads: set "
-                             "permute_copy=true, or cluster_shape_mn=1x1",
-                             shape, operand);
-    }
-    if ((dy ? t->r : t->c) % 128 || (dy ? v->n : v->k) % 64) {
-        return rejection_set(
-            why, ERROR_INVALID, "cluster_halves",
-            "cluster_shape_mn=%s shares %s, half of its 64-column slabs from each: "
-            "that takes a tile of 128 or 256 of its columns, and %s a multiple of "
-            "64; set it to 1x1",
-            shape, operand, dy ? "N" : "K");
-    }
-    return 0;
+    return rejection_set(why, ERROR_INVALID, "dynamic_rounds",
+                         "dynamic_rounds=%d is for tile_scheduler=dynamic with "
+                         "cluster_shape_mn=2x1: others take all tiles "
+                         "alike; leave it out",
+                         t->last_rounds);
 }
 
 /* Where ptxas was seen to spill more than 16 bytes (tests/compile/compile_space says it again). */
@@ -622,7 +502,7 @@ int hopper_check(const struct problem *p, const struct record *config,
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    int r = grouped_gemm_rules_check(&v, config, hopper_field_names, why);
+    int r = grouped_gemm_rules_check(&v, config, hopper_field_names, NULL, why);
     if (r) {
         return r;
     }
@@ -631,6 +511,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = check_problem(&v, why);
     r = r ? r : hopper_check_values(&v, &h, why);
     r = r ? r : check_switches(&v, &h, why);
+    r = r ? r : check_others(&v, &h, why);
     if (r) {
         return r;
     }
@@ -639,11 +520,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = check_swap(&v, &t, why);
     r = r ? r : rejection_settled(why, check_warpgroups(&t, why), "schedule");
     r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");
-    r = r ? r : check_staging(&v, &t, why);
-    r = r ? r : check_store_slabs(&v, &t, why);
-    r = r ? r : check_stage_rows(&v, &t, why);
-    r = r ? r : check_loaders(&v, &t, why);
-    r = r ? r : check_stagger(&v, &t, why);
+    r = r ? r : check_tile(&v, &t, why);
     r = r ? r : hopper_check_deferred(&v, &t, why);
     r = r ? r : hopper_check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
