@@ -169,8 +169,8 @@ int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct 
 struct rule {
     bool broken;
     const char *name, *text;
-    int64_t first, second, third, fourth; /* numbers */
-    int64_t required, limit;              /* limit: 0, or of the resource that `name` is */
+    int64_t first, second, third, fourth, fifth; /* numbers */
+    int64_t required, limit;                     /* limit: 0, or of the resource that `name` is */
 };
 /* 1 and the first that is broken; 0. */
 int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);

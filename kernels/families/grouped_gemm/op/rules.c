@@ -160,7 +160,8 @@ int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct reject
     if (r == rules + n) {
         return 0;
     }
-    const int64_t numbers[] = {r->first, r->second, r->third, r->fourth}, *number = numbers;
+    const int64_t numbers[] = {r->first, r->second, r->third, r->fourth, r->fifth};
+    const int64_t *number = numbers;
     char text[sizeof(why->text)];
     size_t at = 0;
     for (const char *from = r->text; *from && at < sizeof(text) - 24; from++) {

@@ -80,29 +80,22 @@ static int hopper_space_check_split(const struct grouped_gemm_problem *v,
                                     const struct hopper_tile *t, const struct device_info *info,
                                     struct rejection *why)
 {
-    if (t->ksplit == 1) {
-        return 0;
-    }
-    if (t->r > SPLIT_TILE_MOST || t->c > SPLIT_TILE_MOST) {
-        return rejection_set(why, ERROR_INVALID, "split_tile",
-                             "NUM_KSPLIT=%d with a tile of %d x %d: smaller tiles are more, and "
-                             "their sums less to add up",
-                             t->ksplit, t->r, t->c);
-    }
-    if (!hopper_split_pays(v, info, t->r, t->c, t->ksplit)) {
-        return rejection_set(why, ERROR_INVALID, "split_enough",
-                             "NUM_KSPLIT=%d: about %lld tiles of %d x %d keep %d SMs busy with "
-                             "half as many parts",
-                             t->ksplit, (long long)tiles_expected(v, t->r, t->c), t->r, t->c,
-                             (int)info->sm_count);
-    }
-    if (hopper_depth_blocks(v) < 2 * t->ksplit) {
-        return rejection_set(why, ERROR_INVALID, "split_short",
-                             "NUM_KSPLIT=%d parts of %lld blocks: half as many have no more than "
-                             "four each, and less to add up",
-                             t->ksplit, (long long)hopper_depth_blocks(v));
-    }
-    return 0;
+    const int64_t blocks = hopper_depth_blocks(v);
+    const struct rule rules[] = {
+        {t->r > SPLIT_TILE_MOST || t->c > SPLIT_TILE_MOST, "split_tile",
+         "NUM_KSPLIT=# with a tile of # x #: smaller tiles are more, and their sums less to add up",
+         t->ksplit, t->r, t->c},
+        {!hopper_split_pays(v, info, t->r, t->c, t->ksplit), "split_enough",
+         "NUM_KSPLIT=#: about # tiles of # x # keep # SMs busy with half as many parts", t->ksplit,
+         tiles_expected(v, t->r, t->c), t->r, t->c, info->sm_count},
+        {blocks < 2 * t->ksplit, "split_short",
+         "NUM_KSPLIT=# parts of # blocks: half as many have no more than four each, and less to "
+         "add "
+         "up",
+         t->ksplit, blocks},
+    };
+    return t->ksplit > 1 ? grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why)
+                         : 0;
 }
 
 /* A tile is cut to the rows that an expert has left, so one with fewer routed rows (t->c) buys
@@ -112,38 +105,41 @@ static int check_swapped(const struct hopper_tile *t, struct rejection *why)
     const bool enough = t->consumers == 1 ? t->r == 128 && t->c == 64
                         : t->pingpong     ? t->r == 128 && t->accumulators >= SWAPPED_SUMS_LEAST
                                           : t->r == 256 || t->c == 256;
-    if (!enough || t->c % 32) {
-        return rejection_set(
-            why, ERROR_INVALID, "swapped_tile",
-            "swap_ab=true with %d routed rows and %d columns: tiles are cut to the "
-            "rows that exist, so larger ones load less and lose nothing",
-            t->c, t->r);
-    }
-    return 0;
+    const struct rule rule = {
+        !enough || t->c % 32, "swapped_tile",
+        "swap_ab=true with # routed rows and # columns: tiles are cut to the rows that exist, so "
+        "larger ones load less and lose nothing",
+        t->c, t->r};
+    return grouped_gemm_rules_reject(&rule, 1, why);
 }
 
-/* Of routed rows; in dW none is cut short. */
-static int check_tall(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                      struct rejection *why)
+/* In dW no routed rows are cut short. */
+static int hopper_space_check_usual(const struct grouped_gemm_problem *v,
+                                    const struct hopper_tile *t, struct rejection *why)
 {
-    if (v->mode != GEMM_DW && (t->r == 192 || (t->r == 256 && t->c < 192))) {
-        return rejection_set(why, ERROR_INVALID, "tall_unswapped",
-                             "%d routed rows and %d columns: with swap_ab=true such a tile is cut "
-                             "to the rows that an expert has",
-                             t->r, t->c);
-    }
-    if (v->mode != GEMM_DW && t->c == 64 && t->pingpong) {
-        return rejection_set(why, ERROR_INVALID, "narrow_in_turns",
-                             "%d x 64 in ping-pong: its multiplications are too short to write "
-                             "behind; 64 x 128 loads as much and computes as much",
-                             t->r);
-    }
-    if (t->r > 128 && t->c == 64 && t->pingpong) {
-        return rejection_set(why, ERROR_INVALID, "tall_and_narrow",
-                             "%d x 64: 128 x 64 has room for more stages, and 256 x 128 loads less",
-                             t->r);
-    }
-    return 0;
+    const bool dw = v->mode == GEMM_DW;
+    const struct rule rules[] = {
+        {t->consumers == 1 && t->r > (dw ? 128 : 64), "one_consumer_tall",
+         "# rows with one multiplying warpgroup: in ping-pong two such take turns, and one writes "
+         "while the other multiplies",
+         t->r},
+        {t->pingpong && t->tma_store && t->staging > STAGING_USUAL, "staging_in_turns",
+         "staging_buffers=# in ping-pong: stores are hidden by the other warpgroup's turn, # are "
+         "enough",
+         t->staging, STAGING_USUAL},
+        {!dw && (t->r == 192 || (t->r == 256 && t->c < 192)), "tall_unswapped",
+         "# routed rows and # columns: with swap_ab=true such a tile is cut to the rows that an "
+         "expert has",
+         t->r, t->c},
+        {!dw && t->c == 64 && t->pingpong, "narrow_in_turns",
+         "# x 64 in ping-pong: its multiplications are too short to write behind; 64 x 128 loads "
+         "as "
+         "much and computes as much",
+         t->r},
+        {t->r > 128 && t->c == 64 && t->pingpong, "tall_and_narrow",
+         "# x 64: 128 x 64 has room for more stages, and 256 x 128 loads less", t->r},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 static bool usual_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -173,22 +169,19 @@ static int check_staggered(const struct grouped_gemm_problem *v, const struct ho
                            const struct device_info *info, struct rejection *why)
 {
     const int fit = stages_worth(v, t, info);
-    if (t->consumers == 1 || t->c < STAGGERED_COLS_LEAST) {
-        return rejection_set(
-            why, ERROR_INVALID, "staggered_small",
-            "schedule=staggered with a tile of %d x %d: larger ones load less, and "
-            "writing them takes long enough to multiply behind it",
-            t->r, t->c);
-    }
-    if (t->stages < fit || (!v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit))) ||
-        (t->skip_rows && !t->dynamic)) {
-        return rejection_set(
-            why, ERROR_INVALID, "staggered_usual",
-            "schedule=staggered: of %d x %d what won is %d stages, %d staging buffers, TMA stores, "
-            "and skip_rows=true with tile_scheduler=dynamic only",
-            t->r, t->c, fit, STAGING_USUAL);
-    }
-    return 0;
+    const struct rule rules[] = {
+        {t->consumers == 1 || t->c < STAGGERED_COLS_LEAST, "staggered_small",
+         "schedule=staggered with a tile of # x #: larger ones load less, and writing them takes "
+         "long enough to multiply behind it",
+         t->r, t->c},
+        {t->stages < fit || (!v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit))) ||
+             (t->skip_rows && !t->dynamic),
+         "staggered_usual",
+         "schedule=staggered: of # x # what won is # stages, # staging buffers, TMA stores, and "
+         "skip_rows=true with tile_scheduler=dynamic only",
+         t->r, t->c, fit, STAGING_USUAL},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 bool hopper_defer_pays(const struct grouped_gemm_problem *v)
@@ -205,22 +198,20 @@ static int hopper_space_check_deferred(const struct grouped_gemm_problem *v,
                                        struct rejection *why)
 {
     const int fit = stages_that_fit(v, t, info, 1);
-    if (t->r != 256 || (t->c != 144 && t->c != 160)) {
-        return rejection_set(why, ERROR_INVALID, "deferred_tile",
-                             "schedule=deferred with a tile of %d rows and %d columns: what won is "
-                             "144 or 160 rows and 256 "
-                             "columns",
-                             t->c, t->r);
-    }
-    if (t->stages < fit || (!v->scatter && t->tma_store) ||
-        (t->c == 144 && t->dynamic && hopper_sharers(t) == 1)) {
-        return rejection_set(why, ERROR_INVALID, "deferred_usual",
-                             "schedule=deferred: what won is %d stages with one staging buffer, "
-                             "use_tma_store=false, and "
-                             "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
-                             fit);
-    }
-    return 0;
+    const struct rule rules[] = {
+        {t->r != 256 || (t->c != 144 && t->c != 160), "deferred_tile",
+         "schedule=deferred with a tile of # rows and # columns: what won is 144 or 160 rows and "
+         "256 columns",
+         t->c, t->r},
+        {t->stages < fit || (!v->scatter && t->tma_store) ||
+             (t->c == 144 && t->dynamic && hopper_sharers(t) == 1),
+         "deferred_usual",
+         "schedule=deferred: what won is # stages with one staging buffer, use_tma_store=false, "
+         "and "
+         "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
+         fit},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 bool hopper_pair_pays(const struct grouped_gemm_problem *v)
@@ -234,25 +225,31 @@ bool hopper_pair_pays(const struct grouped_gemm_problem *v)
 static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {
-    const int fit = stages_worth(v, t, info);
     if (hopper_sharers(t) == 1 || v->mode == GEMM_DW) {
         return 0;
     }
-    if (t->pingpong || t->r != 256 || t->c < 144) {
-        return rejection_set(why, ERROR_INVALID, "paired_tile",
-                             "cluster_shape_mn=2x1 with %d rows and %d columns%s: what won is 144 "
-                             "rows or more and 256 columns, "
-                             "cooperative or deferred",
-                             t->c, t->r, t->pingpong ? " in ping-pong" : "");
-    }
-    if (t->stages < fit || (!v->scatter && !usual_stores(v, t, info, fit))) {
-        return rejection_set(
-            why, ERROR_INVALID, "paired_usual",
-            "cluster_shape_mn=2x1: what won has all stages that fit, %d, and %s", fit,
-            hopper_threads_write(v, t) ? "use_tma_store=false"
-                                       : "what is usual of staging buffers and stores");
-    }
-    return 0;
+    const int fit = stages_worth(v, t, info);
+    const bool shape = t->r != 256 || t->c < 144, fewer = t->stages < fit;
+    const bool stores = !v->scatter && !usual_stores(v, t, info, fit);
+    const bool threads = hopper_threads_write(v, t);
+    const struct rule rules[] = {
+        {t->pingpong, "paired_tile",
+         "cluster_shape_mn=2x1 with # rows and # columns in ping-pong: what won is 144 rows or "
+         "more "
+         "and 256 columns, cooperative or deferred",
+         t->c, t->r},
+        {shape, "paired_tile",
+         "cluster_shape_mn=2x1 with # rows and # columns: what won is 144 rows or more and 256 "
+         "columns, cooperative or deferred",
+         t->c, t->r},
+        {threads && (fewer || stores), "paired_usual",
+         "cluster_shape_mn=2x1: what won has all stages that fit, #, and use_tma_store=false", fit},
+        {fewer || stores, "paired_usual",
+         "cluster_shape_mn=2x1: what won has all stages that fit, #, and what is usual of staging "
+         "buffers and stores",
+         fit},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 static int hopper_space_check_tile(const struct grouped_gemm_problem *v,
@@ -268,19 +265,7 @@ static int hopper_space_check_tile(const struct grouped_gemm_problem *v,
     if (t->swap_ab) {
         return check_swapped(t, why);
     }
-    if (t->consumers == 1 && t->r > (v->mode == GEMM_DW ? 128 : 64)) {
-        return rejection_set(why, ERROR_INVALID, "one_consumer_tall",
-                             "%d rows with one multiplying warpgroup: in ping-pong two such take "
-                             "turns, and one writes while the other multiplies",
-                             t->r);
-    }
-    if (t->pingpong && t->tma_store && t->staging > STAGING_USUAL) {
-        return rejection_set(why, ERROR_INVALID, "staging_in_turns",
-                             "staging_buffers=%d in ping-pong: stores are hidden by the other "
-                             "warpgroup's turn, %d are enough",
-                             t->staging, STAGING_USUAL);
-    }
-    return check_tall(v, t, why);
+    return hopper_space_check_usual(v, t, why);
 }
 
 /* More stages hide more latency and cost nothing. Fewer by one, or half as many, are tried for what
@@ -289,23 +274,17 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
                         struct rejection *why)
 {
     const bool scatter = v->scatter && t->ksplit == 1;
-    if (is_dense_split(v, t) && t->stages > part_blocks(v, t) && t->stages > STAGES_LEAST) {
-        return rejection_set(
-            why, ERROR_INVALID, "stages_idle",
-            "num_stages=%d, and NUM_KSPLIT=%d leaves each part %lld blocks of the sum", t->stages,
-            t->ksplit, (long long)part_blocks(v, t));
-    }
-    if (t->stages > HOPPER_STAGES_MOST && (t->r > 64 || t->c > 64)) {
-        return rejection_set(why, ERROR_INVALID, "stages_deep",
-                             "num_stages=%d for a tile of %d x %d: so many are for 64 x 64",
-                             t->stages, t->r, t->c);
-    }
-    if (scatter || t->stages >= fit - 1 || t->stages == (fit + 1) / 2) {
-        return 0;
-    }
-    return rejection_set(why, ERROR_INVALID, "stages_given_away",
-                         "num_stages=%d where %d fit: of fewer, %d and %d are tried", t->stages,
-                         fit, fit - 1, (fit + 1) / 2);
+    const struct rule rules[] = {
+        {is_dense_split(v, t) && t->stages > part_blocks(v, t) && t->stages > STAGES_LEAST,
+         "stages_idle", "num_stages=#, and NUM_KSPLIT=# leaves each part # blocks of the sum",
+         t->stages, t->ksplit, part_blocks(v, t)},
+        {t->stages > HOPPER_STAGES_MOST && (t->r > 64 || t->c > 64), "stages_deep",
+         "num_stages=# for a tile of # x #: so many are for 64 x 64", t->stages, t->r, t->c},
+        {!scatter && t->stages < fit - 1 && t->stages != (fit + 1) / 2, "stages_given_away",
+         "num_stages=# where # fit: of fewer, # and # are tried", t->stages, fit, fit - 1,
+         (fit + 1) / 2},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 /* A new choice adds a line; what can help only alone counts as two. */
@@ -345,12 +324,14 @@ int hopper_worth(const struct problem *p, const struct record *config,
     if (r) {
         return r;
     }
-    int n = count_departures(&v, &t, info, fit);
-    return n <= most
-               ? 0
-               : rejection_set(why, ERROR_INVALID, "departures",
-                               "%d departures from this tile's usual config (all stages, one "
-                               "block in flight, its usual stores, %d staging buffers, all rows "
-                               "multiplied, no copy): up to %d are tried together",
-                               n, STAGING_USUAL, most);
+    const int n = count_departures(&v, &t, info, fit);
+    const struct rule rule = {
+        n > most,
+        "departures",
+        "# departures from this tile's usual config (all stages, one block in flight, its usual "
+        "stores, # staging buffers, all rows multiplied, no copy): up to # are tried together",
+        n,
+        STAGING_USUAL,
+        most};
+    return grouped_gemm_rules_reject(&rule, 1, why);
 }
