@@ -150,6 +150,12 @@ void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
 int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *args, size_t align,
                            struct grouped_gemm_args *out, struct error *err);
 
+/* Add a tunable; `values` end with -1. */
+struct param *grouped_gemm_add_param(struct param out[], uint32_t *n, const char *name,
+                                     bool run_time, const char *help);
+void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
+                           const int values[], const char *help);
+
 /* ---- rules.c --------------------------------------------------------------------------------- */
 
 /* What a config must obey on every target, whatever it runs on:
@@ -164,13 +170,26 @@ int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *arg
 int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
                              const char *const known[], const char *without_tma,
                              struct rejection *why);
+/* What a parameter that is an integer may be. */
+struct int_rule {
+    int least, most, multiple; /* multiple: 0: any; POWER_OF_TWO */
+    bool required;
+    const char *use; /* the same in words: "8 or 12: 4 that load and 4 or 8 that multiply" */
+};
+enum { POWER_OF_TWO = -1 };
+int grouped_gemm_rules_int(const struct int_rule *rule, const char *name, const struct value *value,
+                           const char *target, struct rejection *why);
+int grouped_gemm_rules_missing(const char *name, const char *target, const char *use,
+                               struct rejection *why);
+int grouped_gemm_rules_refuse(const char *name, const struct value *value, const char *target,
+                              const char *use, struct rejection *why);
 /* A rule that a config breaks, or does not, and the sentence for that: each # is the next number.
  */
 struct rule {
     bool broken;
     const char *name, *text;
-    int64_t first, second, third, fourth, fifth; /* numbers */
-    int64_t required, limit;                     /* limit: 0, or of the resource that `name` is */
+    int64_t first, second, third, fourth, fifth, sixth; /* numbers */
+    int64_t required, limit; /* limit: 0, or of the resource that `name` is */
 };
 /* 1 and the first that is broken; 0. */
 int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);

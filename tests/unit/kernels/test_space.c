@@ -391,7 +391,7 @@ static void test_rejections(void **state)
 #define TILE "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 "
     expect_rejection(p, "BLOCK_SIZE_M=64", ERROR_INVALID, "BLOCK_SIZE_N is missing");
     expect_rejection(p, "BLOCK_SIZE_M=1000 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64", ERROR_INVALID,
-                     "from 1 to 512");
+                     "1 to 512");
     expect_rejection(p, TILE "vector_width=12", ERROR_INVALID, "4, 8 or 16");
     expect_rejection(p, TILE "unroll_rows=true", ERROR_INVALID, "unroll_rows=true");
     expect_rejection(p, TILE "unroll_rows=7", ERROR_INVALID, "not a multiple of unroll_rows 7");

@@ -25,15 +25,33 @@ static bool gemm_cpu_supports(const struct device_info *info)
 
 /* ---- tunables -------------------------------------------------------------------------------- */
 
-static void gemm_cpu_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
-                              const char *help, const int values[])
-{
-    struct param *p = &out[(*n)++];
-    *p = (struct param){.name = name, .run_time = run_time, .help = help};
-    for (; *values; values++) {
-        p->values[p->n++] = VALUE_OF_INT(*values);
-    }
-}
+static const struct {
+    const char *name, *help;
+    bool run_time;
+    int values[4]; /* of the space; a person may ask for others, by the rule */
+    struct int_rule rule;
+} tunables[] = {
+    {"BLOCK_SIZE_M", "tile of M", false, {16, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
+    {"BLOCK_SIZE_N", "tile of N", false, {32, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
+    {"BLOCK_SIZE_K", "tile of K", false, {64, 256, -1}, {1, 512, 0, true, "1 to 512"}},
+    {"vector_width",
+     "lanes of a vector",
+     false,
+     {8, 16, -1},
+     {4, 16, POWER_OF_TWO, false, "4, 8 or 16"}},
+    {"unroll_rows", "rows held in registers", false, {4, 8, -1}, {1, 16, .use = "1 to 16"}},
+    {"unroll_cols",
+     "vectors per row held in registers",
+     false,
+     {1, 2, -1},
+     {1, 4, .use = "1 to 4"}},
+    {"GROUP_SIZE_M",
+     "row tiles that share a column",
+     true,
+     {1, 8, -1},
+     {1, 1 << 20, .use = "1 to 1048576"}},
+};
+enum { TUNABLES = sizeof(tunables) / sizeof(tunables[0]) };
 
 static uint32_t gemm_cpu_list_params(const struct problem *p, const struct device_info *info,
                                      struct param out[PARAMS_MAX])
@@ -42,21 +60,16 @@ static uint32_t gemm_cpu_list_params(const struct problem *p, const struct devic
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
     uint32_t n = 0;
-    gemm_cpu_add_ints(out, &n, "BLOCK_SIZE_M", false, "tile of M", (int[]){16, 64, 128, 0});
-    gemm_cpu_add_ints(out, &n, "BLOCK_SIZE_N", false, "tile of N", (int[]){32, 64, 128, 0});
-    gemm_cpu_add_ints(out, &n, "BLOCK_SIZE_K", false, "tile of K", (int[]){64, 256, 0});
-    gemm_cpu_add_ints(out, &n, "vector_width", false, "lanes of a vector", (int[]){8, 16, 0});
-    gemm_cpu_add_ints(out, &n, "unroll_rows", false, "rows held in registers", (int[]){4, 8, 0});
-    gemm_cpu_add_ints(out, &n, "unroll_cols", false, "vectors per row held in registers",
-                      (int[]){1, 2, 0});
-    if (v.mode == GEMM_FORWARD) {
-        struct param *t = &out[n++];
-        *t = (struct param){.name = "transpose_w", .n = 2, .help = "lanes along N, not along K"};
-        t->values[0] = VALUE_OF_BOOL(false);
-        t->values[1] = VALUE_OF_BOOL(true);
+    for (int i = 0; i < TUNABLES; i++) {
+        if (tunables[i].run_time && v.mode == GEMM_FORWARD) {
+            struct param *t =
+                grouped_gemm_add_param(out, &n, "transpose_w", false, "lanes along N, not along K");
+            t->values[t->n++] = VALUE_OF_BOOL(false);
+            t->values[t->n++] = VALUE_OF_BOOL(true);
+        }
+        grouped_gemm_add_ints(out, &n, tunables[i].name, tunables[i].run_time, tunables[i].values,
+                              tunables[i].help);
     }
-    gemm_cpu_add_ints(out, &n, "GROUP_SIZE_M", true, "row tiles that share a column",
-                      (int[]){1, 8, 0});
     return n;
 }
 
@@ -86,43 +99,20 @@ int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-static int gemm_cpu_check_range(const struct record *config, const char *name, int64_t min,
-                                int64_t max, bool required, struct rejection *why)
-{
-    struct value v;
-    if (!record_get(config, name, &v)) {
-        return required ? rejection_set(why, ERROR_INVALID, "missing_parameter",
-                                        "%s is missing: give a number from %lld to %lld", name,
-                                        (long long)min, (long long)max)
-                        : 0;
-    }
-    if (v.type != VALUE_INT || v.integer < min || v.integer > max) {
-        char text[64];
-        value_format(&v, text, sizeof(text));
-        return rejection_set(why, ERROR_INVALID, "parameter_range",
-                             "%s=%s: give a number from %lld to %lld", name, text, (long long)min,
-                             (long long)max);
-    }
-    return 0;
-}
-
 static int gemm_cpu_check_values(const struct grouped_gemm_problem *v, const struct record *config,
                                  struct rejection *why)
 {
-    int r = gemm_cpu_check_range(config, "BLOCK_SIZE_M", 1, 512, true, why);
-    r = r ? r : gemm_cpu_check_range(config, "BLOCK_SIZE_N", 1, 512, true, why);
-    r = r ? r : gemm_cpu_check_range(config, "BLOCK_SIZE_K", 1, 512, true, why);
-    r = r ? r : gemm_cpu_check_range(config, "GROUP_SIZE_M", 1, 1 << 20, false, why);
-    r = r ? r : gemm_cpu_check_range(config, "unroll_rows", 1, 16, false, why);
-    r = r ? r : gemm_cpu_check_range(config, "unroll_cols", 1, 4, false, why);
-    r = r ? r : gemm_cpu_check_range(config, "vector_width", 4, 16, false, why);
-    if (r) {
-        return r;
+    for (int i = 0; i < TUNABLES; i++) {
+        struct value value = {0};
+        record_get(config, tunables[i].name, &value);
+        if (grouped_gemm_rules_int(&tunables[i].rule, tunables[i].name, &value, "cpu", why)) {
+            return 1;
+        }
     }
     struct value t;
     if (record_get(config, "transpose_w", &t)) {
         if (t.type != VALUE_BOOL) {
-            return rejection_set(why, ERROR_INVALID, "parameter_range",
+            return rejection_set(why, ERROR_INVALID, "flag_type",
                                  "transpose_w must be true or false");
         }
         if (v->mode != GEMM_FORWARD) {
@@ -136,15 +126,11 @@ static int gemm_cpu_check_values(const struct grouped_gemm_problem *v, const str
 }
 
 static int gemm_cpu_check_tile(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
-                               struct rejection *why)
+                               const struct device_info *info, struct rejection *why)
 {
     const char *rows = v->mode == GEMM_DW ? "BLOCK_SIZE_N" : "BLOCK_SIZE_M";
     const char *cols = v->mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
-    int64_t step = t->unroll_cols * (t->lanes_on_cols ? t->vector_width : 1);
-    if ((t->vector_width & (t->vector_width - 1)) != 0) {
-        return rejection_set(why, ERROR_INVALID, "vector_width_pow2",
-                             "vector_width is %lld: use 4, 8 or 16", (long long)t->vector_width);
-    }
+    const int64_t step = t->unroll_cols * (t->lanes_on_cols ? t->vector_width : 1);
     if (t->tile_r % t->unroll_rows != 0) {
         return rejection_set(why, ERROR_INVALID, "unroll_rows_divides",
                              "%s is %lld, not a multiple of unroll_rows %lld", rows,
@@ -155,35 +141,19 @@ static int gemm_cpu_check_tile(const struct grouped_gemm_problem *v, const struc
                              "%s is %lld, not a multiple of the %lld columns held in registers",
                              cols, (long long)t->tile_c, (long long)step);
     }
-    if (!t->lanes_on_cols && t->tile_l % t->vector_width != 0) {
-        return rejection_set(why, ERROR_INVALID, "vector_width_divides",
-                             "BLOCK_SIZE_K is %lld, not a multiple of vector_width %lld",
-                             (long long)t->tile_l, (long long)t->vector_width);
-    }
-    return 0;
-}
-
-static int check_limits(const struct cpu_tunables *t, const struct device_info *info,
-                        struct rejection *why)
-{
-    int64_t bytes = cpu_tunables_bytes(t), accumulators = t->unroll_rows * t->unroll_cols;
-    if (accumulators > ACCUMULATORS_MAX) {
-        return rejection_resource(why, "registers", accumulators, ACCUMULATORS_MAX,
-                                  "unroll_rows * unroll_cols is %lld vectors of accumulators: at "
-                                  "most %d fit the registers",
-                                  (long long)accumulators, ACCUMULATORS_MAX);
-    }
-    if (bytes > info->smem_optin) {
-        return rejection_resource(why, "cache", bytes, info->smem_optin,
-                                  "the tile needs %lld bytes, the L2 cache of a core has %lld",
-                                  (long long)bytes, (long long)info->smem_optin);
-    }
-    if (bytes > STACK_BYTES_MAX) {
-        return rejection_resource(why, "stack", bytes, STACK_BYTES_MAX,
-                                  "the tile needs %lld bytes, the stack of a thread has %d",
-                                  (long long)bytes, STACK_BYTES_MAX);
-    }
-    return 0;
+    const int64_t bytes = cpu_tunables_bytes(t), accumulators = t->unroll_rows * t->unroll_cols;
+    const struct rule rules[] = {
+        {!t->lanes_on_cols && t->tile_l % t->vector_width != 0, "vector_width_divides",
+         "BLOCK_SIZE_K is #, not a multiple of vector_width #", t->tile_l, t->vector_width},
+        {accumulators > ACCUMULATORS_MAX, "registers",
+         "unroll_rows * unroll_cols is # vectors of accumulators: at most # fit the registers",
+         accumulators, ACCUMULATORS_MAX, .required = accumulators, .limit = ACCUMULATORS_MAX},
+        {bytes > info->smem_optin, "cache", "the tile needs # bytes, the L2 cache of a core has #",
+         bytes, info->smem_optin, .required = bytes, .limit = info->smem_optin},
+        {bytes > STACK_BYTES_MAX, "stack", "the tile needs # bytes, the stack of a thread has #",
+         bytes, STACK_BYTES_MAX, .required = bytes, .limit = STACK_BYTES_MAX},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 static int gemm_cpu_check(const struct problem *p, const struct record *config,
@@ -198,8 +168,7 @@ static int gemm_cpu_check(const struct problem *p, const struct record *config,
         return r;
     }
     cpu_tunables_read(&v, config, &t);
-    r = gemm_cpu_check_tile(&v, &t, why);
-    return r ? r : check_limits(&t, info, why);
+    return gemm_cpu_check_tile(&v, &t, info, why);
 }
 
 /* ---- choose ---------------------------------------------------------------------------------- */

@@ -151,6 +151,53 @@ int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct 
     return r || !without_tma ? r : rules_check_no_tma(&f, without_tma, why);
 }
 
+struct param *grouped_gemm_add_param(struct param out[], uint32_t *n, const char *name,
+                                     bool run_time, const char *help)
+{
+    struct param *p = &out[(*n)++];
+    *p = (struct param){.name = name, .run_time = run_time, .help = help};
+    return p;
+}
+
+void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
+                           const int values[], const char *help)
+{
+    struct param *p = grouped_gemm_add_param(out, n, name, run_time, help);
+    for (const int *v = values; *v >= 0; v++) {
+        p->values[p->n++] = VALUE_OF_INT(*v);
+    }
+}
+
+int grouped_gemm_rules_missing(const char *name, const char *target, const char *use,
+                               struct rejection *why)
+{
+    return rejection_set(why, ERROR_INVALID, "missing_parameter",
+                         "%s is missing: the %s kernel needs it, %s", name, target, use);
+}
+
+int grouped_gemm_rules_refuse(const char *name, const struct value *value, const char *target,
+                              const char *use, struct rejection *why)
+{
+    char text[64];
+    value_format(value, text, sizeof(text));
+    return rejection_set(why, ERROR_INVALID, "parameter_value", "%s=%s: the %s kernel takes %s",
+                         name, text, target, use);
+}
+
+int grouped_gemm_rules_int(const struct int_rule *rule, const char *name, const struct value *value,
+                           const char *target, struct rejection *why)
+{
+    if (value->type == VALUE_NONE) {
+        return rule->required ? grouped_gemm_rules_missing(name, target, rule->use, why) : 0;
+    }
+    const int64_t v = value->type == VALUE_INT ? value->integer : -1;
+    const bool fits = rule->multiple == POWER_OF_TWO ? (v & (v - 1)) == 0
+                                                     : !rule->multiple || v % rule->multiple == 0;
+    return v >= rule->least && v <= rule->most && fits
+               ? 0
+               : grouped_gemm_rules_refuse(name, value, target, rule->use, why);
+}
+
 int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why)
 {
     const struct rule *r = rules;
@@ -160,7 +207,7 @@ int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct reject
     if (r == rules + n) {
         return 0;
     }
-    const int64_t numbers[] = {r->first, r->second, r->third, r->fourth, r->fifth};
+    const int64_t numbers[] = {r->first, r->second, r->third, r->fourth, r->fifth, r->sixth};
     const int64_t *number = numbers;
     char text[sizeof(why->text)];
     size_t at = 0;

@@ -108,30 +108,40 @@ static bool portable_supports(const struct device_info *info)
     return info->cc_major >= 8;
 }
 
-static void portable_add_param(struct param out[], uint32_t *n, const char *name, bool run_time,
-                               const int values[], const char *help)
-{
-    struct param *p = &out[(*n)++];
-    *p = (struct param){.name = name, .run_time = run_time, .help = help};
-    for (const int *v = values; *v; v++) {
-        p->values[p->n++] = VALUE_OF_INT(*v);
-    }
-}
-
-static const int warps_values[] = {4, 8, 0};
-static const int stages_values[] = {2, 3, 4, 5, 0};
-static const int group_values[] = {1, 4, 8, 16, 0};
-
 static const struct {
-    int values[6]; /* of the space */
-    int least,
-        most; /* a person may also ask for a reduction block of 128: it runs, but never won */
-    const char *use;
+    int values[6];        /* of the space */
+    struct int_rule rule; /* a person may also ask for a reduction block of 128: it never won */
 } role_of_block[ROLES] = {
-    [ROWS] = {{16, 32, 64, 128, 256, 0}, 16, 256, "16, 32, 64, 128 or 256"},
-    [COLS] = {{32, 64, 128, 256, 0}, 32, 256, "32, 64, 128 or 256"},
-    [DEPTH] = {{32, 64, 0}, 32, 128, "32, 64 or 128 for the dimension that this mode sums over"},
+    [ROWS] = {{16, 32, 64, 128, 256, -1}, {16, 256, POWER_OF_TWO, true, "16, 32, 64, 128 or 256"}},
+    [COLS] = {{32, 64, 128, 256, -1}, {32, 256, POWER_OF_TWO, true, "32, 64, 128 or 256"}},
+    [DEPTH] = {{32, 64, -1},
+               {32, 128, POWER_OF_TWO, true,
+                "32, 64 or 128 for the dimension that this mode sums over"}},
 };
+static const struct {
+    const char *name, *help;
+    bool run_time;
+    int values[5]; /* of the space; none: it is not in it */
+    struct int_rule rule;
+} others[] = {
+    {"num_warps",
+     "warps of a block of threads",
+     false,
+     {4, 8, -1},
+     {4, 8, POWER_OF_TWO, true, "4 or 8"}},
+    {"num_stages",
+     "tiles in flight in shared memory",
+     false,
+     {2, 3, 4, 5, -1},
+     {2, 8, 0, true, "2 to 8"}},
+    {"GROUP_SIZE_M",
+     "row tiles walked before the next column, so that they share it in L2",
+     true,
+     {1, 4, 8, 16, -1},
+     {1, 32, POWER_OF_TWO, true, "1, 2, 4, 8, 16 or 32"}},
+    {"NUM_KSPLIT", NULL, false, {-1}, {1, 1, .use = "only 1: it does not split sums"}},
+};
+enum { OTHERS = sizeof(others) / sizeof(others[0]) };
 
 uint32_t portable_params(const struct problem *p, const struct device_info *info,
                          struct param out[PARAMS_MAX])
@@ -142,14 +152,13 @@ uint32_t portable_params(const struct problem *p, const struct device_info *info
     grouped_gemm_view(p, &v);
     uint32_t n = 0;
     for (int i = 0; i < ROLES; i++) {
-        portable_add_param(out, &n, block_names[i], false, role_of_block[roles[v.mode][i]].values,
-                           help[i]);
+        grouped_gemm_add_ints(out, &n, block_names[i], false,
+                              role_of_block[roles[v.mode][i]].values, help[i]);
     }
-    portable_add_param(out, &n, "num_warps", false, warps_values, "warps of a block of threads");
-    portable_add_param(out, &n, "num_stages", false, stages_values,
-                       "tiles in flight in shared memory");
-    portable_add_param(out, &n, "GROUP_SIZE_M", true, group_values,
-                       "row tiles walked before the next column, so that they share it in L2");
+    for (int i = 0; i < OTHERS && others[i].help; i++) {
+        grouped_gemm_add_ints(out, &n, others[i].name, others[i].run_time, others[i].values,
+                              others[i].help);
+    }
     return n;
 }
 
@@ -158,25 +167,12 @@ uint32_t portable_params(const struct problem *p, const struct device_info *info
 static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps",
                                     "num_stages",   "GROUP_SIZE_M", "NUM_KSPLIT",   NULL};
 
-static int portable_check_value(const struct record *config, const char *name, int64_t least,
-                                int64_t most, bool power_of_two, const char *use,
-                                struct rejection *why)
+static int portable_check_value(const struct record *config, const char *name,
+                                const struct int_rule *rule, struct rejection *why)
 {
-    struct value value;
-    if (!record_get(config, name, &value)) {
-        return rejection_set(why, ERROR_INVALID, "missing_parameter",
-                             "%s is missing: the portable kernel needs it, %s", name, use);
-    }
-    int64_t v = value.type == VALUE_INT ? value.integer : -1;
-    if (v < least || v > most || (power_of_two && (v & (v - 1)))) {
-        char text[64];
-        value_format(&value, text, sizeof(text));
-        return rejection_set(why, ERROR_INVALID, "parameter_value",
-                             "%s=%s: the portable kernel "
-                             "takes %s",
-                             name, text, use);
-    }
-    return 0;
+    struct value value = {0};
+    record_get(config, name, &value);
+    return grouped_gemm_rules_int(rule, name, &value, "portable", why);
 }
 
 static int portable_check_values(const struct grouped_gemm_problem *v, const struct record *config,
@@ -184,17 +180,11 @@ static int portable_check_values(const struct grouped_gemm_problem *v, const str
 {
     int r = 0;
     for (int i = 0; i < ROLES && r == 0; i++) {
-        enum role role = roles[v->mode][i];
-        r = portable_check_value(config, block_names[i], role_of_block[role].least,
-                                 role_of_block[role].most, true, role_of_block[role].use, why);
+        r = portable_check_value(config, block_names[i], &role_of_block[roles[v->mode][i]].rule,
+                                 why);
     }
-    r = r ? r : portable_check_value(config, "num_warps", 4, 8, true, "4 or 8", why);
-    r = r ? r : portable_check_value(config, "num_stages", 2, 8, false, "2 to 8", why);
-    r = r ? r
-          : portable_check_value(config, "GROUP_SIZE_M", 1, 32, true, "1, 2, 4, 8, 16 or 32", why);
-    if (!r && record_get(config, "NUM_KSPLIT", &(struct value){0})) {
-        r = portable_check_value(config, "NUM_KSPLIT", 1, 1, false,
-                                 "only 1: it does not split sums", why);
+    for (int i = 0; i < OTHERS && r == 0; i++) {
+        r = portable_check_value(config, others[i].name, &others[i].rule, why);
     }
     return r;
 }
@@ -214,28 +204,26 @@ static int portable_check_tile(const struct grouped_gemm_problem *v, const struc
                                const struct device_info *info, struct rejection *why)
 {
     struct portable_tile t;
-    if (!portable_tile_make(v, config, &t)) {
-        return rejection_set(why, ERROR_INVALID, "warp_tile",
-                             "a tile of %d x %d cannot be split among %d warps: each needs a "
-                             "multiple of 16 x 32; take fewer warps or a larger tile",
-                             t.r, t.c, t.warps);
-    }
-    if (t.smem > info->smem_optin) {
-        return rejection_resource(
-            why, "shared_memory", t.smem, info->smem_optin,
-            "tile %d x %d x %d with %d stages needs %lld bytes of shared "
-            "memory, the device has %lld: take fewer stages or a smaller tile",
-            t.r, t.c, t.d, t.stages, (long long)t.smem, (long long)info->smem_optin);
-    }
-    int64_t limit = info->regs_per_block / t.threads / 8 * 8;
-    limit = limit < PORTABLE_REGISTERS_MAX ? limit : PORTABLE_REGISTERS_MAX;
-    if (t.registers > limit) {
-        return rejection_resource(why, "registers", t.registers, limit,
-                                  "a %d x %d tile on %d warps needs about %d registers per thread, "
-                                  "the device has %lld: take more warps or a smaller tile",
-                                  t.r, t.c, t.warps, t.registers, (long long)limit);
-    }
-    return 0;
+    const bool split = portable_tile_make(v, config, &t);
+    const int64_t all = info->regs_per_block / t.threads / 8 * 8;
+    const int64_t limit = all < PORTABLE_REGISTERS_MAX ? all : PORTABLE_REGISTERS_MAX;
+    const struct rule rules[] = {
+        {!split, "warp_tile",
+         "a tile of # x # cannot be split among # warps: each needs a multiple of 16 x 32; take "
+         "fewer warps or a larger tile",
+         t.r, t.c, t.warps},
+        {t.smem > info->smem_optin, "shared_memory",
+         "tile # x # x # with # stages needs # bytes of shared memory, the device has #: take "
+         "fewer "
+         "stages or a smaller tile",
+         t.r, t.c, t.d, t.stages, t.smem, info->smem_optin, .required = t.smem,
+         .limit = info->smem_optin},
+        {t.registers > limit, "registers",
+         "a # x # tile on # warps needs about # registers per thread, the device has #: take more "
+         "warps or a smaller tile",
+         t.r, t.c, t.warps, t.registers, limit, .required = t.registers, .limit = limit},
+    };
+    return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
 int portable_check(const struct problem *p, const struct record *config,

@@ -14,27 +14,10 @@ bool hopper_supports(const struct device_info *info)
     return info->cc_major == 9 && info->cc_minor == 0;
 }
 
-static struct param *hopper_add_param(struct param out[], uint32_t *n, const char *name,
-                                      bool run_time, const char *help)
-{
-    struct param *p = &out[(*n)++];
-    *p = (struct param){.name = name, .run_time = run_time, .help = help};
-    return p;
-}
-
-static void hopper_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
-                            const int values[], const char *help)
-{
-    struct param *p = hopper_add_param(out, n, name, run_time, help);
-    for (const int *v = values; *v >= 0; v++) {
-        p->values[p->n++] = VALUE_OF_INT(*v);
-    }
-}
-
 static void add_texts(struct param out[], uint32_t *n, const char *name, bool run_time,
                       const char *const values[], const char *help)
 {
-    struct param *p = hopper_add_param(out, n, name, run_time, help);
+    struct param *p = grouped_gemm_add_param(out, n, name, run_time, help);
     for (const char *const *v = values; *v; v++) {
         p->values[p->n++] = VALUE_OF_TEXT(*v);
     }
@@ -44,7 +27,7 @@ static void add_texts(struct param out[], uint32_t *n, const char *name, bool ru
 static void add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
                      const char *help)
 {
-    struct param *p = hopper_add_param(out, n, name, false, help);
+    struct param *p = grouped_gemm_add_param(out, n, name, false, help);
     if (no) {
         p->values[p->n++] = VALUE_OF_BOOL(false);
     }
@@ -111,7 +94,7 @@ static void hopper_add_split(const struct grouped_gemm_problem *v, const struct 
                              struct param out[], uint32_t *n)
 {
     enum { LARGEST = 128 }; /* tiles: they are the fewest */
-    struct param *p = hopper_add_param(
+    struct param *p = grouped_gemm_add_param(
         out, n, "NUM_KSPLIT", false, "thread blocks, a cluster, that share the sums of each tile");
     p->values[p->n++] = VALUE_OF_INT(1);
     for (int i = 2; i <= HOPPER_KSPLIT_MOST; i *= 2) {
@@ -131,28 +114,29 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     for (int i = 0; i < HOPPER_ROLES; i++) {
         const enum hopper_role role = hopper_roles[v.mode][i];
         const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
-        hopper_add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
-                        !routed                 ? role_values[role]
-                        : hopper_defer_pays(&v) ? deferred_rows_values
-                                                : routed_rows_values,
-                        block_help[i]);
+        grouped_gemm_add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
+                              !routed                 ? role_values[role]
+                              : hopper_defer_pays(&v) ? deferred_rows_values
+                                                      : routed_rows_values,
+                              block_help[i]);
     }
     if (v.mode != GEMM_DW) {
         add_bool(out, &n, "swap_ab", true, true,
                  "weights are wgmma's A, and tiles are cut to 16 (2x1: 8) of the routed rows");
     }
-    hopper_add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
+    grouped_gemm_add_ints(out, &n, "num_warps", false, warps_values,
+                          "4 that load, the rest multiplies");
     add_texts(
         out, &n, "schedule", false, schedules_of(&v),
         "multiplying warpgroups share a tile, have one each and take turns, or share one and write "
         "half of it while they multiply the other, or all of it while they multiply the next");
-    hopper_add_ints(out, &n, "num_stages", false,
-                    v.mode == GEMM_DW ? stages_values : routed_stages_values,
-                    "blocks of operands in shared memory");
-    hopper_add_ints(out, &n, "staging_buffers", false, staging_values,
-                    "pieces of the output in shared memory, per multiplying warpgroup");
-    hopper_add_ints(out, &n, "in_flight", false, in_flight_values,
-                    "blocks being multiplied when the next is issued");
+    grouped_gemm_add_ints(out, &n, "num_stages", false,
+                          v.mode == GEMM_DW ? stages_values : routed_stages_values,
+                          "blocks of operands in shared memory");
+    grouped_gemm_add_ints(out, &n, "staging_buffers", false, staging_values,
+                          "pieces of the output in shared memory, per multiplying warpgroup");
+    grouped_gemm_add_ints(out, &n, "in_flight", false, in_flight_values,
+                          "blocks being multiplied when the next is issued");
     add_bool(out, &n, "skip_rows", true, true,
              "64 rows of a tile that do not exist are not multiplied");
     if (v.mode != GEMM_DW) {
@@ -168,7 +152,8 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     if (gathers) {
         add_bool(out, &n, "permute_copy", true, true, "gather in a kernel of its own, before");
     }
-    hopper_add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
+    grouped_gemm_add_ints(out, &n, "GROUP_SIZE_M", true, group_values,
+                          "tiles walked before turning");
     add_texts(out, &n, "raster", true, hopper_rasters,
               "the direction that these tiles are walked in");
     if (v.mode == GEMM_DW) {

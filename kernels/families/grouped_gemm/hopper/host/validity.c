@@ -13,43 +13,6 @@
 
 enum { ACCUMULATORS_MAX = 192 /* 240 registers, less what else a consumer needs */ };
 
-struct int_rule {
-    enum hopper_field field;
-    int least, most, multiple;
-    bool required;
-    const char *use;
-};
-
-static int hopper_reject_missing(enum hopper_field f, const char *use, struct rejection *why)
-{
-    return rejection_set(why, ERROR_INVALID, "missing_parameter",
-                         "%s is missing: the hopper kernel needs it, %s", hopper_field_names[f],
-                         use);
-}
-
-static int refuse_value(const struct hopper_values *h, enum hopper_field f, const char *use,
-                        struct rejection *why)
-{
-    char text[64];
-    value_format(&h->of[f], text, sizeof(text));
-    return rejection_set(why, ERROR_INVALID, "parameter_value", "%s=%s: the hopper kernel takes %s",
-                         hopper_field_names[f], text, use);
-}
-
-static int hopper_check_int(const struct hopper_values *h, const struct int_rule *rule,
-                            struct rejection *why)
-{
-    const struct value *value = &h->of[rule->field];
-    if (value->type == VALUE_NONE) {
-        return rule->required ? hopper_reject_missing(rule->field, rule->use, why) : 0;
-    }
-    const int64_t v = value->type == VALUE_INT ? value->integer : -1;
-    if (v < rule->least || v > rule->most || v % rule->multiple) {
-        return refuse_value(h, rule->field, rule->use, why);
-    }
-    return 0;
-}
-
 static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
                              const char *const values[], bool required, struct rejection *why)
 {
@@ -66,48 +29,58 @@ static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
         const char *between = i == 0 ? "" : values[i + 1] ? ", " : " or ";
         n += (size_t)snprintf(use + n, sizeof(use) - n, "%s%s", between, values[i]);
     }
-    return h->of[f].type == VALUE_NONE ? hopper_reject_missing(f, use, why)
-                                       : refuse_value(h, f, use, why);
+    return h->of[f].type == VALUE_NONE
+               ? grouped_gemm_rules_missing(hopper_field_names[f], "hopper", use, why)
+               : grouped_gemm_rules_refuse(hopper_field_names[f], &h->of[f], "hopper", use, why);
 }
 
 static const struct int_rule role_rules[HOPPER_ROLES] = {
-    [HOPPER_ROWS] = {FIELDS, 64, 256, 64, true, "64, 128, 192 or 256"},
-    [HOPPER_COLS] = {FIELDS, 64, 256, 64, true, "64, 128, 192 or 256"},
-    [HOPPER_SUM] = {FIELDS, HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
+    [HOPPER_ROWS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_COLS] = {64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_SUM] = {HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
                     "64 for the dimension that this mode sums over"},
 };
 /* Of routed rows, with swap_ab. */
-static const struct int_rule swapped_rows = {
-    FIELDS, 32, 256, HOPPER_GRAIN, true, "with swap_ab=true a multiple of 16 from 32 to 256"};
-static const struct int_rule int_rules[] = {
-    {FIELD_num_warps, 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
-    {FIELD_num_stages, 2, 16, 1, true, "2 to 16, as shared memory allows"},
-    {FIELD_staging_buffers, 1, 8, 1, false, "1 to 8, as shared memory allows"},
-    {FIELD_in_flight, 0, 1, 1, false, "0 or 1"},
-    {FIELD_GROUP_SIZE_M, 1, 64, 1, false, "1 to 64"},
-    {FIELD_NUM_KSPLIT, 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
-    {FIELD_dynamic_rounds, 0, HOPPER_ROUNDS_MOST, 1, false, "0 to 64: rounds of tiles, 0 for all"},
-    {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
-    {FIELD_load_warps, 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
-    {FIELD_stage_rows, HOPPER_HALF, HOPPER_DEPTH, HOPPER_HALF, false, "32 or 64"},
-    {FIELD_store_slabs, 1, 2, 1, false, "1 or 2"},
-    {FIELD_tile_rows, 0, 256, HOPPER_GRAIN, false,
-     "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
+static const struct int_rule swapped_rows = {32, 256, HOPPER_GRAIN, true,
+                                             "with swap_ab=true a multiple of 16 from 32 to 256"};
+static const struct {
+    enum hopper_field field;
+    struct int_rule rule;
+} int_rules[] = {
+    {FIELD_num_warps, {8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"}},
+    {FIELD_num_stages, {2, 16, 0, true, "2 to 16, as shared memory allows"}},
+    {FIELD_staging_buffers, {1, 8, .use = "1 to 8, as shared memory allows"}},
+    {FIELD_in_flight, {0, 1, .use = "0 or 1"}},
+    {FIELD_GROUP_SIZE_M, {1, 64, .use = "1 to 64"}},
+    {FIELD_NUM_KSPLIT, {1, HOPPER_KSPLIT_MOST, POWER_OF_TWO, .use = "1, 2, 4 or 8"}},
+    {FIELD_dynamic_rounds, {0, HOPPER_ROUNDS_MOST, .use = "0 to 64: rounds of tiles, 0 for all"}},
+    {FIELD_l2_ahead, {0, HOPPER_AHEAD_MOST, .use = "0 to 64: blocks, in dW experts"}},
+    {FIELD_load_warps, {1, HOPPER_LOADERS_MOST, .use = "1 to 4"}},
+    {FIELD_stage_rows, {HOPPER_HALF, HOPPER_DEPTH, HOPPER_HALF, .use = "32 or 64"}},
+    {FIELD_store_slabs, {1, 2, .use = "1 or 2"}},
+    {FIELD_tile_rows,
+     {0, 256, HOPPER_GRAIN, .use = "a multiple of 16, or 0 for all of BLOCK_SIZE_M"}},
 };
+
+static int hopper_check_int(const struct hopper_values *h, enum hopper_field f,
+                            const struct int_rule *rule, struct rejection *why)
+{
+    return grouped_gemm_rules_int(rule, hopper_field_names[f], &h->of[f], "hopper", why);
+}
 
 static int hopper_check_values(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                                struct rejection *why)
 {
+    const bool swap = hopper_bool(h, FIELD_swap_ab, false);
     int r = 0;
     for (int i = 0; i < HOPPER_ROLES && r == 0; i++) {
         const enum hopper_role role = hopper_roles[v->mode][i];
-        const bool swapped = role == HOPPER_ROWS && hopper_bool(h, FIELD_swap_ab, false);
-        struct int_rule rule = swapped ? swapped_rows : role_rules[role];
-        rule.field = hopper_blocks[i];
-        r = rejection_settled(why, hopper_check_int(h, &rule, why), "swap_ab");
+        const struct int_rule *rule =
+            swap && role == HOPPER_ROWS ? &swapped_rows : &role_rules[role];
+        r = rejection_settled(why, hopper_check_int(h, hopper_blocks[i], rule, why), "swap_ab");
     }
     for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
-        r = hopper_check_int(h, &int_rules[i], why);
+        r = hopper_check_int(h, int_rules[i].field, &int_rules[i].rule, why);
     }
     /* Required, so that no config of the portable kernel passes for one of this. */
     r = r ? r : hopper_check_text(h, FIELD_schedule, hopper_schedules, true, why);
@@ -372,8 +345,6 @@ static int hopper_check_split(const struct grouped_gemm_problem *v, const struct
 {
     const int64_t blocks = hopper_depth_blocks(v);
     const struct rule rules[] = {
-        {t->ksplit & (t->ksplit - 1), "parameter_value",
-         "NUM_KSPLIT=#: the hopper kernel takes 1, 2, 4 or 8", t->ksplit},
         {v->mode == GEMM_DW, "split_mode",
          "NUM_KSPLIT=# is for forward and dX: dW sums over each expert's rows, which may be none; "
          "set it to 1",
