@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is in the module cache (modules.h says which files), by variant and by content.
- *
- * The record of a variant decides; the link beside it is for people, and for images that were put
- * there by an older gemmd, without a record.
+ * The record of a variant decides; the link beside it is for people.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -81,59 +79,6 @@ static int read_checked(const char *path, const char *id, struct image *out, str
     return 0;
 }
 
-/* An image that no record tells of: where the link points. */
-static int find_linked(const char *cache_dir, const char *variant, struct image *out,
-                       struct error *err)
-{
-    char path[PATH_MAX], target[PATH_MAX], file[PATH_MAX], id[HASH_HEX];
-    int r = modules_file(cache_dir, "variants", variant, path, err);
-    if (r) {
-        return r;
-    }
-    ssize_t n = readlink(path, target, sizeof(target) - 1);
-    if (n < 0) {
-        return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS
-                                                   : modules_io_error(err, "read", path);
-    }
-    target[n] = '\0';
-    const char *slash = strrchr(target, '/');
-    const char *name = slash ? slash + 1 : target;
-    const char *dot = strchr(name, '.');
-    if (!dot || !modules_is_id(name, (size_t)(dot - name))) {
-        unlink(path);
-        return MODULES_MISS;
-    }
-    snprintf(id, sizeof(id), "%.*s", (int)(dot - name), name);
-    r = modules_file(cache_dir, "modules", name, file, err);
-    r = r ? r : read_checked(file, id, out, err);
-    if (r == MODULES_MISS) {
-        unlink(path);
-    } else if (r == 0) {
-        snprintf(out->meta.variant, sizeof(out->meta.variant), "%s", variant);
-        out->meta.registers = -1;
-    }
-    return r;
-}
-
-/* The image that a record names. One that is gone takes the record and the link with it. */
-static int find_recorded(const char *cache_dir, const char *suffix, struct image *out,
-                         struct error *err)
-{
-    char folder[PATH_MAX], path[PATH_MAX];
-    struct image file = {0};
-    const struct module *m = &out->meta;
-    int r = modules_folder(cache_dir, "modules", false, folder, err);
-    r = r ? r : modules_path(path, err, "%s/%s.%s", folder, m->id, suffix);
-    r = r ? r : read_checked(path, m->id, &file, err);
-    if (r == 0) {
-        out->data = file.data;
-        out->size = file.size;
-    } else if (r == MODULES_MISS) {
-        modules_forget(cache_dir, m->variant);
-    }
-    return r;
-}
-
 bool modules_has(const char *cache_dir, const char *variant)
 {
     char path[PATH_MAX];
@@ -141,21 +86,31 @@ bool modules_has(const char *cache_dir, const char *variant)
            access(path, F_OK) == 0; /* the link's target */
 }
 
+/* An image that is gone takes the record and the link with it. */
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
 {
-    char suffix[16];
+    char suffix[16], name[HASH_HEX + 16], path[PATH_MAX];
+    struct image file = {0};
     *out = (struct image){0};
     int r = record_read(cache_dir, variant, out, suffix, err);
-    if (r == MODULES_MISS) {
-        return find_linked(cache_dir, variant, out, err);
-    }
-    r = r ? r : find_recorded(cache_dir, suffix, out, err);
     if (r) {
         image_deinit(out);
-    } else {
-        out->meta.used_s = (int64_t)time(NULL);
+        return r;
     }
-    return r;
+    snprintf(name, sizeof(name), "%s.%s", out->meta.id, suffix);
+    r = modules_file(cache_dir, "modules", name, path, err);
+    r = r ? r : read_checked(path, out->meta.id, &file, err);
+    if (r == MODULES_MISS) {
+        modules_forget(cache_dir, variant);
+    }
+    if (r) {
+        image_deinit(out);
+        return r;
+    }
+    out->data = file.data;
+    out->size = file.size;
+    out->meta.used_s = (int64_t)time(NULL);
+    return 0;
 }
 
 /* The file of a content id, whatever its suffix: asked for by name, since the folder is large. */
@@ -221,19 +176,4 @@ int modules_get(const char *cache_dir, const char *id, struct image *out, struct
     *out = (struct image){0};
     int r = find_file(cache_dir, id, path, &suffix, err);
     return r ? r : read_checked(path, id, out, err);
-}
-
-/* Links to it stay behind: modules_find removes a link whose file is gone. */
-int modules_remove(const char *cache_dir, const char *id, struct error *err)
-{
-    char path[PATH_MAX];
-    const char *suffix;
-    int r = find_file(cache_dir, id, path, &suffix, err);
-    if (r) {
-        return r;
-    }
-    if (unlink(path) < 0 && errno != ENOENT) {
-        return modules_io_error(err, "remove", path);
-    }
-    return 0;
 }

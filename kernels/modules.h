@@ -29,14 +29,12 @@ int modules_put(const char *cache_dir, struct image *image, const char *suffix, 
  * It holds for this build of gemmd, whose rules are part of the verdict. */
 int modules_put_refusal(const char *cache_dir, const struct image *image, const struct error *why,
                         struct error *err);
-/* 0; MODULES_MISS; MODULES_REFUSED: err is what it was refused with. Of an image without a record
- * (an older gemmd's) only id, size and variant are known, and registers are -1. */
+/* 0; MODULES_MISS; MODULES_REFUSED: err is what it was refused with. */
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err);
 /* Whether there is an image, which may be found to be damaged: a look, and no reading. */
 bool modules_has(const char *cache_dir, const char *variant);
 /* 0 or MODULES_MISS. */
 int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err);
-int modules_remove(const char *cache_dir, const char *id, struct error *err);
 /* A part of a module, not checked against its id: that can only who has the whole. */
 struct chunk {
     char *data;         /* owned by who asked: free() */
