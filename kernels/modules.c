@@ -16,6 +16,12 @@
 #include "proto/hash.h"
 #include "proto/trust.h"
 
+void image_deinit(struct image *i)
+{
+    free(i->data);
+    *i = (struct image){0};
+}
+
 static int link_variant(const char *cache_dir, const struct image *image, const char *suffix,
                         struct error *err)
 {

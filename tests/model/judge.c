@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper/model/corrections.h"
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
 #include "tests/model/alike.h"
 
 const char *const judge_names[JUDGES] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Learning from recorded landscapes what the analytic model errs by (hopper/model/corrections.h):
+ * Learning from recorded landscapes what the analytic model errs by (hopper/model/model.h):
  * ridge regression of the logarithm of measured over predicted times on the traits of configs, each
  * times the aspects of its problem. Configs count by how near the best they are; of a landscape
  * only what differs between its configs, not how fast the device was. Deterministic.
@@ -8,7 +8,7 @@
 #ifndef GEMMD_TESTS_MODEL_LEARN_H
 #define GEMMD_TESTS_MODEL_LEARN_H
 
-#include "kernels/families/grouped_gemm/hopper/model/corrections.h"
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 struct lecture {   /* a landscape */
     char name[96]; /* of its file, which begins with the weights it is of */

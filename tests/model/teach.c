@@ -15,7 +15,7 @@
 static const char *const head =
     "# SPDX-License-Identifier: Apache-2.0\n"
     "# Written by tests/model/refit.py from landscapes recorded on an NVIDIA H200: change those.\n"
-    "# A mode, and its traits as number:always,rows,weight in hundred-thousandths: corrections.h\n"
+    "# A mode, and its traits as number:always,rows,weight in hundred-thousandths: model.h\n"
     "# says what a trait and its three aspects are.\n";
 enum { LINE_MOST = 100 };
 

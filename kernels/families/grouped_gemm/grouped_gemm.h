@@ -14,7 +14,7 @@
  *   op/rules.c      what every target's check() asks of a config
  *   cpu/            the target "cpu": kernel.c.in is its source, reference.c its reference
  *   portable/       the target "portable" of the cuda device: its template and the reference (.cu),
- *                   its host side (.c), and cuda_args.h, what both cuda targets make of args alike
+ *                   its host side (.c), with what both cuda targets make of args alike
  *   hopper/         the target "hopper" of the cuda device: its template
  *   hopper/host/    what a config of it is, which are legal and in the space, how one is launched
  *   hopper/model/   how long a config should take, and the default
@@ -47,8 +47,6 @@ extern const struct family_target
     grouped_gemm_cuda; /* portable/target.c; only when built with CUDA */
 extern const struct family_target
     grouped_gemm_hopper; /* hopper/host/target.c; only when built with CUDA */
-int grouped_gemm_hopper_takes(const struct problem *p, const struct device_info *info,
-                              struct rejection *why); /* hopper/host/supported_problems.c */
 
 /* Embedded sources (scripts/embed). */
 extern const char grouped_gemm_cpu_source[];
@@ -78,6 +76,11 @@ struct grouped_gemm_problem {
 };
 /* The problem must have been checked by the op (problem_make does). */
 void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v);
+
+/* The values of some fields, sorted as a record's are: one walk over both. VALUE_NONE where the
+ * record has no such field. */
+void grouped_gemm_read_values(const struct record *r, const char *const fields[], size_t n,
+                              struct value out[]);
 
 enum dtype gemm_dtype_of(const char *name); /* "bf16" "fp16" "fp32"; else DTYPE_NONE */
 

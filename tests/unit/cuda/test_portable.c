@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/portable/cuda_args.h"
 #include "kernels/families/grouped_gemm/portable/portable.h"
 #include "kernels/space.h"
 #include "tests/unit/cuda/common.h"

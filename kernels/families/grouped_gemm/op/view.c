@@ -53,14 +53,14 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Values by the above; VALUE_NONE where the record has no such field. */
-static void view_read_fields(const struct record *r, struct value out[N_FIELDS])
+void grouped_gemm_read_values(const struct record *r, const char *const fields[], size_t n,
+                              struct value out[])
 {
-    memset(out, 0, N_FIELDS * sizeof(out[0]));
-    for (uint32_t i = 0, at = 0; i < r->n && at < N_FIELDS; i++) {
-        int order = strcmp(names[at], r->fields[i].name);
-        while (order < 0 && ++at < N_FIELDS) {
-            order = strcmp(names[at], r->fields[i].name);
+    memset(out, 0, n * sizeof(out[0]));
+    for (size_t i = 0, at = 0; i < r->n && at < n; i++) {
+        int order = strcmp(fields[at], r->fields[i].name);
+        while (order < 0 && ++at < n) {
+            order = strcmp(fields[at], r->fields[i].name);
         }
         if (order == 0) {
             out[at++] = record_at(r, i);
@@ -86,7 +86,7 @@ static const char *view_text_of(const struct value *v, const char *fallback)
 void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v)
 {
     struct value f[N_FIELDS];
-    view_read_fields(&p->fields, f);
+    grouped_gemm_read_values(&p->fields, names, N_FIELDS, f);
     *v = (struct grouped_gemm_problem){
         .mode = view_mode_of(view_text_of(&f[AT_mode], "forward")),
         .in = gemm_dtype_of(view_text_of(&f[AT_dtype_in], "bf16")),

@@ -58,4 +58,32 @@ int portable_plan(const struct problem *p, const struct record *config,
 int portable_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
                        double *out, struct launch *launch, struct error *err);
 
+/* ---- what the cuda targets make of a launch's args alike --------------------------------------
+ */
+
+/* The low bits of params.flags, as in portable/params.cu and hopper/scheduler.cu. */
+enum cuda_flags {
+    CUDA_M_SIZES_64 = 1,
+    CUDA_GATHER_64 = 2,
+    CUDA_WEIGHTS_FP32 = 4,
+    CUDA_ACCUMULATE = 8,
+    CUDA_FLAGS_NEXT = 16, /* a target's own begin here */
+};
+uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
+
+/* g / by = g * mul >> shift for every g below 2^30. */
+void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift);
+
+/* The args of a launch, whole and checked: grouped_gemm_args_read, and arrays of indices, sizes and
+ * weights aligned to their elements. Every cuda target's plan() begins with it. */
+int cuda_args_read(const struct grouped_gemm_problem *v, const void *args, size_t row_bytes,
+                   struct grouped_gemm_args *out, struct error *err);
+/* No rows, and nothing to zero for want of them: there is nothing to launch. */
+bool cuda_args_idle(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a);
+/* Tiles of height x width of the output, at most: the rows of each expert are known on the device
+ * only, so in forward and dX one for a single row of each expert that has any, more for the
+ * rest. */
+int64_t cuda_tiles_most(const struct grouped_gemm_problem *v, int64_t rows, int64_t height,
+                        int64_t width);
+
 #endif

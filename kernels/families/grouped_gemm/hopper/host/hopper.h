@@ -3,11 +3,9 @@
  * The target "hopper" inside: how a config maps onto the template in hopper/.
  *
  *   target.c               the tunables
- *   values.c               what a config says
  *   tile.c                 a config as the template sees it
  *   validity.c             what is legal
  *   space.c                what of that is in the space
- *   supported_problems.c   the problems that this target takes
  *   ../model/              predicted time, and the analytic default chosen by it
  *   launch.c               compile-time options, launch geometry and arguments
  *   tensor_maps.c          tensor maps
@@ -35,6 +33,7 @@ bool hopper_defer_pays(const struct grouped_gemm_problem *v);
 bool hopper_pair_pays(const struct grouped_gemm_problem *v);
 
 bool hopper_supports(const struct device_info *info);
+int hopper_takes(const struct problem *p, const struct device_info *info, struct rejection *why);
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,
                          struct param out[PARAMS_MAX]);
 int hopper_check(const struct problem *p, const struct record *config,

@@ -9,10 +9,10 @@
 #include <stddef.h>
 
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
-#include "kernels/families/grouped_gemm/portable/cuda_args.h"
+#include "kernels/families/grouped_gemm/portable/portable.h"
 #include "kernels/launch_order.h"
 
-/* Flags, behind those of portable/cuda_args.h. */
+/* Flags, behind those of portable/portable.h. */
 enum {
     HOPPER_RASTER_COLUMNS = CUDA_FLAGS_NEXT,
     HOPPER_SORT = 32,

@@ -3,7 +3,22 @@
  * A config of the target "hopper" as the template sees it: the tile, its shared memory, to the
  * byte, and how registers are shared out.
  */
+#include <string.h>
+
 #include "kernels/families/grouped_gemm/hopper/host/tile.h"
+
+#define HOPPER_NAME(name) #name,
+const char *const hopper_field_names[FIELDS + 1] = {HOPPER_FIELDS(HOPPER_NAME) NULL};
+
+void hopper_values_read(const struct record *config, struct hopper_values *out)
+{
+    grouped_gemm_read_values(config, hopper_field_names, FIELDS, out->of);
+}
+
+bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char *word)
+{
+    return v->of[f].type == VALUE_TEXT && strcmp(v->of[f].text, word) == 0;
+}
 
 enum { ROW = 128 /* bytes of a row in shared memory */ };
 

@@ -498,3 +498,20 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_rounds(&t, why);
     return r ? r : check_resources(&v, &t, info, why);
 }
+
+/* A problem that the smallest config is legal for. That config fits wherever any does, so what
+ * check() says of it, it says of the problem (types, sums into bf16, rows that TMA cannot read,
+ * more experts than fit into shared memory), and the rules stand in one place. All other problems
+ * are the portable kernel's. */
+int hopper_takes(const struct problem *p, const struct device_info *info, struct rejection *why)
+{
+    struct record smallest;
+    record_init(&smallest);
+    record_put_int(&smallest, "BLOCK_SIZE_M", 64);
+    record_put_int(&smallest, "BLOCK_SIZE_N", 64);
+    record_put_int(&smallest, "BLOCK_SIZE_K", 64);
+    record_put_int(&smallest, "num_warps", 8);
+    record_put_int(&smallest, "num_stages", 2);
+    record_put_text(&smallest, "schedule", "cooperative");
+    return hopper_check(p, &smallest, info, why);
+}

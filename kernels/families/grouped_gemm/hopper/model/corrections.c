@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/families/grouped_gemm/hopper/model/corrections.h"
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 #include <math.h>
 

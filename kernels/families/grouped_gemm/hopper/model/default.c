@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper/host/tile.h"
-#include "kernels/families/grouped_gemm/hopper/model/corrections.h"
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 struct winner {
     int r, c, warps; /* rows and columns of the output */

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper/model/corrections.h"
-
 /* The device that the constants are of: others' SMs are as fast as their share of the peak says. */
 static const double H200_SMS = 132, H200_TFLOPS = 788, H200_GBPS = 4300;
 static const double H200_L2_BYTES = 60 << 20;

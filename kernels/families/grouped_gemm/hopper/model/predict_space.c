@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper/model/corrections.h"
+#include "kernels/families/grouped_gemm/hopper/model/model.h"
 #include "kernels/space.h"
 
 /* Where the run-time settings are among a space's params; -1: nowhere. */
