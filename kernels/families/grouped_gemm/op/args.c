@@ -36,12 +36,6 @@ static int copy_args(const void *args, struct grouped_gemm_args *out, struct err
     return 0;
 }
 
-static int gemm_args_need_pointer(const void *pointer, const char *name, const char *why,
-                                  struct error *err)
-{
-    return pointer ? 0 : error_set(err, ERROR_INVALID, "args.%s is NULL, but %s", name, why);
-}
-
 /* Without rows there is nothing to read, and empty tensors often have no address; dW is still to be
  * zeroed. */
 static int gemm_args_check_pointers(const struct grouped_gemm_problem *v,
@@ -50,29 +44,29 @@ static int gemm_args_check_pointers(const struct grouped_gemm_problem *v,
     static const char *const whys[] = {"mode forward needs it", "mode dX needs it",
                                        "mode dW needs it"};
     const char *mode = whys[v->mode];
-    bool some = a->rows != 0;
-    int r = some || v->mode == GEMM_DW ? gemm_args_need_pointer(a->out, "out", mode, err) : 0;
-    if (!r && some && v->mode != GEMM_DX) {
-        r = gemm_args_need_pointer(a->x, "x", mode, err);
+    const bool some = a->rows != 0, dw = v->mode == GEMM_DW;
+    const struct {
+        bool needed;
+        const void *pointer;
+        const char *name, *why;
+    } all[] = {
+        {some || dw, a->out, "out", mode},
+        {some && v->mode != GEMM_DX, a->x, "x", mode},
+        {some && !dw, a->w, "w", mode},
+        {some && v->mode != GEMM_FORWARD, a->dy, "dy", mode},
+        {v->experts > 1, a->m_sizes, "m_sizes", "there is more than one expert"},
+        {some && (v->permute_x || v->permute_y), a->gather_indices, "gather_indices",
+         "the problem permutes"},
+        {some && v->fuse_mul_post, a->topk_weights, "topk_weights",
+         "fuse_mul_post multiplies by them"},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (all[i].needed && !all[i].pointer) {
+            return error_set(err, ERROR_INVALID, "args.%s is NULL, but %s", all[i].name,
+                             all[i].why);
+        }
     }
-    if (!r && some && v->mode != GEMM_DW) {
-        r = gemm_args_need_pointer(a->w, "w", mode, err);
-    }
-    if (!r && some && v->mode != GEMM_FORWARD) {
-        r = gemm_args_need_pointer(a->dy, "dy", mode, err);
-    }
-    if (!r && v->experts > 1) {
-        r = gemm_args_need_pointer(a->m_sizes, "m_sizes", "there is more than one expert", err);
-    }
-    if (!r && some && (v->permute_x || v->permute_y)) {
-        r = gemm_args_need_pointer(a->gather_indices, "gather_indices", "the problem permutes",
-                                   err);
-    }
-    if (!r && some && v->fuse_mul_post) {
-        r = gemm_args_need_pointer(a->topk_weights, "topk_weights",
-                                   "fuse_mul_post multiplies by them", err);
-    }
-    return r;
+    return 0;
 }
 
 static int check_index(const void *pointer, uint32_t dtype, const char *name, struct error *err)

@@ -351,83 +351,63 @@ static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint6
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-static void add_buffer(struct workload *w, struct grouped_gemm_state *s, enum gemm_buffer which,
-                       struct buffer b)
+static struct buffer *add_buffer(struct workload *w, enum gemm_buffer which, const char *name,
+                                 enum dtype dtype, int64_t count)
 {
+    struct grouped_gemm_state *s = w->state;
     assert(w->n_buffers < BUFFERS_MAX);
-    s->index[which] = (int)w->n_buffers;
-    w->buffers[w->n_buffers++] = b;
+    struct buffer *b = &w->buffers[w->n_buffers];
+    s->index[which] = (int)w->n_buffers++;
+    *b = (struct buffer){.name = name, .dtype = dtype, .count = count};
+    return b;
+}
+
+static void add_operand(struct workload *w, enum gemm_buffer which, const char *name, int64_t count,
+                        double scale)
+{
+    const struct grouped_gemm_state *s = w->state;
+    struct buffer *b = add_buffer(w, which, name, s->view.in, count);
+    b->init = BUFFER_RANDOM;
+    b->scale = scale;
+    b->rotate = true;
+}
+
+static void add_list(struct workload *w, enum gemm_buffer which, const char *name, enum dtype dtype,
+                     int64_t count, const void *host)
+{
+    struct buffer *b = add_buffer(w, which, name, dtype, count);
+    b->init = BUFFER_HOST;
+    b->host = host;
 }
 
 /* Deviations: x and dy 1, w so that a row of results has deviation 1. dW sums m_e products of
  * deviation 1: dy is scaled instead, by the mean rows of an expert. */
-static void add_operands(struct workload *w, struct grouped_gemm_state *s)
+static void add_buffers(struct workload *w, const struct grouped_gemm_state *s)
 {
     const struct grouped_gemm_problem *v = &s->view;
-    double reduction = v->mode == GEMM_DX ? (double)v->n : (double)v->k;
-    double mean_rows = fmax(1, (double)v->m / (double)v->experts);
+    const double reduction = v->mode == GEMM_DX ? (double)v->n : (double)v->k;
+    const double mean_rows = fmax(1, (double)v->m / (double)v->experts);
     if (v->mode != GEMM_DX) {
-        add_buffer(w, s, GEMM_X,
-                   (struct buffer){.name = "x",
-                                   .dtype = v->in,
-                                   .init = BUFFER_RANDOM,
-                                   .count = v->x_rows * v->k,
-                                   .scale = 1,
-                                   .rotate = true});
+        add_operand(w, GEMM_X, "x", v->x_rows * v->k, 1);
     }
     if (v->mode != GEMM_DW) {
-        add_buffer(w, s, GEMM_W,
-                   (struct buffer){.name = "w",
-                                   .dtype = v->in,
-                                   .init = BUFFER_RANDOM,
-                                   .count = v->experts * v->n * v->k,
-                                   .scale = 1 / sqrt(reduction),
-                                   .rotate = true});
+        add_operand(w, GEMM_W, "w", v->experts * v->n * v->k, 1 / sqrt(reduction));
     }
     if (v->mode != GEMM_FORWARD) {
-        add_buffer(w, s, GEMM_DY,
-                   (struct buffer){.name = "dy",
-                                   .dtype = v->in,
-                                   .init = BUFFER_RANDOM,
-                                   .count = v->m * v->n,
-                                   .scale = v->mode == GEMM_DW ? 1 / sqrt(mean_rows) : 1,
-                                   .rotate = true});
+        add_operand(w, GEMM_DY, "dy", v->m * v->n, v->mode == GEMM_DW ? 1 / sqrt(mean_rows) : 1);
     }
     w->output = w->n_buffers;
-    add_buffer(w, s, GEMM_OUT,
-               (struct buffer){.name = "out",
-                               .dtype = v->out,
-                               .init = BUFFER_OUTPUT,
-                               .count = v->out_rows * v->out_cols,
-                               .scale = 0.5,
-                               .rotate = true,
-                               .accumulate = v->accumulate});
-}
-
-static void add_indices(struct workload *w, struct grouped_gemm_state *s)
-{
-    const struct grouped_gemm_problem *v = &s->view;
-    add_buffer(w, s, GEMM_M_SIZES,
-               (struct buffer){.name = "m_sizes",
-                               .dtype = DTYPE_INT32,
-                               .init = BUFFER_HOST,
-                               .count = v->experts,
-                               .host = s->m_sizes});
+    struct buffer *out = add_buffer(w, GEMM_OUT, "out", v->out, v->out_rows * v->out_cols);
+    out->init = BUFFER_OUTPUT;
+    out->scale = 0.5;
+    out->rotate = true;
+    out->accumulate = v->accumulate;
+    add_list(w, GEMM_M_SIZES, "m_sizes", DTYPE_INT32, v->experts, s->m_sizes);
     if (v->permute_x || v->permute_y) {
-        add_buffer(w, s, GEMM_GATHER,
-                   (struct buffer){.name = "gather_indices",
-                                   .dtype = DTYPE_INT32,
-                                   .init = BUFFER_HOST,
-                                   .count = v->m,
-                                   .host = s->gather});
+        add_list(w, GEMM_GATHER, "gather_indices", DTYPE_INT32, v->m, s->gather);
     }
     if (v->fuse_mul_post) {
-        add_buffer(w, s, GEMM_WEIGHTS,
-                   (struct buffer){.name = "topk_weights",
-                                   .dtype = DTYPE_FP32,
-                                   .init = BUFFER_HOST,
-                                   .count = v->m,
-                                   .host = s->weights});
+        add_list(w, GEMM_WEIGHTS, "topk_weights", DTYPE_FP32, v->m, s->weights);
     }
 }
 
@@ -476,8 +456,7 @@ int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint
     int r = make_state(w, err);
     r = r ? r : workload_draw_rows(w->state, &random, err);
     if (!r) {
-        add_operands(w, w->state);
-        add_indices(w, w->state);
+        add_buffers(w, w->state);
         r = choose_checks(w, w->state, &random, err);
     }
     if (r) {
