@@ -8,10 +8,10 @@
 #include "client/ctl/ctl.h"
 
 struct asking {
-    struct subject subject; /* first */
-    bool tune;              /* gemmd_tune; else gemmd_get */
-    bool each;              /* every config by itself (bench) */
-    json_t *rows;           /* owned */
+    struct subject *s; /* borrowed */
+    bool tune;         /* gemmd_tune; else gemmd_get */
+    bool each;         /* every config by itself (bench) */
+    json_t *rows;      /* owned */
     size_t n, done;
     double began_ms;
     int code; /* of the first failure */
@@ -37,7 +37,7 @@ static void make_label(const struct asking *a, const json_t *problem, char *out,
 static void asking_print_remark(const struct asking *a, const char *label,
                                 const struct gemmd_answer *answer, double ms)
 {
-    if (a->subject.ctl.quiet || a->n < 2) {
+    if (a->s->ctl.quiet || a->n < 2) {
         return;
     }
     fprintf(stderr, "%s: ", label);
@@ -51,8 +51,8 @@ static void asking_print_remark(const struct asking *a, const char *label,
  * been. */
 static void remark_failed(const struct asking *a, const struct progress_line *line, const char *key)
 {
-    const size_t n = json_array_size(a->subject.search.configs);
-    if (n > 0 && line->failed > 0 && !a->subject.ctl.quiet) {
+    const size_t n = json_array_size(a->s->search.configs);
+    if (n > 0 && line->failed > 0 && !a->s->ctl.quiet) {
         fprintf(stderr,
                 "%lld of the %zu given configs failed: `gemmctl trials --failed %.8s` says why\n",
                 (long long)line->failed, n, key);
@@ -65,11 +65,11 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
     struct gemmd_answer answer = GEMMD_ANSWER_INIT;
     struct gemmd_error e;
-    struct gemmd_query *q = &a->subject.search.query;
+    struct gemmd_query *q = &a->s->search.query;
     struct progress_line line;
     char label[96];
     make_label(a, problem, label, sizeof(label));
-    progress_begin(&line, a->subject.ctl.quiet, label);
+    progress_begin(&line, a->s->ctl.quiet, label);
     char *text = text_of_json(problem);
     p.text = text;
     q->flags |= GEMMD_NO_TABLE;
@@ -79,8 +79,8 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     q->progress = progress_show;
     q->ctx = &line;
     double began = ctl_now_ms();
-    int r = (a->tune ? gemmd_tune : gemmd_get)(a->subject.ctl.g, &p, q, &answer, &e);
-    r = ctl_finish(&a->subject.ctl, r, &e);
+    int r = (a->tune ? gemmd_tune : gemmd_get)(a->s->ctl.g, &p, q, &answer, &e);
+    r = ctl_finish(&a->s->ctl, r, &e);
     double ms = ctl_now_ms() - began;
     progress_end(&line);
     free(text);
@@ -133,10 +133,10 @@ static void ask_configs(struct asking *a, const json_t *item)
 {
     size_t i;
     json_t *config;
-    json_array_foreach(a->subject.search.configs, i, config) {
+    json_array_foreach(a->s->search.configs, i, config) {
         json_t *alone = json_pack("[O]", config);
         char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
-        a->subject.search.query.configs_json = text;
+        a->s->search.query.configs_json = text;
         if (goes_on(a)) {
             ask_named(a, item, config);
         }
@@ -150,7 +150,7 @@ static void remark_hit(const struct asking *a)
     const json_t *row = json_array_get(a->rows, 0);
     const json_t *trip = json_object_get(row, "round_trip_us");
     const char *note = json_string_value(json_object_get(row, "note"));
-    if (a->subject.ctl.quiet || json_array_size(a->rows) != 1) {
+    if (a->s->ctl.quiet || json_array_size(a->rows) != 1) {
         return;
     }
     if (trip) {
@@ -199,19 +199,19 @@ static int show_rows(struct asking *a)
     json_array_foreach(a->rows, i, row) {
         bool failed = json_object_get(row, "error");
         good += !failed;
-        if (failed && !a->subject.ctl.json) { /* where the table says how good the answer is */
+        if (failed && !a->s->ctl.json) { /* where the table says how good the answer is */
             json_object_set(row, "tier", json_object_get(json_object_get(row, "error"), "name"));
         }
     }
-    if (a->subject.ctl.json) {
+    if (a->s->ctl.json) {
         int r = ctl_print_json(json_incref(a->rows));
         return a->code ? a->code : r;
     }
     if (good > 0) {
         results_print(a->rows);
         remark_hit(a);
-        if (!a->subject.ctl.quiet) {
-            unsaved_remark(&a->subject.ctl, a->rows);
+        if (!a->s->ctl.quiet) {
+            unsaved_remark(&a->s->ctl, a->rows);
         }
     }
     return a->code;
@@ -222,7 +222,7 @@ static int asking_show_rows(struct asking *a)
     size_t kept = 0, i;
     const json_t *row;
     int code = show_rows(a);
-    if (a->n > 1 && !a->subject.ctl.quiet) {
+    if (a->n > 1 && !a->s->ctl.quiet) {
         remark_batch(a);
     }
     json_array_foreach(a->rows, i, row) {
@@ -235,12 +235,11 @@ static int asking_show_rows(struct asking *a)
 /* A daemon that lives greets within this, also on a busy machine. */
 enum { GREETING_MS = 1000 };
 
-static int asking_answer_all(void *command)
+static int asking_answer_all(struct asking *a)
 {
-    struct asking *a = command;
-    const struct gemmd_query *q = &a->subject.search.query;
-    int code = problems_make(&a->subject.problems);
-    if (code == DONE && a->each && json_array_size(a->subject.search.configs) == 0) {
+    const struct gemmd_query *q = &a->s->search.query;
+    int code = problems_make(&a->s->problems);
+    if (code == DONE && a->each && json_array_size(a->s->search.configs) == 0) {
         code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
     if (code == DONE && a->tune && q->wait == GEMMD_WAIT_CACHED) {
@@ -250,23 +249,23 @@ static int asking_answer_all(void *command)
         code = ctl_usage("--again tunes and --wait cached never does: leave one of them out");
     }
     if (!a->tune) { /* "answer by then" is meant of a daemon that hangs, too */
-        a->subject.ctl.patience_ms =
+        a->s->ctl.patience_ms =
             q->deadline_ms > 0 && q->deadline_ms < GREETING_MS ? GREETING_MS : q->deadline_ms;
     }
-    a->subject.ctl.step_ms = STOPS_STEP_MS;
-    code = code ? code : ctl_connect(&a->subject.ctl);
+    a->s->ctl.step_ms = STOPS_STEP_MS;
+    code = code ? code : ctl_connect(&a->s->ctl);
     if (code) {
         return code;
     }
     stops_catch();
     a->began_ms = ctl_now_ms();
-    search_finish(&a->subject.search);
+    search_finish(&a->s->search);
     a->rows = json_array();
-    a->n = json_array_size(a->subject.problems.all);
-    a->n *= a->each ? json_array_size(a->subject.search.configs) : 1;
+    a->n = json_array_size(a->s->problems.all);
+    a->n *= a->each ? json_array_size(a->s->search.configs) : 1;
     size_t i;
     json_t *item;
-    json_array_foreach(a->subject.problems.all, i, item) {
+    json_array_foreach(a->s->problems.all, i, item) {
         if (a->each) {
             ask_configs(a, item);
         } else if (goes_on(a)) {
@@ -276,78 +275,75 @@ static int asking_answer_all(void *command)
     return asking_show_rows(a);
 }
 
-/* What the others take and bench has no use for. Hidden, and not just absent, since --budget would
- * be taken for --budget-ms. */
-enum { KEY_NOT_FOR_BENCH = 0x9100 };
-static const struct argp_option not_for_bench[] = {
-    {"wait", KEY_NOT_FOR_BENCH, "HOW", OPTION_HIDDEN, 0, 0},
-    {"budget", KEY_NOT_FOR_BENCH, "N", OPTION_HIDDEN, 0, 0},
-    {"strategy", KEY_NOT_FOR_BENCH, "NAME", OPTION_HIDDEN, 0, 0},
-    {"again", KEY_NOT_FOR_BENCH, 0, OPTION_HIDDEN, 0, 0},
-    {0},
-};
+/* ---- commands ------------------------------------------------------------------------------- */
 
-static error_t parse_bench(int key, char *arg, struct argp_state *state)
+static int ask_run_command(struct subject *s, bool tune, bool each)
 {
-    if (key == KEY_NOT_FOR_BENCH) {
-        argp_error(state, "--wait, --budget, --strategy and --again are not for bench: it measures "
-                          "each of the given configs, known or not, and waits for that");
-    }
-    return subject_parse(key, arg, state);
-}
-
-static int asking_run_command(struct asking *a, const char *doc, int argc, char **argv)
-{
-    /* The last three are of who looks for configs: where they are given, NULL ends the list. */
-    const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                          {&measuring_argp, 0, NULL, 0},
-                                          {&deadline_argp, 0, NULL, 0},
-                                          {&given_argp, 0, NULL, 0},
-                                          {&tolerance_argp, 0, NULL, 0},
-                                          {&target_argp, 0, NULL, 0},
-                                          {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
-                                          {a->each ? NULL : &search_argp, 0, NULL, 0},
-                                          {a->tune ? &tune_wait_argp : &wait_argp, 0, NULL, 0},
-                                          {&space_argp, 0, NULL, 0},
-                                          {0}};
-    const struct argp argp = {.options = a->each ? not_for_bench : NULL,
-                              .parser = a->each ? parse_bench : subject_parse,
-                              .args_doc = "[PROBLEM]",
-                              .doc = doc,
-                              .children = children};
-    int code = subject_run(a, &argp, asking_answer_all, argc, argv);
-    json_decref(a->rows);
+    struct asking a = {.s = s, .tune = tune, .each = each};
+    int code = asking_answer_all(&a);
+    json_decref(a.rows);
     return code;
 }
 
-int cmd_get(int argc, char **argv)
+static int ask_run_get(struct subject *s)
 {
-    struct asking a = {.tune = false};
-    return asking_run_command(
-        &a,
-        "Asks for the best config of each problem. What is not known is tuned, with "
-        "progress on stderr, unless --wait says otherwise.",
-        argc, argv);
+    return ask_run_command(s, false, false);
 }
 
-int cmd_tune(int argc, char **argv)
+const struct command command_get = {
+    .name = "get",
+    .help = "ask for the best config of problems; what is not known is tuned",
+    .run = ask_run_get,
+    .args_doc = "[PROBLEM]",
+    .doc = "Asks for the best config of each problem. What is not known is tuned, with progress on "
+           "stderr, unless --wait says otherwise.",
+    .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
+              &target_argp, &pinned_ctl_argp, &search_argp, &wait_argp, &space_argp},
+};
+
+static int ask_run_tune(struct subject *s)
 {
-    struct asking a = {.tune = true};
-    return asking_run_command(
-        &a,
-        "Tunes each problem, whether known or not, and shows the winners.\v"
-        "A search under --restrict, --space, --config or --target has a winner of source "
-        "\"partial\": it answers who waits for that search, and no later query.",
-        argc, argv);
+    return ask_run_command(s, true, false);
 }
 
-int cmd_bench(int argc, char **argv)
+const struct command command_tune = {
+    .name = "tune",
+    .help = "tune problems, whether known or not",
+    .run = ask_run_tune,
+    .args_doc = "[PROBLEM]",
+    .doc = "Tunes each problem, whether known or not, and shows the winners.\v"
+           "A search under --restrict, --space, --config or --target has a winner of source "
+           "\"partial\": it answers who waits for that search, and no later query.",
+    .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
+              &target_argp, &ctl_argp, &search_argp, &tune_wait_argp, &space_argp},
+};
+
+static int ask_run_bench(struct subject *s)
 {
-    struct asking a = {.tune = true, .each = true};
-    return asking_run_command(
-        &a,
-        "Verifies and measures given configs, each by itself.\v"
-        "All configs of a restricted space are measured by `gemmctl tune --strategy "
-        "exhaustive --restrict ...`; `gemmctl trials` shows them.",
-        argc, argv);
+    if (s->given[OWN_NOT_HERE]) {
+        return ctl_usage("--wait, --budget, --strategy and --again are not for bench: it measures "
+                         "each of the given configs, known or not, and waits for that");
+    }
+    return ask_run_command(s, true, true);
 }
+
+static const struct argp_option bench_options[] = {
+    {"wait", OWN_KEY + OWN_NOT_HERE, "HOW", OPTION_HIDDEN, 0, 0},
+    {"budget", OWN_KEY + OWN_NOT_HERE, "N", OPTION_HIDDEN, 0, 0},
+    {"strategy", OWN_KEY + OWN_NOT_HERE, "NAME", OPTION_HIDDEN, 0, 0},
+    {"again", OWN_KEY + OWN_NOT_HERE, 0, OPTION_HIDDEN, 0, 0},
+    {0},
+};
+
+const struct command command_bench = {
+    .name = "bench",
+    .help = "measure given configs",
+    .run = ask_run_bench,
+    .args_doc = "[PROBLEM]",
+    .doc = "Verifies and measures given configs, each by itself.\v"
+           "All configs of a restricted space are measured by `gemmctl tune --strategy "
+           "exhaustive --restrict ...`; `gemmctl trials` shows them.",
+    .options = bench_options,
+    .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
+              &target_argp, &ctl_argp},
+};

@@ -14,11 +14,10 @@
 
 enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON, KEY_GENERATION };
 
-static const struct argp_option pin_options[] = {
-    {"generation", KEY_GENERATION, "N|now", 0,
-     "answers as they are in this generation of the database, as a job that is pinned to it gets "
-     "them (default: $GEMMD_GENERATION, else the newest)",
-     2},
+static const struct argp_option output_options[] = {
+    {0, 0, 0, 0, "For every command:", -1},
+    {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
+    {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
     {0},
 };
 
@@ -36,14 +35,18 @@ static const struct argp_option options[] = {
     {0},
 };
 
+static const struct argp_option pin_options[] = {
+    {"generation", KEY_GENERATION, "N|now", 0,
+     "answers as they are in this generation of the database, as a job that is pinned to it gets "
+     "them (default: $GEMMD_GENERATION, else the newest)",
+     2},
+    {0},
+};
+
 static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
 {
-    struct ctl *c = state->input;
+    struct ctl *c = &((struct subject *)state->input)->ctl;
     switch (key) {
-    case ARGP_KEY_INIT:
-        c->device = getenv("GEMMD_DEVICE");
-        c->device = c->device && *c->device ? c->device : NULL;
-        break;
     case KEY_SOCKET:
         c->socket = arg;
         break;
@@ -67,15 +70,16 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
+const struct argp output_argp = {.options = output_options, .parser = ctl_parse_option};
 const struct argp ctl_argp = {.options = options, .parser = ctl_parse_option};
 
 static error_t parse_pin(int key, char *arg, struct argp_state *state)
 {
-    struct ctl *c = state->input;
+    struct ctl *c = &((struct subject *)state->input)->ctl;
     switch (key) {
     case ARGP_KEY_INIT:
         c->pinned = true;
-        state->child_inputs[0] = c;
+        state->child_inputs[0] = state->input;
         return 0;
     case KEY_GENERATION:
         if (strcmp(arg, "now") != 0 && (!*arg || strspn(arg, "0123456789") != strlen(arg))) {

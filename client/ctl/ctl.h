@@ -7,7 +7,7 @@
  *   problems.c   which problems; problem_options.c has the options that say so, shapes.c reads them
  *                from a table, moe.c makes a layer's, routing.c reads the rows of each expert
  *   search.c     options that say how to search
- *   subject.c    what a command is about (daemon, problems, search), and the frame of such commands
+ *   subject.c    what a command is about (daemon, problems, search, rows), and its method's call
  *   text.c       the one-line text of problems and configs, to JSON and back
  *   fields.c     words between commas
  *   table.c      rows for people, or the same rows as JSON
@@ -17,9 +17,8 @@
  *   listing.h    what the commands share that show rows of the database; rows.c has the columns of
  *                each list, baselines.c what trials are compared with
  *   formats.h    files and spaces of other tuners, by files of their own
- *   runner.h     becoming gemmd-runner
- *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c precompile.c landscape.c why.c
- *   daemon.c     the commands, by theme
+ *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c runner.c why.c daemon.c
+ *                the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
  * stderr. What fails ends in one sentence, "gemmctl: ...".
@@ -53,10 +52,11 @@ struct ctl {
     int step_ms;     /* gemmd_options.step_ms: set before connecting by commands that catch stops */
     int failed;      /* enum gemmd_error_code of the last ctl_call that failed */
 };
-/* Input: struct ctl. Of a pinned connection only the answers to `get` are of its generation, so
- * only commands that ask for those may be pinned. The others would show what is known now all the
- * same, and those that see to the daemon would fail where it has no such generation. */
-extern const struct argp ctl_argp, pinned_ctl_argp;
+/* The input of every argp here is a struct subject. Of a pinned connection only the answers to
+ * `get` are of its generation, so only commands that ask for those may be pinned. The others would
+ * show what is known now all the same, and those that see to the daemon would fail where it has no
+ * such generation. output_argp: --json and --quiet, for commands that ask no daemon. */
+extern const struct argp output_argp, ctl_argp, pinned_ctl_argp;
 
 /* Whose daemon, and which generation. */
 struct gemmd_options ctl_options(const struct ctl *c);
@@ -142,7 +142,7 @@ struct problems {
     char *words;      /* owned: the arguments that are no options */
     json_t *all;      /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
 };
-extern const struct argp problems_argp; /* input: struct problems */
+extern const struct argp problems_argp;
 
 /* Fills in `all`. 0, or USAGE after the sentence. */
 int problems_make(struct problems *p);
@@ -198,15 +198,15 @@ int problems_check_words(const struct problems *p);
 
 /* ---- search.c ------------------------------------------------------------------------------- */
 
-/* The value of an option: 0 (or min) to max, else it ends with a sentence that names the option. */
+/* The value of an option, from 0 to max; else it ends with a sentence that names the option. */
 int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state);
-int64_t option_from(const char *name, const char *arg, int64_t min, int64_t max,
-                    struct argp_state *state);
-enum { JOBS_MAX = 256 }; /* of `--jobs` */
-/* A device that need not be here, of `--arch`: "cuda:sm_90a" of sm_90a; others as they are. Ends
- * with a sentence where it can be none. */
+/* The same from min to max of an option of the command's own; NULL: it was not given, and *out
+ * stays. 0, or USAGE after the sentence. */
+int option_number(const char *name, const char *arg, int64_t min, int64_t max, int64_t *out);
+/* A device that need not be here, of `--arch`: "cuda:sm_90a" of sm_90a; others as they are; NULL:
+ * out stays. 0, or USAGE after the sentence where it can be none. */
 enum { ARCH_MAX = 256 };
-void option_arch(const char *arg, char out[ARCH_MAX], struct argp_state *state);
+int option_arch(const char *arg, char out[ARCH_MAX]);
 
 struct search {
     struct gemmd_query query;           /* its JSON texts are filled in by search_finish */
@@ -214,9 +214,8 @@ struct search {
     json_t *configs;                    /* owned: ["BLOCK_SIZE_M=64 ..."] */
     char *restrict_text, *configs_text; /* owned */
 };
-/* Inputs: struct search. measuring: how, and for how long; search: of which configs in which order;
- * wait: of a question, or of a tuning; space: restrictions; given: configs; target: which
- * kernels. */
+/* measuring: how, and for how long; search: of which configs in which order; wait: of a question,
+ * or of a tuning; space: restrictions; given: configs; target: which kernels. */
 extern const struct argp measuring_argp, search_argp, deadline_argp, wait_argp, tune_wait_argp,
     space_argp, given_argp, tolerance_argp, target_argp;
 void search_options_init(struct search *s);
@@ -225,29 +224,63 @@ void search_options_deinit(struct search *s);
 
 /* ---- subject.c ------------------------------------------------------------------------------ */
 
-/*
- * What a command is about: whose daemon, which problems, how to search. The struct of such a
- * command begins with a struct subject, and its one frame is here: arguments, the work, the end.
- */
+/* The options that only some commands have, by their places in subject.given. */
+enum own_option {
+    OWN_ALL,
+    OWN_ARCH,
+    OWN_BUCKET,
+    OWN_CACHE_DIR,
+    OWN_CACHE_MAX,
+    OWN_CLEAR,
+    OWN_COMPAT,
+    OWN_DEVICE,
+    OWN_DRY_RUN,
+    OWN_EXACT,
+    OWN_FAILED,
+    OWN_FINALS,
+    OWN_FORMAT,
+    OWN_JOBS,
+    OWN_NOTE,
+    OWN_NOT_HERE, /* of other commands: without it --budget would be taken for --budget-ms */
+    OWN_SAMPLES,
+    OWN_SECONDS,
+    OWN_SETTINGS,
+    OWN_TO,
+    OWN_TRUST,
+    OWN_VARIANTS,
+    OWN_WHAT,
+    OWN_OPTIONS
+};
+enum { OWN_KEY = 0x9000 }; /* + place: the key of argp */
+
+/* What a command is about: whose daemon, which problems, how to search, which rows. */
 struct subject {
+    const struct command *command; /* borrowed */
     struct ctl ctl;
     struct problems problems;
     struct search search;
-    const struct argp_child *children; /* borrowed: of the command's argp */
+    json_t *filter;                 /* owned: of rows, by filter_argp */
+    bool unsaved;                   /* the named key's own answer, by listing_find_key */
+    const char *given[OWN_OPTIONS]; /* borrowed from argv; "": without a value; NULL: not given */
+    char **paths;                   /* borrowed from argv, by files_argp */
+    size_t n_paths;
 };
+extern const struct argp files_argp;
 
-/* For parsers of commands with options of their own: what ARGP_KEY_INIT is to do. Every child of
- * the command's argp gets its part of the subject that `state->input` begins with. */
-void subject_children(struct argp_state *state);
-/* The parser of commands without options of their own. */
-error_t subject_parse(int key, char *arg, struct argp_state *state);
-
-/* Fills in *command by the arguments, runs, and frees its subject. An exit code. */
-int subject_run(void *command, const struct argp *argp, int (*run)(void *command), int argc,
-                char **argv);
+struct command {
+    const char *name, *help; /* one line */
+    const char *former;      /* name, which still works; or NULL */
+    int (*run)(struct subject *s);
+    const char *args_doc, *doc;
+    const struct argp_option *options; /* of its own */
+    const struct argp *parts[12];      /* up to NULL: those that it shares with others */
+};
+int subject_run(const struct command *command, int argc, char **argv);
 
 /* --target, --atol and --rtol into params of a call, where they were given. */
 void subject_put_query(const struct subject *s, json_t *params);
+/* Connects and calls a method that takes {key or problem}; NULL and *code on failure. */
+json_t *subject_call_key(struct subject *s, const char *method, int *code);
 
 /* ---- table.c -------------------------------------------------------------------------------- */
 
@@ -329,32 +362,10 @@ void stops_end(size_t kept, size_t all);
 
 /* ---- commands ------------------------------------------------------------------------------- */
 
-int cmd_get(int argc, char **argv);
-int cmd_tune(int argc, char **argv);
-int cmd_bench(int argc, char **argv);
-int cmd_pin(int argc, char **argv);
-int cmd_unpin(int argc, char **argv);
-int cmd_promote(int argc, char **argv);
-int cmd_evict(int argc, char **argv);
-int cmd_cancel(int argc, char **argv);
-int cmd_list(int argc, char **argv);
-int cmd_show(int argc, char **argv);
-int cmd_why(int argc, char **argv);
-int cmd_verify(int argc, char **argv);
-int cmd_trials(int argc, char **argv);
-int cmd_modules(int argc, char **argv);
-int cmd_quarantine(int argc, char **argv);
-int cmd_devices(int argc, char **argv);
-int cmd_space(int argc, char **argv);
-int cmd_check(int argc, char **argv);
-int cmd_precompile(int argc, char **argv);
-int cmd_landscape(int argc, char **argv);
-int cmd_export(int argc, char **argv);
-int cmd_import(int argc, char **argv);
-int cmd_backup(int argc, char **argv);
-int cmd_status(int argc, char **argv);
-int cmd_start(int argc, char **argv);
-int cmd_stop(int argc, char **argv);
-int cmd_version(int argc, char **argv);
+extern const struct command command_get, command_tune, command_bench, command_pin, command_unpin,
+    command_promote, command_evict, command_cancel, command_list, command_show, command_why,
+    command_verify, command_trials, command_modules, command_quarantine, command_devices,
+    command_space, command_check, command_precompile, command_landscape, command_export,
+    command_import, command_backup, command_status, command_start, command_stop, command_version;
 
 #endif

@@ -11,28 +11,6 @@
 
 enum { START_DEADLINE_MS = 30 * 1000, STOP_DEADLINE_MS = 30 * 1000, POLL_MS = 20 };
 
-static error_t daemon_parse_option(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    if (key == ARGP_KEY_INIT) {
-        state->child_inputs[0] = state->input;
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
-}
-
-static const struct argp_child children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
-
-static int run_plain(const char *doc, int (*run)(struct ctl *c), int argc, char **argv)
-{
-    const struct argp argp = {.parser = daemon_parse_option, .children = children, .doc = doc};
-    struct ctl c = {0};
-    argp_parse(&argp, argc, argv, 0, NULL, &c);
-    int code = run(&c);
-    ctl_deinit(&c);
-    return code;
-}
-
 /* ---- status --------------------------------------------------------------------------------- */
 
 static char *show_seconds(const json_t *v)
@@ -128,8 +106,9 @@ static void print_status(const json_t *status)
     }
 }
 
-static int daemon_show_status(struct ctl *c)
+static int daemon_show_status(struct subject *s)
 {
+    struct ctl *c = &s->ctl;
     int code = ctl_connect(c);
     json_t *j = code ? NULL : ctl_call(c, "status", NULL, &code);
     if (!j || c->json) {
@@ -140,11 +119,13 @@ static int daemon_show_status(struct ctl *c)
     return DONE;
 }
 
-int cmd_status(int argc, char **argv)
-{
-    return run_plain("Shows how the daemon is: its device, what runs, what it has answered.",
-                     daemon_show_status, argc, argv);
-}
+const struct command command_status = {
+    .name = "status",
+    .help = "how the daemon is",
+    .run = daemon_show_status,
+    .doc = "Shows how the daemon is: its device, what runs, what it has answered.",
+    .parts = {&ctl_argp},
+};
 
 /* ---- start ---------------------------------------------------------------------------------- */
 
@@ -207,8 +188,9 @@ static int daemon_fail_start(const struct gemmd_error *e)
     }
 }
 
-static int daemon_run_start(struct ctl *c)
+static int daemon_run_start(struct subject *s)
 {
+    struct ctl *c = &s->ctl;
     struct gemmd_options o = ctl_options(c);
     struct gemmd_error e;
     o.deadline_ms = START_DEADLINE_MS;
@@ -230,15 +212,17 @@ static int daemon_run_start(struct ctl *c)
     return code ? code : report_started(c, was_there);
 }
 
-int cmd_start(int argc, char **argv)
-{
-    return run_plain(
-        "Starts a daemon for --device in the background and waits until it answers. Its "
-        "log is in the state directory. The program is $GEMMD_DAEMON, else gemmd beside "
-        "gemmctl, else in PATH. If one runs already, that is said. The default "
-        "device is the CPU.",
-        daemon_run_start, argc, argv);
-}
+const struct command command_start = {
+    .name = "start",
+    .help = "start a daemon in the background",
+    .run = daemon_run_start,
+    .doc =
+        "Starts a daemon for --device in the background and waits until it answers. Its log is in "
+        "the "
+        "state directory. The program is $GEMMD_DAEMON, else gemmd beside gemmctl, else in PATH. "
+        "If one runs already, that is said. The default device is the CPU.",
+    .parts = {&ctl_argp},
+};
 
 /* ---- stop ----------------------------------------------------------------------------------- */
 
@@ -294,8 +278,9 @@ static int connect_to_stop(struct ctl *c)
     return r ? ctl_fail_waiting(&e, 0) : ctl_check_device(c);
 }
 
-static int daemon_run_stop(struct ctl *c)
+static int daemon_run_stop(struct subject *s)
 {
+    struct ctl *c = &s->ctl;
     int code = connect_to_stop(c);
     json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
     pid_t pid = (pid_t)json_integer_value(json_object_get(status, "pid"));
@@ -321,19 +306,22 @@ static int daemon_run_stop(struct ctl *c)
     return code;
 }
 
-int cmd_stop(int argc, char **argv)
-{
-    return run_plain(
-        "Stops the daemon and waits until it is gone. A tuning that runs is cancelled in "
-        "order; what it measured is kept. Where systemd has its socket, the next job starts one: "
-        "`systemctl stop` that.",
-        daemon_run_stop, argc, argv);
-}
+const struct command command_stop = {
+    .name = "stop",
+    .help = "stop the daemon",
+    .run = daemon_run_stop,
+    .doc = "Stops the daemon and waits until it is gone. A tuning that runs is cancelled in order; "
+           "what "
+           "it measured is kept. Where systemd has its socket, the next job starts one: "
+           "`systemctl stop` that.",
+    .parts = {&ctl_argp},
+};
 
 /* ---- version -------------------------------------------------------------------------------- */
 
-static int daemon_show_version(struct ctl *c)
+static int daemon_show_version(struct subject *s)
 {
+    struct ctl *c = &s->ctl;
     struct gemmd_error e;
     json_t *hello = NULL;
     int r = ctl_try(c, &e), code = r ? DONE : ctl_check_device(c);
@@ -359,8 +347,10 @@ static int daemon_show_version(struct ctl *c)
     return code;
 }
 
-int cmd_version(int argc, char **argv)
-{
-    return run_plain("Shows the versions of gemmctl and of the daemon, if one runs.",
-                     daemon_show_version, argc, argv);
-}
+const struct command command_version = {
+    .name = "version",
+    .help = "versions of gemmctl and of the daemon",
+    .run = daemon_show_version,
+    .doc = "Shows the versions of gemmctl and of the daemon, if one runs.",
+    .parts = {&ctl_argp},
+};

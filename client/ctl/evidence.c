@@ -6,34 +6,7 @@
 
 #include "client/ctl/listing.h"
 
-enum { KEY_FAILED = 0x6000 };
-
 /* ---- show ----------------------------------------------------------------------------------- */
-
-static error_t parse_show(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    struct listing *l = state->input;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    state->child_inputs[0] = &l->problems;
-    state->child_inputs[1] = &l->ctl;
-    return 0;
-}
-
-static json_t *fetch_show(struct listing *l, int *code)
-{
-    json_t *which = problems_key_or_one(&l->problems, code);
-    if (which) {
-        *code = ctl_connect(&l->ctl);
-    }
-    if (*code) {
-        json_decref(which);
-        return NULL;
-    }
-    return ctl_call(&l->ctl, "show", which, code);
-}
 
 static void print_line(const char *name, char *value)
 {
@@ -59,7 +32,7 @@ static json_t *no_answer(json_t *best)
                      "here; `gemmctl why` says more");
 }
 
-static int print_show(struct listing *l, json_t *result)
+static int evidence_run_show(struct subject *s)
 {
     static const struct column columns[] = {
         {"key", "key", NULL, false},
@@ -89,12 +62,14 @@ static int print_show(struct listing *l, json_t *result)
         {"device class", "best.class", NULL, false},
         {"note", "answer.note", NULL, false},
     };
+    int code = DONE;
+    json_t *result = subject_call_key(s, "show", &code);
     json_t *best = json_object_get(result, "best");
     if (json_is_object(best)) {
         rows_derive_best(best);
     }
-    if (l->ctl.json) {
-        return ctl_print_json(result);
+    if (!result || s->ctl.json) {
+        return result ? ctl_print_json(result) : code;
     }
     if (json_is_object(best) && !json_is_object(json_object_get(result, "answer"))) {
         json_object_set_new(result, "answer", no_answer(best));
@@ -104,45 +79,16 @@ static int print_show(struct listing *l, json_t *result)
     return DONE;
 }
 
-int cmd_show(int argc, char **argv)
-{
-    static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        .parser = parse_show,
-        .args_doc = "KEY|PROBLEM",
-        .children = children,
-        .doc =
-            "Shows all about one problem's answer. KEY is an id, or its first 6 digits or more."};
-    struct listing l = {.what = "best", .filter = json_object()};
-    argp_parse(&argp, argc, argv, 0, NULL, &l);
-    int code = DONE;
-    json_t *result = fetch_show(&l, &code);
-    return listing_end(&l, result ? print_show(&l, result) : code);
-}
+const struct command command_show = {
+    .name = "show",
+    .help = "all about one problem's answer",
+    .run = evidence_run_show,
+    .args_doc = "KEY|PROBLEM",
+    .doc = "Shows all about one problem's answer. KEY is an id, or its first 6 digits or more.",
+    .parts = {&problems_argp, &ctl_argp},
+};
 
 /* ---- trials --------------------------------------------------------------------------------- */
-
-static const struct argp_child problem_children[] = {
-    {&problems_argp, 0, NULL, 0}, {&filter_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
-
-static error_t parse_problem(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    struct listing *l = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &l->problems;
-        state->child_inputs[1] = l;
-        state->child_inputs[2] = &l->ctl;
-        return 0;
-    case KEY_FAILED:
-        l->failed = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 static bool has_failed(const json_t *row)
 {
@@ -192,73 +138,72 @@ static bool is_unsaved(const json_t *shown)
            (json_is_integer(uid) && json_integer_value(uid) == -1);
 }
 
-int listing_find_key(struct listing *l)
+int listing_find_key(struct subject *s)
 {
-    if (!problems_given(&l->problems)) {
-        return ctl_connect(&l->ctl);
+    if (!problems_given(&s->problems)) {
+        return ctl_connect(&s->ctl);
     }
-    if (json_object_get(l->filter, "key")) {
+    if (json_object_get(s->filter, "key")) {
         return ctl_usage(
             "--where key=... stands beside a problem, which has its own key: use one or "
             "the other");
     }
     int code = DONE;
-    json_t *shown = fetch_show(l, &code);
+    json_t *shown = subject_call_key(s, "show", &code);
     if (!shown) {
         return code;
     }
-    int failed = json_object_set(l->filter, "key", json_object_get(shown, "key"));
-    l->unsaved = is_unsaved(shown);
+    int failed = json_object_set(s->filter, "key", json_object_get(shown, "key"));
+    s->unsaved = is_unsaved(shown);
     json_decref(shown);
     return failed ? ctl_failed("the daemon does not say which key that is: it is of an older gemmd")
                   : DONE;
 }
 
-json_t *listing_status(struct listing *l, int *code)
+json_t *listing_status(struct subject *s, int *code)
 {
-    json_t *status = ctl_call(&l->ctl, "status", NULL, code);
+    json_t *status = ctl_call(&s->ctl, "status", NULL, code);
     json_t *store = json_object_get(status, "store");
-    if (store && problems_given(&l->problems)) {
-        json_object_set_new(store, "unsaved", json_integer(l->unsaved));
+    if (store && problems_given(&s->problems)) {
+        json_object_set_new(store, "unsaved", json_integer(s->unsaved));
     }
     return status;
 }
 
-static int run_trials(struct listing *l)
+static int evidence_run_trials(struct subject *s)
 {
-    int code = listing_find_key(l);
+    int code = listing_find_key(s);
     if (code) {
         return code;
     }
     struct page page = {.limit = -1};
-    if (l->failed) {
-        page = evidence_extract_page(l->filter);
-    } else if (!json_object_get(l->filter, "sort")) {
-        listing_sort(l, "speedup");
+    if (s->given[OWN_FAILED]) {
+        page = evidence_extract_page(s->filter);
+    } else if (!json_object_get(s->filter, "sort")) {
+        listing_sort(s, "speedup");
     }
-    json_t *baselines, *rows = baselines_list(&l->ctl, l->filter, &baselines, &code);
+    json_t *baselines, *rows = baselines_list(&s->ctl, s->filter, &baselines, &code);
     if (rows) {
-        rows = l->failed ? only_failed(rows, page) : rows;
-        code = rows_show(&l->ctl, l->what, baselines, rows);
+        rows = s->given[OWN_FAILED] ? only_failed(rows, page) : rows;
+        code = rows_show(&s->ctl, "trials", baselines, rows);
     }
     json_decref(baselines);
     return code;
 }
 
-int cmd_trials(int argc, char **argv)
-{
-    static const struct argp_option options[] = {
-        {"failed", KEY_FAILED, 0, 0, "only those that failed, with the reason", 2}, {0}};
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse_problem,
-        .args_doc = "[KEY|PROBLEM]",
-        .children = problem_children,
-        .doc =
-            "Lists what was measured, of one problem or of all, from the best speedup down. The "
-            "baseline is cuBLAS over the experts, where it was measured, else the reference kernel "
-            "(the analytic default) of the same run."};
-    struct listing l = {.what = "trials", .filter = json_object()};
-    argp_parse(&argp, argc, argv, 0, NULL, &l);
-    return listing_end(&l, run_trials(&l));
-}
+static const struct argp_option trials_options[] = {
+    {"failed", OWN_KEY + OWN_FAILED, 0, 0, "only those that failed, with the reason", 2},
+    {0},
+};
+
+const struct command command_trials = {
+    .name = "trials",
+    .help = "what was measured, and what failed and why",
+    .run = evidence_run_trials,
+    .args_doc = "[KEY|PROBLEM]",
+    .doc = "Lists what was measured, of one problem or of all, from the best speedup down. The "
+           "baseline is cuBLAS over the experts, where it was measured, else the reference kernel "
+           "(the analytic default) of the same run.",
+    .options = trials_options,
+    .parts = {&problems_argp, &filter_argp, &ctl_argp},
+};

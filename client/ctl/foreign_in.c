@@ -488,9 +488,10 @@ static int send_rows(struct importing *x, bool dry_run)
     return code;
 }
 
-int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
-                   bool dry_run)
+int import_foreign(struct subject *s, const char *format)
 {
+    struct ctl *ctl = &s->ctl;
+    const size_t n = s->n_paths;
     struct importing x = {.ctl = ctl,
                           .aiter = strcmp(format, "aiter") == 0,
                           .rows = json_array(),
@@ -499,15 +500,15 @@ int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char
                           .unused = json_object(),
                           .changed = json_object()};
     struct entries *files = calloc(n + 1, sizeof(*files));
-    int code = files ? foreign_read_files(x.aiter, paths, n, files) : ctl_failed("no memory");
+    int code = files ? foreign_read_files(x.aiter, s->paths, n, files) : ctl_failed("no memory");
     code = code ? code : ctl_connect(ctl);
     for (size_t i = 0; i < n && code == DONE; i++) {
-        x.path = paths[i];
+        x.path = s->paths[i];
         x.entries = &files[i];
-        code = take_problems(&x, p);
+        code = take_problems(&x, &s->problems);
         add_counts(x.unused, files[i].unused);
     }
-    code = code ? code : send_rows(&x, dry_run);
+    code = code ? code : send_rows(&x, s->given[OWN_DRY_RUN]);
     for (size_t i = 0; files && i < n; i++) {
         foreign_entries_deinit(&files[i]);
     }

@@ -14,19 +14,19 @@ static void print_notices(struct writing *w)
     json_t *x;
     json_array_foreach(w->files, i, x) {
         const char *path = json_string_value(json_object_get(x, "path"));
-        if (!w->listing->ctl.quiet && strcmp(path, "-") != 0) {
+        if (!w->s->ctl.quiet && strcmp(path, "-") != 0) {
             fprintf(stderr, "%lld rows written to %s\n",
                     (long long)json_integer_value(json_object_get(x, "rows")), path);
         }
     }
     notices_print(w->skipped);
     char *names = text_visible(notice_names(w->left_out));
-    if (names && *names && !w->listing->ctl.quiet) {
+    if (names && *names && !w->s->ctl.quiet) {
         fprintf(stderr, "left out, since the format has no name for it: %s\n", names);
     }
     free(names);
     json_array_foreach(w->notes, i, x) {
-        if (!w->listing->ctl.quiet) {
+        if (!w->s->ctl.quiet) {
             fprintf(stderr, "%s\n", json_string_value(x));
         }
     }
@@ -38,7 +38,7 @@ static int foreign_finish_writing(struct writing *w, int code)
         print_notices(w);
         return ctl_failed("nothing was written: no answer that is asked for has a counterpart");
     }
-    if (code == DONE && w->listing->ctl.json) {
+    if (code == DONE && w->s->ctl.json) {
         return ctl_print_json(json_pack("{sO, sO, sO, sO, so*}", "files", w->files, "skipped",
                                         w->skipped, "left_out", w->left_out, "notes", w->notes,
                                         "error", ctl_error()));
@@ -72,9 +72,9 @@ static json_t *only_class(struct writing *w, json_t *rows, const char *class)
 static int write_rows(struct writing *w, const char *format)
 {
     int code = DONE;
-    struct ctl *c = &w->listing->ctl;
-    json_t *status = listing_status(w->listing, &code);
-    json_t *rows = status ? ctl_list(c, "best", json_incref(w->listing->filter), &code) : NULL;
+    struct ctl *c = &w->s->ctl;
+    json_t *status = listing_status(w->s, &code);
+    json_t *rows = status ? ctl_list(c, "best", json_incref(w->s->filter), &code) : NULL;
     const char *arch = json_string_value(table_value(status, "device.arch"));
     if (rows) {
         rows = only_class(w, rows, json_string_value(table_value(status, "device.class")));
@@ -89,18 +89,19 @@ static int write_rows(struct writing *w, const char *format)
     return code;
 }
 
-int export_foreign(struct listing *l, const char *format, const char *to)
+int export_foreign(struct subject *s, const char *format)
 {
-    if (l->ctl.json && (!to || strcmp(to, "-") == 0)) {
+    const char *to = s->given[OWN_TO];
+    if (s->ctl.json && (!to || strcmp(to, "-") == 0)) {
         return ctl_usage("--json says what was written, and that needs --to: stdout has the file");
     }
-    struct writing w = {.listing = l,
+    struct writing w = {.s = s,
                         .to = to,
                         .files = json_array(),
                         .skipped = json_array(),
                         .left_out = json_object(),
                         .notes = json_array()};
-    int code = listing_find_key(l);
+    int code = listing_find_key(s);
     code = code ? code : write_rows(&w, format);
     code = foreign_finish_writing(&w, code);
     code = code == DONE && w.incomplete ? FAILED : code;

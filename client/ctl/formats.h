@@ -88,14 +88,14 @@ int64_t aiter_bound(const char *class);
 /* ---- writing -------------------------------------------------------------------------------- */
 
 struct writing {
-    struct listing *listing; /* borrowed: connected */
-    const char *to;          /* borrowed; NULL: stdout */
-    json_t *rows;            /* borrowed: bests */
-    json_t *files;           /* owned: [{"path", "rows", ...}] */
-    json_t *skipped;         /* owned, see notices */
-    json_t *left_out;        /* owned: parameters without a counterpart */
-    json_t *notes;           /* owned: sentences */
-    bool incomplete;         /* some answers are not in the database: it was said */
+    struct subject *s; /* borrowed: connected */
+    const char *to;    /* borrowed; NULL: stdout */
+    json_t *rows;      /* borrowed: bests */
+    json_t *files;     /* owned: [{"path", "rows", ...}] */
+    json_t *skipped;   /* owned, see notices */
+    json_t *left_out;  /* owned: parameters without a counterpart */
+    json_t *notes;     /* owned: sentences */
+    bool incomplete;   /* some answers are not in the database: it was said */
 };
 int unsloth_write(struct writing *w);
 int aiter_write(struct writing *w, const char *arch);
@@ -109,11 +109,10 @@ int writing_save_json(const char *path, const json_t *document);
 /* Begins a row of `skipped` with the key and the problem. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 
-int export_foreign(struct listing *l, const char *format, const char *to);
+int export_foreign(struct subject *s, const char *format);
 /* portfolio.c: our own format, one document. */
-int portfolio_export(struct listing *l, const char *to);
-int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
-                   bool dry_run);
+int portfolio_export(struct subject *s);
+int import_foreign(struct subject *s, const char *format);
 /* import.c: rows as `list` of best gives them; adds up "imported", "trials" and "skipped" into
  * total. `trust`: they answer. */
 int import_rows(struct ctl *ctl, const json_t *rows, bool trust, json_t *total);

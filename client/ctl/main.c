@@ -10,49 +10,21 @@
 #include "client/ctl/ctl.h"
 #include "proto/std_files.h"
 
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-    const char *former; /* name, which still works; or NULL */
-} commands[] = {
-    {"get", cmd_get, "ask for the best config of problems; what is not known is tuned"},
-    {"tune", cmd_tune, "tune problems, whether known or not"},
-    {"bench", cmd_bench, "measure given configs"},
-    {"pin", cmd_pin, "make a config the answer of a problem, once it is verified"},
-    {"unpin", cmd_unpin, "go back to the answer that was tuned"},
-    {"promote", cmd_promote, "let a user's own row answer everybody"},
-    {"list", cmd_list, "what is known: the best config of each problem"},
-    {"show", cmd_show, "all about one problem's answer"},
-    {"why", cmd_why, "why an answer is what it is, and what to do for a better one"},
-    {"trials", cmd_trials, "what was measured, and what failed and why"},
-    {"verify", cmd_verify, "what rounding into buckets costs shapes"},
-    {"modules", cmd_modules, "the compiled kernels"},
-    {"quarantine", cmd_quarantine, "variants that may not run again, and why"},
-    {"evict", cmd_evict, "forget a problem's answer and its trials"},
-    {"cancel", cmd_cancel, "end a problem's tuning, whoever waits for it"},
-    {"space", cmd_space, "the parameters of a problem, and what the rules drop"},
-    {"precompile", cmd_precompile, "compile kernels before they are asked for", "warm"},
-    {"landscape", cmd_landscape, "record a problem's whole space, for the replay device"},
-    {"check", cmd_check, "whether a config is valid, and if not why"},
-    {"export", cmd_export, "all answers as JSON"},
-    {"import", cmd_import, "answers from such JSON"},
-    {"backup", cmd_backup, "a copy of the database, while the daemon runs"},
-    {"status", cmd_status, "how the daemon is"},
-    {"devices", cmd_devices, "the devices that the database knows"},
-    {"start", cmd_start, "start a daemon in the background"},
-    {"stop", cmd_stop, "stop the daemon"},
-    {"version", cmd_version, "versions of gemmctl and of the daemon"},
+static const struct command *const commands[] = {
+    &command_get,     &command_tune,       &command_bench,      &command_pin,     &command_unpin,
+    &command_promote, &command_list,       &command_show,       &command_why,     &command_trials,
+    &command_verify,  &command_modules,    &command_quarantine, &command_evict,   &command_cancel,
+    &command_space,   &command_precompile, &command_landscape,  &command_check,   &command_export,
+    &command_import,  &command_backup,     &command_status,     &command_devices, &command_start,
+    &command_stop,    &command_version,
 };
-
-enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static int main_print_help(void)
 {
     printf("Usage: gemmctl COMMAND [OPTION...]\n"
            "Asks gemmd which kernel configuration is best, and shows what it knows.\n\n");
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        printf("  %-12s %s\n", commands[i].name, commands[i].help);
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        printf("  %-12s %s\n", commands[i]->name, commands[i]->help);
     }
     printf("  %-12s this list; `gemmctl COMMAND --help` has the options\n\n", "help");
     printf(
@@ -64,10 +36,10 @@ static int main_print_help(void)
 
 static const struct command *main_find_command(const char *name)
 {
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        const char *former = commands[i].former;
-        if (strcmp(commands[i].name, name) == 0 || (former && strcmp(former, name) == 0)) {
-            return &commands[i];
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        const char *former = commands[i]->former;
+        if (strcmp(commands[i]->name, name) == 0 || (former && strcmp(former, name) == 0)) {
+            return commands[i];
         }
     }
     return NULL;
@@ -99,15 +71,15 @@ static size_t main_count_edits(const char *a, const char *b)
 
 static int no_such_command(const char *name)
 {
-    const struct command *near = commands;
+    const struct command *near = commands[0];
     if (name[0] == '-' && name[1]) {
         return ctl_usage("options come behind the command: gemmctl COMMAND %s ...; `gemmctl help` "
                          "lists the commands",
                          name);
     }
-    for (size_t i = 1; i < N_COMMANDS; i++) {
-        near = main_count_edits(name, commands[i].name) < main_count_edits(name, near->name)
-                   ? &commands[i]
+    for (size_t i = 1; i < COUNT(commands); i++) {
+        near = main_count_edits(name, commands[i]->name) < main_count_edits(name, near->name)
+                   ? commands[i]
                    : near;
     }
     if (main_count_edits(name, near->name) <= 2 && strlen(name) > 2) {
@@ -178,5 +150,5 @@ int main(int argc, char **argv)
     snprintf(name, sizeof(name), "gemmctl %s", c->name);
     argv[1] = name; /* what argp calls us by */
     argp_err_exit_status = USAGE;
-    return c->run(argc - 1, argv + 1);
+    return subject_run(c, argc - 1, argv + 1);
 }

@@ -6,12 +6,6 @@
 
 #include "client/ctl/ctl.h"
 
-static const struct argp_child with_search[] = {
-    {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&tolerance_argp, 0, NULL, 0},
-    {&target_argp, 0, NULL, 0},   {&ctl_argp, 0, NULL, 0},   {0}};
-static const struct argp_child without_search[] = {
-    {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
-
 /* Of an answer that was asked for by its key, or is of another key than what was asked for. NULL:
  * the daemon does not say, which is no reason not to show the answer. */
 static json_t *fetch_problem(struct ctl *c, const json_t *answer)
@@ -31,27 +25,27 @@ static json_t *fetch_problem(struct ctl *c, const json_t *answer)
 }
 
 /* The daemon's answer map in the same form as `get` shows it; `problem` NULL: it is asked for. */
-static int show_answer(struct subject *d, const json_t *problem, json_t *answer)
+static int show_answer(struct subject *s, const json_t *problem, json_t *answer)
 {
     json_t *whose =
-        problem ? json_incref((json_t *)(uintptr_t)problem) : fetch_problem(&d->ctl, answer);
+        problem ? json_incref((json_t *)(uintptr_t)problem) : fetch_problem(&s->ctl, answer);
     if (whose) {
         json_object_set_new(answer, "problem", whose);
     }
     result_derive(answer);
-    if (d->ctl.json) {
+    if (s->ctl.json) {
         return ctl_print_json(answer);
     }
     json_t *rows = json_pack("[o]", answer);
     const char *note = json_string_value(json_object_get(answer, "note"));
     results_print(rows);
-    if (note && *note && !d->ctl.quiet) {
+    if (note && *note && !s->ctl.quiet) {
         char *text = text_visible(strdup(note));
         fprintf(stderr, "%s\n", text ? text : "");
         free(text);
     }
-    if (!d->ctl.quiet) {
-        unsaved_remark(&d->ctl, rows);
+    if (!s->ctl.quiet) {
+        unsaved_remark(&s->ctl, rows);
     }
     json_decref(rows);
     return DONE;
@@ -59,75 +53,91 @@ static int show_answer(struct subject *d, const json_t *problem, json_t *answer)
 
 /* ---- pin ------------------------------------------------------------------------------------ */
 
-static json_t *pin_params(struct subject *d, const json_t *problem)
+static json_t *pin_params(struct subject *s, const json_t *problem)
 {
     json_t *params =
-        json_pack("{sO, sO}", "problem", problem, "config", json_array_get(d->search.configs, 0));
-    subject_put_query(d, params);
+        json_pack("{sO, sO}", "problem", problem, "config", json_array_get(s->search.configs, 0));
+    subject_put_query(s, params);
     return params;
 }
 
-static int pin_run_command(void *command)
+static int pin_run_command(struct subject *s)
 {
-    struct subject *d = command;
-    const json_t *problem = problems_one(&d->problems);
+    const json_t *problem = problems_one(&s->problems);
     if (!problem) {
         return USAGE;
     }
-    if (json_array_size(d->search.configs) != 1) {
+    if (json_array_size(s->search.configs) != 1) {
         return ctl_usage("which config? give one --config 'BLOCK_SIZE_M=64 ...'");
     }
-    int code = ctl_connect(&d->ctl);
-    json_t *answer = code ? NULL : ctl_call(&d->ctl, "pin", pin_params(d, problem), &code);
-    return answer ? show_answer(d, problem, answer) : code;
+    int code = ctl_connect(&s->ctl);
+    json_t *answer = code ? NULL : ctl_call(&s->ctl, "pin", pin_params(s, problem), &code);
+    return answer ? show_answer(s, problem, answer) : code;
 }
 
-int cmd_pin(int argc, char **argv)
-{
-    static const struct argp argp = {
-        .parser = subject_parse,
-        .args_doc = "[PROBLEM]",
-        .children = with_search,
-        .doc = "Makes one --config the answer of a problem (source \"manual\"). It is verified and "
-               "measured first; a wrong one is refused."};
-    struct subject d = {.ctl = {0}};
-    return subject_run(&d, &argp, pin_run_command, argc, argv);
-}
+const struct command command_pin = {
+    .name = "pin",
+    .help = "make a config the answer of a problem, once it is verified",
+    .run = pin_run_command,
+    .args_doc = "[PROBLEM]",
+    .doc = "Makes one --config the answer of a problem (source \"manual\"). It is verified and "
+           "measured first; a wrong one is refused.",
+    .parts = {&problems_argp, &given_argp, &tolerance_argp, &target_argp, &ctl_argp},
+};
 
-/* ---- unpin, evict --------------------------------------------------------------------------- */
+/* ---- by key or problem ---------------------------------------------------------------------- */
 
-/* method {key or problem}: its result, or NULL. */
-static json_t *pin_call_method(struct subject *d, const char *method, int *code)
+static int pin_run_unpin(struct subject *s)
 {
-    json_t *which = problems_key_or_one(&d->problems, code);
-    if (which) {
-        *code = ctl_connect(&d->ctl);
-    }
-    if (*code) {
-        json_decref(which);
-        return NULL;
-    }
-    return ctl_call(&d->ctl, method, which, code);
-}
-
-static int show_unpinned(struct subject *d, json_t *answer)
-{
+    int code = DONE;
+    json_t *answer = subject_call_key(s, "unpin", &code);
     if (json_is_object(answer)) {
-        const json_t *item = json_array_get(d->problems.all, 0);
-        return show_answer(d, json_object_get(item, "problem"), answer);
+        const json_t *item = json_array_get(s->problems.all, 0);
+        return show_answer(s, json_object_get(item, "problem"), answer);
     }
-    if (d->ctl.json) {
-        return ctl_print_json(answer);
+    if (!answer || s->ctl.json) {
+        return answer ? ctl_print_json(answer) : code;
     }
     json_decref(answer);
     printf("nothing is left for this problem: the next `get` tunes it\n");
     return DONE;
 }
 
-static int show_removed(struct subject *d, json_t *result)
+const struct command command_unpin = {
+    .name = "unpin",
+    .help = "go back to the answer that was tuned",
+    .run = pin_run_unpin,
+    .args_doc = "KEY|PROBLEM",
+    .doc = "Takes back a pin: the newest answer that was tuned serves again. KEY is an id, or its "
+           "first "
+           "6 digits or more.",
+    .parts = {&problems_argp, &ctl_argp},
+};
+
+static int pin_run_promote(struct subject *s)
 {
-    if (d->ctl.json) {
-        return ctl_print_json(result);
+    int code = DONE;
+    json_t *answer = subject_call_key(s, "promote", &code);
+    return answer ? show_answer(s, NULL, answer) : code;
+}
+
+const struct command command_promote = {
+    .name = "promote",
+    .help = "let a user's own row answer everybody",
+    .run = pin_run_promote,
+    .args_doc = "KEY|PROBLEM",
+    .doc = "Lets a user's own row of a custom op answer everybody. KEY is an id, or its first 6 "
+           "digits "
+           "or more (`gemmctl list` shows them); a PROBLEM names whose row by the field user=UID.",
+    .parts = {&problems_argp, &ctl_argp},
+};
+
+static int pin_run_evict(struct subject *s)
+{
+    int code = DONE;
+    json_t *result = subject_call_key(s, "evict", &code);
+    if (!result || s->ctl.json) {
+        return result ? ctl_print_json(result) : code;
     }
     printf("%lld rows removed\n",
            (long long)json_integer_value(json_object_get(result, "removed")));
@@ -135,65 +145,22 @@ static int show_removed(struct subject *d, json_t *result)
     return DONE;
 }
 
-/* A method that takes {key or problem}, and how its result is shown. */
-struct deciding {
-    struct subject subject; /* first */
-    const char *method;
-    int (*show)(struct subject *d, json_t *result);
+const struct command command_evict = {
+    .name = "evict",
+    .help = "forget a problem's answer and its trials",
+    .run = pin_run_evict,
+    .args_doc = "KEY|PROBLEM",
+    .doc = "Forgets a problem's answer and all its trials. KEY is an id, or its first 6 digits or "
+           "more.",
+    .parts = {&problems_argp, &ctl_argp},
 };
 
-static int run_decision(void *command)
+static int pin_run_cancel(struct subject *s)
 {
-    struct deciding *d = command;
     int code = DONE;
-    json_t *result = pin_call_method(&d->subject, d->method, &code);
-    return result ? d->show(&d->subject, result) : code;
-}
-
-static int run_key(const char *method, int (*show)(struct subject *d, json_t *result),
-                   const char *doc, int argc, char **argv)
-{
-    const struct argp argp = {
-        .parser = subject_parse, .args_doc = "KEY|PROBLEM", .children = without_search, .doc = doc};
-    struct deciding d = {.method = method, .show = show};
-    return subject_run(&d, &argp, run_decision, argc, argv);
-}
-
-int cmd_unpin(int argc, char **argv)
-{
-    return run_key(
-        "unpin", show_unpinned,
-        "Takes back a pin: the newest answer that was tuned serves again. KEY is an id, or "
-        "its first 6 digits or more.",
-        argc, argv);
-}
-
-static int show_promoted(struct subject *d, json_t *answer)
-{
-    return show_answer(d, NULL, answer);
-}
-
-int cmd_promote(int argc, char **argv)
-{
-    return run_key("promote", show_promoted,
-                   "Lets a user's own row of a custom op answer everybody. KEY is an id, or its "
-                   "first 6 digits or more (`gemmctl list` shows them); a PROBLEM names whose row "
-                   "by the field user=UID.",
-                   argc, argv);
-}
-
-int cmd_evict(int argc, char **argv)
-{
-    return run_key("evict", show_removed,
-                   "Forgets a problem's answer and all its trials. KEY is an id, or its first 6 "
-                   "digits or more.",
-                   argc, argv);
-}
-
-static int show_cancelled(struct subject *d, json_t *result)
-{
-    if (d->ctl.json) {
-        return ctl_print_json(result);
+    json_t *result = subject_call_key(s, "cancel", &code);
+    if (!result || s->ctl.json) {
+        return result ? ctl_print_json(result) : code;
     }
     bool cancelled = json_is_true(json_object_get(result, "cancelled"));
     json_decref(result);
@@ -201,10 +168,13 @@ static int show_cancelled(struct subject *d, json_t *result)
     return DONE;
 }
 
-int cmd_cancel(int argc, char **argv)
-{
-    return run_key("cancel", show_cancelled,
-                   "Cancels a problem's tuning, whoever waits for it. KEY is an id, or its first 6 "
-                   "digits or more (`gemmctl status` shows the one that runs).",
-                   argc, argv);
-}
+const struct command command_cancel = {
+    .name = "cancel",
+    .help = "end a problem's tuning, whoever waits for it",
+    .run = pin_run_cancel,
+    .args_doc = "KEY|PROBLEM",
+    .doc =
+        "Cancels a problem's tuning, whoever waits for it. KEY is an id, or its first 6 digits or "
+        "more (`gemmctl status` shows the one that runs).",
+    .parts = {&problems_argp, &ctl_argp},
+};

@@ -91,12 +91,12 @@ static bool portfolio_is_old(const json_t *group, const char *now)
 
 /* What is said of a group on stderr; of one that other code was measured with, that it does not
  * answer. */
-static void portfolio_print_remark(const struct listing *l, const json_t *group, const char *now)
+static void portfolio_print_remark(const struct subject *s, const json_t *group, const char *now)
 {
     const char *stamp = json_string_value(json_object_get(group, "stamp"));
     const char *mode = json_string_value(json_object_get(group, "mode")); /* not of every op */
     bool tolerances = stamp && strstr(stamp, " atol="); /* of others than the usual */
-    if (!l->ctl.quiet) {
+    if (!s->ctl.quiet) {
         fprintf(stderr, "%s%s%s: %zu configs for %lld shapes, at most %.2f %% behind the best%s\n",
                 json_string_value(json_object_get(group, "op")), mode && *mode ? " " : "",
                 mode ? mode : "", json_array_size(json_object_get(group, "configs")),
@@ -109,7 +109,7 @@ static void portfolio_print_remark(const struct listing *l, const json_t *group,
     }
 }
 
-static int write_groups(struct listing *l, json_t *groups, const char *now, const char *to)
+static int write_groups(struct subject *s, json_t *groups, const char *now)
 {
     size_t i;
     json_t *group;
@@ -117,33 +117,33 @@ static int write_groups(struct listing *l, json_t *groups, const char *now, cons
         return ctl_failed("nothing was written: no shape that is asked for has been measured");
     }
     json_array_foreach(groups, i, group) {
-        portfolio_print_remark(l, group, now);
+        portfolio_print_remark(s, group, now);
     }
     json_t *document =
         json_pack("{si, sO}", "gemmd_portfolio", PORTFOLIO_VERSION, "groups", groups);
-    int code = writing_save_json(to ? to : "-", document);
+    int code = writing_save_json(s->given[OWN_TO] ? s->given[OWN_TO] : "-", document);
     json_decref(document);
     return code;
 }
 
-int portfolio_export(struct listing *l, const char *to)
+int portfolio_export(struct subject *s)
 {
-    if (problems_given(&l->problems)) {
+    if (problems_given(&s->problems)) {
         return ctl_usage(
             "a portfolio is of all known shapes: --where mode=dW chooses some of them, "
             "options that say which problem cannot");
     }
-    int code = ctl_connect(&l->ctl);
+    int code = ctl_connect(&s->ctl);
     json_t *hello =
-        code ? NULL : ctl_call(&l->ctl, "hello", json_pack("{si}", "version", 1), &code);
+        code ? NULL : ctl_call(&s->ctl, "hello", json_pack("{si}", "version", 1), &code);
     json_t *class = (json_t *)(uintptr_t)table_value(hello, "device.class");
-    if (class && !json_object_get(l->filter, "class")) {
-        json_object_set(l->filter, "class", class);
+    if (class && !json_object_get(s->filter, "class")) {
+        json_object_set(s->filter, "class", class);
     }
-    json_t *rows = hello ? ctl_list(&l->ctl, "portfolio", json_incref(l->filter), &code) : NULL;
+    json_t *rows = hello ? ctl_list(&s->ctl, "portfolio", json_incref(s->filter), &code) : NULL;
     if (rows) {
         json_t *groups = make_groups(rows);
-        code = write_groups(l, groups, json_string_value(json_object_get(hello, "stamp")), to);
+        code = write_groups(s, groups, json_string_value(json_object_get(hello, "stamp")));
         json_decref(groups);
     }
     json_decref(rows);

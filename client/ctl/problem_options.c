@@ -96,7 +96,7 @@ static void add_word(struct problems *p, const char *word, struct argp_state *st
 
 static error_t problems_parse_option(int key, char *arg, struct argp_state *state)
 {
-    struct problems *p = state->input;
+    struct problems *p = &((struct subject *)state->input)->problems;
     if (key >= KEY_LIST && key < KEY_LIST + PROBLEM_LISTS) {
         p->lists[key - KEY_LIST] = arg;
         return 0;

@@ -1,73 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * precompile, landscape: commands that become gemmd-runner, since all that compiles and measures is
+ * there: Ctrl-C, priorities and the exit status are then its own, and no daemon is asked. A
+ * recording wants the device to itself for minutes, and is evidence about searches, not an answer.
+ */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/ctl/runner.h"
+#include "client/ctl/ctl.h"
 
-/* ---- what such commands take ---------------------------------------------------------------- */
-
-enum { KEY_JOBS = 0x7000, KEY_CACHE, KEY_JSON };
-
-static error_t runner_parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct runner_task *t = state->input;
-    switch (key) {
-    case KEY_JOBS: /* the runner's option has another name, and so would its sentence */
-        option_int("jobs", arg, JOBS_MAX, state);
-        t->jobs = arg;
-        return 0;
-    case KEY_CACHE:
-        t->cache_dir = arg;
-        return 0;
-    case KEY_JSON:
-        t->json = true;
-        return 0;
-    case 'q':
-        t->quiet = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static const struct argp_option options[] = {
-    {"jobs", KEY_JOBS, "N", 0, "compile so many at once; default: by the number of processors", 3},
-    {"cache-dir", KEY_CACHE, "DIR", 0, "the daemon's --cache-dir, when it has another one", 0},
-    {"json", KEY_JSON, 0, 0, "the outcome as JSON", 0},
-    {"quiet", 'q', 0, 0, "no progress", 0},
-    {0}};
-
-static const struct argp task_argp = {.options = options, .parser = runner_parse_option};
-const struct argp_child runner_children[] = {
-    {&task_argp, 0, NULL, 0}, {&problems_argp, 0, NULL, 0}, {&target_argp, 0, NULL, 0}, {0}};
-
-void runner_task_children(struct argp_state *state)
-{
-    subject_children(state);
-    state->child_inputs[0] = state->input;
-}
+enum { JOBS_MAX = 256, RUNNER_ARGS_MAX = 32 };
 
 /* ---- its arguments -------------------------------------------------------------------------- */
 
-void runner_begin(struct runner_call *r, const char *mode)
-{
-    *r = (struct runner_call){.argc = 0};
-    runner_add(r, "gemmd-runner");
-    runner_add(r, mode);
-}
+struct runner_call {
+    const char *argv[RUNNER_ARGS_MAX]; /* borrowed; NULL behind the last */
+    int argc;
+};
 
-void runner_add(struct runner_call *r, const char *word)
+static void runner_add(struct runner_call *r, const char *word)
 {
     if (r->argc < RUNNER_ARGS_MAX - 1) {
-        r->argv[r->argc++] = strdup(word);
+        r->argv[r->argc++] = word;
     }
 }
 
-void runner_add_option(struct runner_call *r, const char *name, const char *value)
+/* NULL: the option was not given. */
+static void runner_add_option(struct runner_call *r, const char *name, const char *value)
 {
     if (value) {
         runner_add(r, name);
@@ -75,25 +40,31 @@ void runner_add_option(struct runner_call *r, const char *name, const char *valu
     }
 }
 
-void runner_add_task(struct runner_call *r, const struct runner_task *t)
+/* What the command has of options, as the runner names them. */
+static int runner_add_given(struct runner_call *r, const struct subject *s)
 {
-    runner_add_option(r, "--target", t->subject.search.query.target);
-    runner_add_option(r, "--compile-threads", t->jobs);
-    runner_add_option(r, "--cache-dir", t->cache_dir);
-    if (t->quiet) {
+    static const struct {
+        enum own_option place;
+        const char *option;
+    } handed[] = {{OWN_JOBS, "--compile-threads"},    {OWN_CACHE_DIR, "--cache-dir"},
+                  {OWN_CACHE_MAX, "--cache-max-mib"}, {OWN_SECONDS, "--seconds"},
+                  {OWN_VARIANTS, "--variants"},       {OWN_SETTINGS, "--settings"},
+                  {OWN_FINALS, "--finals"},           {OWN_NOTE, "--note"}};
+    int64_t jobs; /* the runner's option has another name, and so would its sentence */
+    if (option_number("jobs", s->given[OWN_JOBS], 0, JOBS_MAX, &jobs)) {
+        return USAGE;
+    }
+    runner_add_option(r, "--target", s->search.query.target);
+    for (size_t i = 0; i < COUNT(handed); i++) {
+        runner_add_option(r, handed[i].option, s->given[handed[i].place]);
+    }
+    if (s->ctl.quiet) {
         runner_add(r, "--quiet");
     }
-    if (t->json) {
+    if (s->ctl.json) {
         runner_add(r, "--json");
     }
-}
-
-void runner_end(struct runner_call *r)
-{
-    for (int i = 0; i < r->argc; i++) {
-        free(r->argv[i]);
-    }
-    r->argc = 0;
+    return DONE;
 }
 
 /* ---- the program ---------------------------------------------------------------------------- */
@@ -108,7 +79,7 @@ static bool find_near(char out[PATH_MAX])
     self[n > 0 ? n : 0] = '\0';
     char *slash = strrchr(self, '/');
     int length = slash ? (int)(slash - self) : 0;
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+    for (size_t i = 0; i < COUNT(places); i++) {
         if (snprintf(out, PATH_MAX, "%.*s/%s", length, self, places[i]) < PATH_MAX &&
             access(out, X_OK) == 0) {
             return true;
@@ -117,30 +88,170 @@ static bool find_near(char out[PATH_MAX])
     return false;
 }
 
-static int runner_find_program(char out[PATH_MAX])
+/* Returns only when it failed, with an exit code after the sentence. The program is $GEMMD_RUNNER,
+ * else the one beside us, else the one in PATH. */
+static int runner_become(struct runner_call *r)
 {
     const char *named = getenv("GEMMD_RUNNER");
-    if (named && *named) {
-        snprintf(out, PATH_MAX, "%s", named);
-        return access(named, X_OK) == 0
-                   ? DONE
-                   : ctl_failed("GEMMD_RUNNER=%s is not a program that can be run", named);
+    char near[PATH_MAX];
+    if (named && *named && access(named, X_OK) != 0) {
+        return ctl_failed("GEMMD_RUNNER=%s is not a program that can be run", named);
     }
-    if (!find_near(out)) {
-        strcpy(out, "gemmd-runner"); /* execvp looks in PATH */
-    }
-    return DONE;
-}
-
-int runner_become(struct runner_call *r)
-{
-    char program[PATH_MAX];
-    int code = runner_find_program(program);
-    if (code) {
-        return code;
-    }
+    const char *program = named && *named   ? named
+                          : find_near(near) ? near
+                                            : "gemmd-runner"; /* execvp looks in PATH */
     fflush(NULL);
-    execvp(program, r->argv);
+    execvp(program, (char *const *)(uintptr_t)r->argv);
     return ctl_failed("cannot run %s: %s; set GEMMD_RUNNER to gemmd-runner's path", program,
                       strerror(errno));
 }
+
+/* ---- precompile ----------------------------------------------------------------------------- */
+
+static int cannot_hand_on(void)
+{
+    return ctl_failed("cannot hand on the problems: %s", strerror(errno));
+}
+
+/* A file in memory with a problem's text in each line becomes the standard input. */
+static int give_problems(const json_t *problems)
+{
+    int fd = memfd_create("problems", MFD_CLOEXEC);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f) {
+        return cannot_hand_on();
+    }
+    size_t i;
+    const json_t *row;
+    json_array_foreach(problems, i, row) {
+        char *text = text_of_json(json_object_get(row, "problem"));
+        fprintf(f, "%s\n", text ? text : "");
+        free(text);
+    }
+    bool failed =
+        fflush(f) || ferror(f) || lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0;
+    int code = failed ? cannot_hand_on() : DONE;
+    fclose(f);
+    return code;
+}
+
+static int runner_run_precompile(struct subject *s)
+{
+    struct runner_call call = {.argv = {"gemmd-runner", "--precompile"}, .argc = 2};
+    const char *modes = problems_only_modes(&s->problems);
+    char device[ARCH_MAX] = "cuda";
+    if (option_arch(s->given[OWN_ARCH], device) || runner_add_given(&call, s)) {
+        return USAGE;
+    }
+    runner_add_option(&call, "--device", device);
+    if (s->given[OWN_ALL]) {
+        runner_add(&call, "--all");
+    }
+    if (modes) { /* no problem is named: the usual ones */
+        runner_add_option(&call, "--mode", *modes ? modes : NULL);
+        return runner_become(&call);
+    }
+    if (s->given[OWN_ALL]) {
+        return ctl_usage("--all is about the usual problems: it cannot stand beside options that "
+                         "say which problems, but for --mode");
+    }
+    runner_add(&call, "--problems");
+    int code = problems_make(&s->problems);
+    code = code ? code : give_problems(s->problems.all);
+    return code ? code : runner_become(&call);
+}
+
+static const struct argp_option precompile_options[] = {
+    {0, 0, 0, 0, "How to compile", 3},
+    {"arch", OWN_KEY + OWN_ARCH, "ARCH", 0,
+     "for an architecture (sm_80, sm_90a, ...) that need not be here, or cpu; default: that of the "
+     "first GPU",
+     0},
+    {"seconds", OWN_KEY + OWN_SECONDS, "S", 0, "begin nothing after so long (0: no limit)", 0},
+    {"all", OWN_KEY + OWN_ALL, 0, 0,
+     "of the usual problems also those of fp16, fp32 and fused ones", 0},
+    {"jobs", OWN_KEY + OWN_JOBS, "N", 0,
+     "compile so many at once; default: by the number of processors", 0},
+    {"cache-dir", OWN_KEY + OWN_CACHE_DIR, "DIR", 0,
+     "the daemon's --cache-dir, when it has another one", 0},
+    {"cache-max-mib", OWN_KEY + OWN_CACHE_MAX, "MIB", 0,
+     "stop when the cache directory holds so much (4096; 0: no limit)", 0},
+    {0},
+};
+
+const struct command command_precompile = {
+    .name = "precompile",
+    .help = "compile kernels before they are asked for",
+    .former = "warm",
+    .run = runner_run_precompile,
+    .args_doc = "[PROBLEM]",
+    .doc = "Compiles the kernels of problems into the daemon's cache directory, the most promising "
+           "first, so that no tuning waits for the compiler. Without problems: those that bf16 "
+           "layers need, of all modes or of --mode. Needs neither a GPU, nor its driver, nor a "
+           "daemon; runs at the lowest priority, and goes on where it was stopped.",
+    .options = precompile_options,
+    .parts = {&problems_argp, &target_argp, &output_argp},
+};
+
+/* ---- landscape ------------------------------------------------------------------------------ */
+
+static int runner_run_landscape(struct subject *s)
+{
+    struct runner_call call = {.argv = {"gemmd-runner", "--landscape", s->given[OWN_TO]},
+                               .argc = 3};
+    const char *path = s->given[OWN_TO], *device = s->given[OWN_DEVICE];
+    if (!path) {
+        return ctl_usage("where to? give --to FILE; the device `replay:FILE` plays it then");
+    }
+    if (!*path || strcmp(path, "-") == 0) { /* what is recorded takes its place in the end */
+        return ctl_usage("--to takes a file, not \"%s\"", path);
+    }
+    const json_t *problem = problems_one(&s->problems);
+    if (!problem || runner_add_given(&call, s)) {
+        return USAGE;
+    }
+    char *text = text_of_json(problem);
+    if (!text) {
+        return ctl_failed("no memory for the problem");
+    }
+    device = device ? device : s->ctl.device;
+    runner_add_option(&call, "--device", device ? device : "cuda:0");
+    runner_add(&call, "--"); /* a problem's text is no option, whatever it begins with */
+    runner_add(&call, text);
+    int code = runner_become(&call);
+    free(text);
+    return code;
+}
+
+static const struct argp_option landscape_options[] = {
+    {0, 0, 0, 0, "How to record", 3},
+    {"to", OWN_KEY + OWN_TO, "FILE", 0,
+     "the landscape; a half-made one has \".part\" behind its name", 0},
+    {"device", OWN_KEY + OWN_DEVICE, "DEVICE", 0,
+     "cuda:0, cuda:GPU-<uuid>, cpu (default: $GEMMD_DEVICE, else cuda:0)", 0},
+    {"seconds", OWN_KEY + OWN_SECONDS, "S", 0,
+     "begin no more kernels after so long, once --variants are recorded", 0},
+    {"variants", OWN_KEY + OWN_VARIANTS, "N", 0, "so many kernels at least (250)", 0},
+    {"settings", OWN_KEY + OWN_SETTINGS, "N", 0, "run-time settings of each, at most (all)", 0},
+    {"finals", OWN_KEY + OWN_FINALS, "N", 0, "the best so many are measured again, in turn (50)",
+     0},
+    {"note", OWN_KEY + OWN_NOTE, "TEXT", 0, "where and how, into the first line", 0},
+    {"jobs", OWN_KEY + OWN_JOBS, "N", 0,
+     "compile so many at once; default: by the number of processors", 0},
+    {"cache-dir", OWN_KEY + OWN_CACHE_DIR, "DIR", 0,
+     "the daemon's --cache-dir, when it has another one", 0},
+    {0},
+};
+
+const struct command command_landscape = {
+    .name = "landscape",
+    .help = "record a problem's whole space, for the replay device",
+    .run = runner_run_landscape,
+    .args_doc = "[PROBLEM]",
+    .doc =
+        "Measures every config of a problem's space on a device and writes them to a file, which "
+        "the device replay:FILE plays. Asks no daemon; stop the device's own, or what both "
+        "measure is disturbed. Minutes, by what the compiler takes.",
+    .options = landscape_options,
+    .parts = {&problems_argp, &target_argp, &output_argp},
+};

@@ -105,37 +105,47 @@ static const struct argp_option target_options[] = {
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-int64_t option_from(const char *name, const char *arg, int64_t min, int64_t max,
-                    struct argp_state *state)
+static bool search_read_number(const char *arg, int64_t min, int64_t max, int64_t *out)
 {
     char *end;
     errno = 0;
-    long long v = strtoll(arg, &end, 10);
-    if (!*arg || *end || errno || v < min || v > max) {
-        argp_error(state, "--%s takes a whole number from %lld to %lld, not \"%s\"", name,
-                   (long long)min, (long long)max, arg);
-    }
-    return v;
+    *out = strtoll(arg, &end, 10);
+    return *arg && !*end && !errno && *out >= min && *out <= max;
 }
 
 int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
 {
-    return option_from(name, arg, 0, max, state);
+    int64_t v;
+    if (!search_read_number(arg, 0, max, &v)) {
+        argp_error(state, "--%s takes a whole number from 0 to %lld, not \"%s\"", name,
+                   (long long)max, arg);
+    }
+    return v;
 }
 
-void option_arch(const char *arg, char out[ARCH_MAX], struct argp_state *state)
+int option_number(const char *name, const char *arg, int64_t min, int64_t max, int64_t *out)
 {
-    const bool arch = strncmp(arg, "sm_", 3) == 0;
-    const bool device = strchr(arg, ':') || strcmp(arg, "cpu") == 0 || strcmp(arg, "cuda") == 0;
-    if (!arch && !device) {
-        argp_error(state,
-                   "--arch takes an architecture such as sm_80 or sm_90a, or a device such as cpu, "
-                   "not \"%s\"",
-                   arg);
+    return !arg || search_read_number(arg, min, max, out)
+               ? DONE
+               : ctl_usage("--%s takes a whole number from %lld to %lld, not \"%s\"", name,
+                           (long long)min, (long long)max, arg);
+}
+
+int option_arch(const char *arg, char out[ARCH_MAX])
+{
+    const bool arch = arg && strncmp(arg, "sm_", 3) == 0;
+    if (!arg) {
+        return DONE;
+    }
+    if (!arch && !strchr(arg, ':') && strcmp(arg, "cpu") != 0 && strcmp(arg, "cuda") != 0) {
+        return ctl_usage("--arch takes an architecture such as sm_80 or sm_90a, or a device such "
+                         "as cpu, not \"%s\"",
+                         arg);
     }
     if (snprintf(out, ARCH_MAX, "%s%s", arch ? "cuda:" : "", arg) >= ARCH_MAX) {
-        argp_error(state, "what --arch says is too long");
+        return ctl_usage("what --arch says is too long");
     }
+    return DONE;
 }
 
 static double read_real(const char *name, const char *arg, struct argp_state *state)
@@ -261,7 +271,7 @@ static void add_configs(struct search *s, const char *path, struct argp_state *s
 
 static error_t search_parse_option(int key, char *arg, struct argp_state *state)
 {
-    struct search *s = state->input;
+    struct search *s = &((struct subject *)state->input)->search;
     struct gemmd_query *q = &s->query;
     switch (key) {
     case KEY_WAIT:

@@ -7,12 +7,6 @@
 #include "client/ctl/ctl.h"
 #include "client/ctl/formats.h"
 
-struct planning {
-    struct subject subject; /* first */
-    char device[ARCH_MAX];  /* "": the daemon's */
-    const char *compat;     /* borrowed: whose space; NULL: our own */
-};
-
 /* ---- space ---------------------------------------------------------------------------------- */
 
 static char *show_when(const json_t *run_time)
@@ -118,15 +112,14 @@ static int print_space(const json_t *space)
 }
 
 /* Made here, without a daemon. */
-static json_t *plan_space(struct planning *p, const json_t *problem, int *code)
+static json_t *plan_space(struct subject *s, const char *device, const json_t *problem, int *code)
 {
     struct gemmd_problem asked = GEMMD_PROBLEM_INIT;
     struct gemmd_error e;
-    struct subject *a = &p->subject;
     char *text = text_of_json(problem), *json = NULL;
     asked.text = text;
-    search_finish(&a->search);
-    int r = gemmd_space(p->device, &asked, &a->search.query, &json, &e);
+    search_finish(&s->search);
+    int r = gemmd_space(device, &asked, &s->search.query, &json, &e);
     free(text);
     if (r) {
         *code = ctl_fail(&e);
@@ -137,49 +130,50 @@ static json_t *plan_space(struct planning *p, const json_t *problem, int *code)
     return space;
 }
 
-static json_t *ask_space(struct subject *a, const json_t *problem, int *code)
+static json_t *ask_space(struct subject *s, const json_t *problem, int *code)
 {
-    *code = ctl_connect(&a->ctl);
+    *code = ctl_connect(&s->ctl);
     if (*code) {
         return NULL;
     }
     json_t *params = json_pack("{sO}", "problem", problem);
-    if (json_object_size(a->search.restrict_) > 0) {
-        json_object_set(params, "restrict", a->search.restrict_);
+    if (json_object_size(s->search.restrict_) > 0) {
+        json_object_set(params, "restrict", s->search.restrict_);
     }
-    if (a->search.query.target) {
-        json_object_set_new(params, "target", json_string(a->search.query.target));
+    if (s->search.query.target) {
+        json_object_set_new(params, "target", json_string(s->search.query.target));
     }
-    return ctl_call(&a->ctl, "space", params, code);
+    return ctl_call(&s->ctl, "space", params, code);
 }
 
 /* The space of others knows no sizes and no device, but it has modes. */
-static int run_compat(struct planning *p)
+static int run_compat(struct subject *s)
 {
-    struct subject *a = &p->subject;
-    const char *modes = problems_only_modes(&a->problems);
-    if (!modes || *p->device || a->search.query.target ||
-        json_object_size(a->search.restrict_) > 0) {
+    const char *modes = problems_only_modes(&s->problems);
+    if (!modes || s->given[OWN_ARCH] || s->search.query.target ||
+        json_object_size(s->search.restrict_) > 0) {
         return ctl_usage("--compat is a space without sizes and devices: of the options that say "
                          "which problem and which configs, only --mode can stand beside it");
     }
-    return compat_space(p->compat, *modes ? modes : NULL, a->ctl.json, print_space);
+    return compat_space(s->given[OWN_COMPAT], *modes ? modes : NULL, s->ctl.json, print_space);
 }
 
-static int run_space(void *command)
+static int run_space(struct subject *s)
 {
-    struct planning *p = command;
-    struct subject *a = &p->subject;
-    if (p->compat) {
-        return run_compat(p);
+    char device[ARCH_MAX] = ""; /* the daemon's */
+    if (option_arch(s->given[OWN_ARCH], device)) {
+        return USAGE;
     }
-    const json_t *problem = problems_one(&a->problems);
+    if (s->given[OWN_COMPAT]) {
+        return run_compat(s);
+    }
+    const json_t *problem = problems_one(&s->problems);
     int code = DONE;
     if (!problem) {
         return USAGE;
     }
-    json_t *space = *p->device ? plan_space(p, problem, &code) : ask_space(a, problem, &code);
-    if (!space || a->ctl.json) {
+    json_t *space = *device ? plan_space(s, device, problem, &code) : ask_space(s, problem, &code);
+    if (!space || s->ctl.json) {
         return space ? ctl_print_json(space) : code;
     }
     code = print_space(space);
@@ -187,63 +181,41 @@ static int run_space(void *command)
     return code;
 }
 
-enum { KEY_ARCH = 0x7000, KEY_COMPAT };
+static const struct argp_option space_command_options[] = {
+    {"arch", OWN_KEY + OWN_ARCH, "ARCH", 0,
+     "of an architecture (sm_80, sm_90a, ...) or a device that is not here, without asking a "
+     "daemon",
+     3},
+    {"compat", OWN_KEY + OWN_COMPAT, "NAME", 0,
+     "instead: the space that another tuner enumerates (unsloth), of each --mode; its legal "
+     "configs "
+     "are in --json",
+     3},
+    {0},
+};
 
-static error_t parse_space(int key, char *arg, struct argp_state *state)
-{
-    struct planning *p = state->input;
-    if (key == ARGP_KEY_INIT) {
-        subject_children(state);
-    } else if (key == KEY_ARCH) {
-        option_arch(arg, p->device, state);
-    } else if (key == KEY_COMPAT) {
-        p->compat = arg;
-    } else {
-        return ARGP_ERR_UNKNOWN;
-    }
-    return 0;
-}
-
-int cmd_space(int argc, char **argv)
-{
-    static const struct argp_option options[] = {
-        {"arch", KEY_ARCH, "ARCH", 0,
-         "of an architecture (sm_80, sm_90a, ...) or a device that is not here, without asking a "
-         "daemon",
-         3},
-        {"compat", KEY_COMPAT, "NAME", 0,
-         "instead: the space that another tuner enumerates (unsloth), of each --mode; its legal "
-         "configs are in --json",
-         3},
-        {0}};
-    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                                 {&space_argp, 0, NULL, 0},
-                                                 {&target_argp, 0, NULL, 0},
-                                                 {&ctl_argp, 0, NULL, 0},
-                                                 {0}};
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse_space,
-        .args_doc = "[PROBLEM]",
-        .children = children,
-        .doc =
-            "Shows the parameters of a problem with their values, how many configs are legal and "
-            "worth a search, how many kernels they compile to, and how many each rule drops and "
-            "why."};
-    struct planning p = {.device = ""};
-    return subject_run(&p, &argp, run_space, argc, argv);
-}
+const struct command command_space = {
+    .name = "space",
+    .help = "the parameters of a problem, and what the rules drop",
+    .run = run_space,
+    .args_doc = "[PROBLEM]",
+    .doc =
+        "Shows the parameters of a problem with their values, how many configs are legal and worth "
+        "a search, how many kernels they compile to, and how many each rule drops and why.",
+    .options = space_command_options,
+    .parts = {&problems_argp, &space_argp, &target_argp, &ctl_argp},
+};
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static int judge_one(struct subject *a, const json_t *problem, json_t *config, json_t *verdicts)
+static int judge_one(struct subject *s, const json_t *problem, json_t *config, json_t *verdicts)
 {
     int code = DONE;
     json_t *params = json_pack("{sO, sO}", "problem", problem, "config", config);
-    if (a->search.query.target) {
-        json_object_set_new(params, "target", json_string(a->search.query.target));
+    if (s->search.query.target) {
+        json_object_set_new(params, "target", json_string(s->search.query.target));
     }
-    json_t *verdict = ctl_call(&a->ctl, "check", params, &code);
+    json_t *verdict = ctl_call(&s->ctl, "check", params, &code);
     if (!verdict) {
         return code;
     }
@@ -269,35 +241,34 @@ static void print_verdict(const json_t *v)
     free(text);
 }
 
-static int run_check(void *command)
+static int run_check(struct subject *s)
 {
-    struct subject *a = command;
-    const json_t *problem = problems_one(&a->problems);
+    const json_t *problem = problems_one(&s->problems);
     if (!problem) {
         return USAGE;
     }
-    if (json_array_size(a->search.configs) == 0) {
+    if (json_array_size(s->search.configs) == 0) {
         return ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
-    int code = ctl_connect(&a->ctl);
+    int code = ctl_connect(&s->ctl);
     if (code) {
         return code;
     }
     json_t *verdicts = json_array();
     size_t i;
     json_t *v;
-    json_array_foreach(a->search.configs, i, v) {
-        int r = judge_one(a, problem, v, verdicts);
+    json_array_foreach(s->search.configs, i, v) {
+        int r = judge_one(s, problem, v, verdicts);
         code = code ? code : r;
         if (r == UNREACHABLE) { /* nobody there: the next would only say so again */
             break;
         }
     }
-    if (a->ctl.json && code && json_array_size(verdicts) < json_array_size(a->search.configs)) {
+    if (s->ctl.json && code && json_array_size(verdicts) < json_array_size(s->search.configs)) {
         json_decref(verdicts);
         return code; /* a call failed: its error is the document */
     }
-    if (a->ctl.json) {
+    if (s->ctl.json) {
         int r = ctl_print_json(verdicts);
         return code ? code : r;
     }
@@ -308,20 +279,13 @@ static int run_check(void *command)
     return code;
 }
 
-int cmd_check(int argc, char **argv)
-{
-    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                                 {&given_argp, 0, NULL, 0},
-                                                 {&target_argp, 0, NULL, 0},
-                                                 {&ctl_argp, 0, NULL, 0},
-                                                 {0}};
-    static const struct argp argp = {
-        .parser = subject_parse,
-        .args_doc = "[PROBLEM]",
-        .children = children,
-        .doc =
-            "Says whether configs are valid for a problem, and if not by which rule. Exit status 1 "
-            "when one is not."};
-    struct subject a = {.ctl = {0}};
-    return subject_run(&a, &argp, run_check, argc, argv);
-}
+const struct command command_check = {
+    .name = "check",
+    .help = "whether a config is valid, and if not why",
+    .run = run_check,
+    .args_doc = "[PROBLEM]",
+    .doc = "Says whether configs are valid for a problem, and if not by which rule. Exit status 1 "
+           "when "
+           "one is not.",
+    .parts = {&problems_argp, &given_argp, &target_argp, &ctl_argp},
+};

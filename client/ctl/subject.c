@@ -1,41 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
 #include "client/ctl/ctl.h"
 
-void subject_children(struct argp_state *state)
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+static error_t subject_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct subject *s = state->input;
-    for (size_t i = 0; s->children[i].argp; i++) {
-        const struct argp *child = s->children[i].argp;
-        const bool ctl = child == &ctl_argp || child == &pinned_ctl_argp;
-        state->child_inputs[i] = ctl                       ? (void *)&s->ctl
-                                 : child == &problems_argp ? (void *)&s->problems
-                                                           : (void *)&s->search;
+    if (key == ARGP_KEY_INIT) {
+        for (size_t i = 0; s->command->parts[i]; i++) {
+            state->child_inputs[i] = s;
+        }
+        return 0;
     }
-}
-
-error_t subject_parse(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    if (key != ARGP_KEY_INIT) {
+    if (key < OWN_KEY || key >= OWN_KEY + OWN_OPTIONS) {
         return ARGP_ERR_UNKNOWN;
     }
-    subject_children(state);
+    s->given[key - OWN_KEY] = arg ? arg : "";
     return 0;
 }
 
-int subject_run(void *command, const struct argp *argp, int (*run)(void *command), int argc,
-                char **argv)
+static error_t subject_parse_files(int key, char *arg, struct argp_state *state)
 {
-    struct subject *s = command;
-    search_options_init(&s->search);
-    s->children = argp->children;
-    argp_parse(argp, argc, argv, 0, NULL, command);
-    int code = run(command);
-    search_options_deinit(&s->search);
-    problems_deinit(&s->problems);
-    ctl_deinit(&s->ctl);
+    (void)arg;
+    struct subject *s = state->input;
+    switch (key) {
+    case ARGP_KEY_ARGS:
+        s->paths = state->argv + state->next;
+        s->n_paths = (size_t)(state->argc - state->next);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which file?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp files_argp = {.parser = subject_parse_files};
+
+int subject_run(const struct command *command, int argc, char **argv)
+{
+    struct argp_child children[COUNT(command->parts)] = {{0}};
+    for (size_t i = 0; command->parts[i]; i++) {
+        children[i].argp = command->parts[i];
+    }
+    const struct argp argp = {.options = command->options,
+                              .parser = subject_parse_option,
+                              .args_doc = command->args_doc,
+                              .doc = command->doc,
+                              .children = children};
+    const char *device = getenv("GEMMD_DEVICE");
+    struct subject s = {.command = command,
+                        .ctl = {.device = device && *device ? device : NULL},
+                        .filter = json_object()};
+    search_options_init(&s.search);
+    argp_parse(&argp, argc, argv, 0, NULL, &s);
+    int code = command->run(&s);
+    search_options_deinit(&s.search);
+    problems_deinit(&s.problems);
+    json_decref(s.filter);
+    ctl_deinit(&s.ctl);
     return code;
 }
+
+/* ---- calls ---------------------------------------------------------------------------------- */
 
 void subject_put_query(const struct subject *s, json_t *params)
 {
@@ -49,4 +79,18 @@ void subject_put_query(const struct subject *s, json_t *params)
     if (q->rtol > 0) {
         json_object_set_new(params, "rtol", json_real(q->rtol));
     }
+}
+
+json_t *subject_call_key(struct subject *s, const char *method, int *code)
+{
+    json_t *which = problems_key_or_one(&s->problems, code);
+    if (which) {
+        *code = ctl_connect(&s->ctl);
+    }
+    if (*code) {
+        json_decref(which);
+        return NULL;
+    }
+    subject_put_query(s, which);
+    return ctl_call(&s->ctl, method, which, code);
 }

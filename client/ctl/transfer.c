@@ -12,82 +12,26 @@
 
 #include "client/ctl/formats.h"
 
-enum { KEY_OUTPUT = 0x5000, KEY_FORMAT, KEY_DRY_RUN, KEY_TRUST, FORMAT_VERSION = 1 };
+enum { FORMAT_VERSION = 1 };
 
-struct transfer {
-    struct listing listing; /* its ctl and problems; export: its filter */
-    const char *to;         /* borrowed; NULL: stdout */
-    const char *format;     /* borrowed; NULL: our own */
-    char **paths;           /* borrowed from argv */
-    size_t n_paths;
-    bool dry_run, trust, takes_problems;
-};
-
-/* What export and import have in common. */
-static error_t parse_common(int key, char *arg, struct argp_state *state)
+/* *format: of --format, one of `words`; NULL: our own. `--to` is a path. 0, or USAGE after the
+ * sentence. */
+static int transfer_check_options(const struct subject *s, const char *words, const char **format)
 {
-    struct transfer *t = state->input;
-    switch (key) {
-    case KEY_OUTPUT:
-        t->to = arg;
-        if (!*arg) {
-            argp_error(state, "--to takes a file or a folder, not \"\"");
-        }
-        return 0;
-    case KEY_FORMAT:
-        t->format = strcmp(arg, "gemmd") == 0 ? NULL : arg;
-        if (t->format && strcmp(arg, "unsloth") != 0 && strcmp(arg, "aiter") != 0 &&
-            (t->takes_problems || strcmp(arg, "portfolio") != 0)) {
-            argp_error(state, "--format takes gemmd, unsloth%s, not \"%s\"",
-                       t->takes_problems ? " or aiter" : ", aiter or portfolio", arg);
-        }
-        return 0;
-    case KEY_DRY_RUN:
-        t->dry_run = true;
-        return 0;
-    case KEY_TRUST:
-        t->trust = true;
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
+    const char *to = s->given[OWN_TO], *named = s->given[OWN_FORMAT];
+    if (to && !*to) {
+        return ctl_usage("--to takes a file or a folder, not \"\"");
     }
+    *format = named && strcmp(named, "gemmd") != 0 ? named : NULL;
+    if (named && !list_has(words, named)) {
+        return ctl_usage("--format takes %s, not \"%s\"", words, named);
+    }
+    return DONE;
 }
 
-/* import, backup */
-static error_t parse_files(int key, char *arg, struct argp_state *state)
+static int transfer_refuse_files(const struct subject *s)
 {
-    struct transfer *t = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &t->listing.ctl;
-        if (t->takes_problems) {
-            state->child_inputs[1] = &t->listing.problems;
-        }
-        return 0;
-    case ARGP_KEY_ARGS:
-        t->paths = state->argv + state->next;
-        t->n_paths = (size_t)(state->argc - state->next);
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which file?");
-        return 0;
-    case ARGP_KEY_END:
-        if (t->n_paths > 1 && !t->format) {
-            argp_error(state, "\"%s\" is too much", t->paths[1]);
-        }
-        if (t->trust && t->format) {
-            argp_error(state, "--trust is for our own files: what --format reads was measured with "
-                              "other kernels");
-        }
-        return 0;
-    default:
-        return parse_common(key, arg, state);
-    }
-}
-
-static int transfer_end(struct transfer *t, int code)
-{
-    return listing_end(&t->listing, code);
+    return ctl_usage("\"%s\" is too much", s->paths[1]);
 }
 
 /* ---- export --------------------------------------------------------------------------------- */
@@ -154,17 +98,17 @@ static int add_trials(struct ctl *c, const json_t *rows)
     return DONE;
 }
 
-static int transfer_run_export(struct transfer *t)
+static int transfer_export_rows(struct subject *s)
 {
-    struct ctl *c = &t->listing.ctl;
-    const char *path = t->to ? t->to : "-";
-    int code = listing_find_key(&t->listing);
+    struct ctl *c = &s->ctl;
+    const char *path = s->given[OWN_TO] ? s->given[OWN_TO] : "-";
+    int code = listing_find_key(s);
     /* The status first: what is saved between the two is in the rows. */
-    json_t *status = code ? NULL : listing_status(&t->listing, &code);
-    json_t *rows = status ? ctl_list(c, "best", json_incref(t->listing.filter), &code) : NULL;
+    json_t *status = code ? NULL : listing_status(s, &code);
+    json_t *rows = status ? ctl_list(c, "best", json_incref(s->filter), &code) : NULL;
     size_t n = json_array_size(rows);
     code = rows ? add_trials(c, rows) : code;
-    if (rows && code == DONE && n == 0 && problems_given(&t->listing.problems)) {
+    if (rows && code == DONE && n == 0 && problems_given(&s->problems)) {
         code = no_rows(status);
     } else if (rows && code == DONE) {
         json_t *document =
@@ -181,46 +125,40 @@ static int transfer_run_export(struct transfer *t)
     return code;
 }
 
-static error_t parse_export(int key, char *arg, struct argp_state *state)
+static int transfer_run_export(struct subject *s)
 {
-    struct transfer *t = state->input;
-    if (key == ARGP_KEY_INIT) {
-        state->child_inputs[0] = &t->listing.problems;
-        state->child_inputs[1] = &t->listing;
-        state->child_inputs[2] = &t->listing.ctl;
-        return 0;
+    const char *format = NULL;
+    if (transfer_check_options(s, "gemmd,unsloth,aiter,portfolio", &format)) {
+        return USAGE;
     }
-    return parse_common(key, arg, state);
+    const bool portfolio = format && strcmp(format, "portfolio") == 0;
+    return portfolio ? portfolio_export(s)
+           : format  ? export_foreign(s, format)
+                     : transfer_export_rows(s);
 }
 
-int cmd_export(int argc, char **argv)
-{
-    static const struct argp_option options[] = {
-        {"to", KEY_OUTPUT, "PATH", 0, "a file, or a folder for formats of many, instead of stdout",
-         3},
-        {"output", KEY_OUTPUT, "PATH", OPTION_ALIAS, NULL, 3},
-        {"format", KEY_FORMAT, "NAME", 0,
-         "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N "
-         "and K), portfolio (few configs with bounded regret over all known shapes)",
-         3},
-        {0}};
-    static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&filter_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse_export,
-        .args_doc = "[KEY|PROBLEM]",
-        .children = children,
-        .doc = "Writes the current answers, of one problem or of all, as one JSON document, which "
-               "`gemmctl import` reads; or in the format of another tuner, saying what has no "
-               "counterpart there."};
-    struct transfer t = {.listing = {.what = "best", .filter = json_object()}};
-    argp_parse(&argp, argc, argv, 0, NULL, &t);
-    bool portfolio = t.format && strcmp(t.format, "portfolio") == 0;
-    return transfer_end(&t, portfolio  ? portfolio_export(&t.listing, t.to)
-                            : t.format ? export_foreign(&t.listing, t.format, t.to)
-                                       : transfer_run_export(&t));
-}
+static const struct argp_option export_options[] = {
+    {"to", OWN_KEY + OWN_TO, "PATH", 0,
+     "a file, or a folder for formats of many, instead of stdout", 3},
+    {"output", OWN_KEY + OWN_TO, "PATH", OPTION_ALIAS, NULL, 3},
+    {"format", OWN_KEY + OWN_FORMAT, "NAME", 0,
+     "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N and "
+     "K), portfolio (few configs with bounded regret over all known shapes)",
+     3},
+    {0},
+};
+
+const struct command command_export = {
+    .name = "export",
+    .help = "all answers as JSON",
+    .run = transfer_run_export,
+    .args_doc = "[KEY|PROBLEM]",
+    .doc = "Writes the current answers, of one problem or of all, as one JSON document, which "
+           "`gemmctl import` reads; or in the format of another tuner, saying what has no "
+           "counterpart there.",
+    .options = export_options,
+    .parts = {&problems_argp, &filter_argp, &ctl_argp},
+};
 
 /* ---- import --------------------------------------------------------------------------------- */
 
@@ -342,24 +280,24 @@ static void say_slower(const json_t *rows)
     }
 }
 
-static int transfer_run_import(struct transfer *t)
+static int transfer_import_rows(struct subject *s)
 {
-    struct ctl *c = &t->listing.ctl;
-    const char *modes = problems_only_modes(&t->listing.problems);
+    struct ctl *c = &s->ctl;
+    const char *modes = problems_only_modes(&s->problems);
     json_t *document;
-    if (!modes || *modes || t->dry_run) {
+    if (!modes || *modes || s->given[OWN_DRY_RUN]) {
         return ctl_usage(
             "our own files say which problems their rows are of: options for that, and "
             "--dry-run, go with --format unsloth or aiter");
     }
-    json_t *rows = read_export(t->paths[0], &document);
+    json_t *rows = read_export(s->paths[0], &document);
     if (!rows) {
         json_decref(document);
         return FAILED;
     }
     json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");
     int code = ctl_connect(c);
-    code = code ? code : import_rows(c, rows, t->trust, total);
+    code = code ? code : import_rows(c, rows, s->given[OWN_TRUST], total);
     if (code == DONE && !c->quiet) {
         say_slower(rows);
     }
@@ -374,34 +312,45 @@ static int transfer_run_import(struct transfer *t)
     return code;
 }
 
-int cmd_import(int argc, char **argv)
+static int transfer_run_import(struct subject *s)
 {
-    static const struct argp_option options[] = {
-        {"format", KEY_FORMAT, "NAME", 0,
-         "gemmd (default); unsloth or aiter: their configs become hints for the problems that the "
-         "options say",
-         3},
-        {"dry-run", KEY_DRY_RUN, 0, 0, "with --format: only show the hints", 3},
-        {"trust", KEY_TRUST, 0, 0,
-         "the rows answer at once, marked as trusted, until they are measured here", 3},
-        {0}};
-    static const struct argp_child children[] = {
-        {&ctl_argp, 0, NULL, 0}, {&problems_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        .options = options,
-        .parser = parse_files,
-        .args_doc = "FILE\n--format=NAME FILE...",
-        .children = children,
-        .doc = "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
-               "configs of other tuners: they are tried first, and never trusted before they were "
-               "measured here, unless --trust says so."};
-    struct transfer t = {.listing = {.filter = json_object()}, .takes_problems = true};
-    argp_parse(&argp, argc, argv, 0, NULL, &t);
-    struct listing *l = &t.listing;
-    return transfer_end(&t, t.format ? import_foreign(&l->ctl, &l->problems, t.format, t.paths,
-                                                      t.n_paths, t.dry_run)
-                                     : transfer_run_import(&t));
+    const char *format = NULL;
+    if (transfer_check_options(s, "gemmd,unsloth,aiter", &format)) {
+        return USAGE;
+    }
+    if (format && s->given[OWN_TRUST]) {
+        return ctl_usage("--trust is for our own files: what --format reads was measured with "
+                         "other kernels");
+    }
+    if (format) {
+        return import_foreign(s, format);
+    }
+    return s->n_paths > 1 ? transfer_refuse_files(s) : transfer_import_rows(s);
 }
+
+static const struct argp_option import_options[] = {
+    {"format", OWN_KEY + OWN_FORMAT, "NAME", 0,
+     "gemmd (default); unsloth or aiter: their configs become hints for the problems that the "
+     "options say",
+     3},
+    {"dry-run", OWN_KEY + OWN_DRY_RUN, 0, 0, "with --format: only show the hints", 3},
+    {"trust", OWN_KEY + OWN_TRUST, 0, 0,
+     "the rows answer at once, marked as trusted, until they are measured here", 3},
+    {0},
+};
+
+const struct command command_import = {
+    .name = "import",
+    .help = "answers from such JSON",
+    .run = transfer_run_import,
+    .args_doc = "FILE\n--format=NAME FILE...",
+    .doc = "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
+           "configs "
+           "of other tuners: they are tried first, and never trusted before they were measured "
+           "here, unless --trust says so.",
+    .options = import_options,
+    .parts = {&files_argp, &ctl_argp, &problems_argp},
+};
 
 /* ---- backup --------------------------------------------------------------------------------- */
 
@@ -417,10 +366,13 @@ static char *transfer_make_absolute(const char *path)
     return text;
 }
 
-static int transfer_run_backup(struct transfer *t)
+static int transfer_run_backup(struct subject *s)
 {
-    char *path = transfer_make_absolute(t->paths[0]);
-    struct ctl *c = &t->listing.ctl;
+    if (s->n_paths > 1) {
+        return transfer_refuse_files(s);
+    }
+    char *path = transfer_make_absolute(s->paths[0]);
+    struct ctl *c = &s->ctl;
     int code = ctl_connect(c);
     /* The status first: what is saved between the two is in the copy. */
     json_t *status = code ? NULL : unsaved_status(c);
@@ -442,16 +394,13 @@ static int transfer_run_backup(struct transfer *t)
     return code ? code : lacks;
 }
 
-int cmd_backup(int argc, char **argv)
-{
-    static const struct argp_child children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        .parser = parse_files,
-        .args_doc = "FILE",
-        .children = children,
-        .doc = "Writes a copy of the database to a file that does not exist yet, while the daemon "
-               "runs and serves."};
-    struct transfer t = {.listing = {.filter = json_object()}};
-    argp_parse(&argp, argc, argv, 0, NULL, &t);
-    return transfer_end(&t, transfer_run_backup(&t));
-}
+const struct command command_backup = {
+    .name = "backup",
+    .help = "a copy of the database, while the daemon runs",
+    .run = transfer_run_backup,
+    .args_doc = "FILE",
+    .doc = "Writes a copy of the database to a file that does not exist yet, while the daemon runs "
+           "and "
+           "serves.",
+    .parts = {&files_argp, &ctl_argp},
+};

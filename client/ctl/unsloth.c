@@ -253,7 +253,7 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
         return DONE;
     }
     int code = DONE;
-    json_t *trials = ctl_list(&w->listing->ctl, "trials",
+    json_t *trials = ctl_list(&w->s->ctl, "trials",
                               json_pack("{sO}", "key", json_object_get(best, "key")), &code);
     json_t *last = trials ? unsloth_pick_trials(trials) : NULL;
     struct table t = {.all = calloc(json_object_size(last) + 1, sizeof(struct row))};

@@ -17,15 +17,11 @@
 
 #include "client/ctl/ctl.h"
 
-enum { KEY_EXACT = 0x9000, KEY_BUCKET, KEY_SAMPLES, KEY_NOT_FOR_VERIFY };
 enum { SCHEMES_MAX = 3, SAMPLES_MOST = 64 };
 
 struct verifying {
-    struct subject subject;
-    bool exact;
-    char *schemes; /* borrowed: "pow2,sqrt2"; NULL: the database's own */
-    int samples;
-    json_t *rows; /* owned */
+    struct subject *s; /* borrowed */
+    json_t *rows;      /* owned */
     size_t done;
     int code; /* of the first failure */
 };
@@ -37,9 +33,9 @@ static void begin_line(const struct verifying *v, const json_t *problem, const c
 {
     char label[96];
     snprintf(label, sizeof(label), "[%zu/%zu] M=%lld %s", v->done + 1,
-             json_array_size(v->subject.problems.all),
+             json_array_size(v->s->problems.all),
              (long long)json_integer_value(json_object_get(problem, "M")), what);
-    progress_begin(line, v->subject.ctl.quiet, label);
+    progress_begin(line, v->s->ctl.quiet, label);
 }
 
 /* The answer for a problem rounded by a scheme; given configs are measured, whatever is known. */
@@ -47,7 +43,7 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
                              const char *configs_json, struct gemmd_answer *out)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
-    struct gemmd_query q = v->subject.search.query;
+    struct gemmd_query q = v->s->search.query;
     struct progress_line line;
     struct gemmd_error e;
     char *text = text_of_json(problem);
@@ -59,8 +55,8 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
     q.configs_json = configs_json;
     q.progress = progress_show;
     q.ctx = &line;
-    int r = (configs_json ? gemmd_tune : gemmd_get)(v->subject.ctl.g, &p, &q, out, &e);
-    r = ctl_finish(&v->subject.ctl, r, &e);
+    int r = (configs_json ? gemmd_tune : gemmd_get)(v->s->ctl.g, &p, &q, out, &e);
+    r = ctl_finish(&v->s->ctl, r, &e);
     progress_end(&line);
     free(text);
     return r == GEMMD_WAITING ? FAILED : r ? ctl_fail_waiting(&e, q.deadline_ms) : DONE;
@@ -128,7 +124,7 @@ static json_t *answer_of(struct verifying *v, const json_t *problem, const char 
     if (*code) {
         return NULL;
     }
-    json_t *shown = ctl_call(&v->subject.ctl, "show", json_pack("{ss}", "key", a.key), code);
+    json_t *shown = ctl_call(&v->s->ctl, "show", json_pack("{ss}", "key", a.key), code);
     const json_t *bucket = table_value(shown, "best.problem");
     json_t *config = text_to_json(a.config, &e);
     json_t *out = json_pack("{ss, ss, so, sO*}", "scheme", scheme, "key", a.key, "config", config,
@@ -170,7 +166,7 @@ static json_t *verify_measure_configs(struct verifying *v, const json_t *problem
     json_t *filter =
         json_pack("{ss, ss, ss}", "key", json_string_value(json_object_get(own, "key")), "status",
                   "ok", "sort", "-id");
-    return ctl_list(&v->subject.ctl, "trials", filter, code);
+    return ctl_list(&v->s->ctl, "trials", filter, code);
 }
 
 /* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config",
@@ -198,7 +194,8 @@ static void add_rows(struct verifying *v, const json_t *problem, const json_t *o
 }
 
 /* The last scheme is exact. */
-static int verify_one(struct verifying *v, const json_t *problem, char **schemes, size_t n)
+static int verify_one(struct verifying *v, const json_t *problem, const char *const *schemes,
+                      size_t n)
 {
     int code = DONE;
     json_t *answers = json_array(), *trials = NULL;
@@ -287,14 +284,14 @@ static void print_outcome(const struct verifying *v, const json_t *summary)
     table_print(totals, sizeof(totals) / sizeof(totals[0]), summary);
 }
 
-static int verify_show_rows(struct verifying *v, char **schemes, size_t n)
+static int verify_show_rows(struct verifying *v, const char *const *schemes, size_t n)
 {
     json_t *summary = json_array();
     for (size_t i = 0; i < n; i++) {
         json_array_append_new(summary, summary_of(v, schemes[i]));
     }
     int r = DONE;
-    if (v->subject.ctl.json) {
+    if (v->s->ctl.json) {
         r = ctl_print_json(
             json_pack("{sO, sO, so*}", "rows", v->rows, "summary", summary, "error", ctl_error()));
     } else if (json_array_size(v->rows) > 0) {
@@ -315,11 +312,11 @@ static int cannot_spread(const json_t *problem)
 }
 
 /* Instead of each problem: some inside the bucket that it ends, from half of its tokens on. */
-static int verify_spread_problems(struct verifying *v)
+static int verify_spread_problems(struct problems *p, int samples)
 {
     json_t *all = json_array(), *item;
     size_t i;
-    json_array_foreach(v->subject.problems.all, i, item) {
+    json_array_foreach(p->all, i, item) {
         const json_t *problem = json_object_get(item, "problem");
         json_int_t topk = json_integer_value(json_object_get(problem, "topk"));
         topk = topk > 0 ? topk : 1;
@@ -335,8 +332,8 @@ static int verify_spread_problems(struct verifying *v)
                              (long long)rows, (long long)topk);
         }
         json_int_t tokens = rows / topk, last = 0;
-        for (int k = 0; k < v->samples; k++) {
-            json_int_t some = llround((double)tokens * exp2((k + 1.0) / v->samples - 1));
+        for (int k = 0; k < samples; k++) {
+            json_int_t some = llround((double)tokens * exp2((k + 1.0) / samples - 1));
             if (some > last) {
                 json_t *one = json_deep_copy(item);
                 json_object_set_new(json_object_get(one, "problem"), "M",
@@ -346,28 +343,19 @@ static int verify_spread_problems(struct verifying *v)
             last = some;
         }
     }
-    json_decref(v->subject.problems.all);
-    v->subject.problems.all = all;
+    json_decref(p->all);
+    p->all = all;
     return DONE;
 }
 
-/* The words of --bucket, or the daemon's own scheme; then exact. */
-static int find_schemes(struct verifying *v, char own[16], char *schemes[SCHEMES_MAX], size_t *n)
+/* The words of `list`, which is changed; then exact. */
+static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], size_t *n)
 {
-    static char exact[] = "exact";
-    int code = DONE;
-    if (!v->schemes) {
-        json_t *status = ctl_call(&v->subject.ctl, "status", NULL, &code);
-        const char *name = json_string_value(json_object_get(status, "bucket_scheme"));
-        snprintf(own, 16, "%s", name ? name : exact);
-        v->schemes = own;
-        json_decref(status);
-    }
-    for (char *word, *at = v->schemes; code == DONE && (word = strsep(&at, ","));) {
-        if (strcmp(word, "pow2") != 0 && strcmp(word, "sqrt2") != 0 && strcmp(word, exact) != 0) {
+    for (char *word; (word = strsep(&list, ","));) {
+        if (strcmp(word, "pow2") != 0 && strcmp(word, "sqrt2") != 0 && strcmp(word, "exact") != 0) {
             return ctl_usage("--bucket takes a list of exact, pow2 and sqrt2, not \"%s\"", word);
         }
-        bool again = strcmp(word, exact) == 0;
+        bool again = strcmp(word, "exact") == 0;
         for (size_t i = 0; i < *n; i++) {
             again = again || strcmp(schemes[i], word) == 0;
         }
@@ -375,19 +363,34 @@ static int find_schemes(struct verifying *v, char own[16], char *schemes[SCHEMES
             schemes[(*n)++] = word;
         }
     }
-    schemes[(*n)++] = exact;
-    return code;
+    schemes[(*n)++] = "exact";
+    return DONE;
+}
+
+/* --bucket, or the daemon's own scheme; malloc'ed. */
+static char *verify_find_schemes(struct subject *s, int *code)
+{
+    if (s->given[OWN_BUCKET]) {
+        return strdup(s->given[OWN_BUCKET]);
+    }
+    json_t *status = ctl_call(&s->ctl, "status", NULL, code);
+    const char *name = json_string_value(json_object_get(status, "bucket_scheme"));
+    char *list = strdup(name ? name : "exact");
+    json_decref(status);
+    return list;
 }
 
 static int verify_all(struct verifying *v)
 {
-    char *schemes[SCHEMES_MAX], own[16];
+    const char *schemes[SCHEMES_MAX];
     size_t n = 0, i;
     json_t *item;
-    int code = find_schemes(v, own, schemes, &n);
+    int code = DONE;
+    char *list = verify_find_schemes(v->s, &code);
+    code = code ? code : verify_split_schemes(list, schemes, &n);
     v->rows = json_array();
     size_t kept = 0;
-    json_array_foreach(v->subject.problems.all, i, item) {
+    json_array_foreach(v->s->problems.all, i, item) {
         if (code == DONE && v->code != UNREACHABLE && !stops_came()) {
             int r = verify_one(v, json_object_get(item, "problem"), schemes, n);
             v->code = v->code ? v->code : r;
@@ -396,85 +399,61 @@ static int verify_all(struct verifying *v)
         }
     }
     code = code ? code : verify_show_rows(v, schemes, n);
-    stops_end(kept, json_array_size(v->subject.problems.all));
+    free(list);
+    stops_end(kept, json_array_size(v->s->problems.all));
     return code;
 }
 
-static int verify_run_command(void *command)
+static int verify_run_command(struct subject *s)
 {
-    struct verifying *v = command;
-    if (!v->exact) {
+    int64_t samples = 0;
+    if (s->given[OWN_NOT_HERE]) {
+        return ctl_usage("--wait and --deadline-ms are not for verify: it compares with what a "
+                         "tuning finds, and waits for that; --budget and --wall-ms make it short");
+    }
+    if (option_number("samples", s->given[OWN_SAMPLES], 1, SAMPLES_MOST, &samples)) {
+        return USAGE;
+    }
+    if (!s->given[OWN_EXACT]) {
         return ctl_usage("what is to be verified? --exact: the answers of buckets against the best "
                          "of the shapes inside");
     }
-    v->subject.ctl.step_ms = STOPS_STEP_MS;
-    int code = problems_make(&v->subject.problems);
-    code = code ? code : ctl_connect(&v->subject.ctl);
+    s->ctl.step_ms = STOPS_STEP_MS;
+    int code = problems_make(&s->problems);
+    code = code ? code : ctl_connect(&s->ctl);
     if (code) {
         return code;
     }
     stops_catch();
-    if (v->samples > 0 && (code = verify_spread_problems(v))) {
+    if (samples > 0 && (code = verify_spread_problems(&s->problems, (int)samples))) {
         return code;
     }
-    search_finish(&v->subject.search);
-    return verify_all(v);
-}
-
-static error_t verify_parse_option(int key, char *arg, struct argp_state *state)
-{
-    struct verifying *v = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        subject_children(state);
-        return 0;
-    case KEY_EXACT:
-        v->exact = true;
-        return 0;
-    case KEY_BUCKET:
-        v->schemes = arg;
-        return 0;
-    case KEY_SAMPLES:
-        v->samples = (int)option_from("samples", arg, 1, SAMPLES_MOST, state);
-        return 0;
-    case KEY_NOT_FOR_VERIFY:
-        argp_error(state,
-                   "--wait and --deadline-ms are not for verify: it compares with what a tuning "
-                   "finds, and waits for that; --budget and --wall-ms make it short");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-int cmd_verify(int argc, char **argv)
-{
-    static const struct argp_option options[] = {
-        {"exact", KEY_EXACT, 0, 0, "what rounding into buckets costs these shapes", 1},
-        {"bucket", KEY_BUCKET, "LIST", 0,
-         "schemes to compare: pow2, sqrt2, exact (default: the database's own)", 1},
-        {"samples", KEY_SAMPLES, "N", 0,
-         "instead of each problem N with fewer tokens, from half of its own up to them", 1},
-        {"wait", KEY_NOT_FOR_VERIFY, "HOW", OPTION_HIDDEN, 0, 0},
-        {"deadline-ms", KEY_NOT_FOR_VERIFY, "MS", OPTION_HIDDEN, 0, 0},
-        {0}};
-    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                                 {&measuring_argp, 0, NULL, 0},
-                                                 {&search_argp, 0, NULL, 0},
-                                                 {&tolerance_argp, 0, NULL, 0},
-                                                 {&target_argp, 0, NULL, 0},
-                                                 {&pinned_ctl_argp, 0, NULL, 0},
-                                                 {0}};
-    static const struct argp argp = {
-        .options = options,
-        .parser = verify_parse_option,
-        .args_doc = "--exact [PROBLEM]",
-        .children = children,
-        .doc =
-            "Measures the answer of each shape's bucket on the shape itself, against the best of "
-            "a tuning of just that shape, and shows how much longer it takes."};
-    struct verifying v = {.exact = false};
-    int code = subject_run(&v, &argp, verify_run_command, argc, argv);
+    search_finish(&s->search);
+    struct verifying v = {.s = s};
+    code = verify_all(&v);
     json_decref(v.rows);
     return code;
 }
+
+static const struct argp_option verify_options[] = {
+    {"exact", OWN_KEY + OWN_EXACT, 0, 0, "what rounding into buckets costs these shapes", 1},
+    {"bucket", OWN_KEY + OWN_BUCKET, "LIST", 0,
+     "schemes to compare: pow2, sqrt2, exact (default: the database's own)", 1},
+    {"samples", OWN_KEY + OWN_SAMPLES, "N", 0,
+     "instead of each problem N with fewer tokens, from half of its own up to them", 1},
+    {"wait", OWN_KEY + OWN_NOT_HERE, "HOW", OPTION_HIDDEN, 0, 0},
+    {"deadline-ms", OWN_KEY + OWN_NOT_HERE, "MS", OPTION_HIDDEN, 0, 0},
+    {0},
+};
+
+const struct command command_verify = {
+    .name = "verify",
+    .help = "what rounding into buckets costs shapes",
+    .run = verify_run_command,
+    .args_doc = "--exact [PROBLEM]",
+    .doc = "Measures the answer of each shape's bucket on the shape itself, against the best of a "
+           "tuning of just that shape, and shows how much longer it takes.",
+    .options = verify_options,
+    .parts = {&problems_argp, &measuring_argp, &search_argp, &tolerance_argp, &target_argp,
+              &pinned_ctl_argp},
+};

@@ -288,35 +288,20 @@ static int print_why(struct subject *a, json_t *why)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static int why_run_command(void *command)
+static int why_run_command(struct subject *s)
 {
-    struct subject *a = command;
     int code = DONE;
-    json_t *params = problems_key_or_one(&a->problems, &code);
-    code = code ? code : ctl_connect(&a->ctl);
-    if (code) {
-        json_decref(params);
-        return code;
-    }
-    subject_put_query(a, params);
-    json_t *why = ctl_call(&a->ctl, "why", params, &code);
-    return why ? print_why(a, why) : code;
+    json_t *why = subject_call_key(s, "why", &code);
+    return why ? print_why(s, why) : code;
 }
 
-int cmd_why(int argc, char **argv)
-{
-    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                                 {&tolerance_argp, 0, NULL, 0},
-                                                 {&target_argp, 0, NULL, 0},
-                                                 {&ctl_argp, 0, NULL, 0},
-                                                 {0}};
-    static const struct argp argp = {
-        .parser = subject_parse,
-        .args_doc = "KEY|PROBLEM",
-        .children = children,
-        .doc =
-            "Explains the answer that a query gets now: which tier, from which row, on what "
-            "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned."};
-    struct subject a = {.ctl = {0}};
-    return subject_run(&a, &argp, why_run_command, argc, argv);
-}
+const struct command command_why = {
+    .name = "why",
+    .help = "why an answer is what it is, and what to do for a better one",
+    .run = why_run_command,
+    .args_doc = "KEY|PROBLEM",
+    .doc =
+        "Explains the answer that a query gets now: which tier, from which row, on what evidence, "
+        "how far to rely on it, and what to do for a better one. Nothing is tuned.",
+    .parts = {&problems_argp, &tolerance_argp, &target_argp, &ctl_argp},
+};
