@@ -36,30 +36,19 @@ static size_t class_of(json_int_t m)
 
 /* ---- one config ----------------------------------------------------------------------------- */
 
-static const char *aiter_get_text(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
-
-static bool aiter_get_flag(const json_t *object, const char *name)
-{
-    return json_is_true(json_object_get(object, name));
-}
-
 /* NULL: the format can say of this problem what is measured of it. */
 static const char *no_counterpart(const json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
-    const char *source = aiter_get_text(best, "source"), *in = aiter_get_text(p, "dtype_in");
-    if (strcmp(aiter_get_text(p, "mode"), "forward") != 0) {
+    const char *source = field_text(best, "source"), *in = field_text(p, "dtype_in");
+    if (strcmp(field_text(p, "mode"), "forward") != 0) {
         return "the format is of forward GEMMs only";
     }
-    if (json_integer_value(json_object_get(p, "experts")) > 1) {
+    if (field_int(p, "experts") > 1) {
         return "the format is of GEMMs of one matrix, and this has several experts";
     }
-    if (aiter_get_flag(p, "permute_x") || aiter_get_flag(p, "permute_y") ||
-        aiter_get_flag(p, "fuse_mul_post")) {
+    if (field_is_true(p, "permute_x") || field_is_true(p, "permute_y") ||
+        field_is_true(p, "fuse_mul_post")) {
         return "the format's GEMMs do not permute";
     }
     if (strcmp(in, "bf16") != 0 && strcmp(in, "fp16") != 0) {
@@ -87,12 +76,12 @@ static json_t *aiter_make_entry(const struct tile *t)
 
 static bool is_bf16(const json_t *problem)
 {
-    return strcmp(aiter_get_text(problem, "dtype_in"), "bf16") == 0;
+    return strcmp(field_text(problem, "dtype_in"), "bf16") == 0;
 }
 
 static bool is_uniform(const json_t *problem)
 {
-    const char *routing = aiter_get_text(problem, "routing");
+    const char *routing = field_text(problem, "routing");
     return !*routing || strcmp(routing, "uniform") == 0;
 }
 
@@ -101,8 +90,8 @@ static bool is_uniform(const json_t *problem)
 static int aiter_compare_bests(const json_t *a, const json_t *b, const char **why)
 {
     const json_t *p = json_object_get(a, "problem"), *q = json_object_get(b, "problem");
-    json_int_t m = json_integer_value(json_object_get(p, "M"));
-    json_int_t n = json_integer_value(json_object_get(q, "M"));
+    json_int_t m = field_int(p, "M");
+    json_int_t n = field_int(q, "M");
     if (m != n) {
         *why = "a larger M";
         return m > n ? 1 : -1;
@@ -146,10 +135,8 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *best)
         return;
     }
     const json_t *p = json_object_get(best, "problem");
-    snprintf(name, sizeof(name), "N=%lld-K=%lld",
-             (long long)json_integer_value(json_object_get(p, "N")),
-             (long long)json_integer_value(json_object_get(p, "K")));
-    class_name(class_of(json_integer_value(json_object_get(p, "M"))), class);
+    snprintf(name, sizeof(name), "N=%lld-K=%lld", field_int(p, "N"), field_int(p, "K"));
+    class_name(class_of(field_int(p, "M")), class);
     if (!json_object_get(files, name)) {
         json_object_set_new(files, name, json_object());
     }
@@ -170,10 +157,7 @@ static json_t *most_common(const json_t *entries)
     json_t *e;
     json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
         char *text = json_dumps(e, JSON_COMPACT | JSON_SORT_KEYS);
-        json_int_t n = text ? json_integer_value(json_object_get(counts, text)) + 1 : 0;
-        if (text) {
-            json_object_set_new(counts, text, json_integer(n));
-        }
+        json_int_t n = text ? notice_count(counts, text, 1) : 0;
         if (text && (n > most || (n == most && strcmp(text, best_text) < 0))) {
             most = n;
             found = e;

@@ -174,7 +174,7 @@ static int check_param(const struct reading *r, const char *class, const char *n
             continue;
         }
         if (!params[i].used) {
-            notice_count(r->out->unused, name);
+            notice_count(r->out->unused, name, 1);
         }
         if (strcmp(name, "cache_modifier") == 0) {
             return json_is_string(v) || json_is_null(v)
@@ -189,7 +189,7 @@ static int check_param(const struct reading *r, const char *class, const char *n
                                          least ? "it must be a whole number from 1 to 65536"
                                                : "it must be a whole number from 0 to 65536");
     }
-    notice_count(r->out->unused, name); /* of a newer release: no kernel here has it */
+    notice_count(r->out->unused, name, 1); /* of a newer release: no kernel here has it */
     return DONE;
 }
 
@@ -221,11 +221,6 @@ static int check_entry(const struct reading *r, const char *class, const json_t 
     return DONE;
 }
 
-static int64_t aiter_read_number(const json_t *value, const char *name)
-{
-    return json_integer_value(json_object_get(value, name));
-}
-
 static int64_t at_least_1(int64_t v)
 {
     return v > 1 ? v : 1;
@@ -238,13 +233,13 @@ static int aiter_read_entry(const struct reading *r, const char *class, const js
     if (!e) {
         return code ? code : ctl_failed("no memory");
     }
-    e->tile = (struct tile){.m = aiter_read_number(v, "BLOCK_SIZE_M"),
-                            .n = aiter_read_number(v, "BLOCK_SIZE_N"),
-                            .k = aiter_read_number(v, "BLOCK_SIZE_K"),
-                            .warps = aiter_read_number(v, "num_warps"),
-                            .stages = at_least_1(aiter_read_number(v, "num_stages")),
-                            .group = aiter_read_number(v, "GROUP_SIZE_M"),
-                            .split = at_least_1(aiter_read_number(v, "NUM_KSPLIT")),
+    e->tile = (struct tile){.m = field_int(v, "BLOCK_SIZE_M"),
+                            .n = field_int(v, "BLOCK_SIZE_N"),
+                            .k = field_int(v, "BLOCK_SIZE_K"),
+                            .warps = field_int(v, "num_warps"),
+                            .stages = at_least_1(field_int(v, "num_stages")),
+                            .group = field_int(v, "GROUP_SIZE_M"),
+                            .split = at_least_1(field_int(v, "NUM_KSPLIT")),
                             .tma_store = -1};
     e->line = line_of(r, class, NULL);
     snprintf(e->class, sizeof(e->class), "%s", class);

@@ -21,16 +21,13 @@ struct asking {
 
 static void make_label(const struct asking *a, const json_t *problem, char *out, size_t size)
 {
-    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    const char *mode = field_string(problem, "mode");
     char count[48] = "";
     if (a->n > 1) {
         snprintf(count, sizeof(count), "[%zu/%zu] ", a->done + 1, a->n);
     }
-    snprintf(out, size, "%s%s %lldx%lldx%lld", count,
-             mode ? mode : json_string_value(json_object_get(problem, "op")),
-             (long long)json_integer_value(json_object_get(problem, "M")),
-             (long long)json_integer_value(json_object_get(problem, "N")),
-             (long long)json_integer_value(json_object_get(problem, "K")));
+    snprintf(out, size, "%s%s %lldx%lldx%lld", count, mode ? mode : field_string(problem, "op"),
+             field_int(problem, "M"), field_int(problem, "N"), field_int(problem, "K"));
 }
 
 /* On a terminal the table comes only when all is done: say what each one gave. */
@@ -149,13 +146,13 @@ static void remark_hit(const struct asking *a)
 {
     const json_t *row = json_array_get(a->rows, 0);
     const json_t *trip = json_object_get(row, "round_trip_us");
-    const char *note = json_string_value(json_object_get(row, "note"));
+    const char *note = field_string(row, "note");
     if (a->s->ctl.quiet || json_array_size(a->rows) != 1) {
         return;
     }
     if (trip) {
         fprintf(stderr, "answered in %.0f us, tier %s\n", json_number_value(trip),
-                json_string_value(json_object_get(row, "tier")));
+                field_string(row, "tier"));
     }
     if (note && *note) {
         char *text = text_visible(strdup(note));
@@ -172,8 +169,8 @@ static void remark_batch(const struct asking *a)
     double logs = 0;
     char mean[80] = "no time beside a reference";
     json_array_foreach(a->rows, i, row) {
-        const char *key = json_string_value(json_object_get(row, "key"));
-        const double speedup = json_number_value(json_object_get(row, "speedup"));
+        const char *key = field_string(row, "key");
+        const double speedup = field_number(row, "speedup");
         failed += json_object_get(row, "error") != NULL;
         if (key) {
             json_object_set_new(keys, key, json_true());

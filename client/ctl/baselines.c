@@ -11,18 +11,12 @@
 
 #include "client/ctl/listing.h"
 
-static const char *baselines_get_text(const json_t *row, const char *name)
-{
-    const char *text = json_string_value(json_object_get(row, name));
-    return text ? text : "";
-}
-
 /* "cublas 13.0.1 over the experts" */
 static json_t *baselines_make_name(const json_t *trial)
 {
     const json_t *config = json_object_get(trial, "config");
-    json_int_t v = json_integer_value(json_object_get(config, "version"));
-    return json_sprintf("%s %lld.%lld.%lld over the experts", baselines_get_text(config, "library"),
+    json_int_t v = field_int(config, "version");
+    return json_sprintf("%s %lld.%lld.%lld over the experts", field_text(config, "library"),
                         (long long)v / 10000, (long long)v / 100 % 100, (long long)v % 100);
 }
 
@@ -37,11 +31,10 @@ json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     size_t i;
     json_array_foreach(rows, i, row) {
         const json_t *ratio = json_object_get(row, "ratio");
-        if (strcmp(baselines_get_text(row, "stage"), "baseline") == 0 &&
-            json_number_value(ratio) > 0) {
+        if (strcmp(field_text(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
             /* the newest comes last */
             json_object_set_new(
-                found, baselines_get_text(row, "key"),
+                found, field_text(row, "key"),
                 json_pack("{s:o, s:O}", "name", baselines_make_name(row), "ratio", ratio));
         }
     }
@@ -51,9 +44,9 @@ json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
 
 static void baselines_compare_row(json_t *row, const json_t *baseline)
 {
-    double base = json_number_value(json_object_get(baseline, "ratio"));
-    double ratio = json_number_value(json_object_get(row, "ratio"));
-    double us = json_number_value(json_object_get(row, "time_us"));
+    double base = field_number(baseline, "ratio");
+    double ratio = field_number(row, "ratio");
+    double us = field_number(row, "time_us");
     if (ratio > 0 && us > 0) {
         json_object_set_new(row, "speedup", json_real(base / ratio));
         json_object_set_new(row, "baseline_us", json_real(us * base / ratio));
@@ -84,10 +77,10 @@ static int by_speedup(const void *a, const void *b)
 
 static double speedup_of(const json_t *baselines, const json_t *row)
 {
-    const json_t *baseline = json_object_get(baselines, baselines_get_text(row, "key"));
-    double base = baseline ? json_number_value(json_object_get(baseline, "ratio")) : 1;
-    double ratio = json_number_value(json_object_get(row, "ratio"));
-    return ratio > 0 && json_number_value(json_object_get(row, "time_us")) > 0 ? base / ratio : NAN;
+    const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
+    double base = baseline ? field_number(baseline, "ratio") : 1;
+    double ratio = field_number(row, "ratio");
+    return ratio > 0 && field_number(row, "time_us") > 0 ? base / ratio : NAN;
 }
 
 /* From the best down; `limit` rows (negative: all) from `offset` on. Takes `rows`. */
@@ -121,7 +114,7 @@ json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, 
     json_t *wanted = json_deep_copy(filter);
     *baselines = baselines_fetch(c, key, code);
     if (*code || key || json_object_size(*baselines) == 0 ||
-        strcmp(baselines_get_text(filter, "sort"), "-speedup") != 0) {
+        strcmp(field_text(filter, "sort"), "-speedup") != 0) {
         if (*code == DONE) {
             return ctl_list(c, "trials", wanted, code);
         }
@@ -131,8 +124,7 @@ json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, 
     json_object_del(wanted, "limit");
     json_object_del(wanted, "offset");
     json_t *rows = ctl_list(c, "trials", wanted, code);
-    return rows ? baselines_rank_rows(*baselines, rows,
-                                      json_integer_value(json_object_get(filter, "offset")),
+    return rows ? baselines_rank_rows(*baselines, rows, field_int(filter, "offset"),
                                       limit ? json_integer_value(limit) : -1)
                 : NULL;
 }
@@ -142,7 +134,7 @@ void baselines_apply(const json_t *baselines, json_t *rows)
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) {
-        const json_t *baseline = json_object_get(baselines, baselines_get_text(row, "key"));
+        const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
         if (baseline) {
             baselines_compare_row(row, baseline);
         }
@@ -152,8 +144,8 @@ void baselines_apply(const json_t *baselines, json_t *rows)
 /* Whether cuBLAS has something to compare the row with. */
 static bool cublas_can(const json_t *row)
 {
-    return strcmp(baselines_get_text(row, "family"), "grouped_gemm") == 0 &&
-           strcmp(baselines_get_text(row, "target"), "cpu") != 0;
+    return strcmp(field_text(row, "family"), "grouped_gemm") == 0 &&
+           strcmp(field_text(row, "target"), "cpu") != 0;
 }
 
 void baselines_say(const json_t *rows)
@@ -162,14 +154,14 @@ void baselines_say(const json_t *rows)
     const json_t *row, *last = NULL;
     bool can = false;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        bool library = strcmp(baselines_get_text(row, "baseline"), "analytic default") != 0;
+        bool library = strcmp(field_text(row, "baseline"), "analytic default") != 0;
         with += library;
         last = library ? row : last;
         can = can || cublas_can(row);
     }
     if (last) {
         fprintf(stderr, "baseline: %s, rows in expert order, nothing permuted%s\n",
-                baselines_get_text(last, "baseline"),
+                field_text(last, "baseline"),
                 with < n ? "; of keys without it, the run's reference kernel (analytic default)"
                          : "");
     } else {

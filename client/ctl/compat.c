@@ -80,9 +80,8 @@ static json_t *make_config(const struct compat_mode *mode, const int at[PARAMS])
 static const struct compat_rule *dropped_by(const char *mode, const json_t *config)
 {
     for (size_t i = 0; i < COUNT(rules); i++) {
-        if (strcmp(rules[i].mode, mode) == 0 &&
-            json_is_true(json_object_get(config, rules[i].first)) &&
-            json_is_true(json_object_get(config, rules[i].second))) {
+        if (strcmp(rules[i].mode, mode) == 0 && field_is_true(config, rules[i].first) &&
+            field_is_true(config, rules[i].second)) {
             return &rules[i];
         }
     }
@@ -112,9 +111,7 @@ static void count_drop(json_t *space, const struct compat_rule *rule, const json
     json_t *dropped = json_object_get(space, "dropped");
     char name[64];
     snprintf(name, sizeof(name), "%s_excludes_%s", rule->first, rule->second);
-    json_int_t n = json_integer_value(json_object_get(dropped, name));
-    json_object_set_new(dropped, name, json_integer(n + 1));
-    if (n == 0) {
+    if (notice_count(dropped, name, 1) == 1) {
         char *text = show_config(config);
         json_object_set_new(json_object_get(space, "reasons"), name,
                             json_sprintf("%s and %s are both true: %s", rule->first, rule->second,

@@ -259,15 +259,14 @@ static bool names_threads(const char *spec)
 
 static bool has_threads(const char *spec, const json_t *device)
 {
-    return !names_threads(spec) ||
-           strtoll(spec + 4, NULL, 10) == json_integer_value(json_object_get(device, "sm_count"));
+    return !names_threads(spec) || strtoll(spec + 4, NULL, 10) == field_int(device, "sm_count");
 }
 
 /* As far as it can be known without looking at the devices here: cuda:0 is any GPU. */
 static bool is_device(const char *spec, const json_t *device)
 {
-    const char *kind = json_string_value(json_object_get(device, "kind"));
-    const char *uuid = json_string_value(json_object_get(device, "uuid"));
+    const char *kind = field_string(device, "kind");
+    const char *uuid = field_string(device, "uuid");
     if (!kind || !uuid) {
         return true;
     }
@@ -286,15 +285,14 @@ static bool is_device(const char *spec, const json_t *device)
 static int fail_device(const struct ctl *c, const json_t *status)
 {
     const json_t *device = json_object_get(status, "device");
-    const char *uuid = json_string_value(json_object_get(device, "uuid"));
-    const char *name = json_string_value(json_object_get(device, "name"));
-    const char *socket = json_string_value(json_object_get(status, "socket"));
+    const char *uuid = field_string(device, "uuid");
+    const char *name = field_string(device, "name");
+    const char *socket = field_string(status, "socket");
     const char *spec = c->named_device;
     if (names_threads(spec) && is_device("cpu", device)) {
         return ctl_usage("the daemon on %s has %lld of the CPU's threads, and %s is meant: ask for "
                          "cpu, or stop that one, or give the other a --socket of its own",
-                         socket ? socket : "?",
-                         (long long)json_integer_value(json_object_get(device, "sm_count")), spec);
+                         socket ? socket : "?", field_int(device, "sm_count"), spec);
     }
     return ctl_usage("the daemon on %s is of another device than %s, of %s (%s): leave out "
                      "--device for that one, or %s for the other",

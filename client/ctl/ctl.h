@@ -9,7 +9,7 @@
  *   search.c     options that say how to search
  *   subject.c    what a command is about (daemon, problems, search, rows), and its method's call
  *   text.c       the one-line text of problems and configs, to JSON and back
- *   fields.c     words between commas
+ *   fields.c     values of JSON objects, words between commas
  *   table.c      rows for people, or the same rows as JSON
  *   results.c    an answer as a row
  *   unsaved.c    answers that the database does not have yet
@@ -120,6 +120,15 @@ char *text_read_file(const char *path, struct gemmd_error *err);
 json_t *text_read_json(const char *path, struct gemmd_error *err);
 
 /* ---- fields.c ------------------------------------------------------------------------------- */
+
+/* Of a JSON object; dots go into objects. NULL: it is not there. */
+const json_t *field_value(const json_t *row, const char *path);
+/* The value there, or 0, false, NULL or "" where there is none of that type. */
+long long field_int(const json_t *row, const char *path);
+double field_number(const json_t *row, const char *path);
+bool field_is_true(const json_t *row, const char *path);
+const char *field_string(const json_t *row, const char *path);
+const char *field_text(const json_t *row, const char *path);
 
 /* Whether a comma list names the word; a NULL list names all. */
 bool list_has(const char *list, const char *word);
@@ -291,7 +300,6 @@ struct column {
     bool right;
 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
-const json_t *table_value(const json_t *row, const char *path);
 /* Ways to show a value; all give "-" for null. */
 char *show_plain(const json_t *v);
 int show_decimals(double v);      /* how many make four digits: 5.332, 19238 */

@@ -96,8 +96,8 @@ static void print_status(const json_t *status)
         {"bucket scheme", "bucket_scheme", NULL, false},
         {"memory", "rss_bytes", show_bytes, false},
     };
-    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-        const json_t *v = table_value(status, lines[i].key);
+    for (size_t i = 0; i < COUNT(lines); i++) {
+        const json_t *v = field_value(status, lines[i].key);
         if (v && !json_is_null(v)) {
             char *text = text_visible(lines[i].show ? lines[i].show(v) : show_plain(v));
             printf("%-14s %s\n", lines[i].title, text ? text : "");
@@ -136,11 +136,10 @@ static int report_started(struct ctl *c, bool was_there)
     if (!j || c->json) {
         return j ? ctl_print_json(j) : code;
     }
-    const char *name = json_string_value(table_value(j, "device.name"));
-    const char *socket = json_string_value(json_object_get(j, "socket"));
+    const char *name = field_string(j, "device.name");
+    const char *socket = field_string(j, "socket");
     printf("gemmd %s, pid %lld, for %s on %s\n", was_there ? "runs already" : "started",
-           (long long)json_integer_value(json_object_get(j, "pid")), name ? name : "?",
-           socket ? socket : "?");
+           field_int(j, "pid"), name ? name : "?", socket ? socket : "?");
     json_decref(j);
     return DONE;
 }
@@ -283,12 +282,11 @@ static int daemon_run_stop(struct subject *s)
     struct ctl *c = &s->ctl;
     int code = connect_to_stop(c);
     json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
-    pid_t pid = (pid_t)json_integer_value(json_object_get(status, "pid"));
+    pid_t pid = (pid_t)field_int(status, "pid");
     bool seen = pid > 0 && !daemon_has_ended(pid);
     json_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
     if (stopping) {
-        code =
-            wait_until_gone(json_string_value(json_object_get(status, "socket")), seen ? pid : 0);
+        code = wait_until_gone(field_string(status, "socket"), seen ? pid : 0);
     }
     json_decref(stopping);
     if (code == DONE && c->json) {

@@ -18,7 +18,7 @@ static void print_line(const char *name, char *value)
 static void print_pairs(const struct column *columns, size_t n, const json_t *row)
 {
     for (size_t i = 0; i < n; i++) {
-        const json_t *v = table_value(row, columns[i].key);
+        const json_t *v = field_value(row, columns[i].key);
         print_line(columns[i].title, columns[i].show ? columns[i].show(v) : show_plain(v));
     }
 }
@@ -92,7 +92,7 @@ const struct command command_show = {
 
 static bool has_failed(const json_t *row)
 {
-    const char *status = json_string_value(json_object_get(row, "status"));
+    const char *status = field_string(row, "status");
     return status && strcmp(status, "ok") != 0 && strcmp(status, "aborted") != 0 &&
            strcmp(status, "baseline") != 0;
 }
@@ -107,7 +107,7 @@ struct page {
 static struct page evidence_extract_page(json_t *filter)
 {
     const json_t *top = json_object_get(filter, "limit");
-    struct page page = {.offset = json_integer_value(json_object_get(filter, "offset")),
+    struct page page = {.offset = field_int(filter, "offset"),
                         .limit = top ? json_integer_value(top) : -1};
     json_object_del(filter, "offset");
     json_object_del(filter, "limit");
@@ -133,8 +133,8 @@ static json_t *only_failed(json_t *rows, struct page page)
 /* Whether what `show` says of a key is in the daemon's memory only. */
 static bool is_unsaved(const json_t *shown)
 {
-    const json_t *uid = table_value(shown, "best.uid"); /* -1: of a row that is in no database */
-    return json_is_false(table_value(shown, "answer.saved")) ||
+    const json_t *uid = field_value(shown, "best.uid"); /* -1: of a row that is in no database */
+    return json_is_false(field_value(shown, "answer.saved")) ||
            (json_is_integer(uid) && json_integer_value(uid) == -1);
 }
 

@@ -56,11 +56,6 @@ struct known {
 
 /* ---- one config for one problem ------------------------------------------------------------- */
 
-static bool is_set(const json_t *problem, const char *name)
-{
-    return json_is_true(json_object_get(problem, name));
-}
-
 /* NULL: the row is about such a problem. */
 static const char *foreign_find_disagreement(const struct importing *x, const struct entry *e,
                                              const json_t *problem)
@@ -68,15 +63,15 @@ static const char *foreign_find_disagreement(const struct importing *x, const st
     if (!x->aiter && e->permute_x && e->permute_y) {
         return "permute_x and permute_y are both True, which no problem has";
     }
-    if (!x->aiter && e->permute_x != is_set(problem, "permute_x")) {
+    if (!x->aiter && e->permute_x != field_is_true(problem, "permute_x")) {
         return e->permute_x ? "permute_x is True in the file: the problem needs --permute-x"
                             : "permute_x is False in the file, and the problem permutes X";
     }
-    if (!x->aiter && e->permute_y != is_set(problem, "permute_y")) {
+    if (!x->aiter && e->permute_y != field_is_true(problem, "permute_y")) {
         return e->permute_y ? "permute_y is True in the file: the problem needs --permute-y"
                             : "permute_y is False in the file, and the problem permutes Y";
     }
-    if (!x->aiter && e->fuse_mul_post != is_set(problem, "fuse_mul_post")) {
+    if (!x->aiter && e->fuse_mul_post != field_is_true(problem, "fuse_mul_post")) {
         return "fuse_mul_post is not the same in the file and the problem";
     }
     return NULL;
@@ -91,9 +86,9 @@ static int foreign_judge_config(struct importing *x, const json_t *problem, cons
                                json_pack("{sO, sO, ss, sb}", "problem", problem, "config", config,
                                          "target", target, "predict", true),
                                code);
-    int valid = verdict ? json_is_true(json_object_get(verdict, "valid")) : -1;
-    const char *message = json_string_value(json_object_get(verdict, "message"));
-    *predicted_us = json_number_value(json_object_get(verdict, "predicted_us"));
+    int valid = verdict ? field_is_true(verdict, "valid") : -1;
+    const char *message = field_string(verdict, "message");
+    *predicted_us = field_number(verdict, "predicted_us");
     if (why && message) {
         snprintf(why, WHY_MAX, "%s", message);
     }
@@ -148,14 +143,13 @@ static int foreign_compare_hints(const json_t *a, const json_t *b)
     static const char *const least_first[] = {"-M", "-speedup", "time_ms", "predicted_us"};
     for (size_t i = 0; i < COUNT(least_first); i++) {
         const bool most = least_first[i][0] == '-';
-        const double v = json_number_value(json_object_get(a, least_first[i] + most));
-        const double w = json_number_value(json_object_get(b, least_first[i] + most));
+        const double v = field_number(a, least_first[i] + most);
+        const double w = field_number(b, least_first[i] + most);
         if (v != w) {
             return (v > w) == most ? 1 : -1;
         }
     }
-    return strcmp(json_string_value(json_object_get(b, "config")),
-                  json_string_value(json_object_get(a, "config")));
+    return strcmp(field_string(b, "config"), field_string(a, "config"));
 }
 
 /* The rank of a hint among others of its key. */
@@ -177,14 +171,14 @@ static void offer_row(struct importing *x, const char *key, const struct entry *
     json_t *before = json_object_get(x->keys, key);
     char *what = foreign_name_place(x, e->line, json_object_get(row, "problem"));
     const int better = before ? foreign_compare_hints(rank, json_object_get(before, "rank")) : 1;
-    const char *loser = better > 0 ? json_string_value(json_object_get(before, "what")) : what;
+    const char *loser = better > 0 ? field_string(before, "what") : what;
     if (before && loser) {
         notice_skip(x->skipped, loser,
                     "its key has the hint of a larger M of its bucket, of a faster row, or the "
                     "same hint");
     }
     if (before && better > 0) {
-        const size_t at = (size_t)json_integer_value(json_object_get(before, "row"));
+        const size_t at = (size_t)field_int(before, "row");
         json_array_set(x->rows, at, row);
         json_object_set(before, "rank", rank);
         json_object_set_new(before, "what", json_string(what ? what : ""));
@@ -204,8 +198,7 @@ static void add_counts(json_t *to, const json_t *counts)
     const char *name;
     json_t *n;
     json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
-        json_int_t before = json_integer_value(json_object_get(to, name));
-        json_object_set_new(to, name, json_integer(before + json_integer_value(n)));
+        notice_count(to, name, json_integer_value(n));
     }
 }
 
@@ -216,7 +209,7 @@ static bool foreign_offer_entry(struct importing *x, const struct entry *e, cons
     char why[WHY_MAX];
     double predicted_us = 0;
     json_t *changed = json_object();
-    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    const char *mode = field_string(problem, "mode");
     snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", known->target);
     const char *cannot = foreign_find_disagreement(x, e, problem);
     json_t *configs =
@@ -242,7 +235,7 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
 {
     int code = DONE;
     if (x->aiter) {
-        json_int_t m = json_integer_value(json_object_get(problem, "M"));
+        json_int_t m = field_int(problem, "M");
         const struct entry *e = aiter_find(x->entries, m);
         if (e) {
             foreign_offer_entry(x, e, problem, known, &code);
@@ -262,13 +255,13 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
 /* Whether the file is about other problems than this. */
 static const char *other_problem(const struct importing *x, const json_t *problem)
 {
-    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    const char *mode = field_string(problem, "mode");
     const struct entries *e = x->entries;
     if (mode && strcmp(mode, e->mode) != 0) {
         return "the problem is of another mode than the file";
     }
-    if ((e->n_size && json_integer_value(json_object_get(problem, "N")) != e->n_size) ||
-        (e->k_size && json_integer_value(json_object_get(problem, "K")) != e->k_size)) {
+    if ((e->n_size && field_int(problem, "N") != e->n_size) ||
+        (e->k_size && field_int(problem, "K") != e->k_size)) {
         return "the file's name says another N or K";
     }
     return NULL;
@@ -281,14 +274,14 @@ static int foreign_find_known(struct importing *x, const json_t *problem, json_t
 {
     int code = DONE;
     result_target(answer);
-    const char *target = json_string_value(json_object_get(answer, "target"));
+    const char *target = field_string(answer, "target");
     json_t *verdict = NULL;
     known->config = json_object_get(answer, "config");
     if (!target) {
         verdict =
             ctl_call(x->ctl, "check",
                      json_pack("{sO, sO}", "problem", problem, "config", known->config), &code);
-        target = json_string_value(json_object_get(verdict, "target"));
+        target = field_string(verdict, "target");
     }
     snprintf(known->target, sizeof(known->target), "%s", target ? target : "");
     json_decref(verdict);
@@ -311,8 +304,8 @@ static int take_problem(struct importing *x, const json_t *problem)
     }
     struct known known;
     code = foreign_find_known(x, problem, answer, &known);
-    const char *key = json_string_value(json_object_get(answer, "key"));
-    const char *tier = json_string_value(json_object_get(answer, "tier"));
+    const char *key = field_string(answer, "key");
+    const char *tier = field_string(answer, "tier");
     known.key = key ? key : "";
     if (code == DONE && tier && strcmp(tier, "exact") == 0) {
         foreign_skip_problem(
@@ -470,8 +463,7 @@ static int send_rows(struct importing *x, bool dry_run)
         json_t *s;
         json_array_foreach(json_object_get(total, "skipped"), i, s) {
             char *message = text_visible(show_plain(json_object_get(s, "message")));
-            fprintf(stderr, "hint %lld skipped: %s\n",
-                    (long long)json_integer_value(json_object_get(s, "row")) + 1,
+            fprintf(stderr, "hint %lld skipped: %s\n", field_int(s, "row") + 1,
                     message ? message : "");
             free(message);
         }
@@ -480,8 +472,7 @@ static int send_rows(struct importing *x, bool dry_run)
         const json_int_t changed =
             say_counts(x, "not legal here, and became the nearest legal value", x->changed);
         printf("%lld hints imported, %lld parameters passed over, %lld values changed%s\n",
-               (long long)json_integer_value(json_object_get(total, "imported")),
-               (long long)unknown, (long long)changed,
+               field_int(total, "imported"), (long long)unknown, (long long)changed,
                dry_run ? ": --dry-run" : "; a tuning of their problems tries them first");
     }
     json_decref(total);

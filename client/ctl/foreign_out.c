@@ -13,10 +13,9 @@ static void print_notices(struct writing *w)
     size_t i;
     json_t *x;
     json_array_foreach(w->files, i, x) {
-        const char *path = json_string_value(json_object_get(x, "path"));
+        const char *path = field_string(x, "path");
         if (!w->s->ctl.quiet && strcmp(path, "-") != 0) {
-            fprintf(stderr, "%lld rows written to %s\n",
-                    (long long)json_integer_value(json_object_get(x, "rows")), path);
+            fprintf(stderr, "%lld rows written to %s\n", field_int(x, "rows"), path);
         }
     }
     notices_print(w->skipped);
@@ -58,7 +57,7 @@ static json_t *only_class(struct writing *w, json_t *rows, const char *class)
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) {
-        const char *its = json_string_value(json_object_get(row, "class"));
+        const char *its = field_string(row, "class");
         if (!class || !its || strcmp(class, its) == 0) {
             json_array_append(ours, row);
         } else {
@@ -75,9 +74,9 @@ static int write_rows(struct writing *w, const char *format)
     struct ctl *c = &w->s->ctl;
     json_t *status = listing_status(w->s, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(w->s->filter), &code) : NULL;
-    const char *arch = json_string_value(table_value(status, "device.arch"));
+    const char *arch = field_string(status, "device.arch");
     if (rows) {
-        rows = only_class(w, rows, json_string_value(table_value(status, "device.class")));
+        rows = only_class(w, rows, field_string(status, "device.class"));
         w->rows = rows;
         code = strcmp(format, "aiter") == 0 ? aiter_write(w, arch && *arch ? arch : "unknown")
                                             : unsloth_write(w);

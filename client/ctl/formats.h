@@ -50,8 +50,9 @@ void notice_skip(json_t *skipped, const char *what, const char *why);
 void notices_print(const json_t *skipped);
 /* "a, b, c" of an object's names; malloc'ed. */
 char *notice_names(const json_t *object);
-/* One more of the name in an object of counts; and "a (2), b (1)" of the object, malloc'ed. */
-void notice_count(json_t *counts, const char *name);
+/* So many more of the name in an object of counts, and how many there are then; and "a (2), b (1)"
+ * of the object, malloc'ed. */
+json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
 char *notice_counts(const json_t *counts);
 
 /* ---- what a file holds ---------------------------------------------------------------------- */

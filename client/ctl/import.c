@@ -96,9 +96,7 @@ static void import_add_result(struct sending *s, const json_t *result, const cha
 {
     const json_t *more = json_object_get(result, name);
     if (more) {
-        json_object_set_new(s->total, name,
-                            json_integer(json_integer_value(json_object_get(s->total, name)) +
-                                         json_integer_value(more)));
+        notice_count(s->total, name, json_integer_value(more));
     }
 }
 
@@ -122,7 +120,7 @@ static int send_chunk(struct sending *s)
     size_t i;
     json_t *skipped;
     json_array_foreach(json_object_get(result, "skipped"), i, skipped) {
-        const size_t row = (size_t)json_integer_value(json_object_get(skipped, "row"));
+        const size_t row = (size_t)field_int(skipped, "row");
         json_object_set_new(skipped, "row",
                             json_integer(row < CHUNK_ROWS ? (json_int_t)s->numbers[row] : -1));
         json_array_append(json_object_get(s->total, "skipped"), skipped);
@@ -207,7 +205,7 @@ static void say_how_far(const struct sending *s, size_t rows)
     fprintf(stderr,
             "before that, the first %zu of %zu rows were done: %lld imported, %zu skipped; of the "
             "next %zu it is not known\n",
-            first, rows, (long long)json_integer_value(json_object_get(s->total, "imported")),
+            first, rows, field_int(s->total, "imported"),
             json_array_size(json_object_get(s->total, "skipped")),
             n ? s->numbers[n - 1] + 1 - first : 0);
 }

@@ -197,8 +197,7 @@ static int listing_run_quarantine(struct subject *s)
     if (!result || s->ctl.json) {
         return result ? ctl_print_json(result) : code;
     }
-    printf("%lld rows removed: the variant may run again\n",
-           (long long)json_integer_value(json_object_get(result, "removed")));
+    printf("%lld rows removed: the variant may run again\n", field_int(result, "removed"));
     json_decref(result);
     return DONE;
 }

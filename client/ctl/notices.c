@@ -12,9 +12,8 @@ void notice_skip(json_t *skipped, const char *what, const char *why)
     size_t i;
     json_t *row;
     json_array_foreach(skipped, i, row) {
-        if (strcmp(json_string_value(json_object_get(row, "why")), why) == 0) {
-            json_int_t n = json_integer_value(json_object_get(row, "n"));
-            json_object_set_new(row, "n", json_integer(n + 1));
+        if (strcmp(field_string(row, "why"), why) == 0) {
+            notice_count(row, "n", 1);
             json_array_append_new(json_object_get(row, "all"), json_string(what));
             return;
         }
@@ -28,7 +27,7 @@ void notices_print(const json_t *skipped)
     size_t i;
     json_t *row;
     json_array_foreach((json_t *)(uintptr_t)skipped, i, row) {
-        json_int_t n = json_integer_value(json_object_get(row, "n"));
+        json_int_t n = field_int(row, "n");
         char *what = text_visible(show_plain(json_object_get(row, "what")));
         char *why = text_visible(show_plain(json_object_get(row, "why")));
         fprintf(stderr, "skipped %lld: %s%s (%s)\n", (long long)n, n > 1 ? "for example " : "",
@@ -38,10 +37,11 @@ void notices_print(const json_t *skipped)
     }
 }
 
-void notice_count(json_t *counts, const char *name)
+json_int_t notice_count(json_t *counts, const char *name, json_int_t more)
 {
-    json_int_t n = json_integer_value(json_object_get(counts, name));
-    json_object_set_new(counts, name, json_integer(n + 1));
+    json_int_t n = json_integer_value(json_object_get(counts, name)) + more;
+    json_object_set_new(counts, name, json_integer(n));
+    return n;
 }
 
 static char *notice_join(const json_t *object, bool has_counts)

@@ -37,7 +37,7 @@ static int show_answer(struct subject *s, const json_t *problem, json_t *answer)
         return ctl_print_json(answer);
     }
     json_t *rows = json_pack("[o]", answer);
-    const char *note = json_string_value(json_object_get(answer, "note"));
+    const char *note = field_string(answer, "note");
     results_print(rows);
     if (note && *note && !s->ctl.quiet) {
         char *text = text_visible(strdup(note));
@@ -139,8 +139,7 @@ static int pin_run_evict(struct subject *s)
     if (!result || s->ctl.json) {
         return result ? ctl_print_json(result) : code;
     }
-    printf("%lld rows removed\n",
-           (long long)json_integer_value(json_object_get(result, "removed")));
+    printf("%lld rows removed\n", field_int(result, "removed"));
     json_decref(result);
     return DONE;
 }
@@ -162,7 +161,7 @@ static int pin_run_cancel(struct subject *s)
     if (!result || s->ctl.json) {
         return result ? ctl_print_json(result) : code;
     }
-    bool cancelled = json_is_true(json_object_get(result, "cancelled"));
+    bool cancelled = field_is_true(result, "cancelled");
     json_decref(result);
     printf(cancelled ? "its tuning was cancelled\n" : "no tuning of this problem runs or waits\n");
     return DONE;

@@ -43,7 +43,7 @@ static void portfolio_add_row(json_t *group, const json_t *row)
 {
     json_t *configs = json_object_get(group, "configs");
     json_t *last = json_array_get(configs, json_array_size(configs) - 1);
-    double regret = json_number_value(json_object_get(row, "regret_percent"));
+    double regret = field_number(row, "regret_percent");
     if (!last || !json_equal(json_object_get(last, "config"), json_object_get(row, "config"))) {
         last = json_pack("{sO, s[]}", "config", json_object_get(row, "config"), "shapes");
         json_array_append_new(configs, last);
@@ -51,7 +51,7 @@ static void portfolio_add_row(json_t *group, const json_t *row)
     json_array_append_new(json_object_get(last, "shapes"),
                           json_pack("{sO, sO, sf}", "key", json_object_get(row, "key"), "problem",
                                     json_object_get(row, "problem"), "regret_percent", regret));
-    if (regret > json_number_value(json_object_get(group, "max_regret_percent"))) {
+    if (regret > field_number(group, "max_regret_percent")) {
         json_object_set_new(group, "max_regret_percent", json_real(regret));
     }
 }
@@ -76,12 +76,11 @@ static json_t *make_groups(const json_t *rows)
  * another op, whose target may have the same name, it says nothing. */
 static bool portfolio_is_old(const json_t *group, const char *now)
 {
-    const char *stamp = json_string_value(json_object_get(group, "stamp"));
-    const char *target = json_string_value(json_object_get(group, "target"));
+    const char *stamp = field_string(group, "stamp");
+    const char *target = field_string(group, "target");
     char word[64];
     snprintf(word, sizeof(word), "target=%s ", target ? target : "");
-    if (!now || !stamp || !strstr(now, word) ||
-        !result_is_product(json_string_value(json_object_get(group, "op")))) {
+    if (!now || !stamp || !strstr(now, word) || !result_is_product(field_string(group, "op"))) {
         return false;
     }
     const char *tolerances = strstr(stamp, " atol=");
@@ -93,15 +92,14 @@ static bool portfolio_is_old(const json_t *group, const char *now)
  * answer. */
 static void portfolio_print_remark(const struct subject *s, const json_t *group, const char *now)
 {
-    const char *stamp = json_string_value(json_object_get(group, "stamp"));
-    const char *mode = json_string_value(json_object_get(group, "mode")); /* not of every op */
+    const char *stamp = field_string(group, "stamp");
+    const char *mode = field_string(group, "mode");     /* not of every op */
     bool tolerances = stamp && strstr(stamp, " atol="); /* of others than the usual */
     if (!s->ctl.quiet) {
         fprintf(stderr, "%s%s%s: %zu configs for %lld shapes, at most %.2f %% behind the best%s\n",
-                json_string_value(json_object_get(group, "op")), mode && *mode ? " " : "",
-                mode ? mode : "", json_array_size(json_object_get(group, "configs")),
-                (long long)json_integer_value(json_object_get(group, "shapes")),
-                json_number_value(json_object_get(group, "max_regret_percent")),
+                field_string(group, "op"), mode && *mode ? " " : "", mode ? mode : "",
+                json_array_size(json_object_get(group, "configs")), field_int(group, "shapes"),
+                field_number(group, "max_regret_percent"),
                 portfolio_is_old(group, now)
                     ? "; measured with other kernels or another compiler: not served"
                 : tolerances ? "; verified with other tolerances than the usual"
@@ -136,14 +134,14 @@ int portfolio_export(struct subject *s)
     int code = ctl_connect(&s->ctl);
     json_t *hello =
         code ? NULL : ctl_call(&s->ctl, "hello", json_pack("{si}", "version", 1), &code);
-    json_t *class = (json_t *)(uintptr_t)table_value(hello, "device.class");
+    json_t *class = (json_t *)(uintptr_t)field_value(hello, "device.class");
     if (class && !json_object_get(s->filter, "class")) {
         json_object_set(s->filter, "class", class);
     }
     json_t *rows = hello ? ctl_list(&s->ctl, "portfolio", json_incref(s->filter), &code) : NULL;
     if (rows) {
         json_t *groups = make_groups(rows);
-        code = write_groups(s, groups, json_string_value(json_object_get(hello, "stamp")));
+        code = write_groups(s, groups, field_string(hello, "stamp"));
         json_decref(groups);
     }
     json_decref(rows);

@@ -58,7 +58,7 @@ static json_t *common_fields(const struct problems *p)
                  {"permute_y", p->permute_y},
                  {"fuse_mul_post", p->fuse_mul_post},
                  {"accumulate", p->accumulate}};
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+    for (size_t i = 0; i < COUNT(flags); i++) {
         if (flags[i].set) {
             json_object_set_new(j, flags[i].name, json_true());
         }

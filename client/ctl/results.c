@@ -29,7 +29,7 @@ json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
         double value;
     } reals[] = {{"time_us", a->time_us}, {"spread", a->spread}, {"reference_us", a->reference_us},
                  {"tflops", a->tflops},   {"gbps", a->gbps},     {"floor_us", a->floor_us}};
-    for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
+    for (size_t i = 0; i < COUNT(reals); i++) {
         json_object_set_new(row, reals[i].name, results_make_real(reals[i].value));
     }
     json_object_set_new(row, "measured", json_integer(a->measured));
@@ -77,21 +77,21 @@ static json_t *results_list_flags(const json_t *problem)
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     static const char *const texts[][2] = {{"dtype_in", "bf16"}, {"routing", "uniform"}};
     char out[256] = "";
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-        if (json_is_true(json_object_get(problem, flags[i]))) {
+    for (size_t i = 0; i < COUNT(flags); i++) {
+        if (field_is_true(problem, flags[i])) {
             results_append_word(out, sizeof(out), flags[i]);
         }
     }
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        const char *v = json_string_value(json_object_get(problem, texts[i][0]));
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        const char *v = field_string(problem, texts[i][0]);
         if (v && strcmp(v, texts[i][1]) != 0) {
             bool rows =
                 strncmp(v, "rows:", 5) == 0; /* one number an expert is too long for a table */
             results_append_word(out, sizeof(out), rows ? "rows:..." : v);
         }
     }
-    const char *in = json_string_value(json_object_get(problem, "dtype_in"));
-    const char *to = json_string_value(json_object_get(problem, "dtype_out"));
+    const char *in = field_string(problem, "dtype_in");
+    const char *to = field_string(problem, "dtype_out");
     if (to && strcmp(to, "same") != 0 && strcmp(to, in ? in : "bf16") != 0) {
         results_append_word(out, sizeof(out), "->");
         results_append_word(out, sizeof(out), to);
@@ -112,7 +112,7 @@ static void set_ratio(json_t *row, const char *name, const char *above, double s
 
 void result_target(json_t *row)
 {
-    const char *stamp = json_string_value(json_object_get(row, "stamp"));
+    const char *stamp = field_string(row, "stamp");
     const char *at = stamp ? strstr(stamp, "target=") : NULL;
     if (at) {
         at += strlen("target=");
@@ -128,8 +128,8 @@ bool result_is_product(const char *op)
 void result_derive(json_t *row)
 {
     const json_t *problem = json_object_get(row, "problem");
-    const char *op = json_string_value(json_object_get(problem, "op"));
-    op = op ? op : json_string_value(json_object_get(row, "op"));
+    const char *op = field_string(problem, "op");
+    op = op ? op : field_string(row, "op");
     const json_t *mode = json_object_get(problem, "mode");
     bool product = result_is_product(op);
     json_object_set_new(row, "mode",
@@ -146,7 +146,7 @@ void result_derive(json_t *row)
 static char *show_count(const json_t *problem, const char *name)
 {
     const json_t *v = json_object_get(problem, name);
-    const char *op = json_string_value(json_object_get(problem, "op"));
+    const char *op = field_string(problem, "op");
     bool product = problem && result_is_product(op);
     return !v && product ? strdup("1") : show_plain(v);
 }
@@ -191,9 +191,9 @@ void results_print(const json_t *rows)
         named = named || json_object_get(row, "name");
         timed = timed || json_object_get(row, "round_trip_us");
     }
-    struct column shown[sizeof(columns) / sizeof(columns[0])];
+    struct column shown[COUNT(columns)];
     size_t n = 0;
-    for (i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+    for (i = 0; i < COUNT(columns); i++) {
         bool hidden = (!named && strcmp(columns[i].key, "name") == 0) ||
                       (!timed && strcmp(columns[i].key, "round_trip_us") == 0);
         if (!hidden) {

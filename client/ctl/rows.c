@@ -147,8 +147,8 @@ bool rows_known(const char *what)
 
 static void set_rate(json_t *row, const char *name, const char *of, double scale)
 {
-    double work = json_number_value(json_object_get(row, of));
-    double us = json_number_value(json_object_get(row, "time_us"));
+    double work = field_number(row, of);
+    double us = field_number(row, "time_us");
     if (work > 0 && us > 0) {
         json_object_set_new(row, name, json_real(work / us * scale));
     }
@@ -158,7 +158,7 @@ void rows_derive_best(json_t *row)
 {
     set_rate(row, "tflops", "flops", 1e-6);
     set_rate(row, "gbps", "bytes", 1e-3);
-    const char *doubt = json_string_value(json_object_get(row, "doubt"));
+    const char *doubt = field_string(row, "doubt");
     bool low = doubt && strncmp(doubt, "confidence low", strlen("confidence low")) == 0;
     json_object_set_new(row, "confidence", json_string(low ? "low" : ""));
     result_derive(row);
@@ -167,23 +167,22 @@ void rows_derive_best(json_t *row)
 /* "shared_memory: 200 needed, 100 there", or the sentence. */
 static json_t *why_failed(const json_t *row)
 {
-    const char *reason = json_string_value(json_object_get(row, "reason"));
-    const char *resource = json_string_value(json_object_get(row, "resource"));
+    const char *reason = field_string(row, "reason");
+    const char *resource = field_string(row, "resource");
     if (reason && *reason) {
         return json_string(reason);
     }
     if (!resource || !*resource) {
         return json_string("");
     }
-    return json_sprintf("%s: %lld needed, the limit is %lld", resource,
-                        (long long)json_integer_value(json_object_get(row, "required")),
-                        (long long)json_integer_value(json_object_get(row, "limit_value")));
+    return json_sprintf("%s: %lld needed, the limit is %lld", resource, field_int(row, "required"),
+                        field_int(row, "limit_value"));
 }
 
 static void derive_trial(json_t *row)
 {
-    double ratio = json_number_value(json_object_get(row, "ratio"));
-    double us = json_number_value(json_object_get(row, "time_us"));
+    double ratio = field_number(row, "ratio");
+    double us = field_number(row, "time_us");
     if (ratio > 0 && us > 0) {
         json_object_set_new(row, "speedup", json_real(1 / ratio));
         json_object_set_new(row, "baseline_us", json_real(us / ratio));

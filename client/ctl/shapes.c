@@ -51,7 +51,7 @@ static int shapes_read_head(struct reader *r, const char *line, const struct sha
         int column;
         const char *chosen;
     } choices[] = {{MODEL, f->model}, {LAYER, f->layer}, {TOKENS, f->tokens}};
-    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+    for (size_t i = 0; i < COUNT(choices); i++) {
         if (choices[i].chosen && r->place[choices[i].column] == NOT_THERE) {
             return ctl_usage("%s has no column \"%s\" in its first line, which --%s chooses by",
                              r->path, names[choices[i].column], names[choices[i].column]);
@@ -83,7 +83,7 @@ static int take_numbers(const struct reader *r, char *const fields[COLUMNS], jso
 {
     static const int order[] = {EXPERTS, TOPK, TOKENS, M, N, K};
     json_int_t values[COLUMNS] = {[EXPERTS] = 1, [TOPK] = 1};
-    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+    for (size_t i = 0; i < COUNT(order); i++) {
         int c = order[i];
         int code = fields[c] ? shapes_read_number(r, c, fields[c], &values[c]) : DONE;
         if (code) {
@@ -95,7 +95,7 @@ static int take_numbers(const struct reader *r, char *const fields[COLUMNS], jso
                          (long long)values[TOKENS]);
     }
     static const int sizes[] = {EXPERTS, TOPK, M, N, K};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    for (size_t i = 0; i < COUNT(sizes); i++) {
         json_object_set_new(problem, names[sizes[i]], json_integer(values[sizes[i]]));
     }
     return DONE;

@@ -17,8 +17,8 @@ static char *show_when(const json_t *run_time)
 static int by_dropped(const void *a, const void *b)
 {
     json_t *const *x = a, *const *y = b;
-    json_int_t n = json_integer_value(json_object_get(*x, "n"));
-    json_int_t m = json_integer_value(json_object_get(*y, "n"));
+    json_int_t n = field_int(*x, "n");
+    json_int_t m = field_int(*y, "n");
     return (n < m) - (n > m);
 }
 
@@ -67,22 +67,17 @@ static void print_rules(const json_t *space, const char *which, const char *titl
 /* Those that are not shown: who could be asked for instead, and who could not, with the reason. */
 static void print_others(const json_t *space)
 {
-    const char *shown = json_string_value(json_object_get(space, "target"));
+    const char *shown = field_string(space, "target");
     size_t i;
     const json_t *t;
     json_array_foreach(json_object_get(space, "targets"), i, t) {
-        const char *name = json_string_value(json_object_get(t, "name"));
-        const char *why = json_string_value(json_object_get(t, "why"));
+        const char *name = field_string(t, "name");
+        const char *why = field_string(t, "why");
         if (name && shown && strcmp(name, shown) != 0) {
             text_print(why ? "not %s: %s" : "also here: %s (--target %s)", name, why ? why : name);
             putchar('\n');
         }
     }
-}
-
-static long long space_get_number(const json_t *space, const char *name)
-{
-    return (long long)json_integer_value(json_object_get(space, name));
 }
 
 static int print_space(const json_t *space)
@@ -93,8 +88,8 @@ static int print_space(const json_t *space)
         {"VALUES", "values", show_values, false},
         {"", "help", NULL, false},
     };
-    const char *target = json_string_value(json_object_get(space, "target"));
-    const char *device = json_string_value(json_object_get(space, "device"));
+    const char *target = field_string(space, "target");
+    const char *device = field_string(space, "device");
     if (target && device) {
         text_print("target %s on %s", target, device);
         putchar('\n');
@@ -102,9 +97,8 @@ static int print_space(const json_t *space)
     print_others(space);
     printf("%lld configs, %lld of them legal, %lld worth a search: %lld variants to compile, up to "
            "%lld run-time settings of each\n\n",
-           space_get_number(space, "raw"), space_get_number(space, "legal"),
-           space_get_number(space, "searched"), space_get_number(space, "variants"),
-           space_get_number(space, "settings"));
+           field_int(space, "raw"), field_int(space, "legal"), field_int(space, "searched"),
+           field_int(space, "variants"), field_int(space, "settings"));
     table_print(columns, 4, json_object_get(space, "params"));
     print_rules(space, "dropped", "NOT LEGAL");
     print_rules(space, "unpromising", "NOT WORTH IT");
@@ -221,16 +215,16 @@ static int judge_one(struct subject *s, const json_t *problem, json_t *config, j
     }
     json_object_set(verdict, "config", config);
     json_array_append_new(verdicts, verdict);
-    return json_is_true(json_object_get(verdict, "valid")) ? DONE : FAILED;
+    return field_is_true(verdict, "valid") ? DONE : FAILED;
 }
 
 static void print_verdict(const json_t *v)
 {
     const json_t *config = json_object_get(v, "config");
     char *text = text_visible(show_config(config));
-    const char *message = json_string_value(json_object_get(v, "message"));
-    const char *target = json_string_value(json_object_get(v, "target"));
-    if (json_is_true(json_object_get(v, "valid"))) {
+    const char *message = field_string(v, "message");
+    const char *target = field_string(v, "target");
+    if (field_is_true(v, "valid")) {
         text_print("valid%s%s: ", target ? " for target " : "", target ? target : "");
         printf("%s\n", text);
     } else {

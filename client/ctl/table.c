@@ -14,20 +14,6 @@
 
 #include "client/ctl/ctl.h"
 
-const json_t *table_value(const json_t *row, const char *path)
-{
-    char name[64];
-    for (;;) {
-        size_t n = strcspn(path, ".");
-        snprintf(name, sizeof(name), "%.*s", (int)n, path);
-        row = json_object_get(row, name);
-        if (!row || !path[n]) {
-            return row;
-        }
-        path += n + 1;
-    }
-}
-
 /* ---- showing values ------------------------------------------------------------------------- */
 
 static char *table_format_text(const char *f, ...) __attribute__((format(printf, 1, 2)));
@@ -175,7 +161,7 @@ static void fill_line(struct libscols_line *line, const struct column *columns, 
                       const json_t *row)
 {
     for (size_t i = 0; line && i < n; i++) {
-        const json_t *v = table_value(row, columns[i].key);
+        const json_t *v = field_value(row, columns[i].key);
         char *text = columns[i].show ? columns[i].show(v) : show_plain(v);
         scols_line_refer_data(line, i, text); /* the table frees it */
     }

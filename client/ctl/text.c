@@ -245,7 +245,7 @@ char *text_of_json(const json_t *object)
         free(names);
         return NULL;
     }
-    const char *name, *op = json_string_value(json_object_get(object, "op"));
+    const char *name, *op = field_string(object, "op");
     const json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, name, value) {
         if (!(op && strcmp(name, "op") == 0) && !json_is_null(value)) {

@@ -66,19 +66,19 @@ static bool read_sizes(const json_t *config, struct tile *out, char why[WHY_MAX]
 
 static bool read_switches(const json_t *config, struct tile *out, char why[WHY_MAX])
 {
-    json_int_t split = json_integer_value(json_object_get(config, "NUM_KSPLIT"));
-    const char *cluster = json_string_value(json_object_get(config, "cluster_shape_mn"));
-    const char *schedule = json_string_value(json_object_get(config, "schedule"));
+    json_int_t split = field_int(config, "NUM_KSPLIT");
+    const char *cluster = field_string(config, "cluster_shape_mn");
+    const char *schedule = field_string(config, "schedule");
     const json_t *store = json_object_get(config, "use_tma_store");
     if (cluster && strcmp(cluster, "1x1") != 0) {
         snprintf(why, WHY_MAX, "cluster_shape_mn=%.32s: they have no clusters", cluster);
-    } else if (json_is_true(json_object_get(config, "permute_copy"))) {
+    } else if (field_is_true(config, "permute_copy")) {
         snprintf(why, WHY_MAX, "permute_copy=true: they do not gather in a kernel of its own");
     } else {
         /* Warpgroups of pingpong have a tile each; of the others, all but the loading one share. */
         bool pingpong = schedule && strcmp(schedule, "pingpong") == 0;
         out->warps = pingpong ? PINGPONG_WARPS : out->warps - (schedule ? LOADING_WARPS : 0);
-        out->group = json_integer_value(json_object_get(config, "GROUP_SIZE_M"));
+        out->group = field_int(config, "GROUP_SIZE_M");
         out->split = split > 0 ? split : 1;
         out->tma_store = store ? json_is_true(store) : -1;
         return true;
@@ -96,7 +96,7 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)config, name, v) {
         if (!is_told(name)) {
-            notice_count(left_out, name);
+            notice_count(left_out, name, 1);
         }
     }
     return true;
@@ -218,7 +218,7 @@ static void count_changes(const struct tile *a, const struct tile *b, json_t *ch
                   {"NUM_KSPLIT", a->split != b->split}};
     for (size_t i = 0; i < COUNT(values); i++) {
         if (values[i].differs) {
-            notice_count(changed, values[i].name);
+            notice_count(changed, values[i].name, 1);
         }
     }
 }

@@ -56,7 +56,7 @@ static int no_rows(const json_t *status)
 static json_t *plain_trial(const json_t *t)
 {
     static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
-    const char *status = json_string_value(json_object_get(t, "status"));
+    const char *status = field_string(t, "status");
     if (!status || strcmp(status, "crashed") == 0 || strcmp(status, "hung") == 0) {
         return NULL;
     }
@@ -78,7 +78,7 @@ static int add_trials(struct ctl *c, const json_t *rows)
     size_t i, j;
     json_t *row, *t;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        const char *op = json_string_value(json_object_get(row, "op"));
+        const char *op = field_string(row, "op");
         if (!op || strncmp(op, "custom:", 7) != 0) {
             continue;
         }
@@ -171,8 +171,7 @@ static json_t *read_export(const char *path, json_t **document)
         return NULL;
     }
     json_t *rows = json_object_get(*document, "rows");
-    if (json_integer_value(json_object_get(*document, "gemmd_export")) != FORMAT_VERSION ||
-        !json_is_array(rows)) {
+    if (field_int(*document, "gemmd_export") != FORMAT_VERSION || !json_is_array(rows)) {
         ctl_failed("%s is not an export of gemmctl (version %d)", path, FORMAT_VERSION);
         return NULL;
     }
@@ -204,10 +203,10 @@ static json_t *count_reasons(const json_t *skipped)
     json_t *reasons = json_object(), *s;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
-        const char *message = json_string_value(json_object_get(s, "message"));
+        const char *message = field_string(s, "message");
         char *reason = reason_of(message ? message : "");
         json_t *known = reason ? json_object_get(reasons, reason) : NULL;
-        json_int_t n = json_integer_value(json_object_get(known, "n"));
+        json_int_t n = field_int(known, "n");
         if (known) {
             json_object_set_new(known, "n", json_integer(n + 1));
         } else if (reason) {
@@ -224,8 +223,8 @@ static void say_skipped(const json_t *skipped)
     const char *reason;
     json_object_foreach(reasons, reason, r) {
         const json_t *first = json_object_get(r, "first");
-        const json_int_t n = json_integer_value(json_object_get(r, "n"));
-        const json_int_t row = json_integer_value(json_object_get(first, "row"));
+        const json_int_t n = field_int(r, "n");
+        const json_int_t row = field_int(first, "row");
         char *message = text_visible(show_plain(json_object_get(first, "message")));
         if (n > 1) {
             fprintf(stderr, "%lld rows skipped, the first is row %lld: %s\n", (long long)n,
@@ -242,16 +241,14 @@ static void say_skipped(const json_t *skipped)
 static int print_import(const struct ctl *c, json_t *total, int code)
 {
     const json_t *skipped = json_object_get(total, "skipped");
-    const bool nothing = json_integer_value(json_object_get(total, "imported")) == 0 &&
-                         json_integer_value(json_object_get(total, "trials")) == 0;
+    const bool nothing = field_int(total, "imported") == 0 && field_int(total, "trials") == 0;
     if (code == DONE && c->json) {
         code = ctl_print_json(total);
         return code == DONE && nothing ? FAILED : code;
     }
     if (code == DONE) {
-        const json_int_t trials = json_integer_value(json_object_get(total, "trials"));
-        printf("%lld imported, %zu skipped",
-               (long long)json_integer_value(json_object_get(total, "imported")),
+        const json_int_t trials = field_int(total, "trials");
+        printf("%lld imported, %zu skipped", field_int(total, "imported"),
                json_array_size(skipped));
         printf(trials ? ", with %lld trials\n" : "\n", (long long)trials);
     }
@@ -270,8 +267,8 @@ static void say_slower(const json_t *rows)
     size_t i, n = 0;
     const json_t *row;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        const double us = json_number_value(json_object_get(row, "time_us"));
-        const double reference_us = json_number_value(json_object_get(row, "reference_us"));
+        const double us = field_number(row, "time_us");
+        const double reference_us = field_number(row, "reference_us");
         n += reference_us > 0 && us > 0 && reference_us / us < 0.98;
     }
     if (n > 0) {
@@ -387,7 +384,7 @@ static int transfer_run_backup(struct subject *s)
         }
         code = ctl_print_json(result);
     } else if (result) {
-        printf("%s\n", json_string_value(json_object_get(result, "path")));
+        printf("%s\n", field_string(result, "path"));
         json_decref(result);
     }
     json_decref(status);

@@ -22,30 +22,21 @@ json_t *unsaved_status(struct ctl *c)
     return status;
 }
 
-static long long unsaved_get_answers(const json_t *status)
-{
-    return json_integer_value(table_value(status, "store.unsaved"));
-}
-
-static long long unsaved_get_quarantine(const json_t *status)
-{
-    return json_integer_value(table_value(status, "store.unsaved_quarantine"));
-}
-
 bool unsaved_there(const json_t *status)
 {
-    return unsaved_get_answers(status) > 0;
+    return field_int(status, "store.unsaved") > 0;
 }
 
 bool unsaved_at_all(const json_t *status)
 {
-    return unsaved_get_answers(status) + unsaved_get_quarantine(status) > 0;
+    return field_int(status, "store.unsaved") + field_int(status, "store.unsaved_quarantine") > 0;
 }
 
 /* "2 answers and 1 row of quarantine are" */
 static void name_them(const json_t *status, char *out, size_t size)
 {
-    long long a = unsaved_get_answers(status), q = unsaved_get_quarantine(status);
+    long long a = field_int(status, "store.unsaved"),
+              q = field_int(status, "store.unsaved_quarantine");
     char rows[64] = "";
     if (q) {
         snprintf(rows, sizeof(rows), "%s%lld row%s of quarantine", a ? " and " : "", q,
@@ -61,9 +52,9 @@ static void name_them(const json_t *status, char *out, size_t size)
 
 char *unsaved_sentence(const json_t *status, const char *where)
 {
-    const char *database = json_string_value(json_object_get(status, "database"));
-    bool full = json_is_true(table_value(status, "store.disk_full"));
-    bool locked = json_is_true(table_value(status, "store.locked"));
+    const char *database = field_string(status, "database");
+    bool full = field_is_true(status, "store.disk_full");
+    bool locked = field_is_true(status, "store.locked");
     char *text = NULL, what[128];
     name_them(status, what, sizeof(what));
     int r = asprintf(&text,
@@ -98,7 +89,7 @@ int unsaved_fail(const json_t *status, bool there, const char *where, const char
 /* Lower tiers are made anew for each who asks: there is nothing to save. */
 static bool may_be_unsaved(const json_t *row)
 {
-    const char *tier = json_string_value(json_object_get(row, "tier"));
+    const char *tier = field_string(row, "tier");
     return tier && strcmp(tier, "exact") == 0 && json_is_false(json_object_get(row, "saved"));
 }
 

@@ -37,7 +37,7 @@ static const struct format_mode {
 
 static const struct format_mode *unsloth_find_mode(const json_t *problem)
 {
-    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    const char *mode = field_string(problem, "mode");
     for (size_t i = 0; mode && i < COUNT(format_modes); i++) {
         if (strcmp(format_modes[i].name, mode) == 0) {
             return &format_modes[i];
@@ -48,11 +48,6 @@ static const struct format_mode *unsloth_find_mode(const json_t *problem)
 
 /* ---- one row -------------------------------------------------------------------------------- */
 
-static bool unsloth_get_flag(const json_t *object, const char *name)
-{
-    return json_is_true(json_object_get(object, name));
-}
-
 static const char *unsloth_format_flag(bool v)
 {
     return v ? "True" : "False";
@@ -62,9 +57,8 @@ static const char *unsloth_format_flag(bool v)
 static bool unsloth_loads_by_tma(const json_t *problem, const json_t *config, const char *name)
 {
     const json_t *said = json_object_get(config, name);
-    bool gathered =
-        (strcmp(name, "use_tma_load_x") == 0 && unsloth_get_flag(problem, "permute_x")) ||
-        (strcmp(name, "use_tma_load_dy") == 0 && unsloth_get_flag(problem, "permute_y"));
+    bool gathered = (strcmp(name, "use_tma_load_x") == 0 && field_is_true(problem, "permute_x")) ||
+                    (strcmp(name, "use_tma_load_dy") == 0 && field_is_true(problem, "permute_y"));
     return said ? json_is_true(said) : json_object_get(config, "schedule") && !gathered;
 }
 
@@ -74,9 +68,9 @@ static char *unsloth_make_head(const json_t *problem, const json_t *config, cons
     char *text;
     int n = asprintf(&text, "%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s", (long long)t->m,
                      (long long)t->n, (long long)t->k, (long long)t->warps, (long long)t->stages,
-                     unsloth_format_flag(unsloth_get_flag(problem, "permute_x")),
-                     unsloth_format_flag(unsloth_get_flag(problem, "permute_y")),
-                     unsloth_format_flag(unsloth_get_flag(problem, "fuse_mul_post")),
+                     unsloth_format_flag(field_is_true(problem, "permute_x")),
+                     unsloth_format_flag(field_is_true(problem, "permute_y")),
+                     unsloth_format_flag(field_is_true(problem, "fuse_mul_post")),
                      unsloth_format_flag(t->tma_store > 0),
                      unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[0])),
                      unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[1])));
@@ -102,7 +96,7 @@ static void unsloth_add_row(struct table *t, char *head, double us, double ratio
 
 static bool is_ok(const json_t *trial)
 {
-    const char *status = json_string_value(json_object_get(trial, "status"));
+    const char *status = field_string(trial, "status");
     return status && strcmp(status, "ok") == 0;
 }
 
@@ -113,11 +107,11 @@ static bool unsloth_is_better(const json_t *a, const json_t *b)
     if (is_ok(a) != is_ok(b)) {
         return is_ok(a);
     }
-    const char *x = json_string_value(json_object_get(a, "stage"));
-    const char *y = json_string_value(json_object_get(b, "stage"));
+    const char *x = field_string(a, "stage");
+    const char *y = field_string(b, "stage");
     bool first_a = x && strcmp(x, "measure") == 0, first_b = y && strcmp(y, "measure") == 0;
-    json_int_t i = json_integer_value(json_object_get(a, "id"));
-    json_int_t k = json_integer_value(json_object_get(b, "id"));
+    json_int_t i = field_int(a, "id");
+    json_int_t k = field_int(b, "id");
     return first_a != first_b ? first_b : i > k;
 }
 
@@ -128,7 +122,7 @@ static json_t *unsloth_pick_trials(const json_t *trials)
     size_t i;
     json_t *trial;
     json_array_foreach((json_t *)(uintptr_t)trials, i, trial) {
-        const char *stage = json_string_value(json_object_get(trial, "stage"));
+        const char *stage = field_string(trial, "stage");
         if (stage && strcmp(stage, "baseline") == 0) {
             continue;
         }
@@ -146,11 +140,11 @@ static void take_trial(struct writing *w, struct table *t, const json_t *best, c
 {
     const json_t *problem = json_object_get(best, "problem");
     const json_t *config = json_object_get(trial, "config");
-    double us = json_number_value(json_object_get(trial, "time_us"));
-    double ratio = json_number_value(json_object_get(trial, "ratio"));
+    double us = field_number(trial, "time_us");
+    double ratio = field_number(trial, "ratio");
     struct tile tile;
     char why[WHY_MAX] = "no time beside a reference kernel's was kept";
-    const char *status = json_string_value(json_object_get(trial, "status"));
+    const char *status = field_string(trial, "status");
     if (status && strcmp(status, "aborted") == 0) {
         snprintf(why, sizeof(why), "it was stopped early, being slower");
     } else if (!is_ok(trial)) {
@@ -209,20 +203,18 @@ static char *unsloth_make_text(const struct table *t, const struct format_mode *
 static char *path_of(const char *folder, const json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
-    const json_int_t sizes[] = {
-        json_integer_value(json_object_get(p, "experts")),
-        json_integer_value(json_object_get(p, "topk")), json_integer_value(json_object_get(p, "M")),
-        json_integer_value(json_object_get(p, "N")), json_integer_value(json_object_get(p, "K"))};
-    const char *dtype = json_string_value(json_object_get(p, "dtype_in"));
-    const char *key = json_string_value(json_object_get(best, "key"));
+    const json_int_t sizes[] = {field_int(p, "experts"), field_int(p, "topk"), field_int(p, "M"),
+                                field_int(p, "N"), field_int(p, "K")};
+    const char *dtype = field_string(p, "dtype_in");
+    const char *key = field_string(best, "key");
     char *path;
     int n =
         asprintf(&path, "%s%s%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
                  writing_slash(folder), unsloth_find_mode(p)->name, (long long)sizes[0],
                  (long long)sizes[1], (long long)sizes[2], (long long)sizes[3], (long long)sizes[4],
-                 dtype ? dtype : "", unsloth_get_flag(p, "permute_x") ? "_permute_x" : "",
-                 unsloth_get_flag(p, "permute_y") ? "_permute_y" : "",
-                 unsloth_get_flag(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
+                 dtype ? dtype : "", field_is_true(p, "permute_x") ? "_permute_x" : "",
+                 field_is_true(p, "permute_y") ? "_permute_y" : "",
+                 field_is_true(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
     return n < 0 ? NULL : path;
 }
 
@@ -246,7 +238,7 @@ static int unsloth_save_table(struct writing *w, struct table *t, const json_t *
 static int write_one(struct writing *w, const json_t *best, bool folder)
 {
     const json_t *problem = json_object_get(best, "problem");
-    if (!unsloth_find_mode(problem) || unsloth_get_flag(problem, "accumulate")) {
+    if (!unsloth_find_mode(problem) || field_is_true(problem, "accumulate")) {
         writing_skip(w, best,
                      unsloth_find_mode(problem) ? "their kernels do not add to their output"
                                                 : "the format is of grouped GEMMs only");

@@ -117,7 +117,7 @@ static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
     for (int i = 0; i < csv->n && i < FIELDS_MAX; i++) {
         int c = unsloth_find_column(fields[i]);
         if (c < 0) {
-            notice_count(out->unused, fields[i]);
+            notice_count(out->unused, fields[i], 1);
         } else if (csv->place[c] >= 0) {
             return ctl_failed("%s, line 1: column %d, \"%.60s\", is there twice", csv->path, i + 1,
                               fields[i]);

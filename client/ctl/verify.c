@@ -33,8 +33,7 @@ static void begin_line(const struct verifying *v, const json_t *problem, const c
 {
     char label[96];
     snprintf(label, sizeof(label), "[%zu/%zu] M=%lld %s", v->done + 1,
-             json_array_size(v->s->problems.all),
-             (long long)json_integer_value(json_object_get(problem, "M")), what);
+             json_array_size(v->s->problems.all), field_int(problem, "M"), what);
     progress_begin(line, v->s->ctl.quiet, label);
 }
 
@@ -66,7 +65,7 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
 
 static bool verify_is_trial_of(const json_t *trial, const json_t *config, const char *stage)
 {
-    const char *its = json_string_value(json_object_get(trial, "stage"));
+    const char *its = field_string(trial, "stage");
     return json_equal(json_object_get(trial, "config"), config) && its && strcmp(its, stage) == 0;
 }
 
@@ -84,8 +83,7 @@ static double verify_compare_paired(const json_t *trials, const json_t *a, const
         json_array_foreach((json_t *)(uintptr_t)trials, k, y) {
             if (verify_is_trial_of(y, b, stage) &&
                 json_equal(json_object_get(x, "run"), json_object_get(y, "run"))) {
-                return json_number_value(json_object_get(x, "time_us")) /
-                       json_number_value(json_object_get(y, "time_us"));
+                return field_number(x, "time_us") / field_number(y, "time_us");
             }
         }
     }
@@ -125,7 +123,7 @@ static json_t *answer_of(struct verifying *v, const json_t *problem, const char 
         return NULL;
     }
     json_t *shown = ctl_call(&v->s->ctl, "show", json_pack("{ss}", "key", a.key), code);
-    const json_t *bucket = table_value(shown, "best.problem");
+    const json_t *bucket = field_value(shown, "best.problem");
     json_t *config = text_to_json(a.config, &e);
     json_t *out = json_pack("{ss, ss, so, sO*}", "scheme", scheme, "key", a.key, "config", config,
                             "bucket", bucket);
@@ -164,8 +162,7 @@ static json_t *verify_measure_configs(struct verifying *v, const json_t *problem
         return NULL;
     }
     json_t *filter =
-        json_pack("{ss, ss, ss}", "key", json_string_value(json_object_get(own, "key")), "status",
-                  "ok", "sort", "-id");
+        json_pack("{ss, ss, ss}", "key", field_string(own, "key"), "status", "ok", "sort", "-id");
     return ctl_list(&v->s->ctl, "trials", filter, code);
 }
 
@@ -230,8 +227,8 @@ static json_t *summary_of(const struct verifying *v, const char *scheme)
     json_t *keys = json_object(), *row;
     json_array_foreach(v->rows, i, row) {
         const json_t *loss = json_object_get(row, "loss_percent");
-        if (strcmp(json_string_value(json_object_get(row, "scheme")), scheme) == 0) {
-            json_object_set_new(keys, json_string_value(json_object_get(row, "key")), json_true());
+        if (strcmp(field_string(row, "scheme"), scheme) == 0) {
+            json_object_set_new(keys, field_string(row, "key"), json_true());
             if (losses && json_is_number(loss)) {
                 losses[n++] = json_number_value(loss);
             }
@@ -279,9 +276,9 @@ static void print_outcome(const struct verifying *v, const json_t *summary)
         {"BUCKETS", "buckets", NULL, true},        {"MEDIAN %", "median_percent", show_loss, true},
         {"MAX %", "max_percent", show_loss, true},
     };
-    table_print(columns, sizeof(columns) / sizeof(columns[0]), v->rows);
+    table_print(columns, COUNT(columns), v->rows);
     putchar('\n');
-    table_print(totals, sizeof(totals) / sizeof(totals[0]), summary);
+    table_print(totals, COUNT(totals), summary);
 }
 
 static int verify_show_rows(struct verifying *v, const char *const *schemes, size_t n)
@@ -305,7 +302,7 @@ static int verify_show_rows(struct verifying *v, const char *const *schemes, siz
 
 static int cannot_spread(const json_t *problem)
 {
-    const char *op = json_string_value(json_object_get(problem, "op"));
+    const char *op = field_string(problem, "op");
     return ctl_usage("--samples takes less of M, and this problem of op %s has no M that is a "
                      "whole number: leave --samples out",
                      op ? op : "grouped_gemm");
@@ -318,13 +315,13 @@ static int verify_spread_problems(struct problems *p, int samples)
     size_t i;
     json_array_foreach(p->all, i, item) {
         const json_t *problem = json_object_get(item, "problem");
-        json_int_t topk = json_integer_value(json_object_get(problem, "topk"));
+        json_int_t topk = field_int(problem, "topk");
         topk = topk > 0 ? topk : 1;
         if (!json_is_integer(json_object_get(problem, "M"))) {
             json_decref(all);
             return cannot_spread(problem);
         }
-        json_int_t rows = json_integer_value(json_object_get(problem, "M"));
+        json_int_t rows = field_int(problem, "M");
         if (rows <= 0 || rows % topk) {
             json_decref(all);
             return ctl_usage("M is %lld, which is no multiple of topk %lld above 0: there are no "
@@ -374,7 +371,7 @@ static char *verify_find_schemes(struct subject *s, int *code)
         return strdup(s->given[OWN_BUCKET]);
     }
     json_t *status = ctl_call(&s->ctl, "status", NULL, code);
-    const char *name = json_string_value(json_object_get(status, "bucket_scheme"));
+    const char *name = field_string(status, "bucket_scheme");
     char *list = strdup(name ? name : "exact");
     json_decref(status);
     return list;

@@ -22,21 +22,10 @@ __attribute__((format(printf, 2, 3))) static void line(const char *name, const c
     free(text);
 }
 
-static const char *why_get_text(const json_t *object, const char *path)
-{
-    const char *text = json_string_value(table_value(object, path));
-    return text ? text : "";
-}
-
 static double why_get_number(const json_t *object, const char *path)
 {
-    const json_t *v = table_value(object, path);
+    const json_t *v = field_value(object, path);
     return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static json_int_t int_at(const json_t *object, const char *path)
-{
-    return json_integer_value(table_value(object, path));
 }
 
 /* "M 4096, known 512; routing zipf:1.2, known uniform" */
@@ -49,7 +38,7 @@ static char *why_list_differences(const json_t *list, const char *name, const ch
         char *asked = show_plain(json_object_get(d, "asked"));
         char *other = show_plain(json_object_get(d, name)), *longer = NULL;
         if (asprintf(&longer, "%s%s%s %s%s%s", out ? out : "", i > 0 ? "; " : "",
-                     why_get_text(d, "field"), asked, between, other) < 0) {
+                     field_text(d, "field"), asked, between, other) < 0) {
             longer = NULL;
         }
         free(out);
@@ -68,15 +57,15 @@ static char *short_problem(const json_t *why)
                                            {"quant", "none"},          {"scale_block", "none"}};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     json_t *p = json_copy(json_object_get(why, "problem"));
-    if (strcmp(why_get_text(p, "dtype_in"), why_get_text(p, "dtype_out")) == 0) {
+    if (strcmp(field_text(p, "dtype_in"), field_text(p, "dtype_out")) == 0) {
         json_object_del(p, "dtype_out");
     }
-    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++) {
-        if (strcmp(why_get_text(p, usual[i][0]), usual[i][1]) == 0) {
+    for (size_t i = 0; i < COUNT(usual); i++) {
+        if (strcmp(field_text(p, usual[i][0]), usual[i][1]) == 0) {
             json_object_del(p, usual[i][0]);
         }
     }
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+    for (size_t i = 0; i < COUNT(flags); i++) {
         if (json_is_false(json_object_get(p, flags[i]))) {
             json_object_del(p, flags[i]);
         }
@@ -90,19 +79,19 @@ static char *short_problem(const json_t *why)
 
 static void print_answer(const json_t *why)
 {
-    const char *tier = why_get_text(why, "answer.tier");
+    const char *tier = field_text(why, "answer.tier");
     const char *meaning = strcmp(tier, "exact") == 0       ? "measured for this very key"
-                          : strcmp(tier, "near") == 0      ? why_get_text(why, "answer.note")
-                          : strcmp(tier, "portfolio") == 0 ? why_get_text(why, "answer.note")
+                          : strcmp(tier, "near") == 0      ? field_text(why, "answer.note")
+                          : strcmp(tier, "portfolio") == 0 ? field_text(why, "answer.note")
                           : strcmp(tier, "default") == 0
                               ? "chosen by the analytic model, not measured"
                               : "there is none: gemmd cannot tune this op";
-    char *config = show_config(table_value(why, "answer.config"));
+    char *config = show_config(field_value(why, "answer.config"));
     line("tier", "%s (%s)", *tier ? tier : "none", meaning);
     if (*tier) {
         line("config", "%s", config);
     }
-    line("because", "%s", why_get_text(why, "because"));
+    line("because", "%s", field_text(why, "because"));
     double time = why_get_number(why, "answer.time_us"),
            floor = why_get_number(why, "answer.floor_us");
     double reference = why_get_number(why, "answer.reference_us");
@@ -126,9 +115,9 @@ static void print_key(const json_t *why)
     char *problem = short_problem(why);
     char *rounded = why_list_differences(json_object_get(why, "rounded"), "bucket", " -> ");
     line("problem", "%s", problem ? problem : "");
-    line("key", "%s", why_get_text(why, "key"));
+    line("key", "%s", field_text(why, "key"));
     if (rounded && *rounded) {
-        line("", "bucket scheme %s: %s", why_get_text(why, "scheme"), rounded);
+        line("", "bucket scheme %s: %s", field_text(why, "scheme"), rounded);
     }
     free(problem);
     free(rounded);
@@ -141,15 +130,14 @@ static void print_row(const json_t *why)
         return;
     }
     char *age = show_age(json_object_get(row, "created_s"));
-    bool own = strcmp(why_get_text(row, "key"), why_get_text(why, "key")) == 0;
-    long long uid = (long long)int_at(row, "uid");
+    bool own = strcmp(field_text(row, "key"), field_text(why, "key")) == 0;
+    long long uid = field_int(row, "uid");
     char by[48] = "in no database yet"; /* only in memory, where who asked is not kept */
     if (uid >= 0) {
         snprintf(by, sizeof(by), "asked for by uid %lld", uid);
     }
-    line("row", "generation %lld of %s%.12s, source %s, %s old, %s",
-         (long long)int_at(row, "generation"), own ? "this key " : "key ", why_get_text(row, "key"),
-         why_get_text(row, "source"), age, by);
+    line("row", "generation %lld of %s%.12s, source %s, %s old, %s", field_int(row, "generation"),
+         own ? "this key " : "key ", field_text(row, "key"), field_text(row, "source"), age, by);
     free(age);
 }
 
@@ -180,13 +168,12 @@ static void print_trial(const json_t *why)
     double time = why_get_number(trial, "time_us");
     int digits = show_decimals(time);
     line("evidence", "trial %lld: %zu samples, median %.*f us, quartiles %.*f to %.*f us",
-         (long long)int_at(trial, "id"), samples, digits, time, digits, q25, digits, q75);
-    if (*why_get_text(trial, "reason")) {
-        line("", "%s", why_get_text(trial, "reason"));
+         field_int(trial, "id"), samples, digits, time, digits, q25, digits, q75);
+    if (*field_text(trial, "reason")) {
+        line("", "%s", field_text(trial, "reason"));
     }
     line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
-         (long long)int_at(why, "trials"), (long long)int_at(why, "failed"),
-         why_get_text(trial, "key"));
+         field_int(why, "trials"), field_int(why, "failed"), field_text(trial, "key"));
     print_verified(why, trial);
 }
 
@@ -196,10 +183,10 @@ static void print_run(const json_t *why)
     if (!json_is_object(run)) {
         return;
     }
-    const char *ending = why_get_text(run, "ending");
-    line("run", "%lld on %s: driver %s, %s, gemmd %s", (long long)int_at(run, "id"),
-         why_get_text(run, "device"), why_get_text(run, "driver"), why_get_text(run, "compiler"),
-         why_get_text(run, "build"));
+    const char *ending = field_text(run, "ending");
+    line("run", "%lld on %s: driver %s, %s, gemmd %s", field_int(run, "id"),
+         field_text(run, "device"), field_text(run, "driver"), field_text(run, "compiler"),
+         field_text(run, "build"));
     line("", "its runner %s%s", *ending ? "ended: " : "still runs, or died unseen", ending);
 }
 
@@ -207,9 +194,9 @@ static void print_stamp(const json_t *why)
 {
     const json_t *stamp = json_object_get(why, "stamp");
     if (json_is_object(stamp)) {
-        bool fits = json_is_true(json_object_get(stamp, "fits"));
+        bool fits = field_is_true(stamp, "fits");
         line("stamp", "%s%s", fits ? "fits today's kernels and compiler" : "does not fit: ",
-             fits ? "" : why_get_text(stamp, "difference"));
+             fits ? "" : field_text(stamp, "difference"));
     }
 }
 
@@ -217,7 +204,7 @@ static void print_confidence(const json_t *why)
 {
     size_t i;
     json_t *doubt;
-    line("confidence", "%s", why_get_text(why, "confidence"));
+    line("confidence", "%s", field_text(why, "confidence"));
     json_array_foreach(json_object_get(why, "doubts"), i, doubt) {
         line("", "%s", json_string_value(doubt));
     }
@@ -229,9 +216,9 @@ static void print_miss(const json_t *why)
     if (json_is_object(close)) {
         char *what =
             why_list_differences(json_object_get(close, "differs"), "known", ", known is ");
-        line("nearest key", "%.12s differs: %s", why_get_text(close, "key"), what ? what : "");
+        line("nearest key", "%.12s differs: %s", field_text(close, "key"), what ? what : "");
         free(what);
-    } else if (strcmp(why_get_text(why, "verdict"), "unknown") == 0) {
+    } else if (strcmp(field_text(why, "verdict"), "unknown") == 0) {
         line("nearest key", "none: no key of this op has an answer on this class of device");
     }
     size_t i;
@@ -239,13 +226,13 @@ static void print_miss(const json_t *why)
     json_array_foreach(json_object_get(why, "elsewhere"), i, row) {
         double time = why_get_number(row, "time_us");
         line(i ? "" : "elsewhere", "known for another class of device: %s, %.*f us",
-             why_get_text(row, "class"), show_decimals(time), time);
+             field_text(row, "class"), show_decimals(time), time);
     }
 }
 
 static void print_action(const json_t *why, const struct gemmd_query *q)
 {
-    const char *action = why_get_text(why, "action"), *tuning = why_get_text(why, "tuning");
+    const char *action = field_text(why, "action"), *tuning = field_text(why, "tuning");
     char *problem = short_problem(why);
     char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
     if (q->atol > 0 ||

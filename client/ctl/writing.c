@@ -53,7 +53,7 @@ static bool is_descriptor(const char *path)
 {
     static const char *const names[] = {"/dev/std", "/dev/fd/", "/proc/"};
     bool is = false;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         is = is || strncmp(path, names[i], strlen(names[i])) == 0;
     }
     return is;
@@ -160,8 +160,8 @@ int writing_save_json(const char *path, const json_t *document)
 void writing_skip(struct writing *w, const json_t *row, const char *why)
 {
     char *problem = show_config(json_object_get(row, "problem")), *what;
-    const char *key = json_string_value(json_object_get(row, "key"));
-    const char *op = json_string_value(json_object_get(row, "op"));
+    const char *key = field_string(row, "key");
+    const char *op = field_string(row, "op");
     if (asprintf(&what, "%.8s %s %s", key ? key : "", op ? op : "", problem ? problem : "") >= 0) {
         notice_skip(w->skipped, what, why);
         free(what);
