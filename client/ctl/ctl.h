@@ -4,8 +4,8 @@
  *
  *   main.c       the list of commands
  *   ctl.c        options of every command, connecting, exit codes
- *   problems.c   which problems; problem_options.c has the options that say so, shapes.c reads them
- *                from a table, moe.c makes a layer's, routing.c reads the rows of each expert
+ *   problems.c   which problems; shapes.c reads them from a table, moe.c makes a layer's, routing.c
+ *                reads the rows of each expert
  *   search.c     options that say how to search
  *   subject.c    what a command is about (daemon, problems, search, rows), and its method's call
  *   text.c       the one-line text of problems and configs, to JSON and back
@@ -136,20 +136,42 @@ bool list_has(const char *list, const char *word);
  * none. */
 char *csv_field(const char *line, int i);
 
-/* ---- problem_options.c, problems.c, shapes.c, moe.c ------------------------------------------ */
+/* ---- problems.c, shapes.c, moe.c, routing.c -------------------------------------------------- */
 
-enum { PROBLEM_LISTS = 9 };
+/* Options that say which problem. The first take lists, of which the first varies slowest. */
+enum problem_option {
+    PROBLEM_MODE,
+    PROBLEM_DTYPE,
+    PROBLEM_OUT_DTYPE,
+    PROBLEM_EXPERTS,
+    PROBLEM_TOPK,
+    PROBLEM_TOKENS,
+    PROBLEM_M,
+    PROBLEM_N,
+    PROBLEM_K,
+    PROBLEM_LISTS,
+    PROBLEM_OP = PROBLEM_LISTS,
+    PROBLEM_ROUTING,
+    PROBLEM_ROWS,
+    PROBLEM_PERMUTE_X,
+    PROBLEM_PERMUTE_Y,
+    PROBLEM_FUSE,
+    PROBLEM_ACCUMULATE,
+    PROBLEM_SHAPES,
+    PROBLEM_MOE,
+    PROBLEM_MODEL,
+    PROBLEM_LAYER,
+    PROBLEM_PERMUTES,
+    PROBLEM_OPTIONS
+};
 
 struct problems {
-    char *lists[PROBLEM_LISTS]; /* borrowed from argv: "16,32,64" */
-    const char *op, *routing, *shapes, *moe, *model, *layer, *permutes;
-    const char *rows_per_expert;
-    char *profile;             /* owned: "rows:..." of it */
-    char sum[24], experts[24]; /* what M and experts are by it */
-    bool permute_x, permute_y, fuse_mul_post, accumulate;
-    bool key_will_do; /* the command takes a key instead */
-    char *words;      /* owned: the arguments that are no options */
-    json_t *all;      /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
+    const char *given[PROBLEM_OPTIONS]; /* borrowed from argv; "": without a value; NULL: not */
+    char *profile;                      /* owned: "rows:..." of --rows-per-expert */
+    char sum[24], experts[24];          /* what M and experts are by it */
+    bool key_will_do;                   /* the command takes a key instead */
+    char *words;                        /* owned: the arguments that are no options */
+    json_t *all; /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
 };
 extern const struct argp problems_argp;
 
@@ -159,9 +181,8 @@ int problems_make(struct problems *p);
 const json_t *problems_one(struct problems *p);
 /* {"key": ...} or {"problem": ...} for methods that take either; a key is the only word. */
 json_t *problems_key_or_one(struct problems *p, int *code);
-/* What --mode, --m, ... was given, or NULL; and gives it (borrowed). The option exists. */
-const char *problems_list(const struct problems *p, const char *option);
-void problems_set(struct problems *p, const char *option, char *list);
+/* Whether --shapes or --moe does. */
+bool problems_has_table(const struct problems *p);
 /* Whether anything says which problem. */
 bool problems_given(const struct problems *p);
 /* The list of --mode ("": none is given). NULL: something else says which problem, too. */
@@ -180,30 +201,6 @@ json_t *moe_problems(const char *spec, const struct shapes_filter *f);
 /* "rows:5,0,3" (malloc'ed) from a list of numbers or a file of them; how many, and their sum. 0, or
  * USAGE after the sentence. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);
-
-/* ---- problem_options.c, for problems.c ------------------------------------------------------ */
-
-/* The options that take lists, by their place in problems.lists. The first varies slowest. */
-enum {
-    DIMENSION_MODE,
-    DIMENSION_DTYPE,
-    DIMENSION_OUT_DTYPE,
-    DIMENSION_EXPERTS,
-    DIMENSION_TOPK,
-    DIMENSION_TOKENS,
-    DIMENSION_M,
-    DIMENSION_N,
-    DIMENSION_K,
-};
-extern const struct dimension {
-    const char *option, *field;
-    bool number;
-} problems_dimensions[PROBLEM_LISTS];
-
-/* Whether what was given goes together; of words, that they stand alone. 0, or USAGE after the
- * sentence. */
-int problems_check(const struct problems *p);
-int problems_check_words(const struct problems *p);
 
 /* ---- search.c ------------------------------------------------------------------------------- */
 

@@ -347,21 +347,21 @@ struct lists {
 static void foreign_complete_problems(struct importing *x, struct problems *p, struct lists *lists)
 {
     const struct entries *e = x->entries;
-    problems_set(p, "mode", x->entries->mode);
-    if (!x->aiter || p->shapes || p->moe) {
+    p->given[PROBLEM_MODE] = x->entries->mode;
+    if (!x->aiter || problems_has_table(p)) {
         return;
     }
-    if (!problems_list(p, "m") && !problems_list(p, "tokens")) {
+    if (!p->given[PROBLEM_M] && !p->given[PROBLEM_TOKENS]) {
         bounds_list(x, lists->m);
-        problems_set(p, "m", lists->m);
+        p->given[PROBLEM_M] = lists->m;
     }
     snprintf(lists->n, sizeof(lists->n), "%lld", (long long)e->n_size);
     snprintf(lists->k, sizeof(lists->k), "%lld", (long long)e->k_size);
-    if (e->n_size && !problems_list(p, "n")) {
-        problems_set(p, "n", lists->n);
+    if (e->n_size && !p->given[PROBLEM_N]) {
+        p->given[PROBLEM_N] = lists->n;
     }
-    if (e->k_size && !problems_list(p, "k")) {
-        problems_set(p, "k", lists->k);
+    if (e->k_size && !p->given[PROBLEM_K]) {
+        p->given[PROBLEM_K] = lists->k;
     }
 }
 
@@ -369,8 +369,8 @@ static void foreign_complete_problems(struct importing *x, struct problems *p, s
  * (DEFAULT.json). */
 static int foreign_check_sizes(const struct importing *x, const struct problems *p)
 {
-    bool n = problems_list(p, "n"), k = problems_list(p, "k");
-    if (!x->aiter || p->shapes || p->moe || (n && k)) {
+    bool n = p->given[PROBLEM_N], k = p->given[PROBLEM_K];
+    if (!x->aiter || problems_has_table(p) || (n && k)) {
         return DONE;
     }
     const char *lacks = n ? "K" : k ? "N" : "N and K";
@@ -384,12 +384,12 @@ static int take_problems(struct importing *x, const struct problems *given)
 {
     struct problems p = *given;
     struct lists lists;
-    const char *modes = problems_list(given, "mode");
+    const char *modes = given->given[PROBLEM_MODE];
     if (modes && !list_has(modes, x->entries->mode)) {
         return ctl_usage("%s is of mode %s, and --mode is %s", x->path, x->entries->mode, modes);
     }
     foreign_complete_problems(x, &p, &lists);
-    if (problems_list(&p, "m") && !*problems_list(&p, "m")) {
+    if (p.given[PROBLEM_M] && !*p.given[PROBLEM_M]) {
         return DONE; /* no class has a bound: said above */
     }
     int code = foreign_check_sizes(x, &p);

@@ -2,7 +2,8 @@
 /*
  * Which problems a command is about: options with lists, of which every combination is meant
  * (--m 16,32 --n 1024,2048: four problems); or one problem's text; or the rows of a table of
- * layers.
+ * layers. An option that a text, a key or a table has no use for is refused: without it another
+ * problem would be answered, or forgotten.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +12,189 @@
 
 #include "client/ctl/ctl.h"
 
-enum { PROBLEMS_MAX = 100000 };
+enum { PROBLEMS_MAX = 100000, WORDS_MAX = 16 * 1024, KEY_FIRST = 0x2000 /* + place */ };
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+/* What each row of a table takes as a problem of options does, and what chooses among rows, stands
+ * beside the table. */
+enum { BESIDE_NONE = 0, BESIDE_MOE = 1, BESIDE_SHAPES = 2, BESIDE_TABLES = 3, BESIDE_MODE = 4 };
+
+static const struct {
+    const char *option, *field; /* field NULL: none of the problem's */
+    enum { WORDS, NUMBERS, FLAG, WORD } kind;
+    unsigned beside;
+} places[PROBLEM_OPTIONS] = {
+    [PROBLEM_MODE] = {"mode", "mode", WORDS, BESIDE_TABLES | BESIDE_MODE},
+    [PROBLEM_DTYPE] = {"dtype", "dtype_in", WORDS, BESIDE_TABLES},
+    [PROBLEM_OUT_DTYPE] = {"out-dtype", "dtype_out", WORDS, BESIDE_TABLES},
+    [PROBLEM_EXPERTS] = {"experts", "experts", NUMBERS, BESIDE_NONE},
+    [PROBLEM_TOPK] = {"topk", "topk", NUMBERS, BESIDE_NONE},
+    [PROBLEM_TOKENS] = {"tokens", "tokens", NUMBERS, BESIDE_TABLES},
+    [PROBLEM_M] = {"m", "M", NUMBERS, BESIDE_NONE},
+    [PROBLEM_N] = {"n", "N", NUMBERS, BESIDE_NONE},
+    [PROBLEM_K] = {"k", "K", NUMBERS, BESIDE_NONE},
+    [PROBLEM_OP] = {"op", NULL, WORD, BESIDE_TABLES},
+    [PROBLEM_ROUTING] = {"routing", "routing", WORD, BESIDE_TABLES},
+    [PROBLEM_ROWS] = {"rows-per-expert", NULL, WORD, BESIDE_TABLES},
+    [PROBLEM_PERMUTE_X] = {"permute-x", "permute_x", FLAG, BESIDE_TABLES},
+    [PROBLEM_PERMUTE_Y] = {"permute-y", "permute_y", FLAG, BESIDE_TABLES},
+    [PROBLEM_FUSE] = {"fuse-mul-post", "fuse_mul_post", FLAG, BESIDE_TABLES},
+    [PROBLEM_ACCUMULATE] = {"accumulate", "accumulate", FLAG, BESIDE_TABLES},
+    [PROBLEM_SHAPES] = {"shapes", NULL, WORD, BESIDE_SHAPES},
+    [PROBLEM_MOE] = {"moe", NULL, WORD, BESIDE_MOE},
+    [PROBLEM_MODEL] = {"model", NULL, WORD, BESIDE_SHAPES},
+    [PROBLEM_LAYER] = {"layer", NULL, WORD, BESIDE_TABLES},
+    [PROBLEM_PERMUTES] = {"permutes", NULL, WORD, BESIDE_TABLES},
+};
+
+static const struct argp_option options[] = {
+    {0, 0, 0, 0,
+     "Which problems (LIST: 16,32,64; every combination is meant). Instead of options, a "
+     "problem's text can be given: grouped_gemm mode=forward M=32768 N=1536 K=2048 ...",
+     1},
+    {"mode", KEY_FIRST + PROBLEM_MODE, "LIST", 0, "forward (default), dX, dW", 0},
+    {"m", KEY_FIRST + PROBLEM_M, "LIST", 0, "routed rows, tokens * topk", 0},
+    {"n", KEY_FIRST + PROBLEM_N, "LIST", 0, "rows of W [experts, N, K], in every mode", 0},
+    {"k", KEY_FIRST + PROBLEM_K, "LIST", 0, "columns of W", 0},
+    {"tokens", KEY_FIRST + PROBLEM_TOKENS, "LIST", 0, "instead of --m: M is tokens * topk", 0},
+    {"experts", KEY_FIRST + PROBLEM_EXPERTS, "LIST", 0, "default 1: a dense GEMM", 0},
+    {"topk", KEY_FIRST + PROBLEM_TOPK, "LIST", 0, "experts per token, default 1", 0},
+    {"permute-x", KEY_FIRST + PROBLEM_PERMUTE_X, 0, 0,
+     "X is in token order: first GEMM of an MoE layer", 0},
+    {"permute-y", KEY_FIRST + PROBLEM_PERMUTE_Y, 0, 0,
+     "Y is in token order: second GEMM of an MoE layer", 0},
+    {"fuse-mul-post", KEY_FIRST + PROBLEM_FUSE, 0, 0,
+     "multiply by the routing weights (needs --permute-y)", 0},
+    {"accumulate", KEY_FIRST + PROBLEM_ACCUMULATE, 0, 0, "dW is added to the output", 0},
+    {"dtype", KEY_FIRST + PROBLEM_DTYPE, "LIST", 0, "bf16 (default), fp16, fp32", 0},
+    {"out-dtype", KEY_FIRST + PROBLEM_OUT_DTYPE, "LIST", 0, "default: as --dtype", 0},
+    {"routing", KEY_FIRST + PROBLEM_ROUTING, "PROFILE", 0,
+     "uniform (default), zipf:<s>, rows:<a>,<b>,...", 0},
+    {"rows-per-expert", KEY_FIRST + PROBLEM_ROWS, "LIST|FILE", 0,
+     "routing as it was measured: rows of each expert, 5,0,3 or a file of numbers; --m and "
+     "--experts follow from it",
+     0},
+    {"op", KEY_FIRST + PROBLEM_OP, "OP", 0, "grouped_gemm (default), gemm, custom:<name>", 0},
+    {"shapes", KEY_FIRST + PROBLEM_SHAPES, "FILE", 0,
+     "a CSV file with columns model,layer,tokens,mode,experts,topk,M,N,K; --model, --layer, "
+     "--tokens and --mode then choose rows",
+     0},
+    {"moe", KEY_FIRST + PROBLEM_MOE, "MODEL", 0,
+     "all products of an MoE layer: experts=128,topk=8,hidden=2048,inter=768, or a known model's "
+     "name; "
+     "--tokens says of how many tokens, --mode and --layer choose",
+     0},
+    {"model", KEY_FIRST + PROBLEM_MODEL, "LIST", 0, "of --shapes: these models", 0},
+    {"layer", KEY_FIRST + PROBLEM_LAYER, "LIST", 0, "of --shapes and --moe: gate_up, down", 0},
+    {"permutes", KEY_FIRST + PROBLEM_PERMUTES, "own|none", 0,
+     "of --shapes and --moe: the layer's own permutes (default; gate_up: X, down: Y), or none", 0},
+    {0},
+};
+
+static void add_word(struct problems *p, const char *word, struct argp_state *state)
+{
+    size_t have = p->words ? strlen(p->words) : 0;
+    if (have + strlen(word) + 2 > WORDS_MAX) {
+        argp_error(state, "the problem's text is too long");
+    }
+    char *words = realloc(p->words, have + strlen(word) + 2);
+    if (words) {
+        sprintf(words + have, "%s%s", have ? " " : "", word);
+        p->words = words;
+    }
+}
+
+static error_t problems_parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct problems *p = &((struct subject *)state->input)->problems;
+    if (key == ARGP_KEY_ARG) {
+        if (!*arg) { /* a shell's variable, mostly: it is not to stand for all there is */
+            argp_error(state, "the key, or problem, that was given is empty");
+        }
+        add_word(p, arg, state);
+        return 0;
+    }
+    if (key < KEY_FIRST || key >= KEY_FIRST + PROBLEM_OPTIONS) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    if (key == KEY_FIRST + PROBLEM_PERMUTES && strcmp(arg, "own") != 0 &&
+        strcmp(arg, "none") != 0) {
+        argp_error(state, "--permutes takes own or none, not \"%s\"", arg);
+    }
+    p->given[key - KEY_FIRST] = arg ? arg : "";
+    return 0;
+}
+
+const struct argp problems_argp = {.options = options, .parser = problems_parse_option};
+
+/* ---- what stands beside what ---------------------------------------------------------------- */
+
+/* The first option that was given and may not stand beside it; NULL: there is none. */
+static const char *problems_find_other(const struct problems *p, unsigned beside)
+{
+    for (size_t i = 0; i < PROBLEM_OPTIONS; i++) {
+        if (p->given[i] && !(places[i].beside & beside)) {
+            return places[i].option;
+        }
+    }
+    return NULL;
+}
+
+bool problems_has_table(const struct problems *p)
+{
+    return p->given[PROBLEM_SHAPES] || p->given[PROBLEM_MOE];
+}
+
+bool problems_given(const struct problems *p)
+{
+    return p->words || problems_find_other(p, BESIDE_NONE);
+}
+
+const char *problems_only_modes(const struct problems *p)
+{
+    const char *modes = p->given[PROBLEM_MODE];
+    return p->words || problems_find_other(p, BESIDE_MODE) ? NULL : modes ? modes : "";
+}
+
+static int problems_check_words(const struct problems *p)
+{
+    const char *other = problems_find_other(p, BESIDE_NONE);
+    return other ? ctl_usage("\"%s\" says which problem, and --%s stands beside it: use one or the "
+                             "other",
+                             p->words, other)
+                 : DONE;
+}
+
+/* Whether what was given goes together. 0, or USAGE after the sentence. */
+static int problems_check(const struct problems *p)
+{
+    const char *const *given = p->given, *other;
+    if (p->words) {
+        return problems_check_words(p);
+    }
+    if (given[PROBLEM_MOE]) {
+        other = problems_find_other(p, BESIDE_MOE);
+        return other ? ctl_usage("--%s cannot stand beside --moe, which has the sizes: of those "
+                                 "only --tokens can",
+                                 other)
+                     : DONE;
+    }
+    if (given[PROBLEM_SHAPES]) {
+        other = problems_find_other(p, BESIDE_SHAPES);
+        return other ? ctl_usage("--%s cannot stand beside --shapes, which has the sizes", other)
+                     : DONE;
+    }
+    if (given[PROBLEM_MODEL] || given[PROBLEM_LAYER] || given[PROBLEM_PERMUTES]) {
+        return ctl_usage(
+            "--model, --layer and --permutes are about --shapes or --moe: give one of these");
+    }
+    if (given[PROBLEM_M] && given[PROBLEM_TOKENS]) {
+        return ctl_usage(
+            "--m and --tokens are both given: M is tokens * topk, so one of them says it");
+    }
+    return DONE;
+}
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
@@ -25,21 +208,22 @@ static size_t list_length(const char *list)
 }
 
 /* Element i as JSON; NULL after the sentence. */
-static json_t *list_element(const char *list, size_t i, const struct dimension *d)
+static json_t *list_element(const char *list, size_t i, enum problem_option place)
 {
     const char *at = list;
     for (; i > 0; i--) {
         at = strchr(at, ',') + 1;
     }
     size_t n = strcspn(at, ",");
-    if (!d->number) {
+    if (places[place].kind != NUMBERS) {
         return json_stringn(at, n);
     }
     char *end;
     errno = 0;
     long long v = strtoll(at, &end, 10);
     if (n == 0 || end != at + n || errno) {
-        ctl_usage("--%s takes whole numbers, as in 16,32,64; not \"%.*s\"", d->option, (int)n, at);
+        ctl_usage("--%s takes whole numbers, as in 16,32,64; not \"%.*s\"", places[place].option,
+                  (int)n, at);
         return NULL;
     }
     return json_integer(v);
@@ -49,22 +233,13 @@ static json_t *list_element(const char *list, size_t i, const struct dimension *
 
 static json_t *common_fields(const struct problems *p)
 {
-    json_t *j = json_object();
-    json_object_set_new(j, "op", json_string(p->op ? p->op : "grouped_gemm"));
-    const struct {
-        const char *name;
-        bool set;
-    } flags[] = {{"permute_x", p->permute_x},
-                 {"permute_y", p->permute_y},
-                 {"fuse_mul_post", p->fuse_mul_post},
-                 {"accumulate", p->accumulate}};
-    for (size_t i = 0; i < COUNT(flags); i++) {
-        if (flags[i].set) {
-            json_object_set_new(j, flags[i].name, json_true());
+    const char *op = p->given[PROBLEM_OP];
+    const char *routing = p->profile ? p->profile : p->given[PROBLEM_ROUTING];
+    json_t *j = json_pack("{ss, ss*}", "op", op ? op : "grouped_gemm", "routing", routing);
+    for (size_t i = 0; i < PROBLEM_OPTIONS; i++) {
+        if (places[i].kind == FLAG && p->given[i]) {
+            json_object_set_new(j, places[i].field, json_true());
         }
-    }
-    if (p->routing || p->profile) {
-        json_object_set_new(j, "routing", json_string(p->profile ? p->profile : p->routing));
     }
     return j;
 }
@@ -90,12 +265,11 @@ static int tokens_to_rows(json_t *problem)
 /* The field of a list, of which element `at` is meant, if the list was given. */
 static int set_field(const struct problems *p, size_t list, size_t at, json_t *problem)
 {
-    const struct dimension *d = &problems_dimensions[list];
-    if (!p->lists[list]) {
+    if (!p->given[list]) {
         return DONE;
     }
-    json_t *v = list_element(p->lists[list], at, d);
-    return v && json_object_set_new(problem, d->field, v) == 0 ? DONE : USAGE;
+    json_t *v = list_element(p->given[list], at, list);
+    return v && json_object_set_new(problem, places[list].field, v) == 0 ? DONE : USAGE;
 }
 
 static int add_combination(struct problems *p, const size_t at[PROBLEM_LISTS])
@@ -114,7 +288,7 @@ static int add_combinations(struct problems *p)
 {
     size_t length[PROBLEM_LISTS], at[PROBLEM_LISTS] = {0}, total = 1;
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
-        length[i] = list_length(p->lists[i]);
+        length[i] = list_length(p->given[i]);
         total *= length[i];
         if (total > PROBLEMS_MAX) {
             return ctl_usage("these lists make more than %d problems", PROBLEMS_MAX);
@@ -132,17 +306,17 @@ static int add_combinations(struct problems *p)
 
 static int check_lists(struct problems *p)
 {
-    bool custom = p->op && strncmp(p->op, "custom:", 7) == 0;
-    if (!custom && ((!p->lists[DIMENSION_M] && !p->lists[DIMENSION_TOKENS]) ||
-                    !p->lists[DIMENSION_N] || !p->lists[DIMENSION_K])) {
+    const char **given = p->given;
+    bool custom = given[PROBLEM_OP] && strncmp(given[PROBLEM_OP], "custom:", 7) == 0;
+    if (!custom &&
+        ((!given[PROBLEM_M] && !given[PROBLEM_TOKENS]) || !given[PROBLEM_N] || !given[PROBLEM_K])) {
         return ctl_usage(
             "which problem? give %s--m (or --tokens), --n and --k, or --shapes FILE, or --moe, or "
             "the problem's text",
             p->key_will_do ? "its key (`gemmctl list` shows them), or " : "");
     }
-    static char forward[] = "forward";
-    if (!custom && !p->lists[DIMENSION_MODE]) {
-        p->lists[DIMENSION_MODE] = forward;
+    if (!custom && !given[PROBLEM_MODE]) {
+        given[PROBLEM_MODE] = "forward";
     }
     return DONE;
 }
@@ -175,14 +349,14 @@ static int add_text(struct problems *p)
 /* A row of a table, once for each of the types, with what the options say of all rows. */
 static void problems_add_row(struct problems *p, const json_t *row)
 {
-    for (size_t in = 0; in < list_length(p->lists[DIMENSION_DTYPE]); in++) {
-        for (size_t out = 0; out < list_length(p->lists[DIMENSION_OUT_DTYPE]); out++) {
+    for (size_t in = 0; in < list_length(p->given[PROBLEM_DTYPE]); in++) {
+        for (size_t out = 0; out < list_length(p->given[PROBLEM_OUT_DTYPE]); out++) {
             json_t *one = json_deep_copy(row), *problem = json_object_get(one, "problem");
             json_t *common = common_fields(p);
             json_object_update(problem, common);
             json_decref(common);
-            set_field(p, DIMENSION_DTYPE, in, problem);
-            set_field(p, DIMENSION_OUT_DTYPE, out, problem);
+            set_field(p, PROBLEM_DTYPE, in, problem);
+            set_field(p, PROBLEM_OUT_DTYPE, out, problem);
             json_array_append_new(p->all, one);
         }
     }
@@ -190,13 +364,14 @@ static void problems_add_row(struct problems *p, const json_t *row)
 
 static int add_table(struct problems *p)
 {
-    const struct shapes_filter f = {.model = p->model,
-                                    .layer = p->layer,
-                                    .modes = p->lists[DIMENSION_MODE],
-                                    .tokens = p->lists[DIMENSION_TOKENS],
-                                    .own_permutes =
-                                        !p->permutes || strcmp(p->permutes, "own") == 0};
-    json_t *rows = p->moe ? moe_problems(p->moe, &f) : shapes_read(p->shapes, &f);
+    const char *const *given = p->given, *permutes = given[PROBLEM_PERMUTES];
+    const struct shapes_filter f = {.model = given[PROBLEM_MODEL],
+                                    .layer = given[PROBLEM_LAYER],
+                                    .modes = given[PROBLEM_MODE],
+                                    .tokens = given[PROBLEM_TOKENS],
+                                    .own_permutes = !permutes || strcmp(permutes, "own") == 0};
+    json_t *rows = given[PROBLEM_MOE] ? moe_problems(given[PROBLEM_MOE], &f)
+                                      : shapes_read(given[PROBLEM_SHAPES], &f);
     if (!rows) {
         return USAGE;
     }
@@ -212,23 +387,27 @@ static int add_table(struct problems *p)
 /* What --rows-per-expert says of the sizes, where no other option does. */
 static int take_rows(struct problems *p)
 {
+    const char **given = p->given;
     long long experts, sum;
-    if (!p->rows_per_expert) {
+    if (!given[PROBLEM_ROWS]) {
         return DONE;
     }
-    if (p->routing) {
+    if (given[PROBLEM_ROUTING]) {
         return ctl_usage("--routing and --rows-per-expert are both given: one of them says it");
     }
-    int code = routing_of_rows(p->rows_per_expert, &p->profile, &experts, &sum);
-    if (code == DONE && !p->shapes && !p->moe && !p->words) {
-        snprintf(p->experts, sizeof(p->experts), "%lld", experts);
-        snprintf(p->sum, sizeof(p->sum), "%lld", sum);
-        p->lists[DIMENSION_EXPERTS] =
-            p->lists[DIMENSION_EXPERTS] ? p->lists[DIMENSION_EXPERTS] : p->experts;
-        p->lists[DIMENSION_M] =
-            p->lists[DIMENSION_M] || p->lists[DIMENSION_TOKENS] ? p->lists[DIMENSION_M] : p->sum;
+    int code = routing_of_rows(given[PROBLEM_ROWS], &p->profile, &experts, &sum);
+    if (code || p->words || problems_has_table(p)) {
+        return code;
     }
-    return code;
+    snprintf(p->experts, sizeof(p->experts), "%lld", experts);
+    snprintf(p->sum, sizeof(p->sum), "%lld", sum);
+    if (!given[PROBLEM_EXPERTS]) {
+        given[PROBLEM_EXPERTS] = p->experts;
+    }
+    if (!given[PROBLEM_M] && !given[PROBLEM_TOKENS]) {
+        given[PROBLEM_M] = p->sum;
+    }
+    return DONE;
 }
 
 int problems_make(struct problems *p)
@@ -242,7 +421,7 @@ int problems_make(struct problems *p)
     if (p->words) {
         return add_text(p);
     }
-    if (p->shapes || p->moe) {
+    if (problems_has_table(p)) {
         return add_table(p);
     }
     code = check_lists(p);
@@ -257,8 +436,8 @@ const json_t *problems_one(struct problems *p)
     if (json_array_size(p->all) != 1) {
         ctl_usage("these options name %zu problems, and this command is about one: %s",
                   json_array_size(p->all),
-                  p->shapes || p->moe ? "choose it by --mode, --layer and --tokens"
-                                      : "give one value to each");
+                  problems_has_table(p) ? "choose it by --mode, --layer and --tokens"
+                                        : "give one value to each");
         return NULL;
     }
     return json_object_get(json_array_get(p->all, 0), "problem");
