@@ -31,15 +31,6 @@ static const struct {
     [PERMUTES] = {"permute", {0, 1}, 2, true, "permute_x and permute_y, together"},
 };
 
-static const struct compat_mode {
-    const char *name;
-    const char *loads[2];
-} compat_modes[] = {
-    {"forward", {"use_tma_load_w", "use_tma_load_x"}},
-    {"dX", {"use_tma_load_dy", "use_tma_load_w"}},
-    {"dW", {"use_tma_load_dy", "use_tma_load_x"}},
-};
-
 struct compat_rule {
     const char *mode, *first, *second;
 };
@@ -60,7 +51,7 @@ static void compat_set_flag(json_t *config, const char *name, bool value)
     json_object_set_new(config, name, json_boolean(value));
 }
 
-static json_t *make_config(const struct compat_mode *mode, const int at[PARAMS])
+static json_t *make_config(const struct unsloth_mode *mode, const int at[PARAMS])
 {
     json_t *config = json_object();
     for (int i = BLOCK_M; i <= STAGES; i++) {
@@ -132,7 +123,7 @@ static bool compat_advance(int at[PARAMS])
     return false;
 }
 
-static void compat_enumerate_mode(const struct compat_mode *mode, json_t *space)
+static void compat_enumerate_mode(const struct unsloth_mode *mode, json_t *space)
 {
     int at[PARAMS] = {0};
     json_int_t raw = 0;
@@ -156,18 +147,13 @@ static void compat_enumerate_mode(const struct compat_mode *mode, json_t *space)
     json_object_set_new(space, "variants", json_integer(legal));
 }
 
-json_t *compat_unsloth(const char *mode)
+static json_t *compat_make_space(const struct unsloth_mode *mode)
 {
-    for (size_t i = 0; i < COUNT(compat_modes); i++) {
-        if (strcmp(mode, compat_modes[i].name) == 0) {
-            json_t *space = json_pack("{ss, ss, s[], si, so, s{}, s{}, s{}}", "compat", "unsloth",
-                                      "mode", mode, "configs", "settings", 1, "params",
-                                      param_rows(), "dropped", "unpromising", "reasons");
-            compat_enumerate_mode(&compat_modes[i], space);
-            return space;
-        }
-    }
-    return NULL;
+    json_t *space = json_pack("{ss, ss, s[], si, so, s{}, s{}, s{}}", "compat", "unsloth", "mode",
+                              mode->name, "configs", "settings", 1, "params", param_rows(),
+                              "dropped", "unpromising", "reasons");
+    compat_enumerate_mode(mode, space);
+    return space;
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
@@ -177,11 +163,9 @@ static int compat_check_modes(const char *modes)
     for (const char *at = modes; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         char word[16];
         snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
-        json_t *space = compat_unsloth(word);
-        if (!space) {
+        if (!list_has("forward,dX,dW", word)) {
             return ctl_usage("mode is \"%s\"; it can be forward, dX, dW", word);
         }
-        json_decref(space);
     }
     return DONE;
 }
@@ -193,14 +177,15 @@ int compat_space(const char *name, const char *modes, bool json, int (*print)(co
     }
     int code = compat_check_modes(modes);
     json_t *all = json_array();
-    for (size_t i = 0; i < COUNT(compat_modes) && code == DONE; i++) {
-        if (!list_has(modes, compat_modes[i].name)) {
+    for (size_t i = 0; i < UNSLOTH_MODES && code == DONE; i++) {
+        const struct unsloth_mode *mode = &unsloth_modes[i];
+        if (!list_has(modes, mode->name)) {
             continue;
         }
-        json_t *space = compat_unsloth(compat_modes[i].name);
+        json_t *space = compat_make_space(mode);
         if (!json) {
             printf("%sthe space of unsloth, mode %s\n", json_array_size(all) ? "\n" : "",
-                   compat_modes[i].name);
+                   mode->name);
             code = print(space);
         }
         json_array_append_new(all, space);

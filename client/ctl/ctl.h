@@ -132,9 +132,10 @@ const char *field_text(const json_t *row, const char *path);
 
 /* Whether a comma list names the word; a NULL list names all. */
 bool list_has(const char *list, const char *word);
-/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is
- * none. */
-char *csv_field(const char *line, int i);
+/* Splits a line of CSV at its commas, in place, and takes blanks off. Returns how many fields there
+ * are; those behind the most are not in `out`. */
+enum { CSV_FIELDS_MAX = 256 };
+int csv_split(char *line, char *out[CSV_FIELDS_MAX]);
 
 /* ---- problems.c, shapes.c, moe.c, routing.c -------------------------------------------------- */
 

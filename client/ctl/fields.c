@@ -56,21 +56,18 @@ bool list_has(const char *list, const char *word)
     return !list;
 }
 
-char *csv_field(const char *line, int i)
+int csv_split(char *line, char *out[CSV_FIELDS_MAX])
 {
-    for (; i > 0; i--) {
-        line = strchr(line, ',');
-        if (!line) {
-            return NULL;
+    int n = 0;
+    for (char *field; (field = strsep(&line, ",")); n++) {
+        field += strspn(field, " \r");
+        size_t length = strlen(field);
+        while (length > 0 && strchr(" \r", field[length - 1])) {
+            field[--length] = '\0';
         }
-        line++;
+        if (n < CSV_FIELDS_MAX) {
+            out[n] = field;
+        }
     }
-    while (*line == ' ') {
-        line++;
-    }
-    size_t n = strcspn(line, ",\r");
-    while (n > 0 && line[n - 1] == ' ') {
-        n--;
-    }
-    return strndup(line, n);
+    return n;
 }

@@ -21,10 +21,15 @@ enum { WHY_MAX = 256, AITER_CLASSES_MAX = 256 };
 
 /* ---- compat.c ------------------------------------------------------------------------------- */
 
-/* The space of a mode, in the form of the method `space`, and its legal `configs` beside it. NULL:
- * no such mode. */
-json_t *compat_unsloth(const char *mode);
+/* The spaces of the modes (NULL: of all), in the form of the method `space`, and the legal
+ * `configs` beside each. */
 int compat_space(const char *name, const char *modes, bool json, int (*print)(const json_t *space));
+
+/* The modes, and the TMA loads of each, in the order of the CSV's columns. */
+enum { UNSLOTH_MODES = 3 };
+extern const struct unsloth_mode {
+    const char *name, *loads[2];
+} unsloth_modes[UNSLOTH_MODES];
 
 /* ---- tile.c --------------------------------------------------------------------------------- */
 
@@ -57,7 +62,7 @@ char *notice_counts(const json_t *counts);
 
 /* ---- what a file holds ---------------------------------------------------------------------- */
 
-/* A file of 4 MiB at most, without NUL bytes. NULL after the sentence. malloc'ed. */
+/* text_read_file; NULL after the sentence. */
 char *foreign_read_file(const char *path);
 
 /* One config of a file, and which problems it is for. */

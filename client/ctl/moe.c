@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
+#include "client/ctl/formats.h"
 
 enum { EXPERTS, TOPK, HIDDEN, INTER, NUMBERS };
 static const char *const names[NUMBERS] = {"experts", "topk", "hidden", "inter"};
@@ -77,49 +77,16 @@ static const char *table_path(void)
     return named && *named ? named : GEMMD_DATADIR "/models.csv";
 }
 
-/* Whether the line is the model's; its numbers follow the name in the order of `names`. */
-static bool moe_read_line(struct moe *m, const char *line, const char *model)
+/* "name,experts,topk,hidden,inter"; false: it is none, as the first line with the titles. */
+static bool moe_read_line(struct moe *m, char *line)
 {
-    char *name = csv_field(line, 0);
-    bool found = name && strcmp(name, model) == 0;
-    for (int i = 0; i < NUMBERS && found; i++) {
-        char *text = csv_field(line, 1 + i);
-        found = text && moe_read_number(text, &m->v[i]) == DONE;
-        free(text);
+    char *fields[CSV_FIELDS_MAX];
+    bool good = csv_split(line, fields) > NUMBERS;
+    for (int i = 0; i < NUMBERS && good; i++) {
+        good = moe_read_number(fields[1 + i], &m->v[i]) == DONE;
     }
-    free(name);
-    return found;
-}
-
-/* "a, b, c" of the table's lines, whose first one has the titles; malloc'ed. */
-static char *list_models(char *text)
-{
-    char *out = NULL;
-    size_t length;
-    FILE *f = open_memstream(&out, &length);
-    const char *comma = "";
-    for (char *line = strsep(&text, "\n"); f && (line = strsep(&text, "\n"));) {
-        struct moe one = {.name = csv_field(line, 0)};
-        if (one.name && moe_read_line(&one, line, one.name)) {
-            fprintf(f, "%s%s", comma, one.name);
-            comma = ", ";
-        }
-        free(one.name);
-    }
-    if (f) {
-        fclose(f);
-    }
-    return out;
-}
-
-static int no_such_model(const char *model, char *text)
-{
-    char *known = list_models(text);
-    int code = ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or give "
-                         "experts=128,topk=8,hidden=2048,inter=768",
-                         model, table_path(), known && *known ? known : "no models");
-    free(known);
-    return code;
+    m->name = good ? strdup(fields[0]) : NULL;
+    return good;
 }
 
 static int find_model(struct moe *m, const char *model)
@@ -132,15 +99,29 @@ static int find_model(struct moe *m, const char *model)
             "--moe experts=128,topk=8,hidden=2048,inter=768",
             e.text);
     }
+    json_t *known = json_object();
     bool found = false;
-    char *copy = strdup(text), *at = copy;
+    char *at = text;
     for (char *line; !found && (line = strsep(&at, "\n"));) {
-        found = moe_read_line(m, line, model);
+        struct moe one;
+        if (moe_read_line(&one, line)) {
+            found = strcmp(one.name, model) == 0;
+            json_object_set_new(known, one.name, json_true());
+            *m = found ? one : *m;
+        }
+        if (!found) {
+            free(one.name);
+        }
     }
-    m->name = strdup(model);
-    int code = found ? DONE : no_such_model(model, text);
-    free(copy);
     free(text);
+    char *names_known = found ? NULL : notice_names(known);
+    int code = found ? DONE
+                     : ctl_usage("--moe: no model \"%s\" in %s, which has %s; add a line to it, or "
+                                 "give experts=128,topk=8,hidden=2048,inter=768",
+                                 model, table_path(),
+                                 names_known && *names_known ? names_known : "no models");
+    free(names_known);
+    json_decref(known);
     return code;
 }
 

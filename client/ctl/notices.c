@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What was skipped on the way to or from a file of others: loudly, but once per reason. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,43 +76,12 @@ char *notice_names(const json_t *object)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-enum { FILE_MAX = 4 * 1024 * 1024 };
-
-/* Up to one byte more than may be; *n bytes and a NUL. */
-static char *notices_read_some(FILE *in, size_t *n)
-{
-    char *text = malloc(FILE_MAX + 2);
-    if (text) {
-        *n = fread(text, 1, FILE_MAX + 1, in);
-        text[*n] = '\0';
-    }
-    return text;
-}
-
 char *foreign_read_file(const char *path)
 {
-    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    size_t n = 0;
-    char *text = in ? notices_read_some(in, &n) : NULL;
-    bool failed = !text || ferror(in);
-    if (failed) {
-        ctl_failed("cannot read %s: %s", path, strerror(errno));
-    } else if (n > FILE_MAX) {
-        failed = ctl_failed("%s is larger than %d MiB: no tuner writes such a file", path,
-                            FILE_MAX >> 20);
-    } else if (strlen(text) != n) {
-        int line = 1;
-        for (const char *c = text; *c; c++) {
-            line += *c == '\n';
-        }
-        failed = ctl_failed("%s, line %d: a NUL byte, which no text has", path, line);
-    }
-    if (in && in != stdin) {
-        fclose(in);
-    }
-    if (failed) {
-        free(text);
-        text = NULL;
+    struct gemmd_error e;
+    char *text = text_read_file(path, &e);
+    if (!text) {
+        ctl_failed("%s", e.text);
     }
     return text;
 }

@@ -21,44 +21,27 @@ struct reader {
     json_t *models;     /* owned: the names in the column `model` */
 };
 
-/* Which field of the first line has a column's name. A sentence: two have. */
-static int find_column(struct reader *r, const char *line, int c)
+static int shapes_read_head(struct reader *r, char *line, const struct shapes_filter *f)
 {
-    char *name;
-    int code = DONE;
-    r->place[c] = NOT_THERE;
-    for (int i = 0; (name = csv_field(line, i)); i++) {
-        if (strcmp(name, names[c]) == 0) {
-            code = r->place[c] == NOT_THERE
-                       ? code
-                       : ctl_usage("%s has the column \"%s\" twice", r->path, names[c]);
-            r->place[c] = i;
-        }
-        free(name);
-    }
-    return code;
-}
-
-static int shapes_read_head(struct reader *r, const char *line, const struct shapes_filter *f)
-{
+    char *fields[CSV_FIELDS_MAX];
+    const int n = csv_split(line, fields);
+    const char *chosen[COLUMNS] = {[MODEL] = f->model, [LAYER] = f->layer, [TOKENS] = f->tokens};
     for (int c = 0; c < COLUMNS; c++) {
-        int code = find_column(r, line, c);
-        if (code) {
-            return code;
+        r->place[c] = NOT_THERE;
+        for (int i = 0; i < n && i < CSV_FIELDS_MAX; i++) {
+            if (strcmp(fields[i], names[c]) == 0 && r->place[c] != NOT_THERE) {
+                return ctl_usage("%s has the column \"%s\" twice", r->path, names[c]);
+            }
+            r->place[c] = strcmp(fields[i], names[c]) == 0 ? i : r->place[c];
         }
     }
-    const struct {
-        int column;
-        const char *chosen;
-    } choices[] = {{MODEL, f->model}, {LAYER, f->layer}, {TOKENS, f->tokens}};
-    for (size_t i = 0; i < COUNT(choices); i++) {
-        if (choices[i].chosen && r->place[choices[i].column] == NOT_THERE) {
+    for (int c = 0; c < COLUMNS; c++) {
+        bool optional =
+            c < MODE || c == EXPERTS || c == TOPK || (c == M && r->place[TOKENS] != NOT_THERE);
+        if (r->place[c] == NOT_THERE && chosen[c]) {
             return ctl_usage("%s has no column \"%s\" in its first line, which --%s chooses by",
-                             r->path, names[choices[i].column], names[choices[i].column]);
+                             r->path, names[c], names[c]);
         }
-    }
-    for (int c = MODE; c < COLUMNS; c++) {
-        bool optional = c == EXPERTS || c == TOPK || (c == M && r->place[TOKENS] != NOT_THERE);
         if (r->place[c] == NOT_THERE && !optional) {
             return ctl_usage("%s has no column \"%s\" in its first line", r->path, names[c]);
         }
@@ -112,12 +95,6 @@ static bool shapes_is_wanted(char *const fields[COLUMNS], const struct shapes_fi
 static int shapes_add_row(const struct reader *r, char *const fields[COLUMNS],
                           const struct shapes_filter *f, json_t *rows)
 {
-    for (int c = 0; c < COLUMNS; c++) {
-        if (r->place[c] != NOT_THERE && !fields[c]) {
-            return ctl_usage("%s, line %d has fewer columns than the first line: no %s", r->path,
-                             r->line, names[c]);
-        }
-    }
     if (fields[MODEL]) {
         json_object_set_new(r->models, fields[MODEL], json_true());
     }
@@ -142,7 +119,7 @@ static int shapes_add_row(const struct reader *r, char *const fields[COLUMNS],
     return code;
 }
 
-static int shapes_read_line(struct reader *r, const char *line, const struct shapes_filter *f,
+static int shapes_read_line(struct reader *r, char *line, const struct shapes_filter *f,
                             json_t *rows)
 {
     r->line++;
@@ -152,15 +129,16 @@ static int shapes_read_line(struct reader *r, const char *line, const struct sha
     if (line[strspn(line, " \r\t")] == '\0' || *line == '#') {
         return DONE;
     }
-    char *fields[COLUMNS] = {NULL};
+    char *all[CSV_FIELDS_MAX], *fields[COLUMNS] = {NULL};
+    const int n = csv_split(line, all);
     for (int c = 0; c < COLUMNS; c++) {
-        fields[c] = r->place[c] == NOT_THERE ? NULL : csv_field(line, r->place[c]);
+        if (r->place[c] >= n) {
+            return ctl_usage("%s, line %d has fewer columns than the first line: no %s", r->path,
+                             r->line, names[c]);
+        }
+        fields[c] = r->place[c] == NOT_THERE ? NULL : all[r->place[c]];
     }
-    int code = shapes_add_row(r, fields, f, rows);
-    for (int c = 0; c < COLUMNS; c++) {
-        free(fields[c]);
-    }
-    return code;
+    return shapes_add_row(r, fields, f, rows);
 }
 
 json_t *shapes_read(const char *path, const struct shapes_filter *f)
@@ -178,10 +156,10 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f)
     for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
         code = shapes_read_line(&r, line, f, rows);
     }
-    free(text);
     if (r.line == 0) {
-        code = shapes_read_head(&r, "", f);
+        code = shapes_read_head(&r, text, f); /* of an empty file */
     }
+    free(text);
     if (code == DONE && json_array_size(rows) == 0) {
         char *models = notice_names(r.models);
         const bool named = f->model && models && *models;

@@ -26,21 +26,18 @@ static const char *const shared_columns =
     "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,flatten,permute_x,permute_y,"
     "fuse_mul_post,use_tma_store";
 
-static const struct format_mode {
-    const char *name;
-    const char *loads[2];
-} format_modes[] = {
+const struct unsloth_mode unsloth_modes[UNSLOTH_MODES] = {
     {"forward", {"use_tma_load_w", "use_tma_load_x"}},
     {"dX", {"use_tma_load_dy", "use_tma_load_w"}},
     {"dW", {"use_tma_load_dy", "use_tma_load_x"}},
 };
 
-static const struct format_mode *unsloth_find_mode(const json_t *problem)
+static const struct unsloth_mode *unsloth_find_mode(const json_t *problem)
 {
     const char *mode = field_string(problem, "mode");
-    for (size_t i = 0; mode && i < COUNT(format_modes); i++) {
-        if (strcmp(format_modes[i].name, mode) == 0) {
-            return &format_modes[i];
+    for (size_t i = 0; mode && i < UNSLOTH_MODES; i++) {
+        if (strcmp(unsloth_modes[i].name, mode) == 0) {
+            return &unsloth_modes[i];
         }
     }
     return NULL;
@@ -63,7 +60,7 @@ static bool unsloth_loads_by_tma(const json_t *problem, const json_t *config, co
 }
 
 static char *unsloth_make_head(const json_t *problem, const json_t *config, const struct tile *t,
-                               const struct format_mode *mode)
+                               const struct unsloth_mode *mode)
 {
     char *text;
     int n = asprintf(&text, "%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s", (long long)t->m,
@@ -177,7 +174,7 @@ static int best_first(const void *a, const void *b)
                                     : strcmp(x->head, y->head);
 }
 
-static char *unsloth_make_text(const struct table *t, const struct format_mode *mode)
+static char *unsloth_make_text(const struct table *t, const struct unsloth_mode *mode)
 {
     char *text = NULL, numbers[3][40];
     size_t length;

@@ -13,7 +13,7 @@
 #include "client/ctl/formats.h"
 
 enum kind { NUMBER, FLAG, TIME, LOAD, WORD };
-enum { COLUMNS = 20, FIELDS_MAX = 64, NUMBER_MAX = 65536 };
+enum { COLUMNS = 20, NUMBER_MAX = 65536 };
 
 enum {
     C_M,
@@ -70,20 +70,6 @@ struct csv {
 
 /* ---- one line ------------------------------------------------------------------------------- */
 
-/* Splits at commas, in place. More than `max` are counted, but not kept. */
-static int unsloth_split_line(char *line, char *out[], int max)
-{
-    int n = 0;
-    line[strcspn(line, "\r")] = '\0';
-    for (char *field; (field = strsep(&line, ","));) {
-        if (n < max) {
-            out[n] = field;
-        }
-        n++;
-    }
-    return n;
-}
-
 static int unsloth_find_column(const char *name)
 {
     for (int c = 0; c < COLUMNS; c++) {
@@ -109,12 +95,12 @@ static int read_mode(struct csv *csv, struct entries *out)
 
 static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
 {
-    char *fields[FIELDS_MAX];
-    csv->n = unsloth_split_line(line, fields, FIELDS_MAX);
+    char *fields[CSV_FIELDS_MAX];
+    csv->n = csv_split(line, fields);
     for (int c = 0; c < COLUMNS; c++) {
         csv->place[c] = -1;
     }
-    for (int i = 0; i < csv->n && i < FIELDS_MAX; i++) {
+    for (int i = 0; i < csv->n && i < CSV_FIELDS_MAX; i++) {
         int c = unsloth_find_column(fields[i]);
         if (c < 0) {
             notice_count(out->unused, fields[i], 1);
@@ -125,9 +111,9 @@ static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
             csv->place[c] = i;
         }
     }
-    if (csv->n > FIELDS_MAX) {
+    if (csv->n > CSV_FIELDS_MAX) {
         return ctl_failed("%s, line 1: %d columns, and at most %d can be read", csv->path, csv->n,
-                          FIELDS_MAX);
+                          CSV_FIELDS_MAX);
     }
     for (int c = 0; c < C_LOAD_X; c++) {
         if (csv->place[c] < 0) {
@@ -185,8 +171,8 @@ static int unsloth_read_value(struct csv *csv, int c, const char *text)
 
 static int unsloth_read_row(struct csv *csv, char *line, struct entries *out)
 {
-    char *fields[FIELDS_MAX];
-    int n = unsloth_split_line(line, fields, FIELDS_MAX);
+    char *fields[CSV_FIELDS_MAX];
+    int n = csv_split(line, fields);
     if (n != csv->n) {
         return ctl_failed("%s, line %d: %d columns, line 1 has %d", csv->path, csv->line, n,
                           csv->n);
