@@ -14,17 +14,17 @@
 
 enum { FORMAT_VERSION = 1 };
 
-/* *format: of --format, one of `words`; NULL: our own. `--to` is a path. 0, or USAGE after the
- * sentence. */
-static int transfer_check_options(const struct subject *s, const char *words, const char **format)
+/* *format: of --format; NULL: our own. 0, or USAGE after the sentence. */
+static int transfer_check_options(const struct subject *s, bool portfolio, const char **format)
 {
     const char *to = s->given[OWN_TO], *named = s->given[OWN_FORMAT];
     if (to && !*to) {
         return ctl_usage("--to takes a file or a folder, not \"\"");
     }
     *format = named && strcmp(named, "gemmd") != 0 ? named : NULL;
-    if (named && !list_has(words, named)) {
-        return ctl_usage("--format takes %s, not \"%s\"", words, named);
+    if (*format && !list_has(portfolio ? "unsloth,aiter,portfolio" : "unsloth,aiter", named)) {
+        return ctl_usage("--format takes gemmd, unsloth%s, not \"%s\"",
+                         portfolio ? ", aiter or portfolio" : " or aiter", named);
     }
     return DONE;
 }
@@ -128,7 +128,7 @@ static int transfer_export_rows(struct subject *s)
 static int transfer_run_export(struct subject *s)
 {
     const char *format = NULL;
-    if (transfer_check_options(s, "gemmd,unsloth,aiter,portfolio", &format)) {
+    if (transfer_check_options(s, true, &format)) {
         return USAGE;
     }
     const bool portfolio = format && strcmp(format, "portfolio") == 0;
@@ -312,7 +312,7 @@ static int transfer_import_rows(struct subject *s)
 static int transfer_run_import(struct subject *s)
 {
     const char *format = NULL;
-    if (transfer_check_options(s, "gemmd,unsloth,aiter", &format)) {
+    if (transfer_check_options(s, false, &format)) {
         return USAGE;
     }
     if (format && s->given[OWN_TRUST]) {
