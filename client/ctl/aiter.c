@@ -211,17 +211,15 @@ static int aiter_save_files(struct writing *w, const char *arch, const char *nam
                             const json_t *files)
 {
     json_t *document = document_of(files);
-    char *path = NULL, *json = json_dumps(document, JSON_INDENT(4)), *text = NULL;
-    int n = asprintf(&path, "%s%s%s/triton/gemm/gemm_a16w16/%s.json", w->to, writing_slash(w->to),
-                     arch, name);
-    int code = n < 0 || !json || asprintf(&text, "%s\n", json) < 0 ? ctl_failed("no memory") : DONE;
-    code = code ? code : writing_save(path, text);
+    char *json = json_dumps(document, JSON_INDENT(4)), *text = text_append(json, "\n");
+    char *path = text_format("%s%s%s/triton/gemm/gemm_a16w16/%s.json", w->to, writing_slash(w->to),
+                             arch, name);
+    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
     if (code == DONE) {
         json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
                                                   (json_int_t)json_object_size(document)));
     }
     free(path);
-    free(json);
     free(text);
     json_decref(document);
     return code;

@@ -146,7 +146,7 @@ static void remark_hit(const struct asking *a)
 {
     const json_t *row = json_array_get(a->rows, 0);
     const json_t *trip = json_object_get(row, "round_trip_us");
-    const char *note = field_string(row, "note");
+    const char *note = field_text(row, "note");
     if (a->s->ctl.quiet || json_array_size(a->rows) != 1) {
         return;
     }
@@ -154,10 +154,8 @@ static void remark_hit(const struct asking *a)
         fprintf(stderr, "answered in %.0f us, tier %s\n", json_number_value(trip),
                 field_string(row, "tier"));
     }
-    if (note && *note) {
-        char *text = text_visible(strdup(note));
-        fprintf(stderr, "%s\n", text ? text : "");
-        free(text);
+    if (*note) {
+        text_remark("%s", note);
     }
 }
 

@@ -111,8 +111,12 @@ char *text_of_json(const json_t *object);
 /* Takes over malloc'ed text and returns it with control characters written out (\x1b), so that what
  * others put into the database cannot steer the terminal. NULL stays NULL. */
 char *text_visible(char *text);
-/* printf to stdout of text that is not ours: visible. */
+/* printf of text that is not ours, visible: to stdout, or as a line to stderr. */
 void text_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void text_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* malloc'ed; NULL: no memory. text_append takes over `text`, which may be NULL, and adds to it. */
+char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *text_append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "grouped_gemm M=1 ..." or "M=1 ...": {"op": ..., ...}. */
 json_t *text_to_problem(const char *text, struct gemmd_error *err);
 /* A whole file ("-": stdin); NULL and a sentence. malloc'ed. */
@@ -298,6 +302,8 @@ struct column {
     bool right;
 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
+/* One value, behind its title. */
+void table_print_line(const struct column *column, const json_t *row);
 /* Ways to show a value; all give "-" for null. */
 char *show_plain(const json_t *v);
 int show_decimals(double v);      /* how many make four digits: 5.332, 19238 */

@@ -15,34 +15,23 @@ enum { START_DEADLINE_MS = 30 * 1000, STOP_DEADLINE_MS = 30 * 1000, POLL_MS = 20
 
 static char *show_seconds(const json_t *v)
 {
-    double s = json_number_value(v);
-    char text[64];
-    snprintf(text, sizeof(text), "%.0f d %02.0f:%02.0f:%02.0f", (double)((long)s / 86400),
-             (double)((long)s / 3600 % 24), (double)((long)s / 60 % 60), (double)((long)s % 60));
-    return strdup(text);
+    const long s = (long)json_number_value(v);
+    return text_format("%ld d %02ld:%02ld:%02ld", s / 86400, s / 3600 % 24, s / 60 % 60, s % 60);
 }
 
 /* {"a": 1, "b": 2} as "1 a, 2 b", without zeros. */
 static char *show_counts(const json_t *v)
 {
     char *text = NULL;
-    size_t length;
-    FILE *f = open_memstream(&text, &length);
     const char *name;
     json_t *n;
-    bool any = false;
-    if (!f) {
-        return NULL;
-    }
     json_object_foreach((json_t *)(uintptr_t)v, name, n) {
         if (json_integer_value(n) != 0) {
-            fprintf(f, "%s%lld %s", any ? ", " : "", (long long)json_integer_value(n), name);
-            any = true;
+            text = text_append(text, "%s%lld %s", text ? ", " : "",
+                               (long long)json_integer_value(n), name);
         }
     }
-    fputs(any ? "" : "none", f);
-    fclose(f);
-    return text;
+    return text ? text : strdup("none");
 }
 
 static char *show_limit(const json_t *v)
@@ -99,9 +88,7 @@ static void print_status(const json_t *status)
     for (size_t i = 0; i < COUNT(lines); i++) {
         const json_t *v = field_value(status, lines[i].key);
         if (v && !json_is_null(v)) {
-            char *text = text_visible(lines[i].show ? lines[i].show(v) : show_plain(v));
-            printf("%-14s %s\n", lines[i].title, text ? text : "");
-            free(text);
+            table_print_line(&lines[i], status);
         }
     }
 }

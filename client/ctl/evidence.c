@@ -8,21 +8,6 @@
 
 /* ---- show ----------------------------------------------------------------------------------- */
 
-static void print_line(const char *name, char *value)
-{
-    value = text_visible(value);
-    printf("%-14s %s\n", name, value ? value : "");
-    free(value);
-}
-
-static void print_pairs(const struct column *columns, size_t n, const json_t *row)
-{
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = field_value(row, columns[i].key);
-        print_line(columns[i].title, columns[i].show ? columns[i].show(v) : show_plain(v));
-    }
-}
-
 /* In the place of the answer, of a key whose newest row is none. */
 static json_t *no_answer(json_t *best)
 {
@@ -74,7 +59,9 @@ static int evidence_run_show(struct subject *s)
     if (json_is_object(best) && !json_is_object(json_object_get(result, "answer"))) {
         json_object_set_new(result, "answer", no_answer(best));
     }
-    print_pairs(columns, COUNT(columns), result);
+    for (size_t i = 0; i < COUNT(columns); i++) {
+        table_print_line(&columns[i], result);
+    }
     json_decref(result);
     return DONE;
 }

@@ -30,11 +30,11 @@ struct importing {
 /* Which line of the file for which problem (NULL: for all); malloc'ed. */
 static char *foreign_name_place(const struct importing *x, int line, const json_t *problem)
 {
-    char *text = problem ? text_of_json(problem) : NULL, *what;
-    int n =
-        asprintf(&what, "%s, line %d%s%s", x->path, line, text ? ", for " : "", text ? text : "");
+    char *text = problem ? text_of_json(problem) : NULL;
+    char *what =
+        text_format("%s, line %d%s%s", x->path, line, text ? ", for " : "", text ? text : "");
     free(text);
-    return n < 0 ? NULL : what;
+    return what;
 }
 
 static void foreign_skip_problem(struct importing *x, int line, const json_t *problem,
@@ -411,7 +411,7 @@ static int take_problems(struct importing *x, const struct problems *given)
 /* "<words>: a (2), b (1)", where there is any; and the sum. */
 static json_int_t say_counts(const struct importing *x, const char *words, const json_t *counts)
 {
-    char *names = x->ctl->quiet ? NULL : text_visible(notice_counts(counts));
+    char *names = x->ctl->quiet ? NULL : notice_counts(counts);
     json_int_t sum = 0;
     const char *name;
     json_t *n;
@@ -419,7 +419,7 @@ static json_int_t say_counts(const struct importing *x, const char *words, const
         sum += json_integer_value(n);
     }
     if (names && *names) {
-        fprintf(stderr, "%s: %s\n", words, names);
+        text_remark("%s: %s", words, names);
     }
     free(names);
     return sum;
@@ -462,10 +462,7 @@ static int send_rows(struct importing *x, bool dry_run)
         size_t i;
         json_t *s;
         json_array_foreach(json_object_get(total, "skipped"), i, s) {
-            char *message = text_visible(show_plain(json_object_get(s, "message")));
-            fprintf(stderr, "hint %lld skipped: %s\n", field_int(s, "row") + 1,
-                    message ? message : "");
-            free(message);
+            text_remark("hint %lld skipped: %s", field_int(s, "row") + 1, field_text(s, "message"));
         }
         const json_int_t unknown =
             say_counts(x, "no kernel here knows, and hints go without", x->unused);

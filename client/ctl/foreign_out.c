@@ -10,23 +10,24 @@
 
 static void print_notices(struct writing *w)
 {
+    const bool quiet = w->s->ctl.quiet;
     size_t i;
     json_t *x;
     json_array_foreach(w->files, i, x) {
-        const char *path = field_string(x, "path");
-        if (!w->s->ctl.quiet && strcmp(path, "-") != 0) {
-            fprintf(stderr, "%lld rows written to %s\n", field_int(x, "rows"), path);
+        if (!quiet && strcmp(field_text(x, "path"), "-") != 0) {
+            fprintf(stderr, "%lld rows written to %s\n", field_int(x, "rows"),
+                    field_text(x, "path"));
         }
     }
     notices_print(w->skipped);
-    char *names = text_visible(notice_names(w->left_out));
-    if (names && *names && !w->s->ctl.quiet) {
-        fprintf(stderr, "left out, since the format has no name for it: %s\n", names);
+    char *names = quiet ? NULL : notice_names(w->left_out);
+    if (names && *names) {
+        text_remark("left out, since the format has no name for it: %s", names);
     }
     free(names);
     json_array_foreach(w->notes, i, x) {
-        if (!w->s->ctl.quiet) {
-            fprintf(stderr, "%s\n", json_string_value(x));
+        if (!quiet) {
+            text_remark("%s", json_string_value(x));
         }
     }
 }

@@ -26,13 +26,9 @@ void notices_print(const json_t *skipped)
     size_t i;
     json_t *row;
     json_array_foreach((json_t *)(uintptr_t)skipped, i, row) {
-        json_int_t n = field_int(row, "n");
-        char *what = text_visible(show_plain(json_object_get(row, "what")));
-        char *why = text_visible(show_plain(json_object_get(row, "why")));
-        fprintf(stderr, "skipped %lld: %s%s (%s)\n", (long long)n, n > 1 ? "for example " : "",
-                what ? what : "", why ? why : "");
-        free(what);
-        free(why);
+        const long long n = field_int(row, "n");
+        text_remark("skipped %lld: %s%s (%s)", n, n > 1 ? "for example " : "",
+                    field_text(row, "what"), field_text(row, "why"));
     }
 }
 
@@ -43,35 +39,27 @@ json_int_t notice_count(json_t *counts, const char *name, json_int_t more)
     return n;
 }
 
-static char *notice_join(const json_t *object, bool has_counts)
-{
-    char *text = NULL;
-    size_t length;
-    FILE *f = open_memstream(&text, &length);
-    const char *name, *comma = "";
-    json_t *v;
-    if (!f) {
-        return NULL;
-    }
-    json_object_foreach((json_t *)(uintptr_t)object, name, v) {
-        fprintf(f, "%s%s", comma, name);
-        if (has_counts) {
-            fprintf(f, " (%lld)", (long long)json_integer_value(v));
-        }
-        comma = ", ";
-    }
-    fclose(f);
-    return text;
-}
-
 char *notice_counts(const json_t *counts)
 {
-    return notice_join(counts, true);
+    char *text = strdup("");
+    const char *name;
+    json_t *n;
+    json_object_foreach((json_t *)(uintptr_t)counts, name, n) {
+        text = text_append(text, "%s%s (%lld)", text && *text ? ", " : "", name,
+                           (long long)json_integer_value(n));
+    }
+    return text;
 }
 
 char *notice_names(const json_t *object)
 {
-    return notice_join(object, false);
+    char *text = strdup("");
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)object, name, v) {
+        text = text_append(text, "%s%s", text && *text ? ", " : "", name);
+    }
+    return text;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

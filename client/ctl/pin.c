@@ -37,12 +37,10 @@ static int show_answer(struct subject *s, const json_t *problem, json_t *answer)
         return ctl_print_json(answer);
     }
     json_t *rows = json_pack("[o]", answer);
-    const char *note = field_string(answer, "note");
+    const char *note = field_text(answer, "note");
     results_print(rows);
-    if (note && *note && !s->ctl.quiet) {
-        char *text = text_visible(strdup(note));
-        fprintf(stderr, "%s\n", text ? text : "");
-        free(text);
+    if (*note && !s->ctl.quiet) {
+        text_remark("%s", note);
     }
     if (!s->ctl.quiet) {
         unsaved_remark(&s->ctl, rows);

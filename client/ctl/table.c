@@ -16,17 +16,6 @@
 
 /* ---- showing values ------------------------------------------------------------------------- */
 
-static char *table_format_text(const char *f, ...) __attribute__((format(printf, 1, 2)));
-static char *table_format_text(const char *f, ...)
-{
-    char text[64];
-    va_list args;
-    va_start(args, f);
-    vsnprintf(text, sizeof(text), f, args);
-    va_end(args);
-    return strdup(text);
-}
-
 static char *table_make_unknown(void)
 {
     return strdup("-");
@@ -54,8 +43,7 @@ char *show_plain(const json_t *v)
 char *show_time(const json_t *v)
 {
     double d = json_number_value(v);
-    return json_is_number(v) ? table_format_text("%.*f", show_decimals(d), d)
-                             : table_make_unknown();
+    return json_is_number(v) ? text_format("%.*f", show_decimals(d), d) : table_make_unknown();
 }
 
 char *show_rate(const json_t *v)
@@ -65,14 +53,12 @@ char *show_rate(const json_t *v)
 
 char *show_percent(const json_t *v)
 {
-    return json_is_number(v) ? table_format_text("%.1f", json_number_value(v))
-                             : table_make_unknown();
+    return json_is_number(v) ? text_format("%.1f", json_number_value(v)) : table_make_unknown();
 }
 
 char *show_ratio(const json_t *v)
 {
-    return json_is_number(v) ? table_format_text("%.2fx", json_number_value(v))
-                             : table_make_unknown();
+    return json_is_number(v) ? text_format("%.2fx", json_number_value(v)) : table_make_unknown();
 }
 
 char *show_age(const json_t *v)
@@ -82,11 +68,11 @@ char *show_age(const json_t *v)
         return table_make_unknown();
     }
     if (s < 100) {
-        return table_format_text("%.0fs", s > 0 ? s : 0);
+        return text_format("%.0fs", s > 0 ? s : 0);
     }
-    return s < 6000     ? table_format_text("%.0fm", s / 60)
-           : s < 172800 ? table_format_text("%.0fh", s / 3600)
-                        : table_format_text("%.0fd", s / 86400);
+    return s < 6000     ? text_format("%.0fm", s / 60)
+           : s < 172800 ? text_format("%.0fh", s / 3600)
+                        : text_format("%.0fd", s / 86400);
 }
 
 char *show_id(const json_t *v)
@@ -106,7 +92,7 @@ char *show_bytes(const json_t *v)
     for (; d >= 10 * 1024 && unit < 3; unit++) {
         d /= 1024;
     }
-    return table_format_text("%.*f %s", unit > 0, d, units[unit]);
+    return text_format("%.*f %s", unit > 0, d, units[unit]);
 }
 
 char *show_known(const json_t *v)
@@ -116,26 +102,29 @@ char *show_known(const json_t *v)
 
 char *show_values(const json_t *values)
 {
-    char *text = NULL;
-    size_t length, i;
+    char *text = strdup("");
+    size_t i;
     const json_t *v;
-    FILE *f = open_memstream(&text, &length);
-    if (!f) {
-        return NULL;
-    }
     json_array_foreach((json_t *)(uintptr_t)values, i, v) {
         char *one = json_is_string(v) ? strdup(json_string_value(v))
                                       : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-        fprintf(f, "%s%s", i > 0 ? "," : "", one ? one : "");
+        text = text_append(text, "%s%s", i > 0 ? "," : "", one ? one : "");
         free(one);
     }
-    fclose(f);
     return text;
 }
 
 char *show_config(const json_t *v)
 {
     return json_is_object(v) ? text_of_json(v) : show_plain(v);
+}
+
+void table_print_line(const struct column *column, const json_t *row)
+{
+    const json_t *v = field_value(row, column->key);
+    char *text = column->show ? column->show(v) : show_plain(v);
+    text_print("%-14s %s\n", column->title, text ? text : "");
+    free(text);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */

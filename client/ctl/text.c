@@ -295,16 +295,54 @@ char *text_visible(char *text)
     return out;
 }
 
-void text_print(const char *format, ...)
+char *text_format(const char *format, ...)
 {
-    char *line;
+    char *text;
     va_list args;
     va_start(args, format);
-    int n = vasprintf(&line, format, args);
+    int n = vasprintf(&text, format, args);
     va_end(args);
+    return n < 0 ? NULL : text;
+}
+
+char *text_append(char *text, const char *format, ...)
+{
+    char *more, *whole;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&more, format, args);
+    va_end(args);
+    whole = n < 0 ? NULL : text_format("%s%s", text ? text : "", more);
+    free(n < 0 ? NULL : more);
+    free(text);
+    return whole;
+}
+
+__attribute__((format(printf, 2, 0))) static void text_write(FILE *f, const char *format,
+                                                             va_list args)
+{
+    char *line;
+    int n = vasprintf(&line, format, args);
     line = text_visible(n < 0 ? NULL : line);
-    fputs(line ? line : "", stdout);
+    fputs(line ? line : "", f);
     free(line);
+}
+
+void text_print(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    text_write(stdout, format, args);
+    va_end(args);
+}
+
+void text_remark(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    text_write(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
 }
 
 void number_text(double v, char out[NUMBER_TEXT_MAX])

@@ -203,12 +203,10 @@ static json_t *count_reasons(const json_t *skipped)
     json_t *reasons = json_object(), *s;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
-        const char *message = field_string(s, "message");
-        char *reason = reason_of(message ? message : "");
+        char *reason = reason_of(field_text(s, "message"));
         json_t *known = reason ? json_object_get(reasons, reason) : NULL;
-        json_int_t n = field_int(known, "n");
         if (known) {
-            json_object_set_new(known, "n", json_integer(n + 1));
+            notice_count(known, "n", 1);
         } else if (reason) {
             json_object_set_new(reasons, reason, json_pack("{si, sO}", "n", 1, "first", s));
         }
@@ -222,17 +220,13 @@ static void say_skipped(const json_t *skipped)
     json_t *reasons = count_reasons(skipped), *r;
     const char *reason;
     json_object_foreach(reasons, reason, r) {
-        const json_t *first = json_object_get(r, "first");
-        const json_int_t n = field_int(r, "n");
-        const json_int_t row = field_int(first, "row");
-        char *message = text_visible(show_plain(json_object_get(first, "message")));
+        const char *message = field_text(r, "first.message");
+        const long long n = field_int(r, "n"), row = field_int(r, "first.row");
         if (n > 1) {
-            fprintf(stderr, "%lld rows skipped, the first is row %lld: %s\n", (long long)n,
-                    (long long)row, message ? message : "");
+            text_remark("%lld rows skipped, the first is row %lld: %s", n, row, message);
         } else {
-            fprintf(stderr, "row %lld skipped: %s\n", (long long)row, message ? message : "");
+            text_remark("row %lld skipped: %s", row, message);
         }
-        free(message);
     }
     json_decref(reasons);
 }
@@ -355,10 +349,7 @@ const struct command command_import = {
 static char *transfer_make_absolute(const char *path)
 {
     char *here = *path == '/' ? NULL : getcwd(NULL, 0);
-    char *text = NULL;
-    if (asprintf(&text, "%s%s%s", here ? here : "", here ? "/" : "", path) < 0) {
-        text = NULL;
-    }
+    char *text = text_format("%s%s%s", here ? here : "", here ? "/" : "", path);
     free(here);
     return text;
 }

@@ -55,18 +55,16 @@ char *unsaved_sentence(const json_t *status, const char *where)
     const char *database = field_string(status, "database");
     bool full = field_is_true(status, "store.disk_full");
     bool locked = field_is_true(status, "store.locked");
-    char *text = NULL, what[128];
+    char what[128];
     name_them(status, what, sizeof(what));
-    int r = asprintf(&text,
-                     "%s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
-                     "missing by itself",
-                     what, where,
-                     full     ? "make room on the disk of"
-                     : locked ? "end the program that has locked"
-                              : "once",
-                     database ? database : "its database",
-                     full || locked ? ", and" : " can be written,");
-    return r < 0 ? NULL : text;
+    return text_format("%s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
+                       "missing by itself",
+                       what, where,
+                       full     ? "make room on the disk of"
+                       : locked ? "end the program that has locked"
+                                : "once",
+                       database ? database : "its database",
+                       full || locked ? ", and" : " can be written,");
 }
 
 void unsaved_say(const json_t *status, const char *where)

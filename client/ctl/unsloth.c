@@ -62,16 +62,14 @@ static bool unsloth_loads_by_tma(const json_t *problem, const json_t *config, co
 static char *unsloth_make_head(const json_t *problem, const json_t *config, const struct tile *t,
                                const struct unsloth_mode *mode)
 {
-    char *text;
-    int n = asprintf(&text, "%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s", (long long)t->m,
-                     (long long)t->n, (long long)t->k, (long long)t->warps, (long long)t->stages,
-                     unsloth_format_flag(field_is_true(problem, "permute_x")),
-                     unsloth_format_flag(field_is_true(problem, "permute_y")),
-                     unsloth_format_flag(field_is_true(problem, "fuse_mul_post")),
-                     unsloth_format_flag(t->tma_store > 0),
-                     unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[0])),
-                     unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[1])));
-    return n < 0 ? NULL : text;
+    return text_format("%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s", (long long)t->m,
+                       (long long)t->n, (long long)t->k, (long long)t->warps, (long long)t->stages,
+                       unsloth_format_flag(field_is_true(problem, "permute_x")),
+                       unsloth_format_flag(field_is_true(problem, "permute_y")),
+                       unsloth_format_flag(field_is_true(problem, "fuse_mul_post")),
+                       unsloth_format_flag(t->tma_store > 0),
+                       unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[0])),
+                       unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[1])));
 }
 
 static void unsloth_add_row(struct table *t, char *head, double us, double ratio)
@@ -176,22 +174,16 @@ static int best_first(const void *a, const void *b)
 
 static char *unsloth_make_text(const struct table *t, const struct unsloth_mode *mode)
 {
-    char *text = NULL, numbers[3][40];
-    size_t length;
-    FILE *f = open_memstream(&text, &length);
-    if (!f) {
-        return NULL;
-    }
-    fprintf(f, "%s,%s,%s,torch_time,triton_time,speedup\n", shared_columns, mode->loads[0],
-            mode->loads[1]);
+    char *text = text_format("%s,%s,%s,torch_time,triton_time,speedup\n", shared_columns,
+                             mode->loads[0], mode->loads[1]);
     for (size_t i = 0; i < t->n; i++) {
         const struct row *r = &t->all[i];
-        number_text(r->baseline_ms, numbers[0]);
-        number_text(r->ms, numbers[1]);
-        number_text(r->speedup, numbers[2]);
-        fprintf(f, "%s,%s,%s,%s\n", r->head, numbers[0], numbers[1], numbers[2]);
+        char baseline[NUMBER_TEXT_MAX], ms[NUMBER_TEXT_MAX], speedup[NUMBER_TEXT_MAX];
+        number_text(r->baseline_ms, baseline);
+        number_text(r->ms, ms);
+        number_text(r->speedup, speedup);
+        text = text_append(text, "%s,%s,%s,%s\n", r->head, baseline, ms, speedup);
     }
-    fclose(f);
     return text;
 }
 
@@ -200,19 +192,13 @@ static char *unsloth_make_text(const struct table *t, const struct unsloth_mode 
 static char *path_of(const char *folder, const json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
-    const json_int_t sizes[] = {field_int(p, "experts"), field_int(p, "topk"), field_int(p, "M"),
-                                field_int(p, "N"), field_int(p, "K")};
-    const char *dtype = field_string(p, "dtype_in");
-    const char *key = field_string(best, "key");
-    char *path;
-    int n =
-        asprintf(&path, "%s%s%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
-                 writing_slash(folder), unsloth_find_mode(p)->name, (long long)sizes[0],
-                 (long long)sizes[1], (long long)sizes[2], (long long)sizes[3], (long long)sizes[4],
-                 dtype ? dtype : "", field_is_true(p, "permute_x") ? "_permute_x" : "",
-                 field_is_true(p, "permute_y") ? "_permute_y" : "",
-                 field_is_true(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
-    return n < 0 ? NULL : path;
+    return text_format(
+        "%s%s%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder, writing_slash(folder),
+        unsloth_find_mode(p)->name, field_int(p, "experts"), field_int(p, "topk"),
+        field_int(p, "M"), field_int(p, "N"), field_int(p, "K"), field_text(p, "dtype_in"),
+        field_is_true(p, "permute_x") ? "_permute_x" : "",
+        field_is_true(p, "permute_y") ? "_permute_y" : "",
+        field_is_true(p, "fuse_mul_post") ? "_fuse_mul_post" : "", field_text(best, "key"));
 }
 
 static int unsloth_save_table(struct writing *w, struct table *t, const json_t *best, bool folder)

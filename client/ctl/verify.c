@@ -251,11 +251,7 @@ static json_t *summary_of(const struct verifying *v, const char *scheme)
 
 static char *show_loss(const json_t *v)
 {
-    char *text;
-    if (!json_is_number(v)) {
-        return strdup("-");
-    }
-    return asprintf(&text, "%.2f", json_number_value(v)) < 0 ? NULL : text;
+    return json_is_number(v) ? text_format("%.2f", json_number_value(v)) : strdup("-");
 }
 
 static void print_outcome(const struct verifying *v, const json_t *summary)

@@ -36,15 +36,11 @@ static char *why_list_differences(const json_t *list, const char *name, const ch
     json_t *d;
     json_array_foreach((json_t *)(uintptr_t)list, i, d) {
         char *asked = show_plain(json_object_get(d, "asked"));
-        char *other = show_plain(json_object_get(d, name)), *longer = NULL;
-        if (asprintf(&longer, "%s%s%s %s%s%s", out ? out : "", i > 0 ? "; " : "",
-                     field_text(d, "field"), asked, between, other) < 0) {
-            longer = NULL;
-        }
-        free(out);
+        char *other = show_plain(json_object_get(d, name));
+        out = text_append(out, "%s%s %s%s%s", i > 0 ? "; " : "", field_text(d, "field"), asked,
+                          between, other);
         free(asked);
         free(other);
-        out = longer;
     }
     return out;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What writers of foreign files share: the file itself, and rows that it has no place for. */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,25 +72,11 @@ static int save_there(const char *path, const char *text)
     return failed ? cannot_write(path) : DONE;
 }
 
-/* Beside the file: its name, cut so that what is added leaves it a legal one. malloc'ed. */
-static char *part_of(const char *path)
-{
-    char end[32], *part;
-    const char *name = name_in(path);
-    size_t keep = strlen(name);
-    int n = snprintf(end, sizeof(end), ".part%d", (int)getpid());
-    keep = keep > (size_t)(NAME_MAX - n) ? (size_t)(NAME_MAX - n) : keep;
-    while (keep > 1 && (name[keep] & 0xc0) == 0x80) { /* not inside a character of UTF-8 */
-        keep--;
-    }
-    int length = (int)(name - path) + (int)keep;
-    return asprintf(&part, "%.*s%s", length, path, end) < 0 ? NULL : part;
-}
-
 /* Beside the file, then in its place, with the rights that it had. */
 static int save_whole(const char *path, const char *text, const struct stat *before)
 {
-    char *part = part_of(path);
+    char *part =
+        text_format("%.*s.gemmctl.%d.part", (int)(name_in(path) - path), path, (int)getpid());
     if (part) {
         unlink(part); /* a dead process of this number left it, or another user put a link there */
     }
@@ -147,10 +132,8 @@ int writing_save(const char *path, const char *text)
 
 int writing_save_json(const char *path, const json_t *document)
 {
-    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), *whole = NULL;
-    int code = text && asprintf(&whole, "%s\n", text) >= 0 ? writing_save(path, whole)
-                                                           : ctl_failed("no memory for %s", path);
-    free(whole);
+    char *text = text_append(json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), "\n");
+    int code = text ? writing_save(path, text) : ctl_failed("no memory for %s", path);
     free(text);
     return code;
 }
@@ -159,12 +142,12 @@ int writing_save_json(const char *path, const json_t *document)
 
 void writing_skip(struct writing *w, const json_t *row, const char *why)
 {
-    char *problem = show_config(json_object_get(row, "problem")), *what;
-    const char *key = field_string(row, "key");
-    const char *op = field_string(row, "op");
-    if (asprintf(&what, "%.8s %s %s", key ? key : "", op ? op : "", problem ? problem : "") >= 0) {
+    char *problem = show_config(json_object_get(row, "problem"));
+    char *what = text_format("%.8s %s %s", field_text(row, "key"), field_text(row, "op"),
+                             problem ? problem : "");
+    if (what) {
         notice_skip(w->skipped, what, why);
-        free(what);
     }
+    free(what);
     free(problem);
 }
