@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads aiter's JSON of a GEMM: one config for each class of M. The file's name says N and K. Three
- * schemes of classes are in use: M_LEQ_x, M_GEQ_x, any; before that small, medium_M32/64/128,
- * large, xlarge, any; and before that small_M, medium_M, large_M, whose bounds no file says. What
- * lies between two medium classes is rounded up.
+ * Reads aiter's JSON of a GEMM: one config for each class of M. The file's name says N and K. Two
+ * schemes of classes are in use: M_LEQ_x, M_GEQ_x, any; and before that small, medium_M32/64/128,
+ * large, xlarge, any. What lies between two medium classes is rounded up.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -17,16 +16,15 @@ enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30 };
 static const struct {
     const char *name;
     bool required, used;
+    int least; /* 0 is the compiler's own choice */
 } params[] = {
-    {"BLOCK_SIZE_M", true, true},     {"BLOCK_SIZE_N", true, true},
-    {"BLOCK_SIZE_K", true, true},     {"GROUP_SIZE_M", true, true},
-    {"num_warps", true, true},        {"num_stages", true, true},
-    {"NUM_KSPLIT", false, true},      {"waves_per_eu", false, false},
-    {"kpack", false, false},          {"matrix_instr_nonkdim", false, false},
-    {"cache_modifier", false, false},
+    {"BLOCK_SIZE_M", true, true, 1},     {"BLOCK_SIZE_N", true, true, 1},
+    {"BLOCK_SIZE_K", true, true, 1},     {"GROUP_SIZE_M", true, true, 0},
+    {"num_warps", true, true, 1},        {"num_stages", true, true, 0},
+    {"NUM_KSPLIT", false, true, 0},      {"waves_per_eu", false, false, 0},
+    {"kpack", false, false, 0},          {"matrix_instr_nonkdim", false, false, 0},
+    {"cache_modifier", false, false, 0},
 };
-/* Of these 0 is the compiler's own choice, which is the least. */
-static const char *const may_be_0[] = {"GROUP_SIZE_M", "num_stages", "NUM_KSPLIT"};
 
 /* Classes of the second scheme, in the order in which M finds them, and the M that stands for each;
  * `small` is below 32, of which 16 is what its users tune. */
@@ -94,19 +92,13 @@ static int word_of(const char *class)
     return -1;
 }
 
-/* 1: M_LEQ_x and M_GEQ_x; 2: words; 3: the oldest; 0: any, which all have; -1: no class. */
+/* 1: M_LEQ_x and M_GEQ_x; 2: words; 0: any, which both have; -1: no class. */
 static int scheme_of(const char *class)
 {
-    static const char *const oldest[] = {"small_M", "medium_M", "large_M"};
-    if (number_behind(class, "M_LEQ_") || number_behind(class, "M_GEQ_")) {
-        return 1;
-    }
-    for (size_t i = 0; i < COUNT(oldest); i++) {
-        if (strcmp(class, oldest[i]) == 0) {
-            return 3;
-        }
-    }
-    return strcmp(class, "any") == 0 ? 0 : word_of(class) >= 0 ? 2 : -1;
+    return number_behind(class, "M_LEQ_") || number_behind(class, "M_GEQ_") ? 1
+           : word_of(class) >= 0                                            ? 2
+           : strcmp(class, "any") == 0                                      ? 0
+                                                                            : -1;
 }
 
 int64_t aiter_bound(const char *class)
@@ -156,16 +148,6 @@ const struct entry *aiter_find(const struct entries *e, int64_t m)
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-static bool may_be_zero(const char *name)
-{
-    for (size_t i = 0; i < COUNT(may_be_0); i++) {
-        if (strcmp(may_be_0[i], name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static int check_param(const struct reading *r, const char *class, const char *name,
                        const json_t *v)
 {
@@ -181,13 +163,13 @@ static int check_param(const struct reading *r, const char *class, const char *n
                        ? DONE
                        : aiter_refuse_param(r, class, name, "it must be a text or null");
         }
-        int64_t least = params[i].used && !may_be_zero(name);
-        bool good = json_is_integer(v) && json_integer_value(v) >= least &&
+        bool good = json_is_integer(v) && json_integer_value(v) >= params[i].least &&
                     json_integer_value(v) <= NUMBER_MAX;
         return good ? DONE
                     : aiter_refuse_param(r, class, name,
-                                         least ? "it must be a whole number from 1 to 65536"
-                                               : "it must be a whole number from 0 to 65536");
+                                         params[i].least
+                                             ? "it must be a whole number from 1 to 65536"
+                                             : "it must be a whole number from 0 to 65536");
     }
     notice_count(r->out->unused, name, 1); /* of a newer release: no kernel here has it */
     return DONE;
@@ -213,9 +195,8 @@ static int check_entry(const struct reading *r, const char *class, const json_t 
     }
     for (size_t i = 0; i < COUNT(params); i++) {
         if (params[i].required && !json_object_get(value, params[i].name)) {
-            char what[80];
-            snprintf(what, sizeof(what), "%s is missing", params[i].name);
-            return aiter_refuse_param(r, class, NULL, what);
+            return ctl_failed("%s, line %d: %.60s: %s is missing", r->path, line_of(r, class, NULL),
+                              class, params[i].name);
         }
     }
     return DONE;

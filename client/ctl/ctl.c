@@ -203,21 +203,14 @@ void ctl_print_error(int code)
 
 int ctl_fail(const struct gemmd_error *e)
 {
+    static const char start[] = "; start one with `gemmctl start --device cpu` (or cuda:0)";
     ctl_name_error(gemmd_error_name(e->code));
-    switch (e->code) {
-    case GEMMD_UNREACHABLE:
-        ctl_failed("%s; start one with `gemmctl start --device cpu` (or cuda:0)", e->text);
-        return UNREACHABLE;
-    case GEMMD_DISCONNECTED:
-    case GEMMD_SHUTTING_DOWN:
-        ctl_failed("%s", e->text);
-        return UNREACHABLE;
-    case GEMMD_BUSY:
-        ctl_failed("%s", e->text);
-        return BUSY;
-    default:
-        return ctl_failed("%s", e->text);
-    }
+    ctl_failed("%s%s", e->text, e->code == GEMMD_UNREACHABLE ? start : "");
+    return e->code == GEMMD_BUSY ? BUSY
+           : e->code == GEMMD_UNREACHABLE || e->code == GEMMD_DISCONNECTED ||
+                   e->code == GEMMD_SHUTTING_DOWN
+               ? UNREACHABLE
+               : FAILED;
 }
 
 int ctl_fail_waiting(const struct gemmd_error *e, int deadline_ms)

@@ -161,17 +161,10 @@ static int daemon_fail_start(const struct gemmd_error *e)
 {
     ctl_name_error(gemmd_error_name(e->code));
     ctl_failed("%s", e->text); /* not ctl_fail: it would say to start one */
-    switch (e->code) {
-    case GEMMD_INVALID:
-        return USAGE;
-    case GEMMD_UNREACHABLE:
-    case GEMMD_DEADLINE:
-        return UNREACHABLE;
-    case GEMMD_BUSY:
-        return BUSY;
-    default:
-        return FAILED;
-    }
+    return e->code == GEMMD_INVALID                                    ? USAGE
+           : e->code == GEMMD_UNREACHABLE || e->code == GEMMD_DEADLINE ? UNREACHABLE
+           : e->code == GEMMD_BUSY                                     ? BUSY
+                                                                       : FAILED;
 }
 
 static int daemon_run_start(struct subject *s)

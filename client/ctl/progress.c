@@ -13,7 +13,7 @@
 
 #include "client/ctl/ctl.h"
 
-enum { REDRAW_MS = 100, LOG_MS = 10 * 1000, BAR = 20, LINE_BYTES = 256 };
+enum { REDRAW_MS = 100, LOG_MS = 10 * 1000 };
 
 static bool is_smart_terminal(void)
 {
@@ -66,59 +66,41 @@ void progress_begin(struct progress_line *p, bool quiet, const char *label)
     p->last_ms = p->terminal ? 0 : ctl_now_ms();
 }
 
-static void progress_append_text(char *line, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void progress_append_text(char *line, const char *format, ...)
+/* malloc'ed */
+static char *progress_compose_line(const struct progress_line *p, const struct gemmd_progress *r)
 {
-    size_t n = strlen(line);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line + n, LINE_BYTES - n, format, args);
-    va_end(args);
-}
-
-static void progress_compose_line(char line[LINE_BYTES], const struct progress_line *p,
-                                  const struct gemmd_progress *r)
-{
-    snprintf(line, LINE_BYTES, "%s %s", p->label, r->phase);
+    char *line = text_format("%s %s", p->label, r->phase);
     if (r->total > 0) {
-        progress_append_text(line, " %lld/%lld", (long long)r->done, (long long)r->total);
+        line = text_append(line, " %lld/%lld", (long long)r->done, (long long)r->total);
     }
     if (r->best_us > 0) { /* false for NaN */
-        progress_append_text(line, ", best %.*f us", r->best_us < 100 ? 2 : 1, r->best_us);
+        line = text_append(line, ", best %.*f us", r->best_us < 100 ? 2 : 1, r->best_us);
         if (r->reference_us > 0) {
-            progress_append_text(line, " (%.2fx)", r->reference_us / r->best_us);
+            line = text_append(line, " (%.2fx)", r->reference_us / r->best_us);
         }
     }
     if (r->eta_ms >= 0) {
-        progress_append_text(line, ", %.0f s left", ceil(r->eta_ms / 1000));
+        line = text_append(line, ", %.0f s left", ceil(r->eta_ms / 1000));
     }
     if (r->failed > 0) {
-        progress_append_text(line, ", %lld failed", (long long)r->failed);
+        line = text_append(line, ", %lld failed", (long long)r->failed);
     }
+    return line;
 }
 
-/* Behind the words, when there is room. */
-static void put_bar(char *line, int columns, const struct gemmd_progress *r)
+/* Never wider than the terminal: a line that wraps cannot be drawn again. A bar stands behind the
+ * words, when there is room. */
+static void progress_draw_line(const char *line, const struct gemmd_progress *r)
 {
-    if (r->total <= 0 || (int)strlen(line) + BAR + 3 > columns) {
-        return;
-    }
-    int full = (int)(r->done * BAR / r->total);
-    progress_append_text(line, " [");
-    for (int i = 0; i < BAR; i++) {
-        progress_append_text(line, "%c", i < full ? '#' : '.');
-    }
-    progress_append_text(line, "]");
-}
-
-/* Never wider than the terminal: a line that wraps cannot be drawn again. */
-static void progress_draw_line(char *line, const struct gemmd_progress *r)
-{
+    static const char full[] = "####################", empty[] = "....................";
+    const int width = (int)sizeof(full) - 1;
     struct winsize w;
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1 : 79;
-    put_bar(line, columns, r);
     fprintf(stderr, "\r\033[K%.*s", columns, line);
+    if (r->total > 0 && (int)strlen(line) + width + 3 <= columns) {
+        const int n = (int)(r->done * width / r->total);
+        fprintf(stderr, " [%.*s%.*s]", n, full, width - n, empty);
+    }
     fflush(stderr);
 }
 
@@ -132,14 +114,14 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
         return;
     }
     p->last_ms = now;
-    char line[LINE_BYTES];
-    progress_compose_line(line, p, report);
-    if (p->terminal) {
+    char *line = progress_compose_line(p, report);
+    if (line && p->terminal) {
         p->drawn = true;
         progress_draw_line(line, report);
-    } else {
+    } else if (line) {
         fprintf(stderr, "%s\n", line);
     }
+    free(line);
 }
 
 void progress_end(struct progress_line *p)

@@ -53,12 +53,6 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
 
 /* ---- derived columns ------------------------------------------------------------------------ */
 
-static void results_append_word(char *out, size_t size, const char *word)
-{
-    size_t n = strlen(out);
-    snprintf(out + n, size - n, "%s%s", n > 0 ? " " : "", word);
-}
-
 /* Of an op that is no product: all its fields. */
 static json_t *fields_of(const json_t *problem)
 {
@@ -76,27 +70,25 @@ static json_t *results_list_flags(const json_t *problem)
 {
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     static const char *const texts[][2] = {{"dtype_in", "bf16"}, {"routing", "uniform"}};
-    char out[256] = "";
+    const char *in = field_text(problem, "dtype_in"), *to = field_text(problem, "dtype_out");
+    char *out = strdup("");
     for (size_t i = 0; i < COUNT(flags); i++) {
         if (field_is_true(problem, flags[i])) {
-            results_append_word(out, sizeof(out), flags[i]);
+            out = text_append(out, " %s", flags[i]);
         }
     }
     for (size_t i = 0; i < COUNT(texts); i++) {
-        const char *v = field_string(problem, texts[i][0]);
-        if (v && strcmp(v, texts[i][1]) != 0) {
-            bool rows =
-                strncmp(v, "rows:", 5) == 0; /* one number an expert is too long for a table */
-            results_append_word(out, sizeof(out), rows ? "rows:..." : v);
+        const char *v = field_text(problem, texts[i][0]);
+        if (*v && strcmp(v, texts[i][1]) != 0) { /* a number an expert is too long for a table */
+            out = text_append(out, " %s", strncmp(v, "rows:", 5) == 0 ? "rows:..." : v);
         }
     }
-    const char *in = field_string(problem, "dtype_in");
-    const char *to = field_string(problem, "dtype_out");
-    if (to && strcmp(to, "same") != 0 && strcmp(to, in ? in : "bf16") != 0) {
-        results_append_word(out, sizeof(out), "->");
-        results_append_word(out, sizeof(out), to);
+    if (*to && strcmp(to, "same") != 0 && strcmp(to, *in ? in : "bf16") != 0) {
+        out = text_append(out, " -> %s", to);
     }
-    return json_string(out);
+    json_t *flags_json = json_string(out ? out + (*out == ' ') : "");
+    free(out);
+    return flags_json;
 }
 
 static void set_ratio(json_t *row, const char *name, const char *above, double scale)

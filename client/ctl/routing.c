@@ -11,7 +11,7 @@
 
 #include "client/ctl/ctl.h"
 
-static const char between[] = " \t\r\n,"; /* a JSON array reads, too */
+static const char blanks[] = " \t\r\n", between[] = " \t\r\n,"; /* a JSON array reads, too */
 
 static int refuse_rows(const char *at)
 {
@@ -20,85 +20,63 @@ static int refuse_rows(const char *at)
                      (int)(strchr(between, *at) ? 1 : strcspn(at, between)), at);
 }
 
-/* The next number, behind one comma at most; false: there is none, or (after a sentence, *bad)
- * something else. An empty place is no number: all experts behind it would move up. */
-static bool next_rows(const char **at, bool first, long long *out, bool *bad)
-{
-    const char *spaces = " \t\r\n";
-    *at += strspn(*at, spaces);
-    const bool comma = !first && **at == ',';
-    *at += comma;
-    *at += strspn(*at, spaces);
-    if (!**at && !comma) {
-        return false;
-    }
-    char *end;
-    errno = 0;
-    *out = strtoll(*at, &end, 10);
-    if (end == *at || errno || *out < 0 || (*end && !strchr(between, *end))) {
-        *bad = refuse_rows(*at) != DONE;
-        return false;
-    }
-    *at = end;
-    return true;
-}
-
 /* What stands within the brackets of a JSON array, or all of it. */
 static char *routing_strip_brackets(char *text)
 {
-    text += strspn(text, " \t\r\n");
+    text += strspn(text, blanks);
     size_t n = strlen(text);
-    while (n > 0 && strchr(" \t\r\n", text[n - 1])) {
+    while (n > 0 && strchr(blanks, text[n - 1])) {
         text[--n] = '\0';
     }
     if (n > 1 && text[0] == '[' && text[n - 1] == ']') {
         text[n - 1] = '\0';
         text++;
     }
-    return text;
+    return text + strspn(text, blanks);
 }
 
-static char *routing_read_text(const char *arg)
+/* Numbers with blanks or one comma between. An empty place is no number: all experts behind it
+ * would move up. */
+static int routing_read_rows(const char *at, FILE *out, long long *experts, long long *sum)
 {
-    struct gemmd_error e;
-    if (*arg && strspn(arg, "0123456789,") == strlen(arg)) {
-        return strdup(arg);
+    bool overflows = false;
+    for (bool comma = false; *at || comma; *experts += 1) {
+        char *end;
+        errno = 0;
+        const long long rows = strtoll(at, &end, 10);
+        if (end == at || errno || rows < 0 || (*end && !strchr(between, *end))) {
+            return refuse_rows(at);
+        }
+        fprintf(out, *experts ? ",%lld" : "rows:%lld", rows);
+        overflows = overflows || __builtin_add_overflow(*sum, rows, sum);
+        at = end + strspn(end, blanks);
+        comma = *at == ',';
+        at += comma;
+        at += strspn(at, blanks);
     }
-    char *text = text_read_file(arg, &e);
-    if (!text) {
-        ctl_usage("--rows-per-expert takes numbers with commas between, or a file of them: %s",
-                  e.text);
-    }
-    return text;
+    return *experts == 0 ? ctl_usage("--rows-per-expert names no expert")
+           : overflows
+               ? ctl_usage("--rows-per-expert: the rows are more than %lld in all", LLONG_MAX)
+               : DONE;
 }
 
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum)
 {
-    char *text = routing_read_text(arg);
-    size_t size = 0;
-    FILE *out = text ? open_memstream(profile, &size) : NULL;
-    bool bad = !out, overflows = false;
-    long long rows;
+    struct gemmd_error e;
+    const bool list = *arg && strspn(arg, "0123456789,") == strlen(arg);
+    char *text = list ? strdup(arg) : text_read_file(arg, &e);
     *experts = *sum = 0;
-    if (out) {
-        fputs("rows:", out);
-        for (const char *at = routing_strip_brackets(text);
-             next_rows(&at, *experts == 0, &rows, &bad);) {
-            fprintf(out, *experts ? ",%lld" : "%lld", rows);
-            *experts += 1;
-            overflows = overflows || __builtin_add_overflow(*sum, rows, sum);
-        }
-        if (fclose(out)) {
-            bad = true;
-            ctl_failed("no memory for the rows of %lld experts", *experts);
-        }
+    if (!text) {
+        return ctl_usage("--rows-per-expert takes numbers with commas between, or a file of them: "
+                         "%s",
+                         list ? "no memory" : e.text);
+    }
+    size_t size = 0;
+    FILE *out = open_memstream(profile, &size);
+    int code = out ? routing_read_rows(routing_strip_brackets(text), out, experts, sum) : USAGE;
+    if (out && fclose(out)) {
+        code = ctl_failed("no memory for the rows of %lld experts", *experts);
     }
     free(text);
-    if (!bad && *experts == 0) {
-        return ctl_usage("--rows-per-expert names no expert");
-    }
-    if (overflows) {
-        return ctl_usage("--rows-per-expert: the rows are more than %lld in all", LLONG_MAX);
-    }
-    return bad ? USAGE : DONE;
+    return code;
 }
