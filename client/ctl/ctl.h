@@ -300,7 +300,9 @@ struct column {
     const char *key;                    /* of the row; dots go into objects */
     char *(*show)(const json_t *value); /* malloc'ed text; NULL: as it is */
     bool right;
+    bool optional; /* left out when no row has a value */
 };
+enum { COLUMNS_MAX = 24 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
 /* One value, behind its title. */
 void table_print_line(const struct column *column, const json_t *row);

@@ -454,8 +454,8 @@ static int send_rows(struct importing *x, bool dry_run)
         json_object_set(total, "hints", x->rows);
         return ctl_print_json(total);
     }
-    static const struct column columns[] = {{"PROBLEM", "problem", show_config, false},
-                                            {"HINT", "config", show_config, false}};
+    static const struct column columns[] = {{"PROBLEM", "problem", show_config},
+                                            {"HINT", "config", show_config}};
     if (code == DONE) {
         table_print(columns, COUNT(columns), x->rows);
         notices_print(x->skipped);

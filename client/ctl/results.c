@@ -156,41 +156,25 @@ static char *show_topk(const json_t *problem)
 void results_print(const json_t *rows)
 {
     static const struct column columns[] = {
-        {"NAME", "name", NULL, false},
-        {"MODE", "mode", NULL, false},
+        {"NAME", "name", NULL, false, true},
+        {"MODE", "mode"},
         {"M", "problem.M", NULL, true},
         {"N", "problem.N", NULL, true},
         {"K", "problem.K", NULL, true},
         {"E", "problem", show_experts, true},
         {"TOPK", "problem", show_topk, true},
-        {"FLAGS", "flags", NULL, false},
+        {"FLAGS", "flags"},
         {"TIME us", "time_us", show_time, true},
         {"TFLOP/s", "tflops", show_rate, true},
         {"GB/s", "gbps", show_rate, true},
         {"%FLOOR", "floor_percent", show_percent, true},
         {"VS REF", "speedup", show_ratio, true},
-        {"TIER", "tier", NULL, false},
-        {"SOURCE", "source", NULL, false},
-        {"TARGET", "target", NULL, false},
+        {"TIER", "tier"},
+        {"SOURCE", "source"},
+        {"TARGET", "target"},
         {"AGE", "created_s", show_age, true},
-        {"ROUND TRIP us", "round_trip_us", show_time, true},
-        {"CONFIG", "config", show_config, false},
+        {"ROUND TRIP us", "round_trip_us", show_time, true, true},
+        {"CONFIG", "config", show_config},
     };
-    bool named = false, timed = false;
-    size_t i;
-    const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        named = named || json_object_get(row, "name");
-        timed = timed || json_object_get(row, "round_trip_us");
-    }
-    struct column shown[COUNT(columns)];
-    size_t n = 0;
-    for (i = 0; i < COUNT(columns); i++) {
-        bool hidden = (!named && strcmp(columns[i].key, "name") == 0) ||
-                      (!timed && strcmp(columns[i].key, "round_trip_us") == 0);
-        if (!hidden) {
-            shown[n++] = columns[i];
-        }
-    }
-    table_print(shown, n, rows);
+    table_print(columns, COUNT(columns), rows);
 }

@@ -9,123 +9,131 @@
 /* ---- columns -------------------------------------------------------------------------------- */
 
 static const struct column best_columns[] = {
-    {"KEY", "key", show_id, false},
-    {"MODE", "mode", NULL, false},
+    {"KEY", "key", show_id},
+    {"DEVICE", "device_shown", NULL, false, true},
+    {"MODE", "mode"},
     {"M", "problem.M", NULL, true},
     {"N", "problem.N", NULL, true},
     {"K", "problem.K", NULL, true},
     {"E", "problem.experts", NULL, true},
     {"TOPK", "problem.topk", NULL, true},
-    {"FLAGS", "flags", NULL, false},
+    {"FLAGS", "flags"},
     {"TIME us", "time_us", show_time, true},
     {"TFLOP/s", "tflops", show_rate, true},
     {"GB/s", "gbps", show_rate, true},
     {"%FLOOR", "floor_percent", show_percent, true},
     {"VS REF", "speedup", show_ratio, true},
-    {"SOURCE", "source", NULL, false},
-    {"TARGET", "target", NULL, false},
+    {"SOURCE", "source"},
+    {"TARGET", "target"},
     {"MEASURED", "measured", NULL, true},
-    {"CONFIDENCE", "confidence", NULL, false},
+    {"CONFIDENCE", "confidence"},
     {"AGE", "created_s", show_age, true},
-    {"CONFIG", "config", show_config, false},
+    {"CONFIG", "config", show_config},
 };
 
 static const struct column trial_columns[] = {
-    {"KEY", "key", show_id, false},
-    {"STATUS", "status", NULL, false},
+    {"KEY", "key", show_id},
+    {"DEVICE", "device_shown", NULL, false, true},
+    {"STATUS", "status"},
     {"BASELINE us", "baseline_us", show_time, true},
     {"TIME us", "time_us", show_time, true},
     {"SPEEDUP", "speedup", show_ratio, true},
-    {"STAGE", "stage", NULL, false},
-    {"TARGET", "target", NULL, false},
-    {"CONFIG", "config", show_config, false},
-    {"REASON", "why", NULL, false},
+    {"STAGE", "stage"},
+    {"TARGET", "target"},
+    {"CONFIG", "config", show_config},
+    {"REASON", "why"},
 };
 
 static const struct column module_columns[] = {
-    {"ID", "id", show_id, false},
-    {"FAMILY", "family", NULL, false},
-    {"TARGET", "target", NULL, false},
+    {"ID", "id", show_id},
+    {"FAMILY", "family"},
+    {"TARGET", "target"},
     {"REGS", "registers", show_known, true},
     {"SPILLS B", "spill_bytes", show_known, true},
     {"STATIC SMEM", "smem_static", show_bytes, true},
     {"SIZE", "size", show_bytes, true},
     {"COMPILED ms", "compile_ms", show_time, true},
     {"USED", "used_s", show_age, true},
-    {"COMPILER", "compiler", NULL, false},
-    {"FLAGS", "flags", NULL, false},
+    {"COMPILER", "compiler"},
+    {"FLAGS", "flags"},
 };
 
 static const struct column quarantine_columns[] = {
-    {"VARIANT", "variant", NULL, false},      {"STATUS", "status", NULL, false},
-    {"DEATHS", "deaths", NULL, true},         {"AGE", "created_s", show_age, true},
-    {"KEY", "key", show_id, false},           {"DRIVER", "driver", NULL, false},
-    {"CONFIG", "config", show_config, false}, {"REASON", "reason", NULL, false},
+    {"VARIANT", "variant"},
+    {"DEVICE", "device_shown", NULL, false, true},
+    {"STATUS", "status"},
+    {"DEATHS", "deaths", NULL, true},
+    {"AGE", "created_s", show_age, true},
+    {"KEY", "key", show_id},
+    {"DRIVER", "driver"},
+    {"CONFIG", "config", show_config},
+    {"REASON", "reason"},
 };
 
 static const struct column device_columns[] = {
-    {"UUID", "uuid", NULL, false},
-    {"NAME", "name", NULL, false},
-    {"ARCH", "arch", NULL, false},
+    {"UUID", "uuid"},
+    {"NAME", "name"},
+    {"ARCH", "arch"},
     {"SMS", "sm_count", NULL, true},
     {"REGS/BLOCK", "regs_per_block", NULL, true},
     {"SMEM OPT-IN", "smem_optin", show_bytes, true},
     {"WARP", "warp_size", NULL, true},
     {"L2", "l2_bytes", show_bytes, true},
     {"MEMORY", "memory_bytes", show_bytes, true},
-    {"MIG", "mig", NULL, false},
+    {"MIG", "mig"},
     {"POWER W", "power_limit_w", NULL, true},
-    {"DRIVER", "driver", NULL, false},
-    {"COMPILER", "compiler", NULL, false},
+    {"DRIVER", "driver"},
+    {"COMPILER", "compiler"},
 };
 
 static const struct column run_columns[] = {
     {"ID", "id", NULL, true},
-    {"DEVICE", "device", NULL, false},
-    {"DRIVER", "driver", NULL, false},
-    {"COMPILER", "compiler", NULL, false},
-    {"BUILD", "build", NULL, false},
+    {"DEVICE", "device"},
+    {"DRIVER", "driver"},
+    {"COMPILER", "compiler"},
+    {"BUILD", "build"},
     {"PID", "pid", NULL, true},
     {"STARTED", "started_s", show_age, true},
     {"ENDED", "ended_s", show_age, true},
-    {"ENDING", "ending", NULL, false},
+    {"ENDING", "ending"},
 };
 
 static const struct column event_columns[] = {
-    {"ID", "id", NULL, true},   {"AGE", "created_s", show_age, true}, {"KIND", "kind", NULL, false},
-    {"UID", "uid", NULL, true}, {"TEXT", "text", NULL, false},
+    {"ID", "id", NULL, true}, {"AGE", "created_s", show_age, true},
+    {"KIND", "kind"},         {"UID", "uid", NULL, true},
+    {"TEXT", "text"},
 };
 
 static const struct column portfolio_columns[] = {
-    {"MODE", "mode", NULL, false},
+    {"MODE", "mode"},
+    {"DEVICE", "device_shown", NULL, false, true},
     {"M", "problem.M", NULL, true},
     {"N", "problem.N", NULL, true},
     {"K", "problem.K", NULL, true},
     {"E", "problem.experts", NULL, true},
     {"TOPK", "problem.topk", NULL, true},
-    {"FLAGS", "flags", NULL, false},
-    {"TARGET", "target", NULL, false},
+    {"FLAGS", "flags"},
+    {"TARGET", "target"},
     {"MEMBER", "member", NULL, true},
     {"OF", "members", NULL, true},
     {"REGRET %", "regret_percent", show_percent, true},
-    {"CONFIG", "config", show_config, false},
+    {"CONFIG", "config", show_config},
 };
 
 static const struct view {
     const char *what;
     const struct column *columns;
     size_t n;
-    bool classes; /* the rows may be of several device classes */
 } views[] = {
-    {"best", best_columns, COUNT(best_columns), true},
-    {"history", best_columns, COUNT(best_columns), true},
-    {"trials", trial_columns, COUNT(trial_columns), true},
-    {"modules", module_columns, COUNT(module_columns), false},
-    {"quarantine", quarantine_columns, COUNT(quarantine_columns), true},
-    {"runs", run_columns, COUNT(run_columns), false},
-    {"devices", device_columns, COUNT(device_columns), false},
-    {"events", event_columns, COUNT(event_columns), false},
-    {"portfolio", portfolio_columns, COUNT(portfolio_columns), true},
+    {"best", best_columns, COUNT(best_columns)},
+    {"history", best_columns, COUNT(best_columns)},
+    {"trials", trial_columns, COUNT(trial_columns)},
+    {"modules", module_columns, COUNT(module_columns)},
+    {"quarantine", quarantine_columns, COUNT(quarantine_columns)},
+    {"runs", run_columns, COUNT(run_columns)},
+    {"devices", device_columns, COUNT(device_columns)},
+    {"events", event_columns, COUNT(event_columns)},
+    {"portfolio", portfolio_columns, COUNT(portfolio_columns)},
 };
 
 static const struct view *view_of(const char *what)
@@ -239,34 +247,18 @@ static bool share_names(const json_t *rows, bool *several)
 
 /* Rows of one device class need no column that says so; of several they could not be told apart
  * without one. */
-static bool name_devices(json_t *rows)
+static void name_devices(json_t *rows)
 {
     bool several, whole = share_names(rows, &several);
     size_t i;
     json_t *row;
-    if (!several) {
-        return false;
-    }
     json_array_foreach(rows, i, row) {
         json_t *class = json_object_get(row, "class");
-        json_object_set_new(row, "device", whole ? json_incref(class) : device_name(class));
-    }
-    return true;
-}
-
-static void print_rows(const struct view *v, json_t *rows)
-{
-    enum { BEHIND = 1, COLUMNS_MAX = 24 }; /* the first column, a key in most lists */
-    struct column columns[COLUMNS_MAX];
-    size_t n = 0;
-    bool several = v->classes && name_devices(rows);
-    for (size_t i = 0; i < v->n && n < COLUMNS_MAX - 1; i++) {
-        if (i == BEHIND && several) {
-            columns[n++] = (struct column){"DEVICE", "device", NULL, false};
+        if (several && class) {
+            json_object_set_new(row, "device_shown",
+                                whole ? json_incref(class) : device_name(class));
         }
-        columns[n++] = v->columns[i];
     }
-    table_print(columns, n, rows);
 }
 
 int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
@@ -282,7 +274,8 @@ int rows_show(const struct ctl *c, const char *what, const json_t *baselines, js
             fprintf(stderr, "no rows\n");
         }
     } else {
-        print_rows(v, rows);
+        name_devices(rows);
+        table_print(v->columns, v->n, rows);
         if (strcmp(what, "trials") == 0 && !c->quiet) {
             baselines_say(rows);
         }

@@ -52,9 +52,9 @@ static json_t *rule_rows(const json_t *space, const char *which)
 static void print_rules(const json_t *space, const char *which, const char *title)
 {
     const struct column columns[] = {
-        {"RULE", "rule", NULL, false},
+        {"RULE", "rule"},
         {title, "n", NULL, true},
-        {"FOR EXAMPLE", "why", NULL, false},
+        {"FOR EXAMPLE", "why"},
     };
     json_t *rows = rule_rows(space, which);
     if (json_array_size(rows) > 0) {
@@ -83,10 +83,10 @@ static void print_others(const json_t *space)
 static int print_space(const json_t *space)
 {
     static const struct column columns[] = {
-        {"PARAMETER", "name", NULL, false},
-        {"AT", "run_time", show_when, false},
-        {"VALUES", "values", show_values, false},
-        {"", "help", NULL, false},
+        {"PARAMETER", "name"},
+        {"AT", "run_time", show_when},
+        {"VALUES", "values", show_values},
+        {"", "help"},
     };
     const char *target = field_string(space, "target");
     const char *device = field_string(space, "device");

@@ -146,6 +146,18 @@ static struct libscols_table *table_new(const struct column *columns, size_t n)
     return t;
 }
 
+static bool table_needs_column(const struct column *column, const json_t *rows)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        if (field_value(row, column->key)) {
+            return true;
+        }
+    }
+    return !column->optional;
+}
+
 static void fill_line(struct libscols_line *line, const struct column *columns, size_t n,
                       const json_t *row)
 {
@@ -156,13 +168,19 @@ static void fill_line(struct libscols_line *line, const struct column *columns, 
     }
 }
 
-void table_print(const struct column *columns, size_t n, const json_t *rows)
+void table_print(const struct column *all, size_t n_all, const json_t *rows)
 {
+    struct column columns[COLUMNS_MAX];
+    size_t i, n = 0;
+    for (i = 0; i < n_all; i++) {
+        if (table_needs_column(&all[i], rows)) {
+            columns[n++] = all[i];
+        }
+    }
     struct libscols_table *t = table_new(columns, n);
     if (!t) {
         return;
     }
-    size_t i;
     const json_t *row;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         fill_line(scols_table_new_line(t, NULL), columns, n, row);

@@ -257,19 +257,21 @@ static char *show_loss(const json_t *v)
 static void print_outcome(const struct verifying *v, const json_t *summary)
 {
     static const struct column columns[] = {
-        {"MODE", "bucket.mode", NULL, false},
+        {"MODE", "bucket.mode"},
         {"M", "problem.M", NULL, true},
-        {"SCHEME", "scheme", NULL, false},
+        {"SCHEME", "scheme"},
         {"BUCKET M", "bucket.M", NULL, true},
         {"N", "bucket.N", NULL, true},
         {"K", "bucket.K", NULL, true},
         {"E", "bucket.experts", NULL, true},
         {"LOSS %", "loss_percent", show_loss, true},
-        {"CONFIG", "config", show_config, false},
+        {"CONFIG", "config", show_config},
     };
     static const struct column totals[] = {
-        {"SCHEME", "scheme", NULL, false},         {"SHAPES", "shapes", NULL, true},
-        {"BUCKETS", "buckets", NULL, true},        {"MEDIAN %", "median_percent", show_loss, true},
+        {"SCHEME", "scheme"},
+        {"SHAPES", "shapes", NULL, true},
+        {"BUCKETS", "buckets", NULL, true},
+        {"MEDIAN %", "median_percent", show_loss, true},
         {"MAX %", "max_percent", show_loss, true},
     };
     table_print(columns, COUNT(columns), v->rows);
