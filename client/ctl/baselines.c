@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/listing.h"
+#include "client/ctl/ctl.h"
 
 /* "cublas 13.0.1 over the experts" */
 static json_t *baselines_make_name(const json_t *trial)
@@ -20,7 +20,7 @@ static json_t *baselines_make_name(const json_t *trial)
                         (long long)v / 10000, (long long)v / 100 % 100, (long long)v % 100);
 }
 
-json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
+static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
 {
     json_t *filter = json_pack("{s:s}", "stage", "baseline"); /* by id */
     json_t *found = json_object();
@@ -83,13 +83,12 @@ static double speedup_of(const json_t *baselines, const json_t *row)
     return ratio > 0 && field_number(row, "time_us") > 0 ? base / ratio : NAN;
 }
 
-/* From the best down; `limit` rows (negative: all) from `offset` on. Takes `rows`. */
-static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows, json_int_t offset,
-                                   json_int_t limit)
+/* From the best down. Takes `rows`. */
+static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows)
 {
     size_t n = json_array_size(rows), i;
     struct ranked *all = calloc(n + 1, sizeof(*all));
-    json_t *out = all ? json_array() : NULL, *row;
+    json_t *out = json_array(), *row;
     json_array_foreach(rows, i, row) {
         if (all) {
             all[i] = (struct ranked){row, speedup_of(baselines, row), i};
@@ -98,35 +97,58 @@ static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows, json_i
     if (all) {
         qsort(all, n, sizeof(*all), by_speedup);
     }
-    for (i = 0; out && i < n; i++) {
-        if ((json_int_t)i >= offset && (limit < 0 || (json_int_t)i - offset < limit)) {
-            json_array_append(out, all[i].row);
-        }
+    for (i = 0; all && i < n; i++) {
+        json_array_append(out, all[i].row);
     }
     free(all);
     json_decref(rows);
     return out;
 }
 
-json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, int *code)
+static bool has_failed(const json_t *row)
 {
-    const json_t *key = json_object_get(filter, "key"), *limit = json_object_get(filter, "limit");
-    json_t *wanted = json_deep_copy(filter);
-    *baselines = baselines_fetch(c, key, code);
-    if (*code || key || json_object_size(*baselines) == 0 ||
-        strcmp(field_text(filter, "sort"), "-speedup") != 0) {
-        if (*code == DONE) {
-            return ctl_list(c, "trials", wanted, code);
+    const char *status = field_string(row, "status");
+    return status && strcmp(status, "ok") != 0 && strcmp(status, "aborted") != 0 &&
+           strcmp(status, "baseline") != 0;
+}
+
+/* The rows that the filter's offset and limit leave: of all, or of the failed ones. Takes `rows`.
+ */
+static json_t *baselines_cut_page(json_t *rows, const json_t *filter, bool failed)
+{
+    const json_t *limit = json_object_get(filter, "limit");
+    json_int_t seen = 0, offset = field_int(filter, "offset");
+    json_t *page = json_array(), *row;
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        bool full = limit && (json_int_t)json_array_size(page) >= json_integer_value(limit);
+        if ((!failed || has_failed(row)) && seen++ >= offset && !full) {
+            json_array_append(page, row);
         }
-        json_decref(wanted);
-        return NULL;
     }
+    json_decref(rows);
+    return page;
+}
+
+/* The daemon knows neither our order nor our choice, of which there are two kinds of success: then
+ * all rows are fetched, and what --offset and --top count is counted here. */
+json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code)
+{
+    const json_t *key = json_object_get(filter, "key");
+    *baselines = baselines_fetch(c, key, code);
+    const bool ranked = !key && json_object_size(*baselines) > 0 &&
+                        strcmp(field_text(filter, "sort"), "-speedup") == 0;
+    if (*code || (!ranked && !failed)) {
+        return *code ? NULL : ctl_list(c, "trials", json_incref(filter), code);
+    }
+    json_t *wanted = json_copy(filter);
     json_object_del(wanted, "limit");
     json_object_del(wanted, "offset");
     json_t *rows = ctl_list(c, "trials", wanted, code);
-    return rows ? baselines_rank_rows(*baselines, rows, field_int(filter, "offset"),
-                                      limit ? json_integer_value(limit) : -1)
-                : NULL;
+    if (rows && ranked) {
+        rows = baselines_rank_rows(*baselines, rows);
+    }
+    return rows ? baselines_cut_page(rows, filter, failed) : NULL;
 }
 
 void baselines_apply(const json_t *baselines, json_t *rows)

@@ -46,25 +46,17 @@ static const struct compat_rule rules[] = {
 
 /* ---- one config ----------------------------------------------------------------------------- */
 
-static void compat_set_flag(json_t *config, const char *name, bool value)
-{
-    json_object_set_new(config, name, json_boolean(value));
-}
-
 static json_t *make_config(const struct unsloth_mode *mode, const int at[PARAMS])
 {
     json_t *config = json_object();
     for (int i = BLOCK_M; i <= STAGES; i++) {
         json_object_set_new(config, params[i].name, json_integer(params[i].values[at[i]]));
     }
-    compat_set_flag(config, "flatten", true);
-    compat_set_flag(config, "fuse_mul_post", false);
-    compat_set_flag(config, "use_tma_store", false);
-    compat_set_flag(config, "permute_x", at[PERMUTES]);
-    compat_set_flag(config, "permute_y", at[PERMUTES]);
-    for (int i = 0; i < 2; i++) {
-        compat_set_flag(config, mode->loads[i], at[LOADS]);
-    }
+    json_t *flags = json_pack("{sb, sb, sb, sb, sb, sb, sb}", "flatten", 1, "fuse_mul_post", 0,
+                              "use_tma_store", 0, "permute_x", at[PERMUTES], "permute_y",
+                              at[PERMUTES], mode->loads[0], at[LOADS], mode->loads[1], at[LOADS]);
+    json_object_update(config, flags);
+    json_decref(flags);
     return config;
 }
 

@@ -14,8 +14,7 @@
  *   results.c    an answer as a row
  *   unsaved.c    answers that the database does not have yet
  *   progress.c   the line on stderr
- *   listing.h    what the commands share that show rows of the database; rows.c has the columns of
- *                each list, baselines.c what trials are compared with
+ *   rows.c       the columns of lists of the database; baselines.c: what trials are compared with
  *   formats.h    files and spaces of other tuners, by files of their own
  *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c runner.c why.c daemon.c
  *                the commands, by theme
@@ -194,15 +193,14 @@ bool problems_given(const struct problems *p);
 const char *problems_only_modes(const struct problems *p);
 void problems_deinit(struct problems *p);
 
-/* Rows of a shapes file that pass the filters, in the form of `all`; NULL after the sentence. */
-struct shapes_filter {
-    const char *model, *layer, *modes, *tokens; /* comma lists, or NULL */
-    bool own_permutes;
-};
-json_t *shapes_read(const char *path, const struct shapes_filter *f);
-/* The products of a layer, "experts=128,topk=8,hidden=2048,inter=768" or a known model's name, in
- * the same form. */
-json_t *moe_problems(const char *spec, const struct shapes_filter *f);
+/* --permutes, of tables. */
+bool problems_has_own_permutes(const struct problems *p);
+/* Rows of the file of --shapes that the options choose, in the form of `all`; NULL after the
+ * sentence. */
+json_t *shapes_read(const struct problems *p);
+/* The products of the layer of --moe, "experts=128,topk=8,hidden=2048,inter=768" or a known model's
+ * name, in the same form. */
+json_t *moe_problems(const struct problems *p);
 /* "rows:5,0,3" (malloc'ed) from a list of numbers or a file of them; how many, and their sum. 0, or
  * USAGE after the sentence. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);
@@ -334,6 +332,36 @@ bool result_is_product(const char *op);
 /* The target that a row's stamp names, as a column of its own. */
 void result_target(json_t *row);
 void results_print(const json_t *rows);
+
+/* ---- listing.c ------------------------------------------------------------------------------ */
+
+extern const struct argp filter_argp; /* --where, --sort ... */
+/* As --sort does: what is better when larger comes from the best down. */
+void listing_sort(struct subject *s, const char *column);
+/* Connects, and restricts the filter to the key of the problem that was named, if one was; then
+ * `unsaved` is known. */
+int listing_find_key(struct subject *s); /* evidence.c */
+/* The daemon's `status`, owned. When a key was named, only its own answer counts as unsaved there:
+ * that others are is no fault of this listing. NULL and *code on failure. */
+json_t *listing_status(struct subject *s, int *code);
+
+/* ---- baselines.c ----------------------------------------------------------------------------- */
+
+/* {key: {"name", "ratio"}}: what trials are compared with. */
+/* Trials, and the baselines of their keys: with `sort` "-speedup" by what they are compared with
+ * here; `failed`: only such. NULL as ctl_list's; *baselines is the caller's in any case. */
+json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code);
+void baselines_apply(const json_t *baselines, json_t *rows);
+/* What the rows are compared with, to stderr. */
+void baselines_say(const json_t *rows);
+
+/* ---- rows.c --------------------------------------------------------------------------------- */
+
+bool rows_known(const char *what);
+/* Adds the derived columns, and of trials what they are compared with (may be NULL), shows the rows
+ * of the list `what`, and takes them over. */
+int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows);
+void rows_derive_best(json_t *row);
 
 /* ---- unsaved.c ------------------------------------------------------------------------------ */
 

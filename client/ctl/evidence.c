@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/listing.h"
+#include "client/ctl/ctl.h"
 
 /* ---- show ----------------------------------------------------------------------------------- */
 
@@ -77,46 +77,6 @@ const struct command command_show = {
 
 /* ---- trials --------------------------------------------------------------------------------- */
 
-static bool has_failed(const json_t *row)
-{
-    const char *status = field_string(row, "status");
-    return status && strcmp(status, "ok") != 0 && strcmp(status, "aborted") != 0 &&
-           strcmp(status, "baseline") != 0;
-}
-
-/* Which of the failed ones are wanted. */
-struct page {
-    int64_t offset, limit; /* limit -1: all */
-};
-
-/* There are two kinds of success, so the choice is made here, and what --offset and --top count are
- * rows of that choice: both are taken out of the filter. */
-static struct page evidence_extract_page(json_t *filter)
-{
-    const json_t *top = json_object_get(filter, "limit");
-    struct page page = {.offset = field_int(filter, "offset"),
-                        .limit = top ? json_integer_value(top) : -1};
-    json_object_del(filter, "offset");
-    json_object_del(filter, "limit");
-    return page;
-}
-
-static json_t *only_failed(json_t *rows, struct page page)
-{
-    json_t *failed = json_array();
-    int64_t seen = 0;
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
-        bool full = page.limit >= 0 && (int64_t)json_array_size(failed) >= page.limit;
-        if (has_failed(row) && seen++ >= page.offset && !full) {
-            json_array_append(failed, row);
-        }
-    }
-    json_decref(rows);
-    return failed;
-}
-
 /* Whether what `show` says of a key is in the daemon's memory only. */
 static bool is_unsaved(const json_t *shown)
 {
@@ -163,17 +123,12 @@ static int evidence_run_trials(struct subject *s)
     if (code) {
         return code;
     }
-    struct page page = {.limit = -1};
-    if (s->given[OWN_FAILED]) {
-        page = evidence_extract_page(s->filter);
-    } else if (!json_object_get(s->filter, "sort")) {
+    const bool failed = s->given[OWN_FAILED];
+    if (!failed && !json_object_get(s->filter, "sort")) {
         listing_sort(s, "speedup");
     }
-    json_t *baselines, *rows = baselines_list(&s->ctl, s->filter, &baselines, &code);
-    if (rows) {
-        rows = s->given[OWN_FAILED] ? only_failed(rows, page) : rows;
-        code = rows_show(&s->ctl, "trials", baselines, rows);
-    }
+    json_t *baselines, *rows = baselines_list(&s->ctl, s->filter, failed, &baselines, &code);
+    code = rows ? rows_show(&s->ctl, "trials", baselines, rows) : code;
     json_decref(baselines);
     return code;
 }

@@ -15,7 +15,7 @@
 #ifndef GEMMD_CLIENT_CTL_FORMATS_H
 #define GEMMD_CLIENT_CTL_FORMATS_H
 
-#include "client/ctl/listing.h"
+#include "client/ctl/ctl.h"
 
 enum { WHY_MAX = 256, AITER_CLASSES_MAX = 256 };
 

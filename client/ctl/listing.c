@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/listing.h"
+#include "client/ctl/ctl.h"
 
 enum { KEY_WHERE = 0x4000, KEY_SORT, KEY_TOP, KEY_OFFSET };
 
@@ -123,7 +123,7 @@ static int listing_show_rows(struct subject *s, const char *what)
         status = unsaved_status(&s->ctl);
     }
     if (code == DONE && strcmp(what, "trials") == 0) {
-        rows = baselines_list(&s->ctl, s->filter, &baselines, &code);
+        rows = baselines_list(&s->ctl, s->filter, false, &baselines, &code);
     } else if (code == DONE) {
         rows = ctl_list(&s->ctl, what, json_incref(s->filter), &code);
     }

@@ -142,22 +142,22 @@ static void moe_add_row(json_t *rows, const struct moe *m, const char *mode, boo
     json_array_append_new(rows, json_pack("{so, so}", "problem", problem, "name", name));
 }
 
-static void add_layer(json_t *rows, const struct moe *m, const struct shapes_filter *f,
-                      long long tokens)
+static void add_layer(json_t *rows, const struct moe *m, const struct problems *p, long long tokens)
 {
     static const char *const modes[] = {"forward", "dX", "dW"};
     for (int first = 1; first >= 0; first--) {
         for (size_t i = 0; i < 3; i++) {
-            if (list_has(f->modes, modes[i]) && list_has(f->layer, first ? "gate_up" : "down")) {
-                moe_add_row(rows, m, modes[i], first, tokens, f->own_permutes);
+            if (list_has(p->given[PROBLEM_MODE], modes[i]) &&
+                list_has(p->given[PROBLEM_LAYER], first ? "gate_up" : "down")) {
+                moe_add_row(rows, m, modes[i], first, tokens, problems_has_own_permutes(p));
             }
         }
     }
 }
 
-static int add_tokens(json_t *rows, const struct moe *m, const struct shapes_filter *f)
+static int add_tokens(json_t *rows, const struct moe *m, const struct problems *p)
 {
-    char *copy = strdup(f->tokens ? f->tokens : ""), *at = copy;
+    char *copy = strdup(p->given[PROBLEM_TOKENS] ? p->given[PROBLEM_TOKENS] : ""), *at = copy;
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
         long long tokens;
@@ -167,19 +167,20 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct shapes_fil
                       "\"%s\"",
                       NUMBER_MAX, word);
         } else {
-            add_layer(rows, m, f, tokens);
+            add_layer(rows, m, p, tokens);
         }
     }
     free(copy);
     return code;
 }
 
-json_t *moe_problems(const char *spec, const struct shapes_filter *f)
+json_t *moe_problems(const struct problems *p)
 {
+    const char *spec = p->given[PROBLEM_MOE];
     struct moe m = {.name = NULL};
     json_t *rows = json_array();
     int code = strchr(spec, '=') ? read_words(&m, spec) : find_model(&m, spec);
-    code = code ? code : add_tokens(rows, &m, f);
+    code = code ? code : add_tokens(rows, &m, p);
     if (code == DONE && json_array_size(rows) == 0) {
         code =
             ctl_usage("--mode and --layer leave nothing of the layer: modes are forward, dX, dW, "

@@ -146,6 +146,12 @@ bool problems_has_table(const struct problems *p)
     return p->given[PROBLEM_SHAPES] || p->given[PROBLEM_MOE];
 }
 
+bool problems_has_own_permutes(const struct problems *p)
+{
+    const char *permutes = p->given[PROBLEM_PERMUTES];
+    return !permutes || strcmp(permutes, "own") == 0;
+}
+
 bool problems_given(const struct problems *p)
 {
     return p->words || problems_find_other(p, BESIDE_NONE);
@@ -364,14 +370,7 @@ static void problems_add_row(struct problems *p, const json_t *row)
 
 static int add_table(struct problems *p)
 {
-    const char *const *given = p->given, *permutes = given[PROBLEM_PERMUTES];
-    const struct shapes_filter f = {.model = given[PROBLEM_MODEL],
-                                    .layer = given[PROBLEM_LAYER],
-                                    .modes = given[PROBLEM_MODE],
-                                    .tokens = given[PROBLEM_TOKENS],
-                                    .own_permutes = !permutes || strcmp(permutes, "own") == 0};
-    json_t *rows = given[PROBLEM_MOE] ? moe_problems(given[PROBLEM_MOE], &f)
-                                      : shapes_read(given[PROBLEM_SHAPES], &f);
+    json_t *rows = p->given[PROBLEM_MOE] ? moe_problems(p) : shapes_read(p);
     if (!rows) {
         return USAGE;
     }

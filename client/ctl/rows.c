@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/listing.h"
+#include "client/ctl/ctl.h"
 
 /* ---- columns -------------------------------------------------------------------------------- */
 

@@ -21,11 +21,13 @@ struct reader {
     json_t *models;     /* owned: the names in the column `model` */
 };
 
-static int shapes_read_head(struct reader *r, char *line, const struct shapes_filter *f)
+static int shapes_read_head(struct reader *r, char *line, const struct problems *p)
 {
     char *fields[CSV_FIELDS_MAX];
     const int n = csv_split(line, fields);
-    const char *chosen[COLUMNS] = {[MODEL] = f->model, [LAYER] = f->layer, [TOKENS] = f->tokens};
+    const char *chosen[COLUMNS] = {[MODEL] = p->given[PROBLEM_MODEL],
+                                   [LAYER] = p->given[PROBLEM_LAYER],
+                                   [TOKENS] = p->given[PROBLEM_TOKENS]};
     for (int c = 0; c < COLUMNS; c++) {
         r->place[c] = NOT_THERE;
         for (int i = 0; i < n && i < CSV_FIELDS_MAX; i++) {
@@ -84,29 +86,30 @@ static int take_numbers(const struct reader *r, char *const fields[COLUMNS], jso
     return DONE;
 }
 
-static bool shapes_is_wanted(char *const fields[COLUMNS], const struct shapes_filter *f)
+static bool shapes_is_wanted(char *const fields[COLUMNS], const struct problems *p)
 {
-    return (!fields[MODEL] || list_has(f->model, fields[MODEL])) &&
-           (!fields[LAYER] || list_has(f->layer, fields[LAYER])) &&
-           (!fields[TOKENS] || list_has(f->tokens, fields[TOKENS])) &&
-           list_has(f->modes, fields[MODE]);
+    return (!fields[MODEL] || list_has(p->given[PROBLEM_MODEL], fields[MODEL])) &&
+           (!fields[LAYER] || list_has(p->given[PROBLEM_LAYER], fields[LAYER])) &&
+           (!fields[TOKENS] || list_has(p->given[PROBLEM_TOKENS], fields[TOKENS])) &&
+           list_has(p->given[PROBLEM_MODE], fields[MODE]);
 }
 
 static int shapes_add_row(const struct reader *r, char *const fields[COLUMNS],
-                          const struct shapes_filter *f, json_t *rows)
+                          const struct problems *p, json_t *rows)
 {
     if (fields[MODEL]) {
         json_object_set_new(r->models, fields[MODEL], json_true());
     }
-    if (!shapes_is_wanted(fields, f)) {
+    if (!shapes_is_wanted(fields, p)) {
         return DONE;
     }
     json_t *problem = json_pack("{ss, ss}", "op", "grouped_gemm", "mode", fields[MODE]);
     const char *layer = fields[LAYER] ? fields[LAYER] : "";
-    if (f->own_permutes && strcmp(layer, "gate_up") == 0) {
+    const bool own = problems_has_own_permutes(p);
+    if (own && strcmp(layer, "gate_up") == 0) {
         json_object_set_new(problem, "permute_x", json_true());
     }
-    if (f->own_permutes && strcmp(layer, "down") == 0) {
+    if (own && strcmp(layer, "down") == 0) {
         json_object_set_new(problem, "permute_y", json_true());
     }
     int code = take_numbers(r, fields, problem);
@@ -119,12 +122,11 @@ static int shapes_add_row(const struct reader *r, char *const fields[COLUMNS],
     return code;
 }
 
-static int shapes_read_line(struct reader *r, char *line, const struct shapes_filter *f,
-                            json_t *rows)
+static int shapes_read_line(struct reader *r, char *line, const struct problems *p, json_t *rows)
 {
     r->line++;
     if (r->line == 1) {
-        return shapes_read_head(r, line, f);
+        return shapes_read_head(r, line, p);
     }
     if (line[strspn(line, " \r\t")] == '\0' || *line == '#') {
         return DONE;
@@ -138,11 +140,12 @@ static int shapes_read_line(struct reader *r, char *line, const struct shapes_fi
         }
         fields[c] = r->place[c] == NOT_THERE ? NULL : all[r->place[c]];
     }
-    return shapes_add_row(r, fields, f, rows);
+    return shapes_add_row(r, fields, p, rows);
 }
 
-json_t *shapes_read(const char *path, const struct shapes_filter *f)
+json_t *shapes_read(const struct problems *p)
 {
+    const char *path = p->given[PROBLEM_SHAPES];
     struct gemmd_error e;
     char *text = text_read_file(path, &e);
     if (!text) {
@@ -154,15 +157,15 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f)
     int code = DONE;
     char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
     for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
-        code = shapes_read_line(&r, line, f, rows);
+        code = shapes_read_line(&r, line, p, rows);
     }
     if (r.line == 0) {
-        code = shapes_read_head(&r, text, f); /* of an empty file */
+        code = shapes_read_head(&r, text, p); /* of an empty file */
     }
     free(text);
     if (code == DONE && json_array_size(rows) == 0) {
         char *models = notice_names(r.models);
-        const bool named = f->model && models && *models;
+        const bool named = p->given[PROBLEM_MODEL] && models && *models;
         code = ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for%s%s",
                          path, named ? "; its models are " : "", named ? models : "");
         free(models);

@@ -14,38 +14,26 @@ static char *show_when(const json_t *run_time)
     return strdup(json_is_true(run_time) ? "run" : "compile");
 }
 
-static int by_dropped(const void *a, const void *b)
-{
-    json_t *const *x = a, *const *y = b;
-    json_int_t n = field_int(*x, "n");
-    json_int_t m = field_int(*y, "n");
-    return (n < m) - (n > m);
-}
-
 /* {rule: count} as rows with what each rule said first, the most first. */
 static json_t *rule_rows(const json_t *space, const char *which)
 {
+    json_t *left = json_copy(json_object_get(space, which)), *rows = json_array();
     const json_t *reasons = json_object_get(space, "reasons");
-    json_t *dropped = json_object_get(space, which);
-    size_t n = json_object_size(dropped), i = 0;
-    json_t **all = calloc(n + 1, sizeof(*all));
-    json_t *rows = json_array();
-    const char *rule;
-    json_t *count;
-    json_object_foreach(dropped, rule, count) {
-        const json_t *why = json_object_get(reasons, rule);
-        if (all) {
-            all[i++] = json_pack("{ss, sO, ss}", "rule", rule, "n", count, "why",
-                                 why ? json_string_value(why) : "");
+    while (json_object_size(left) > 0) {
+        const char *rule, *most = NULL;
+        json_t *n, *most_n = NULL;
+        json_object_foreach(left, rule, n) {
+            if (!most || json_integer_value(n) > json_integer_value(most_n)) {
+                most = rule;
+                most_n = n;
+            }
         }
+        const json_t *why = json_object_get(reasons, most);
+        json_array_append_new(rows, json_pack("{ss, sO, ss}", "rule", most, "n", most_n, "why",
+                                              why ? json_string_value(why) : ""));
+        json_object_del(left, most);
     }
-    if (all) {
-        qsort(all, i, sizeof(*all), by_dropped);
-    }
-    for (size_t k = 0; k < i; k++) {
-        json_array_append_new(rows, all[k]);
-    }
-    free(all);
+    json_decref(left);
     return rows;
 }
 
