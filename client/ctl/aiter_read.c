@@ -5,6 +5,7 @@
  * large, xlarge, any. What lies between two medium classes is rounded up.
  */
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +14,20 @@
 
 enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30 };
 
+/* What a config has, and where in a tile it goes; 0 is the compiler's own choice. */
+enum { UNUSED = -1 };
+#define AT(member) (int)offsetof(struct tile, member)
 static const struct {
     const char *name;
-    bool required, used;
-    int least; /* 0 is the compiler's own choice */
+    bool required;
+    int least, at;
 } params[] = {
-    {"BLOCK_SIZE_M", true, true, 1},     {"BLOCK_SIZE_N", true, true, 1},
-    {"BLOCK_SIZE_K", true, true, 1},     {"GROUP_SIZE_M", true, true, 0},
-    {"num_warps", true, true, 1},        {"num_stages", true, true, 0},
-    {"NUM_KSPLIT", false, true, 0},      {"waves_per_eu", false, false, 0},
-    {"kpack", false, false, 0},          {"matrix_instr_nonkdim", false, false, 0},
-    {"cache_modifier", false, false, 0},
+    {"BLOCK_SIZE_M", true, 1, AT(m)},     {"BLOCK_SIZE_N", true, 1, AT(n)},
+    {"BLOCK_SIZE_K", true, 1, AT(k)},     {"GROUP_SIZE_M", true, 0, AT(group)},
+    {"num_warps", true, 1, AT(warps)},    {"num_stages", true, 0, AT(stages)},
+    {"NUM_KSPLIT", false, 0, AT(split)},  {"waves_per_eu", false, 0, UNUSED},
+    {"kpack", false, 0, UNUSED},          {"matrix_instr_nonkdim", false, 0, UNUSED},
+    {"cache_modifier", false, 0, UNUSED},
 };
 
 /* Classes of the second scheme, in the order in which M finds them, and the M that stands for each;
@@ -148,34 +152,37 @@ const struct entry *aiter_find(const struct entries *e, int64_t m)
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-static int check_param(const struct reading *r, const char *class, const char *name,
-                       const json_t *v)
+static int read_param(const struct reading *r, const char *class, const char *name, const json_t *v,
+                      struct tile *out)
 {
-    for (size_t i = 0; i < COUNT(params); i++) {
-        if (strcmp(params[i].name, name) != 0) {
-            continue;
-        }
-        if (!params[i].used) {
-            notice_count(r->out->unused, name, 1);
-        }
-        if (strcmp(name, "cache_modifier") == 0) {
-            return json_is_string(v) || json_is_null(v)
-                       ? DONE
-                       : aiter_refuse_param(r, class, name, "it must be a text or null");
-        }
-        bool good = json_is_integer(v) && json_integer_value(v) >= params[i].least &&
-                    json_integer_value(v) <= NUMBER_MAX;
-        return good ? DONE
-                    : aiter_refuse_param(r, class, name,
-                                         params[i].least
-                                             ? "it must be a whole number from 1 to 65536"
-                                             : "it must be a whole number from 0 to 65536");
+    size_t i = 0;
+    while (i < COUNT(params) && strcmp(params[i].name, name) != 0) {
+        i++;
     }
-    notice_count(r->out->unused, name, 1); /* of a newer release: no kernel here has it */
+    if (i == COUNT(params) || params[i].at == UNUSED) {
+        notice_count(r->out->unused, name, 1); /* no kernel here has it */
+    }
+    if (i == COUNT(params)) {
+        return DONE; /* of a newer release */
+    }
+    if (strcmp(name, "cache_modifier") == 0) {
+        return json_is_string(v) || json_is_null(v)
+                   ? DONE
+                   : aiter_refuse_param(r, class, name, "it must be a text or null");
+    }
+    const json_int_t number = json_integer_value(v);
+    if (!json_is_integer(v) || number < params[i].least || number > NUMBER_MAX) {
+        return aiter_refuse_param(r, class, name,
+                                  params[i].least ? "it must be a whole number from 1 to 65536"
+                                                  : "it must be a whole number from 0 to 65536");
+    }
+    if (params[i].at != UNUSED) {
+        *(int64_t *)((char *)out + params[i].at) = number;
+    }
     return DONE;
 }
 
-static int check_entry(const struct reading *r, const char *class, const json_t *value)
+static int aiter_read_entry(const struct reading *r, const char *class, const json_t *value)
 {
     if (scheme_of(class) < 0) {
         return aiter_refuse_param(r, class, NULL,
@@ -185,10 +192,14 @@ static int check_entry(const struct reading *r, const char *class, const json_t 
     if (!json_is_object(value)) {
         return aiter_refuse_param(r, class, NULL, "an object with the config is wanted");
     }
+    struct entry *e = entries_add(r->out);
+    if (!e) {
+        return ctl_failed("no memory");
+    }
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)value, name, v) {
-        int code = check_param(r, class, name, v);
+        int code = read_param(r, class, name, v, &e->tile);
         if (code) {
             return code;
         }
@@ -199,29 +210,8 @@ static int check_entry(const struct reading *r, const char *class, const json_t 
                               class, params[i].name);
         }
     }
-    return DONE;
-}
-
-static int64_t at_least_1(int64_t v)
-{
-    return v > 1 ? v : 1;
-}
-
-static int aiter_read_entry(const struct reading *r, const char *class, const json_t *v)
-{
-    int code = check_entry(r, class, v);
-    struct entry *e = code ? NULL : entries_add(r->out);
-    if (!e) {
-        return code ? code : ctl_failed("no memory");
-    }
-    e->tile = (struct tile){.m = field_int(v, "BLOCK_SIZE_M"),
-                            .n = field_int(v, "BLOCK_SIZE_N"),
-                            .k = field_int(v, "BLOCK_SIZE_K"),
-                            .warps = field_int(v, "num_warps"),
-                            .stages = at_least_1(field_int(v, "num_stages")),
-                            .group = field_int(v, "GROUP_SIZE_M"),
-                            .split = at_least_1(field_int(v, "NUM_KSPLIT")),
-                            .tma_store = -1};
+    e->tile.stages += e->tile.stages == 0;
+    e->tile.split += e->tile.split == 0;
     e->line = line_of(r, class, NULL);
     snprintf(e->class, sizeof(e->class), "%s", class);
     return DONE;

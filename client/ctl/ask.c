@@ -187,44 +187,33 @@ static void remark_batch(const struct asking *a)
     json_decref(keys);
 }
 
-static int show_rows(struct asking *a)
+static int asking_show_rows(struct asking *a)
 {
+    const struct ctl *c = &a->s->ctl;
     size_t good = 0, i;
+    int r = DONE;
     json_t *row;
     json_array_foreach(a->rows, i, row) {
         bool failed = json_object_get(row, "error");
         good += !failed;
-        if (failed && !a->s->ctl.json) { /* where the table says how good the answer is */
+        if (failed && !c->json) { /* where the table says how good the answer is */
             json_object_set(row, "tier", json_object_get(json_object_get(row, "error"), "name"));
         }
     }
-    if (a->s->ctl.json) {
-        int r = ctl_print_json(json_incref(a->rows));
-        return a->code ? a->code : r;
-    }
-    if (good > 0) {
+    if (c->json) {
+        r = ctl_print_json(json_incref(a->rows));
+    } else if (good > 0) {
         results_print(a->rows);
         remark_hit(a);
-        if (!a->s->ctl.quiet) {
+        if (!c->quiet) {
             unsaved_remark(&a->s->ctl, a->rows);
         }
     }
-    return a->code;
-}
-
-static int asking_show_rows(struct asking *a)
-{
-    size_t kept = 0, i;
-    const json_t *row;
-    int code = show_rows(a);
-    if (a->n > 1 && !a->s->ctl.quiet) {
+    if (a->n > 1 && !c->quiet) {
         remark_batch(a);
     }
-    json_array_foreach(a->rows, i, row) {
-        kept += !json_object_get(row, "error");
-    }
-    stops_end(kept, a->n);
-    return code;
+    stops_end(good, a->n);
+    return a->code ? a->code : r;
 }
 
 /* A daemon that lives greets within this, also on a busy machine. */

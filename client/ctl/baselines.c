@@ -42,16 +42,27 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     return found;
 }
 
-static void baselines_compare_row(json_t *row, const json_t *baseline)
+/* NaN: it failed. */
+static double speedup_of(const json_t *baselines, const json_t *row)
 {
-    double base = field_number(baseline, "ratio");
+    const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
     double ratio = field_number(row, "ratio");
-    double us = field_number(row, "time_us");
-    if (ratio > 0 && us > 0) {
-        json_object_set_new(row, "speedup", json_real(base / ratio));
-        json_object_set_new(row, "baseline_us", json_real(us * base / ratio));
+    return ratio > 0 && field_number(row, "time_us") > 0
+               ? (baseline ? field_number(baseline, "ratio") : 1) / ratio
+               : NAN;
+}
+
+void baselines_apply(const json_t *baselines, json_t *row)
+{
+    const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
+    const double speedup = speedup_of(baselines, row);
+    if (!isnan(speedup)) {
+        json_object_set_new(row, "speedup", json_real(speedup));
+        json_object_set_new(row, "baseline_us", json_real(field_number(row, "time_us") * speedup));
     }
-    json_object_set(row, "baseline", json_object_get(baseline, "name"));
+    json_object_set_new(row, "baseline",
+                        baseline ? json_incref(json_object_get(baseline, "name"))
+                                 : json_string("analytic default"));
 }
 
 /* ---- trials by speedup ----------------------------------------------------------------------- */
@@ -73,14 +84,6 @@ static int by_speedup(const void *a, const void *b)
     return x->speedup < y->speedup   ? 1
            : x->speedup > y->speedup ? -1
                                      : (x->at > y->at) - (x->at < y->at);
-}
-
-static double speedup_of(const json_t *baselines, const json_t *row)
-{
-    const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
-    double base = baseline ? field_number(baseline, "ratio") : 1;
-    double ratio = field_number(row, "ratio");
-    return ratio > 0 && field_number(row, "time_us") > 0 ? base / ratio : NAN;
 }
 
 /* From the best down. Takes `rows`. */
@@ -149,18 +152,6 @@ json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **base
         rows = baselines_rank_rows(*baselines, rows);
     }
     return rows ? baselines_cut_page(rows, filter, failed) : NULL;
-}
-
-void baselines_apply(const json_t *baselines, json_t *rows)
-{
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
-        const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
-        if (baseline) {
-            baselines_compare_row(row, baseline);
-        }
-    }
 }
 
 /* Whether cuBLAS has something to compare the row with. */

@@ -347,11 +347,12 @@ json_t *listing_status(struct subject *s, int *code);
 
 /* ---- baselines.c ----------------------------------------------------------------------------- */
 
-/* {key: {"name", "ratio"}}: what trials are compared with. */
+/* Baselines: {key: {"name", "ratio"}}, what trials are compared with. */
 /* Trials, and the baselines of their keys: with `sort` "-speedup" by what they are compared with
  * here; `failed`: only such. NULL as ctl_list's; *baselines is the caller's in any case. */
 json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code);
-void baselines_apply(const json_t *baselines, json_t *rows);
+/* Adds what the trial is compared with. */
+void baselines_apply(const json_t *baselines, json_t *row);
 /* What the rows are compared with, to stderr. */
 void baselines_say(const json_t *rows);
 

@@ -20,11 +20,11 @@ struct importing {
     const char *path; /* borrowed: of this file */
     bool aiter;
     struct entries *entries; /* borrowed: of this file */
-    json_t *rows;            /* owned: what will be sent */
-    json_t *skipped;         /* owned */
-    json_t *keys;            /* owned: {key: {"row": its place, "rank", "what"}} that have a hint */
-    json_t *unused;          /* owned: what the files say and no kernel here knows (name: count) */
-    json_t *changed;         /* owned: values that became the nearest legal one (name: count) */
+    json_t *keys;            /* owned: {key: {"row", "rank", "what"}}, the hints */
+    json_t *total;           /* borrowed: what --json shows; of it: */
+    json_t *skipped;         /* see notices */
+    json_t *unused;          /* what the files say and no kernel here knows (name: count) */
+    json_t *changed;         /* values that became the nearest legal one (name: count) */
 };
 
 /* Which line of the file for which problem (NULL: for all); malloc'ed. */
@@ -168,25 +168,21 @@ static json_t *rank_of(const struct entry *e, const json_t *problem, const json_
 static void offer_row(struct importing *x, const char *key, const struct entry *e, json_t *row,
                       json_t *rank)
 {
-    json_t *before = json_object_get(x->keys, key);
+    const json_t *before = json_object_get(x->keys, key);
     char *what = foreign_name_place(x, e->line, json_object_get(row, "problem"));
-    const int better = before ? foreign_compare_hints(rank, json_object_get(before, "rank")) : 1;
-    const char *loser = better > 0 ? field_string(before, "what") : what;
-    if (before && loser) {
-        notice_skip(x->skipped, loser,
+    const bool better = !before || foreign_compare_hints(rank, json_object_get(before, "rank")) > 0;
+    if (before) {
+        notice_skip(x->skipped,
+                    better ? field_text(before, "what")
+                    : what ? what
+                           : "",
                     "its key has the hint of a larger M of its bucket, of a faster row, or the "
                     "same hint");
     }
-    if (before && better > 0) {
-        const size_t at = (size_t)field_int(before, "row");
-        json_array_set(x->rows, at, row);
-        json_object_set(before, "rank", rank);
-        json_object_set_new(before, "what", json_string(what ? what : ""));
-    } else if (!before) {
-        json_object_set_new(x->keys, key,
-                            json_pack("{sI, sO, ss}", "row", (json_int_t)json_array_size(x->rows),
-                                      "rank", rank, "what", what ? what : ""));
-        json_array_append(x->rows, row);
+    if (better) {
+        json_object_set_new(
+            x->keys, key,
+            json_pack("{sO, sO, ss}", "row", row, "rank", rank, "what", what ? what : ""));
     }
     json_decref(row);
     json_decref(rank);
@@ -439,25 +435,33 @@ static int foreign_read_files(bool aiter, char **paths, size_t n, struct entries
     return code;
 }
 
+/* The hints of all keys, in the order in which the keys came. */
+static json_t *foreign_list_rows(const struct importing *x)
+{
+    json_t *rows = json_array(), *hint;
+    const char *key;
+    json_object_foreach(x->keys, key, hint) {
+        json_array_append(rows, json_object_get(hint, "row"));
+    }
+    return rows;
+}
+
 static int send_rows(struct importing *x, bool dry_run)
 {
-    size_t n = json_array_size(x->rows);
-    json_t *total = json_pack("{si, sO, s[], sO, sO}", "imported", 0, "unusable", x->skipped,
-                              "skipped", "unknown", x->unused, "changed", x->changed);
-    if (n == 0) {
+    json_t *total = x->total, *rows = foreign_list_rows(x);
+    json_object_set_new(total, "hints", rows);
+    if (json_array_size(rows) == 0) {
         notices_print(x->skipped);
-        json_decref(total);
         return ctl_failed("nothing to import: no config became a hint");
     }
-    int code = dry_run ? DONE : import_rows(x->ctl, x->rows, false, total);
+    int code = dry_run ? DONE : import_rows(x->ctl, rows, false, total);
     if (code == DONE && x->ctl->json) {
-        json_object_set(total, "hints", x->rows);
-        return ctl_print_json(total);
+        return ctl_print_json(json_incref(total));
     }
     static const struct column columns[] = {{"PROBLEM", "problem", show_config},
                                             {"HINT", "config", show_config}};
     if (code == DONE) {
-        table_print(columns, COUNT(columns), x->rows);
+        table_print(columns, COUNT(columns), rows);
         notices_print(x->skipped);
         size_t i;
         json_t *s;
@@ -472,7 +476,6 @@ static int send_rows(struct importing *x, bool dry_run)
                field_int(total, "imported"), (long long)unknown, (long long)changed,
                dry_run ? ": --dry-run" : "; a tuning of their problems tries them first");
     }
-    json_decref(total);
     return code;
 }
 
@@ -480,13 +483,15 @@ int import_foreign(struct subject *s, const char *format)
 {
     struct ctl *ctl = &s->ctl;
     const size_t n = s->n_paths;
+    json_t *total = json_pack("{si, s[], s[], s{}, s{}}", "imported", 0, "unusable", "skipped",
+                              "unknown", "changed");
     struct importing x = {.ctl = ctl,
                           .aiter = strcmp(format, "aiter") == 0,
-                          .rows = json_array(),
-                          .skipped = json_array(),
                           .keys = json_object(),
-                          .unused = json_object(),
-                          .changed = json_object()};
+                          .total = total,
+                          .skipped = json_object_get(total, "unusable"),
+                          .unused = json_object_get(total, "unknown"),
+                          .changed = json_object_get(total, "changed")};
     struct entries *files = calloc(n + 1, sizeof(*files));
     int code = files ? foreign_read_files(x.aiter, s->paths, n, files) : ctl_failed("no memory");
     code = code ? code : ctl_connect(ctl);
@@ -501,10 +506,7 @@ int import_foreign(struct subject *s, const char *format)
         foreign_entries_deinit(&files[i]);
     }
     free(files);
-    json_decref(x.rows);
-    json_decref(x.skipped);
     json_decref(x.keys);
-    json_decref(x.unused);
-    json_decref(x.changed);
+    json_decref(total);
     return code;
 }

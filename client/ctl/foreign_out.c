@@ -39,9 +39,8 @@ static int foreign_finish_writing(struct writing *w, int code)
         return ctl_failed("nothing was written: no answer that is asked for has a counterpart");
     }
     if (code == DONE && w->s->ctl.json) {
-        return ctl_print_json(json_pack("{sO, sO, sO, sO, so*}", "files", w->files, "skipped",
-                                        w->skipped, "left_out", w->left_out, "notes", w->notes,
-                                        "error", ctl_error()));
+        json_object_set_new(w->report, "error", ctl_error()); /* NULL is not set */
+        return ctl_print_json(json_incref(w->report));
     }
     if (code == DONE) {
         print_notices(w);
@@ -95,19 +94,18 @@ int export_foreign(struct subject *s, const char *format)
     if (s->ctl.json && (!to || strcmp(to, "-") == 0)) {
         return ctl_usage("--json says what was written, and that needs --to: stdout has the file");
     }
+    json_t *report = json_pack("{s[], s[], s{}, s[]}", "files", "skipped", "left_out", "notes");
     struct writing w = {.s = s,
                         .to = to,
-                        .files = json_array(),
-                        .skipped = json_array(),
-                        .left_out = json_object(),
-                        .notes = json_array()};
+                        .report = report,
+                        .files = json_object_get(report, "files"),
+                        .skipped = json_object_get(report, "skipped"),
+                        .left_out = json_object_get(report, "left_out"),
+                        .notes = json_object_get(report, "notes")};
     int code = listing_find_key(s);
     code = code ? code : write_rows(&w, format);
     code = foreign_finish_writing(&w, code);
     code = code == DONE && w.incomplete ? FAILED : code;
-    json_decref(w.files);
-    json_decref(w.skipped);
-    json_decref(w.left_out);
-    json_decref(w.notes);
+    json_decref(report);
     return code;
 }

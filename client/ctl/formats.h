@@ -69,9 +69,9 @@ char *foreign_read_file(const char *path);
 struct entry {
     struct tile tile;
     int line;
-    double speedup, time_ms;                  /* Unsloth: rows are tried from the best down */
-    bool permute_x, permute_y, fuse_mul_post; /* Unsloth: must be the problem's */
-    char class[32];                           /* aiter: of M; "" otherwise */
+    double speedup, time_ms;                 /* Unsloth: rows are tried from the best down */
+    int permute_x, permute_y, fuse_mul_post; /* Unsloth: must be the problem's */
+    char class[32];                          /* aiter: of M; "" otherwise */
 };
 struct entries {
     struct entry *all; /* owned */
@@ -97,10 +97,11 @@ struct writing {
     struct subject *s; /* borrowed: connected */
     const char *to;    /* borrowed; NULL: stdout */
     json_t *rows;      /* borrowed: bests */
-    json_t *files;     /* owned: [{"path", "rows", ...}] */
-    json_t *skipped;   /* owned, see notices */
-    json_t *left_out;  /* owned: parameters without a counterpart */
-    json_t *notes;     /* owned: sentences */
+    json_t *report;    /* borrowed: what --json shows; of it: */
+    json_t *files;     /* [{"path", "rows", ...}] */
+    json_t *skipped;   /* see notices */
+    json_t *left_out;  /* parameters without a counterpart */
+    json_t *notes;     /* sentences */
     bool incomplete;   /* some answers are not in the database: it was said */
 };
 int unsloth_write(struct writing *w);

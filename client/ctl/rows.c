@@ -187,33 +187,6 @@ static json_t *why_failed(const json_t *row)
                         field_int(row, "limit_value"));
 }
 
-static void derive_trial(json_t *row)
-{
-    double ratio = field_number(row, "ratio");
-    double us = field_number(row, "time_us");
-    if (ratio > 0 && us > 0) {
-        json_object_set_new(row, "speedup", json_real(1 / ratio));
-        json_object_set_new(row, "baseline_us", json_real(us / ratio));
-    }
-    json_object_set_new(row, "baseline", json_string("analytic default"));
-    json_object_set_new(row, "why", why_failed(row));
-    result_target(row);
-}
-
-static void rows_derive_columns(const char *what, json_t *rows)
-{
-    size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
-        if (strcmp(what, "best") == 0 || strcmp(what, "history") == 0 ||
-            strcmp(what, "portfolio") == 0) {
-            rows_derive_best(row);
-        } else if (strcmp(what, "trials") == 0) {
-            derive_trial(row);
-        }
-    }
-}
-
 /* ---- rows of several devices ---------------------------------------------------------------- */
 
 /* Of a class: what stands before its first '/'. NULL: the row has none. */
@@ -263,8 +236,17 @@ static void name_devices(json_t *rows)
 
 int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
 {
-    rows_derive_columns(what, rows);
-    baselines_apply(baselines, rows);
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) {
+        if (list_has("best,history,portfolio", what)) {
+            rows_derive_best(row);
+        } else if (strcmp(what, "trials") == 0) {
+            baselines_apply(baselines, row);
+            json_object_set_new(row, "why", why_failed(row));
+            result_target(row);
+        }
+    }
     if (c->json) {
         return ctl_print_json(rows);
     }

@@ -2,6 +2,7 @@
 /* How to search, and how to judge given configs: options into a gemmd_query. */
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,41 +13,50 @@ enum {
     KEY_WAIT = 0x3000,
     KEY_DEADLINE,
     KEY_STRATEGY,
-    KEY_BUDGET,
-    KEY_BUDGET_MS,
-    KEY_WALL_MS,
-    KEY_ITERS,
-    KEY_WARMUP,
     KEY_ATOL,
     KEY_RTOL,
-    KEY_SEED,
     KEY_RESTRICT,
     KEY_SPACE,
     KEY_CONFIG,
     KEY_CONFIGS,
     KEY_AGAIN,
-    KEY_TARGET
+    KEY_TARGET,
+    KEY_NUMBER, /* + place in search_numbers */
 };
 
 /* What the daemon takes (proto/request.c), so that the first sentence about a number that is too
  * large is the last one. */
-enum { BUDGET_MAX = 1000000, ITERS_MAX = 100000, WARMUP_MAX = 10000 };
-static const int64_t time_max_ms = INT64_C(1) << 40;
+enum { NUMBER_BUDGET, NUMBER_BUDGET_MS, NUMBER_WALL_MS, NUMBER_ITERS, NUMBER_WARMUP, NUMBER_SEED };
+#define AT(member) offsetof(struct gemmd_query, member)
+static const struct {
+    const char *name;
+    int64_t max;
+    size_t at; /* of an int64_t */
+} search_numbers[] = {
+    [NUMBER_BUDGET] = {"budget", 1000000, AT(budget)},
+    [NUMBER_BUDGET_MS] = {"budget-ms", INT64_C(1) << 40, AT(budget_ms)},
+    [NUMBER_WALL_MS] = {"wall-ms", INT64_C(1) << 40, AT(wall_ms)},
+    [NUMBER_ITERS] = {"iters", 100000, AT(iters)},
+    [NUMBER_WARMUP] = {"warmup", 10000, AT(warmup)},
+    [NUMBER_SEED] = {"seed", INT64_MAX, AT(seed)},
+};
 
 /* In parts, since a command has those that mean something to it: every one measures, most search,
  * few can do without waiting. */
 static const struct argp_option measuring_options[] = {
     {0, 0, 0, 0, "How to search:", 2},
-    {"budget-ms", KEY_BUDGET_MS, "MS", 0, "use the device for at most MS milliseconds", 0},
-    {"wall-ms", KEY_WALL_MS, "MS", 0, "search for at most MS milliseconds, compiling and all", 0},
-    {"iters", KEY_ITERS, "N", 0, "timed launches of a config at most", 0},
-    {"warmup", KEY_WARMUP, "N", 0, "untimed launches of a config", 0},
-    {"seed", KEY_SEED, "N", 0, "of inputs, routing and the random strategy", 0},
+    {"budget-ms", KEY_NUMBER + NUMBER_BUDGET_MS, "MS", 0,
+     "use the device for at most MS milliseconds", 0},
+    {"wall-ms", KEY_NUMBER + NUMBER_WALL_MS, "MS", 0,
+     "search for at most MS milliseconds, compiling and all", 0},
+    {"iters", KEY_NUMBER + NUMBER_ITERS, "N", 0, "timed launches of a config at most", 0},
+    {"warmup", KEY_NUMBER + NUMBER_WARMUP, "N", 0, "untimed launches of a config", 0},
+    {"seed", KEY_NUMBER + NUMBER_SEED, "N", 0, "of inputs, routing and the random strategy", 0},
     {0},
 };
 
 static const struct argp_option search_options[] = {
-    {"budget", KEY_BUDGET, "N", 0, "measure at most N configs", 2},
+    {"budget", KEY_NUMBER + NUMBER_BUDGET, "N", 0, "measure at most N configs", 2},
     {"strategy", KEY_STRATEGY, "NAME", 0, "ranked (default), exhaustive, random, genetic, given",
      2},
     {"again", KEY_AGAIN, 0, 0, "tune even when known", 2},
@@ -273,6 +283,12 @@ static error_t search_parse_option(int key, char *arg, struct argp_state *state)
 {
     struct search *s = &((struct subject *)state->input)->search;
     struct gemmd_query *q = &s->query;
+    const int place = key - KEY_NUMBER;
+    if (place >= 0 && place < (int)COUNT(search_numbers)) {
+        *(int64_t *)((char *)q + search_numbers[place].at) =
+            option_int(search_numbers[place].name, arg, search_numbers[place].max, state);
+        return 0;
+    }
     switch (key) {
     case KEY_WAIT:
         q->wait = search_read_wait(arg, state);
@@ -283,29 +299,11 @@ static error_t search_parse_option(int key, char *arg, struct argp_state *state)
     case KEY_STRATEGY:
         q->strategy = arg;
         break;
-    case KEY_BUDGET:
-        q->budget = option_int("budget", arg, BUDGET_MAX, state);
-        break;
-    case KEY_BUDGET_MS:
-        q->budget_ms = option_int("budget-ms", arg, time_max_ms, state);
-        break;
-    case KEY_WALL_MS:
-        q->wall_ms = option_int("wall-ms", arg, time_max_ms, state);
-        break;
-    case KEY_ITERS:
-        q->iters = option_int("iters", arg, ITERS_MAX, state);
-        break;
-    case KEY_WARMUP:
-        q->warmup = option_int("warmup", arg, WARMUP_MAX, state);
-        break;
     case KEY_ATOL:
         q->atol = read_real("atol", arg, state);
         break;
     case KEY_RTOL:
         q->rtol = read_real("rtol", arg, state);
-        break;
-    case KEY_SEED:
-        q->seed = option_int("seed", arg, INT64_MAX, state);
         break;
     case KEY_RESTRICT:
         add_restriction(s, arg, state);

@@ -363,65 +363,46 @@ void number_text(double v, char out[NUMBER_TEXT_MAX])
 enum { FILE_MAX = 1 << 29 };
 
 /* Up to the first piece that shows that it is no text, or is too much: a device or a pipe may go on
- * forever. */
-static void text_copy_stream(FILE *in, FILE *out)
+ * forever. 0, or the fault after its sentence. */
+static int text_copy_stream(const char *path, FILE *in, FILE *out, struct gemmd_error *err)
 {
     char buffer[16 * 1024];
     size_t n, length = 0;
-    while (length <= FILE_MAX && (n = fread(buffer, 1, sizeof(buffer), in)) > 0) {
-        fwrite(buffer, 1, n, out);
-        length += n;
-        if (memchr(buffer, '\0', n)) {
-            break;
+    for (; (n = fread(buffer, 1, sizeof(buffer), in)) > 0; length += n) {
+        const char *zero = memchr(buffer, '\0', n);
+        if (zero) {
+            return text_refuse_input(err,
+                                     "%s has a zero byte at %zu, which no text has: it is no text, "
+                                     "or it was cut off by a crash",
+                                     path, length + (size_t)(zero - buffer));
         }
+        if (length + n > FILE_MAX) {
+            return text_refuse_input(
+                err, "%s is larger than %d MiB, the most that gemmctl reads: give it in parts",
+                path, FILE_MAX >> 20);
+        }
+        fwrite(buffer, 1, n, out);
     }
-}
-
-/* 0, or the fault after its sentence. */
-static int text_check_file(const char *path, const char *text, size_t length,
-                           struct gemmd_error *err)
-{
-    size_t zero = strlen(text);
-    if (zero != length) {
-        return text_refuse_input(
-            err,
-            "%s has a zero byte at %zu, which no text has: it is no text, or it was cut "
-            "off by a crash",
-            path, zero);
-    }
-    if (length > FILE_MAX) {
-        return text_refuse_input(
-            err, "%s is larger than %d MiB, the most that gemmctl reads: give it in parts", path,
-            FILE_MAX >> 20);
-    }
-    return 0;
+    return ferror(in) || ferror(out)
+               ? text_refuse_input(err, "cannot read %s: %s", path, strerror(errno))
+               : 0;
 }
 
 char *text_read_file(const char *path, struct gemmd_error *err)
 {
-    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    if (!in) {
-        text_refuse_input(err, "cannot read %s: %s", path, strerror(errno));
-        return NULL;
-    }
     char *text = NULL;
     size_t length;
-    FILE *out = open_memstream(&text, &length);
-    if (out) {
-        text_copy_stream(in, out);
+    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    FILE *out = in ? open_memstream(&text, &length) : NULL;
+    int code = out ? text_copy_stream(path, in, out, err)
+                   : text_refuse_input(err, "cannot read %s: %s", path, strerror(errno));
+    if (out && fclose(out) && code == 0) {
+        code = text_refuse_input(err, "cannot read %s: %s", path, strerror(errno));
     }
-    bool failed = !out || ferror(in) || ferror(out);
-    int why = errno;
-    if (out && fclose(out) && !failed) {
-        failed = true;
-        why = errno;
-    }
-    if (in != stdin) {
+    if (in && in != stdin) {
         fclose(in);
     }
-    failed = failed ? text_refuse_input(err, "cannot read %s: %s", path, strerror(why))
-                    : text_check_file(path, text, length, err);
-    if (failed) {
+    if (code) {
         free(text);
         return NULL;
     }

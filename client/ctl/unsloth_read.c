@@ -5,67 +5,50 @@
  * and no device: who imports it says for which problems. Columns go by their names, in any order;
  * columns of other names are passed over and counted.
  */
-#include <math.h>
+#include <float.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/formats.h"
 
-enum kind { NUMBER, FLAG, TIME, LOAD, WORD };
-enum { COLUMNS = 20, NUMBER_MAX = 65536 };
+enum { NUMBER_MAX = 65536 };
 
-enum {
-    C_M,
-    C_N,
-    C_K,
-    C_WARPS,
-    C_STAGES,
-    C_FLATTEN,
-    C_PERMUTE_X,
-    C_PERMUTE_Y,
-    C_FUSE,
-    C_STORE,
-    C_TORCH,
-    C_TRITON,
-    C_SPEEDUP,
-    C_LOAD_X,
-    C_LOAD_W,
-    C_LOAD_DY,
-    C_WORDS
-};
-
+/* The columns, and where in an entry each goes; those from REQUIRED on may be absent. */
+enum { NOWHERE = -1, COLUMNS = 20, REQUIRED = 13, LOAD_X = 13, LOAD_W, LOAD_DY, MODE };
+#define AT(member) (int)offsetof(struct entry, member)
 static const struct {
     const char *name;
-    enum kind kind;
+    enum { NUMBER, FLAG, TIME, WORD } kind;
+    int at;
 } columns[COLUMNS] = {
-    [C_M] = {"BLOCK_SIZE_M", NUMBER},
-    [C_N] = {"BLOCK_SIZE_N", NUMBER},
-    [C_K] = {"BLOCK_SIZE_K", NUMBER},
-    [C_WARPS] = {"num_warps", NUMBER},
-    [C_STAGES] = {"num_stages", NUMBER},
-    [C_FLATTEN] = {"flatten", FLAG},
-    [C_PERMUTE_X] = {"permute_x", FLAG},
-    [C_PERMUTE_Y] = {"permute_y", FLAG},
-    [C_FUSE] = {"fuse_mul_post", FLAG},
-    [C_STORE] = {"use_tma_store", FLAG},
-    [C_TORCH] = {"torch_time", TIME},
-    [C_TRITON] = {"triton_time", TIME},
-    [C_SPEEDUP] = {"speedup", TIME},
-    [C_LOAD_X] = {"use_tma_load_x", LOAD},
-    [C_LOAD_W] = {"use_tma_load_w", LOAD},
-    [C_LOAD_DY] = {"use_tma_load_dy", LOAD},
-    [C_WORDS] = {"mode", WORD},
-    [C_WORDS + 1] = {"seqlen", WORD},
-    [C_WORDS + 2] = {"dtype", WORD},
-    [C_WORDS + 3] = {"autotune", WORD},
+    {"BLOCK_SIZE_M", NUMBER, AT(tile.m)},
+    {"BLOCK_SIZE_N", NUMBER, AT(tile.n)},
+    {"BLOCK_SIZE_K", NUMBER, AT(tile.k)},
+    {"num_warps", NUMBER, AT(tile.warps)},
+    {"num_stages", NUMBER, AT(tile.stages)},
+    {"flatten", FLAG, NOWHERE},
+    {"permute_x", FLAG, AT(permute_x)},
+    {"permute_y", FLAG, AT(permute_y)},
+    {"fuse_mul_post", FLAG, AT(fuse_mul_post)},
+    {"use_tma_store", FLAG, AT(tile.tma_store)},
+    {"torch_time", TIME, NOWHERE},
+    {"triton_time", TIME, AT(time_ms)},
+    {"speedup", TIME, AT(speedup)},
+    [LOAD_X] = {"use_tma_load_x", FLAG, NOWHERE},
+    [LOAD_W] = {"use_tma_load_w", FLAG, NOWHERE},
+    [LOAD_DY] = {"use_tma_load_dy", FLAG, NOWHERE},
+    [MODE] = {"mode", WORD, NOWHERE},
+    {"seqlen", WORD, NOWHERE},
+    {"dtype", WORD, NOWHERE},
+    {"autotune", WORD, NOWHERE},
 };
 
 struct csv {
     const char *path;
     int line, n;        /* columns of the file */
     int place[COLUMNS]; /* which of them, or -1 */
-    double value[COLUMNS];
 };
 
 /* ---- one line ------------------------------------------------------------------------------- */
@@ -82,8 +65,7 @@ static int unsloth_find_column(const char *name)
 
 static int read_mode(struct csv *csv, struct entries *out)
 {
-    bool x = csv->place[C_LOAD_X] >= 0, w = csv->place[C_LOAD_W] >= 0,
-         dy = csv->place[C_LOAD_DY] >= 0;
+    bool x = csv->place[LOAD_X] >= 0, w = csv->place[LOAD_W] >= 0, dy = csv->place[LOAD_DY] >= 0;
     if (x + w + dy != 2) {
         return ctl_failed("%s, line 1: two of use_tma_load_w, use_tma_load_x, use_tma_load_dy must "
                           "be columns: they say the mode",
@@ -115,7 +97,7 @@ static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
         return ctl_failed("%s, line 1: %d columns, and at most %d can be read", csv->path, csv->n,
                           CSV_FIELDS_MAX);
     }
-    for (int c = 0; c < C_LOAD_X; c++) {
+    for (int c = 0; c < REQUIRED; c++) {
         if (csv->place[c] < 0) {
             return ctl_failed("%s, line 1: no column %s, so this is no CSV of Unsloth's tuning",
                               csv->path, columns[c].name);
@@ -126,86 +108,68 @@ static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static bool to_number(const char *text, double *out)
+/* A decimal number, of these characters alone. */
+static bool unsloth_parse(const char *text, const char *characters, double most, double *out)
 {
     char *end;
     *out = strtod(text, &end);
-    return *text && !*end && text[strspn(text, "0123456789")] == '\0' && *out >= 1 &&
-           *out <= NUMBER_MAX;
+    return *text && !*end && text[strspn(text, characters)] == '\0' && *out > 0 && *out <= most;
 }
 
-static bool to_time(const char *text, double *out)
+static int unsloth_read_value(const struct csv *csv, int c, const char *text, struct entry *e)
 {
-    char *end;
-    *out = strtod(text, &end);
-    return *text && !*end && text[strspn(text, "0123456789.eE+-")] == '\0' && isfinite(*out) &&
-           *out > 0;
-}
-
-static int unsloth_read_value(struct csv *csv, int c, const char *text)
-{
+    static const char digits[] = "0123456789", real[] = "0123456789.eE+-";
+    static const char *const wants[] = {"a whole number from 1 to 65536", "True or False",
+                                        "a number above 0", ""};
+    char *const to = columns[c].at == NOWHERE ? NULL : (char *)e + columns[c].at;
+    double v = 0;
     bool good = true;
-    const char *wants = "";
     switch (columns[c].kind) {
     case NUMBER:
-        good = to_number(text, &csv->value[c]);
-        wants = "a whole number from 1 to 65536";
+        good = unsloth_parse(text, digits, NUMBER_MAX, &v);
+        *(int64_t *)to = (int64_t)v;
         break;
     case TIME:
-        good = to_time(text, &csv->value[c]);
-        wants = "a number above 0";
+        good = unsloth_parse(text, real, DBL_MAX, &v);
+        if (to) {
+            *(double *)to = v;
+        }
         break;
     case FLAG:
-    case LOAD:
-        csv->value[c] = strcmp(text, "True") == 0;
-        good = csv->value[c] > 0 || strcmp(text, "False") == 0;
-        wants = "True or False";
+        good = strcmp(text, "True") == 0 || strcmp(text, "False") == 0;
+        if (to) {
+            *(int *)to = *text == 'T';
+        }
         break;
     case WORD:
         break;
     }
     return good ? DONE
                 : ctl_failed("%s, line %d: %s is \"%.60s\", and must be %s", csv->path, csv->line,
-                             columns[c].name, text, wants);
+                             columns[c].name, text, wants[columns[c].kind]);
 }
 
-static int unsloth_read_row(struct csv *csv, char *line, struct entries *out)
+static int unsloth_read_row(const struct csv *csv, char *line, struct entries *out)
 {
     char *fields[CSV_FIELDS_MAX];
-    int n = csv_split(line, fields);
+    int n = csv_split(line, fields), code = DONE;
     if (n != csv->n) {
         return ctl_failed("%s, line %d: %d columns, line 1 has %d", csv->path, csv->line, n,
                           csv->n);
-    }
-    for (int c = 0; c < COLUMNS; c++) {
-        int code = csv->place[c] < 0 ? DONE : unsloth_read_value(csv, c, fields[csv->place[c]]);
-        if (code) {
-            return code;
-        }
-    }
-    if (csv->place[C_WORDS] >= 0 && strcmp(fields[csv->place[C_WORDS]], out->mode) != 0) {
-        return ctl_failed("%s, line %d: mode is \"%.60s\", but the columns are those of %s",
-                          csv->path, csv->line, fields[csv->place[C_WORDS]], out->mode);
     }
     struct entry *e = entries_add(out);
     if (!e) {
         return ctl_failed("no memory");
     }
-    const double *v = csv->value;
     e->line = csv->line;
-    e->speedup = v[C_SPEEDUP];
-    e->time_ms = v[C_TRITON];
-    e->permute_x = v[C_PERMUTE_X] > 0;
-    e->permute_y = v[C_PERMUTE_Y] > 0;
-    e->fuse_mul_post = v[C_FUSE] > 0;
-    e->tile = (struct tile){.m = (int64_t)v[C_M],
-                            .n = (int64_t)v[C_N],
-                            .k = (int64_t)v[C_K],
-                            .warps = (int64_t)v[C_WARPS],
-                            .stages = (int64_t)v[C_STAGES],
-                            .split = 1,
-                            .tma_store = v[C_STORE] > 0};
-    return DONE;
+    for (int c = 0; c < COLUMNS && code == DONE; c++) {
+        code = csv->place[c] < 0 ? DONE : unsloth_read_value(csv, c, fields[csv->place[c]], e);
+    }
+    if (code == DONE && csv->place[MODE] >= 0 && strcmp(fields[csv->place[MODE]], out->mode) != 0) {
+        code = ctl_failed("%s, line %d: mode is \"%.60s\", but the columns are those of %s",
+                          csv->path, csv->line, fields[csv->place[MODE]], out->mode);
+    }
+    return code;
 }
 
 /* ---- the file ------------------------------------------------------------------------------- */
