@@ -110,9 +110,7 @@ static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows)
 
 static bool has_failed(const json_t *row)
 {
-    const char *status = field_string(row, "status");
-    return status && strcmp(status, "ok") != 0 && strcmp(status, "aborted") != 0 &&
-           strcmp(status, "baseline") != 0;
+    return !list_has("ok,aborted,baseline", field_text(row, "status"));
 }
 
 /* The rows that the filter's offset and limit leave: of all, or of the failed ones. Takes `rows`.

@@ -103,34 +103,27 @@ static void count_drop(json_t *space, const struct compat_rule *rule, const json
     }
 }
 
-/* The next combination, the last parameter varying fastest; false after the last. */
-static bool compat_advance(int at[PARAMS])
-{
-    for (int i = PARAMS - 1; i >= 0; i--) {
-        if (++at[i] < params[i].n) {
-            return true;
-        }
-        at[i] = 0;
-    }
-    return false;
-}
-
 static void compat_enumerate_mode(const struct unsloth_mode *mode, json_t *space)
 {
-    int at[PARAMS] = {0};
-    json_int_t raw = 0;
+    int at[PARAMS], raw = 1;
     json_t *configs = json_object_get(space, "configs");
-    do {
+    for (int i = 0; i < PARAMS; i++) {
+        raw *= params[i].n;
+    }
+    for (int n = 0; n < raw; n++) {
+        for (int i = PARAMS - 1, rest = n; i >= 0; i--) { /* the last varies fastest */
+            at[i] = rest % params[i].n;
+            rest /= params[i].n;
+        }
         json_t *config = make_config(mode, at);
         const struct compat_rule *rule = dropped_by(mode->name, config);
-        raw++;
         if (rule) {
             count_drop(space, rule, config);
-            json_decref(config);
         } else {
-            json_array_append_new(configs, config);
+            json_array_append(configs, config);
         }
-    } while (compat_advance(at));
+        json_decref(config);
+    }
     json_int_t legal = (json_int_t)json_array_size(configs);
     json_object_set_new(space, "raw", json_integer(raw));
     /* Nothing is left out of a search, and every parameter is one of compilation. */

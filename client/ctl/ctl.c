@@ -316,12 +316,13 @@ void ctl_deinit(struct ctl *c)
     c->g = gemmd_close(c->g);
 }
 
-static json_t *take_json(char *text, int *code)
+static json_t *take_json(char *text, struct gemmd_error *e)
 {
     json_t *j = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     gemmd_free(text);
     if (!j) {
-        *code = ctl_failed("the daemon's answer is not JSON");
+        e->code = GEMMD_MALFORMED;
+        snprintf(e->text, sizeof(e->text), "the daemon's answer is not JSON");
     }
     return j;
 }
@@ -356,52 +357,51 @@ int ctl_finish(struct ctl *c, int r, struct gemmd_error *e)
     return r;
 }
 
-json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
+json_t *ctl_try_call(struct ctl *c, const char *method, json_t *params, struct gemmd_error *e)
 {
-    char *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL;
-    char *result = NULL;
-    struct gemmd_error e;
-    int r = ctl_finish(c, gemmd_call(c->g, method, text, 0, &result, NULL, NULL, &e), &e);
+    char *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL, *result = NULL;
+    int r = ctl_finish(c, gemmd_call(c->g, method, text, 0, &result, NULL, NULL, e), e);
     free(text);
     json_decref(params);
-    if (r == GEMMD_WAITING) {
-        *code = FAILED; /* the end of the command says why */
-        return NULL;
+    e->code = r;
+    return r ? NULL : take_json(result, e);
+}
+
+json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
+{
+    struct gemmd_error e;
+    json_t *result = ctl_try_call(c, method, params, &e);
+    if (!result) { /* of a signal the end of the command says why */
+        *code = e.code == GEMMD_WAITING ? FAILED : fail_call(c, method, &e);
     }
-    if (r) {
-        *code = fail_call(c, method, &e);
-        return NULL;
-    }
-    return take_json(result, code);
+    return result;
 }
 
 /* What is no column of the list, but may have been meant. */
 static int fail_list(const char *what, const struct gemmd_error *e)
 {
-    const char *problem = "", *config = "";
-    if (e->code == GEMMD_UNKNOWN_FIELD) {
-        bool best = strcmp(what, "best") == 0 || strcmp(what, "history") == 0;
-        bool any = best || strcmp(what, "trials") == 0 || strcmp(what, "quarantine") == 0;
-        problem = best ? "; fields of the problem are problem.M, problem.mode, ..." : "";
-        config = any ? "; parameters of the config are config.BLOCK_SIZE_M, ..." : "";
+    const bool unknown = e->code == GEMMD_UNKNOWN_FIELD;
+    const bool problem = unknown && list_has("best,history", what);
+    if (!unknown || !list_has("best,history,trials,quarantine", what)) {
+        return ctl_fail(e);
     }
     ctl_name_error(gemmd_error_name(e->code));
-    return *config ? ctl_failed("%s%s%s", e->text, problem, config) : ctl_fail(e);
+    return ctl_failed("%s%s; parameters of the config are config.BLOCK_SIZE_M, ...", e->text,
+                      problem ? "; fields of the problem are problem.M, problem.mode, ..." : "");
 }
 
 json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code)
 {
-    char *text = filter ? json_dumps(filter, JSON_REAL_PRECISION(17)) : NULL;
-    char *rows = NULL;
+    char *text = filter ? json_dumps(filter, JSON_REAL_PRECISION(17)) : NULL, *rows = NULL;
     struct gemmd_error e;
     int r = gemmd_list(c->g, what, text, &rows, &e);
     free(text);
     json_decref(filter);
-    if (r) {
+    json_t *list = r ? NULL : take_json(rows, &e);
+    if (!list) {
         *code = fail_list(what, &e);
-        return NULL;
     }
-    return take_json(rows, code);
+    return list;
 }
 
 int ctl_print_json(json_t *j)

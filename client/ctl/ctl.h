@@ -80,6 +80,8 @@ int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /
 
 /* A call whose params and result are JSON; takes over params. NULL and *code on failure. */
 json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code);
+/* The same without a sentence: e->code is what failed, or GEMMD_WAITING. */
+json_t *ctl_try_call(struct ctl *c, const char *method, json_t *params, struct gemmd_error *e);
 /* The outcome of a library call that returned `r`: waits step by step until the call is over.
  * GEMMD_WAITING: a signal came first, and the call was given up. */
 int ctl_finish(struct ctl *c, int r, struct gemmd_error *e);

@@ -53,11 +53,7 @@ static void set_where(struct subject *s, const char *arg, struct argp_state *sta
 
 void listing_sort(struct subject *s, const char *arg)
 {
-    static const char *const best_first[] = {"speedup", "tflops", "gbps", "floor_percent"};
-    bool down = false;
-    for (size_t i = 0; i < COUNT(best_first); i++) {
-        down = down || strcmp(arg, best_first[i]) == 0;
-    }
+    const bool down = list_has("speedup,tflops,gbps,floor_percent", arg);
     arg += *arg == '+';
     json_object_set_new(s->filter, "sort", json_sprintf("%s%s", down ? "-" : "", arg));
 }
@@ -98,18 +94,11 @@ const struct argp filter_argp = {.options = filter_options, .parser = parse_filt
 /* --top of a list that grows in the order of time: its newest rows are meant. */
 static void sort_newest_first(struct subject *s, const char *what)
 {
-    static const struct {
-        const char *what, *order;
-    } growing[] = {{"history", "-generation"},
-                   {"trials", "-id"},
-                   {"quarantine", "-id"},
-                   {"runs", "-id"},
-                   {"events", "-id"}};
-    for (size_t i = 0; i < COUNT(growing); i++) {
-        if (strcmp(growing[i].what, what) == 0 && json_object_get(s->filter, "limit") &&
-            !json_object_get(s->filter, "sort")) {
-            listing_sort(s, growing[i].order);
-        }
+    const char *order = strcmp(what, "history") == 0                      ? "-generation"
+                        : list_has("trials,quarantine,runs,events", what) ? "-id"
+                                                                          : NULL;
+    if (order && json_object_get(s->filter, "limit") && !json_object_get(s->filter, "sort")) {
+        listing_sort(s, order);
     }
 }
 

@@ -92,8 +92,7 @@ static int no_such_command(const char *name)
 
 static bool is_help(const char *word)
 {
-    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
-           strcmp(word, "-?") == 0;
+    return list_has("help,--help,-h,-?", word);
 }
 
 /* What is typed goes into JSON, which would leave out other texts without a word. */

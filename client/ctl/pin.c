@@ -11,14 +11,8 @@
 static json_t *fetch_problem(struct ctl *c, const json_t *answer)
 {
     struct gemmd_error e;
-    char *text = NULL;
-    json_t *which = json_pack("{sO*}", "key", json_object_get(answer, "key"));
-    char *params = which ? json_dumps(which, 0) : NULL;
-    json_decref(which);
-    int r = params ? gemmd_call(c->g, "show", params, 0, &text, NULL, NULL, &e) : GEMMD_NO_MEMORY;
-    free(params);
-    json_t *shown = r ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
-    gemmd_free(text);
+    json_t *shown =
+        ctl_try_call(c, "show", json_pack("{sO*}", "key", json_object_get(answer, "key")), &e);
     json_t *problem = json_incref(json_object_get(shown, "problem"));
     json_decref(shown);
     return problem;

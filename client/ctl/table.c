@@ -123,7 +123,8 @@ void table_print_line(const struct column *column, const json_t *row)
 {
     const json_t *v = field_value(row, column->key);
     char *text = column->show ? column->show(v) : show_plain(v);
-    text_print("%-14s %s\n", column->title, text ? text : "");
+    text_print("%-14s %s", column->title, text ? text : "");
+    putchar('\n');
     free(text);
 }
 

@@ -20,22 +20,10 @@ enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_LEAST = 32, PORTABLE_DEPTH_MOST = 128, 
 /* ---- ours to theirs ------------------------------------------------------------------------- */
 
 /* What a tile says, or what is judged by itself. */
-static const char *const told[] = {
-    "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K",  "num_warps",    "num_stages",
-    "GROUP_SIZE_M",   "NUM_KSPLIT",      "permute_x",     "permute_y",    "fuse_mul_post",
-    "use_tma_load_x", "use_tma_load_dy", "use_tma_store", "permute_copy", "cluster_shape_mn",
-    "use_tma_load_w", "flatten",
-};
-
-static bool is_told(const char *name)
-{
-    for (size_t i = 0; i < COUNT(told); i++) {
-        if (strcmp(told[i], name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
+static const char told[] = "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,"
+                           "GROUP_SIZE_M,NUM_KSPLIT,permute_x,permute_y,fuse_mul_post,"
+                           "use_tma_load_x,use_tma_load_w,use_tma_load_dy,use_tma_store,"
+                           "permute_copy,cluster_shape_mn,flatten";
 
 static bool read_sizes(const json_t *config, struct tile *out, char why[WHY_MAX])
 {
@@ -95,7 +83,7 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)config, name, v) {
-        if (!is_told(name)) {
+        if (!list_has(told, name)) {
             notice_count(left_out, name, 1);
         }
     }

@@ -12,14 +12,8 @@
 
 json_t *unsaved_status(struct ctl *c)
 {
-    char *text = NULL;
     struct gemmd_error e;
-    if (ctl_finish(c, gemmd_call(c->g, "status", NULL, 0, &text, NULL, NULL, &e), &e)) {
-        return NULL;
-    }
-    json_t *status = json_loads(text, JSON_ALLOW_NUL, NULL);
-    gemmd_free(text);
-    return status;
+    return ctl_try_call(c, "status", NULL, &e);
 }
 
 bool unsaved_there(const json_t *status)
@@ -32,22 +26,17 @@ bool unsaved_at_all(const json_t *status)
     return field_int(status, "store.unsaved") + field_int(status, "store.unsaved_quarantine") > 0;
 }
 
-/* "2 answers and 1 row of quarantine are" */
-static void name_them(const json_t *status, char *out, size_t size)
+/* "2 answers and 1 row of quarantine are"; malloc'ed. */
+static char *name_them(const json_t *status)
 {
-    long long a = field_int(status, "store.unsaved"),
-              q = field_int(status, "store.unsaved_quarantine");
-    char rows[64] = "";
+    long long a = field_int(status, "store.unsaved");
+    long long q = field_int(status, "store.unsaved_quarantine");
+    char *text = a ? text_format("%lld answer%s", a, a == 1 ? "" : "s") : NULL;
     if (q) {
-        snprintf(rows, sizeof(rows), "%s%lld row%s of quarantine", a ? " and " : "", q,
-                 q == 1 ? "" : "s");
+        text =
+            text_append(text, "%s%lld row%s of quarantine", a ? " and " : "", q, q == 1 ? "" : "s");
     }
-    if (a) {
-        snprintf(out, size, "%lld answer%s%s %s", a, a == 1 ? "" : "s", rows,
-                 a + q == 1 ? "is" : "are");
-    } else {
-        snprintf(out, size, "%s %s", rows, q == 1 ? "is" : "are");
-    }
+    return text_append(text, a + q == 1 ? " is" : " are");
 }
 
 char *unsaved_sentence(const json_t *status, const char *where)
@@ -55,16 +44,17 @@ char *unsaved_sentence(const json_t *status, const char *where)
     const char *database = field_string(status, "database");
     bool full = field_is_true(status, "store.disk_full");
     bool locked = field_is_true(status, "store.locked");
-    char what[128];
-    name_them(status, what, sizeof(what));
-    return text_format("%s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
-                       "missing by itself",
-                       what, where,
-                       full     ? "make room on the disk of"
-                       : locked ? "end the program that has locked"
-                                : "once",
-                       database ? database : "its database",
-                       full || locked ? ", and" : " can be written,");
+    char *what = name_them(status);
+    char *text = text_format(
+        "%s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
+        "missing by itself",
+        what ? what : "answers are", where,
+        full     ? "make room on the disk of"
+        : locked ? "end the program that has locked"
+                 : "once",
+        database ? database : "its database", full || locked ? ", and" : " can be written,");
+    free(what);
+    return text;
 }
 
 void unsaved_say(const json_t *status, const char *where)

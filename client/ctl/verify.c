@@ -28,15 +28,6 @@ struct verifying {
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-static void begin_line(const struct verifying *v, const json_t *problem, const char *what,
-                       struct progress_line *line)
-{
-    char label[96];
-    snprintf(label, sizeof(label), "[%zu/%zu] M=%lld %s", v->done + 1,
-             json_array_size(v->s->problems.all), field_int(problem, "M"), what);
-    progress_begin(line, v->s->ctl.quiet, label);
-}
-
 /* The answer for a problem rounded by a scheme; given configs are measured, whatever is known. */
 static int verify_ask_answer(struct verifying *v, const json_t *problem, const char *scheme,
                              const char *configs_json, struct gemmd_answer *out)
@@ -46,7 +37,11 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
     struct progress_line line;
     struct gemmd_error e;
     char *text = text_of_json(problem);
-    begin_line(v, problem, configs_json ? "compare" : scheme, &line);
+    char *label =
+        text_format("[%zu/%zu] M=%lld %s", v->done + 1, json_array_size(v->s->problems.all),
+                    field_int(problem, "M"), configs_json ? "compare" : scheme);
+    progress_begin(&line, v->s->ctl.quiet, label ? label : "");
+    free(label);
     *out = (struct gemmd_answer)GEMMD_ANSWER_INIT;
     p.text = text;
     q.flags |= GEMMD_NO_TABLE;
@@ -347,7 +342,7 @@ static int verify_spread_problems(struct problems *p, int samples)
 static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], size_t *n)
 {
     for (char *word; (word = strsep(&list, ","));) {
-        if (strcmp(word, "pow2") != 0 && strcmp(word, "sqrt2") != 0 && strcmp(word, "exact") != 0) {
+        if (!list_has("pow2,sqrt2,exact", word)) {
             return ctl_usage("--bucket takes a list of exact, pow2 and sqrt2, not \"%s\"", word);
         }
         bool again = strcmp(word, "exact") == 0;
