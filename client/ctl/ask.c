@@ -56,31 +56,38 @@ static void remark_failed(const struct asking *a, const struct progress_line *li
     }
 }
 
+int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query q, bool tune,
+                   struct progress_line *line, struct gemmd_answer *out, struct gemmd_error *e)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    char *text = text_of_json(problem);
+    p.text = text;
+    q.flags |= GEMMD_NO_TABLE;
+    q.progress = progress_show;
+    q.ctx = line;
+    *out = (struct gemmd_answer)GEMMD_ANSWER_INIT;
+    int r = ctl_finish(&s->ctl, (tune ? gemmd_tune : gemmd_get)(s->ctl.g, &p, &q, out, e), e);
+    progress_end(line);
+    free(text);
+    return r;
+}
+
 /* NULL: a signal came first. */
 static json_t *ask_one(struct asking *a, const json_t *problem)
 {
-    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
-    struct gemmd_answer answer = GEMMD_ANSWER_INIT;
+    struct gemmd_answer answer;
     struct gemmd_error e;
     struct gemmd_query *q = &a->s->search.query;
     struct progress_line line;
     char label[96];
     make_label(a, problem, label, sizeof(label));
     progress_begin(&line, a->s->ctl.quiet, label);
-    char *text = text_of_json(problem);
-    p.text = text;
-    q->flags |= GEMMD_NO_TABLE;
     if (q->deadline_ms > 0 && !a->tune) { /* "answer by then" is meant */
         q->flags |= GEMMD_FALLBACK;
     }
-    q->progress = progress_show;
-    q->ctx = &line;
     double began = ctl_now_ms();
-    int r = (a->tune ? gemmd_tune : gemmd_get)(a->s->ctl.g, &p, q, &answer, &e);
-    r = ctl_finish(&a->s->ctl, r, &e);
+    int r = ask_for_answer(a->s, problem, *q, a->tune, &line, &answer, &e);
     double ms = ctl_now_ms() - began;
-    progress_end(&line);
-    free(text);
     if (r == GEMMD_WAITING) {
         return NULL;
     }

@@ -103,6 +103,8 @@ double ctl_now_ms(void);
 /* ---- text.c --------------------------------------------------------------------------------- */
 
 enum { NUMBER_TEXT_MAX = 40 };
+/* Whether the text is a whole number from min to max. */
+bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out);
 /* The shortest text that reads back as the same number. */
 void number_text(double v, char out[NUMBER_TEXT_MAX]);
 /* "A=1 B=true" to {"A": 1, "B": true}. NULL and a sentence when it does not read. */
@@ -396,6 +398,10 @@ struct progress_line {
 void progress_begin(struct progress_line *p, bool quiet, const char *label);
 void progress_show(void *ctx, const struct gemmd_progress *report); /* ctx: struct progress_line */
 void progress_end(struct progress_line *p);
+
+/* ask.c: gemmd_tune or gemmd_get with the line, which then ends; as ctl_finish. */
+int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query q, bool tune,
+                   struct progress_line *line, struct gemmd_answer *out, struct gemmd_error *e);
 
 /* Commands that work long catch the signals that stop them, show their finished rows, and end by
  * the same signal. A second signal ends them at once; ignored signals stay ignored. */

@@ -7,7 +7,7 @@
  *   tile.c          our configs as tiles, and tiles as configs of our kernels
  *   unsloth.c       the CSV of Unsloth's MoE tuning, written; unsloth_read.c: read
  *   aiter.c         aiter's JSON: M classes of one (N, K), written; aiter_read.c: read
- *   foreign_out.c   `export --format`; writing.c: what its writers share
+ *   writing.c       `export --format`, and what its writers share
  *   foreign_in.c    `import --format`; import.c: rows to the daemon, ours too
  *   portfolio.c     `export --format portfolio`: few configs for all known shapes
  *   notices.c       what was skipped, and why; and entries of files

@@ -5,7 +5,6 @@
  * permutes Y. The numbers stand in the option, or in the table of known models, which is a file:
  * one line more is one model more.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +17,9 @@ static const char *const names[NUMBERS] = {"experts", "topk", "hidden", "inter"}
 enum { NUMBER_MAX = 1 << 30 };
 
 struct moe {
-    char *name;           /* owned */
-    long long v[NUMBERS]; /* 0: not given */
+    char *name;         /* owned */
+    int64_t v[NUMBERS]; /* 0: not given */
 };
-
-static int moe_read_number(const char *text, long long *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return *text && !*end && !errno && *out > 0 && *out <= NUMBER_MAX ? DONE : USAGE;
-}
 
 /* ---- "experts=128,topk=8,hidden=2048,inter=768" ---------------------------------------------- */
 
@@ -43,10 +34,10 @@ static int take_word(struct moe *m, char *word)
             return ctl_usage("--moe says twice what %s is", word);
         }
         if (strcmp(word, names[i]) == 0) {
-            return moe_read_number(value, &m->v[i])
-                       ? ctl_usage("--moe: %s takes a whole number from 1 to %d, not \"%s\"", word,
-                                   NUMBER_MAX, value)
-                       : DONE;
+            return text_read_number(value, 1, NUMBER_MAX, &m->v[i])
+                       ? DONE
+                       : ctl_usage("--moe: %s takes a whole number from 1 to %d, not \"%s\"", word,
+                                   NUMBER_MAX, value);
         }
     }
     return ctl_usage("--moe takes experts=128,topk=8,hidden=2048,inter=768, or a known model's "
@@ -83,7 +74,7 @@ static bool moe_read_line(struct moe *m, char *line)
     char *fields[CSV_FIELDS_MAX];
     bool good = csv_split(line, fields) > NUMBERS;
     for (int i = 0; i < NUMBERS && good; i++) {
-        good = moe_read_number(fields[1 + i], &m->v[i]) == DONE;
+        good = text_read_number(fields[1 + i], 1, NUMBER_MAX, &m->v[i]);
     }
     m->name = good ? strdup(fields[0]) : NULL;
     return good;
@@ -128,7 +119,7 @@ static int find_model(struct moe *m, const char *model)
 /* ---- problems -------------------------------------------------------------------------------- */
 
 static void moe_add_row(json_t *rows, const struct moe *m, const char *mode, bool first,
-                        long long tokens, bool permutes)
+                        int64_t tokens, bool permutes)
 {
     json_t *problem = json_pack("{ss, ss, sI, sI, sI, sI, sI}", "op", "grouped_gemm", "mode", mode,
                                 "M", (json_int_t)(tokens * m->v[TOPK]), "N",
@@ -142,7 +133,7 @@ static void moe_add_row(json_t *rows, const struct moe *m, const char *mode, boo
     json_array_append_new(rows, json_pack("{so, so}", "problem", problem, "name", name));
 }
 
-static void add_layer(json_t *rows, const struct moe *m, const struct problems *p, long long tokens)
+static void add_layer(json_t *rows, const struct moe *m, const struct problems *p, int64_t tokens)
 {
     static const char *const modes[] = {"forward", "dX", "dW"};
     for (int first = 1; first >= 0; first--) {
@@ -160,14 +151,13 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct problems *
     char *copy = strdup(p->given[PROBLEM_TOKENS] ? p->given[PROBLEM_TOKENS] : ""), *at = copy;
     int code = DONE;
     for (char *word; code == DONE && (word = strsep(&at, ","));) {
-        long long tokens;
-        code = moe_read_number(word, &tokens);
-        if (code) {
-            ctl_usage("--moe needs --tokens, whole numbers from 1 to %d as in 4096,16384; not "
-                      "\"%s\"",
-                      NUMBER_MAX, word);
-        } else {
+        int64_t tokens;
+        if (text_read_number(word, 1, NUMBER_MAX, &tokens)) {
             add_layer(rows, m, p, tokens);
+        } else {
+            code = ctl_usage("--moe needs --tokens, whole numbers from 1 to %d as in 4096,16384; "
+                             "not \"%s\"",
+                             NUMBER_MAX, word);
         }
     }
     free(copy);

@@ -115,18 +115,10 @@ static const struct argp_option target_options[] = {
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static bool search_read_number(const char *arg, int64_t min, int64_t max, int64_t *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(arg, &end, 10);
-    return *arg && !*end && !errno && *out >= min && *out <= max;
-}
-
 int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
 {
     int64_t v;
-    if (!search_read_number(arg, 0, max, &v)) {
+    if (!text_read_number(arg, 0, max, &v)) {
         argp_error(state, "--%s takes a whole number from 0 to %lld, not \"%s\"", name,
                    (long long)max, arg);
     }
@@ -135,7 +127,7 @@ int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_s
 
 int option_number(const char *name, const char *arg, int64_t min, int64_t max, int64_t *out)
 {
-    return !arg || search_read_number(arg, min, max, out)
+    return !arg || text_read_number(arg, min, max, out)
                ? DONE
                : ctl_usage("--%s takes a whole number from %lld to %lld, not \"%s\"", name,
                            (long long)min, (long long)max, arg);

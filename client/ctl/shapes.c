@@ -3,7 +3,6 @@
  * Tables of MoE layers: a CSV file whose first line names the columns. Read are model, layer,
  * tokens, mode, experts, topk, M, N, K; what else stands there (times of others) is passed over.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,28 +50,16 @@ static int shapes_read_head(struct reader *r, char *line, const struct problems 
     return DONE;
 }
 
-static int shapes_read_number(const struct reader *r, int c, const char *text, json_int_t *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    if (!*text || *end || errno || *out < 1) {
-        return ctl_usage("%s, line %d: %s is \"%s\", which is no whole number from 1 on", r->path,
-                         r->line, names[c], text);
-    }
-    return DONE;
-}
-
 /* The numbers of a row into a problem; M from the tokens when there is no such column. */
 static int take_numbers(const struct reader *r, char *const fields[COLUMNS], json_t *problem)
 {
     static const int order[] = {EXPERTS, TOPK, TOKENS, M, N, K};
-    json_int_t values[COLUMNS] = {[EXPERTS] = 1, [TOPK] = 1};
+    int64_t values[COLUMNS] = {[EXPERTS] = 1, [TOPK] = 1};
     for (size_t i = 0; i < COUNT(order); i++) {
         int c = order[i];
-        int code = fields[c] ? shapes_read_number(r, c, fields[c], &values[c]) : DONE;
-        if (code) {
-            return code;
+        if (fields[c] && !text_read_number(fields[c], 1, INT64_MAX, &values[c])) {
+            return ctl_usage("%s, line %d: %s is \"%s\", which is no whole number from 1 on",
+                             r->path, r->line, names[c], fields[c]);
         }
     }
     if (!fields[M] && __builtin_mul_overflow(values[TOKENS], values[TOPK], &values[M])) {

@@ -358,6 +358,14 @@ void number_text(double v, char out[NUMBER_TEXT_MAX])
     }
 }
 
+bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return *text && !*end && !errno && *out >= min && *out <= max;
+}
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 enum { FILE_MAX = 1 << 29 };

@@ -145,16 +145,6 @@ static json_t *blocks_of(const struct tile *t)
                      (json_int_t)(t->group > 0 ? t->group : GROUP_DEFAULT));
 }
 
-/* Parts of sums are added up by threads: no store by TMA, and none of the schedules beside. */
-static void tile_add_split(json_t *config, const struct tile *t)
-{
-    json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
-    if (t->split > 1) {
-        json_object_set_new(config, "use_tma_store", json_false());
-        json_object_set_new(config, "tile_scheduler", json_string("static"));
-    }
-}
-
 static void add_hopper(json_t *out, const struct tile *t)
 {
     static const char *const schedules[] = {"cooperative", "pingpong"};
@@ -164,10 +154,15 @@ static void add_hopper(json_t *out, const struct tile *t)
         json_t *config = blocks_of(t);
         json_object_set_new(config, "num_warps", json_integer(warps));
         json_object_set_new(config, "schedule", json_string(schedules[i]));
-        if (t->tma_store >= 0) {
+        json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
+        if (t->split > 1) {
+            /* Parts of sums are added up by threads: no store by TMA, and none of the schedules
+             * beside. */
+            json_object_set_new(config, "use_tma_store", json_false());
+            json_object_set_new(config, "tile_scheduler", json_string("static"));
+        } else if (t->tma_store >= 0) {
             json_object_set_new(config, "use_tma_store", json_boolean(t->tma_store));
         }
-        tile_add_split(config, t);
         json_array_append_new(out, config);
     }
 }

@@ -32,27 +32,17 @@ struct verifying {
 static int verify_ask_answer(struct verifying *v, const json_t *problem, const char *scheme,
                              const char *configs_json, struct gemmd_answer *out)
 {
-    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
     struct gemmd_query q = v->s->search.query;
     struct progress_line line;
     struct gemmd_error e;
-    char *text = text_of_json(problem);
     char *label =
         text_format("[%zu/%zu] M=%lld %s", v->done + 1, json_array_size(v->s->problems.all),
                     field_int(problem, "M"), configs_json ? "compare" : scheme);
     progress_begin(&line, v->s->ctl.quiet, label ? label : "");
     free(label);
-    *out = (struct gemmd_answer)GEMMD_ANSWER_INIT;
-    p.text = text;
-    q.flags |= GEMMD_NO_TABLE;
     q.bucket = scheme;
     q.configs_json = configs_json;
-    q.progress = progress_show;
-    q.ctx = &line;
-    int r = (configs_json ? gemmd_tune : gemmd_get)(v->s->ctl.g, &p, &q, out, &e);
-    r = ctl_finish(&v->s->ctl, r, &e);
-    progress_end(&line);
-    free(text);
+    int r = ask_for_answer(v->s, problem, q, configs_json != NULL, &line, out, &e);
     return r == GEMMD_WAITING ? FAILED : r ? ctl_fail_waiting(&e, q.deadline_ms) : DONE;
 }
 
