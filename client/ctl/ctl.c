@@ -278,18 +278,15 @@ static bool is_device(const char *spec, const json_t *device)
 static int fail_device(const struct ctl *c, const json_t *status)
 {
     const json_t *device = json_object_get(status, "device");
-    const char *uuid = field_string(device, "uuid");
-    const char *name = field_string(device, "name");
-    const char *socket = field_string(status, "socket");
-    const char *spec = c->named_device;
+    const char *socket = field_text(status, "socket"), *spec = c->named_device;
     if (names_threads(spec) && is_device("cpu", device)) {
         return ctl_usage("the daemon on %s has %lld of the CPU's threads, and %s is meant: ask for "
                          "cpu, or stop that one, or give the other a --socket of its own",
-                         socket ? socket : "?", field_int(device, "sm_count"), spec);
+                         socket, field_int(device, "sm_count"), spec);
     }
     return ctl_usage("the daemon on %s is of another device than %s, of %s (%s): leave out "
                      "--device for that one, or %s for the other",
-                     socket ? socket : "?", spec, uuid ? uuid : "?", name ? name : "?",
+                     socket, spec, field_text(device, "uuid"), field_text(device, "name"),
                      c->socket ? "--socket" : "unset GEMMD_SOCKET");
 }
 
@@ -309,11 +306,6 @@ int ctl_check_device(struct ctl *c)
     }
     json_decref(status);
     return code;
-}
-
-void ctl_deinit(struct ctl *c)
-{
-    c->g = gemmd_close(c->g);
 }
 
 static json_t *take_json(char *text, struct gemmd_error *e)

@@ -16,7 +16,7 @@
  *   progress.c   the line on stderr
  *   rows.c       the columns of lists of the database; baselines.c: what trials are compared with
  *   formats.h    files and spaces of other tuners, by files of their own
- *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c runner.c why.c daemon.c
+ *   ask.c pin.c listing.c space.c transfer.c verify.c runner.c why.c daemon.c
  *                the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
@@ -67,8 +67,6 @@ int ctl_connect(struct ctl *c);
 int ctl_check_device(struct ctl *c);
 /* gemmd_connect of it, for who has words of his own when nobody answers. */
 int ctl_try(struct ctl *c, struct gemmd_error *e);
-void ctl_deinit(struct ctl *c);
-#define CTL_AUTO __attribute__((cleanup(ctl_deinit))) struct ctl
 
 /* Prints "gemmctl: <sentence>" and returns the exit code. */
 int ctl_fail(const struct gemmd_error *e);
@@ -311,8 +309,7 @@ void table_print_line(const struct column *column, const json_t *row);
 /* Ways to show a value; all give "-" for null. */
 char *show_plain(const json_t *v);
 int show_decimals(double v);      /* how many make four digits: 5.332, 19238 */
-char *show_time(const json_t *v); /* microseconds, four digits */
-char *show_rate(const json_t *v);
+char *show_time(const json_t *v); /* microseconds, or a rate: four digits */
 char *show_percent(const json_t *v);
 char *show_ratio(const json_t *v);  /* "1.32x" */
 char *show_age(const json_t *v);    /* from Unix seconds: "3m" */
@@ -344,7 +341,7 @@ extern const struct argp filter_argp; /* --where, --sort ... */
 void listing_sort(struct subject *s, const char *column);
 /* Connects, and restricts the filter to the key of the problem that was named, if one was; then
  * `unsaved` is known. */
-int listing_find_key(struct subject *s); /* evidence.c */
+int listing_find_key(struct subject *s);
 /* The daemon's `status`, owned. When a key was named, only its own answer counts as unsaved there:
  * that others are is no fault of this listing. NULL and *code on failure. */
 json_t *listing_status(struct subject *s, int *code);

@@ -123,10 +123,8 @@ static int report_started(struct ctl *c, bool was_there)
     if (!j || c->json) {
         return j ? ctl_print_json(j) : code;
     }
-    const char *name = field_string(j, "device.name");
-    const char *socket = field_string(j, "socket");
     printf("gemmd %s, pid %lld, for %s on %s\n", was_there ? "runs already" : "started",
-           field_int(j, "pid"), name ? name : "?", socket ? socket : "?");
+           field_int(j, "pid"), field_text(j, "device.name"), field_text(j, "socket"));
     json_decref(j);
     return DONE;
 }

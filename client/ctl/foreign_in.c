@@ -13,8 +13,6 @@
 
 #include "client/ctl/formats.h"
 
-enum { LIST_MAX = 4096 }; /* more than AITER_CLASSES_MAX numbers need */
-
 struct importing {
     struct ctl *ctl;  /* borrowed */
     const char *path; /* borrowed: of this file */
@@ -300,10 +298,8 @@ static int take_problem(struct importing *x, const json_t *problem)
     }
     struct known known;
     code = foreign_find_known(x, problem, answer, &known);
-    const char *key = field_string(answer, "key");
-    const char *tier = field_string(answer, "tier");
-    known.key = key ? key : "";
-    if (code == DONE && tier && strcmp(tier, "exact") == 0) {
+    known.key = field_text(answer, "key");
+    if (code == DONE && strcmp(field_text(answer, "tier"), "exact") == 0) {
         foreign_skip_problem(
             x, 1, problem,
             "it has an answer that was measured here, which a hint does not replace");
@@ -316,16 +312,15 @@ static int take_problem(struct importing *x, const json_t *problem)
 
 /* ---- which problems ------------------------------------------------------------------------- */
 
-/* M of the file's classes, as --m takes them; those without a bound are said. */
-static void bounds_list(struct importing *x, char out[LIST_MAX])
+/* M of the file's classes, as --m takes them, malloc'ed; those without a bound are said. */
+static char *bounds_list(struct importing *x)
 {
-    size_t n = 0;
-    out[0] = '\0';
+    char *list = strdup("");
     for (size_t i = 0; i < x->entries->n; i++) {
         const struct entry *e = &x->entries->all[i];
         int64_t bound = aiter_bound(e->class);
-        if (bound > 0 && n + 24 < LIST_MAX) {
-            n += (size_t)snprintf(out + n, LIST_MAX - n, "%s%lld", n ? "," : "", (long long)bound);
+        if (bound > 0) {
+            list = text_append(list, "%s%lld", list && *list ? "," : "", (long long)bound);
         } else {
             foreign_skip_problem(
                 x, e->line, NULL,
@@ -333,31 +328,33 @@ static void bounds_list(struct importing *x, char out[LIST_MAX])
                 "wanted");
         }
     }
+    return list;
 }
 
 struct lists {
-    char m[LIST_MAX], n[24], k[24];
+    char *m; /* owned */
+    char n[24], k[24];
 };
 
 /* What the file says of its problems, where the options do not. */
 static void foreign_complete_problems(struct importing *x, struct problems *p, struct lists *lists)
 {
     const struct entries *e = x->entries;
-    p->given[PROBLEM_MODE] = x->entries->mode;
+    const char **given = p->given;
+    given[PROBLEM_MODE] = e->mode;
     if (!x->aiter || problems_has_table(p)) {
         return;
     }
-    if (!p->given[PROBLEM_M] && !p->given[PROBLEM_TOKENS]) {
-        bounds_list(x, lists->m);
-        p->given[PROBLEM_M] = lists->m;
+    if (!given[PROBLEM_M] && !given[PROBLEM_TOKENS]) {
+        given[PROBLEM_M] = lists->m = bounds_list(x);
     }
     snprintf(lists->n, sizeof(lists->n), "%lld", (long long)e->n_size);
     snprintf(lists->k, sizeof(lists->k), "%lld", (long long)e->k_size);
-    if (e->n_size && !p->given[PROBLEM_N]) {
-        p->given[PROBLEM_N] = lists->n;
+    if (e->n_size && !given[PROBLEM_N]) {
+        given[PROBLEM_N] = lists->n;
     }
-    if (e->k_size && !p->given[PROBLEM_K]) {
-        p->given[PROBLEM_K] = lists->k;
+    if (e->k_size && !given[PROBLEM_K]) {
+        given[PROBLEM_K] = lists->k;
     }
 }
 
@@ -379,24 +376,22 @@ static int foreign_check_sizes(const struct importing *x, const struct problems 
 static int take_problems(struct importing *x, const struct problems *given)
 {
     struct problems p = *given;
-    struct lists lists;
+    struct lists lists = {.m = NULL};
     const char *modes = given->given[PROBLEM_MODE];
     if (modes && !list_has(modes, x->entries->mode)) {
         return ctl_usage("%s is of mode %s, and --mode is %s", x->path, x->entries->mode, modes);
     }
     foreign_complete_problems(x, &p, &lists);
-    if (p.given[PROBLEM_M] && !*p.given[PROBLEM_M]) {
-        return DONE; /* no class has a bound: said above */
-    }
-    int code = foreign_check_sizes(x, &p);
-    code = code ? code : problems_make(&p);
+    const char *m = p.given[PROBLEM_M];
+    const bool none = m && !*m; /* no class has a bound: that was said */
+    int code = none ? DONE : foreign_check_sizes(x, &p);
+    code = code || none ? code : problems_make(&p);
     size_t i;
     json_t *row;
-    if (code == DONE) {
-        json_array_foreach(p.all, i, row) {
-            code = code ? code : take_problem(x, json_object_get(row, "problem"));
-        }
+    json_array_foreach(p.all, i, row) {
+        code = code ? code : take_problem(x, json_object_get(row, "problem"));
     }
+    free(lists.m);
     free(p.profile); /* the rest is the given one's */
     json_decref(p.all);
     return code;

@@ -19,8 +19,8 @@ static const struct column best_columns[] = {
     {"TOPK", "problem.topk", NULL, true},
     {"FLAGS", "flags"},
     {"TIME us", "time_us", show_time, true},
-    {"TFLOP/s", "tflops", show_rate, true},
-    {"GB/s", "gbps", show_rate, true},
+    {"TFLOP/s", "tflops", show_time, true},
+    {"GB/s", "gbps", show_time, true},
     {"%FLOOR", "floor_percent", show_percent, true},
     {"VS REF", "speedup", show_ratio, true},
     {"SOURCE", "source"},
@@ -175,13 +175,9 @@ void rows_derive_best(json_t *row)
 /* "shared_memory: 200 needed, 100 there", or the sentence. */
 static json_t *why_failed(const json_t *row)
 {
-    const char *reason = field_string(row, "reason");
-    const char *resource = field_string(row, "resource");
-    if (reason && *reason) {
+    const char *reason = field_text(row, "reason"), *resource = field_text(row, "resource");
+    if (*reason || !*resource) {
         return json_string(reason);
-    }
-    if (!resource || !*resource) {
-        return json_string("");
     }
     return json_sprintf("%s: %lld needed, the limit is %lld", resource, field_int(row, "required"),
                         field_int(row, "limit_value"));

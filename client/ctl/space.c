@@ -122,9 +122,7 @@ static json_t *ask_space(struct subject *s, const json_t *problem, int *code)
     if (json_object_size(s->search.restrict_) > 0) {
         json_object_set(params, "restrict", s->search.restrict_);
     }
-    if (s->search.query.target) {
-        json_object_set_new(params, "target", json_string(s->search.query.target));
-    }
+    subject_put_query(s, params);
     return ctl_call(&s->ctl, "space", params, code);
 }
 
@@ -194,9 +192,7 @@ static int judge_one(struct subject *s, const json_t *problem, json_t *config, j
 {
     int code = DONE;
     json_t *params = json_pack("{sO, sO}", "problem", problem, "config", config);
-    if (s->search.query.target) {
-        json_object_set_new(params, "target", json_string(s->search.query.target));
-    }
+    subject_put_query(s, params);
     json_t *verdict = ctl_call(&s->ctl, "check", params, &code);
     if (!verdict) {
         return code;

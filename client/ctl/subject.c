@@ -61,7 +61,7 @@ int subject_run(const struct command *command, int argc, char **argv)
     search_options_deinit(&s.search);
     problems_deinit(&s.problems);
     json_decref(s.filter);
-    ctl_deinit(&s.ctl);
+    gemmd_close(s.ctl.g);
     return code;
 }
 

@@ -16,11 +16,6 @@
 
 /* ---- showing values ------------------------------------------------------------------------- */
 
-static char *table_make_unknown(void)
-{
-    return strdup("-");
-}
-
 int show_decimals(double v)
 {
     return v >= 1000 ? 0 : v >= 100 ? 1 : v >= 10 ? 2 : 3;
@@ -32,7 +27,7 @@ char *show_plain(const json_t *v)
         return strdup(*json_string_value(v) ? json_string_value(v) : "-");
     }
     if (!v || json_is_null(v)) {
-        return table_make_unknown();
+        return strdup("-");
     }
     if (json_is_boolean(v)) {
         return strdup(json_is_true(v) ? "yes" : "no");
@@ -43,29 +38,24 @@ char *show_plain(const json_t *v)
 char *show_time(const json_t *v)
 {
     double d = json_number_value(v);
-    return json_is_number(v) ? text_format("%.*f", show_decimals(d), d) : table_make_unknown();
-}
-
-char *show_rate(const json_t *v)
-{
-    return show_time(v);
+    return json_is_number(v) ? text_format("%.*f", show_decimals(d), d) : strdup("-");
 }
 
 char *show_percent(const json_t *v)
 {
-    return json_is_number(v) ? text_format("%.1f", json_number_value(v)) : table_make_unknown();
+    return json_is_number(v) ? text_format("%.1f", json_number_value(v)) : strdup("-");
 }
 
 char *show_ratio(const json_t *v)
 {
-    return json_is_number(v) ? text_format("%.2fx", json_number_value(v)) : table_make_unknown();
+    return json_is_number(v) ? text_format("%.2fx", json_number_value(v)) : strdup("-");
 }
 
 char *show_age(const json_t *v)
 {
     double s = difftime(time(NULL), (time_t)json_number_value(v));
     if (!json_is_number(v) || json_number_value(v) <= 0) {
-        return table_make_unknown();
+        return strdup("-");
     }
     if (s < 100) {
         return text_format("%.0fs", s > 0 ? s : 0);
@@ -78,14 +68,14 @@ char *show_age(const json_t *v)
 char *show_id(const json_t *v)
 {
     const char *s = json_string_value(v);
-    return s && *s ? strndup(s, 8) : table_make_unknown();
+    return s && *s ? strndup(s, 8) : strdup("-");
 }
 
 char *show_bytes(const json_t *v)
 {
     double d = json_number_value(v);
     if (!json_is_number(v)) {
-        return table_make_unknown();
+        return strdup("-");
     }
     static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
     size_t unit = 0;
@@ -97,7 +87,7 @@ char *show_bytes(const json_t *v)
 
 char *show_known(const json_t *v)
 {
-    return json_is_number(v) && json_number_value(v) < 0 ? table_make_unknown() : show_plain(v);
+    return json_is_number(v) && json_number_value(v) < 0 ? strdup("-") : show_plain(v);
 }
 
 char *show_values(const json_t *values)

@@ -36,35 +36,16 @@ static int transfer_refuse_files(const struct subject *s)
 
 /* ---- export --------------------------------------------------------------------------------- */
 
-/* Who makes a copy by it and throws the daemon away must hear of it, so it is a failure. */
-static int export_end(const struct ctl *c, const json_t *status, const char *path, size_t n)
-{
-    if (!c->quiet && strcmp(path, "-") != 0) {
-        fprintf(stderr, "%zu rows written to %s\n", n, path);
-    }
-    return unsaved_fail(status, unsaved_there(status), "this export", "export");
-}
-
-static int no_rows(const json_t *status)
-{
-    int code = ctl_failed("nothing was found for that key yet: there is no row to export");
-    unsaved_fail(status, unsaved_there(status), "this export", "export");
-    return code;
-}
-
 /* Of a trial what `record` takes; NULL: its config may work the next time. */
 static json_t *plain_trial(const json_t *t)
 {
     static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
-    const char *status = field_string(t, "status");
-    if (!status || strcmp(status, "crashed") == 0 || strcmp(status, "hung") == 0) {
-        return NULL;
-    }
-    json_t *plain = json_object();
-    for (size_t i = 0; i < COUNT(names); i++) {
+    const char *status = field_text(t, "status");
+    json_t *plain = !*status || list_has("crashed,hung", status) ? NULL : json_object();
+    for (size_t i = 0; plain && i < COUNT(names); i++) {
         json_t *v = json_object_get(t, names[i]);
-        if (v && !json_is_null(v)) {
-            json_object_set(plain, names[i], v);
+        if (!json_is_null(v)) {
+            json_object_set(plain, names[i], v); /* NULL is not set */
         }
     }
     return plain;
@@ -78,8 +59,7 @@ static int add_trials(struct ctl *c, const json_t *rows)
     size_t i, j;
     json_t *row, *t;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        const char *op = field_string(row, "op");
-        if (!op || strncmp(op, "custom:", 7) != 0) {
+        if (strncmp(field_text(row, "op"), "custom:", 7) != 0) {
             continue;
         }
         json_t *list = ctl_list(
@@ -109,7 +89,8 @@ static int transfer_export_rows(struct subject *s)
     size_t n = json_array_size(rows);
     code = rows ? add_trials(c, rows) : code;
     if (rows && code == DONE && n == 0 && problems_given(&s->problems)) {
-        code = no_rows(status);
+        code = ctl_failed("nothing was found for that key yet: there is no row to export");
+        unsaved_fail(status, unsaved_there(status), "this export", "export");
     } else if (rows && code == DONE) {
         json_t *document =
             json_pack("{si, sO*, sO*, sO*, sI, sO}", "gemmd_export", FORMAT_VERSION, "build",
@@ -118,7 +99,11 @@ static int transfer_export_rows(struct subject *s)
                       (json_int_t)time(NULL), "rows", rows);
         code = writing_save_json(path, document);
         json_decref(document);
-        code = code ? code : export_end(c, status, path, n);
+        if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
+            fprintf(stderr, "%zu rows written to %s\n", n, path);
+        }
+        /* Who makes a copy by it and throws the daemon away must hear of it: a failure. */
+        code = code ? code : unsaved_fail(status, unsaved_there(status), "this export", "export");
     }
     json_decref(rows);
     json_decref(status);
@@ -162,20 +147,20 @@ const struct command command_export = {
 
 /* ---- import --------------------------------------------------------------------------------- */
 
-static json_t *read_export(const char *path, json_t **document)
+/* NULL after the sentence. */
+static json_t *read_export(const char *path)
 {
     struct gemmd_error e;
-    *document = text_read_json(path, &e);
-    if (!*document) {
+    json_t *document = text_read_json(path, &e);
+    if (!document) {
         ctl_failed("%s", e.text);
-        return NULL;
-    }
-    json_t *rows = json_object_get(*document, "rows");
-    if (field_int(*document, "gemmd_export") != FORMAT_VERSION || !json_is_array(rows)) {
+    } else if (field_int(document, "gemmd_export") != FORMAT_VERSION ||
+               !json_is_array(json_object_get(document, "rows"))) {
         ctl_failed("%s is not an export of gemmctl (version %d)", path, FORMAT_VERSION);
-        return NULL;
+        json_decref(document);
+        document = NULL;
     }
-    return rows;
+    return document;
 }
 
 /* A sentence without the words that hold a digit: keys, sizes and classes differ from row to row,
@@ -275,15 +260,13 @@ static int transfer_import_rows(struct subject *s)
 {
     struct ctl *c = &s->ctl;
     const char *modes = problems_only_modes(&s->problems);
-    json_t *document;
     if (!modes || *modes || s->given[OWN_DRY_RUN]) {
         return ctl_usage(
             "our own files say which problems their rows are of: options for that, and "
             "--dry-run, go with --format unsloth or aiter");
     }
-    json_t *rows = read_export(s->paths[0], &document);
-    if (!rows) {
-        json_decref(document);
+    json_t *document = read_export(s->paths[0]), *rows = json_object_get(document, "rows");
+    if (!document) {
         return FAILED;
     }
     json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");

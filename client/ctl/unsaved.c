@@ -77,8 +77,8 @@ int unsaved_fail(const json_t *status, bool there, const char *where, const char
 /* Lower tiers are made anew for each who asks: there is nothing to save. */
 static bool may_be_unsaved(const json_t *row)
 {
-    const char *tier = field_string(row, "tier");
-    return tier && strcmp(tier, "exact") == 0 && json_is_false(json_object_get(row, "saved"));
+    return strcmp(field_text(row, "tier"), "exact") == 0 &&
+           json_is_false(json_object_get(row, "saved"));
 }
 
 /* Nor is there of a winner that answers its own query alone, when nothing is unsaved. */

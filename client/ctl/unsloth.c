@@ -91,8 +91,7 @@ static void unsloth_add_row(struct table *t, char *head, double us, double ratio
 
 static bool is_ok(const json_t *trial)
 {
-    const char *status = field_string(trial, "status");
-    return status && strcmp(status, "ok") == 0;
+    return strcmp(field_text(trial, "status"), "ok") == 0;
 }
 
 /* A config's last word: a time over none, that of the finals over that of the first round, then the
@@ -102,12 +101,9 @@ static bool unsloth_is_better(const json_t *a, const json_t *b)
     if (is_ok(a) != is_ok(b)) {
         return is_ok(a);
     }
-    const char *x = field_string(a, "stage");
-    const char *y = field_string(b, "stage");
-    bool first_a = x && strcmp(x, "measure") == 0, first_b = y && strcmp(y, "measure") == 0;
-    json_int_t i = field_int(a, "id");
-    json_int_t k = field_int(b, "id");
-    return first_a != first_b ? first_b : i > k;
+    bool first_a = strcmp(field_text(a, "stage"), "measure") == 0;
+    bool first_b = strcmp(field_text(b, "stage"), "measure") == 0;
+    return first_a != first_b ? first_b : field_int(a, "id") > field_int(b, "id");
 }
 
 /* {config's text: its trial} */
@@ -117,8 +113,7 @@ static json_t *unsloth_pick_trials(const json_t *trials)
     size_t i;
     json_t *trial;
     json_array_foreach((json_t *)(uintptr_t)trials, i, trial) {
-        const char *stage = field_string(trial, "stage");
-        if (stage && strcmp(stage, "baseline") == 0) {
+        if (strcmp(field_text(trial, "stage"), "baseline") == 0) {
             continue;
         }
         char *config = show_config(json_object_get(trial, "config"));
@@ -139,11 +134,11 @@ static void take_trial(struct writing *w, struct table *t, const json_t *best, c
     double ratio = field_number(trial, "ratio");
     struct tile tile;
     char why[WHY_MAX] = "no time beside a reference kernel's was kept";
-    const char *status = field_string(trial, "status");
-    if (status && strcmp(status, "aborted") == 0) {
+    const char *status = field_text(trial, "status");
+    if (strcmp(status, "aborted") == 0) {
         snprintf(why, sizeof(why), "it was stopped early, being slower");
     } else if (!is_ok(trial)) {
-        snprintf(why, sizeof(why), "it failed: %.32s", status ? status : "");
+        snprintf(why, sizeof(why), "it failed: %.32s", status);
     }
     bool timed = is_ok(trial) && us > 0 && ratio > 0 && isfinite(us / ratio);
     bool can = timed && tile_of_config(config, &tile, w->left_out, why);

@@ -50,8 +50,8 @@ static int verify_ask_answer(struct verifying *v, const json_t *problem, const c
 
 static bool verify_is_trial_of(const json_t *trial, const json_t *config, const char *stage)
 {
-    const char *its = field_string(trial, "stage");
-    return json_equal(json_object_get(trial, "config"), config) && its && strcmp(its, stage) == 0;
+    return json_equal(json_object_get(trial, "config"), config) &&
+           strcmp(field_text(trial, "stage"), stage) == 0;
 }
 
 /* The newest good trials of two configs in one run and stage: how much longer the first takes. NAN:

@@ -40,23 +40,12 @@ static int cannot_write(const char *path)
 
 /* ---- what a path is -------------------------------------------------------------------------- */
 
-/* Where the name in it begins. */
-static const char *name_in(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Whether it is a name of what a process has open. That can be a regular file, in which others go
  * on writing where this ends. */
 static bool is_descriptor(const char *path)
 {
-    static const char *const names[] = {"/dev/std", "/dev/fd/", "/proc/"};
-    bool is = false;
-    for (size_t i = 0; i < COUNT(names); i++) {
-        is = is || strncmp(path, names[i], strlen(names[i])) == 0;
-    }
-    return is;
+    return strncmp(path, "/dev/std", 8) == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/proc/", 6) == 0;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -76,8 +65,9 @@ static int save_there(const char *path, const char *text)
 /* Beside the file, then in its place, with the rights that it had. */
 static int save_whole(const char *path, const char *text, const struct stat *before)
 {
-    char *part =
-        text_format("%.*s.gemmctl.%d.part", (int)(name_in(path) - path), path, (int)getpid());
+    const char *slash = strrchr(path, '/');
+    char *part = text_format("%.*s.gemmctl.%d.part", slash ? (int)(slash + 1 - path) : 0, path,
+                             (int)getpid());
     if (part) {
         unlink(part); /* a dead process of this number left it, or another user put a link there */
     }
