@@ -34,21 +34,25 @@ static size_t int_bytes(json_int_t v)
                                                            : 9;
 }
 
-/* As MessagePack. */
-static size_t packed_bytes(const json_t *j)
+/* As MessagePack; *deepest: how many arrays and maps are inside one another at most, of which there
+ * are `depth` around this. */
+static size_t packed_bytes(const json_t *j, int depth, int *deepest)
 {
     size_t bytes = 0, i;
     const char *name;
     const json_t *v;
+    depth += json_is_object(j) || json_is_array(j);
+    *deepest = depth > *deepest ? depth : *deepest;
     switch (json_typeof(j)) {
     case JSON_OBJECT:
         json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-            bytes += import_count_head(strlen(name), 32) + strlen(name) + packed_bytes(v);
+            bytes += import_count_head(strlen(name), 32) + strlen(name) +
+                     packed_bytes(v, depth, deepest);
         }
         return bytes + import_count_head(json_object_size(j), 16);
     case JSON_ARRAY:
         json_array_foreach((json_t *)(uintptr_t)j, i, v) {
-            bytes += packed_bytes(v);
+            bytes += packed_bytes(v, depth, deepest);
         }
         return bytes + import_count_head(json_array_size(j), 16);
     case JSON_STRING:
@@ -60,24 +64,6 @@ static size_t packed_bytes(const json_t *j)
     default:
         return 1;
     }
-}
-
-/* Arrays and maps inside one another, the outermost counted. */
-static int import_measure_depth(const json_t *j)
-{
-    int deepest = 0;
-    size_t i;
-    const char *name;
-    const json_t *v;
-    json_array_foreach(j, i, v) {
-        const int depth = import_measure_depth(v);
-        deepest = depth > deepest ? depth : deepest;
-    }
-    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-        const int depth = import_measure_depth(v);
-        deepest = depth > deepest ? depth : deepest;
-    }
-    return json_is_array(j) || json_is_object(j) ? deepest + 1 : 0;
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -131,23 +117,17 @@ static int send_chunk(struct sending *s)
     return DONE;
 }
 
-/* Takes `message`: why no request holds the row. The others still go. */
-static void skip_row(struct sending *s, json_t *message)
-{
-    json_array_append_new(json_object_get(s->total, "skipped"),
-                          json_pack("{sI, so}", "row", (json_int_t)s->at, "message", message));
-}
-
 static int import_add_row(struct sending *s, json_t *row)
 {
-    size_t bytes = packed_bytes(row);
+    int depth = 0;
+    const size_t bytes = packed_bytes(row, 0, &depth);
     json_t *why = NULL; /* no request holds it */
     if (bytes > REQUEST_BYTES - HEAD_BYTES) {
         why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
                            REQUEST_BYTES - HEAD_BYTES);
-    } else if (import_measure_depth(row) > ROW_DEPTH) {
-        why = json_sprintf("the row nests arrays and maps %d deep, and gemmd takes %d",
-                           import_measure_depth(row), ROW_DEPTH);
+    } else if (depth > ROW_DEPTH) {
+        why = json_sprintf("the row nests arrays and maps %d deep, and gemmd takes %d", depth,
+                           ROW_DEPTH);
     }
     bool full = s->bytes + bytes > CHUNK_BYTES || json_array_size(s->chunk) == CHUNK_ROWS;
     int code = why || full ? send_chunk(s) : DONE;
@@ -156,7 +136,8 @@ static int import_add_row(struct sending *s, json_t *row)
         return code;
     }
     if (why) {
-        skip_row(s, why);
+        json_array_append_new(json_object_get(s->total, "skipped"),
+                              json_pack("{sI, so}", "row", (json_int_t)s->at, "message", why));
     } else {
         s->numbers[json_array_size(s->chunk)] = s->at;
         json_array_append(s->chunk, row);
@@ -175,10 +156,10 @@ static int take_parts(struct sending *s, json_t *row)
     }
     json_t *part = json_copy(row), *some = json_array();
     json_object_set(part, "trials", some);
-    int code = DONE;
-    size_t bytes = packed_bytes(part), i;
+    int code = DONE, depth = 0;
+    size_t bytes = packed_bytes(part, 0, &depth), i;
     json_array_foreach(trials, i, trial) {
-        const size_t more = packed_bytes(trial);
+        const size_t more = packed_bytes(trial, 0, &depth);
         if (code == DONE && bytes + more > CHUNK_BYTES && json_array_size(some) > 0) {
             code = import_add_row(s, part);
             json_decref(part);
@@ -187,7 +168,7 @@ static int take_parts(struct sending *s, json_t *row)
             part = json_pack("{sO*, sO*, sO*, sO}", "op", json_object_get(row, "op"), "problem",
                              json_object_get(row, "problem"), "class",
                              json_object_get(row, "class"), "trials", some);
-            bytes = packed_bytes(part);
+            bytes = packed_bytes(part, 0, &depth);
         }
         json_array_append(some, trial);
         bytes += more;

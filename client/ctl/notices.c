@@ -78,13 +78,11 @@ char *foreign_read_file(const char *path)
 
 struct entry *entries_add(struct entries *e)
 {
-    if ((e->n & (e->n - 1)) == 0) { /* full at every power of two */
-        struct entry *all = realloc(e->all, (e->n ? 2 * e->n : 1) * sizeof(*all));
-        if (!all) {
-            return NULL;
-        }
-        e->all = all;
+    struct entry *all = realloc(e->all, (e->n + 1) * sizeof(*all));
+    if (!all) {
+        return NULL;
     }
+    e->all = all;
     struct entry *x = &e->all[e->n++];
     *x = (struct entry){.tile = {.split = 1, .tma_store = -1}};
     return x;

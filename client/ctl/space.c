@@ -204,16 +204,14 @@ static int judge_one(struct subject *s, const json_t *problem, json_t *config, j
 
 static void print_verdict(const json_t *v)
 {
-    const json_t *config = json_object_get(v, "config");
-    char *text = text_visible(show_config(config));
-    const char *message = field_string(v, "message");
-    const char *target = field_string(v, "target");
+    char *text = text_visible(show_config(json_object_get(v, "config")));
+    const char *target = field_text(v, "target");
     if (field_is_true(v, "valid")) {
-        text_print("valid%s%s: ", target ? " for target " : "", target ? target : "");
+        text_print("valid%s%s: ", *target ? " for target " : "", target);
         printf("%s\n", text);
     } else {
         printf("not valid: %s\n  ", text);
-        text_print("%s", message ? message : "");
+        text_print("%s", field_text(v, "message"));
         putchar('\n');
     }
     free(text);

@@ -13,13 +13,10 @@
 
 #include "client/ctl/formats.h"
 
+/* A row of the file. */
 struct row {
-    char *head; /* owned: the columns of the config */
-    double baseline_ms, ms, speedup;
-};
-struct table {
-    struct row *all; /* owned */
-    size_t n;
+    const char *head;  /* borrowed: the columns of the config */
+    const json_t *its; /* borrowed: {"baseline_ms", "ms", "speedup"} */
 };
 
 static const char *const shared_columns =
@@ -72,19 +69,13 @@ static char *unsloth_make_head(const json_t *problem, const json_t *config, cons
                        unsloth_format_flag(unsloth_loads_by_tma(problem, config, mode->loads[1])));
 }
 
-static void unsloth_add_row(struct table *t, char *head, double us, double ratio)
+static void unsloth_add_row(json_t *rows, const char *head, double us, double ratio)
 {
-    struct row row = {head, us / ratio / 1e3, us / 1e3, 1 / ratio};
-    for (size_t i = 0; i < t->n; i++) {
-        struct row *old = &t->all[i];
-        if (strcmp(old->head, head) == 0) {
-            struct row slower = row.speedup > old->speedup ? *old : row;
-            *old = row.speedup > old->speedup ? row : *old;
-            free(slower.head);
-            return;
-        }
+    if (1 / ratio > field_number(json_object_get(rows, head), "speedup")) {
+        json_object_set_new(rows, head,
+                            json_pack("{sf, sf, sf}", "baseline_ms", us / ratio / 1e3, "ms",
+                                      us / 1e3, "speedup", 1 / ratio));
     }
-    t->all[t->n++] = row;
 }
 
 /* ---- the rows of a problem ------------------------------------------------------------------ */
@@ -126,7 +117,7 @@ static json_t *unsloth_pick_trials(const json_t *trials)
     return last;
 }
 
-static void take_trial(struct writing *w, struct table *t, const json_t *best, const json_t *trial)
+static void take_trial(struct writing *w, json_t *rows, const json_t *best, const json_t *trial)
 {
     const json_t *problem = json_object_get(best, "problem");
     const json_t *config = json_object_get(trial, "config");
@@ -156,29 +147,43 @@ static void take_trial(struct writing *w, struct table *t, const json_t *best, c
     }
     char *head = unsloth_make_head(problem, config, &tile, unsloth_find_mode(problem));
     if (head) {
-        unsloth_add_row(t, head, us, ratio);
+        unsloth_add_row(rows, head, us, ratio);
     }
+    free(head);
 }
 
 static int best_first(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
-    return x->speedup != y->speedup ? (x->speedup < y->speedup) - (x->speedup > y->speedup)
-                                    : strcmp(x->head, y->head);
+    const double v = field_number(x->its, "speedup"), w = field_number(y->its, "speedup");
+    return v != w ? (v < w) - (v > w) : strcmp(x->head, y->head);
 }
 
-static char *unsloth_make_text(const struct table *t, const struct unsloth_mode *mode)
+/* malloc'ed */
+static char *unsloth_make_text(const json_t *rows, const struct unsloth_mode *mode)
 {
+    struct row *all = calloc(json_object_size(rows) + 1, sizeof(*all));
+    size_t n = 0;
+    const char *head;
+    json_t *its;
+    json_object_foreach((json_t *)(uintptr_t)rows, head, its) {
+        if (all) {
+            all[n++] = (struct row){head, its};
+        }
+    }
+    if (all) {
+        qsort(all, n, sizeof(*all), best_first);
+    }
     char *text = text_format("%s,%s,%s,torch_time,triton_time,speedup\n", shared_columns,
                              mode->loads[0], mode->loads[1]);
-    for (size_t i = 0; i < t->n; i++) {
-        const struct row *r = &t->all[i];
+    for (size_t i = 0; i < n; i++) {
         char baseline[NUMBER_TEXT_MAX], ms[NUMBER_TEXT_MAX], speedup[NUMBER_TEXT_MAX];
-        number_text(r->baseline_ms, baseline);
-        number_text(r->ms, ms);
-        number_text(r->speedup, speedup);
-        text = text_append(text, "%s,%s,%s,%s\n", r->head, baseline, ms, speedup);
+        number_text(field_number(all[i].its, "baseline_ms"), baseline);
+        number_text(field_number(all[i].its, "ms"), ms);
+        number_text(field_number(all[i].its, "speedup"), speedup);
+        text = text_append(text, "%s,%s,%s,%s\n", all[i].head, baseline, ms, speedup);
     }
+    free(all);
     return text;
 }
 
@@ -196,17 +201,17 @@ static char *path_of(const char *folder, const json_t *best)
         field_is_true(p, "fuse_mul_post") ? "_fuse_mul_post" : "", field_text(best, "key"));
 }
 
-static int unsloth_save_table(struct writing *w, struct table *t, const json_t *best, bool folder)
+static int unsloth_save_table(struct writing *w, const json_t *rows, const json_t *best,
+                              bool folder)
 {
-    qsort(t->all, t->n, sizeof(*t->all), best_first);
     char *path = folder ? path_of(w->to, best) : strdup(w->to ? w->to : "-");
-    char *text = unsloth_make_text(t, unsloth_find_mode(json_object_get(best, "problem")));
+    char *text = unsloth_make_text(rows, unsloth_find_mode(json_object_get(best, "problem")));
     int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
     if (code == DONE) {
-        json_array_append_new(w->files,
-                              json_pack("{ss, sI, sO, sO}", "path", path, "rows", (json_int_t)t->n,
-                                        "key", json_object_get(best, "key"), "problem",
-                                        json_object_get(best, "problem")));
+        json_array_append_new(w->files, json_pack("{ss, sI, sO, sO}", "path", path, "rows",
+                                                  (json_int_t)json_object_size(rows), "key",
+                                                  json_object_get(best, "key"), "problem",
+                                                  json_object_get(best, "problem")));
     }
     free(path);
     free(text);
@@ -225,22 +230,18 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
     int code = DONE;
     json_t *trials = ctl_list(&w->s->ctl, "trials",
                               json_pack("{sO}", "key", json_object_get(best, "key")), &code);
-    json_t *last = trials ? unsloth_pick_trials(trials) : NULL;
-    struct table t = {.all = calloc(json_object_size(last) + 1, sizeof(struct row))};
+    json_t *last = trials ? unsloth_pick_trials(trials) : NULL, *rows = json_object();
     const char *config;
     json_t *trial;
     json_object_foreach(last, config, trial) {
-        take_trial(w, &t, best, trial);
+        take_trial(w, rows, best, trial);
     }
-    if (code == DONE && t.n > 0) {
-        code = unsloth_save_table(w, &t, best, folder);
+    if (code == DONE && json_object_size(rows) > 0) {
+        code = unsloth_save_table(w, rows, best, folder);
     } else if (code == DONE) {
         writing_skip(w, best, "nothing that was measured of it has a counterpart");
     }
-    for (size_t i = 0; i < t.n; i++) {
-        free(t.all[i].head);
-    }
-    free(t.all);
+    json_decref(rows);
     json_decref(last);
     json_decref(trials);
     return code;
