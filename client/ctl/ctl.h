@@ -2,22 +2,9 @@
 /*
  * gemmctl: what its files share. It sees libgemmd through gemmd.h only, like any other user.
  *
- *   main.c       the list of commands
- *   ctl.c        options of every command, connecting, exit codes
- *   problems.c   which problems; shapes.c reads them from a table, moe.c makes a layer's, routing.c
- *                reads the rows of each expert
- *   search.c     options that say how to search
- *   subject.c    what a command is about (daemon, problems, search, rows), and its method's call
- *   text.c       the one-line text of problems and configs, to JSON and back
- *   fields.c     values of JSON objects, words between commas
- *   table.c      rows for people, or the same rows as JSON
- *   results.c    an answer as a row
- *   unsaved.c    answers that the database does not have yet
- *   progress.c   the line on stderr
- *   rows.c       the columns of lists of the database; baselines.c: what trials are compared with
- *   formats.h    files and spaces of other tuners, by files of their own
- *   ask.c pin.c listing.c space.c transfer.c verify.c runner.c why.c daemon.c
- *                the commands, by theme
+ * main.c has the list of commands; ask.c, pin.c, listing.c, space.c, transfer.c, verify.c,
+ * runner.c, why.c and daemon.c have the commands, by theme; formats.h is about files of other
+ * tuners.
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
  * stderr. What fails ends in one sentence, "gemmctl: ...".
@@ -302,7 +289,6 @@ struct column {
     bool right;
     bool optional; /* left out when no row has a value */
 };
-enum { COLUMNS_MAX = 24 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
 /* One value, behind its title. */
 void table_print_line(const struct column *column, const json_t *row);
@@ -337,8 +323,6 @@ void results_print(const json_t *rows);
 /* ---- listing.c ------------------------------------------------------------------------------ */
 
 extern const struct argp filter_argp; /* --where, --sort ... */
-/* As --sort does: what is better when larger comes from the best down. */
-void listing_sort(struct subject *s, const char *column);
 /* Connects, and restricts the filter to the key of the problem that was named, if one was; then
  * `unsaved` is known. */
 int listing_find_key(struct subject *s);
@@ -370,11 +354,10 @@ void rows_derive_best(json_t *row);
 /* The daemon's `status`, owned; NULL: it was not to be had, which is no reason to do without what
  * it is asked for. */
 json_t *unsaved_status(struct ctl *c);
-/* Of it: whether the daemon has answers that are only in its memory, or anything; and the sentence
- * that `where` ("this export") lacks them, with what to do; malloc'ed. */
+/* Of it: whether the daemon has answers that are only in its memory, or anything; and says that
+ * `where` ("this export") lacks them, with what to do. */
 bool unsaved_there(const json_t *status);
 bool unsaved_at_all(const json_t *status);
-char *unsaved_sentence(const json_t *status, const char *where);
 void unsaved_say(const json_t *status, const char *where);
 /* Where `there` is something: FAILED after the sentence that somebody's copy, `where`, lacks it,
  * and `again` what to do then; else DONE. */

@@ -51,7 +51,7 @@ static void set_where(struct subject *s, const char *arg, struct argp_state *sta
     free(name);
 }
 
-void listing_sort(struct subject *s, const char *arg)
+static void listing_sort(struct subject *s, const char *arg)
 {
     const bool down = list_has("speedup,tflops,gbps,floor_percent", arg);
     arg += *arg == '+';

@@ -109,32 +109,20 @@ char *show_config(const json_t *v)
     return json_is_object(v) ? text_of_json(v) : show_plain(v);
 }
 
-void table_print_line(const struct column *column, const json_t *row)
+/* ---- tables --------------------------------------------------------------------------------- */
+
+static char *table_show_value(const struct column *column, const json_t *row)
 {
     const json_t *v = field_value(row, column->key);
-    char *text = column->show ? column->show(v) : show_plain(v);
+    return column->show ? column->show(v) : show_plain(v);
+}
+
+void table_print_line(const struct column *column, const json_t *row)
+{
+    char *text = table_show_value(column, row);
     text_print("%-14s %s", column->title, text ? text : "");
     putchar('\n');
     free(text);
-}
-
-/* ---- tables --------------------------------------------------------------------------------- */
-
-static struct libscols_table *table_new(const struct column *columns, size_t n)
-{
-    static bool began;
-    if (!began) {
-        scols_init_debug(0);
-        began = true;
-    }
-    struct libscols_table *t = scols_new_table();
-    if (t) {
-        scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER);
-    }
-    for (size_t i = 0; t && i < n; i++) {
-        scols_table_new_column(t, columns[i].title, 0, columns[i].right ? SCOLS_FL_RIGHT : 0);
-    }
-    return t;
 }
 
 static bool table_needs_column(const struct column *column, const json_t *rows)
@@ -149,32 +137,26 @@ static bool table_needs_column(const struct column *column, const json_t *rows)
     return !column->optional;
 }
 
-static void fill_line(struct libscols_line *line, const struct column *columns, size_t n,
-                      const json_t *row)
+void table_print(const struct column *columns, size_t n, const json_t *rows)
 {
-    for (size_t i = 0; line && i < n; i++) {
-        const json_t *v = field_value(row, columns[i].key);
-        char *text = columns[i].show ? columns[i].show(v) : show_plain(v);
-        scols_line_refer_data(line, i, text); /* the table frees it */
-    }
-}
-
-void table_print(const struct column *all, size_t n_all, const json_t *rows)
-{
-    struct column columns[COLUMNS_MAX];
-    size_t i, n = 0;
-    for (i = 0; i < n_all; i++) {
-        if (table_needs_column(&all[i], rows)) {
-            columns[n++] = all[i];
-        }
-    }
-    struct libscols_table *t = table_new(columns, n);
+    scols_init_debug(0);
+    struct libscols_table *t = scols_new_table();
     if (!t) {
         return;
     }
+    scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER);
+    for (size_t c = 0; c < n; c++) {
+        const int hidden = table_needs_column(&columns[c], rows) ? 0 : SCOLS_FL_HIDDEN;
+        scols_table_new_column(t, columns[c].title, 0,
+                               hidden | (columns[c].right ? SCOLS_FL_RIGHT : 0));
+    }
+    size_t i;
     const json_t *row;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        fill_line(scols_table_new_line(t, NULL), columns, n, row);
+        struct libscols_line *line = scols_table_new_line(t, NULL);
+        for (size_t c = 0; line && c < n; c++) { /* the table frees the texts */
+            scols_line_refer_data(line, c, table_show_value(&columns[c], row));
+        }
     }
     scols_print_table(t);
     scols_unref_table(t);

@@ -16,9 +16,8 @@
 
 #include "client/ctl/ctl.h"
 
-static int text_refuse_input(struct gemmd_error *err, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static int text_refuse_input(struct gemmd_error *err, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int text_refuse_input(struct gemmd_error *err,
+                                                                   const char *format, ...)
 {
     va_list args;
     va_start(args, format);

@@ -39,7 +39,7 @@ static char *name_them(const json_t *status)
     return text_append(text, a + q == 1 ? " is" : " are");
 }
 
-char *unsaved_sentence(const json_t *status, const char *where)
+static char *unsaved_sentence(const json_t *status, const char *where)
 {
     const char *database = field_string(status, "database");
     bool full = field_is_true(status, "store.disk_full");
