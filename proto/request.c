@@ -139,9 +139,9 @@ int request_default(struct request *r, struct error *err)
 
 /* ---- both ways ------------------------------------------------------------------------------- */
 
-int request_unpack_beside(struct request *r, const struct wire_obj *params,
-                          const char *const *others, struct error *err)
+int request_unpack(struct request *r, const struct wire_obj *params, struct error *err)
 {
+    static const char *const others[] = {"problem", "restrict", "configs", NULL};
     r->problem.op = NULL;
     r->problem.op_name[0] = 0;
     record_init(&r->problem.fields);
@@ -169,12 +169,6 @@ int request_unpack_beside(struct request *r, const struct wire_obj *params,
     return done;
 }
 
-int request_unpack(struct request *r, const struct wire_obj *params, struct error *err)
-{
-    static const char *const others[] = {REQUEST_NAMES, NULL};
-    return request_unpack_beside(r, params, others, err);
-}
-
 static void put_restrictions(struct wire_buf *b, const struct request *r)
 {
     wire_put_map(b, r->n_restrict);
@@ -188,13 +182,9 @@ static void put_restrictions(struct wire_buf *b, const struct request *r)
     }
 }
 
-size_t request_pairs(const struct request *r)
+void request_pack(struct wire_buf *b, const struct request *r)
 {
-    return query_schema.n + 1 + (r->n_restrict > 0) + (r->n_configs > 0);
-}
-
-void request_pack_pairs(struct wire_buf *b, const struct request *r)
-{
+    wire_put_map(b, query_schema.n + 1 + (r->n_restrict > 0) + (r->n_configs > 0));
     wire_put_str(b, "problem");
     problem_pack(b, &r->problem);
     schema_encode_fields(b, &query_schema, &r->query);
@@ -209,12 +199,6 @@ void request_pack_pairs(struct wire_buf *b, const struct request *r)
             record_pack(b, &r->configs[i]);
         }
     }
-}
-
-void request_pack(struct wire_buf *b, const struct request *r)
-{
-    wire_put_map(b, request_pairs(r));
-    request_pack_pairs(b, r);
 }
 
 bool request_is_restricted(const struct request *r)

@@ -45,16 +45,6 @@ bool request_allows(const struct request *r, const struct record *config);
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 
-/* A request as part of a larger map: what an order to the runner is. Internal to proto/. */
-
-/* What stands in params beside the fields of query. */
-#define REQUEST_NAMES "problem", "restrict", "configs"
-
-int request_unpack_beside(struct request *r, const struct wire_obj *params,
-                          const char *const *others, struct error *err);
-size_t request_pairs(const struct request *r); /* how many request_pack_pairs puts */
-void request_pack_pairs(struct wire_buf *b, const struct request *r);
-
 /* The two nested arguments of a request: which values are allowed, which configs to try. Internal
  * to proto/. Both leave what they allocated in the request, also when they fail. */
 
@@ -65,27 +55,27 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
 
 /* ---- order.c -------------------------------------------------------------------------------- */
 
-/* gemmd -> runner, request `tune`: the request with problem = bucket, budgets filled in, and
- *   "job": n, "key": id, "stamp": text,
- *   "done":   [trial, ...]  finished trials of this key and stamp (resume): not measured again
- *   "hints":  [config, ...] tried first
- *   "former": config        the measured best that answers the key now; left out: there is none
- *   "min_gain": percent     by which a winner must be faster than that to replace it (0..100)
- *   "avoid":  [variant, ...] quarantined
- *   "spent_device_ms", "spent_ms": of its budgets, by orders of this tuning that were set aside
- * (tune_result); left out: 0 */
+/* gemmd -> runner, request `tune`: these fields, and
+ *   "request": the request with problem = bucket, budgets filled in
+ *   "done":    [trial, ...]   finished trials of this key and stamp (resume): not measured again
+ *   "hints":   [config, ...]  tried first
+ *   "avoid":   [variant, ...] quarantined */
+#define TUNE_ORDER_FIELDS(X, T)                                                                    \
+    X(T, INT, job, 0)                                                                              \
+    X(T, TEXT, key, HASH_HEX)                                                                      \
+    X(T, TEXT, stamp, STAMP_MAX)                                                                   \
+    X(T, RECORD, former, 0)        /* the measured best that answers the key now; empty: none */   \
+    X(T, REAL, min_gain, 0)        /* per cent by which a winner must be faster than `former` */   \
+    X(T, REAL, spent_device_ms, 0) /* of its budgets, by orders of this tuning that were */        \
+    X(T, REAL, spent_ms, 0)        /* set aside (tune_result) */                                   \
+    X(T, FLAG, quiet, 0)           /* only if nobody else uses the device */
+
 struct tune_order {
-    int64_t job;
-    char key[HASH_HEX];
-    char stamp[STAMP_MAX];
+    TUNE_ORDER_FIELDS(SCHEMA_MEMBER, tune_order)
     struct request request;
     uint32_t n_done, n_hints, n_avoid;
-    struct trial *done;   /* owned */
-    struct record *hints; /* owned */
-    struct record former; /* n 0: none */
-    double min_gain;
-    double spent_device_ms, spent_ms;
-    bool quiet;              /* only if nobody else uses the device */
+    struct trial *done;      /* owned */
+    struct record *hints;    /* owned */
     char (*avoid)[HASH_HEX]; /* owned */
 };
 void tune_order_deinit(struct tune_order *o);

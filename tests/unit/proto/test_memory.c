@@ -143,10 +143,9 @@ static const char params[] =
     "{\"problem\":{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":8,\"N\":8,\"K\":8,\"routing\":[8]},"
     "\"restrict\":{\"a\":[\"x\",\"y\"],\"b\":1},\"configs\":[\"a=x b=1\",{\"a\":\"y\"}]}";
 static const char order_params[] =
-    "{\"problem\":{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":8,\"N\":8,\"K\":8},\"job\":1,\"key\":"
-    "\"k\","
-    "\"restrict\":{\"a\":\"x\"},\"stamp\":\"s\",\"done\":[{},{}],\"hints\":[\"a=x\"],"
-    "\"avoid\":[\"v\"]}";
+    "{\"request\":{\"problem\":{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":8,\"N\":8,\"K\":8},"
+    "\"restrict\":{\"a\":\"x\"}},\"job\":1,\"key\":\"k\",\"stamp\":\"s\",\"done\":[{},{}],"
+    "\"hints\":[\"a=x\"],\"avoid\":[\"v\"]}";
 
 /* Everything from bytes, in a doc of its own. */
 static int with_doc(const char *json, int (*read)(const struct wire_obj *o, struct error *err),
