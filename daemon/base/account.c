@@ -51,66 +51,50 @@ struct account *account_drop(struct account *a)
     return NULL;
 }
 
+/* One more of `*count`. `what`: the things that the user has, and what to do about it. */
+static int account_add_one(const struct account *a, unsigned *count, unsigned most,
+                           const char *what, struct error *err)
+{
+    if (*count >= most) {
+        return error_set(err, ERROR_BUSY, "user %u has %u %s", (unsigned)a->uid, *count, what);
+    }
+    ++*count;
+    return 0;
+}
+
 int account_add_connection(struct account *a, struct error *err)
 {
-    if (a->connections >= a->all->limits.connections) {
-        return error_set(
-            err, ERROR_BUSY,
-            "user %u has %u connections already, its share (--user-connections); close "
-            "some, or retry later",
-            (unsigned)a->uid, a->connections);
-    }
-    a->connections++;
-    return 0;
+    return account_add_one(a, &a->connections, a->all->limits.connections,
+                           "connections already, its share (--user-connections); close some, or "
+                           "retry later",
+                           err);
 }
 
 int account_add_job(struct account *a, struct error *err)
 {
-    if (a->jobs >= a->all->limits.jobs) {
-        return error_set(err, ERROR_BUSY,
-                         "user %u has %u tunings queued already, its share (--user-jobs); retry "
-                         "later",
-                         (unsigned)a->uid, a->jobs);
-    }
-    a->jobs++;
-    return 0;
+    return account_add_one(a, &a->jobs, a->all->limits.jobs,
+                           "tunings queued already, its share (--user-jobs); retry later", err);
 }
 
 int account_add_lease(struct account *a, struct error *err)
 {
-    if (a->leases >= a->all->limits.leases) {
-        return error_set(err, ERROR_BUSY,
-                         "user %u holds %u keys of custom ops already, as many as one may; put or "
-                         "release some, or retry later",
-                         (unsigned)a->uid, a->leases);
-    }
-    a->leases++;
-    return 0;
+    return account_add_one(a, &a->leases, a->all->limits.leases,
+                           "leased keys of custom ops already, as many as may be; put or release "
+                           "some, or retry later",
+                           err);
 }
 
 int account_add_subscription(struct account *a, struct error *err)
 {
-    if (a->subscriptions >= a->all->limits.subscriptions) {
-        return error_set(
-            err, ERROR_BUSY,
-            "%u connections of user %u are told of improvements already, as many as may "
-            "be; let one of them tell the others",
-            a->subscriptions, (unsigned)a->uid);
-    }
-    a->subscriptions++;
-    return 0;
+    return account_add_one(a, &a->subscriptions, a->all->limits.subscriptions,
+                           "connections that are told of improvements already, as many as may be; "
+                           "let one of them tell the others",
+                           err);
 }
 
 int account_add_waiting(struct account *a, size_t bytes, struct error *err)
 {
     size_t most = a->all->limits.most[ACCOUNT_IN];
-    if (a->waiting >= a->all->limits.waiting) {
-        return error_set(
-            err, ERROR_BUSY,
-            "%u acquires of user %u wait for leases already, as many as may be; retry when "
-            "some are answered, or give them a deadline_ms",
-            a->waiting, (unsigned)a->uid);
-    }
     if (bytes > most || a->waiting_bytes > most - bytes) {
         return error_set(
             err, ERROR_BUSY,
@@ -118,9 +102,12 @@ int account_add_waiting(struct account *a, size_t bytes, struct error *err)
             "(--user-mib); name fewer, or retry when some are answered",
             (unsigned)a->uid, a->waiting, a->waiting_bytes >> 10);
     }
-    a->waiting++;
-    a->waiting_bytes += bytes;
-    return 0;
+    int status = account_add_one(a, &a->waiting, a->all->limits.waiting,
+                                 "acquires that wait for leases already, as many as may be; retry "
+                                 "when some are answered, or give them a deadline_ms",
+                                 err);
+    a->waiting_bytes += status == 0 ? bytes : 0;
+    return status;
 }
 
 void account_end_waiting(struct account *a, size_t bytes)
