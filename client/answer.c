@@ -151,7 +151,6 @@ static size_t format_value(struct pull *p, struct answer_name *known, char *out,
 
 void answer_order_init(struct answer_order *order)
 {
-    order->fields = (struct pull_fields){0};
     order->names[0].n = 0; /* none is looked at behind one that is not known */
     order->stamp[0] = order->target[0] = 0;
 }
@@ -385,8 +384,8 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
     struct pull in = *p;
     struct config_line line = {out, order, true, "", 0, false};
     out->config[0] = '\0';
-    if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out, &order->fields) ||
-        !line.whole || !out->tier[0]) { /* it may be an error, which is a map too */
+    if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out) || !line.whole ||
+        !out->tier[0]) { /* it may be an error, which is a map too */
         return false;
     }
     out->local = false;

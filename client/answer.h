@@ -15,7 +15,6 @@ int answer_check_size(const struct gemmd_answer *out, struct error *err);
 struct gemmd_answer answer_none(void);
 /* What answers of one daemon have in common, kept from one to the next. */
 struct answer_order {
-    struct pull_fields fields;
     struct answer_name {
         uint8_t n;                      /* of the name */
         uint8_t word_n, shown_n;        /* of the last short text that was its value; 0: none */

@@ -137,17 +137,11 @@ bool pull_find(struct pull *p, const char *key);
 /* Reads what stands beside a schema's fields in a map. False: not of a kind that it takes. */
 typedef bool (*pull_beside)(void *ctx, struct pull *p);
 
-/* Kept from map to map: those of one sender have their fields in one order. Begins as zeros. */
-struct pull_fields {
-    uint64_t seen;    /* a bit per field that was in the map, also as nil */
-    uint8_t next[65]; /* the field that came behind each one; [0]: first, [i + 1]: behind i */
-};
-
 /* What schema_decode_beside does with SCHEMA_LENIENT, for maps whose values are of the usual types,
  * and schemas without records and lists of reals. `beside` is told of the one field of that name,
  * once (NULL: there is none). False: this is for schema_decode to look at, and to say what is wrong
  * with it, if anything is; the object may be half filled in, the reader stays. */
-bool pull_schema(struct pull *p, const struct schema *s, const char *name, pull_beside beside,
-                 void *ctx, void *object, struct pull_fields *fields);
+bool pull_schema(struct pull *p, const struct schema *s, const char *beside_name,
+                 pull_beside beside, void *ctx, void *object);
 
 #endif

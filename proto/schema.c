@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/nearest.h"
-#include "proto/schema.h"
+#include "proto/pull.h"
 #include "proto/text.h"
 
 static void put_reals(struct wire_buf *b, const void *member)
@@ -69,23 +69,17 @@ void schema_encode(struct wire_buf *b, const struct schema *s, const void *objec
     schema_encode_fields(b, s, object);
 }
 
-static void zero_member(const struct schema_field *f, void *member)
+void schema_clear(const struct schema *s, void *object)
 {
-    switch (f->kind) {
-    case SCHEMA_INT:
-    case SCHEMA_REAL:
-    case SCHEMA_FLAG:
-        memset(member, 0, f->size);
-        break;
-    case SCHEMA_TEXT:
-        *(char *)member = 0;
-        break;
-    case SCHEMA_RECORD:
-        record_init(member);
-        break;
-    case SCHEMA_REALS:
-        memset(member, 0, sizeof(double)); /* the count */
-        break;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct schema_field *f = &s->fields[i];
+        void *member = (char *)object + f->offset;
+        if (f->kind == SCHEMA_RECORD) {
+            record_init(member);
+        } else {
+            /* of text its first byte, of reals their count */
+            memset(member, 0, f->kind == SCHEMA_FLAG || f->kind == SCHEMA_TEXT ? 1 : 8);
+        }
     }
 }
 
@@ -218,12 +212,11 @@ static int schema_refuse_unknown(const struct schema *s, const char *const *othe
                      text_show(given, n).text, known);
 }
 
-/* The field of that name, looked for from `from` on; s->n: none. */
-static size_t schema_find_field(const struct schema *s, size_t from, const char *given, size_t n)
+size_t schema_find_field(const struct schema *s, size_t from, const char *name, size_t n)
 {
     for (size_t i = 0; i < s->n; i++) {
         size_t at = from + i < s->n ? from + i : from + i - s->n;
-        if (text_is(s->fields[at].name, given, n)) {
+        if (s->fields[at].name_n == n && pull_same(s->fields[at].name, name, n)) {
             return at;
         }
     }
@@ -274,7 +267,7 @@ static int decode_pair(struct decoding *d, const struct wire_obj *key, const str
     if (status < 0) {
         return status;
     }
-    d->next = at + 1 < s->n ? at + 1 : 0;
+    d->next = at + 1;
     return get_member(s, f, value, (char *)d->object + f->offset, err);
 }
 
@@ -283,9 +276,7 @@ int schema_decode_beside(const struct schema *s, enum schema_strictness strict,
                          struct error *err)
 {
     struct decoding d = {s, strict, others, object, 0, 0, 0};
-    for (size_t i = 0; i < s->n; i++) {
-        zero_member(&s->fields[i], (char *)object + s->fields[i].offset);
-    }
+    schema_clear(s, object);
     if (map && wire_type_of(map) != WIRE_MAP) {
         return error_set(err, ERROR_INVALID, "%s must be a map of named values", s->name);
     }

@@ -83,4 +83,11 @@ int schema_decode_beside(const struct schema *s, enum schema_strictness strict,
                          const struct wire_obj *map, const char *const *others, void *object,
                          struct error *err);
 
+/* ---- inside proto/ -------------------------------------------------------------------------- */
+
+/* All members as of an empty map. */
+void schema_clear(const struct schema *s, void *object);
+/* The field of that name, looked for from `from` on; s->n: none. */
+size_t schema_find_field(const struct schema *s, size_t from, const char *name, size_t n);
+
 #endif

@@ -62,11 +62,10 @@ static void check_schema(struct pull item, const struct schema *s)
     static _Alignas(16) char by_tree[4096], by_bytes[4096];
     WIRE_BUF_AUTO a = WIRE_BUF_NULL;
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    struct pull_fields fields = {0};
     const struct wire_obj *o;
     CHECK(s->size <= sizeof(by_tree) && wire_decode(doc, item.at, pull_left(&item), &o, NULL) == 0);
     memset(by_bytes, 'x', sizeof(by_bytes));
-    if (pull_schema(&item, s, NULL, NULL, NULL, by_bytes, &fields)) {
+    if (pull_schema(&item, s, NULL, NULL, NULL, by_bytes)) {
         CHECK(schema_decode(s, SCHEMA_LENIENT, o, by_tree, NULL) == 0);
         schema_encode(&a, s, by_tree);
         schema_encode(&b, s, by_bytes);
