@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "proto/pull.h"
-#include "proto/span.h"
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
@@ -30,7 +29,7 @@ bool pull_int_long(struct pull *p, int64_t *out)
     if (bytes == 0) {
         return false;
     }
-    uint64_t v = pull_be(p->at + 1, bytes);
+    uint64_t v = span_read_be(p->at + 1, bytes);
     if (*p->at >= 0xd0) {
         *out = sign_extended(v, bytes);
     } else if (v <= INT64_MAX) {
@@ -45,13 +44,13 @@ bool pull_int_long(struct pull *p, int64_t *out)
 static bool pull_float(struct pull *p, double *out)
 {
     if (pull_left(p) >= 9 && *p->at == 0xcb) {
-        uint64_t bits = pull_be64(p->at + 1);
+        uint64_t bits = span_read_be(p->at + 1, 8);
         memcpy(out, &bits, sizeof(bits));
         p->at += 9;
         return true;
     }
     if (pull_left(p) >= 5 && *p->at == 0xca) {
-        uint32_t bits = (uint32_t)pull_be(p->at + 1, 4);
+        uint32_t bits = (uint32_t)span_read_be(p->at + 1, 4);
         float v;
         memcpy(&v, &bits, sizeof(bits));
         *out = v;
@@ -72,37 +71,27 @@ bool pull_real(struct pull *p, double *out)
         return true;
     }
     if (pull_left(p) >= 9 && *p->at == 0xcf) { /* beyond int64_t */
-        *out = (double)pull_be(p->at + 1, 8);
+        *out = (double)span_read_be(p->at + 1, 8);
         p->at += 9;
         return true;
     }
     return false;
 }
 
-/* Heads of containers: `fix` with a count in the low four bits, or 2 and 4 bytes behind `wide`. */
-static bool pull_head(struct pull *p, uint8_t fix, uint8_t wide, size_t *n)
+static bool pull_head(struct pull *p, const uint8_t *behind)
 {
-    if (p->at < p->end && (*p->at & 0xf0) == fix) {
-        *n = *p->at++ & 15;
-        return true;
-    }
-    size_t bytes = p->at == p->end ? 0 : *p->at == wide ? 2 : *p->at == wide + 1 ? 4 : 0;
-    if (bytes == 0 || bytes >= pull_left(p)) {
-        return false;
-    }
-    *n = (size_t)pull_be(p->at + 1, bytes);
-    p->at += 1 + bytes;
-    return true;
+    p->at = behind ? behind : p->at;
+    return behind;
 }
 
 bool pull_array(struct pull *p, size_t *n)
 {
-    return pull_head(p, 0x90, 0xdc, n);
+    return pull_head(p, span_array(p->at, pull_left(p), n));
 }
 
 bool pull_map(struct pull *p, size_t *n)
 {
-    return pull_head(p, 0x80, 0xde, n);
+    return pull_head(p, span_map(p->at, pull_left(p), n));
 }
 
 bool pull_skip(struct pull *p)

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "proto/schema.h"
+#include "proto/span.h"
 
 struct pull {
     const uint8_t *at, *end; /* borrowed */
@@ -27,23 +28,6 @@ struct pull {
 static inline size_t pull_left(const struct pull *p)
 {
     return (size_t)(p->end - p->at);
-}
-
-/* A big-endian number of so many bytes. */
-static inline uint64_t pull_be(const uint8_t *p, size_t bytes)
-{
-    uint64_t v = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        v = v << 8 | p[i];
-    }
-    return v;
-}
-
-static inline uint64_t pull_be64(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof(v));
-    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap64(v) : v;
 }
 
 static inline bool pull_nil(struct pull *p)
@@ -75,7 +59,7 @@ static inline bool pull_str(struct pull *p, const char **out, size_t *n)
     if (head == 0 || head > pull_left(p)) {
         return false;
     }
-    size_t length = head == 1 ? c & 31 : (size_t)pull_be(p->at + 1, head - 1);
+    size_t length = head == 1 ? c & 31 : (size_t)span_read_be(p->at + 1, head - 1);
     if (length > pull_left(p) - head) {
         return false;
     }

@@ -30,36 +30,6 @@ void scan_init(struct scan *s, size_t limit)
     scan_begin_message(s);
 }
 
-/* What begins with a byte: bytes of its head, itself counted (0: refused), and what follows the
- * head. */
-enum { HEAD = 15, PAYLOAD = 16, ITEMS = 32, PAIRS = 64 };
-#define FOUR(x)    (x), (x), (x), (x)
-#define SIXTEEN(x) FOUR(x), FOUR(x), FOUR(x), FOUR(x)
-static const uint8_t kinds[256] = {SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
-                                   SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1 | PAIRS),
-                                   SIXTEEN(1 | ITEMS), SIXTEEN(1 | PAYLOAD), SIXTEEN(1 | PAYLOAD),
-                                   /* c0 nil, c1 reserved, c2 c3 bool, c4-c6 bin, c7-c9 ext */
-                                   1, 0, 1, 1, 2 | PAYLOAD, 3 | PAYLOAD, 5 | PAYLOAD, 0, 0, 0,
-                                   /* ca cb real, cc-cf uint, d0-d3 int, d4-d8 ext */
-                                   5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0, 0, 0, 0,
-                                   /* d9-db str, dc dd array, de df map */
-                                   2 | PAYLOAD, 3 | PAYLOAD, 5 | PAYLOAD, 3 | ITEMS, 5 | ITEMS,
-                                   3 | PAIRS, 5 | PAIRS, SIXTEEN(1), SIXTEEN(1)};
-
-static uint32_t scan_count_head(uint8_t c)
-{
-    return kinds[c] & HEAD;
-}
-
-static uint64_t scan_read_be(const uint8_t *p, uint32_t n)
-{
-    uint64_t v = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        v = v << 8 | p[i];
-    }
-    return v;
-}
-
 static int too_large(const struct scan *s, struct error *err)
 {
     return error_set(err, ERROR_TOO_LARGE,
@@ -92,40 +62,23 @@ static int open_payload(struct scan *s, uint64_t n, struct error *err)
 }
 
 /* A whole head: what follows it? */
-static int take_head(struct scan *s, const uint8_t *head, uint32_t n, struct error *err)
+static int take_head(struct scan *s, const uint8_t *head, struct error *err)
 {
-    uint8_t c = head[0];
     s->owed--;
     if (s->depth > 0) {
         s->left[s->depth - 1]--;
     }
-    if (c < 0x80 || c >= 0xe0) { /* small integers */
-        return 0;
+    if (span_kinds[head[0]] >= SPAN_ITEMS) {
+        return open_container(s, span_count(head), err);
     }
-    if (c < 0x90) {
-        return open_container(s, 2 * (uint64_t)(c & 15), err);
-    }
-    if (c < 0xa0) {
-        return open_container(s, c & 15, err);
-    }
-    if (c < 0xc0) {
-        return open_payload(s, c & 31, err);
-    }
-    uint64_t v = scan_read_be(head + 1, n - 1);
-    if ((c >= 0xc4 && c <= 0xc6) || (c >= 0xd9 && c <= 0xdb)) {
-        return open_payload(s, v, err);
-    }
-    if (c >= 0xdc) {
-        return open_container(s, c >= 0xde ? 2 * v : v, err);
-    }
-    return 0;
+    return open_payload(s, span_count(head), err);
 }
 
 /* Collects a head that may come in pieces. Returns the bytes taken from data, or ERROR_*. */
 static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error *err)
 {
     if (s->head_have == 0) {
-        s->head_need = scan_count_head(data[0]);
+        s->head_need = span_kinds[data[0]] & SPAN_HEAD;
         if (s->head_need == 0) {
             return error_set(
                 err, ERROR_MALFORMED,
@@ -139,7 +92,7 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
         }
         if (s->head_need <= n) { /* the usual case: whole and in place */
             s->taken += s->head_need;
-            int r = take_head(s, data, s->head_need, err);
+            int r = take_head(s, data, err);
             return r < 0 ? r : (int)s->head_need;
         }
     }
@@ -150,7 +103,7 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
     s->taken += take;
     if (s->head_have == s->head_need) {
         s->head_have = 0;
-        int r = take_head(s, s->head, s->head_need, err);
+        int r = take_head(s, s->head, err);
         return r < 0 ? r : (int)take;
     }
     return (int)take;
@@ -230,14 +183,13 @@ static bool scan_skip_whole(struct scan *s, const uint8_t *p, size_t n, size_t *
         owed -= taken;
         left -= taken;
         if (left > 0) {
-            uint32_t kind = at < n && !span_steps[p[at]] ? kinds[p[at]] : 0, head = kind & HEAD;
+            uint32_t kind = at < n && !span_steps[p[at]] ? span_kinds[p[at]] : 0;
+            uint32_t head = kind & SPAN_HEAD;
             if (head == 0 || head > n - at) {
                 break;
             }
-            bool open = kind >= ITEMS;
-            uint64_t v =
-                head > 1 ? scan_read_be(p + at + 1, head - 1) : p[at] & 15; /* what it promises */
-            v <<= kind >= PAIRS;
+            bool open = kind >= SPAN_ITEMS;
+            uint64_t v = span_count(p + at); /* what it promises */
             if (head - 1 + v > spare || (!open && v > n - at - head) ||
                 (open && s->depth == MESSAGE_DEPTH_MAX)) {
                 break;

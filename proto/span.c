@@ -13,75 +13,17 @@ const uint8_t span_steps[256] = {SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
                                  1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0,
                                  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SIXTEEN(1), SIXTEEN(1)};
 
-struct head {
-    size_t bytes; /* of the head and its payload; 0: it does not fit */
-    size_t items; /* objects that follow as its content */
-};
-
-static size_t span_read_be(const uint8_t *p, size_t n)
-{
-    size_t v = 0;
-    for (size_t i = 0; i < n; i++) {
-        v = v << 8 | p[i];
-    }
-    return v;
-}
-
-/* Lengths stand behind the first byte, in `width` bytes. */
-static struct head span_make_head(const uint8_t *p, size_t n, size_t width, size_t payload,
-                                  size_t items)
-{
-    if (n <= width) {
-        return (struct head){0, 0};
-    }
-    size_t v = span_read_be(p + 1, width);
-    return (struct head){1 + width + v * payload, v * items};
-}
-
-static struct head span_read_head(const uint8_t *p, size_t n)
-{
-    uint8_t c = p[0];
-    if (c < 0x80 || c >= 0xe0 || c == 0xc0 || c == 0xc2 || c == 0xc3) {
-        return (struct head){1, 0};
-    }
-    if (c < 0xc0) {
-        return c < 0x90   ? (struct head){1, 2 * (size_t)(c & 15)}
-               : c < 0xa0 ? (struct head){1, c & 15}
-                          : (struct head){1 + (size_t)(c & 31), 0};
-    }
-    switch (c) {
-    case 0xc4:
-    case 0xc5:
-    case 0xc6:
-        return span_make_head(p, n, (size_t)1 << (c - 0xc4), 1, 0);
-    case 0xd9:
-    case 0xda:
-    case 0xdb:
-        return span_make_head(p, n, (size_t)1 << (c - 0xd9), 1, 0);
-    case 0xdc:
-    case 0xdd:
-        return span_make_head(p, n, (size_t)2 << (c - 0xdc), 0, 1);
-    case 0xde:
-    case 0xdf:
-        return span_make_head(p, n, (size_t)2 << (c - 0xde), 0, 2);
-    case 0xca:
-        return (struct head){5, 0};
-    case 0xcb:
-        return (struct head){9, 0};
-    case 0xcc:
-    case 0xcd:
-    case 0xce:
-    case 0xcf:
-        return (struct head){1 + ((size_t)1 << (c - 0xcc)), 0};
-    case 0xd0:
-    case 0xd1:
-    case 0xd2:
-    case 0xd3:
-        return (struct head){1 + ((size_t)1 << (c - 0xd0)), 0};
-    default:
-        return (struct head){0, 0};
-    }
-}
+const uint8_t span_kinds[256] = {
+    SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
+    SIXTEEN(1 | SPAN_PAIRS), SIXTEEN(1 | SPAN_ITEMS), SIXTEEN(1 | SPAN_PAYLOAD),
+    SIXTEEN(1 | SPAN_PAYLOAD),
+    /* c0 nil, c1 reserved, c2 c3 bool, c4-c6 bin, c7-c9 ext */
+    1, 0, 1, 1, 2 | SPAN_PAYLOAD, 3 | SPAN_PAYLOAD, 5 | SPAN_PAYLOAD, 0, 0, 0,
+    /* ca cb real, cc-cf uint, d0-d3 int, d4-d8 ext */
+    5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0, 0, 0, 0,
+    /* d9-db str, dc dd array, de df map */
+    2 | SPAN_PAYLOAD, 3 | SPAN_PAYLOAD, 5 | SPAN_PAYLOAD, 3 | SPAN_ITEMS, 5 | SPAN_ITEMS,
+    3 | SPAN_PAIRS, 5 | SPAN_PAIRS, SIXTEEN(1), SIXTEEN(1)};
 
 size_t span_of(const uint8_t *p, size_t n)
 {
@@ -97,36 +39,43 @@ size_t span_of(const uint8_t *p, size_t n)
         if (at >= n) {
             return 0;
         }
-        struct head h = span_read_head(p + at, n - at);
-        if (h.bytes == 0 || h.bytes > n - at) {
+        size_t kind = span_kinds[p[at]], head = kind & SPAN_HEAD;
+        if (head == 0 || head > n - at) {
             return 0;
         }
-        at += h.bytes;
-        left += h.items;
+        uint64_t v = span_count(p + at);
+        at += head;
+        if (kind >= SPAN_ITEMS) {
+            left += v;
+        } else if (v <= n - at) {
+            at += v;
+        } else {
+            return 0;
+        }
     }
     return at <= n ? at : 0;
 }
 
-/* Behind the head of a container of that kind (0x80 map, 0x90 array): where its items begin. */
-static const uint8_t *items_of(const uint8_t *p, size_t n, uint8_t fix, uint8_t wide, size_t *items)
+/* Behind the head of a container of that kind: where its items begin. */
+static const uint8_t *items_of(const uint8_t *p, size_t n, uint8_t kind, size_t *items)
 {
-    if (n == 0 || ((p[0] & 0xf0) != fix && p[0] != wide && p[0] != wide + 1)) {
+    size_t head = n > 0 && span_kinds[p[0]] & kind ? span_kinds[p[0]] & SPAN_HEAD : 0;
+    if (head == 0 || head > n) {
         return NULL;
     }
-    struct head h = span_read_head(p, n);
-    *items = h.items;
-    return h.bytes ? p + h.bytes : NULL;
+    *items = span_count(p);
+    return p + head;
 }
 
 const uint8_t *span_array(const uint8_t *p, size_t n, size_t *count)
 {
-    return items_of(p, n, 0x90, 0xdc, count);
+    return items_of(p, n, SPAN_ITEMS, count);
 }
 
 const uint8_t *span_map(const uint8_t *p, size_t n, size_t *count)
 {
-    const uint8_t *at = items_of(p, n, 0x80, 0xde, count);
-    *count /= 2;
+    const uint8_t *at = items_of(p, n, SPAN_PAIRS, count);
+    *count = at ? *count / 2 : 0;
     return at;
 }
 
@@ -141,7 +90,7 @@ bool span_named(const uint8_t **p, const uint8_t *end, const char *name)
 const uint8_t *span_find(const uint8_t *p, size_t n, const char *key, size_t *length)
 {
     size_t items = 0, key_n = strlen(key); /* shorter than 32: its head is one byte */
-    const uint8_t *at = items_of(p, n, 0x80, 0xde, &items), *end = p + n;
+    const uint8_t *at = items_of(p, n, SPAN_PAIRS, &items), *end = p + n;
     for (; at && items >= 2; items -= 2) {
         size_t name = span_of(at, (size_t)(end - at));
         size_t value = name ? span_of(at + name, (size_t)(end - at) - name) : 0;
