@@ -125,22 +125,33 @@ bool record_has_n(const struct record *r, const char *name, size_t n)
     return n < RECORD_NAME_MAX && record_find_field(r, name, n, &at);
 }
 
-/* Drops what replaced and removed fields left in the arena. */
-static void pack_arena(struct record *r)
+/* Drops what replaced and removed fields left in the arena, and the text of field `but` (r->n: of
+ * none), which the caller replaces. False: less than `room` bytes are free then; nothing changes.
+ */
+static bool pack_arena(struct record *r, size_t but, size_t room)
 {
     char kept[RECORD_TEXT_MAX];
-    uint32_t used = 0;
+    uint32_t used = 0, at[RECORD_FIELDS_MAX];
     for (size_t i = 0; i < r->n; i++) {
-        if (r->fields[i].type == VALUE_TEXT) {
+        at[i] = used;
+        if (i != but && r->fields[i].type == VALUE_TEXT) {
             const char *text = r->text + r->fields[i].text;
             size_t size = strlen(text) + 1;
             memcpy(kept + used, text, size);
-            r->fields[i].text = used;
             used += (uint32_t)size;
+        }
+    }
+    if (RECORD_TEXT_MAX - used < room) {
+        return false;
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->fields[i].type == VALUE_TEXT) {
+            r->fields[i].text = at[i];
         }
     }
     memcpy(r->text, kept, used);
     r->used = used;
+    return true;
 }
 
 static void record_fill_field(struct record *r, struct record_field *f, const struct value *v,
@@ -186,18 +197,6 @@ static int record_check_value(const char *name, size_t n, const struct value *v,
     return 0;
 }
 
-/* Bytes of text in use when field `but` (or r->n: none) is left out. */
-static size_t live_text(const struct record *r, size_t but)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        bytes += i != but && r->fields[i].type == VALUE_TEXT
-                     ? strlen(r->text + r->fields[i].text) + 1
-                     : 0;
-    }
-    return bytes;
-}
-
 static int no_room(const char *name, size_t n, struct error *err)
 {
     return error_set(err, ERROR_INVALID,
@@ -205,43 +204,22 @@ static int no_room(const char *name, size_t n, struct error *err)
                      text_show(name, n).text, RECORD_FIELDS_MAX, RECORD_TEXT_MAX);
 }
 
-/* The text of a value that is to outlive changes of the arena. */
-static bool in_arena(const struct record *r, const char *text)
-{
-    return (uintptr_t)text >= (uintptr_t)r->text &&
-           (uintptr_t)text < (uintptr_t)r->text + RECORD_TEXT_MAX;
-}
-
-/* Text that is no longer than the old one takes its place. */
-static bool replace_text(struct record *r, const struct record_field *f, const char *text, size_t n)
-{
-    if (f->type != VALUE_TEXT || strlen(r->text + f->text) < n) {
-        return false;
-    }
-    memcpy(r->text + f->text, text, n);
-    r->text[f->text + n] = 0;
-    return true;
-}
-
 static int set_checked(struct record *r, const char *name, size_t n, const struct value *v,
                        size_t text_n, struct error *err)
 {
     size_t at;
     bool there = record_find_field(r, name, n, &at);
+    char copy[RECORD_TEXT_MAX];
+    struct value moved = *v;
     if (!there && r->n == RECORD_FIELDS_MAX) {
         return no_room(name, n, err);
     }
-    if (there && v->type == VALUE_TEXT && replace_text(r, &r->fields[at], v->text, text_n)) {
-        return 0;
-    }
     if (v->type == VALUE_TEXT && RECORD_TEXT_MAX - r->used < text_n + 1) {
-        if (RECORD_TEXT_MAX - live_text(r, there ? at : r->n) < text_n + 1) {
+        memcpy(copy, v->text, text_n); /* it may lie in the arena */
+        moved.text = copy;
+        if (!pack_arena(r, there ? at : r->n, text_n + 1)) {
             return no_room(name, n, err);
         }
-        if (there) {
-            r->fields[at].type = VALUE_NONE; /* its text goes too */
-        }
-        pack_arena(r);
     }
     if (!there) {
         memmove(&r->fields[at + 1], &r->fields[at], (r->n - at) * sizeof(r->fields[0]));
@@ -249,7 +227,7 @@ static int set_checked(struct record *r, const char *name, size_t n, const struc
         memcpy(r->fields[at].name, name, n);
         memset(r->fields[at].name + n, 0, RECORD_NAME_MAX - n);
     }
-    record_fill_field(r, &r->fields[at], v, text_n);
+    record_fill_field(r, &r->fields[at], &moved, text_n);
     return 0;
 }
 
@@ -268,12 +246,6 @@ int record_set_n(struct record *r, const char *name, size_t n, const struct valu
     }
     if (v->type == VALUE_TEXT && text_n >= RECORD_TEXT_MAX) {
         return no_room(name, n, err);
-    }
-    if (v->type == VALUE_TEXT && in_arena(r, v->text)) {
-        char copy[RECORD_TEXT_MAX];
-        memcpy(copy, v->text, text_n);
-        struct value moved = VALUE_OF_TEXT(copy);
-        return set_checked(r, name, n, &moved, text_n, err);
     }
     return set_checked(r, name, n, v, text_n, err);
 }
