@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/nearest.h"
+#include "proto/text.h"
 
 void nearest_begin(struct nearest *t, const char *given, size_t n)
 {
-    *t = (struct nearest){given, n, NULL, 0};
+    t->given = given;
+    t->n = n;
+    t->best = NULL;
+    t->known[0] = '\0';
 }
 
 static unsigned char nearest_lower_letter(char c)
@@ -52,7 +57,8 @@ static unsigned nearest_count_edits(const char *a, size_t na, const char *b, siz
 
 void nearest_offer(struct nearest *t, const char *known)
 {
-    size_t n = strlen(known);
+    size_t n = strlen(known), at = strlen(t->known);
+    snprintf(t->known + at, sizeof(t->known) - at, "%s%s", at > 0 ? ", " : "", known);
     if (t->n > NEAREST_MAX || n > NEAREST_MAX) {
         return;
     }
@@ -68,4 +74,12 @@ const char *nearest_end(const struct nearest *t)
 {
     /* more than a third of the letters wrong is no slip of the pen */
     return t->best && t->distance <= (t->n + 1) / 3 ? t->best : NULL;
+}
+
+int nearest_refuse(const struct nearest *t, const char *what, struct error *err)
+{
+    const char *best = nearest_end(t);
+    return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; %s%s%s", what,
+                     text_show(t->given, t->n).text, best ? "did you mean '" : "it takes ",
+                     best ? best : t->known, best ? "'?" : "");
 }

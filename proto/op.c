@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Ops are few, registered once before any thread starts, and only read afterwards. Sorting their
- * field names here is what makes canonical order free for every problem that comes later.
- */
+/* Ops are few, registered once before any thread starts, and only read afterwards. Sorting their
+ * field names here is what makes canonical order free for every problem that comes later. */
 #include <assert.h>
 #include <string.h>
 
@@ -16,36 +14,13 @@ static const struct op custom_op = {.name = custom_prefix};
 static struct op_index indexes[OPS_MAX];
 static size_t n_indexes;
 
-/* The first 8 bytes of a name as a number that sorts as the name does. */
-static uint64_t front_of(const char *name, size_t n)
-{
-    uint64_t v = 0;
-    for (size_t i = 0; i < 8; i++) {
-        v = v << 8 | (i < n ? (uint8_t)name[i] : 0);
-    }
-    return v;
-}
-
 static void index_op(struct op_index *x, const struct op *op)
 {
     assert(op->n_fields <= RECORD_FIELDS_MAX);
     x->op = op;
+    record_init(&x->names);
     for (size_t i = 0; i < op->n_fields; i++) {
-        size_t at = i;
-        while (at > 0 && strcmp(op->fields[x->order[at - 1]].name, op->fields[i].name) > 0) {
-            x->order[at] = x->order[at - 1];
-            at--;
-        }
-        x->order[at] = (uint8_t)i;
-    }
-    for (size_t i = 0; i < op->n_fields; i++) {
-        const char *name = op->fields[x->order[i]].name;
-        size_t n = strlen(name);
-        assert(record_name_ok(name, n));
-        x->name_n[i] = (uint8_t)n;
-        x->front[i] = front_of(name, n);
-        memset(x->names[i], 0, RECORD_NAME_MAX);
-        memcpy(x->names[i], name, n);
+        record_put_int(&x->names, op->fields[i].name, (int64_t)i);
     }
 }
 
@@ -130,44 +105,4 @@ void op_names(struct text_out *o)
     }
     text_puts(o, op_find_registered("grouped_gemm", strlen("grouped_gemm")) ? "gemm, " : "");
     text_puts(o, "custom:<name> (1 to 48 of A-Z a-z 0-9 _ . -)");
-}
-
-static int op_compare_field(const struct op_index *x, size_t at, uint64_t front, const char *name,
-                            size_t n)
-{
-    if (x->front[at] != front) {
-        return x->front[at] < front ? -1 : 1;
-    }
-    int c = n > 8 ? strncmp(x->names[at] + 8, name + 8, n - 8) : 0;
-    return c != 0 ? c : (int)x->name_n[at] - (int)n;
-}
-
-int op_index_field(const struct op_index *x, size_t guess, const char *name, size_t n)
-{
-    size_t count = x->op->n_fields;
-    if (n >= RECORD_NAME_MAX) {
-        return -1;
-    }
-    for (size_t at = guess; at < count && at < guess + 2;
-         at++) { /* one default is often left out */
-        if (x->name_n[at] == n && memcmp(x->names[at], name, n) == 0) {
-            return (int)at;
-        }
-    }
-    uint64_t front = front_of(name, n);
-    size_t low = 0;
-    size_t high = count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        int c = op_compare_field(x, middle, front, name, n);
-        if (c == 0) {
-            return (int)middle;
-        }
-        if (c < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return -1;
 }

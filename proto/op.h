@@ -9,18 +9,14 @@
 enum { OPS_MAX = 16 };
 
 struct op_index {
-    const struct op *op;              /* borrowed; its n_fields is at most RECORD_FIELDS_MAX */
-    uint8_t order[RECORD_FIELDS_MAX]; /* order[i]: place in op->fields of the i-th name, sorted */
-    uint8_t name_n[RECORD_FIELDS_MAX];
-    uint64_t
-        front[RECORD_FIELDS_MAX]; /* first 8 bytes as a big-endian number: sorts like the name */
-    char names[RECORD_FIELDS_MAX][RECORD_NAME_MAX]; /* sorted, padded with zeros */
+    const struct op *op; /* borrowed */
+    struct record names; /* of its fields; the values are their places in op->fields */
 };
 
 /* The field at a place of the sorted names. */
 static inline const struct op_field *op_index_field_at(const struct op_index *x, size_t at)
 {
-    return &x->op->fields[x->order[at]];
+    return &x->op->fields[x->names.fields[at].integer];
 }
 
 /* The index of a registered op; NULL for custom ops and unknown ones. */
@@ -30,8 +26,6 @@ const struct op *op_find_n(const char *name, size_t n);
 bool op_is_custom(const struct op *op);
 bool op_is_gemm_alias(const char *name, size_t n);
 void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", for sentences */
-/* The place of a name among the sorted ones, tried first at `guess`; -1: not a field. */
-int op_index_field(const struct op_index *x, size_t guess, const char *name, size_t n);
 
 /* ---- problem_slots.c ------------------------------------------------------------------------ */
 

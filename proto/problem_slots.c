@@ -18,50 +18,34 @@ void slots_init(struct slots *g, const struct op_index *index)
     }
 }
 
-static int unknown_field(const struct op_index *x, const char *name, size_t n, struct error *err)
+static int unknown_field(const struct op *op, const char *name, size_t n, struct error *err)
 {
     struct nearest near;
-    char known[320];
-    struct text_out list = text_out_begin(known, sizeof(known));
     nearest_begin(&near, name, n);
-    for (size_t i = 0; i < x->op->n_fields; i++) {
-        nearest_offer(&near, x->op->fields[i].name);
-        text_puts(&list, i > 0 ? ", " : "");
-        text_puts(&list, x->op->fields[i].name);
+    for (size_t i = 0; i < op->n_fields; i++) {
+        nearest_offer(&near, op->fields[i].name);
     }
-    const char *best = nearest_end(&near);
-    if (best) {
-        return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; did you mean '%s'?",
-                         x->op->name, text_show(name, n).text, best);
-    }
-    return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; it takes %s", x->op->name,
-                     text_show(name, n).text, known);
+    return nearest_refuse(&near, op->name, err);
 }
 
 /* The slot of a name that has not been given before. */
 int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, struct error *err)
 {
-    int at = op_index_field(g->index, g->guess, name, n);
-    if (at < 0) {
-        return unknown_field(g->index, name, n, err);
+    const struct record *names = &g->index->names;
+    size_t at = g->guess; /* most senders give the fields in order */
+    if ((at >= names->n || !text_is(names->fields[at].name, name, n)) &&
+        !record_find_n(names, name, n, &at)) {
+        return unknown_field(g->index->op, name, n, err);
     }
-    g->guess = (size_t)at + 1;
+    g->guess = at + 1;
     *out = &g->slots[at];
     if ((*out)->v.type != VALUE_NONE) {
-        return error_set(err, ERROR_CONFLICT, "field '%s' is given twice", g->index->names[at]);
+        return error_set(err, ERROR_CONFLICT, "field '%s' is given twice", names->fields[at].name);
     }
     return 0;
 }
 
 /* ---- checking and appending ---------------------------------------------------------------- */
-
-static void put_choices(struct text_out *o, const struct op_field *f)
-{
-    for (size_t i = 0; f->choices[i]; i++) {
-        text_puts(o, i == 0 ? "" : f->choices[i + 1] ? ", " : " or ");
-        text_puts(o, f->choices[i]);
-    }
-}
 
 /* What a field takes: "1..1024", "forward, dX or dW", "true or false", "text", "a number". */
 void slots_put_accepted(struct text_out *o, const struct op_field *f)
@@ -74,7 +58,7 @@ void slots_put_accepted(struct text_out *o, const struct op_field *f)
         break;
     case VALUE_TEXT:
         if (f->choices) {
-            put_choices(o, f);
+            text_put_choices(o, f->choices);
         } else {
             text_puts(o, "text");
         }
@@ -190,7 +174,7 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
         } else if (!check_slot(f, s)) {
             return slots_refuse_value(f, s, err);
         }
-        if (!record_push(&p->fields, g->index->names[i], &s->v, s->text_n)) {
+        if (!record_push(&p->fields, g->index->names.fields[i].name, &s->v, s->text_n)) {
             return error_set(err, ERROR_INVALID,
                              "%s is too long: all text of a problem is at most %d bytes", f->name,
                              RECORD_TEXT_MAX);
@@ -202,8 +186,8 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
 /* "gemm" is one expert, one choice per token; who says otherwise means grouped_gemm. */
 static int set_to_one(struct slots *g, const char *name, struct error *err)
 {
-    int at = op_index_field(g->index, 0, name, strlen(name));
-    if (at < 0) {
+    size_t at;
+    if (!record_find_n(&g->index->names, name, strlen(name), &at)) {
         return 0;
     }
     struct slot *s = &g->slots[at];

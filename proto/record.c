@@ -97,8 +97,7 @@ static int record_compare_name(const char *field, const char *name, size_t n)
     return field[n] != 0;
 }
 
-/* Where the name is, or would be inserted. */
-static bool record_find_field(const struct record *r, const char *name, size_t n, size_t *at)
+bool record_find_n(const struct record *r, const char *name, size_t n, size_t *at)
 {
     size_t low = 0;
     size_t high = r->n;
@@ -117,12 +116,6 @@ static bool record_find_field(const struct record *r, const char *name, size_t n
     }
     *at = low;
     return false;
-}
-
-bool record_has_n(const struct record *r, const char *name, size_t n)
-{
-    size_t at;
-    return n < RECORD_NAME_MAX && record_find_field(r, name, n, &at);
 }
 
 /* Drops what replaced and removed fields left in the arena, and the text of field `but` (r->n: of
@@ -208,7 +201,7 @@ static int set_checked(struct record *r, const char *name, size_t n, const struc
                        size_t text_n, struct error *err)
 {
     size_t at;
-    bool there = record_find_field(r, name, n, &at);
+    bool there = record_find_n(r, name, n, &at);
     char copy[RECORD_TEXT_MAX];
     struct value moved = *v;
     if (!there && r->n == RECORD_FIELDS_MAX) {
@@ -294,7 +287,7 @@ void record_put_text(struct record *r, const char *name, const char *v)
 bool record_remove(struct record *r, const char *name)
 {
     size_t at;
-    if (!record_find_field(r, name, strlen(name), &at)) {
+    if (!record_find_n(r, name, strlen(name), &at)) {
         return false;
     }
     r->n--;
@@ -329,7 +322,7 @@ struct value record_at(const struct record *r, size_t i)
 bool record_get(const struct record *r, const char *name, struct value *out)
 {
     size_t at;
-    if (!record_find_field(r, name, strlen(name), &at)) {
+    if (!record_find_n(r, name, strlen(name), &at)) {
         return false;
     }
     *out = record_at(r, at);

@@ -121,8 +121,13 @@ bool record_name_ok(const char *name, size_t n);
 /* record_set with lengths; text_n counts for VALUE_TEXT only. */
 int record_set_n(struct record *r, const char *name, size_t n, const struct value *v, size_t text_n,
                  struct error *err);
-/* Whether the name is there. */
-bool record_has_n(const struct record *r, const char *name, size_t n);
+/* The place of a name, or where it would be inserted. */
+bool record_find_n(const struct record *r, const char *name, size_t n, size_t *at);
+static inline bool record_has_n(const struct record *r, const char *name, size_t n)
+{
+    size_t at;
+    return record_find_n(r, name, n, &at);
+}
 /* Appends a field that sorts after all that are there; v and name are known to be good. `name` is
  * padded to RECORD_NAME_MAX. False: no room. */
 bool record_push(struct record *r, const char name[RECORD_NAME_MAX], const struct value *v,

@@ -32,15 +32,14 @@ static int check_word(const char *name, char *word, const char *const *known, st
     if (!word[0]) {
         strcpy(word, known[0]);
     }
-    char list[80];
-    struct text_out o = text_out_begin(list, sizeof(list));
     for (size_t i = 0; known[i]; i++) {
         if (strcmp(known[i], word) == 0) {
             return 0;
         }
-        text_puts(&o, i == 0 ? "" : known[i + 1] ? ", " : " or ");
-        text_puts(&o, known[i]);
     }
+    char list[80];
+    struct text_out o = text_out_begin(list, sizeof(list));
+    text_put_choices(&o, known);
     return error_set(err, ERROR_INVALID, "%s is '%s', but takes %s", name,
                      text_show(word, strlen(word)).text, list);
 }
@@ -124,11 +123,7 @@ static int request_check_query(struct request *r, struct error *err)
     done = done < 0 ? done : request_check_bucket(&r->query, err);
     done = done < 0 ? done : request_check_numbers(q, err);
     done = done < 0 ? done : check_tolerance("atol", &q->atol, err);
-    done = done < 0 ? done : check_tolerance("rtol", &q->rtol, err);
-    if (done < 0) {
-        return done;
-    }
-    return 0;
+    return done < 0 ? done : check_tolerance("rtol", &q->rtol, err);
 }
 
 int request_default(struct request *r, struct error *err)

@@ -191,25 +191,13 @@ static int schema_refuse_unknown(const struct schema *s, const char *const *othe
 {
     struct nearest near;
     nearest_begin(&near, given, n);
-    char known[256];
-    struct text_out list = text_out_begin(known, sizeof(known));
     for (; others && *others; others++) {
         nearest_offer(&near, *others);
-        text_puts(&list, *others);
-        text_puts(&list, ", ");
     }
     for (size_t i = 0; i < s->n; i++) {
         nearest_offer(&near, s->fields[i].name);
-        text_puts(&list, i > 0 ? ", " : "");
-        text_puts(&list, s->fields[i].name);
     }
-    const char *best = nearest_end(&near);
-    if (best) {
-        return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; did you mean '%s'?",
-                         s->name, text_show(given, n).text, best);
-    }
-    return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; it takes %s", s->name,
-                     text_show(given, n).text, known);
+    return nearest_refuse(&near, s->name, err);
 }
 
 size_t schema_find_field(const struct schema *s, size_t from, const char *name, size_t n)

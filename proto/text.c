@@ -123,6 +123,14 @@ void text_put_json(struct text_out *o, const char *s, size_t n)
     text_putc(o, '"');
 }
 
+void text_put_choices(struct text_out *o, const char *const *choices)
+{
+    for (size_t i = 0; choices[i]; i++) {
+        text_puts(o, i == 0 ? "" : choices[i + 1] ? ", " : " or ");
+        text_puts(o, choices[i]);
+    }
+}
+
 static size_t digits_at(const char *s, size_t n, size_t at)
 {
     size_t from = at;

@@ -30,6 +30,8 @@ void text_put_uint(struct text_out *o, uint64_t v);
 void text_put_real(struct text_out *o, double v);
 /* In quotes, with JSON's escapes. */
 void text_put_json(struct text_out *o, const char *s, size_t n);
+/* A NULL-terminated list as "a, b or c". */
+void text_put_choices(struct text_out *o, const char *const *choices);
 
 /* What a bare word says: an integer, a real, or neither. */
 enum text_number { TEXT_NOT_NUMBER, TEXT_INT, TEXT_REAL, TEXT_NUMBER_RANGE /* fits neither */ };
