@@ -302,7 +302,6 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
     if (!at || count > MANY_MAX) {
         return false;
     }
-    session_large(s);
     for (size_t i = 0; i < count; i++) {
         size_t length = span_of(at, (size_t)(end - at));
         asked[i] = (struct question){at, length, memo_hash(memo, at, length)};

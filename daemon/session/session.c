@@ -60,16 +60,6 @@ void session_charge(struct session *s)
     }
 }
 
-void session_large(struct session *s)
-{
-    struct wire_buf *spare = &s->all->spare;
-    if (s->out.len == 0 && spare->cap > s->out.cap) {
-        wire_buf_deinit(&s->out);
-        s->out = *spare;
-        *spare = WIRE_BUF_NULL;
-    }
-}
-
 void session_tell(struct session *s, const void *news, size_t n)
 {
     if (!session_is_behind(s) && !s->account->over[ACCOUNT_OUT]) {

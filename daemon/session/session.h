@@ -92,8 +92,7 @@ struct sessions {
     struct accounts accounts;
     uint64_t quiet_since_ms; /* without sessions since */
     uint64_t swept_ms;
-    uint8_t *input;        /* owned, INPUT_BYTES: what sessions read into */
-    struct wire_buf spare; /* owned: what a large answer was in, for the next one */
+    uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
 
     uint64_t spent_until_ns; /* up to here the session whose turn is on was charged */
 
@@ -167,8 +166,6 @@ void session_poke(struct session *s);
 void session_again(struct session *s, const uint8_t *data, size_t n);
 /* It does not take what it was sent: no news on top of that, only answers. */
 bool session_is_behind(const struct session *s);
-/* A large answer is about to be put: `out` gets the memory that one before it had. */
-void session_large(struct session *s);
 /* News, which nobody waits for: left out when the session, or its user, does not take what it
  * has. */
 void session_tell(struct session *s, const void *news, size_t n);

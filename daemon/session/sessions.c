@@ -173,5 +173,4 @@ void sessions_deinit(struct sessions *x)
     }
     free(x->input);
     x->input = NULL;
-    wire_buf_deinit(&x->spare);
 }

@@ -2,24 +2,12 @@
 /* The way out of a session: replies gathered in `out`, written at once when the socket takes them,
  * queued within bounds when it does not. */
 #include <errno.h>
+#include <string.h>
 
 #include "daemon/base/log.h"
 #include "daemon/session/session.h"
 
-enum { OUT_KEEP_BYTES = 16 * 1024, SPARE_BYTES_MAX = 512 * 1024 };
-
-/* No session keeps a large buffer; the one that all of them share does. */
-static void session_let_go(struct session *s, struct wire_buf *b)
-{
-    struct wire_buf *spare = &s->all->spare;
-    if (b->cap > spare->cap && b->cap <= SPARE_BYTES_MAX) {
-        struct wire_buf smaller = *spare;
-        *spare = *b;
-        *b = smaller;
-        wire_buf_clear(spare);
-    }
-    wire_buf_deinit(b);
-}
+enum { OUT_KEEP_BYTES = 16 * 1024 }; /* what an idle session may hold */
 
 static void session_on_written(uv_write_t *write, int status)
 {
@@ -57,12 +45,10 @@ static void session_count_sent(struct session *s, size_t n)
 {
     if (n < s->out.len) {
         /* Rare: the client is slow. Moving the rest costs less than keeping an offset. */
-        struct wire_buf rest = WIRE_BUF_NULL;
-        wire_put_raw(&rest, s->out.data + n, s->out.len - n);
-        session_let_go(s, &s->out);
-        s->out = rest;
+        s->out.len -= n;
+        memmove(s->out.data, s->out.data + n, s->out.len);
     } else if (s->out.cap > OUT_KEEP_BYTES) {
-        session_let_go(s, &s->out);
+        wire_buf_deinit(&s->out);
     } else {
         wire_buf_clear(&s->out);
     }
