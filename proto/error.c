@@ -59,14 +59,15 @@ int error_prefix(struct error *err, const char *format, ...)
     return err->code;
 }
 
+/* The codes are -1, -2 and so on. */
+static size_t error_row(int code)
+{
+    return code < 0 && code >= -N_ERRORS ? (size_t)-code - 1 : 0;
+}
+
 const char *error_name(int code)
 {
-    for (size_t i = 0; i < N_ERRORS; i++) {
-        if (errors[i].code == code) {
-            return errors[i].name;
-        }
-    }
-    return "internal";
+    return errors[error_row(code)].name;
 }
 
 int error_code_of(const char *name)
@@ -81,10 +82,5 @@ int error_code_of(const char *name)
 
 bool error_survives(int code)
 {
-    for (size_t i = 0; i < N_ERRORS; i++) {
-        if (errors[i].code == code) {
-            return errors[i].survives;
-        }
-    }
-    return true;
+    return errors[error_row(code)].survives;
 }

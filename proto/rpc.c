@@ -46,36 +46,6 @@ static int get_params(const struct wire_obj *o, struct rpc_message *m, struct er
                      text_show(m->method, strlen(m->method)).text);
 }
 
-static int decode_request(const struct wire_obj *root, struct rpc_message *m, struct error *err)
-{
-    int r = get_id(wire_at(root, 1), &m->id, err);
-    if (r < 0) {
-        return r;
-    }
-    m->type = RPC_REQUEST;
-    r = get_method(wire_at(root, 2), m, err);
-    return r < 0 ? r : get_params(wire_at(root, 3), m, err);
-}
-
-static int decode_response(const struct wire_obj *root, struct rpc_message *m, struct error *err)
-{
-    int r = get_id(wire_at(root, 1), &m->id, err);
-    if (r < 0) {
-        return r;
-    }
-    m->type = RPC_RESPONSE;
-    const struct wire_obj *error = wire_at(root, 2);
-    m->error = wire_type_of(error) == WIRE_NIL ? NULL : error;
-    m->result = wire_at(root, 3);
-    return 0;
-}
-
-static int decode_notify(const struct wire_obj *root, struct rpc_message *m, struct error *err)
-{
-    int r = get_method(wire_at(root, 1), m, err);
-    return r < 0 ? r : get_params(wire_at(root, 2), m, err);
-}
-
 int rpc_decode(struct wire_doc *doc, const void *data, size_t n, struct rpc_message *out,
                struct error *err)
 {
@@ -90,18 +60,28 @@ int rpc_decode(struct wire_doc *doc, const void *data, size_t n, struct rpc_mess
     }
     int64_t type = -1;
     wire_get_int(wire_at(root, 0), &type);
-    if (type == RPC_REQUEST && wire_count(root) == 4) {
-        return decode_request(root, out, err);
+    if (type < RPC_REQUEST || type > RPC_NOTIFY ||
+        wire_count(root) != (type == RPC_NOTIFY ? 3 : 4)) {
+        return error_set(err, ERROR_MALFORMED,
+                         "not MessagePack-RPC: expected [0, id, method, params], "
+                         "[1, id, error, result] or [2, method, params]");
     }
-    if (type == RPC_RESPONSE && wire_count(root) == 4) {
-        return decode_response(root, out, err);
+    if (type != RPC_NOTIFY) {
+        r = get_id(wire_at(root, 1), &out->id, err);
+        if (r < 0) {
+            return r;
+        }
+        out->type = (enum rpc_type)type;
     }
-    if (type == RPC_NOTIFY && wire_count(root) == 3) {
-        return decode_notify(root, out, err);
+    if (type == RPC_RESPONSE) {
+        const struct wire_obj *error = wire_at(root, 2);
+        out->error = wire_type_of(error) == WIRE_NIL ? NULL : error;
+        out->result = wire_at(root, 3);
+        return 0;
     }
-    return error_set(err, ERROR_MALFORMED,
-                     "not MessagePack-RPC: expected [0, id, method, params], "
-                     "[1, id, error, result] or [2, method, params]");
+    size_t method = type == RPC_NOTIFY ? 1 : 2;
+    r = get_method(wire_at(root, method), out, err);
+    return r < 0 ? r : get_params(wire_at(root, method + 1), out, err);
 }
 
 bool rpc_pull_result(const void *data, size_t n, uint32_t *id, struct pull *result)

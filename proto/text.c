@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
@@ -39,23 +41,14 @@ void text_putc(struct text_out *o, char c)
 
 void text_put_uint(struct text_out *o, uint64_t v)
 {
-    char digits[20];
-    size_t at = sizeof(digits);
-    do {
-        digits[--at] = (char)('0' + v % 10);
-        v /= 10;
-    } while (v > 0);
-    text_put(o, digits + at, sizeof(digits) - at);
+    char digits[24];
+    text_put(o, digits, (size_t)snprintf(digits, sizeof(digits), "%" PRIu64, v));
 }
 
 void text_put_int(struct text_out *o, int64_t v)
 {
-    if (v < 0) {
-        text_putc(o, '-');
-        text_put_uint(o, -(uint64_t)v);
-    } else {
-        text_put_uint(o, (uint64_t)v);
-    }
+    char digits[24];
+    text_put(o, digits, (size_t)snprintf(digits, sizeof(digits), "%" PRId64, v));
 }
 
 /* Numbers are always those of the C locale, whatever the process has set. */
@@ -169,43 +162,24 @@ static enum text_number number_form(const char *s, size_t n)
     return at == n ? TEXT_REAL : TEXT_NOT_NUMBER;
 }
 
-static bool parse_int(const char *s, size_t n, int64_t *out)
-{
-    bool negative = s[0] == '-';
-    uint64_t limit = negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
-    uint64_t v = 0;
-    for (size_t i = negative; i < n; i++) {
-        unsigned digit = (unsigned)(s[i] - '0');
-        if (v > (limit - digit) / 10) {
-            return false;
-        }
-        v = v * 10 + digit;
-    }
-    *out = negative ? (int64_t)-v : (int64_t)v;
-    return true;
-}
-
-static bool parse_real(const char *s, size_t n, double *out)
+enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real)
 {
     char copy[64];
-    if (n >= sizeof(copy)) {
-        return false; /* no real needs so many digits */
+    enum text_number form = number_form(s, n);
+    if (form == TEXT_NOT_NUMBER || n >= sizeof(copy)) { /* no number needs so many digits */
+        return form == TEXT_NOT_NUMBER ? form : TEXT_NUMBER_RANGE;
     }
     memcpy(copy, s, n);
     copy[n] = 0;
+    errno = 0;
+    if (form == TEXT_INT) {
+        *integer = strtoll(copy, NULL, 10);
+        return errno ? TEXT_NUMBER_RANGE : TEXT_INT;
+    }
     locale_t old = c_locale_enter();
-    *out = strtod(copy, NULL);
+    *real = strtod(copy, NULL);
     c_locale_leave(old);
-    return isfinite(*out);
-}
-
-enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real)
-{
-    enum text_number form = number_form(s, n);
-    bool fits = form == TEXT_INT    ? parse_int(s, n, integer)
-                : form == TEXT_REAL ? parse_real(s, n, real)
-                                    : true;
-    return fits ? form : TEXT_NUMBER_RANGE;
+    return isfinite(*real) ? TEXT_REAL : TEXT_NUMBER_RANGE;
 }
 
 bool text_real_is_int(double v, int64_t *out)

@@ -53,77 +53,48 @@ static uint8_t *wire_reserve_bytes(struct wire_buf *b, size_t n)
     return b->data + b->len;
 }
 
-static void wire_commit_bytes(struct wire_buf *b, const uint8_t *end)
-{
-    b->len = (size_t)(end - b->data);
-}
-
-/* A scalar or a head: at most PACK_HEAD_MAX bytes. */
-static uint8_t *wire_begin_head(struct wire_buf *b)
-{
-    return wire_reserve_bytes(b, PACK_HEAD_MAX);
-}
-
 void wire_put_nil(struct wire_buf *b)
 {
-    uint8_t *p = wire_begin_head(b);
-    if (p) {
-        wire_commit_bytes(b, pack_nil(p));
-    }
+    uint8_t head[PACK_HEAD_MAX];
+    wire_put_raw(b, head, (size_t)(pack_nil(head) - head));
 }
 
 void wire_put_bool(struct wire_buf *b, bool v)
 {
-    uint8_t *p = wire_begin_head(b);
-    if (p) {
-        wire_commit_bytes(b, pack_bool(p, v));
-    }
+    uint8_t head[PACK_HEAD_MAX];
+    wire_put_raw(b, head, (size_t)(pack_bool(head, v) - head));
 }
 
 void wire_put_int(struct wire_buf *b, int64_t v)
 {
-    uint8_t *p = wire_begin_head(b);
-    if (p) {
-        wire_commit_bytes(b, pack_int(p, v));
-    }
+    uint8_t head[PACK_HEAD_MAX];
+    wire_put_raw(b, head, (size_t)(pack_int(head, v) - head));
 }
 
 void wire_put_uint(struct wire_buf *b, uint64_t v)
 {
-    uint8_t *p = wire_begin_head(b);
-    if (p) {
-        wire_commit_bytes(b, pack_uint(p, v));
-    }
+    uint8_t head[PACK_HEAD_MAX];
+    wire_put_raw(b, head, (size_t)(pack_uint(head, v) - head));
 }
 
 void wire_put_real(struct wire_buf *b, double v)
 {
-    uint8_t *p = wire_begin_head(b);
-    if (p) {
-        wire_commit_bytes(b, pack_real(p, v));
-    }
+    uint8_t head[PACK_HEAD_MAX];
+    wire_put_raw(b, head, (size_t)(pack_real(head, v) - head));
 }
 
 void wire_put_array(struct wire_buf *b, size_t n)
 {
-    if (n > UINT32_MAX) {
-        b->failed = true;
-    }
-    uint8_t *p = wire_begin_head(b);
-    if (p) {
-        wire_commit_bytes(b, pack_array_head(p, n));
-    }
+    uint8_t head[PACK_HEAD_MAX];
+    b->failed = b->failed || n > UINT32_MAX;
+    wire_put_raw(b, head, (size_t)(pack_array_head(head, n) - head));
 }
 
 void wire_put_map(struct wire_buf *b, size_t n)
 {
-    if (n > UINT32_MAX) {
-        b->failed = true;
-    }
-    uint8_t *p = wire_begin_head(b);
-    if (p) {
-        wire_commit_bytes(b, pack_map_head(p, n));
-    }
+    uint8_t head[PACK_HEAD_MAX];
+    b->failed = b->failed || n > UINT32_MAX;
+    wire_put_raw(b, head, (size_t)(pack_map_head(head, n) - head));
 }
 
 void wire_put_str(struct wire_buf *b, const char *v)
@@ -147,7 +118,7 @@ void wire_put_strn(struct wire_buf *b, const char *v, size_t n)
         memcpy(p, v, n);
         text_utf8_clean((char *)p, n);
     }
-    wire_commit_bytes(b, p + n);
+    b->len = (size_t)(p + n - b->data);
 }
 
 void wire_put_bin(struct wire_buf *b, const void *v, size_t n)
@@ -161,7 +132,7 @@ void wire_put_bin(struct wire_buf *b, const void *v, size_t n)
     if (n > 0) {
         memcpy(p, v, n);
     }
-    wire_commit_bytes(b, p + n);
+    b->len = (size_t)(p + n - b->data);
 }
 
 void wire_put_raw(struct wire_buf *b, const void *packed, size_t n)
@@ -169,6 +140,6 @@ void wire_put_raw(struct wire_buf *b, const void *packed, size_t n)
     uint8_t *p = wire_reserve_bytes(b, n);
     if (p && n > 0) {
         memcpy(p, packed, n);
-        wire_commit_bytes(b, p + n);
+        b->len = (size_t)(p + n - b->data);
     }
 }
