@@ -27,17 +27,17 @@ static uint8_t *key_put_text(uint8_t *p, const char *s)
     return p + n;
 }
 
-static uint8_t *key_put_value(uint8_t *p, const struct record *r, const struct record_field *f)
+static uint8_t *key_put_value(uint8_t *p, const struct value *v)
 {
-    switch (f->type) {
+    switch (v->type) {
     case VALUE_BOOL:
-        return pack_bool(p, f->flag);
+        return pack_bool(p, v->flag);
     case VALUE_INT:
-        return pack_int(p, f->integer);
+        return pack_int(p, v->integer);
     case VALUE_REAL:
-        return pack_real(p, f->real);
+        return pack_real(p, v->real);
     case VALUE_TEXT:
-        return key_put_text(p, r->text + f->text);
+        return key_put_text(p, v->text);
     case VALUE_NONE:
         break;
     }
@@ -58,7 +58,8 @@ int key_make(struct key *k, const struct problem *bucket, const char *device_cla
     p = pack_map_head(p, r->n);
     for (size_t i = 0; i < r->n; i++) {
         p = key_put_text(p, r->fields[i].name);
-        p = key_put_value(p, r, &r->fields[i]);
+        struct value v = record_at(r, i);
+        p = key_put_value(p, &v);
     }
     p = key_put_text(p, device_class);
     k->len = (size_t)(p - k->bytes);

@@ -16,7 +16,7 @@ struct op_index {
 /* The field at a place of the sorted names. */
 static inline const struct op_field *op_index_field_at(const struct op_index *x, size_t at)
 {
-    return &x->op->fields[x->names.fields[at].integer];
+    return &x->op->fields[x->names.fields[at].v.integer];
 }
 
 /* The index of a registered op; NULL for custom ops and unknown ones. */

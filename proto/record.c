@@ -127,8 +127,8 @@ static bool pack_arena(struct record *r, size_t but, size_t room)
     uint32_t used = 0, at[RECORD_FIELDS_MAX];
     for (size_t i = 0; i < r->n; i++) {
         at[i] = used;
-        if (i != but && r->fields[i].type == VALUE_TEXT) {
-            const char *text = r->text + r->fields[i].text;
+        if (i != but && r->fields[i].v.type == VALUE_TEXT) {
+            const char *text = r->text + r->fields[i].v.at;
             size_t size = strlen(text) + 1;
             memcpy(kept + used, text, size);
             used += (uint32_t)size;
@@ -138,8 +138,8 @@ static bool pack_arena(struct record *r, size_t but, size_t room)
         return false;
     }
     for (size_t i = 0; i < r->n; i++) {
-        if (r->fields[i].type == VALUE_TEXT) {
-            r->fields[i].text = at[i];
+        if (r->fields[i].v.type == VALUE_TEXT) {
+            r->fields[i].v.at = at[i];
         }
     }
     memcpy(r->text, kept, used);
@@ -150,25 +150,14 @@ static bool pack_arena(struct record *r, size_t but, size_t room)
 static void record_fill_field(struct record *r, struct record_field *f, const struct value *v,
                               size_t text_n)
 {
-    f->type = v->type;
-    switch (v->type) {
-    case VALUE_NONE:
-        break;
-    case VALUE_BOOL:
-        f->flag = v->flag;
-        break;
-    case VALUE_INT:
-        f->integer = v->integer;
-        break;
-    case VALUE_REAL:
-        f->real = v->real == 0 ? 0 : v->real; /* one zero: equal values, equal bytes */
-        break;
-    case VALUE_TEXT:
-        f->text = r->used;
+    f->v = *v;
+    if (v->type == VALUE_REAL && v->real == 0) {
+        f->v.real = 0; /* one zero: equal values, equal bytes */
+    } else if (v->type == VALUE_TEXT) {
+        f->v.at = r->used;
         memcpy(r->text + r->used, v->text, text_n);
         r->text[r->used + text_n] = 0;
         r->used += (uint32_t)text_n + 1;
-        break;
     }
 }
 
@@ -298,23 +287,9 @@ bool record_remove(struct record *r, const char *name)
 struct value record_at(const struct record *r, size_t i)
 {
     assert(i < r->n);
-    const struct record_field *f = &r->fields[i];
-    struct value v = {.type = f->type};
-    switch (f->type) {
-    case VALUE_NONE:
-        break;
-    case VALUE_BOOL:
-        v.flag = f->flag;
-        break;
-    case VALUE_INT:
-        v.integer = f->integer;
-        break;
-    case VALUE_REAL:
-        v.real = f->real;
-        break;
-    case VALUE_TEXT:
-        v.text = r->text + f->text;
-        break;
+    struct value v = r->fields[i].v;
+    if (v.type == VALUE_TEXT) {
+        v.text = r->text + v.at;
     }
     return v;
 }

@@ -35,6 +35,7 @@ struct value {
         int64_t integer;
         double real;
         const char *text; /* borrowed from whoever made the value; records copy it */
+        size_t at;        /* in a record's field: where the text is */
     };
 };
 
@@ -52,13 +53,7 @@ size_t value_format(const struct value *v, char *out, size_t size);
 
 struct record_field {
     char name[RECORD_NAME_MAX];
-    enum value_type type;
-    union {
-        bool flag;
-        int64_t integer;
-        double real;
-        uint32_t text; /* offset into record.text */
-    };
+    struct value v; /* of text the place in record.text */
 };
 
 struct record {

@@ -61,7 +61,7 @@ static int rules_read_flags(const struct record *config, const char *const known
         const struct record_field *f = &config->fields[i];
         const int flag = rules_find_name(common, f->name);
         if (flag >= 0) {
-            if (f->type != VALUE_BOOL) {
+            if (f->v.type != VALUE_BOOL) {
                 return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
                                      f->name);
             }
