@@ -66,37 +66,25 @@ int wire_decode(struct wire_doc *d, const void *data, size_t n, const struct wir
 
 enum wire_type wire_type_of(const struct wire_obj *o)
 {
-    if (!o) {
-        return WIRE_NIL;
-    }
-    switch (wire_in(o)->type) {
-    case MSGPACK_OBJECT_NIL:
-        return WIRE_NIL;
-    case MSGPACK_OBJECT_BOOLEAN:
-        return WIRE_BOOL;
-    case MSGPACK_OBJECT_POSITIVE_INTEGER:
-    case MSGPACK_OBJECT_NEGATIVE_INTEGER:
-        return WIRE_INT;
-    case MSGPACK_OBJECT_FLOAT32:
-    case MSGPACK_OBJECT_FLOAT64:
-        return WIRE_REAL;
-    case MSGPACK_OBJECT_STR:
-        return WIRE_STR;
-    case MSGPACK_OBJECT_BIN:
-        return WIRE_BIN;
-    case MSGPACK_OBJECT_ARRAY:
-        return WIRE_ARRAY;
-    case MSGPACK_OBJECT_MAP:
-        return WIRE_MAP;
-    case MSGPACK_OBJECT_EXT:
-        break;
-    }
-    return WIRE_OTHER;
+    static const enum wire_type types[] = {
+        [MSGPACK_OBJECT_NIL] = WIRE_NIL,
+        [MSGPACK_OBJECT_BOOLEAN] = WIRE_BOOL,
+        [MSGPACK_OBJECT_POSITIVE_INTEGER] = WIRE_INT,
+        [MSGPACK_OBJECT_NEGATIVE_INTEGER] = WIRE_INT,
+        [MSGPACK_OBJECT_FLOAT32] = WIRE_REAL,
+        [MSGPACK_OBJECT_FLOAT64] = WIRE_REAL,
+        [MSGPACK_OBJECT_STR] = WIRE_STR,
+        [MSGPACK_OBJECT_BIN] = WIRE_BIN,
+        [MSGPACK_OBJECT_ARRAY] = WIRE_ARRAY,
+        [MSGPACK_OBJECT_MAP] = WIRE_MAP,
+        [MSGPACK_OBJECT_EXT] = WIRE_OTHER,
+    };
+    return o ? types[wire_in(o)->type] : WIRE_NIL;
 }
 
 bool wire_get_bool(const struct wire_obj *o, bool *out)
 {
-    if (!o || wire_in(o)->type != MSGPACK_OBJECT_BOOLEAN) {
+    if (wire_type_of(o) != WIRE_BOOL) {
         return false;
     }
     *out = wire_in(o)->via.boolean;
@@ -105,18 +93,13 @@ bool wire_get_bool(const struct wire_obj *o, bool *out)
 
 bool wire_get_int(const struct wire_obj *o, int64_t *out)
 {
-    if (!o) {
+    struct value v;
+    size_t n;
+    if (wire_type_of(o) != WIRE_INT || !wire_scalar(wire_in(o), &v, &n)) {
         return false;
     }
-    if (wire_in(o)->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) {
-        *out = wire_in(o)->via.i64;
-        return true;
-    }
-    if (wire_in(o)->type == MSGPACK_OBJECT_POSITIVE_INTEGER && wire_in(o)->via.u64 <= INT64_MAX) {
-        *out = (int64_t)wire_in(o)->via.u64;
-        return true;
-    }
-    return false;
+    *out = v.integer;
+    return true;
 }
 
 uint64_t wire_uint(const struct wire_obj *o)
@@ -126,23 +109,15 @@ uint64_t wire_uint(const struct wire_obj *o)
 
 bool wire_get_real(const struct wire_obj *o, double *out)
 {
-    if (!o) {
-        return false;
-    }
-    switch (wire_in(o)->type) {
-    case MSGPACK_OBJECT_FLOAT32:
-    case MSGPACK_OBJECT_FLOAT64:
+    if (wire_type_of(o) == WIRE_REAL) {
         *out = wire_in(o)->via.f64;
-        return true;
-    case MSGPACK_OBJECT_POSITIVE_INTEGER:
-        *out = (double)wire_in(o)->via.u64;
-        return true;
-    case MSGPACK_OBJECT_NEGATIVE_INTEGER:
-        *out = (double)wire_in(o)->via.i64;
-        return true;
-    default:
+    } else if (wire_type_of(o) == WIRE_INT) {
+        bool negative = wire_in(o)->type == MSGPACK_OBJECT_NEGATIVE_INTEGER;
+        *out = negative ? (double)wire_in(o)->via.i64 : (double)wire_in(o)->via.u64;
+    } else {
         return false;
     }
+    return true;
 }
 
 bool wire_get_str(const struct wire_obj *o, const char **out, size_t *n)
@@ -230,54 +205,31 @@ bool wire_copy_str(const struct wire_obj *o, char *out, size_t size)
     return true;
 }
 
-static void put_children(struct wire_buf *b, const struct wire_obj *o)
-{
-    if (wire_type_of(o) == WIRE_ARRAY) {
-        wire_put_array(b, wire_count(o));
-        for (size_t i = 0; i < wire_count(o); i++) {
-            wire_put_obj(b, wire_at(o, i));
-        }
-        return;
-    }
-    wire_put_map(b, wire_count(o));
-    for (size_t i = 0; i < wire_count(o); i++) {
-        const struct wire_obj *key, *value;
-        wire_pair(o, i, &key, &value);
-        wire_put_obj(b, key);
-        wire_put_obj(b, value);
-    }
-}
-
 void wire_put_obj(struct wire_buf *b, const struct wire_obj *o)
 {
-    const msgpack_object *m = wire_in(o);
-    switch (wire_type_of(o)) {
-    case WIRE_BOOL:
-        wire_put_bool(b, m->via.boolean);
-        break;
-    case WIRE_INT:
-        if (m->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) {
-            wire_put_int(b, m->via.i64);
-        } else {
-            wire_put_uint(b, m->via.u64);
+    struct value v;
+    size_t n = wire_count(o);
+    const void *bytes;
+    if (wire_type_of(o) == WIRE_ARRAY) {
+        wire_put_array(b, n);
+        for (size_t i = 0; i < n; i++) {
+            wire_put_obj(b, wire_at(o, i));
         }
-        break;
-    case WIRE_REAL:
-        wire_put_real(b, m->via.f64);
-        break;
-    case WIRE_STR:
-        wire_put_strn(b, wire_chars(m->via.str.ptr), m->via.str.size);
-        break;
-    case WIRE_BIN:
-        wire_put_bin(b, wire_chars(m->via.bin.ptr), m->via.bin.size);
-        break;
-    case WIRE_ARRAY:
-    case WIRE_MAP:
-        put_children(b, o);
-        break;
-    case WIRE_NIL:
-    case WIRE_OTHER: /* the scan lets none through */
-        wire_put_nil(b);
-        break;
+    } else if (wire_type_of(o) == WIRE_MAP) {
+        wire_put_map(b, n);
+        for (size_t i = 0; i < n; i++) {
+            const struct wire_obj *key, *value;
+            wire_pair(o, i, &key, &value);
+            wire_put_obj(b, key);
+            wire_put_obj(b, value);
+        }
+    } else if (wire_get_bin(o, &bytes, &n)) {
+        wire_put_bin(b, bytes, n);
+    } else if (!value_unpack(o, &v, &n)) { /* nil, or beyond int64_t; the scan lets no others in */
+        wire_type_of(o) == WIRE_INT ? wire_put_uint(b, wire_uint(o)) : wire_put_nil(b);
+    } else if (v.type == VALUE_TEXT) {
+        wire_put_strn(b, v.text, n);
+    } else {
+        value_pack(b, &v);
     }
 }
