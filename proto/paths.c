@@ -92,13 +92,13 @@ int paths_runtime_dir(char out[PATHS_MAX], struct error *err)
     return paths_find_tmp(out, err);
 }
 
-/* $variable/gemmd, or ~/fallback/gemmd */
-static int user_dir(char out[PATHS_MAX], const char *variable, const char *fallback,
-                    const char *what, struct error *err)
+/* `system` in system mode; else $variable/gemmd, or ~/fallback/gemmd. */
+static int paths_find_dir(char out[PATHS_MAX], const char *system, const char *variable,
+                          const char *fallback, const char *what, struct error *err)
 {
-    const char *dir = paths_read_xdg(variable);
+    const char *dir = system_mode() ? "" : paths_read_xdg(variable);
     if (dir) {
-        return paths_join_two(out, dir, "/gemmd", what, err);
+        return paths_join_two(out, dir, dir[0] ? "/gemmd" : system, what, err);
     }
     dir = paths_find_home();
     if (!dir) {
@@ -110,18 +110,14 @@ static int user_dir(char out[PATHS_MAX], const char *variable, const char *fallb
 
 int paths_state_dir(char out[PATHS_MAX], struct error *err)
 {
-    if (system_mode()) {
-        return paths_join_two(out, "/var/lib/gemmd", "", "state directory", err);
-    }
-    return user_dir(out, "XDG_STATE_HOME", "/.local/state/gemmd", "state directory", err);
+    return paths_find_dir(out, "/var/lib/gemmd", "XDG_STATE_HOME", "/.local/state/gemmd",
+                          "state directory", err);
 }
 
 int paths_cache_dir(char out[PATHS_MAX], struct error *err)
 {
-    if (system_mode()) {
-        return paths_join_two(out, "/var/cache/gemmd", "", "cache directory", err);
-    }
-    return user_dir(out, "XDG_CACHE_HOME", "/.cache/gemmd", "cache directory", err);
+    return paths_find_dir(out, "/var/cache/gemmd", "XDG_CACHE_HOME", "/.cache/gemmd",
+                          "cache directory", err);
 }
 
 int paths_check_cache_dir(const char *path, struct error *err)

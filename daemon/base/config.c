@@ -11,6 +11,7 @@
 #include "daemon/base/config.h"
 #include "daemon/base/log.h"
 #include "proto/problem.h"
+#include "proto/text.h"
 #include "proto/trust.h"
 
 static int config_check_bucket(const char *value, struct error *err)
@@ -129,29 +130,24 @@ static int set_text(const struct config_key *k, char *out, const char *value, st
     return status;
 }
 
-static int set_int(const struct config_key *k, int64_t *out, const char *value, struct error *err)
+static int set_number(const struct config_key *k, void *out, const char *value, struct error *err)
 {
-    char *end;
-    errno = 0;
-    long long v = strtoll(value, &end, 10);
-    if (errno || end == value || *end || v < k->min || v > k->max) {
-        return error_set(err, ERROR_INVALID,
-                         "%s is \"%s\"; it must be a whole number from %lld to %lld", k->name,
-                         value, (long long)k->min, (long long)k->max);
+    const bool whole = k->kind == CONFIG_INT;
+    int64_t integer = 0;
+    double real = 0;
+    enum text_number form = text_number(value, strlen(value), &integer, &real);
+    real = form == TEXT_INT ? (double)integer : real;
+    bool is_number = form == TEXT_INT || (form == TEXT_REAL && !whole);
+    if (!is_number || real < (double)k->min || real > (double)k->max) {
+        return error_set(err, ERROR_INVALID, "%s is \"%s\"; it must be a %s from %lld to %lld",
+                         k->name, value, whole ? "whole number" : "number", (long long)k->min,
+                         (long long)k->max);
     }
-    *out = v;
-    return 0;
-}
-
-static int set_real(const struct config_key *k, double *out, const char *value, struct error *err)
-{
-    char *end;
-    double v = strtod(value, &end);
-    if (end == value || *end || !(v >= (double)k->min && v <= (double)k->max)) {
-        return error_set(err, ERROR_INVALID, "%s is \"%s\"; it must be a number from %lld to %lld",
-                         k->name, value, (long long)k->min, (long long)k->max);
+    if (whole) {
+        *(int64_t *)out = integer;
+    } else {
+        *(double *)out = real;
     }
-    *out = v;
     return 0;
 }
 
@@ -177,9 +173,8 @@ static int set_key(struct config *c, const struct config_key *k, const char *val
     case CONFIG_TEXT:
         return set_text(k, at, value, err);
     case CONFIG_INT:
-        return set_int(k, (int64_t *)(void *)at, value, err);
     case CONFIG_REAL:
-        return set_real(k, (double *)(void *)at, value, err);
+        return set_number(k, at, value, err);
     case CONFIG_FLAG:
         return config_set_flag(k, (bool *)at, value, err);
     }

@@ -37,18 +37,12 @@ static void reading_set(struct session *s, bool on)
 /* The id of a request that cannot be decoded: it stands in the first bytes, [0, id, ...]. */
 static uint32_t peek_id(const uint8_t *p, size_t n)
 {
-    if (n < 3 || p[0] != 0x94 || p[1] != 0) {
-        return 0;
-    }
-    unsigned length = p[2] == 0xcc ? 1 : p[2] == 0xcd ? 2 : p[2] == 0xce ? 4 : 0;
-    if (length == 0 || n < 3 + length) {
-        return p[2] < 0x80 ? p[2] : 0;
-    }
-    uint32_t id = 0;
-    for (unsigned i = 0; i < length; i++) {
-        id = id << 8 | p[3 + i];
-    }
-    return id;
+    struct pull in = {p, p + n};
+    size_t items;
+    int64_t type, id;
+    bool is_request = pull_array(&in, &items) && items == 4 && pull_int(&in, &type) &&
+                      type == RPC_REQUEST && pull_int(&in, &id) && id >= 0 && id <= UINT32_MAX;
+    return is_request ? (uint32_t)id : 0;
 }
 
 /* The client broke the protocol: says so once, then hangs up. */
