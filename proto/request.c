@@ -134,9 +134,9 @@ int request_default(struct request *r, struct error *err)
 
 /* ---- both ways ------------------------------------------------------------------------------- */
 
-int request_unpack(struct request *r, const struct wire_obj *params, struct error *err)
+int request_unpack_beside(struct request *r, const struct wire_obj *params,
+                          const char *const *others, struct error *err)
 {
-    static const char *const others[] = {"problem", "restrict", "configs", NULL};
     r->problem.op = NULL;
     r->problem.op_name[0] = 0;
     record_init(&r->problem.fields);
@@ -162,6 +162,12 @@ int request_unpack(struct request *r, const struct wire_obj *params, struct erro
         request_deinit(r);
     }
     return done;
+}
+
+int request_unpack(struct request *r, const struct wire_obj *params, struct error *err)
+{
+    static const char *const others[] = {REQUEST_NAMES, NULL};
+    return request_unpack_beside(r, params, others, err);
 }
 
 static void put_restrictions(struct wire_buf *b, const struct request *r)

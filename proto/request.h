@@ -36,6 +36,10 @@ void request_deinit(struct request *r); /* may be called twice; of a zeroed stru
  * budget, budget_ms, iters and warmup, which are the runner's to choose. Checks wait, strategy,
  * atol, rtol, ranges of the numbers. */
 int request_unpack(struct request *r, const struct wire_obj *params, struct error *err);
+/* The same where these names, too, may stand in params (NULL-terminated; REQUEST_NAMES are not
+ * among them by themselves). */
+int request_unpack_beside(struct request *r, const struct wire_obj *params,
+                          const char *const *others, struct error *err);
 /* The query of one that says nothing but its problem. */
 int request_default(struct request *r, struct error *err);
 void request_pack(struct wire_buf *b, const struct request *r);
@@ -44,6 +48,9 @@ bool request_is_restricted(const struct request *r); /* its winner is `partial` 
 bool request_allows(const struct request *r, const struct record *config);
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
+
+/* What stands in params beside the fields of query. */
+#define REQUEST_NAMES "problem", "restrict", "configs"
 
 /* The two nested arguments of a request: which values are allowed, which configs to try. Internal
  * to proto/. Both leave what they allocated in the request, also when they fail. */
