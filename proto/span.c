@@ -78,30 +78,3 @@ const uint8_t *span_map(const uint8_t *p, size_t n, size_t *count)
     *count = at ? *count / 2 : 0;
     return at;
 }
-
-bool span_named(const uint8_t **p, const uint8_t *end, const char *name)
-{
-    const uint8_t *at = *p;
-    size_t n = strlen(name), length = span_of(at, (size_t)(end - at));
-    *p = at + length;
-    return length == n + 1 && at[0] == (0xa0 | n) && memcmp(at + 1, name, n) == 0;
-}
-
-const uint8_t *span_find(const uint8_t *p, size_t n, const char *key, size_t *length)
-{
-    size_t items = 0, key_n = strlen(key); /* shorter than 32: its head is one byte */
-    const uint8_t *at = items_of(p, n, SPAN_PAIRS, &items), *end = p + n;
-    for (; at && items >= 2; items -= 2) {
-        size_t name = span_of(at, (size_t)(end - at));
-        size_t value = name ? span_of(at + name, (size_t)(end - at) - name) : 0;
-        if (value == 0) {
-            return NULL;
-        }
-        if (name == key_n + 1 && at[0] == (0xa0 | key_n) && memcmp(at + 1, key, key_n) == 0) {
-            *length = value;
-            return at + name;
-        }
-        at += name + value;
-    }
-    return NULL;
-}

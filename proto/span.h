@@ -44,12 +44,6 @@ static inline uint64_t span_count(const uint8_t *p)
 
 /* Bytes of the object that begins at p; 0: it does not end within n, or is nothing of ours. */
 size_t span_of(const uint8_t *p, size_t n);
-/* The value under a text key of the map that begins at p, *length its bytes; NULL: there is
- * none. */
-const uint8_t *span_find(const uint8_t *p, size_t n, const char *key, size_t *length);
-/* The next pair of a map, whose name begins at *p: true when the name is this text (shorter than 32
- * bytes). *p goes to its value. */
-bool span_named(const uint8_t **p, const uint8_t *end, const char *name);
 /* Where the first pair of the map at p is; *count: how many there are. NULL: no map. */
 const uint8_t *span_map(const uint8_t *p, size_t n, size_t *count);
 /* Where the first element of the array at p is; *count: how many there are. NULL: no array. */

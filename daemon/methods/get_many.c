@@ -20,7 +20,8 @@
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
-#include "proto/span.h"
+#include "proto/pull.h"
+#include "proto/text.h"
 
 struct many {
     struct pending pending; /* first */
@@ -270,16 +271,21 @@ static int many_read_wait(struct call *c, bool *now, struct error *err)
  * of one map. */
 static const uint8_t *raw_problems(const struct call *c, const struct wire_obj *list, size_t *n)
 {
-    size_t items = 0, length = 0;
-    const uint8_t *end = c->data + c->len, *at = span_array(c->data, c->len, &items);
-    for (int i = 0; i < 3; i++) {
-        at += span_of(at, (size_t)(end - at));
+    struct pull p = {c->data, c->data + c->len}, map, problems;
+    size_t items;
+    if (!pull_array(&p, &items) || !pull_skip(&p) || !pull_skip(&p) || !pull_skip(&p)) {
+        return NULL;
     }
-    const uint8_t *inner = span_array(at, (size_t)(end - at), &items);
-    at = span_find(inner ? inner : at, (size_t)(end - (inner ? inner : at)), "problems", &length);
-    *n = length;
-    bool is_list = at && span_array(at, length, &items) && items == wire_count(list);
-    return is_list ? at : NULL;
+    map = p;
+    if (!pull_array(&map, &items)) {
+        map = p;
+    }
+    if (!pull_find(&map, "problems") || !pull_item(&map, &problems)) {
+        return NULL;
+    }
+    const uint8_t *raw = problems.at;
+    *n = pull_left(&problems);
+    return pull_array(&problems, &items) && items == wire_count(list) ? raw : NULL;
 }
 
 enum { AHEAD = 6 }; /* questions whose answers are on their way into the processor's cache */
@@ -330,35 +336,30 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
     return true;
 }
 
-static bool many_is_text(const uint8_t *at, size_t n, const char *text)
-{
-    size_t length = strlen(text);
-    return at && n == length + 1 && at[0] == (0xa0 | length) && memcmp(at + 1, text, length) == 0;
-}
-
 /* The problems of params of the usual kind: those, and perhaps `wait`; a target, or a mistake, is
  * looked at. The message's end is that of the last value: it need not be looked for. */
-static const uint8_t *usual_problems(const uint8_t *params, const uint8_t *end, size_t *n)
+static const uint8_t *usual_problems(struct pull params, size_t *n)
 {
     const uint8_t *problems = NULL;
-    size_t pairs = 0;
-    const uint8_t *at = span_map(params, (size_t)(end - params), &pairs);
-    if (pairs > 2) {
+    const char *text;
+    size_t pairs, length;
+    if (!pull_map(&params, &pairs) || pairs > 2) {
         return NULL;
     }
-    for (; at && pairs > 0; pairs--) {
-        const uint8_t *name = at;
-        bool is_problems = span_named(&at, end, "problems");
-        size_t length = (size_t)(end - at);
-        length = pairs > 1 ? span_of(at, length) : length;
-        if (is_problems && !problems) {
-            problems = at;
-            *n = length;
-        } else if (!span_named(&name, end, "wait") ||
-                   !(many_is_text(at, length, "now") || many_is_text(at, length, "cached"))) {
+    for (; pairs > 0; pairs--) {
+        if (!pull_str(&params, &text, &length)) {
             return NULL;
         }
-        at += length;
+        if (text_is("problems", text, length) && !problems) {
+            problems = params.at;
+            if (pairs > 1 && !pull_skip(&params)) {
+                return NULL;
+            }
+            *n = (size_t)((pairs > 1 ? params.at : params.end) - problems);
+        } else if (!text_is("wait", text, length) || !pull_str(&params, &text, &length) ||
+                   !(text_is("now", text, length) || text_is("cached", text, length))) {
+            return NULL;
+        }
     }
     return problems;
 }
@@ -371,7 +372,7 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
     if (n <= head || memcmp(tail, name, head) != 0) {
         return false;
     }
-    const uint8_t *problems = usual_problems(tail + head, tail + n, &length);
+    const uint8_t *problems = usual_problems((struct pull){tail + head, tail + n}, &length);
     return problems && put_again(d, s, id, problems, length);
 }
 
