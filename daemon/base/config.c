@@ -130,7 +130,8 @@ static int set_text(const struct config_key *k, char *out, const char *value, st
     return status;
 }
 
-static int set_number(const struct config_key *k, void *out, const char *value, struct error *err)
+static int config_set_number(const struct config_key *k, void *out, const char *value,
+                             struct error *err)
 {
     const bool whole = k->kind == CONFIG_INT;
     int64_t integer = 0;
@@ -174,7 +175,7 @@ static int set_key(struct config *c, const struct config_key *k, const char *val
         return set_text(k, at, value, err);
     case CONFIG_INT:
     case CONFIG_REAL:
-        return set_number(k, at, value, err);
+        return config_set_number(k, at, value, err);
     case CONFIG_FLAG:
         return config_set_flag(k, (bool *)at, value, err);
     }
