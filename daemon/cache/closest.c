@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A look compares bytes (proto/key_compare.c): some hundred nanoseconds a key. */
+/* A look compares bytes (proto/key.c): some hundred nanoseconds a key. */
 #include <string.h>
 
 #include "daemon/cache/cache.h"
