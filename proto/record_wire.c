@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records as MessagePack (the canonical bytes) and as JSON. */
+/* Records as MessagePack: the canonical bytes. */
 #include <string.h>
-
-#include <jansson.h>
 
 #include "proto/record.h"
 #include "proto/text.h"
@@ -101,73 +99,4 @@ int record_unpack_but(struct record *r, const struct wire_obj *map, const char *
 int record_unpack(struct record *r, const struct wire_obj *map, struct error *err)
 {
     return record_unpack_but(r, map, NULL, err);
-}
-
-size_t record_to_json(const struct record *r, char *out, size_t size)
-{
-    struct text_out o = text_out_begin(out, size);
-    text_putc(&o, '{');
-    for (size_t i = 0; i < r->n; i++) {
-        struct value v = record_at(r, i);
-        text_puts(&o, i > 0 ? "," : "");
-        text_put_json(&o, r->fields[i].name, strlen(r->fields[i].name));
-        text_putc(&o, ':');
-        if (v.type == VALUE_TEXT) {
-            text_put_json(&o, v.text, strlen(v.text));
-        } else {
-            value_put(&o, &v);
-        }
-    }
-    text_putc(&o, '}');
-    return o.len;
-}
-
-static int set_json(struct record *r, const char *name, const json_t *j, struct error *err)
-{
-    struct value v;
-    size_t text_n = 0;
-    switch (json_typeof(j)) {
-    case JSON_NULL:
-        return 0;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        v = VALUE_OF_BOOL(json_is_true(j));
-        break;
-    case JSON_INTEGER:
-        v = VALUE_OF_INT(json_integer_value(j));
-        break;
-    case JSON_REAL:
-        v = VALUE_OF_REAL(json_real_value(j));
-        break;
-    case JSON_STRING:
-        v = VALUE_OF_TEXT(json_string_value(j));
-        text_n = json_string_length(j);
-        break;
-    default:
-        return error_set(err, ERROR_INVALID, "field '%s' must be a number, true, false or text",
-                         text_show(name, strlen(name)).text);
-    }
-    return record_set_n(r, name, strlen(name), &v, text_n, err);
-}
-
-int record_from_json(struct record *r, const char *json, size_t length, struct error *err)
-{
-    record_init(r);
-    json_error_t why;
-    json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &why);
-    if (!root) {
-        return error_set(err, ERROR_INVALID, "JSON, line %d, column %d: %s", why.line, why.column,
-                         text_show(why.text, strlen(why.text)).text);
-    }
-    int done = 0;
-    if (!json_is_object(root)) {
-        done = error_set(err, ERROR_INVALID, "expected a JSON object of named values");
-    }
-    const char *name;
-    json_t *value;
-    json_object_foreach(root, name, value) {
-        done = done < 0 ? done : set_json(r, name, value, err);
-    }
-    json_decref(root);
-    return done;
 }

@@ -89,17 +89,11 @@ static int schema_refuse_type(const struct schema *s, const struct schema_field 
     return error_set(err, ERROR_INVALID, "%s.%s must be %s", s->name, f->name, wanted);
 }
 
-static int get_int(const struct schema *s, const struct schema_field *f, const struct wire_obj *o,
-                   int64_t *out, struct error *err)
+static bool get_int(const struct wire_obj *o, int64_t *out)
 {
     double real;
-    if (wire_get_int(o, out)) {
-        return 0;
-    }
-    if (wire_type_of(o) == WIRE_REAL && wire_get_real(o, &real) && text_real_is_int(real, out)) {
-        return 0;
-    }
-    return schema_refuse_type(s, f, "an integer of 64 bits", err);
+    return wire_get_int(o, out) ||
+           (wire_type_of(o) == WIRE_REAL && wire_get_real(o, &real) && text_real_is_int(real, out));
 }
 
 static int get_text(const struct schema *s, const struct schema_field *f, const struct wire_obj *o,
@@ -160,7 +154,7 @@ static int get_member(const struct schema *s, const struct schema_field *f,
     }
     switch (f->kind) {
     case SCHEMA_INT:
-        return get_int(s, f, o, member, err);
+        return get_int(o, member) ? 0 : schema_refuse_type(s, f, "an integer of 64 bits", err);
     case SCHEMA_REAL:
         return wire_get_real(o, member) ? 0 : schema_refuse_type(s, f, "a number", err);
     case SCHEMA_FLAG:

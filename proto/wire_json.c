@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "proto/record.h"
 #include "proto/text.h"
 #include "proto/wire.h"
 
@@ -32,13 +33,14 @@ static void put_base64(struct text_out *o, const uint8_t *p, size_t n)
     text_putc(o, '"');
 }
 
-static void wire_print_int(struct text_out *o, const struct wire_obj *v)
+static void put_scalar(struct text_out *o, const struct value *v, size_t text_n)
 {
-    int64_t small;
-    if (wire_get_int(v, &small)) {
-        text_put_int(o, small);
+    if (v->type == VALUE_TEXT) {
+        text_put_json(o, v->text, text_n);
+    } else if (v->type == VALUE_REAL && !isfinite(v->real)) {
+        text_puts(o, "null");
     } else {
-        text_put_uint(o, wire_uint(v));
+        value_put(o, v);
     }
 }
 
@@ -80,45 +82,21 @@ static void put_map(struct text_out *o, const struct wire_obj *v)
 
 static void wire_print_value(struct text_out *o, const struct wire_obj *v)
 {
-    bool flag = false;
-    double real = 0;
-    const char *s = NULL;
-    const void *bytes = NULL;
-    size_t n = 0;
-    switch (wire_type_of(v)) {
-    case WIRE_BOOL:
-        wire_get_bool(v, &flag);
-        text_puts(o, flag ? "true" : "false");
-        break;
-    case WIRE_INT:
-        wire_print_int(o, v);
-        break;
-    case WIRE_REAL:
-        wire_get_real(v, &real);
-        if (isfinite(real)) {
-            text_put_real(o, real);
-        } else {
-            text_puts(o, "null");
-        }
-        break;
-    case WIRE_STR:
-        wire_get_str(v, &s, &n);
-        text_put_json(o, s, n);
-        break;
-    case WIRE_BIN:
-        wire_get_bin(v, &bytes, &n);
-        put_base64(o, bytes, n);
-        break;
-    case WIRE_ARRAY:
+    struct value scalar;
+    const void *bytes;
+    size_t n;
+    if (wire_type_of(v) == WIRE_ARRAY) {
         put_array(o, v);
-        break;
-    case WIRE_MAP:
+    } else if (wire_type_of(v) == WIRE_MAP) {
         put_map(o, v);
-        break;
-    case WIRE_NIL:
-    case WIRE_OTHER:
+    } else if (wire_get_bin(v, &bytes, &n)) {
+        put_base64(o, bytes, n);
+    } else if (value_unpack(v, &scalar, &n)) {
+        put_scalar(o, &scalar, n);
+    } else if (wire_type_of(v) == WIRE_INT) { /* beyond int64_t */
+        text_put_uint(o, wire_uint(v));
+    } else {
         text_puts(o, "null");
-        break;
     }
 }
 
@@ -136,54 +114,110 @@ int wire_to_json(const struct wire_obj *v, char **out, struct error *err)
     return 0;
 }
 
+size_t record_to_json(const struct record *r, char *out, size_t size)
+{
+    struct text_out o = text_out_begin(out, size);
+    text_putc(&o, '{');
+    for (size_t i = 0; i < r->n; i++) {
+        struct value v = record_at(r, i);
+        text_puts(&o, i > 0 ? "," : "");
+        text_put_json(&o, r->fields[i].name, strlen(r->fields[i].name));
+        text_putc(&o, ':');
+        put_scalar(&o, &v, v.type == VALUE_TEXT ? strlen(v.text) : 0);
+    }
+    text_putc(&o, '}');
+    return o.len;
+}
+
+/* ---- from JSON ------------------------------------------------------------------------------- */
+
+static json_t *load_json(const char *json, size_t length, size_t flags, struct error *err)
+{
+    json_error_t why;
+    json_t *root = json_loadb(json, length, flags | JSON_REJECT_DUPLICATES, &why);
+    if (!root) {
+        error_set(err, ERROR_INVALID, "JSON, line %d, column %d: %s", why.line, why.column,
+                  text_show(why.text, strlen(why.text)).text);
+    }
+    return root;
+}
+
+/* False: it is no scalar. null is VALUE_NONE. */
+static bool json_get_value(const json_t *j, struct value *v, size_t *text_n)
+{
+    *v = (struct value){.type = VALUE_NONE};
+    if (json_is_boolean(j)) {
+        *v = VALUE_OF_BOOL(json_is_true(j));
+    } else if (json_is_integer(j)) {
+        *v = VALUE_OF_INT(json_integer_value(j));
+    } else if (json_is_real(j)) {
+        *v = VALUE_OF_REAL(json_real_value(j));
+    } else if (json_is_string(j)) {
+        *v = VALUE_OF_TEXT(json_string_value(j));
+    }
+    *text_n = json_string_length(j);
+    return !json_is_object(j) && !json_is_array(j);
+}
+
 static void wire_pack_json(struct wire_buf *b, const json_t *j)
 {
+    struct value v;
+    size_t n;
     const char *key;
     json_t *value;
-    switch (json_typeof(j)) {
-    case JSON_OBJECT:
+    if (json_is_object(j)) {
         wire_put_map(b, json_object_size(j));
         json_object_foreach((json_t *)(uintptr_t)j, key, value) {
             wire_put_str(b, key);
             wire_pack_json(b, value);
         }
-        break;
-    case JSON_ARRAY:
+    } else if (json_is_array(j)) {
         wire_put_array(b, json_array_size(j));
         for (size_t i = 0; i < json_array_size(j); i++) {
             wire_pack_json(b, json_array_get(j, i));
         }
-        break;
-    case JSON_STRING:
-        wire_put_strn(b, json_string_value(j), json_string_length(j));
-        break;
-    case JSON_INTEGER:
-        wire_put_int(b, json_integer_value(j));
-        break;
-    case JSON_REAL:
-        wire_put_real(b, json_real_value(j));
-        break;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        wire_put_bool(b, json_is_true(j));
-        break;
-    case JSON_NULL:
-        wire_put_nil(b);
-        break;
+    } else if (json_get_value(j, &v, &n) && v.type == VALUE_TEXT) {
+        wire_put_strn(b, v.text, n);
+    } else {
+        value_pack(b, &v);
     }
 }
 
 int wire_from_json(struct wire_buf *b, const char *json, struct error *err)
 {
-    json_error_t why;
-    json_t *root = json_loads(json, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+    json_t *root = load_json(json, strlen(json), JSON_DECODE_ANY, err);
     if (!root) {
-        return error_set(err, ERROR_INVALID, "JSON, line %d, column %d: %s", why.line, why.column,
-                         text_show(why.text, strlen(why.text)).text);
+        return ERROR_INVALID;
     }
     wire_pack_json(b, root);
     json_decref(root);
     return b->failed
                ? error_set(err, ERROR_NO_MEMORY, "no memory for the MessagePack of a JSON text")
                : 0;
+}
+
+int record_from_json(struct record *r, const char *json, size_t length, struct error *err)
+{
+    record_init(r);
+    json_t *root = load_json(json, length, 0, err);
+    if (!root) {
+        return ERROR_INVALID;
+    }
+    int done = json_is_object(root)
+                   ? 0
+                   : error_set(err, ERROR_INVALID, "expected a JSON object of named values");
+    struct value v;
+    size_t n;
+    const char *name;
+    json_t *j;
+    json_object_foreach(root, name, j) {
+        if (done == 0 && !json_get_value(j, &v, &n)) {
+            done = error_set(err, ERROR_INVALID, "field '%s' must be a number, true, false or text",
+                             text_show(name, strlen(name)).text);
+        } else if (done == 0 && v.type != VALUE_NONE) {
+            done = record_set_n(r, name, strlen(name), &v, n, err);
+        }
+    }
+    json_decref(root);
+    return done;
 }
