@@ -72,32 +72,38 @@ void slots_put_accepted(struct text_out *o, const struct op_field *f)
     }
 }
 
-static int slots_refuse_value(const struct op_field *f, const struct slot *s, struct error *err)
+/* `what` is wrong: "M is 0, but takes", or "grouped_gemm needs M:". */
+static int slots_refuse(const char *what, const struct op_field *f, struct error *err)
 {
     char accepted[200];
-    char value[80];
     struct text_out a = text_out_begin(accepted, sizeof(accepted));
-    struct text_out v = text_out_begin(value, sizeof(value));
     slots_put_accepted(&a, f);
-    if (s->v.type == VALUE_TEXT) {
-        text_putc(&v, '\'');
-        text_puts(&v, text_show(s->v.text, s->text_n).text);
-        text_putc(&v, '\'');
-    } else {
-        value_put(&v, &s->v);
-    }
-    return error_set(err, ERROR_INVALID, "%s is %s, but takes %s%s%s%s", f->name, value, accepted,
-                     f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
+    return error_set(err, ERROR_INVALID, "%s %s%s%s%s", what, accepted, f->help ? " (" : "",
+                     f->help ? f->help : "", f->help ? ")" : "");
 }
 
-static int slots_refuse_missing(const struct op_index *x, const struct op_field *f,
-                                struct error *err)
+static int slots_refuse_value(const struct op_field *f, const struct slot *s, struct error *err)
 {
-    char accepted[200];
-    struct text_out a = text_out_begin(accepted, sizeof(accepted));
-    slots_put_accepted(&a, f);
-    return error_set(err, ERROR_INVALID, "%s needs %s: %s%s%s%s", x->op->name, f->name, accepted,
-                     f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
+    char what[200];
+    struct text_out o = text_out_begin(what, sizeof(what));
+    text_puts(&o, f->name);
+    text_puts(&o, " is ");
+    if (s->v.type == VALUE_TEXT) {
+        text_putc(&o, '\'');
+        text_puts(&o, text_show(s->v.text, s->text_n).text);
+        text_putc(&o, '\'');
+    } else {
+        value_put(&o, &s->v);
+    }
+    text_puts(&o, ", but takes");
+    return slots_refuse(what, f, err);
+}
+
+static int slots_refuse_missing(const struct op *op, const struct op_field *f, struct error *err)
+{
+    char what[OP_NAME_MAX + RECORD_NAME_MAX + 16];
+    snprintf(what, sizeof(what), "%s needs %s:", op->name, f->name);
+    return slots_refuse(what, f, err);
 }
 
 static bool slots_check_int(const struct op_field *f, struct slot *s)
@@ -128,13 +134,7 @@ static bool slots_check_text(const struct op_field *f, const struct slot *s)
     if (!f->choices) {
         return !memchr(s->v.text, 0, s->text_n) && text_utf8(s->v.text, s->text_n);
     }
-    char first = s->text_n > 0 ? s->v.text[0] : 0;
-    for (const char *const *c = f->choices; *c; c++) {
-        if ((*c)[0] == first && text_is(*c, s->v.text, s->text_n)) {
-            return true;
-        }
-    }
-    return false;
+    return text_find(f->choices, s->v.text, s->text_n) >= 0;
 }
 
 static bool check_slot(const struct op_field *f, struct slot *s)
@@ -165,7 +165,7 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
         struct slot *s = &g->slots[i];
         if (s->v.type == VALUE_NONE) {
             if (f->required) {
-                return slots_refuse_missing(g->index, f, err);
+                return slots_refuse_missing(g->index->op, f, err);
             }
             fall_back(f, s);
             if (s->v.type == VALUE_NONE) {

@@ -32,10 +32,8 @@ static int check_word(const char *name, char *word, const char *const *known, st
     if (!word[0]) {
         strcpy(word, known[0]);
     }
-    for (size_t i = 0; known[i]; i++) {
-        if (strcmp(known[i], word) == 0) {
-            return 0;
-        }
+    if (text_find(known, word, strlen(word)) >= 0) {
+        return 0;
     }
     char list[80];
     struct text_out o = text_out_begin(list, sizeof(list));

@@ -169,17 +169,6 @@ static int get_member(const struct schema *s, const struct schema_field *f,
     return get_reals(s, f, o, member, err);
 }
 
-/* The place of a name in a list; -1: it is not there. */
-static int find_in_list(const char *const *list, const char *given, size_t n)
-{
-    for (int i = 0; list && list[i]; i++) {
-        if (text_is(list[i], given, n)) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 static int schema_refuse_unknown(const struct schema *s, const char *const *others,
                                  const char *given, size_t n, struct error *err)
 {
@@ -236,7 +225,7 @@ static int decode_pair(struct decoding *d, const struct wire_obj *key, const str
     if (!wire_get_str(key, &name, &n)) {
         return error_set(err, ERROR_INVALID, "field names of %s must be text", s->name);
     }
-    int other = find_in_list(d->others, name, n);
+    int other = d->others ? text_find(d->others, name, n) : -1;
     if (other >= 0) {
         return mark_seen(d, &d->seen_others, (size_t)other, d->others[other], err);
     }

@@ -116,6 +116,16 @@ void text_put_json(struct text_out *o, const char *s, size_t n)
     text_putc(o, '"');
 }
 
+int text_find(const char *const *list, const char *s, size_t n)
+{
+    for (int i = 0; list[i]; i++) {
+        if (text_is(list[i], s, n)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 void text_put_choices(struct text_out *o, const char *const *choices)
 {
     for (size_t i = 0; choices[i]; i++) {

@@ -30,6 +30,8 @@ void text_put_uint(struct text_out *o, uint64_t v);
 void text_put_real(struct text_out *o, double v);
 /* In quotes, with JSON's escapes. */
 void text_put_json(struct text_out *o, const char *s, size_t n);
+/* The place of s[0..n) in a NULL-terminated list; -1: it is not there. */
+int text_find(const char *const *list, const char *s, size_t n);
 /* A NULL-terminated list as "a, b or c". */
 void text_put_choices(struct text_out *o, const char *const *choices);
 

@@ -114,15 +114,10 @@ static int refuse_owner(const char *path, const struct stat *st, struct error *e
 
 static int refuse_mode(const char *path, const struct stat *st, bool can_close, struct error *err)
 {
-    const unsigned mode = (unsigned)(st->st_mode & 07777);
-    return can_close
-               ? error_set(err, ERROR_DENIED,
-                           "%s may be written to by others (mode %04o); run: chmod go-w %s", path,
-                           mode, path)
-               : error_set(err, ERROR_DENIED,
-                           "%s may be written to by others (mode %04o); use a directory of your "
-                           "own",
-                           path, mode);
+    return error_set(err, ERROR_DENIED, "%s may be written to by others (mode %04o); %s%s", path,
+                     (unsigned)(st->st_mode & 07777),
+                     can_close ? "run: chmod go-w " : "use a directory of your own",
+                     can_close ? path : "");
 }
 
 static int refuse_call(const char *doing, const char *path, struct error *err)
