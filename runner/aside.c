@@ -20,7 +20,7 @@ static void aside_free_one(struct runner *r, struct aside **at)
     struct aside *a = *at;
     *at = a->next;
     for (uint32_t i = 0; i < a->n; i++) {
-        builds_release(r->builds, a->builds[i]);
+        compile_pool_release(r->pool, a->builds[i]);
     }
     plan_deinit(&a->plan);
     free(a->configs);
@@ -58,7 +58,7 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         record_copy(&configs[i], &queue[i]->config);
         builds[i] = queue[i]->build;
-        builds_hold(builds[i]);
+        compile_pool_hold(builds[i]);
     }
     r->aside = a;
     forget_oldest(r);

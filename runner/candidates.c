@@ -27,8 +27,9 @@ int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error 
     c->due_ms = j->runner->compilers->due_ms(j, c);
     WIRE_BUF_AUTO words = WIRE_BUF_NULL;
     notice_last_words(j, c, &words);
-    return builds_want(j->runner->builds, &c->variant, c->hash, words.data,
-                       words.failed ? 0 : words.len, &c->build, err);
+    const struct compile_pool_want want = {
+        .variant = &c->variant, .hash = c->hash, .rank = RANK_CANDIDATE, .note = &words};
+    return compile_pool_want(j->runner->pool, &want, &c->build, err);
 }
 
 double job_effort(const struct job *j, uint32_t id)
@@ -39,7 +40,7 @@ double job_effort(const struct job *j, uint32_t id)
 void job_release(struct job *j, struct candidate *c)
 {
     if (c->build) {
-        builds_release(j->runner->builds, c->build);
+        compile_pool_release(j->runner->pool, c->build);
         c->build = NULL;
     }
 }

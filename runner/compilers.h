@@ -19,7 +19,7 @@ struct job;
 struct runner;
 
 struct compilers_ops {
-    bool precompile_first; /* a search's first variants, while the device is opened */
+    bool compile_openings; /* a search's first variants, while the device is opened */
     double (*now_ms)(const struct runner *r);
     double (*wall_ms)(const struct job *j); /* of all orders of a tuning so far */
     uint32_t (*count)(const struct runner *r);

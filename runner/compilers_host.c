@@ -71,20 +71,21 @@ static int64_t least_ms(int64_t a, int64_t b)
 static int compilers_host_wait(struct job *j, struct candidate *const queue[], uint32_t n,
                                int64_t most_ms, struct error *err)
 {
-    struct builds *all = j->runner->builds;
+    struct compile_pool *all = j->runner->pool;
     struct build *b;
     enum phase before = timeline_enter(&j->runner->timeline, PHASE_COMPILE);
     int64_t limit = runner_limit(j->runner, COMPILE_LIMIT_MS);
-    int64_t ran = builds_longest(all, &b);
+    int64_t ran = compile_pool_longest(all, &b);
     if (ran >= limit) {
-        builds_give_up(all, b, ran);
+        compile_pool_give_up(all, b, ran);
     } else if (ran >= 0) {
         compilers_host_announce(j, b, limit - ran, queue, n);
-        channel_wait(&j->runner->channel, builds_fd(all), (int)least_ms(limit - ran, most_ms));
+        channel_wait(&j->runner->channel, compile_pool_fd(all),
+                     (int)least_ms(limit - ran, most_ms));
     } else {
-        channel_wait(&j->runner->channel, builds_fd(all), 10);
+        channel_wait(&j->runner->channel, compile_pool_fd(all), 10);
     }
-    if (builds_collect(all)) {
+    if (compile_pool_collect(all)) {
         j->announced = NULL;
     }
     timeline_enter(&j->runner->timeline, before);
@@ -93,7 +94,7 @@ static int compilers_host_wait(struct job *j, struct candidate *const queue[], u
 
 static double compilers_host_ran_ms(const struct job *j, const struct candidate *c)
 {
-    return builds_ran_ms(j->runner->builds, c->build);
+    return compile_pool_ran_ms(j->runner->pool, c->build);
 }
 
 /* By what others took. */
@@ -103,7 +104,7 @@ static double compilers_host_left_ms(const struct job *j, const struct candidate
 }
 
 const struct compilers_ops compilers_host = {
-    .precompile_first = true,
+    .compile_openings = true,
     .now_ms = compilers_host_now_ms,
     .wall_ms = compilers_host_wall_ms,
     .count = compilers_host_count,

@@ -30,7 +30,7 @@ static void inbox_on_notify(struct runner *r, const struct rpc_message *m)
         r->cancelled |= inbox_read_job(m) == r->job;
     } else if (strcmp(m->method, "others_wait") == 0) {
         r->others_wait |= inbox_read_job(m) == r->job;
-    } else if (strcmp(m->method, "forget") == 0 && r->builds) {
+    } else if (strcmp(m->method, "forget") == 0 && r->pool) {
         aside_drop(r, inbox_read_job(m));
     }
 }

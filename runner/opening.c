@@ -5,6 +5,7 @@
  * background.
  */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "runner/base/clocks.h"
@@ -57,7 +58,7 @@ static void opening_wait_helpers(void *ctx)
 {
     struct runner *r = ctx;
     enum phase before = timeline_enter(&r->timeline, PHASE_HELPERS);
-    channel_wait(&r->channel, builds_fd(r->builds), HELPERS_LOOK_MS);
+    channel_wait(&r->channel, compile_pool_fd(r->pool), HELPERS_LOOK_MS);
     runner_pump(r);
     timeline_enter(&r->timeline, before);
 }
@@ -75,30 +76,81 @@ static void opening_open_helpers(struct runner *r)
 {
     helpers_init(&r->helpers, &(struct helpers_setup){.device = r->device,
                                                       .compiler = r->compiler,
-                                                      .builds = r->builds,
+                                                      .pool = r->pool,
                                                       .wait = opening_wait_helpers,
                                                       .words = opening_put_last_words,
                                                       .ctx = r});
 }
 
-int runner_open_builds(struct runner *r, struct error *err)
+int runner_open_pool(struct runner *r, struct error *err)
 {
     int status = r->compiler ? 0 : apart_open(r->opt.device, &r->compiler, err);
-    if (status == 0 && !r->builds) {
+    if (status == 0 && !r->pool) {
         r->threads = thread_count(r);
-        struct builds_setup setup = {.compiler = r->compiler,
-                                     .cache_dir = r->opt.cache_dir,
-                                     .threads = r->threads,
-                                     .note_fd = r->opt.fd};
-        status = builds_new(&setup, &r->builds, err);
+        struct compile_pool_setup setup = {.compiler = r->compiler,
+                                           .cache_dir = r->opt.cache_dir,
+                                           .threads = r->threads,
+                                           .note_fd = r->opt.fd};
+        status = compile_pool_new(&setup, &r->pool, err);
     }
     return status;
 }
 
+/* ---- what a search begins with --------------------------------------------------------------- */
+
+/* Only of a search that begins: one that goes on, has hints or must avoid something begins
+ * otherwise. */
+static bool opening_is_known(const struct runner *r, const struct tune_order *o)
+{
+    return !o->quiet && !r->device && r->compilers->compile_openings &&
+           strcmp(r->opt.expected.kind, "cuda") == 0 && o->n_done == 0 && o->n_hints == 0 &&
+           o->n_avoid == 0;
+}
+
+/* A precompile_setup's function. What goes wrong here will go wrong again, and be said. */
+static int opening_want_variant(void *ctx, const struct variant *v, const char *hash,
+                                const struct record *config, uint32_t place, struct error *err)
+{
+    struct runner *r = ctx;
+    struct attempt a = {.job = r->job, .stage = "compile"};
+    WIRE_BUF_AUTO words = WIRE_BUF_NULL;
+    if (config) {
+        record_copy(&a.config, config);
+        snprintf(a.variant, sizeof(a.variant), "%s", hash);
+    }
+    rpc_put_notify(&words, "attempt");
+    schema_encode(&words, &attempt_schema, &a);
+    const struct compile_pool_want want = {
+        .variant = v, .hash = hash, .rank = RANK_OPENING, .turn = place, .note = &words};
+    return compile_pool_want(r->pool, &want, NULL, err);
+}
+
+void runner_want_opening(struct runner *r, const struct tune_order *o)
+{
+    struct error ignored = ERROR_NULL;
+    if (!opening_is_known(r, o) || runner_open_pool(r, &ignored)) {
+        return;
+    }
+    const struct precompile_setup setup = {.device = r->opt.device,
+                                           .info = r->opt.expected,
+                                           .compiler = r->compiler->ops->version(r->compiler),
+                                           .look = runner_look(r),
+                                           .openings = true,
+                                           .cache_dir = r->opt.cache_dir,
+                                           .threads = r->threads,
+                                           .want = opening_want_variant,
+                                           .ctx = r};
+    enum phase before = timeline_enter(&r->timeline, PHASE_PLAN);
+    precompile_add_search(&setup, &o->request, &ignored);
+    timeline_enter(&r->timeline, before);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
 int runner_open(struct runner *r, struct error *err)
 {
     int status = runner_open_device(r, err);
-    status = status ? status : runner_open_builds(r, err);
+    status = status ? status : runner_open_pool(r, err);
     if (status == 0 && !r->helpers.setup.device) {
         lock_clocks(r);
         opening_open_helpers(r);

@@ -14,7 +14,7 @@
  * gemmd-runner --compile --device SPEC --fd N
  * gemmd-runner --version
  *
- * --expect: what the device is, before it is opened (precompile_first.h), or though it is not.
+ * --expect: what the device is, before it is opened (opening.c), or though it is not.
  * --precompile (also --warm; precompile/precompile.h) is what `gemmctl precompile` starts.
  * --problems: their texts are on stdin, one a line, or whole searches as JSON, each with what
  * restricts it. --openings: of each search only what it begins with, one search after the other.
@@ -144,13 +144,13 @@ static int parse_precompile(struct precompile_order *w, int code, bool *precompi
         w->setup.target = optarg;
         return 0;
     case OPT_MODE:
-        w->setup.modes = optarg;
+        w->modes = optarg;
         return 0;
     case OPT_ALL:
-        w->setup.all = true;
+        w->all = true;
         return 0;
     case OPT_PROBLEMS:
-        w->setup.problems = stdin;
+        w->problems = stdin;
         return 0;
     case OPT_EACH:
         return options_read_number("--each", optarg, 0, INT32_MAX, &w->setup.each);
@@ -337,7 +337,7 @@ static int options_run_probe(const struct runner_options *o)
 static int run_precompile(struct runner_options *o)
 {
     o->precompile_order.setup.device = o->device;
-    o->precompile_order.setup.expected = &o->expected;
+    o->precompile_order.setup.info = o->expected;
     o->precompile_order.cache_dir = o->cache_dir;
     o->precompile_order.threads = o->compile_threads;
     return precompile_run(&o->precompile_order);

@@ -40,7 +40,7 @@ int64_t job_patience(const struct job *j, struct candidate *const queue[], uint3
         return ASIDE_NEVER;
     }
     struct build *longest;
-    bool taken = ran == 0 && builds_longest(j->runner->builds, &longest) >= AFTER_MS;
+    bool taken = ran == 0 && compile_pool_longest(j->runner->pool, &longest) >= AFTER_MS;
     if (ran >= AFTER_MS || taken /* by others, the compilers */) {
         return 0;
     }

@@ -31,7 +31,7 @@
  * words (base/crash.h). A cut message before the end of the stream says nothing.
  *
  * Threads: the main thread alone touches the device and the socket; pool threads compile
- * (compile/tasks.h).
+ * (compile/pool.h).
  */
 #ifndef GEMMD_RUNNER_RUNNER_H
 #define GEMMD_RUNNER_RUNNER_H
@@ -42,12 +42,11 @@
 #include "runner/base/lanes.h"
 #include "runner/base/timeline.h"
 #include "runner/baselines.h"
-#include "runner/compile/builds.h"
+#include "runner/compile/pool.h"
 #include "runner/compile/helpers.h"
 #include "runner/compilers.h"
 #include "runner/landscape/landscape.h"
 #include "runner/precompile/precompile.h"
-#include "runner/precompile_first.h"
 
 enum runner_exit {
     RUNNER_EXIT_OK = 0,          /* idle for long enough, or gemmd closed the socket */
@@ -82,9 +81,8 @@ struct runner {
     struct channel channel;
     struct device *device;     /* owned; NULL until the first tune */
     struct compiler *compiler; /* owned; NULL until the first tune */
-    struct builds *builds;     /* owned; NULL until the first tune */
+    struct compile_pool *pool; /* owned; NULL until the first tune */
     struct helpers helpers;
-    struct precompile_first precompile_first;
     struct aside *aside; /* owned list */
     struct baselines baselines;
     struct timeline timeline; /* of the running job */
@@ -119,7 +117,11 @@ int runner_open(struct runner *r, struct error *err);
 /* The device alone, without a context, and with its clocks as they are. */
 int runner_open_device(struct runner *r, struct error *err);
 /* The latter two alone: they need no device. */
-int runner_open_builds(struct runner *r, struct error *err);
+int runner_open_pool(struct runner *r, struct error *err);
+/* Opening a GPU takes a tenth of a second, in which compilers would be idle. What the first search
+ * begins with is wanted before, since gemmd knows what the device is; what it does not ask for
+ * itself is dropped when it has filled its queue. */
+void runner_want_opening(struct runner *r, const struct tune_order *o);
 /* How many configs may be on their way at once; compilers must be open. */
 uint32_t runner_look(const struct runner *r);
 

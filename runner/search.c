@@ -527,7 +527,7 @@ int job_search(struct job *j, struct error *err)
                (j->reference != PLAN_NONE && !j->reference_again);
     notice_progress(j, "compile", NULL);
     r = r ? r : search_fill_queue(&s, err);
-    precompile_first_end(j->runner);
+    compile_pool_drop_unheld(j->runner->pool);
     aside_drop(j->runner, j->order->job);
     r = r ? r : search_prepare_problem(j, err);
     while (r == 0 && !j->set_aside) {

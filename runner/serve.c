@@ -53,9 +53,11 @@ static void serve_tune(struct runner *r, uint32_t id, const struct tune_order *o
     r->cancelled = r->others_wait = false;
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
-    precompile_first_begin(r, o);
+    runner_want_opening(r, o);
     int status = serve_carry_out(r, o, &result, &err);
-    precompile_first_end(r);
+    if (r->pool) {
+        compile_pool_drop_unheld(r->pool);
+    }
     r->job = 0;
     if (status) {
         channel_reply_error(&r->channel, id, &err);
@@ -173,7 +175,7 @@ int runner_serve(const struct runner_options *opt)
     serve_send_hello(&r);
     for (;;) {
         runner_pump(&r);
-        if (r.builds && builds_lost(r.builds) > 0) {
+        if (r.pool && compile_pool_lost(r.pool) > 0) {
             serve_say_bye(&r);
         }
         bool owes = r.baselines.n > 0 && opt->linger_ms >= REST_MS;

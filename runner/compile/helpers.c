@@ -20,7 +20,7 @@ static struct build *helpers_find_build(struct helpers *h, const char *hash)
         if (!is_worth_another(b)) {
             return b;
         }
-        builds_release(h->setup.builds, b);
+        compile_pool_release(h->setup.pool, b);
         h->builds[i] = h->builds[--h->n];
         break;
     }
@@ -45,8 +45,9 @@ static int helpers_want_build(struct helpers *h, const struct variant *v, struct
     if (s->words) {
         s->words(s->ctx, &words);
     }
-    int status =
-        builds_want(s->builds, v, hash, words.data, words.failed ? 0 : words.len, out, err);
+    const struct compile_pool_want want = {
+        .variant = v, .hash = hash, .rank = RANK_HELPER, .note = &words};
+    int status = compile_pool_want(s->pool, &want, out, err);
     if (status == 0) {
         h->builds[h->n++] = *out;
     }
@@ -82,7 +83,7 @@ static int helpers_supply_image(void *ctx, const struct variant *v, const struct
     }
     while (b->state == BUILD_PENDING) {
         h->setup.wait(h->setup.ctx);
-        builds_collect(h->setup.builds);
+        compile_pool_collect(h->setup.pool);
     }
     *out = &b->image;
     return b->state == BUILD_READY ? 0 : error_set(err, b->error.code, "%s", b->error.text);

@@ -6,14 +6,14 @@
 #ifndef GEMMD_RUNNER_COMPILE_HELPERS_H
 #define GEMMD_RUNNER_COMPILE_HELPERS_H
 
-#include "runner/compile/builds.h"
+#include "runner/compile/pool.h"
 
 enum { HELPERS_MAX = 16 }; /* a few per family */
 
 struct helpers_setup {     /* all borrowed */
     struct device *device; /* its supply becomes these helpers */
     struct compiler *compiler;
-    struct builds *builds;
+    struct compile_pool *pool;
     void (*wait)(void *ctx); /* until some build may be done */
     void (*words)(void *ctx,
                   struct wire_buf *b); /* a compile's last words (base/crash.h); NULL: none */

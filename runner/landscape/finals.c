@@ -78,7 +78,7 @@ static int landscape_load_finalist(struct landscape_recorder *s, struct finalist
     int r = landscape_want(s, f->of, &f->item, err);
     while (r == 0 && f->item.build->state == BUILD_PENDING) {
         landscape_wait(s);
-        builds_collect(s->builds);
+        compile_pool_collect(s->pool);
     }
     if (r == 0 && f->item.build->state == BUILD_READY) {
         r = s->device->ops->load(s->device, &f->item.build->image, &f->item.variant, &f->kernel,
@@ -143,7 +143,7 @@ static void landscape_unload_lot(struct landscape_recorder *s, struct lot *lot, 
             s->device->ops->unload(s->device, f->kernel);
         }
         if (f->item.build) {
-            builds_release(s->builds, f->item.build);
+            compile_pool_release(s->pool, f->item.build);
         }
     }
     free(lot->f);

@@ -45,14 +45,14 @@ static int open_yardstick(struct landscape_recorder *s, struct error *err)
     if (r) {
         return r;
     }
-    while (builds_collect(s->builds), it.build->state == BUILD_PENDING) {
+    while (compile_pool_collect(s->pool), it.build->state == BUILD_PENDING) {
         landscape_wait(s);
     }
     r = it.build->state == BUILD_FAILED
             ? error_set(err, it.build->error.code, "the reference: %s", it.build->error.text)
             : s->device->ops->load(s->device, &it.build->image, &it.variant, &s->yardstick, &why,
                                    err);
-    builds_release(s->builds, it.build);
+    compile_pool_release(s->pool, it.build);
     r = r ? r : landscape_warm_up(s, err);
     r = r ? r : landscape_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);
     s->reference_us = r ? NAN : stats_median(us, n);
@@ -86,7 +86,7 @@ static int landscape_open_helpers(struct landscape_recorder *s, struct error *er
 {
     helpers_init(&s->helpers, &(struct helpers_setup){.device = s->device,
                                                       .compiler = s->compiler,
-                                                      .builds = s->builds,
+                                                      .pool = s->pool,
                                                       .wait = landscape_wait_helpers,
                                                       .ctx = s});
     return helpers_want(&s->helpers, s->target, err);
@@ -104,9 +104,9 @@ static int open_all(struct landscape_recorder *s, struct error *err)
     const unsigned threads = cache_dir_threads(o->threads);
     const bool spare = o->threads == 0 && threads > 2 * SPARE_CORES;
     s->threads = spare ? threads - SPARE_CORES : threads;
-    const struct builds_setup setup = {
+    const struct compile_pool_setup setup = {
         .compiler = s->compiler, .cache_dir = s->cache_dir, .threads = s->threads, .note_fd = -1};
-    r = builds_new(&setup, &s->builds, err);
+    r = compile_pool_new(&setup, &s->pool, err);
     r = r ? r : find_problem(s, err);
     return r ? r : landscape_open_helpers(s, err);
 }

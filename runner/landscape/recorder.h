@@ -45,7 +45,7 @@ struct landscape_recorder {
     char cache_dir[PATHS_MAX];
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */
-    struct builds *builds;     /* owned */
+    struct compile_pool *pool; /* owned */
     unsigned threads;          /* of them */
     struct helpers helpers;
     struct prepared *prepared; /* of the device */

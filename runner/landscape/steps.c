@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <poll.h>
 #include <stdlib.h>
 
 #include "runner/landscape/recorder.h"
@@ -18,7 +17,9 @@ int landscape_want_config(struct landscape_recorder *s, const struct record *con
         return r;
     }
     variant_hash(&out->variant, s->compiler->ops->version(s->compiler), hash);
-    return builds_want(s->builds, &out->variant, hash, NULL, 0, &out->build, err);
+    const struct compile_pool_want want = {
+        .variant = &out->variant, .hash = hash, .rank = RANK_CANDIDATE};
+    return compile_pool_want(s->pool, &want, &out->build, err);
 }
 
 int landscape_want(struct landscape_recorder *s, const struct landscape_points *v,
@@ -32,13 +33,7 @@ int landscape_want(struct landscape_recorder *s, const struct landscape_points *
 
 void landscape_wait(struct landscape_recorder *s)
 {
-    struct pollfd f = {.fd = builds_fd(s->builds), .events = POLLIN};
-    struct build *longest;
-    poll(&f, 1, WAIT_MS);
-    int64_t ms = builds_longest(s->builds, &longest);
-    if (ms > COMPILE_LIMIT_MS) {
-        builds_give_up(s->builds, longest, ms);
-    }
+    compile_pool_wait(s->pool, WAIT_MS, COMPILE_LIMIT_MS);
 }
 
 /* ---- timing ---------------------------------------------------------------------------------- */

@@ -224,7 +224,7 @@ static uint32_t landscape_pick_ready(const struct walk *w)
 static int landscape_step(struct walk *w, struct error *err)
 {
     struct landscape_recorder *s = w->s;
-    builds_collect(s->builds);
+    compile_pool_collect(s->pool);
     uint32_t at = landscape_pick_ready(w);
     if (at == w->n) {
         landscape_wait(s);
@@ -233,7 +233,7 @@ static int landscape_step(struct walk *w, struct error *err)
     }
     int r = landscape_look(s, err);
     r = r ? r : landscape_visit_variant(s, &w->queue[at], err);
-    builds_release(s->builds, w->queue[at].build);
+    compile_pool_release(s->pool, w->queue[at].build);
     w->queue[at] = w->queue[--w->n];
     return r;
 }
@@ -242,9 +242,9 @@ static int landscape_step(struct walk *w, struct error *err)
 static void landscape_await_compiles(struct landscape_recorder *s)
 {
     struct build *any;
-    while (measures_alone(s) && builds_longest(s->builds, &any) >= 0) {
+    while (measures_alone(s) && compile_pool_longest(s->pool, &any) >= 0) {
         landscape_wait(s);
-        builds_collect(s->builds);
+        compile_pool_collect(s->pool);
     }
 }
 
@@ -261,7 +261,7 @@ int landscape_walk(struct landscape_recorder *s, struct error *err)
         r = r || time_is_up(s) ? r : landscape_fill_queue(w, err);
     }
     while (w->n > 0) {
-        builds_release(s->builds, w->queue[--w->n].build);
+        compile_pool_release(s->pool, w->queue[--w->n].build);
     }
     if (r == 0) {
         landscape_await_compiles(s);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiling a plan, at the lowest priority of processor and disk. What is in the cache already is
- * passed over, so that it goes on where it was stopped; every image is written whole, so that it
- * may be stopped at any moment. SIGINT and SIGTERM let the compiles that run end and begin no
- * other; a second one ends it at once.
+ * The mode: all variants of all searches are wanted from the pool, at the lowest priority of
+ * processor and disk. First the device's own kernels, which every tuning waits for; then the
+ * searches take turns, so that stopping early leaves every problem its best candidates; openings do
+ * not: they are of searches that wait in a queue, and the next one begins soon.
  *
- * What another process compiles is put aside and looked at again at the end: two of these with one
- * cache directory share the work.
+ * What is in the cache already is passed over, so that it goes on where it was stopped; every image
+ * is written whole, so that it may be stopped at any moment. SIGINT and SIGTERM let the compiles
+ * that run end and begin no other; a second one ends it at once.
  */
-#include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,7 @@
 #include "runner/base/cache_dir.h"
 #include "runner/base/line.h"
 #include "runner/compile/apart.h"
-#include "runner/compile/builds.h"
+#include "runner/compile/pool.h"
 #include "runner/precompile/precompile.h"
 
 enum {
@@ -33,25 +32,16 @@ enum {
 };
 enum { WHO_PROCESS = 1, CLASS_IDLE = 3, CLASS_SHIFT = 13 }; /* of ioprio_set(2) */
 
-struct slot {
-    struct build *build; /* NULL: free */
-    uint32_t item;
-};
-
 struct precompile {
-    const struct precompile_order *order;
-    struct precompile_plan plan;
+    struct precompile_order *order;
     struct compiler *compiler; /* owned */
     char cache_dir[PATHS_MAX];
-    unsigned threads;
-    struct builds *builds; /* owned, of a pass */
-    struct slot *slots;    /* owned */
-    unsigned n_slots;
-    uint32_t *later; /* owned: items that others compile */
-    uint32_t n_later;
+    struct compile_pool *pool; /* owned */
+    uint32_t n_wanted;         /* so far, of openings */
+    uint32_t n;                /* variants */
     uint32_t compiled, found, refused, failed;
     int64_t bytes;                 /* of the cache */
-    double began_ms, compiling_ms; /* compiling_ms: the plan was made */
+    double began_ms, compiling_ms; /* compiling_ms: all was wanted */
     struct line line;
     bool full;
     struct error failure; /* the first that was not a refusal */
@@ -84,14 +74,14 @@ static uint32_t precompile_count_done(const struct precompile *w)
 static void precompile_draw_line(struct precompile *w)
 {
     const double now = precompile_clock_ms();
-    const uint32_t made = w->compiled + w->refused, left = w->plan.n - precompile_count_done(w);
+    const uint32_t made = w->compiled + w->refused, left = w->n - precompile_count_done(w);
     char rest[48] = "";
     if (!line_due(&w->line, now)) {
         return;
     }
     if (interrupted) {
         line_put(&w->line, "precompile %u/%u: ending; once more ends it at once",
-                 precompile_count_done(w), w->plan.n);
+                 precompile_count_done(w), w->n);
         return;
     }
     if (made > 0) {
@@ -99,24 +89,25 @@ static void precompile_draw_line(struct precompile *w)
                  (now - w->compiling_ms) / 1e3 / made * left);
     }
     line_put(&w->line, "precompile %u/%u: %u compiled, %u were there, %u refused%s",
-             precompile_count_done(w), w->plan.n, w->compiled, w->found, w->refused, rest);
+             precompile_count_done(w), w->n, w->compiled, w->found, w->refused, rest);
 }
 
 static void precompile_print_summary(const struct precompile *w)
 {
+    const struct device_info *info = &w->order->setup.info;
     double seconds = (precompile_clock_ms() - w->began_ms) / 1e3;
-    uint32_t left = w->plan.n - precompile_count_done(w);
+    uint32_t left = w->n - precompile_count_done(w);
     if (w->order->json) {
         printf("{\"variants\": %u, \"compiled\": %u, \"found\": %u, \"refused\": %u, "
                "\"failed\": %u, \"left\": %u, \"full\": %s, \"seconds\": %.3f}\n",
-               w->plan.n, w->compiled, w->found, w->refused, w->failed, left,
-               w->full ? "true" : "false", seconds);
+               w->n, w->compiled, w->found, w->refused, w->failed, left, w->full ? "true" : "false",
+               seconds);
         return;
     }
     printf("%u variants for %s: %u compiled, %u were there, %u refused, %u failed, %u left, in "
            "%.1f s (%s)\n",
-           w->plan.n, w->plan.info.arch[0] ? w->plan.info.arch : w->plan.info.name, w->compiled,
-           w->found, w->refused, w->failed, left, seconds, w->cache_dir);
+           w->n, info->arch[0] ? info->arch : info->name, w->compiled, w->found, w->refused,
+           w->failed, left, seconds, w->cache_dir);
     if (w->full && w->failed == 0) {
         printf("the cache directory is full: --cache-max-mib says how much it may hold\n");
     }
@@ -140,9 +131,11 @@ static void precompile_note_failure(struct precompile *w, const struct error *wh
     }
 }
 
-/* A refusal is in the cache now, or was; another failure is not: it is tried again next time. */
-static void precompile_settle_build(struct precompile *w, const struct build *b, uint32_t item)
+/* A pool's hook. A refusal is in the cache now, or was; another failure is not: it is tried again
+ * next time. */
+static void precompile_settle_build(void *ctx, const struct build *b)
 {
+    struct precompile *w = ctx;
     if (b->state == BUILD_READY && b->unsaved) {
         struct error why = ERROR_NULL;
         error_set(&why, ERROR_IO, "the cache directory does not take what is compiled");
@@ -152,8 +145,6 @@ static void precompile_settle_build(struct precompile *w, const struct build *b,
         w->found += b->found;
         w->compiled += !b->found;
         w->bytes += b->found ? 0 : ((int64_t)b->image.size + 2 * BLOCK - 1) / BLOCK * BLOCK;
-    } else if (b->error.code == ERROR_BUSY) {
-        w->later[w->n_later++] = item;
     } else if (b->found) {
         w->found++;
     } else if (b->refused) {
@@ -163,99 +154,30 @@ static void precompile_settle_build(struct precompile *w, const struct build *b,
     }
 }
 
-static unsigned precompile_collect_builds(struct precompile *w)
+/* A precompile_setup's function. */
+static int precompile_want_variant(void *ctx, const struct variant *v, const char *hash,
+                                   const struct record *config, uint32_t place, struct error *err)
 {
-    unsigned busy = 0;
-    builds_collect(w->builds);
-    for (unsigned i = 0; i < w->n_slots; i++) {
-        struct slot *s = &w->slots[i];
-        if (s->build && s->build->state != BUILD_PENDING) {
-            precompile_settle_build(w, s->build, s->item);
-            builds_release(w->builds, s->build);
-            s->build = NULL;
+    struct precompile *w = ctx;
+    const struct compile_pool_want want = {.variant = v,
+                                           .hash = hash,
+                                           .rank = config ? RANK_SPACE : RANK_HELPER,
+                                           .turn =
+                                               w->order->setup.openings ? w->n_wanted++ : place};
+    return compile_pool_want(w->pool, &want, NULL, err);
+}
+
+/* Once it is to stop, compiles that run are waited for. */
+static void precompile_compile_all(struct precompile *w)
+{
+    while (compile_pool_pending(w->pool) > 0) {
+        if (precompile_is_stopping(w)) {
+            compile_pool_drop_unheld(w->pool);
         }
-        busy += s->build != NULL;
+        compile_pool_wait(w->pool, LOOK_MS, COMPILE_LIMIT_MS);
+        compile_pool_collect(w->pool);
+        precompile_draw_line(w);
     }
-    return busy;
-}
-
-static void wait_a_little(struct precompile *w)
-{
-    struct pollfd f = {.fd = builds_fd(w->builds), .events = POLLIN};
-    poll(&f, 1, LOOK_MS); /* a signal ends it, too */
-    struct build *longest;
-    int64_t ms = builds_longest(w->builds, &longest);
-    if (ms > COMPILE_LIMIT_MS) {
-        builds_give_up(w->builds, longest, ms);
-    }
-    precompile_draw_line(w);
-}
-
-static int precompile_begin_item(struct precompile *w, uint32_t item, struct error *err)
-{
-    struct variant v;
-    const struct precompile_item *it = &w->plan.items[item];
-    struct slot *s = w->slots;
-    while (s->build) {
-        s++;
-    }
-    s->item = item;
-    int r = precompile_plan_variant(&w->plan, it, &v, err);
-    return r ? r : builds_want(w->builds, &v, it->hash, NULL, 0, &s->build, err);
-}
-
-/* Those not begun are given back, those that run are waited for. */
-static void precompile_withdraw_rest(struct precompile *w)
-{
-    for (unsigned i = 0; i < w->n_slots; i++) {
-        if (w->slots[i].build && builds_withdraw(w->builds, w->slots[i].build)) {
-            w->slots[i].build = NULL;
-        }
-    }
-    while (precompile_collect_builds(w) > 0) {
-        wait_a_little(w);
-    }
-}
-
-/* `which`: of these items, in this order; NULL: all. */
-static int precompile_run_pass(struct precompile *w, const uint32_t *which, uint32_t n,
-                               bool impatient, struct error *err)
-{
-    const struct builds_setup setup = {.compiler = w->compiler,
-                                       .cache_dir = w->cache_dir,
-                                       .threads = w->threads,
-                                       .niceness = LOWEST,
-                                       .impatient = impatient,
-                                       .note_fd = -1};
-    int r = builds_new(&setup, &w->builds, err);
-    if (r) {
-        return r;
-    }
-    for (uint32_t i = 0; i < n && r == 0 && !precompile_is_stopping(w);) {
-        if (precompile_collect_builds(w) < w->n_slots) {
-            r = precompile_begin_item(w, which ? which[i] : i, err);
-            i++;
-        } else {
-            wait_a_little(w);
-        }
-    }
-    while (!precompile_is_stopping(w) && r == 0 && precompile_collect_builds(w) > 0) {
-        wait_a_little(w);
-    }
-    precompile_withdraw_rest(w);
-    w->builds = builds_free(w->builds);
-    return r;
-}
-
-static int compile_all(struct precompile *w, struct error *err)
-{
-    int r = precompile_run_pass(w, NULL, w->plan.n, true, err);
-    uint32_t n = w->n_later, *later = w->later;
-    if (r == 0 && n > 0 &&
-        !precompile_is_stopping(w)) { /* in place: none of them is put aside again */
-        r = precompile_run_pass(w, later, n, false, err);
-    }
-    return r;
 }
 
 /* ---- the mode ------------------------------------------------------------------------------- */
@@ -283,30 +205,42 @@ static int open_compiler(struct precompile *w, struct error *err)
     return apart_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->compiler, err);
 }
 
-static int precompile_allocate(struct precompile *w, struct error *err)
+static int precompile_open_all(struct precompile *w, struct error *err)
 {
-    w->n_slots = 2 * w->threads; /* so that no thread waits for us */
-    w->slots = calloc(w->n_slots, sizeof(*w->slots));
-    w->later = calloc(w->plan.n + 1, sizeof(*w->later));
-    return w->slots && w->later ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to compile");
+    struct precompile_setup *s = &w->order->setup;
+    int r = cache_dir_find(w->order->cache_dir, w->cache_dir, err);
+    r = r ? r : open_compiler(w, err);
+    r = r || s->info.kind[0] ? r : device_probe(s->device, &s->info, err);
+    if (r) {
+        return r;
+    }
+    s->threads = cache_dir_threads(w->order->threads);
+    s->cache_dir = w->cache_dir;
+    s->compiler = w->compiler->ops->version(w->compiler);
+    s->want = precompile_want_variant;
+    s->ctx = w;
+    const struct compile_pool_setup pool = {.compiler = w->compiler,
+                                            .cache_dir = w->cache_dir,
+                                            .threads = s->threads,
+                                            .paused = true, /* until the order is known */
+                                            .note_fd = -1,
+                                            .done = precompile_settle_build,
+                                            .ctx = w};
+    return compile_pool_new(&pool, &w->pool, err);
 }
 
 static int precompile_prepare(struct precompile *w, struct error *err)
 {
     struct modules_usage usage;
-    struct precompile_setup s = w->order->setup;
-    s.cache_dir = s.openings ? w->cache_dir : NULL;
-    int r = cache_dir_find(w->order->cache_dir, w->cache_dir, err);
-    r = r ? r : open_compiler(w, err);
-    if (r) {
-        return r;
+    int r = precompile_open_all(w, err);
+    r = r ? r : precompile_add_problems(w->order, err);
+    if (r == 0) {
+        w->n = compile_pool_pending(w->pool);
+        modules_count(w->cache_dir, &usage);
+        w->bytes = usage.bytes;
+        compile_pool_resume(w->pool);
     }
-    w->threads = s.threads = cache_dir_threads(w->order->threads);
-    s.compiler = w->compiler->ops->version(w->compiler);
-    r = precompile_plan_init(&w->plan, &s, err);
-    modules_count(w->cache_dir, &usage);
-    w->bytes = usage.bytes;
-    return r ? r : precompile_allocate(w, err);
+    return r;
 }
 
 int precompile_run(struct precompile_order *o)
@@ -321,7 +255,9 @@ int precompile_run(struct precompile_order *o)
     int r = precompile_prepare(&w, &err);
     w.compiling_ms = precompile_clock_ms();
     line_begin(&w.line, o->quiet, w.compiling_ms);
-    r = r ? r : compile_all(&w, &err);
+    if (r == 0) {
+        precompile_compile_all(&w);
+    }
     line_end(&w.line);
     if (r) {
         line_fail(&err, o->json);

@@ -5,72 +5,48 @@
  * that it can run when gemmd is installed, for a GPU that is elsewhere.
  *
  * It is a mode of this program since all that compiles is here: a crash of the compiler takes no
- * client with it, and nobody else needs the compile pool.
+ * client with it, and the compile pool is the same.
+ *
+ *   search.c      the variants of a search, in its order
+ *   problems.c    which searches
+ *   precompile.c  the mode
  */
 #ifndef GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 #define GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 
 #include <stdio.h>
 
-#include "kernels/space.h"
+#include "kernels/device.h"
+#include "proto/request.h"
 
-/* HELPER: one of the device's own kernels. CONFIG: one that need not be in the space. */
-enum precompile_origin { PRECOMPILE_HELPER, PRECOMPILE_POINT, PRECOMPILE_CONFIG };
-
-/* A variant, and where it comes from. */
-struct precompile_item {
-    char hash[HASH_HEX];
-    uint32_t problem, rank; /* of precompile_plan; its place in that search's order, from 0 on */
-    enum precompile_origin origin;
-    uint32_t number;       /* HELPER: of device_helpers; CONFIG: of the plan's configs */
-    struct space_point at; /* POINT: of the problem's space */
+struct precompile_setup {    /* borrowed */
+    const char *device;      /* "cuda:sm_90a", "cpu" ... */
+    struct device_info info; /* what it is */
+    const char *compiler;    /* its version */
+    const char *target;      /* NULL: the device's choice for each problem */
+    int64_t each;            /* variants of a search, the first; 0: all */
+    uint32_t look;           /* the same of its configs, which may share variants; 0: all */
+    bool openings;           /* of a search only what it asks for before it has measured anything */
+    const char *cache_dir;   /* looked into for what a search prefers, since it is compiled; NULL */
+    unsigned threads;        /* to build spaces on */
+    /* Is given the variants of a search in its order: first the device's own kernels (config NULL),
+     * then others by their place, from 0 on. */
+    int (*want)(void *ctx, const struct variant *v, const char *hash, const struct record *config,
+                uint32_t place, struct error *err);
+    void *ctx;
 };
 
-struct precompile_problem {
-    struct problem problem;
-    const struct family_target *target; /* static */
-    struct space space;                 /* its params only */
-};
+/* ERROR_NO_CONFIG: no target of the device takes the problem, or not the one that is asked for, or
+ * nothing is left of the space. */
+int precompile_add_search(const struct precompile_setup *s, const struct request *r,
+                          struct error *err);
 
-struct precompile_plan {
-    const char *device; /* borrowed: the setup's */
-    struct device_info info;
-    char compiler[96];
-    uint32_t n, n_problems, n_configs, room, room_problems, room_configs;
-    struct precompile_item *items;       /* owned; the order in which to compile */
-    struct precompile_problem *problems; /* owned */
-    struct record *configs;              /* owned */
-};
-
-struct precompile_setup { /* borrowed */
-    const char *device;   /* "cuda:sm_90a", "cpu" ... */
-    const struct device_info
-        *expected;         /* what it is, for who knows; NULL or of no kind: not known */
-    const char *compiler;  /* its version */
-    const char *target;    /* NULL: the device's choice for each problem */
+struct precompile_order {
+    struct precompile_setup setup;
     const char *modes;     /* "forward,dW"; NULL: all. Of the usual problems */
     bool all;              /* of these: all types and fusions, not just bf16 */
     FILE *problems;        /* instead of the usual ones: a problem's text a line, or a search as
                               JSON, with restrictions and all; NULL */
-    int64_t each;          /* variants of a search, the first; 0: all */
-    uint32_t look;         /* the same of its configs, which may share variants; 0: all */
-    bool openings;         /* of a search only what it asks for before it has measured anything, and
-                              the searches one after the other, not by turns */
-    const char *cache_dir; /* looked into for what a search prefers, since it is compiled; NULL */
-    unsigned threads;      /* to build spaces on */
-};
-
-int precompile_plan_init(struct precompile_plan *p, const struct precompile_setup *s,
-                         struct error *err);
-void precompile_plan_deinit(struct precompile_plan *p);
-int precompile_plan_variant(struct precompile_plan *p, const struct precompile_item *item,
-                            struct variant *out, struct error *err);
-/* The config that a variant was taken from; of a HELPER there is none. */
-void precompile_plan_config(struct precompile_plan *p, const struct precompile_item *item,
-                            struct record *out);
-
-struct precompile_order {
-    struct precompile_setup setup;
     const char *cache_dir; /* NULL: the usual one */
     int64_t threads;       /* 0: one per core */
     int64_t seconds;       /* begin no compile after that many of compiling; 0: go on */
@@ -78,6 +54,8 @@ struct precompile_order {
     int64_t with_parent;   /* a process: when it ends, this one is killed; 0: none */
     bool quiet, json;
 };
+/* All searches of an order. */
+int precompile_add_problems(const struct precompile_order *o, struct error *err);
 /* Returns the exit code: 0 done, or the time is up; 1 something failed; 130 interrupted. */
 int precompile_run(struct precompile_order *o);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which searches a plan is for. The usual problems are every mode with each of its permutes, in
+ * Which searches are precompiled. The usual problems are every mode with each of its permutes, in
  * four sizes: what is legal and worth a place depends a little on sizes, and nothing else of them
  * is in a variant. Or lines: a problem's text each, or a whole search as JSON, as `tune` takes it.
  */
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "runner/precompile/plan.h"
+#include "runner/precompile/precompile.h"
 
 static const struct {
     const char *mode, *fields;
@@ -70,8 +70,8 @@ static int precompile_check_modes(const char *modes, struct error *err)
 }
 
 /* What the op or the target refuses is no usual problem. */
-static int add_usual(struct precompile_plan *p, const struct precompile_setup *s, const char *mode,
-                     const char *type, const char *size, struct error *err)
+static int add_usual(const struct precompile_order *o, const char *mode, const char *type,
+                     const char *size, bool *any, struct error *err)
 {
     char text[512];
     struct request r = {.n_restrict = 0};
@@ -80,25 +80,28 @@ static int add_usual(struct precompile_plan *p, const struct precompile_setup *s
     if (problem_parse(&r.problem, text, NULL) != 0) {
         return 0;
     }
-    int status = precompile_add_search(p, s, &r, &why);
+    int status = precompile_add_search(&o->setup, &r, &why);
+    *any = *any || status == 0;
     return status == 0 || status == ERROR_NO_CONFIG ? 0 : error_set(err, status, "%s", why.text);
 }
 
-static int add_all_usual(struct precompile_plan *p, const struct precompile_setup *s,
-                         struct error *err)
+static int add_all_usual(const struct precompile_order *o, struct error *err)
 {
-    int r = precompile_check_modes(s->modes, err);
+    bool any = false;
+    int r = precompile_check_modes(o->modes, err);
     for (size_t i = 0; i < COUNT(usual_modes) * COUNT(usual_types) && r == 0; i++) {
         size_t m = i % COUNT(usual_modes), t = i / COUNT(usual_modes);
         bool rare = usual_modes[m].rare || usual_types[t].rare;
-        bool wanted = list_names(s->modes, usual_modes[m].mode) && (!rare || s->all);
+        bool wanted = list_names(o->modes, usual_modes[m].mode) && (!rare || o->all);
         for (size_t k = 0; wanted && k < COUNT(usual_sizes) && r == 0; k++) {
-            r = add_usual(p, s, usual_modes[m].fields, usual_types[t].fields, usual_sizes[k], err);
+            r = add_usual(o, usual_modes[m].fields, usual_types[t].fields, usual_sizes[k], &any,
+                          err);
         }
     }
-    if (r == 0 && p->n == 0) {
+    if (r == 0 && !any) {
         r = error_set(err, ERROR_NO_CONFIG, "target %s has no kernels for %s of %s",
-                      s->target ? s->target : "", s->modes ? s->modes : "any mode", p->info.name);
+                      o->setup.target ? o->setup.target : "", o->modes ? o->modes : "any mode",
+                      o->setup.info.name);
     }
     return r;
 }
@@ -119,30 +122,29 @@ static int read_search(const char *line, struct request *r, struct error *err)
 }
 
 /* A search that nothing is left for is none; of a problem it is said. */
-static int add_line(struct precompile_plan *p, const struct precompile_setup *s, const char *line,
-                    struct error *err)
+static int add_line(const struct precompile_setup *s, const char *line, struct error *err)
 {
     bool search = line[0] == '{';
     struct request r = {.n_restrict = 0};
     struct error why = ERROR_NULL;
     int status = search ? read_search(line, &r, &why) : problem_parse(&r.problem, line, &why);
-    status = status ? status : precompile_add_search(p, s, &r, &why);
+    status = status ? status : precompile_add_search(s, &r, &why);
     request_deinit(&r);
     return status == 0 || (search && status == ERROR_NO_CONFIG)
                ? 0
                : error_set(err, status, "%s", why.text);
 }
 
-static int add_lines(struct precompile_plan *p, const struct precompile_setup *s, struct error *err)
+static int add_lines(const struct precompile_order *o, struct error *err)
 {
     char *line = NULL;
     size_t room = 0;
     int r = 0, lines = 0;
-    for (ssize_t n; r == 0 && (n = getline(&line, &room, s->problems)) > 0;) {
+    for (ssize_t n; r == 0 && (n = getline(&line, &room, o->problems)) > 0;) {
         line[n - (line[n - 1] == '\n')] = '\0';
         if (line[0]) {
             lines++;
-            r = add_line(p, s, line, err);
+            r = add_line(&o->setup, line, err);
         }
     }
     if (r == 0 && lines == 0) {
@@ -152,23 +154,7 @@ static int add_lines(struct precompile_plan *p, const struct precompile_setup *s
     return r;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
-
-int precompile_plan_init(struct precompile_plan *p, const struct precompile_setup *s,
-                         struct error *err)
+int precompile_add_problems(const struct precompile_order *o, struct error *err)
 {
-    *p = (struct precompile_plan){.device = s->device};
-    snprintf(p->compiler, sizeof(p->compiler), "%s", s->compiler);
-    bool known = s->expected && s->expected->kind[0];
-    int r = known ? 0 : device_probe(s->device, &p->info, err);
-    if (known) {
-        p->info = *s->expected;
-    }
-    r = r ? r : s->problems ? add_lines(p, s, err) : add_all_usual(p, s, err);
-    if (r) {
-        precompile_plan_deinit(p);
-    } else {
-        precompile_put_in_order(p);
-    }
-    return r;
+    return o->problems ? add_lines(o, err) : add_all_usual(o, err);
 }

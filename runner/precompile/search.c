@@ -7,46 +7,61 @@
  * those.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "runner/base/inputs.h"
-#include "runner/precompile/plan.h"
+#include "runner/precompile/precompile.h"
 #include "runner/strategy/grid.h"
 #include "runner/strategy/plan.h"
 
 struct sequence {
-    struct precompile_plan *to;
+    const struct precompile_setup *to;
     struct tune_order order; /* its request is borrowed */
     struct plan plan;        /* owned */
     struct grid grid;        /* owned: of the ranked configs */
     bool *had;               /* owned, by variant of the grid */
     uint32_t n, most;        /* variants so far */
-    uint32_t rank;           /* of the first */
-    uint32_t look;           /* configs that it may ask for */
-    bool opening;            /* no more than what is asked for before anything is measured */
 };
 
 /* ---- one by one ------------------------------------------------------------------------------ */
 
-static int take_extra(struct sequence *s, uint32_t id, struct error *err)
+static int precompile_want(const struct sequence *s, const struct variant *v,
+                           const struct record *config, struct error *err)
 {
-    struct record config;
-    plan_config(&s->plan, id, &config);
-    return s->n < s->most ? precompile_add_config(s->to, &config, s->rank + s->n++, err) : 0;
+    char hash[HASH_HEX];
+    variant_hash(v, s->to->compiler, hash);
+    return s->to->want(s->to->ctx, v, hash, config, s->n, err);
+}
+
+/* The device's own kernels, which every search waits for. */
+static int precompile_want_helpers(const struct sequence *s, struct error *err)
+{
+    struct variant helpers[DEVICE_HELPERS_MAX];
+    const uint32_t n = device_helpers(s->to->device, &s->to->info, s->plan.setup.target, helpers);
+    int r = 0;
+    for (uint32_t i = 0; i < n && r == 0; i++) {
+        r = precompile_want(s, &helpers[i], NULL, err);
+    }
+    return r;
 }
 
 /* A config's variant, unless it has been taken. */
 static int precompile_take_config(struct sequence *s, uint32_t id, struct error *err)
 {
-    if (id >= s->grid.n) {
-        return take_extra(s, id, err);
-    }
-    bool *had = &s->had[s->grid.variant[id]];
-    if (*had || s->n == s->most) {
+    bool *had = id < s->grid.n ? &s->had[s->grid.variant[id]] : NULL;
+    struct record config;
+    struct variant v;
+    char hash[HASH_HEX];
+    if ((had && *had) || s->n == s->most) {
         return 0;
     }
-    *had = true;
-    return precompile_add_point(s->to, grid_at(&s->grid, id), s->rank + s->n++, err);
+    plan_config(&s->plan, id, &config);
+    int r = plan_variant(&s->plan, &config, &v, hash, err);
+    r = r ? r : precompile_want(s, &v, &config, err);
+    s->n++;
+    if (had) {
+        *had = true;
+    }
+    return r;
 }
 
 /* ---- in which order -------------------------------------------------------------------------- */
@@ -72,6 +87,7 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
     const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
     struct strategy_setup setup = plan_search(&s->plan);
     struct strategy *strategy;
+    const uint32_t look = s->to->look > 0 ? s->to->look : UINT32_MAX;
     uint32_t budget = plan_budget(&s->plan), id;
     if (budget == 1 || !ops) { /* the reference uses it up; what is no strategy fails by itself */
         return 0;
@@ -84,7 +100,7 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
         return r;
     }
     for (uint32_t n = reference != PLAN_NONE;
-         r == 0 && s->n < s->most && n < s->look && ops->propose(strategy, &id) == 0; n++) {
+         r == 0 && s->n < s->most && n < look && ops->propose(strategy, &id) == 0; n++) {
         r = precompile_take_config(s, id, err);
     }
     ops->close(strategy);
@@ -96,7 +112,7 @@ static int precompile_take_all(struct sequence *s, struct error *err)
     uint32_t reference;
     int r = take_reference(s, &reference, err);
     r = r ? r : take_proposals(s, reference, err);
-    for (uint32_t i = 0; i < s->grid.n && r == 0 && !s->opening && s->n < s->most; i++) {
+    for (uint32_t i = 0; i < s->grid.n && r == 0 && !s->to->openings && s->n < s->most; i++) {
         r = precompile_take_config(s, i, err);
     }
     return r;
@@ -112,7 +128,7 @@ static int take_given(struct sequence *s, struct error *err)
         if (request_allows(q, &q->configs[i]) && !plan_check(&s->plan, &q->configs[i], &why)) {
             uint32_t id;
             r = plan_add(&s->plan, &q->configs[i], &id, err);
-            r = r ? r : take_extra(s, id, err);
+            r = r ? r : precompile_take_config(s, id, err);
         }
     }
     return r;
@@ -134,12 +150,8 @@ static int precompile_run_sequence(struct sequence *s, const struct plan_setup *
     if (r) {
         return r;
     }
-    struct precompile_problem w = {.problem = setup->order->request.problem,
-                                   .target = setup->target};
-    w.space.n_params = s->plan.space.n_params;
-    memcpy(w.space.params, s->plan.space.params, sizeof(w.space.params));
-    bool list = !s->plan.point;
-    r = precompile_add_problem(s->to, &w, err);
+    const bool list = !s->plan.point;
+    r = precompile_want_helpers(s, err);
     r = r || list ? r : open_grid(s, err);
     r = r ? r : list ? take_given(s, err) : precompile_take_all(s, err);
     free(s->had);
@@ -148,10 +160,11 @@ static int precompile_run_sequence(struct sequence *s, const struct plan_setup *
     return r;
 }
 
-int precompile_add_search(struct precompile_plan *p, const struct precompile_setup *s,
-                          const struct request *r, struct error *err)
+int precompile_add_search(const struct precompile_setup *s, const struct request *r,
+                          struct error *err)
 {
-    struct sequence q = {.to = p, .order = {.request = *r}, .most = UINT32_MAX};
+    struct sequence q = {
+        .to = s, .order = {.request = *r}, .most = s->each > 0 ? (uint32_t)s->each : UINT32_MAX};
     const struct family *f = family_of_problem(&r->problem);
     const struct family_target *target;
     struct workload workload;
@@ -160,21 +173,17 @@ int precompile_add_search(struct precompile_plan *p, const struct precompile_set
                          r->problem.op_name);
     }
     const char *wanted = r->query.target[0] ? r->query.target : s->target;
-    int status = family_target_choose(f, &r->problem, &p->info, wanted, &target, err);
+    int status = family_target_choose(f, &r->problem, &s->info, wanted, &target, err);
     status = status ? status : f->workload_init(&workload, &r->problem, inputs_seed(NULL, r), err);
     if (status) {
         return status;
     }
-    q.most = s->each > 0 ? (uint32_t)s->each : UINT32_MAX;
-    q.look = s->look > 0 ? s->look : UINT32_MAX;
-    q.opening = s->openings;
-    q.rank = s->openings ? p->n : 0;
     const struct plan_setup setup = {.target = target,
-                                     .info = &p->info,
+                                     .info = &s->info,
                                      .workload = &workload,
                                      .order = &q.order,
-                                     .compiler = p->compiler,
-                                     .cache_dir = s->cache_dir,
+                                     .compiler = s->compiler,
+                                     .cache_dir = s->openings ? s->cache_dir : NULL,
                                      .threads = s->threads,
                                      .compilers = s->threads};
     status = precompile_run_sequence(&q, &setup, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool and the table of builds, with a compiler that counts. Under TSan too. */
+/* The compile pool, with a compiler that counts. Under TSan too. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -12,158 +12,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runner/compile/builds.h"
+#include "runner/compile/pool.h"
 
 static void sleep_ms(long ms)
 {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* ---- tasks ----------------------------------------------------------------------------------- */
-
-struct count_task {
-    struct task task;
-    atomic_int *started, *release; /* NULL: ends at once */
-    int ran;
-    atomic_bool lost;
-};
-
-static void run_count(struct task *t)
-{
-    struct count_task *c = (struct count_task *)t;
-    if (c->started) {
-        atomic_fetch_add(c->started, 1);
-    }
-    while (c->release && !atomic_load(c->release)) {
-        sleep_ms(1);
-    }
-    c->ran++;
-}
-
-static void lose_count(struct task *t)
-{
-    ((struct count_task *)t)->lost = true;
-}
-
-static struct task *collect(struct tasks *p)
-{
-    struct task *t;
-    while (!(t = tasks_collect(p))) {
-        struct pollfd f = {.fd = tasks_fd(p), .events = POLLIN};
-        assert_int_equal(poll(&f, 1, 30000), 1);
-    }
-    return t;
-}
-
-static struct tasks *open_tasks(unsigned threads)
-{
-    struct tasks *p;
-    struct error err;
-    assert_int_equal(tasks_new(threads, 10, &p, &err), 0);
-    return p;
-}
-
-static void test_many_tasks_run_once(void **state)
-{
-    (void)state;
-    enum { N = 500 };
-    static struct count_task t[N];
-    struct tasks *p = open_tasks(4);
-    for (int i = 0; i < N; i++) {
-        t[i] = (struct count_task){.task.run = run_count};
-        tasks_submit(p, &t[i].task);
-    }
-    for (int i = 0; i < N; i++) {
-        collect(p);
-    }
-    assert_null(tasks_collect(p));
-    for (int i = 0; i < N; i++) {
-        assert_int_equal(t[i].ran, 1);
-    }
-    tasks_free(p);
-}
-
-static void test_withdraw(void **state)
-{
-    (void)state;
-    atomic_int started = 0, release = 0;
-    struct count_task t[3];
-    struct tasks *p = open_tasks(1);
-    for (int i = 0; i < 3; i++) {
-        t[i] = (struct count_task){.task.run = run_count, .started = &started, .release = &release};
-        tasks_submit(p, &t[i].task);
-    }
-    while (!atomic_load(&started)) {
-        sleep_ms(1);
-    }
-    assert_true(tasks_withdraw(p, &t[2].task));  /* the last of the queue */
-    assert_false(tasks_withdraw(p, &t[2].task)); /* no more there */
-    assert_false(tasks_withdraw(p, &t[0].task)); /* it runs */
-    tasks_submit(p, &t[2].task);
-    assert_true(tasks_withdraw(p, &t[1].task));
-    atomic_store(&release, 1);
-    assert_ptr_equal(collect(p), &t[0].task);
-    assert_ptr_equal(collect(p), &t[2].task);
-    tasks_free(p);
-    assert_int_equal(t[1].ran, 0);
-}
-
-static void test_abandon(void **state)
-{
-    (void)state;
-    static atomic_int started, release;
-    static struct count_task stuck, fine;
-    stuck = (struct count_task){
-        .task = {.run = run_count, .lost = lose_count}, .started = &started, .release = &release};
-    fine = (struct count_task){.task.run = run_count};
-    struct tasks *p = open_tasks(1);
-    struct task *longest;
-    assert_int_equal(tasks_longest(p, &longest), -1);
-    tasks_submit(p, &stuck.task);
-    while (!atomic_load(&started)) {
-        sleep_ms(1);
-    }
-    sleep_ms(20);
-    assert_true(tasks_longest(p, &longest) >= 15);
-    assert_ptr_equal(longest, &stuck.task);
-    assert_true(tasks_abandon(p, longest));
-    assert_false(tasks_abandon(p, longest));
-    tasks_submit(p, &fine.task); /* another thread has taken its place */
-    assert_ptr_equal(collect(p), &fine.task);
-    assert_false(tasks_abandon(p, &fine.task));
-    atomic_store(&release, 1); /* it comes back, and nobody collects it */
-    while (!atomic_load(&stuck.lost)) {
-        sleep_ms(1);
-    }
-    assert_null(tasks_collect(p));
-    tasks_free(p);
-}
-
-static void test_free_leaves_the_queue_alone(void **state)
-{
-    (void)state;
-    atomic_int started = 0, release = 0;
-    struct count_task t[2];
-    struct tasks *p = open_tasks(1);
-    for (int i = 0; i < 2; i++) {
-        t[i] = (struct count_task){.task.run = run_count, .started = &started, .release = &release};
-        tasks_submit(p, &t[i].task);
-    }
-    while (!atomic_load(&started)) {
-        sleep_ms(1);
-    }
-    atomic_store(&release, 1);
-    tasks_free(p);
-    assert_int_equal(t[0].ran, 1);
-}
-
-/* ---- builds ---------------------------------------------------------------------------------- */
-
 struct counting {
     struct compiler base;
     atomic_int compiled;
     atomic_bool stuck;   /* compiles wait until it is false */
     bool fails, refuses; /* refuses: it is the variant's fault */
+    char order[64];      /* the last character of each one's options; of one thread only */
     const char *tally;   /* a file that grows by a byte for each compile; NULL: none */
 };
 
@@ -177,7 +38,10 @@ static int counting_compile(struct compiler *base, const struct variant *v, stru
                             struct error *err)
 {
     struct counting *c = (struct counting *)base;
-    atomic_fetch_add(&c->compiled, 1);
+    int n = atomic_fetch_add(&c->compiled, 1);
+    if (n < (int)sizeof(c->order) - 1) {
+        c->order[n] = v->options[strlen(v->options) - 1];
+    }
     while (atomic_load(&c->stuck)) {
         sleep_ms(1);
     }
@@ -204,34 +68,46 @@ static const struct compiler_ops counting_ops = {
     .compile = counting_compile,
 };
 
-static struct builds *open_builds(struct counting *c, const char *cache)
+static struct compile_pool *open_pool(struct counting *c, const char *cache, unsigned threads)
 {
-    struct builds *b;
+    struct compile_pool *b;
     struct error err;
-    struct builds_setup setup = {
-        .compiler = &c->base, .cache_dir = cache, .threads = 3, .note_fd = -1};
-    assert_int_equal(builds_new(&setup, &b, &err), 0);
+    struct compile_pool_setup setup = {
+        .compiler = &c->base, .cache_dir = cache, .threads = threads, .note_fd = -1};
+    assert_int_equal(compile_pool_new(&setup, &b, &err), 0);
     return b;
 }
 
-static struct build *want(struct builds *b, const char *options)
+static struct compile_pool *open_builds(struct counting *c, const char *cache)
+{
+    return open_pool(c, cache, 3);
+}
+
+static void want_as(struct compile_pool *b, const char *options, enum rank rank, uint32_t turn,
+                    struct build **out)
 {
     struct variant v = {.family = "f", .kind = "cpu", .arch = "x", .entry = "e", .source = ""};
     char hash[HASH_HEX];
-    struct build *w;
     struct error err;
     snprintf(v.options, sizeof(v.options), "%s", options);
     variant_hash(&v, "counting 1", hash);
-    assert_int_equal(builds_want(b, &v, hash, NULL, 0, &w, &err), 0);
+    const struct compile_pool_want w = {.variant = &v, .hash = hash, .rank = rank, .turn = turn};
+    assert_int_equal(compile_pool_want(b, &w, out, &err), 0);
+}
+
+static struct build *want(struct compile_pool *b, const char *options)
+{
+    struct build *w;
+    want_as(b, options, RANK_CANDIDATE, 0, &w);
     return w;
 }
 
-static void settle(struct builds *b, const struct build *w)
+static void settle(struct compile_pool *b, const struct build *w)
 {
     while (w->state == BUILD_PENDING) {
-        struct pollfd f = {.fd = builds_fd(b), .events = POLLIN};
+        struct pollfd f = {.fd = compile_pool_fd(b), .events = POLLIN};
         assert_int_equal(poll(&f, 1, 30000), 1);
-        builds_collect(b);
+        compile_pool_collect(b);
     }
 }
 
@@ -240,27 +116,27 @@ static void test_one_compile_for_all_who_want_it(void **state)
     (void)state;
     char *cache = folder_make();
     struct counting c = {.base.ops = &counting_ops};
-    struct builds *b = open_builds(&c, cache);
+    struct compile_pool *b = open_builds(&c, cache);
     struct build *first = want(b, "-DA=1"), *second = want(b, "-DA=1");
     assert_ptr_equal(first, second);
     settle(b, first);
     assert_int_equal(first->state, BUILD_READY);
     assert_int_equal(first->image.size, 5);
     assert_false(first->found);
-    builds_release(b, first);
+    compile_pool_release(b, first);
     assert_int_equal(second->image.size, 5); /* still held */
-    builds_release(b, second);
+    compile_pool_release(b, second);
     struct build *again = want(b, "-DA=1"); /* from the disk */
     settle(b, again);
     assert_true(again->found);
     assert_string_equal(again->image.meta.flags, "-DA=1");
-    builds_release(b, again);
-    builds_free(b);
+    compile_pool_release(b, again);
+    compile_pool_free(b);
     b = open_builds(&c, cache); /* another job, another runner */
     again = want(b, "-DA=1");
     settle(b, again);
-    builds_release(b, again);
-    builds_free(b);
+    compile_pool_release(b, again);
+    compile_pool_free(b);
     assert_int_equal(atomic_load(&c.compiled), 1);
     folder_remove(cache);
 }
@@ -270,17 +146,17 @@ static void test_failures_are_remembered(void **state)
     (void)state;
     char *cache = folder_make();
     struct counting c = {.base.ops = &counting_ops, .fails = true};
-    struct builds *b = open_builds(&c, cache);
+    struct compile_pool *b = open_builds(&c, cache);
     for (int i = 0; i < 3; i++) {
         struct build *w = want(b, "-DA=1");
         settle(b, w);
         assert_int_equal(w->state, BUILD_FAILED);
         assert_int_equal(w->error.code, ERROR_COMPILE);
         assert_string_equal(w->error.text, "line 1: no");
-        builds_release(b, w);
+        compile_pool_release(b, w);
     }
     assert_int_equal(atomic_load(&c.compiled), 1);
-    builds_free(b);
+    compile_pool_free(b);
     folder_remove(cache);
 }
 
@@ -290,25 +166,25 @@ static void test_refusals_outlive_the_runner(void **state)
     char *cache = folder_make();
     struct counting c = {.base.ops = &counting_ops, .refuses = true};
     for (int i = 0; i < 3; i++) {
-        struct builds *b = open_builds(&c, cache);
+        struct compile_pool *b = open_builds(&c, cache);
         struct build *w = want(b, "-DA=1");
         settle(b, w);
         assert_int_equal(w->state, BUILD_FAILED);
         assert_int_equal(w->error.code, ERROR_COMPILE);
         assert_string_equal(w->error.text, "line 1: no");
         assert_int_equal(w->found, i > 0);
-        builds_release(b, w);
-        builds_free(b);
+        compile_pool_release(b, w);
+        compile_pool_free(b);
     }
     assert_int_equal(atomic_load(&c.compiled), 1);
     c.refuses = false; /* what fails otherwise is tried again by the next runner */
     c.fails = true;
     for (int i = 0; i < 2; i++) {
-        struct builds *b = open_builds(&c, cache);
+        struct compile_pool *b = open_builds(&c, cache);
         struct build *w = want(b, "-DA=2");
         settle(b, w);
-        builds_release(b, w);
-        builds_free(b);
+        compile_pool_release(b, w);
+        compile_pool_free(b);
     }
     assert_int_equal(atomic_load(&c.compiled), 3);
     folder_remove(cache);
@@ -321,7 +197,7 @@ static void be_a_runner(const char *cache, const char *tally, int n)
     struct build *w[32];
     char text[32];
     c.tally = tally;
-    struct builds *b = open_builds(&c, cache);
+    struct compile_pool *b = open_builds(&c, cache);
     for (int i = 0; i < n; i++) {
         snprintf(text, sizeof(text), "-DA=%d", i);
         w[i] = want(b, text);
@@ -361,37 +237,134 @@ static void test_runners_at_once(void **state)
     folder_remove(cache);
 }
 
-/* Who does not wait is told; and a lock whose owner is gone is none. */
-static void test_impatient(void **state)
+static void wait_until(atomic_int *n, int least)
+{
+    while (atomic_load(n) < least) {
+        sleep_ms(1);
+    }
+}
+
+static void finish_all(struct compile_pool *b)
+{
+    while (compile_pool_pending(b) > 0) {
+        compile_pool_wait(b, 30000, 60000);
+        compile_pool_collect(b);
+    }
+}
+
+/* The lower rank goes first, within a rank the lower turn, then the older one. */
+static void test_ranks(void **state)
 {
     (void)state;
     char *cache = folder_make();
     struct counting c = {.base.ops = &counting_ops};
     atomic_store(&c.stuck, true);
-    struct builds *patient = open_builds(&c, cache), *b;
-    struct build *first = want(patient, "-DA=1");
-    while (!atomic_load(&c.compiled)) {
-        sleep_ms(1);
+    struct compile_pool *b = open_pool(&c, cache, 1);
+    struct build *held[3];
+    held[0] = want(b, "a"); /* has the thread */
+    wait_until(&c.compiled, 1);
+    want_as(b, "g", RANK_SPACE, 2, NULL);
+    want_as(b, "f", RANK_SPACE, 1, NULL);
+    want_as(b, "h", RANK_SPACE, 2, NULL);
+    want_as(b, "e", RANK_OPENING, 0, NULL);
+    want_as(b, "c", RANK_SPACE, 0, NULL); /* raised below */
+    held[1] = want(b, "d");
+    want_as(b, "b", RANK_HELPER, 9, NULL);
+    held[2] = want(b, "c");
+    want_as(b, "c", RANK_SPACE, 0, NULL); /* lowers nothing */
+    atomic_store(&c.stuck, false);
+    finish_all(b);
+    assert_string_equal(c.order, "abcdefgh");
+    want_as(b, "e", RANK_CANDIDATE, 0, NULL);
+    assert_int_equal(compile_pool_pending(b), 0); /* an opening is kept */
+    compile_pool_drop_unheld(b);
+    for (int i = 0; i < 3; i++) {
+        compile_pool_release(b, held[i]);
     }
+    compile_pool_free(b);
+    folder_remove(cache);
+}
+
+static void count_done(void *ctx, const struct build *b)
+{
+    *(int *)ctx += b->state == BUILD_READY;
+}
+
+/* Nothing begins while the pool is paused; what nobody holds can be dropped; each end is told. */
+static void test_many_without_a_holder(void **state)
+{
+    (void)state;
+    enum { N = 500 };
+    char *cache = folder_make(), text[32];
+    struct counting c = {.base.ops = &counting_ops};
+    struct compile_pool *b;
     struct error err;
-    struct builds_setup setup = {
-        .compiler = &c.base, .cache_dir = cache, .threads = 1, .note_fd = -1, .impatient = true};
-    assert_int_equal(builds_new(&setup, &b, &err), 0);
-    struct build *w = want(b, "-DA=1");
-    settle(b, w);
-    assert_int_equal(w->state, BUILD_FAILED);
-    assert_int_equal(w->error.code, ERROR_BUSY);
-    builds_release(b, w);
+    int done = 0;
+    const struct compile_pool_setup setup = {.compiler = &c.base,
+                                             .cache_dir = cache,
+                                             .threads = 4,
+                                             .paused = true,
+                                             .note_fd = -1,
+                                             .done = count_done,
+                                             .ctx = &done};
+    assert_int_equal(compile_pool_new(&setup, &b, &err), 0);
+    for (int i = 0; i < 2 * N; i++) {
+        snprintf(text, sizeof(text), "-DA=%d", i % N);
+        want_as(b, text, RANK_SPACE, (uint32_t)(7 * i % N), NULL);
+    }
+    struct build *one = want(b, "-DA=3");
+    assert_int_equal(compile_pool_pending(b), N);
+    sleep_ms(5);
+    assert_int_equal(compile_pool_collect(b) + atomic_load(&c.compiled), 0);
+    compile_pool_resume(b);
+    finish_all(b);
+    assert_int_equal(done, N);
+    assert_int_equal(atomic_load(&c.compiled), N);
+    atomic_store(&c.stuck, true);
+    for (int i = 0; i < N; i++) {
+        snprintf(text, sizeof(text), "-DB=%d", i);
+        want_as(b, text, RANK_SPACE, 0, NULL);
+    }
+    wait_until(&c.compiled, N + 4);
+    compile_pool_drop_unheld(b);
+    assert_int_equal(compile_pool_pending(b), 4);
+    atomic_store(&c.stuck, false);
+    finish_all(b);
+    assert_int_equal(done, N + 4);
+    assert_memory_equal(one->image.data, "-DA=3", 5);
+    compile_pool_release(b, one);
+    compile_pool_free(b);
+    folder_remove(cache);
+}
+
+/* What another process compiles is put off, and then waited for; a lock whose owner is gone is
+ * none. */
+static void test_put_off(void **state)
+{
+    (void)state;
+    char *cache = folder_make();
+    struct counting c = {.base.ops = &counting_ops}, other = {.base.ops = &counting_ops};
+    atomic_store(&c.stuck, true);
+    struct compile_pool *patient = open_builds(&c, cache), *b = open_pool(&other, cache, 1);
+    struct build *first = want(patient, "-DA=1"), *w;
+    wait_until(&c.compiled, 1);
+    want_as(b, "-DA=1", RANK_SPACE, 0, &w);
+    want_as(b, "-DA=2", RANK_SPACE, 1, NULL);
+    while (compile_pool_pending(b) > 1) {
+        compile_pool_wait(b, 30000, 60000);
+        compile_pool_collect(b);
+    }
+    assert_int_equal(w->state, BUILD_PENDING);
+    assert_string_equal(other.order, "2");
     atomic_store(&c.stuck, false);
     settle(patient, first);
-    builds_release(patient, first);
-    builds_free(patient);
-    w = want(b, "-DA=1"); /* not remembered */
+    compile_pool_release(patient, first);
+    compile_pool_free(patient);
     settle(b, w);
     assert_int_equal(w->state, BUILD_READY);
     assert_true(w->found);
-    builds_release(b, w);
-    builds_free(b);
+    compile_pool_release(b, w);
+    compile_pool_free(b);
     assert_int_equal(atomic_load(&c.compiled), 1);
     folder_remove(cache);
 }
@@ -400,16 +373,16 @@ static void test_no_cache_folder(void **state)
 {
     (void)state;
     struct counting c = {.base.ops = &counting_ops};
-    struct builds *b = open_builds(&c, "/dev/null/folder");
+    struct compile_pool *b = open_builds(&c, "/dev/null/folder");
     for (int i = 0; i < 2; i++) { /* kept in memory instead: it cannot be found again */
         struct build *w = want(b, "-DA=2");
         settle(b, w);
         assert_int_equal(w->state, BUILD_READY);
         assert_int_equal(strlen(w->image.meta.id), HASH_HEX - 1);
-        builds_release(b, w);
+        compile_pool_release(b, w);
     }
     assert_int_equal(atomic_load(&c.compiled), 1);
-    builds_free(b);
+    compile_pool_free(b);
 }
 
 /* Where there was no room it is kept in memory, and on the disk when there is. */
@@ -420,18 +393,18 @@ static void test_room_again(void **state)
     snprintf(path, sizeof(path), "%s/modules", cache);
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)); /* no folder can be there */
     struct counting c = {.base.ops = &counting_ops};
-    struct builds *b = open_builds(&c, cache);
+    struct compile_pool *b = open_builds(&c, cache);
     for (int i = 0; i < 3; i++) {
         struct build *w = want(b, "-DA=3");
         settle(b, w);
         assert_int_equal(w->state, BUILD_READY);
         assert_int_equal(w->unsaved, i == 0 || access(path, X_OK) < 0);
         assert_int_equal(modules_has(cache, w->hash), !w->unsaved);
-        builds_release(b, w);
+        compile_pool_release(b, w);
         unlink(path);
     }
     assert_int_equal(atomic_load(&c.compiled), 1);
-    builds_free(b);
+    compile_pool_free(b);
     folder_remove(cache);
 }
 
@@ -441,15 +414,15 @@ static void test_known_waits_for_no_thread(void **state)
     (void)state;
     char *cache = folder_make(), text[32];
     struct counting c = {.base.ops = &counting_ops};
-    struct builds *b = open_builds(&c, cache);
+    struct compile_pool *b = open_builds(&c, cache);
     struct build *known = want(b, "-DA=1"), *slow[4];
     settle(b, known);
-    builds_release(b, known);
+    compile_pool_release(b, known);
     c.refuses = true;
     known = want(b, "-DA=2");
     settle(b, known);
-    builds_release(b, known);
-    builds_free(b);
+    compile_pool_release(b, known);
+    compile_pool_free(b);
     b = open_builds(&c, cache);
     c.refuses = false;
     atomic_store(&c.stuck, true);
@@ -461,18 +434,18 @@ static void test_known_waits_for_no_thread(void **state)
     assert_int_equal(known->state, BUILD_READY);
     assert_true(known->found);
     assert_memory_equal(known->image.data, "-DA=1", 5);
-    builds_release(b, known);
+    compile_pool_release(b, known);
     known = want(b, "-DA=2");
     assert_int_equal(known->state, BUILD_FAILED);
     assert_int_equal(known->error.code, ERROR_COMPILE);
-    builds_release(b, known);
+    compile_pool_release(b, known);
     atomic_store(&c.stuck, false);
     for (int i = 0; i < 4; i++) {
         settle(b, slow[i]);
         assert_int_equal(slow[i]->state, BUILD_READY);
-        builds_release(b, slow[i]);
+        compile_pool_release(b, slow[i]);
     }
-    builds_free(b);
+    compile_pool_free(b);
     assert_int_equal(atomic_load(&c.compiled), 6);
     folder_remove(cache);
 }
@@ -483,17 +456,17 @@ static void test_released_before_it_began(void **state)
     char *cache = folder_make(), text[32];
     struct counting c = {.base.ops = &counting_ops};
     atomic_store(&c.stuck, true);
-    struct builds *b = open_builds(&c, cache);
+    struct compile_pool *b = open_builds(&c, cache);
     struct build *w[20];
     for (int i = 0; i < 20; i++) {
         snprintf(text, sizeof(text), "-DA=%d", i);
         w[i] = want(b, text);
     }
     for (int i = 0; i < 20; i++) {
-        builds_release(b, w[i]);
+        compile_pool_release(b, w[i]);
     }
     atomic_store(&c.stuck, false);
-    builds_free(b);
+    compile_pool_free(b);
     assert_true(atomic_load(&c.compiled) <= 3);
     folder_remove(cache);
 }
@@ -504,41 +477,39 @@ static void test_give_up(void **state)
     char *cache = folder_make();
     static struct counting c = {.base.ops = &counting_ops};
     atomic_store(&c.stuck, true);
-    struct builds *b = open_builds(&c, cache);
+    struct compile_pool *b = open_builds(&c, cache);
     struct build *w = want(b, "-DA=1"), *longest = NULL;
-    while (builds_longest(b, &longest) < 10) {
+    while (compile_pool_longest(b, &longest) < 10) {
         sleep_ms(1);
     }
     assert_ptr_equal(longest, w);
-    builds_give_up(b, w, 10);
+    compile_pool_give_up(b, w, 10);
     assert_int_equal(w->state, BUILD_FAILED);
     assert_int_equal(w->error.code, ERROR_HUNG);
     assert_string_equal(w->error.text, "the compiler did not end within 10 ms");
-    assert_int_equal(builds_lost(b), 1);
-    builds_release(b, w);
+    assert_int_equal(compile_pool_lost(b), 1);
+    compile_pool_release(b, w);
     atomic_store(&c.stuck, false);
     struct build *other = want(b, "-DA=2");
     settle(b, other);
     assert_int_equal(other->state, BUILD_READY);
-    builds_release(b, other);
+    compile_pool_release(b, other);
     sleep_ms(50); /* the lost one comes back */
-    assert_int_equal(builds_collect(b), 0);
-    builds_free(b);
+    assert_int_equal(compile_pool_collect(b), 0);
+    compile_pool_free(b);
     folder_remove(cache);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_tasks_run_once),
-        cmocka_unit_test(test_withdraw),
-        cmocka_unit_test(test_abandon),
-        cmocka_unit_test(test_free_leaves_the_queue_alone),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_many_without_a_holder),
         cmocka_unit_test(test_one_compile_for_all_who_want_it),
         cmocka_unit_test(test_failures_are_remembered),
         cmocka_unit_test(test_refusals_outlive_the_runner),
         cmocka_unit_test(test_runners_at_once),
-        cmocka_unit_test(test_impatient),
+        cmocka_unit_test(test_put_off),
         cmocka_unit_test(test_no_cache_folder),
         cmocka_unit_test(test_room_again),
         cmocka_unit_test(test_known_waits_for_no_thread),

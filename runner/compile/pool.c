@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A table of builds, a heap of those that wait, and threads that take the first of the heap. A
+ * build enters the table when it is first wanted and leaves it when nobody holds it, unless it must
+ * be remembered: a failure (so that it is not tried again), or an image that the disk did not take.
+ *
+ * The owner's thread alone has the table. Heap, list of finished work and what each thread does are
+ * under the mutex. An eventfd wakes the owner, who sleeps in poll() together with the socket.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runner/base/crash.h"
+#include "runner/compile/pool.h"
+
+enum { NICENESS = 10 /* compiling must not disturb measuring */, BUCKETS = 4096 };
+#define PLACE_NONE UINT32_MAX
+
+/* All that a thread touches. The owner looks at it only before it begins and after it is done. */
+struct work {
+    struct compile_pool *pool; /* borrowed */
+    struct build *build;       /* borrowed; the owner's */
+    struct work *next; /* of those that run, or are done: the one that began, or ended, later */
+    bool abandoned;    /* its thread ends, and frees it */
+    struct variant variant;
+    char hash[HASH_HEX];
+    bool patient;             /* waits for another process that compiles it */
+    struct modules_made made; /* its image: owned until it is moved to the build */
+    int status;
+    struct error error;
+    int64_t started_ms;
+    size_t note_size;
+    uint8_t note[];
+};
+
+struct compile_pool {
+    struct compile_pool_setup setup;
+    struct build *table[BUCKETS]; /* owned lists, by hash */
+    uint32_t pending, lost, number;
+    int event;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, ended;
+    bool stopping;
+    unsigned threads, busy; /* all are detached; busy: with `running` */
+    unsigned away;          /* lost threads that have not come back */
+    struct build **heap;    /* owned array; borrowed builds */
+    uint32_t n_waiting, room;
+    struct work *running, *done; /* borrowed lists */
+};
+
+static int64_t compile_pool_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- the heap, locked ------------------------------------------------------------------------ */
+
+static bool compile_pool_goes_before(const struct build *a, const struct build *b)
+{
+    if (a->rank != b->rank) {
+        return a->rank < b->rank;
+    }
+    return a->turn != b->turn ? a->turn < b->turn : a->number < b->number;
+}
+
+/* To its place, from one that it may have. */
+static void compile_pool_sift_build(struct compile_pool *p, struct build *b, uint32_t at)
+{
+    struct build **heap = p->heap;
+    for (; at > 0 && compile_pool_goes_before(b, heap[(at - 1) / 2]); at = (at - 1) / 2) {
+        heap[at] = heap[(at - 1) / 2];
+        heap[at]->place = at;
+    }
+    for (uint32_t child; (child = 2 * at + 1) < p->n_waiting; at = child) {
+        child += child + 1 < p->n_waiting && compile_pool_goes_before(heap[child + 1], heap[child]);
+        if (!compile_pool_goes_before(heap[child], b)) {
+            break;
+        }
+        heap[at] = heap[child];
+        heap[at]->place = at;
+    }
+    heap[at] = b;
+    b->place = at;
+}
+
+static bool compile_pool_push_build(struct compile_pool *p, struct build *b)
+{
+    if (p->n_waiting == p->room) {
+        uint32_t room = p->room ? 2 * p->room : 64;
+        struct build **heap = realloc(p->heap, room * sizeof(struct build *));
+        if (!heap) {
+            return false;
+        }
+        p->heap = heap;
+        p->room = room;
+    }
+    compile_pool_sift_build(p, b, p->n_waiting++);
+    pthread_cond_signal(&p->wake);
+    return true;
+}
+
+static void compile_pool_pull_build(struct compile_pool *p, struct build *b)
+{
+    struct build *last = p->heap[--p->n_waiting];
+    if (last != b) {
+        compile_pool_sift_build(p, last, b->place);
+    }
+    b->place = PLACE_NONE;
+}
+
+/* ---- in a thread of the pool ----------------------------------------------------------------- */
+
+/* Whoever dies while it compiles says so. */
+static void compile_pool_watch_crash(void *ctx, bool compiling)
+{
+    const struct work *w = ctx;
+    crash_note(compiling ? w->pool->setup.note_fd : -1, compiling ? w->note : NULL, w->note_size);
+}
+
+static struct modules_order compile_pool_module_order(struct work *w)
+{
+    return (struct modules_order){.compiler = w->pool->setup.compiler,
+                                  .cache_dir = w->pool->setup.cache_dir,
+                                  .variant = &w->variant,
+                                  .hash = w->hash,
+                                  .wait_ms = w->patient ? MODULES_WAIT_MS : 0,
+                                  .watch = compile_pool_watch_crash,
+                                  .ctx = w};
+}
+
+static struct work *compile_pool_free_work(struct work *w)
+{
+    if (w) {
+        image_deinit(&w->made.image);
+        free(w);
+    }
+    return NULL;
+}
+
+static void compile_pool_append_work(struct work **list, struct work *w)
+{
+    while (*list) {
+        list = &(*list)->next;
+    }
+    w->next = NULL;
+    *list = w;
+}
+
+/* It runs no more. */
+static void compile_pool_unlist_work(struct compile_pool *p, const struct work *w)
+{
+    struct work **at = &p->running;
+    while (*at != w) {
+        at = &(*at)->next;
+    }
+    *at = w->next;
+    p->busy--;
+}
+
+/* NULL: the pool stops. */
+static struct work *compile_pool_take_next(struct compile_pool *p)
+{
+    while ((p->n_waiting == 0 || p->setup.paused) && !p->stopping) {
+        pthread_cond_wait(&p->wake, &p->lock);
+    }
+    if (p->stopping) {
+        return NULL;
+    }
+    struct build *b = p->heap[0];
+    compile_pool_pull_build(p, b);
+    b->work->started_ms = compile_pool_now_ms();
+    compile_pool_append_work(&p->running, b->work);
+    p->busy++;
+    return b->work;
+}
+
+static void compile_pool_finish_work(struct compile_pool *p, struct work *w)
+{
+    const uint64_t one = 1;
+    compile_pool_unlist_work(p, w);
+    compile_pool_append_work(&p->done, w);
+    ssize_t n = write(p->event, &one, sizeof(one));
+    assert(n == sizeof(one));
+    (void)n;
+}
+
+static void *compile_pool_run_thread(void *arg)
+{
+    struct compile_pool *p = arg;
+    struct work *w;
+    if (getpriority(PRIO_PROCESS, 0) < NICENESS) {
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICENESS);
+    }
+    pthread_mutex_lock(&p->lock);
+    while ((w = compile_pool_take_next(p))) {
+        const struct modules_order order = compile_pool_module_order(w);
+        pthread_mutex_unlock(&p->lock);
+        w->status = modules_make(&order, &w->made, &w->error);
+        pthread_mutex_lock(&p->lock);
+        if (w->abandoned) {
+            break;
+        }
+        compile_pool_finish_work(p, w);
+    }
+    p->away -= w != NULL;
+    p->threads -= w == NULL;
+    pthread_cond_signal(&p->ended);
+    pthread_mutex_unlock(&p->lock);
+    compile_pool_free_work(w);
+    return NULL;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* Called locked. */
+static int compile_pool_start_thread(struct compile_pool *p)
+{
+    pthread_t thread;
+    int r = pthread_create(&thread, NULL, compile_pool_run_thread, p);
+    if (r == 0) {
+        pthread_detach(thread);
+        p->threads++;
+    }
+    return r;
+}
+
+int compile_pool_new(const struct compile_pool_setup *setup, struct compile_pool **out,
+                     struct error *err)
+{
+    struct compile_pool *p = calloc(1, sizeof(*p));
+    if (!p) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the compile pool");
+    }
+    p->setup = *setup;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->ended, NULL);
+    p->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int r = p->event < 0 ? errno : 0;
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; r == 0 && i < setup->threads; i++) {
+        r = compile_pool_start_thread(p);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (r) {
+        compile_pool_free(p);
+        return error_set(err, ERROR_NO_MEMORY, "cannot start %u compile threads: %s",
+                         setup->threads, strerror(r));
+    }
+    *out = p;
+    return 0;
+}
+
+void compile_pool_resume(struct compile_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->setup.paused = false;
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void compile_pool_free_build(struct build *b)
+{
+    image_deinit(&b->image);
+    compile_pool_free_work(b->work);
+    free(b);
+}
+
+struct compile_pool *compile_pool_free(struct compile_pool *p)
+{
+    if (!p) {
+        return NULL;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->stopping = true;
+    pthread_cond_broadcast(&p->wake);
+    while (p->threads > 0) {
+        pthread_cond_wait(&p->ended, &p->lock);
+    }
+    const bool away = p->away > 0;
+    pthread_mutex_unlock(&p->lock);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct build *b = p->table[i], *next; b; b = next) {
+            next = b->next;
+            assert(b->refs == 0);
+            compile_pool_free_build(b);
+        }
+    }
+    if (p->event >= 0) {
+        close(p->event);
+    }
+    free(p->heap);
+    if (!away) { /* else a lost thread may still come back to this memory */
+        pthread_cond_destroy(&p->wake);
+        pthread_cond_destroy(&p->ended);
+        pthread_mutex_destroy(&p->lock);
+        free(p);
+    }
+    return NULL;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* Where a build of that hash is, or would be. */
+static struct build **compile_pool_find_slot(struct compile_pool *p, const char *hash)
+{
+    char digits[5];
+    snprintf(digits, sizeof(digits), "%.4s", hash);
+    struct build **at = &p->table[strtoul(digits, NULL, 16) % BUCKETS];
+    while (*at && strcmp((*at)->hash, hash) != 0) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static void compile_pool_forget_build(struct compile_pool *p, struct build *b)
+{
+    struct build **at = compile_pool_find_slot(p, b->hash);
+    p->pending -= b->state == BUILD_PENDING;
+    *at = b->next;
+    compile_pool_free_build(b);
+}
+
+/* Others than those of a passing shortage. */
+static bool compile_pool_must_remember(const struct build *b)
+{
+    int why = b->error.code;
+    bool passing = why == ERROR_BUSY || why == ERROR_NO_MEMORY || why == ERROR_DISK_FULL;
+    return (b->state == BUILD_FAILED && !passing) || b->unsaved;
+}
+
+/* Before it has begun. False: it compiles, or is done. */
+static bool compile_pool_withdraw_build(struct compile_pool *p, struct build *b)
+{
+    pthread_mutex_lock(&p->lock);
+    const bool waits = b->state == BUILD_PENDING && b->place != PLACE_NONE;
+    if (waits) {
+        compile_pool_pull_build(p, b);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return waits;
+}
+
+/* Nobody holds it any more. */
+static void compile_pool_let_go(struct compile_pool *p, struct build *b)
+{
+    if (b->state == BUILD_PENDING ? compile_pool_withdraw_build(p, b)
+                                  : !compile_pool_must_remember(b)) {
+        compile_pool_forget_build(p, b);
+    }
+}
+
+/* ---- wanting --------------------------------------------------------------------------------- */
+
+static struct build *compile_pool_new_build(struct compile_pool *p,
+                                            const struct compile_pool_want *w)
+{
+    const size_t note_size = w->note && !w->note->failed ? w->note->len : 0;
+    struct build *b = calloc(1, sizeof(*b));
+    struct work *work = calloc(1, sizeof(*work) + note_size);
+    if (!b || !work) {
+        free(b);
+        free(work);
+        return NULL;
+    }
+    snprintf(b->hash, sizeof(b->hash), "%s", w->hash);
+    b->rank = w->rank;
+    b->turn = w->turn;
+    b->number = p->number++;
+    b->place = PLACE_NONE;
+    b->work = work;
+    work->pool = p;
+    work->build = b;
+    work->variant = *w->variant;
+    work->patient = w->rank != RANK_SPACE;
+    work->note_size = note_size;
+    snprintf(work->hash, sizeof(work->hash), "%s", w->hash);
+    if (note_size) {
+        memcpy(work->note, w->note->data, note_size);
+    }
+    return b;
+}
+
+/* What was made becomes the build's. */
+static void compile_pool_settle_build(struct compile_pool *p, struct build *b)
+{
+    struct work *w = b->work;
+    b->state = w->status ? BUILD_FAILED : BUILD_READY;
+    b->image = w->made.image;
+    w->made.image = (struct image){0};
+    b->found = w->made.found;
+    b->unsaved = w->made.unsaved;
+    b->refused = w->made.refused;
+    b->compile_ms = w->made.compile_ms;
+    b->error = w->error;
+    b->work = compile_pool_free_work(w);
+    p->pending--;
+}
+
+/* What the cache knows does not wait for a thread: all may be compiling for minutes what is no
+ * longer wanted. False: no memory. */
+static bool compile_pool_begin_build(struct compile_pool *p, struct build *b)
+{
+    struct work *w = b->work;
+    const struct modules_order order = compile_pool_module_order(w);
+    pthread_mutex_lock(&p->lock);
+    const bool full = !p->setup.paused && (p->n_waiting > 0 || p->busy >= p->threads);
+    pthread_mutex_unlock(&p->lock);
+    w->status = full && b->rank != RANK_SPACE ? modules_make_known(&order, &w->made, &w->error)
+                                              : MODULES_MISS;
+    p->pending++;
+    if (w->status != MODULES_MISS) {
+        compile_pool_settle_build(p, b);
+        return true;
+    }
+    pthread_mutex_lock(&p->lock);
+    const bool pushed = compile_pool_push_build(p, b);
+    pthread_mutex_unlock(&p->lock);
+    p->pending -= !pushed;
+    return pushed;
+}
+
+/* It is wanted again: by somebody more urgent, or when the disk may have room again. */
+static void compile_pool_want_again(struct compile_pool *p, struct build *b,
+                                    const struct compile_pool_want *w)
+{
+    pthread_mutex_lock(&p->lock);
+    if (w->rank < b->rank || (w->rank == b->rank && w->turn < b->turn)) {
+        b->rank = w->rank;
+        b->turn = w->turn;
+        if (b->state == BUILD_PENDING && b->place != PLACE_NONE) {
+            compile_pool_sift_build(p, b, b->place);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (b->unsaved) {
+        const char *suffix = p->setup.compiler->ops->suffix;
+        b->unsaved = modules_put(p->setup.cache_dir, &b->image, suffix, NULL) != 0;
+    }
+}
+
+int compile_pool_want(struct compile_pool *p, const struct compile_pool_want *w, struct build **out,
+                      struct error *err)
+{
+    struct build **at = compile_pool_find_slot(p, w->hash), *b = *at;
+    if (b) {
+        compile_pool_want_again(p, b, w);
+    } else {
+        b = compile_pool_new_build(p, w);
+        if (!b || !compile_pool_begin_build(p, b)) {
+            if (b) {
+                compile_pool_free_build(b);
+            }
+            return error_set(err, ERROR_NO_MEMORY, "no memory to compile a variant");
+        }
+        *at = b;
+    }
+    if (out) {
+        b->refs++;
+        *out = b;
+    }
+    return 0;
+}
+
+void compile_pool_hold(struct build *b)
+{
+    b->refs++;
+}
+
+void compile_pool_release(struct compile_pool *p, struct build *b)
+{
+    assert(b->refs > 0);
+    if (--b->refs == 0) {
+        compile_pool_let_go(p, b);
+    }
+}
+
+void compile_pool_drop_unheld(struct compile_pool *p)
+{
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct build *b = p->table[i], *next; b; b = next) {
+            next = b->next;
+            if (b->refs == 0) {
+                b->rank = RANK_SPACE; /* one that compiles is not kept either */
+                compile_pool_let_go(p, b);
+            }
+        }
+    }
+}
+
+/* ---- what came of it ------------------------------------------------------------------------- */
+
+uint32_t compile_pool_pending(const struct compile_pool *p)
+{
+    return p->pending;
+}
+
+static struct work *compile_pool_take_done(struct compile_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct work *w = p->done;
+    if (w) {
+        p->done = w->next;
+    } else {
+        uint64_t count; /* the list is empty: nothing to wake for */
+        ssize_t n = read(p->event, &count, sizeof(count));
+        (void)n;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return w;
+}
+
+/* Another process compiles it, and nobody waits: after all others. */
+static bool compile_pool_put_off(struct compile_pool *p, struct work *w)
+{
+    if (w->status != ERROR_BUSY || w->patient) {
+        return false;
+    }
+    w->patient = true;
+    w->started_ms = 0;
+    pthread_mutex_lock(&p->lock);
+    w->build->turn = UINT32_MAX;
+    const bool pushed = compile_pool_push_build(p, w->build);
+    pthread_mutex_unlock(&p->lock);
+    return pushed;
+}
+
+static void compile_pool_tell_done(struct compile_pool *p, const struct build *b)
+{
+    if (p->setup.done) {
+        p->setup.done(p->setup.ctx, b);
+    }
+}
+
+uint32_t compile_pool_collect(struct compile_pool *p)
+{
+    uint32_t n = 0;
+    for (struct work *w; (w = compile_pool_take_done(p));) {
+        struct build *b = w->build;
+        if (compile_pool_put_off(p, w)) {
+            continue;
+        }
+        n++;
+        compile_pool_settle_build(p, b);
+        compile_pool_tell_done(p, b);
+        if (b->refs == 0 && b->rank != RANK_OPENING) {
+            compile_pool_let_go(p, b);
+        }
+    }
+    return n;
+}
+
+int compile_pool_fd(const struct compile_pool *p)
+{
+    return p->event;
+}
+
+double compile_pool_ran_ms(struct compile_pool *p, const struct build *b)
+{
+    if (b->state != BUILD_PENDING) {
+        return b->compile_ms;
+    }
+    pthread_mutex_lock(&p->lock);
+    const int64_t since = b->work->started_ms;
+    pthread_mutex_unlock(&p->lock);
+    return since ? (double)(compile_pool_now_ms() - since) : 0;
+}
+
+int64_t compile_pool_longest(struct compile_pool *p, struct build **b)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct work *first = p->running;
+    const int64_t ms = first ? compile_pool_now_ms() - first->started_ms : -1;
+    *b = first ? first->build : NULL;
+    pthread_mutex_unlock(&p->lock);
+    return ms;
+}
+
+/* Its work is its thread's now. False: it has just ended, and the next collect has it. */
+static bool compile_pool_abandon_work(struct compile_pool *p, struct work *w)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct work *at = p->running;
+    while (at && at != w) {
+        at = at->next;
+    }
+    if (at) {
+        compile_pool_unlist_work(p, w);
+        w->abandoned = true;
+        p->away++;
+        p->threads--;
+        compile_pool_start_thread(p); /* when that fails, one thread less compiles */
+    }
+    pthread_mutex_unlock(&p->lock);
+    return at != NULL;
+}
+
+void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after_ms)
+{
+    const struct compiler_ops *ops = p->setup.compiler->ops;
+    const struct variant *v = &b->work->variant; /* the thread's, once it is abandoned: a name */
+    assert(b->state == BUILD_PENDING);
+    if (!compile_pool_abandon_work(p, b->work)) {
+        return;
+    }
+    if (ops->stop) {
+        ops->stop(p->setup.compiler, v);
+    }
+    p->lost++;
+    p->pending--;
+    b->work = NULL;
+    b->state = BUILD_FAILED;
+    error_set(&b->error, ERROR_HUNG, "the compiler did not end within %lld ms",
+              (long long)after_ms);
+    compile_pool_tell_done(p, b);
+}
+
+void compile_pool_wait(struct compile_pool *p, int most_ms, int64_t limit_ms)
+{
+    struct pollfd f = {.fd = p->event, .events = POLLIN};
+    struct build *longest;
+    poll(&f, 1, most_ms); /* a signal ends it, too */
+    const int64_t ms = compile_pool_longest(p, &longest);
+    if (ms > limit_ms) {
+        compile_pool_give_up(p, longest, ms);
+    }
+}
+
+uint32_t compile_pool_lost(const struct compile_pool *p)
+{
+    return p->lost;
+}
