@@ -90,7 +90,7 @@ int runner_open_pool(struct runner *r, struct error *err)
         struct compile_pool_setup setup = {.compiler = r->compiler,
                                            .cache_dir = r->opt.cache_dir,
                                            .threads = r->threads,
-                                           .note_fd = r->opt.fd};
+                                           .note_fd = (int)r->opt.fd};
         status = compile_pool_new(&setup, &r->pool, err);
     }
     return status;

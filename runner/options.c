@@ -1,18 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd-runner --fd N --device SPEC --cache-dir DIR [--expect JSON] [--compile-threads N]
- *              [--linger-ms N] [--nice N] [--hang-limit-ms N] [--memory-percent N]
- *              [--lock-clocks MHZ] [--no-baseline]
- * gemmd-runner --probe --device SPEC
- * gemmd-runner --precompile --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
- *              [--mode LIST] [--all] [--problems] [--each N] [--openings] [--seconds S]
- *              [--expect JSON] [--cache-max-mib N] [--with-parent PID] [--quiet] [--json]
- * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
- *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N]
- *              [--note TEXT] [--quiet] [--json] PROBLEM
- * gemmd-runner --hold-clocks MHZ --device UUID --fd N
- * gemmd-runner --compile --device SPEC --fd N
- * gemmd-runner --version
+ * The command line (usage[] below).
  *
  * --expect: what the device is, before it is opened (opening.c), or though it is not.
  * --precompile (also --warm; precompile/precompile.h) is what `gemmctl precompile` starts.
@@ -27,6 +15,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,80 +30,77 @@ enum {
     FINALS_DEFAULT = 50,
     FINALS_MOST = 1000,
     CLOCKS_MOST_MHZ = 10000,
-    UNKNOWN = 1
+    PRECOMPILE_MAX_DEFAULT_MIB = 4096, /* as gemmd's cache-max-mib */
 };
-static const int64_t PRECOMPILE_MAX_DEFAULT_MIB = 4096; /* as gemmd's cache-max-mib */
-enum option_code {
-    OPT_FD = 256,
-    OPT_DEVICE,
-    OPT_CACHE,
-    OPT_EXPECT,
-    OPT_THREADS,
-    OPT_LINGER,
-    OPT_NICE,
-    OPT_HANG,
-    OPT_PROBE,
-    OPT_VERSION,
-    OPT_PRECOMPILE,
-    OPT_TARGET,
-    OPT_MODE,
-    OPT_ALL,
-    OPT_PROBLEMS,
-    OPT_EACH,
-    OPT_OPENINGS,
-    OPT_SECONDS,
-    OPT_MAX,
-    OPT_WITH_PARENT,
-    OPT_QUIET,
-    OPT_JSON,
-    OPT_LANDSCAPE,
-    OPT_VARIANTS,
-    OPT_SETTINGS,
-    OPT_FINALS,
-    OPT_NOTE,
-    OPT_MEMORY,
-    OPT_LOCK,
-    OPT_HOLD,
-    OPT_NO_BASELINE,
-    OPT_COMPILE
-};
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER }; /* bool, const char *, int64_t */
 
-static const struct option table[] = {
-    {"fd", required_argument, NULL, OPT_FD},
-    {"device", required_argument, NULL, OPT_DEVICE},
-    {"cache-dir", required_argument, NULL, OPT_CACHE},
-    {"expect", required_argument, NULL, OPT_EXPECT},
-    {"compile-threads", required_argument, NULL, OPT_THREADS},
-    {"linger-ms", required_argument, NULL, OPT_LINGER},
-    {"nice", required_argument, NULL, OPT_NICE},
-    {"hang-limit-ms", required_argument, NULL, OPT_HANG},
-    {"probe", no_argument, NULL, OPT_PROBE},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {"precompile", no_argument, NULL, OPT_PRECOMPILE},
-    {"warm", no_argument, NULL, OPT_PRECOMPILE}, /* its former name */
-    {"target", required_argument, NULL, OPT_TARGET},
-    {"mode", required_argument, NULL, OPT_MODE},
-    {"all", no_argument, NULL, OPT_ALL},
-    {"problems", no_argument, NULL, OPT_PROBLEMS},
-    {"each", required_argument, NULL, OPT_EACH},
-    {"openings", no_argument, NULL, OPT_OPENINGS},
-    {"seconds", required_argument, NULL, OPT_SECONDS},
-    {"cache-max-mib", required_argument, NULL, OPT_MAX},
-    {"with-parent", required_argument, NULL, OPT_WITH_PARENT},
-    {"quiet", no_argument, NULL, OPT_QUIET},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"landscape", required_argument, NULL, OPT_LANDSCAPE},
-    {"variants", required_argument, NULL, OPT_VARIANTS},
-    {"settings", required_argument, NULL, OPT_SETTINGS},
-    {"finals", required_argument, NULL, OPT_FINALS},
-    {"note", required_argument, NULL, OPT_NOTE},
-    {"memory-percent", required_argument, NULL, OPT_MEMORY},
-    {"lock-clocks", required_argument, NULL, OPT_LOCK},
-    {"no-baseline", no_argument, NULL, OPT_NO_BASELINE},
-    {"hold-clocks", required_argument, NULL, OPT_HOLD},
-    {"compile", no_argument, NULL, OPT_COMPILE},
-    {0},
+#define AT(field) offsetof(struct runner_options, field)
+static const struct option_row {
+    const char *name;
+    enum option_kind kind;
+    size_t at; /* the field of runner_options */
+    int64_t min, max;
+} rows[] = {
+    {"--fd", OPTION_NUMBER, AT(fd), 0, 1 << 20},
+    {"--device", OPTION_TEXT, AT(device), 0, 0},
+    {"--cache-dir", OPTION_TEXT, AT(cache_dir), 0, 0},
+    {"--expect", OPTION_TEXT, AT(expect), 0, 0},
+    {"--compile-threads", OPTION_NUMBER, AT(compile_threads), 0, 256},
+    {"--linger-ms", OPTION_NUMBER, AT(linger_ms), 0, INT32_MAX},
+    {"--nice", OPTION_NUMBER, AT(nice), -20, 19},
+    {"--hang-limit-ms", OPTION_NUMBER, AT(hang_limit_ms), 0, INT32_MAX},
+    {"--memory-percent", OPTION_NUMBER, AT(memory_percent), 0, 100},
+    {"--lock-clocks", OPTION_NUMBER, AT(lock_mhz), 0, CLOCKS_MOST_MHZ},
+    {"--no-baseline", OPTION_FLAG, AT(no_baseline), 0, 0},
+    {"--hold-clocks", OPTION_NUMBER, AT(hold_mhz), 1, CLOCKS_MOST_MHZ},
+    {"--compile", OPTION_FLAG, AT(compile), 0, 0},
+    {"--probe", OPTION_FLAG, AT(probe), 0, 0},
+    {"--version", OPTION_FLAG, AT(version), 0, 0},
+    {"--precompile", OPTION_FLAG, AT(precompile), 0, 0},
+    {"--warm", OPTION_FLAG, AT(precompile), 0, 0}, /* its former name */
+    {"--mode", OPTION_TEXT, AT(precompile_order.modes), 0, 0},
+    {"--all", OPTION_FLAG, AT(precompile_order.all), 0, 0},
+    {"--problems", OPTION_FLAG, AT(precompile_order.problems), 0, 0},
+    {"--each", OPTION_NUMBER, AT(precompile_order.setup.each), 0, INT32_MAX},
+    {"--openings", OPTION_FLAG, AT(precompile_order.setup.openings), 0, 0},
+    {"--cache-max-mib", OPTION_NUMBER, AT(precompile_order.max_mib), 0, 1 << 30},
+    {"--with-parent", OPTION_NUMBER, AT(precompile_order.with_parent), 1, INT32_MAX},
+    /* these four also for --landscape */
+    {"--target", OPTION_TEXT, AT(precompile_order.setup.target), 0, 0},
+    {"--seconds", OPTION_NUMBER, AT(precompile_order.seconds), 0, INT32_MAX},
+    {"--quiet", OPTION_FLAG, AT(precompile_order.quiet), 0, 0},
+    {"--json", OPTION_FLAG, AT(precompile_order.json), 0, 0},
+    {"--landscape", OPTION_TEXT, AT(landscape.path), 0, 0},
+    {"--variants", OPTION_NUMBER, AT(landscape.variants), 0, INT32_MAX},
+    {"--settings", OPTION_NUMBER, AT(landscape.settings), 0, INT32_MAX},
+    {"--finals", OPTION_NUMBER, AT(landscape.finals), 1, FINALS_MOST},
+    {"--note", OPTION_TEXT, AT(landscape.note), 0, 0},
 };
+enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+static const char usage[] =
+    "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
+    "[--expect JSON]\n"
+    "                    [--compile-threads N] [--linger-ms N]\n"
+    "                    [--nice N] [--hang-limit-ms N] "
+    "[--memory-percent N]\n"
+    "                    [--lock-clocks MHZ] [--no-baseline]\n"
+    "       gemmd-runner --probe --device SPEC\n"
+    "       gemmd-runner --precompile --device SPEC [--cache-dir DIR] "
+    "[--compile-threads N]\n"
+    "                    [--target NAME] [--mode LIST] [--all] [--problems] "
+    "[--each N] [--openings]\n"
+    "                    [--seconds S] [--expect JSON] [--cache-max-mib N] "
+    "[--with-parent PID]\n"
+    "                    [--quiet] [--json]\n"
+    "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
+    "[--compile-threads N]\n"
+    "                    [--target NAME] [--variants N] [--settings N] "
+    "[--seconds S] [--finals N]\n"
+    "                    [--note TEXT] [--quiet] [--json] PROBLEM\n"
+    "       gemmd-runner --version\n"
+    "gemmd starts it; it is of no use by hand, but for --probe and --precompile "
+    "(gemmctl precompile).\n";
 
 static int options_read_number(const char *name, const char *text, int64_t min, int64_t max,
                                int64_t *out)
@@ -129,51 +115,6 @@ static int options_read_number(const char *name, const char *text, int64_t min, 
     }
     *out = v;
     return 0;
-}
-
-/* UNKNOWN: it is no option of that mode. */
-static int parse_precompile(struct precompile_order *w, int code, bool *precompile)
-{
-    int64_t mib = 0;
-    int r = 0;
-    switch (code) {
-    case OPT_PRECOMPILE:
-        *precompile = true;
-        return 0;
-    case OPT_TARGET:
-        w->setup.target = optarg;
-        return 0;
-    case OPT_MODE:
-        w->modes = optarg;
-        return 0;
-    case OPT_ALL:
-        w->all = true;
-        return 0;
-    case OPT_PROBLEMS:
-        w->problems = stdin;
-        return 0;
-    case OPT_EACH:
-        return options_read_number("--each", optarg, 0, INT32_MAX, &w->setup.each);
-    case OPT_OPENINGS:
-        w->setup.openings = true;
-        return 0;
-    case OPT_SECONDS:
-        return options_read_number("--seconds", optarg, 0, INT32_MAX, &w->seconds);
-    case OPT_MAX:
-        r = options_read_number("--cache-max-mib", optarg, 0, 1 << 30, &mib);
-        w->max_bytes = mib << 20;
-        return r;
-    case OPT_WITH_PARENT:
-        return options_read_number("--with-parent", optarg, 1, INT32_MAX, &w->with_parent);
-    case OPT_QUIET:
-        w->quiet = true;
-        return 0;
-    case OPT_JSON:
-        w->json = true;
-        return 0;
-    default:
-        return UNKNOWN;
-    }
 }
 
 /* What gemmd knows of the device. Something else is as good as nothing. */
@@ -191,92 +132,40 @@ static void read_expected(const char *json, struct device_info *out)
     wire_doc_free(doc);
 }
 
-static int take_landscape(struct landscape_order *o, int code)
+static int options_take_option(struct runner_options *o, const struct option_row *row)
 {
-    switch (code) {
-    case OPT_LANDSCAPE:
-        o->path = optarg;
+    void *at = (char *)o + row->at;
+    switch (row->kind) {
+    case OPTION_FLAG:
+        *(bool *)at = true;
         return 0;
-    case OPT_VARIANTS:
-        return options_read_number("--variants", optarg, 0, INT32_MAX, &o->variants);
-    case OPT_SETTINGS:
-        return options_read_number("--settings", optarg, 0, INT32_MAX, &o->settings);
-    case OPT_FINALS:
-        return options_read_number("--finals", optarg, 1, FINALS_MOST, &o->finals);
-    case OPT_NOTE:
-        o->note = optarg;
-        return 0;
-    default: /* getopt has said it */
-        return -1;
-    }
-}
-
-static int options_take_option(struct runner_options *o, int code)
-{
-    int64_t fd;
-    int r = parse_precompile(&o->precompile_order, code, &o->precompile);
-    if (r != UNKNOWN) {
-        return r;
-    }
-    switch (code) {
-    case OPT_FD:
-        r = options_read_number("--fd", optarg, 0, 1 << 20, &fd);
-        o->fd = r ? -1 : (int)fd;
-        return r;
-    case OPT_DEVICE:
-        o->device = optarg;
-        return 0;
-    case OPT_EXPECT:
-        read_expected(optarg, &o->expected);
-        return 0;
-    case OPT_CACHE:
-        o->cache_dir = optarg;
-        return 0;
-    case OPT_THREADS:
-        return options_read_number("--compile-threads", optarg, 0, 256, &o->compile_threads);
-    case OPT_LINGER:
-        return options_read_number("--linger-ms", optarg, 0, INT32_MAX, &o->linger_ms);
-    case OPT_NICE:
-        return options_read_number("--nice", optarg, -20, 19, &o->nice);
-    case OPT_HANG:
-        return options_read_number("--hang-limit-ms", optarg, 0, INT32_MAX, &o->hang_limit_ms);
-    case OPT_MEMORY:
-        return options_read_number("--memory-percent", optarg, 0, 100, &o->memory_percent);
-    case OPT_LOCK:
-        return options_read_number("--lock-clocks", optarg, 0, CLOCKS_MOST_MHZ, &o->lock_mhz);
-    case OPT_NO_BASELINE:
-        o->no_baseline = true;
-        return 0;
-    case OPT_HOLD:
-        return options_read_number("--hold-clocks", optarg, 1, CLOCKS_MOST_MHZ, &o->hold_mhz);
-    case OPT_COMPILE:
-        o->compile = true;
-        return 0;
-    case OPT_PROBE:
-        o->probe = true;
-        return 0;
-    case OPT_VERSION:
-        o->version = true;
+    case OPTION_TEXT:
+        *(const char **)at = optarg;
         return 0;
     default:
-        return take_landscape(&o->landscape, code);
+        return options_read_number(row->name, optarg, row->min, row->max, at);
     }
 }
 
 static int options_parse(int argc, char **argv, struct runner_options *o)
 {
     const char *hang = getenv("GEMMD_HANG_LIMIT_MS");
+    struct option table[N_ROWS + 1] = {0};
     *o = (struct runner_options){.fd = -1, .linger_ms = LINGER_DEFAULT_MS};
-    o->precompile_order.max_bytes = PRECOMPILE_MAX_DEFAULT_MIB << 20;
+    o->precompile_order.max_mib = PRECOMPILE_MAX_DEFAULT_MIB;
     o->precompile_order.seconds = -1;
     o->landscape.finals = FINALS_DEFAULT;
     if (hang && options_read_number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
         return -1;
     }
+    for (int i = 0; i < N_ROWS; i++) {
+        table[i] = (struct option){
+            .name = rows[i].name + strlen("--"), .has_arg = rows[i].kind != OPTION_FLAG, .val = i};
+    }
     optind = 0;
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
-        if (options_take_option(o, c)) {
-            return -1;
+        if (c == '?' || options_take_option(o, &rows[c])) {
+            return -1; /* getopt has said it, or we */
         }
     }
     if (o->version) {
@@ -288,30 +177,11 @@ static int options_parse(int argc, char **argv, struct runner_options *o)
     bool alone = o->probe || o->precompile || o->landscape.problem;
     bool placed = o->fd >= 0 && (o->cache_dir || o->hold_mhz || o->compile);
     if (optind < argc || !o->device || (!alone && !placed)) {
-        fprintf(stderr,
-                "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
-                "[--expect JSON]\n"
-                "                    [--compile-threads N] [--linger-ms N]\n"
-                "                    [--nice N] [--hang-limit-ms N] "
-                "[--memory-percent N]\n"
-                "                    [--lock-clocks MHZ] [--no-baseline]\n"
-                "       gemmd-runner --probe --device SPEC\n"
-                "       gemmd-runner --precompile --device SPEC [--cache-dir DIR] "
-                "[--compile-threads N]\n"
-                "                    [--target NAME] [--mode LIST] [--all] [--problems] "
-                "[--each N] [--openings]\n"
-                "                    [--seconds S] [--expect JSON] [--cache-max-mib N] "
-                "[--with-parent PID]\n"
-                "                    [--quiet] [--json]\n"
-                "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
-                "[--compile-threads N]\n"
-                "                    [--target NAME] [--variants N] [--settings N] "
-                "[--seconds S] [--finals N]\n"
-                "                    [--note TEXT] [--quiet] [--json] PROBLEM\n"
-                "       gemmd-runner --version\n"
-                "gemmd starts it; it is of no use by hand, but for --probe and --precompile "
-                "(gemmctl precompile).\n");
+        fputs(usage, stderr);
         return -1;
+    }
+    if (o->expect) {
+        read_expected(o->expect, &o->expected);
     }
     return 0;
 }
@@ -369,10 +239,10 @@ int runner_main(int argc, char **argv)
         return RUNNER_EXIT_OK;
     }
     if (o.hold_mhz) {
-        return clocks_child(o.device, o.hold_mhz, o.fd);
+        return clocks_child(o.device, o.hold_mhz, (int)o.fd);
     }
     if (o.compile) {
-        return apart_child(o.device, o.fd);
+        return apart_child(o.device, (int)o.fd);
     }
     if (o.landscape.path) {
         return options_run_landscape(&o);

@@ -57,9 +57,9 @@ enum runner_exit {
 };
 
 struct runner_options {
-    int fd;             /* of the socket */
+    int64_t fd;         /* of the socket */
     const char *device; /* spec */
-    const char *cache_dir;
+    const char *cache_dir, *expect;
     struct device_info expected; /* what the device is, for who cannot wait; kind "": not known */
     int64_t compile_threads;     /* 0: one per core */
     int64_t linger_ms;

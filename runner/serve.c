@@ -168,7 +168,7 @@ int runner_serve(const struct runner_options *opt)
     host_work_unwanted = is_unwanted;
     r.baselines.off = opt->no_baseline;
     r.compilers = compilers_choose(opt->device);
-    if (channel_init(&r.channel, opt->fd, &err)) {
+    if (channel_init(&r.channel, (int)opt->fd, &err)) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
         return RUNNER_EXIT_USAGE;
     }

@@ -10,6 +10,7 @@
  * that run end and begin no other; a second one ends it at once.
  */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -118,7 +119,7 @@ static void precompile_print_summary(const struct precompile *w)
 static bool precompile_is_stopping(struct precompile *w)
 {
     const struct precompile_order *o = w->order;
-    w->full = w->full || (o->max_bytes > 0 && w->bytes >= o->max_bytes);
+    w->full = w->full || (o->max_mib > 0 && w->bytes >= o->max_mib << 20);
     return interrupted || w->full ||
            (o->seconds > 0 && precompile_clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
 }

@@ -14,8 +14,6 @@
 #ifndef GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 #define GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 
-#include <stdio.h>
-
 #include "kernels/device.h"
 #include "proto/request.h"
 
@@ -45,12 +43,12 @@ struct precompile_order {
     struct precompile_setup setup;
     const char *modes;     /* "forward,dW"; NULL: all. Of the usual problems */
     bool all;              /* of these: all types and fusions, not just bf16 */
-    FILE *problems;        /* instead of the usual ones: a problem's text a line, or a search as
-                              JSON, with restrictions and all; NULL */
+    bool problems;         /* instead of the usual ones, from stdin: a problem's text a line, or a
+                              search as JSON, with restrictions and all */
     const char *cache_dir; /* NULL: the usual one */
     int64_t threads;       /* 0: one per core */
     int64_t seconds;       /* begin no compile after that many of compiling; 0: go on */
-    int64_t max_bytes;     /* begin nothing when the cache holds as much; 0: go on */
+    int64_t max_mib;       /* begin nothing when the cache holds as much; 0: go on */
     int64_t with_parent;   /* a process: when it ends, this one is killed; 0: none */
     bool quiet, json;
 };

@@ -4,6 +4,7 @@
  * four sizes: what is legal and worth a place depends a little on sizes, and nothing else of them
  * is in a variant. Or lines: a problem's text each, or a whole search as JSON, as `tune` takes it.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,7 +141,7 @@ static int add_lines(const struct precompile_order *o, struct error *err)
     char *line = NULL;
     size_t room = 0;
     int r = 0, lines = 0;
-    for (ssize_t n; r == 0 && (n = getline(&line, &room, o->problems)) > 0;) {
+    for (ssize_t n; r == 0 && (n = getline(&line, &room, stdin)) > 0;) {
         line[n - (line[n - 1] == '\n')] = '\0';
         if (line[0]) {
             lines++;
