@@ -7,7 +7,6 @@
  * the socket, with some grace.
  */
 #include <string.h>
-#include <time.h>
 
 #include "runner/job_inner.h"
 
@@ -15,10 +14,8 @@ enum { COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
 
 static double compilers_host_now_ms(const struct runner *r)
 {
-    struct timespec t;
     (void)r;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+    return timeline_clock_ms();
 }
 
 static double compilers_host_wall_ms(const struct job *j)

@@ -6,8 +6,8 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "runner/base/cache_dir.h"
 #include "runner/base/clocks.h"
 #include "runner/compile/apart.h"
 #include "runner/runner.h"
@@ -45,13 +45,6 @@ int runner_open_device(struct runner *r, struct error *err)
     return status;
 }
 
-static unsigned thread_count(const struct runner *r)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t n = r->opt.compile_threads > 0 ? r->opt.compile_threads : cores;
-    return n < 1 ? 1 : n > 256 ? 256 : (unsigned)n;
-}
-
 /* ---- the device's own kernels ---------------------------------------------------------------- */
 
 static void opening_wait_helpers(void *ctx)
@@ -74,19 +67,20 @@ static void opening_put_last_words(void *ctx, struct wire_buf *b)
 
 static void opening_open_helpers(struct runner *r)
 {
-    helpers_init(&r->helpers, &(struct helpers_setup){.device = r->device,
-                                                      .compiler = r->compiler,
-                                                      .pool = r->pool,
-                                                      .wait = opening_wait_helpers,
-                                                      .words = opening_put_last_words,
-                                                      .ctx = r});
+    r->helpers = (struct helpers){.device = r->device,
+                                  .compiler = r->compiler,
+                                  .pool = r->pool,
+                                  .wait = opening_wait_helpers,
+                                  .words = opening_put_last_words,
+                                  .ctx = r};
+    helpers_init(&r->helpers);
 }
 
 int runner_open_pool(struct runner *r, struct error *err)
 {
     int status = r->compiler ? 0 : apart_open(r->opt.device, &r->compiler, err);
     if (status == 0 && !r->pool) {
-        r->threads = thread_count(r);
+        r->threads = cache_dir_threads(r->opt.compile_threads);
         struct compile_pool_setup setup = {.compiler = r->compiler,
                                            .cache_dir = r->opt.cache_dir,
                                            .threads = r->threads,
@@ -151,7 +145,7 @@ int runner_open(struct runner *r, struct error *err)
 {
     int status = runner_open_device(r, err);
     status = status ? status : runner_open_pool(r, err);
-    if (status == 0 && !r->helpers.setup.device) {
+    if (status == 0 && !r->helpers.device) {
         lock_clocks(r);
         opening_open_helpers(r);
     }

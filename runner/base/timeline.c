@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-static double timeline_clock_ms(void)
+double timeline_clock_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -49,13 +49,9 @@ void timeline_format(const struct timeline *t, char *out, size_t size)
                                               [PHASE_TIME] = "time",
                                               [PHASE_FINAL] = "finals",
                                               [PHASE_OTHER] = "other"};
-    static const enum phase order[PHASES] = {
-        PHASE_OPEN, PHASE_PLAN, PHASE_PREPARE, PHASE_HELPERS, PHASE_COMPILE,
-        PHASE_LOAD, PHASE_TIME, PHASE_VERIFY,  PHASE_FINAL,   PHASE_OTHER};
     size_t at = 0;
     out[0] = '\0';
-    for (int i = 0; i < PHASES && at < size; i++) {
-        enum phase p = order[i];
+    for (enum phase p = 0; p < PHASES && at < size; p++) {
         double ms = t->ms[p] + (p == t->phase ? timeline_clock_ms() - t->since_ms : 0);
         if (ms >= 0.5 && at < size) {
             at += (size_t)snprintf(out + at, size - at, "%s%s %.0f", at ? ", " : "", names[p], ms);

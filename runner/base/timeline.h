@@ -8,18 +8,18 @@
 
 #include <stddef.h>
 
-enum phase {
-    PHASE_OTHER,
-    PHASE_OPEN,    /* driver and compiler; what the device is */
-    PHASE_PLAN,    /* the space, ranked */
-    PHASE_PREPARE, /* context, operands, the reference's result; but not: */
-    PHASE_HELPERS, /* waiting for the device's own kernels to be compiled */
-    PHASE_COMPILE, /* nothing to measure until a compiler is done */
-    PHASE_LOAD,    /* a candidate's module into the context */
-    PHASE_VERIFY,
-    PHASE_TIME,  /* probes and samples */
-    PHASE_FINAL, /* the same of finalists */
-    PHASES
+enum phase {                /* in the order in which they are said */
+             PHASE_OPEN,    /* driver and compiler; what the device is */
+             PHASE_PLAN,    /* the space, ranked */
+             PHASE_PREPARE, /* context, operands, the reference's result; but not: */
+             PHASE_HELPERS, /* waiting for the device's own kernels to be compiled */
+             PHASE_COMPILE, /* nothing to measure until a compiler is done */
+             PHASE_LOAD,    /* a candidate's module into the context */
+             PHASE_TIME,    /* probes and samples */
+             PHASE_VERIFY,
+             PHASE_FINAL, /* the same of finalists */
+             PHASE_OTHER,
+             PHASES
 };
 
 struct timeline {
@@ -28,6 +28,7 @@ struct timeline {
     double ms[PHASES];
 };
 
+double timeline_clock_ms(void); /* monotonic */
 void timeline_begin(struct timeline *t);
 /* Returns the phase that ends, for who wants to go back to it. */
 enum phase timeline_enter(struct timeline *t, enum phase phase);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device's own kernels (device_ops.helpers), as builds: from the module cache, else compiled on
- * the pool while the device is being opened. They are held for the life of the process.
+ * the pool while the device is being opened. The pool keeps them for the life of the process.
  */
 #ifndef GEMMD_RUNNER_COMPILE_HELPERS_H
 #define GEMMD_RUNNER_COMPILE_HELPERS_H
 
 #include "runner/compile/pool.h"
 
-enum { HELPERS_MAX = 16 }; /* a few per family */
-
-struct helpers_setup {     /* all borrowed */
+struct helpers {           /* all borrowed */
     struct device *device; /* its supply becomes these helpers */
     struct compiler *compiler;
     struct compile_pool *pool;
@@ -20,14 +18,8 @@ struct helpers_setup {     /* all borrowed */
     void *ctx;
 };
 
-struct helpers {
-    struct helpers_setup setup;
-    uint32_t n;
-    struct build *builds[HELPERS_MAX]; /* held */
-};
-
 /* It stays where it is as long as the device is open. */
-void helpers_init(struct helpers *h, const struct helpers_setup *setup);
+void helpers_init(struct helpers *h);
 /* Starts what the device will need for problems of a target. */
 int helpers_want(struct helpers *h, const struct family_target *t, struct error *err);
 

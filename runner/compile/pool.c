@@ -17,10 +17,10 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runner/base/crash.h"
+#include "runner/base/timeline.h"
 #include "runner/compile/pool.h"
 
 enum { NICENESS = 10 /* compiling must not disturb measuring */, BUCKETS = 4096 };
@@ -57,13 +57,6 @@ struct compile_pool {
     uint32_t n_waiting, room;
     struct work *running, *done; /* borrowed lists */
 };
-
-static int64_t compile_pool_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- the heap, locked ------------------------------------------------------------------------ */
 
@@ -180,7 +173,7 @@ static struct work *compile_pool_take_next(struct compile_pool *p)
     }
     struct build *b = p->heap[0];
     compile_pool_pull_build(p, b);
-    b->work->started_ms = compile_pool_now_ms();
+    b->work->started_ms = (int64_t)timeline_clock_ms();
     compile_pool_append_work(&p->running, b->work);
     p->busy++;
     return b->work;
@@ -333,9 +326,13 @@ static void compile_pool_forget_build(struct compile_pool *p, struct build *b)
     compile_pool_free_build(b);
 }
 
-/* Others than those of a passing shortage. */
-static bool compile_pool_must_remember(const struct build *b)
+/* A helper, and what is compiled ahead, has nobody who holds it. Of failures those of a passing
+ * shortage are forgotten. */
+static bool compile_pool_must_keep(const struct build *b)
 {
+    if (b->state == BUILD_READY && (b->rank == RANK_HELPER || b->rank == RANK_OPENING)) {
+        return true;
+    }
     int why = b->error.code;
     bool passing = why == ERROR_BUSY || why == ERROR_NO_MEMORY || why == ERROR_DISK_FULL;
     return (b->state == BUILD_FAILED && !passing) || b->unsaved;
@@ -357,7 +354,7 @@ static bool compile_pool_withdraw_build(struct compile_pool *p, struct build *b)
 static void compile_pool_let_go(struct compile_pool *p, struct build *b)
 {
     if (b->state == BUILD_PENDING ? compile_pool_withdraw_build(p, b)
-                                  : !compile_pool_must_remember(b)) {
+                                  : !compile_pool_must_keep(b)) {
         compile_pool_forget_build(p, b);
     }
 }
@@ -492,7 +489,7 @@ void compile_pool_drop_unheld(struct compile_pool *p)
     for (size_t i = 0; i < BUCKETS; i++) {
         for (struct build *b = p->table[i], *next; b; b = next) {
             next = b->next;
-            if (b->refs == 0) {
+            if (b->refs == 0 && b->rank != RANK_HELPER) {
                 b->rank = RANK_SPACE; /* one that compiles is not kept either */
                 compile_pool_let_go(p, b);
             }
@@ -555,7 +552,7 @@ uint32_t compile_pool_collect(struct compile_pool *p)
         n++;
         compile_pool_settle_build(p, b);
         compile_pool_tell_done(p, b);
-        if (b->refs == 0 && b->rank != RANK_OPENING) {
+        if (b->refs == 0) {
             compile_pool_let_go(p, b);
         }
     }
@@ -575,14 +572,14 @@ double compile_pool_ran_ms(struct compile_pool *p, const struct build *b)
     pthread_mutex_lock(&p->lock);
     const int64_t since = b->work->started_ms;
     pthread_mutex_unlock(&p->lock);
-    return since ? (double)(compile_pool_now_ms() - since) : 0;
+    return since ? (double)((int64_t)timeline_clock_ms() - since) : 0;
 }
 
 int64_t compile_pool_longest(struct compile_pool *p, struct build **b)
 {
     pthread_mutex_lock(&p->lock);
     const struct work *first = p->running;
-    const int64_t ms = first ? compile_pool_now_ms() - first->started_ms : -1;
+    const int64_t ms = first ? (int64_t)timeline_clock_ms() - first->started_ms : -1;
     *b = first ? first->build : NULL;
     pthread_mutex_unlock(&p->lock);
     return ms;

@@ -23,7 +23,7 @@ enum build_state { BUILD_PENDING, BUILD_READY, BUILD_FAILED };
 
 /* Who wants a variant, the most urgent first. */
 enum rank {
-    RANK_HELPER,    /* the device's own kernels: every search waits for them */
+    RANK_HELPER,    /* the device's own kernels: every search waits for them; kept for good */
     RANK_CANDIDATE, /* a search waits for it */
     RANK_OPENING,   /* a search will want it in a moment; kept until compile_pool_drop_unheld */
     RANK_SPACE,     /* nobody waits; one that another process compiles is put off to the end */

@@ -84,11 +84,12 @@ static void landscape_wait_helpers(void *ctx)
 
 static int landscape_open_helpers(struct landscape_recorder *s, struct error *err)
 {
-    helpers_init(&s->helpers, &(struct helpers_setup){.device = s->device,
-                                                      .compiler = s->compiler,
-                                                      .pool = s->pool,
-                                                      .wait = landscape_wait_helpers,
-                                                      .ctx = s});
+    s->helpers = (struct helpers){.device = s->device,
+                                  .compiler = s->compiler,
+                                  .pool = s->pool,
+                                  .wait = landscape_wait_helpers,
+                                  .ctx = s};
+    helpers_init(&s->helpers);
     return helpers_want(&s->helpers, s->target, err);
 }
 

@@ -16,11 +16,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runner/base/cache_dir.h"
 #include "runner/base/line.h"
+#include "runner/base/timeline.h"
 #include "runner/compile/apart.h"
 #include "runner/compile/pool.h"
 #include "runner/precompile/precompile.h"
@@ -58,13 +58,6 @@ static void precompile_on_signal(int number)
     interrupted = number;
 }
 
-static double precompile_clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 /* ---- saying how it goes --------------------------------------------------------------------- */
 
 static uint32_t precompile_count_done(const struct precompile *w)
@@ -74,7 +67,7 @@ static uint32_t precompile_count_done(const struct precompile *w)
 
 static void precompile_draw_line(struct precompile *w)
 {
-    const double now = precompile_clock_ms();
+    const double now = timeline_clock_ms();
     const uint32_t made = w->compiled + w->refused, left = w->n - precompile_count_done(w);
     char rest[48] = "";
     if (!line_due(&w->line, now)) {
@@ -96,7 +89,7 @@ static void precompile_draw_line(struct precompile *w)
 static void precompile_print_summary(const struct precompile *w)
 {
     const struct device_info *info = &w->order->setup.info;
-    double seconds = (precompile_clock_ms() - w->began_ms) / 1e3;
+    double seconds = (timeline_clock_ms() - w->began_ms) / 1e3;
     uint32_t left = w->n - precompile_count_done(w);
     if (w->order->json) {
         printf("{\"variants\": %u, \"compiled\": %u, \"found\": %u, \"refused\": %u, "
@@ -121,7 +114,7 @@ static bool precompile_is_stopping(struct precompile *w)
     const struct precompile_order *o = w->order;
     w->full = w->full || (o->max_mib > 0 && w->bytes >= o->max_mib << 20);
     return interrupted || w->full ||
-           (o->seconds > 0 && precompile_clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
+           (o->seconds > 0 && timeline_clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
 }
 
 static void precompile_note_failure(struct precompile *w, const struct error *why)
@@ -248,13 +241,13 @@ int precompile_run(struct precompile_order *o)
 {
     static struct precompile w;
     struct error err = ERROR_NULL;
-    w = (struct precompile){.order = o, .began_ms = precompile_clock_ms()};
+    w = (struct precompile){.order = o, .began_ms = timeline_clock_ms()};
     if (o->with_parent && !stay_with(o->with_parent)) {
         return 130;
     }
     be_humble();
     int r = precompile_prepare(&w, &err);
-    w.compiling_ms = precompile_clock_ms();
+    w.compiling_ms = timeline_clock_ms();
     line_begin(&w.line, o->quiet, w.compiling_ms);
     if (r == 0) {
         precompile_compile_all(&w);
