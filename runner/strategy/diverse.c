@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/strategy/ranking.h"
+#include "runner/strategy/plan.h"
 
 enum { WORDS = PARAMS_MAX / 8 };
 static_assert(sizeof(struct space_point) == WORDS * sizeof(uint64_t), "points are whole words");

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Building the plan: the legal space of the target, less what the request or the quarantine
- * excludes, in the order of ranking.h over the real workload.
+ * excludes, in the order of the analytic model over the real workload: a time that it does not know
+ * last, ties in the order of the space, so that the same problem is searched in the same order
+ * everywhere; then the front is mixed (diverse.c).
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/modules.h"
 #include "runner/strategy/plan.h"
-#include "runner/strategy/ranking.h"
 
 enum { VARIANTS_LEAST = 8 };
 static const double VARIANT_SHARE = 0.0433;
@@ -164,8 +166,8 @@ static int plan_check_names(const struct plan *p, struct error *err)
 static double plan_predict_config(const struct plan *p, const struct record *config)
 {
     const struct plan_setup *s = &p->setup;
-    return ranking_known(
-        s->target->predict(&s->order->request.problem, config, s->info, s->workload));
+    double us = s->target->predict(&s->order->request.problem, config, s->info, s->workload);
+    return isnan(us) ? INFINITY : us;
 }
 
 static bool is_avoided(const struct plan *p, const struct record *config)
@@ -176,112 +178,104 @@ static bool is_avoided(const struct plan *p, const struct record *config)
            plan_avoids(p, hash);
 }
 
-static bool point_is_avoided(const void *ctx, uint32_t point)
+static int plan_compare_ranked(const void *a, const void *b)
 {
-    const struct plan *p = ctx;
-    struct record config;
-    space_config(&p->space, point, &config);
-    return is_avoided(p, &config);
+    const struct ranked *x = a, *y = b;
+    if (x->predicted != y->predicted) {
+        return x->predicted < y->predicted ? -1 : 1;
+    }
+    return (x->point > y->point) - (x->point < y->point);
+}
+
+/* The points that are not in quarantine, by their times. */
+static void plan_sort_points(struct plan *p, const double us[], struct ranked *out)
+{
+    for (uint32_t i = 0; i < p->space.n; i++) {
+        struct record config;
+        if (p->avoids) {
+            space_config(&p->space, i, &config);
+        }
+        if (!p->avoids || !is_avoided(p, &config)) {
+            out[p->n_ranked++] = (struct ranked){isnan(us[i]) ? INFINITY : us[i], i};
+        }
+    }
+    p->avoided = p->space.n - p->n_ranked;
+    qsort(out, p->n_ranked, sizeof(*out), plan_compare_ranked);
+}
+
+static int plan_fail_memory(const struct plan *p, struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->space.n);
 }
 
 static int rank_space(struct plan *p, struct error *err)
 {
     const struct plan_setup *s = &p->setup;
-    const struct ranking_setup ranking = {
-        .space = &p->space,
-        .target = s->target,
-        .problem = &s->order->request.problem,
-        .info = s->info,
-        .workload = s->workload,
-        .leave_out = s->order->n_avoid > 0 ? point_is_avoided : NULL,
-        .ctx = p,
-    };
-    struct ranked *ranked;
-    int r = ranking_make(&ranking, &ranked, &p->n_ranked, err);
-    if (r) {
-        return r;
-    }
-    p->avoided = p->space.n - p->n_ranked;
-    p->point = malloc((p->n_ranked + 1) * sizeof(*p->point));
-    p->predicted = malloc((p->n_ranked + 1) * sizeof(*p->predicted));
-    if (!p->point || !p->predicted) {
-        r = error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
+    const uint32_t n = p->space.n;
+    double *us = calloc(n, sizeof(*us));
+    struct ranked *ranked = calloc(n, sizeof(*ranked));
+    p->point = malloc(n * sizeof(*p->point));
+    p->predicted = malloc(n * sizeof(*p->predicted));
+    int r = us && ranked && p->point && p->predicted ? 0 : plan_fail_memory(p, err);
+    if (r == 0) {
+        space_predict(&p->space, s->target, &s->order->request.problem, s->info, s->workload, us);
+        plan_sort_points(p, us, ranked);
+        r = diverse_order(p->space.points, ranked, p->n_ranked, err);
     }
     for (uint32_t i = 0; r == 0 && i < p->n_ranked; i++) {
         p->point[i] = ranked[i].point;
         p->predicted[i] = ranked[i].predicted;
     }
+    free(us);
     free(ranked);
     return r;
 }
 
-/* Of each point of the space; the mean over its variants. */
-static double efforts_of_points(const struct plan *p, double of_point[])
+/* Of the variant of a point: whether the cache has it. */
+static bool plan_has_module(const struct plan *p, const struct record *config)
+{
+    struct variant v;
+    char hash[HASH_HEX];
+    return plan_variant(p, config, &v, hash, NULL) == 0 && modules_has(p->setup.cache_dir, hash);
+}
+
+/* Each variant is looked at once: how long it takes to compile, and whether the cache has it. That
+ * is looked up before anything is compiled: what a search finds later has to do with nothing but
+ * what was there when it began. */
+static int plan_look_at_variants(struct plan *p, struct error *err)
 {
     const struct plan_setup *s = &p->setup;
-    const uint32_t size = compile_params(&p->space);
+    const uint32_t n = p->space.n, size = compile_params(&p->space);
     double sum = 0;
-    for (uint32_t i = 0; i < p->space.n; i++) {
+    struct look {
+        double effort;
+        bool present;
+    } *of_point = calloc(n, sizeof(*of_point));
+    p->effort = s->target->effort ? malloc(n * sizeof(*p->effort)) : NULL;
+    p->present = s->cache_dir ? malloc(n * sizeof(*p->present)) : NULL;
+    if (!of_point || (s->target->effort && !p->effort) || (s->cache_dir && !p->present)) {
+        free(of_point);
+        return plan_fail_memory(p, err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct record config;
         if (!begins_variant(&p->space, i, size)) {
             of_point[i] = of_point[i - 1];
             continue;
         }
-        struct record config;
         space_config(&p->space, i, &config);
-        of_point[i] = s->target->effort(&s->order->request.problem, &config);
-        sum += of_point[i];
-    }
-    return sum / p->variants;
-}
-
-static int find_efforts(struct plan *p, struct error *err)
-{
-    if (!p->setup.target->effort || p->space.n == 0) {
-        return 0;
-    }
-    double *of_point = malloc(p->space.n * sizeof(*of_point));
-    p->effort = malloc((p->n_ranked + 1) * sizeof(*p->effort));
-    if (!of_point || !p->effort) {
-        free(of_point);
-        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
-    }
-    const double mean = efforts_of_points(p, of_point);
-    for (uint32_t i = 0; i < p->n_ranked; i++) {
-        p->effort[i] = of_point[p->point[i]] / mean;
-    }
-    free(of_point);
-    return 0;
-}
-
-/* Of a point: whether the cache has its variant. */
-static bool plan_has_module(const struct plan *p, uint32_t point)
-{
-    struct record config;
-    struct variant v;
-    char hash[HASH_HEX];
-    space_config(&p->space, point, &config);
-    return plan_variant(p, &config, &v, hash, NULL) == 0 && modules_has(p->setup.cache_dir, hash);
-}
-
-/* Looked up before anything is compiled: what a search finds later has to do with nothing but what
- * was there when it began. */
-static int find_present(struct plan *p, struct error *err)
-{
-    if (!p->setup.cache_dir || p->space.n == 0) {
-        return 0;
-    }
-    const uint32_t size = compile_params(&p->space);
-    bool *of_point = malloc(p->space.n * sizeof(*of_point));
-    p->present = malloc((p->n_ranked + 1) * sizeof(*p->present));
-    if (!of_point || !p->present) {
-        free(of_point);
-        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
-    }
-    for (uint32_t i = 0; i < p->space.n; i++) {
-        of_point[i] = begins_variant(&p->space, i, size) ? plan_has_module(p, i) : of_point[i - 1];
+        of_point[i].effort = p->effort ? s->target->effort(&s->order->request.problem, &config) : 0;
+        of_point[i].present = p->present && plan_has_module(p, &config);
+        sum += of_point[i].effort;
     }
     for (uint32_t i = 0; i < p->n_ranked; i++) {
-        p->present[i] = of_point[p->point[i]];
+        const struct look *of = &of_point[p->point[i]];
+        if (p->effort) {
+            p->effort[i] = of->effort / (sum / p->variants);
+        }
+        if (p->present) {
+            p->present[i] = of->present;
+        }
     }
     free(of_point);
     return 0;
@@ -312,8 +306,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
         r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");
     }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
-    r = r ? r : find_efforts(p, err);
-    r = r ? r : find_present(p, err);
+    r = r ? r : plan_look_at_variants(p, err);
     if (r) {
         plan_deinit(p);
     }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "runner/strategy/ranking.h"
+#include "runner/strategy/plan.h"
 
 enum { N = 6000 };
 
