@@ -40,37 +40,25 @@ struct search {
     bool batches;
     bool filling; /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted, varied;
-    uint32_t kept_for_end;  /* of the budget: variations of the best */
-    uint32_t n_hints, hint; /* hint: the next one */
-    uint32_t *
-        hints; /* owned; plan ids: the former best, hints, variations, and room for the reference */
-    uint32_t n_begun, begun; /* begun: the next one */
-    uint32_t *begun_ids;     /* owned; plan ids: on their way when the search was set aside */
+    uint32_t kept_for_end; /* of the budget: variations of the best */
+    /* Plan ids to ask for before the strategy: what was on its way when the search was set aside,
+     * then the former best, hints, variations. */
+    uint32_t n_ids, n_begun, next;
+    uint32_t *ids; /* owned; with room for the reference behind them */
 };
 
 /* ---- what comes next ------------------------------------------------------------------------- */
 
-static bool is_among(const uint32_t ids[], uint32_t n, uint32_t id)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (ids[i] == id) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool search_is_new(const struct search *s, uint32_t id)
+/* One that is known, or will come anyway, is not asked for again. */
+static void search_add_id(struct search *s, uint32_t id)
 {
     const struct job *j = s->job;
-    return id != PLAN_NONE && !j->outcomes[id].known && id != j->reference &&
-           !is_among(s->hints, s->n_hints, id) && !is_among(s->begun_ids, s->n_begun, id);
-}
-
-static void search_add_hint(struct search *s, uint32_t id)
-{
-    if (search_is_new(s, id)) {
-        s->hints[s->n_hints++] = id;
+    bool is_new = id != PLAN_NONE && !j->outcomes[id].known && id != j->reference;
+    for (uint32_t i = 0; i < s->n_ids && is_new; i++) {
+        is_new = s->ids[i] != id;
+    }
+    if (is_new) {
+        s->ids[s->n_ids++] = id;
     }
 }
 
@@ -79,7 +67,8 @@ static int add_hints(struct search *s, uint32_t room, struct error *err)
 {
     struct job *j = s->job;
     const struct tune_order *o = j->order;
-    for (uint32_t i = 0; i < o->n_hints && s->n_hints < room; i++) {
+    search_add_id(s, j->former);
+    for (uint32_t i = 0; i < o->n_hints && s->n_ids - s->n_begun < room; i++) {
         const struct record *config = &o->hints[i];
         struct rejection why;
         uint32_t id;
@@ -90,20 +79,9 @@ static int add_hints(struct search *s, uint32_t room, struct error *err)
         if (r) {
             return r;
         }
-        search_add_hint(s, id);
+        search_add_id(s, id);
     }
     return 0;
-}
-
-static int gather_hints(struct search *s, uint32_t room, struct error *err)
-{
-    const uint32_t n = s->job->order->n_hints;
-    s->hints = malloc((n + 2 + VARIATIONS_MAX) * sizeof(*s->hints));
-    if (!s->hints) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", n);
-    }
-    search_add_hint(s, s->job->former);
-    return add_hints(s, room, err);
 }
 
 /* Of what the strategy has found, when it wants no more. */
@@ -122,41 +100,46 @@ static int add_variations(struct search *s, struct error *err)
         if (r) {
             return r;
         }
-        search_add_hint(s, id);
+        search_add_id(s, id);
     }
     return 0;
 }
 
 /* What of this space was on its way when the search was set aside. */
-static int gather_begun(struct search *s, uint32_t room, struct error *err)
+static int search_add_begun(struct search *s, const struct aside *kept, uint32_t room,
+                            struct error *err)
 {
-    struct job *j = s->job;
-    const struct aside *kept = aside_find(j->runner, j->order->job);
-    s->begun_ids = malloc(((kept ? kept->n : 0) + 1) * sizeof(*s->begun_ids));
-    if (!s->begun_ids) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for what was begun");
-    }
-    for (uint32_t i = 0; kept && i < kept->n && s->n_begun < room; i++) {
+    struct plan *p = &s->job->plan;
+    for (uint32_t i = 0; kept && i < kept->n && s->n_ids < room; i++) {
         uint32_t id;
-        int r = plan_add(&j->plan, &kept->configs[i], &id, err);
+        int r = plan_add(p, &kept->configs[i], &id, err);
         if (r) {
             return r;
         }
-        if (id < j->plan.n_ranked && search_is_new(s, id)) {
-            s->begun_ids[s->n_begun++] = id;
+        if (id < p->n_ranked) {
+            search_add_id(s, id);
         }
     }
+    s->n_begun = s->n_ids;
     return 0;
 }
 
-static bool next_proposal(struct search *s, uint32_t *id)
+static int search_gather_ids(struct search *s, uint32_t room, struct error *err)
 {
-    struct strategy *strategy = s->job->strategy;
-    return strategy && strategy->ops->propose(strategy, id) == 0;
+    const struct tune_order *o = s->job->order;
+    const struct aside *kept = aside_find(s->job->runner, o->job);
+    const uint32_t n = (kept ? kept->n : 0) + o->n_hints + VARIATIONS_MAX + 2;
+    s->ids = malloc(n * sizeof(*s->ids));
+    if (!s->ids) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", n);
+    }
+    int r = search_add_begun(s, kept, room, err);
+    return r ? r : add_hints(s, room, err);
 }
 
 static bool search_next_id(struct search *s, uint32_t *id)
 {
+    struct strategy *strategy = s->job->strategy;
     if (!s->asked_reference) {
         s->asked_reference = true;
         *id = s->job->reference;
@@ -164,15 +147,11 @@ static bool search_next_id(struct search *s, uint32_t *id)
             return true;
         }
     }
-    if (s->begun < s->n_begun) {
-        *id = s->begun_ids[s->begun++];
+    if (s->next < s->n_ids) {
+        *id = s->ids[s->next++];
         return true;
     }
-    if (s->hint < s->n_hints) {
-        *id = s->hints[s->hint++];
-        return true;
-    }
-    return next_proposal(s, id);
+    return strategy && strategy->ops->propose(strategy, id) == 0;
 }
 
 /* ---- observing ------------------------------------------------------------------------------- */
@@ -440,12 +419,12 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
         return error_set(err, ERROR_INVALID, "unknown strategy \"%s\": use %s", name,
                          strategy_names());
     }
-    s->hints[s->n_hints] = j->reference; /* PLAN_NONE is no candidate either */
+    s->ids[s->n_ids] = j->reference; /* PLAN_NONE is no candidate either */
     struct strategy_setup setup = plan_search(&j->plan);
     setup.budget = budget == PLAN_ALL ? 0 : budget;
-    setup.coming = s->hints;
-    setup.n_coming = s->n_hints + 1;
-    setup.begun = s->begun_ids;
+    setup.coming = s->ids + s->n_begun;
+    setup.n_coming = s->n_ids - s->n_begun + 1;
+    setup.begun = s->ids;
     setup.n_begun = s->n_begun;
     int r = ops->open(&setup, &j->strategy, err);
     for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
@@ -456,16 +435,6 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
     return r;
 }
 
-static void search_begin(struct search *s, struct job *j)
-{
-    const struct runner *r = j->runner;
-    *s = (struct search){
-        .job = j,
-        .look = runner_look(r),
-        .batches = r->compilers->disturb_device(r),
-    };
-}
-
 static void search_end(struct search *s)
 {
     while (s->n > 0) {
@@ -473,8 +442,7 @@ static void search_end(struct search *s)
         job_release(s->job, c);
         free(c);
     }
-    free(s->hints);
-    free(s->begun_ids);
+    free(s->ids);
 }
 
 /* What the device was seen to do before any candidate: the slow and independent reference, on the
@@ -512,13 +480,13 @@ static int search_prepare_problem(struct job *j, struct error *err)
 
 int job_search(struct job *j, struct error *err)
 {
-    struct search s;
-    search_begin(&s, j);
+    struct search s = {.job = j,
+                       .look = runner_look(j->runner),
+                       .batches = j->runner->compilers->disturb_device(j->runner)};
     uint32_t left = budget_left(j);
     s.kept_for_end = keep_for_end(j, left);
-    int r = gather_begun(&s, left, err);
-    r = r ? r : gather_hints(&s, left, err);
-    const uint32_t taken = s.n_hints + s.kept_for_end;
+    int r = search_gather_ids(&s, left, err);
+    const uint32_t taken = s.n_ids - s.n_begun + s.kept_for_end;
     uint32_t proposals = left == PLAN_ALL ? left : left > taken ? left - taken : 0;
     if (r == 0 && proposals > 0) {
         r = open_strategy(&s, proposals, err);
