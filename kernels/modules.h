@@ -61,8 +61,6 @@ struct modules_order { /* all borrowed */
      * (a stopped process must not stop others; the second copy is the same bytes). 0: do not wait,
      * ERROR_BUSY. */
     int wait_ms;
-    void (*watch)(void *ctx, bool compiling); /* around the compile; NULL: nobody */
-    void *ctx;
 };
 struct modules_made {
     struct image image; /* owned by who asked; empty after an error */

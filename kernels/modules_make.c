@@ -126,13 +126,7 @@ static int modules_compile(const struct modules_order *o, struct modules_made *o
 {
     struct error why = ERROR_NULL;
     double began = modules_clock_ms();
-    if (o->watch) {
-        o->watch(o->ctx, true);
-    }
     int r = o->compiler->ops->compile(o->compiler, o->variant, &out->image, &why);
-    if (o->watch) {
-        o->watch(o->ctx, false);
-    }
     struct module *m = &out->image.meta;
     modules_describe(o, m);
     m->compile_ms = m->compile_ms > 0 ? m->compile_ms : modules_clock_ms() - began;

@@ -25,10 +25,8 @@ int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error 
         return r;
     }
     c->due_ms = j->runner->compilers->due_ms(j, c);
-    WIRE_BUF_AUTO words = WIRE_BUF_NULL;
-    notice_last_words(j, c, &words);
     const struct compile_pool_want want = {
-        .variant = &c->variant, .hash = c->hash, .rank = RANK_CANDIDATE, .note = &words};
+        .variant = &c->variant, .hash = c->hash, .rank = RANK_CANDIDATE};
     return compile_pool_want(j->runner->pool, &want, &c->build, err);
 }
 

@@ -196,8 +196,6 @@ void measure_unload(struct job *j, struct kernel *k);
 
 /* notices.c */
 void notice_attempt(struct job *j, const char *stage, const struct candidate *c, int64_t limit_ms);
-/* The whole message `attempt` of a compile, as last words (base/crash.h). */
-void notice_last_words(struct job *j, const struct candidate *c, struct wire_buf *b);
 void notice_trial(struct job *j, const struct trial *t);
 void notice_module(struct job *j, const struct module *m);
 void notice_progress(struct job *j, const char *phase, const struct record *config);

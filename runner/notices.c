@@ -17,24 +17,17 @@ static void notify_of_job(struct job *j, const char *method, const struct schema
     channel_send(&j->runner->channel);
 }
 
-static void fill_attempt(const struct job *j, const char *stage, const struct candidate *c,
-                         int64_t limit_ms, struct attempt *a)
-{
-    *a = (struct attempt){.job = j->order->job, .limit_ms = limit_ms};
-    snprintf(a->stage, sizeof(a->stage), "%s", stage);
-    if (c) {
-        record_copy(&a->config, &c->config);
-        snprintf(a->variant, sizeof(a->variant), "%s", c->hash);
-        if (c->build && c->build->state == BUILD_READY) {
-            snprintf(a->module, sizeof(a->module), "%s", c->build->image.meta.id);
-        }
-    }
-}
-
 void notice_attempt(struct job *j, const char *stage, const struct candidate *c, int64_t limit_ms)
 {
-    struct attempt a;
-    fill_attempt(j, stage, c, limit_ms, &a);
+    struct attempt a = {.job = j->order->job, .limit_ms = limit_ms};
+    snprintf(a.stage, sizeof(a.stage), "%s", stage);
+    if (c) {
+        record_copy(&a.config, &c->config);
+        snprintf(a.variant, sizeof(a.variant), "%s", c->hash);
+        if (c->build && c->build->state == BUILD_READY) {
+            snprintf(a.module, sizeof(a.module), "%s", c->build->image.meta.id);
+        }
+    }
     channel_notify(&j->runner->channel, "attempt", &attempt_schema, &a);
 }
 
@@ -42,14 +35,6 @@ void notice_idle(struct runner *r)
 {
     struct attempt a = {.stage = "idle"};
     channel_notify(&r->channel, "attempt", &attempt_schema, &a);
-}
-
-void notice_last_words(struct job *j, const struct candidate *c, struct wire_buf *b)
-{
-    struct attempt a;
-    fill_attempt(j, "compile", c, 0, &a);
-    rpc_put_notify(b, "attempt");
-    schema_encode(b, &attempt_schema, &a);
 }
 
 void notice_trial(struct job *j, const struct trial *t)

@@ -56,22 +56,12 @@ static void opening_wait_helpers(void *ctx)
     timeline_enter(&r->timeline, before);
 }
 
-/* The message `attempt` of a compile that is no candidate's. */
-static void opening_put_last_words(void *ctx, struct wire_buf *b)
-{
-    const struct runner *r = ctx;
-    struct attempt a = {.job = r->job, .stage = "compile"};
-    rpc_put_notify(b, "attempt");
-    schema_encode(b, &attempt_schema, &a);
-}
-
 static void opening_open_helpers(struct runner *r)
 {
     r->helpers = (struct helpers){.device = r->device,
                                   .compiler = r->compiler,
                                   .pool = r->pool,
                                   .wait = opening_wait_helpers,
-                                  .words = opening_put_last_words,
                                   .ctx = r};
     helpers_init(&r->helpers);
 }
@@ -81,10 +71,8 @@ int runner_open_pool(struct runner *r, struct error *err)
     int status = r->compiler ? 0 : apart_open(r->opt.device, &r->compiler, err);
     if (status == 0 && !r->pool) {
         r->threads = cache_dir_threads(r->opt.compile_threads);
-        struct compile_pool_setup setup = {.compiler = r->compiler,
-                                           .cache_dir = r->opt.cache_dir,
-                                           .threads = r->threads,
-                                           .note_fd = (int)r->opt.fd};
+        struct compile_pool_setup setup = {
+            .compiler = r->compiler, .cache_dir = r->opt.cache_dir, .threads = r->threads};
         status = compile_pool_new(&setup, &r->pool, err);
     }
     return status;
@@ -105,17 +93,10 @@ static bool opening_is_known(const struct runner *r, const struct tune_order *o)
 static int opening_want_variant(void *ctx, const struct variant *v, const char *hash,
                                 const struct record *config, uint32_t place, struct error *err)
 {
-    struct runner *r = ctx;
-    struct attempt a = {.job = r->job, .stage = "compile"};
-    WIRE_BUF_AUTO words = WIRE_BUF_NULL;
-    if (config) {
-        record_copy(&a.config, config);
-        snprintf(a.variant, sizeof(a.variant), "%s", hash);
-    }
-    rpc_put_notify(&words, "attempt");
-    schema_encode(&words, &attempt_schema, &a);
+    const struct runner *r = ctx;
+    (void)config;
     const struct compile_pool_want want = {
-        .variant = v, .hash = hash, .rank = RANK_OPENING, .turn = place, .note = &words};
+        .variant = v, .hash = hash, .rank = RANK_OPENING, .turn = place};
     return compile_pool_want(r->pool, &want, NULL, err);
 }
 

@@ -27,8 +27,8 @@
  *                                              tune that crosses it is not answered
  *
  * The order of messages on the socket is the truth about a death: the last `attempt` names the
- * candidate. A compile that kills the process from its own thread writes its `attempt` as its last
- * words (base/crash.h). A cut message before the end of the stream says nothing.
+ * candidate. Compilers have processes of their own (compile/apart.h). A cut message before the end
+ * of the stream says nothing.
  *
  * Threads: the main thread alone touches the device and the socket; pool threads compile
  * (compile/pool.h).

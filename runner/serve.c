@@ -19,7 +19,6 @@
 #include "proto/build.h"
 #include "proto/std_files.h"
 #include "runner/base/conditions.h"
-#include "runner/base/crash.h"
 #include "runner/base/self.h"
 #include "runner/job.h"
 
@@ -161,7 +160,6 @@ int runner_serve(const struct runner_options *opt)
         fprintf(stderr, "gemmd-runner: cannot set nice %lld: %s\n", (long long)opt->nice,
                 strerror(errno));
     }
-    crash_install();
     share_memory(opt->memory_percent);
     r.opt = *opt;
     r.on_tune = on_tune;

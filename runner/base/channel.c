@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 
 #include "runner/base/channel.h"
-#include "runner/base/crash.h"
 
 enum { READ_BYTES = 64 * 1024 };
 
@@ -103,7 +102,6 @@ static void wait_writable(int fd)
 
 void channel_send(struct channel *c)
 {
-    crash_write_begin();
     for (size_t at = 0; at < c->out.len && !c->gone && !c->out.failed;) {
         ssize_t n = send(c->fd, c->out.data + at, c->out.len - at, MSG_NOSIGNAL);
         if (n >= 0) {
@@ -114,7 +112,6 @@ void channel_send(struct channel *c)
             c->gone = true;
         }
     }
-    crash_write_end();
     c->gone = c->gone || c->out.failed; /* a message that cannot be said: silence would mislead */
     wire_buf_clear(&c->out);
 }

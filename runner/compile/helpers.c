@@ -5,13 +5,8 @@ static int helpers_want_build(struct helpers *h, const struct variant *v, struct
                               struct error *err)
 {
     char hash[HASH_HEX];
-    WIRE_BUF_AUTO words = WIRE_BUF_NULL;
     variant_hash(v, h->compiler->ops->version(h->compiler), hash);
-    if (h->words) {
-        h->words(h->ctx, &words);
-    }
-    const struct compile_pool_want want = {
-        .variant = v, .hash = hash, .rank = RANK_HELPER, .note = &words};
+    const struct compile_pool_want want = {.variant = v, .hash = hash, .rank = RANK_HELPER};
     return compile_pool_want(h->pool, &want, out, err);
 }
 

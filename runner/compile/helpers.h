@@ -13,8 +13,6 @@ struct helpers {           /* all borrowed */
     struct compiler *compiler;
     struct compile_pool *pool;
     void (*wait)(void *ctx); /* until some build may be done */
-    void (*words)(void *ctx,
-                  struct wire_buf *b); /* a compile's last words (base/crash.h); NULL: none */
     void *ctx;
 };
 

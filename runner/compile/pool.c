@@ -19,7 +19,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "runner/base/crash.h"
 #include "runner/base/timeline.h"
 #include "runner/compile/pool.h"
 
@@ -39,8 +38,6 @@ struct work {
     int status;
     struct error error;
     int64_t started_ms;
-    size_t note_size;
-    uint8_t note[];
 };
 
 struct compile_pool {
@@ -115,22 +112,13 @@ static void compile_pool_pull_build(struct compile_pool *p, struct build *b)
 
 /* ---- in a thread of the pool ----------------------------------------------------------------- */
 
-/* Whoever dies while it compiles says so. */
-static void compile_pool_watch_crash(void *ctx, bool compiling)
-{
-    const struct work *w = ctx;
-    crash_note(compiling ? w->pool->setup.note_fd : -1, compiling ? w->note : NULL, w->note_size);
-}
-
 static struct modules_order compile_pool_module_order(struct work *w)
 {
     return (struct modules_order){.compiler = w->pool->setup.compiler,
                                   .cache_dir = w->pool->setup.cache_dir,
                                   .variant = &w->variant,
                                   .hash = w->hash,
-                                  .wait_ms = w->patient ? MODULES_WAIT_MS : 0,
-                                  .watch = compile_pool_watch_crash,
-                                  .ctx = w};
+                                  .wait_ms = w->patient ? MODULES_WAIT_MS : 0};
 }
 
 static struct work *compile_pool_free_work(struct work *w)
@@ -364,9 +352,8 @@ static void compile_pool_let_go(struct compile_pool *p, struct build *b)
 static struct build *compile_pool_new_build(struct compile_pool *p,
                                             const struct compile_pool_want *w)
 {
-    const size_t note_size = w->note && !w->note->failed ? w->note->len : 0;
     struct build *b = calloc(1, sizeof(*b));
-    struct work *work = calloc(1, sizeof(*work) + note_size);
+    struct work *work = calloc(1, sizeof(*work));
     if (!b || !work) {
         free(b);
         free(work);
@@ -382,11 +369,7 @@ static struct build *compile_pool_new_build(struct compile_pool *p,
     work->build = b;
     work->variant = *w->variant;
     work->patient = w->rank != RANK_SPACE;
-    work->note_size = note_size;
     snprintf(work->hash, sizeof(work->hash), "%s", w->hash);
-    if (note_size) {
-        memcpy(work->note, w->note->data, note_size);
-    }
     return b;
 }
 

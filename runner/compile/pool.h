@@ -14,7 +14,6 @@
 #define GEMMD_RUNNER_COMPILE_POOL_H
 
 #include "kernels/modules.h"
-#include "proto/wire.h"
 
 struct compile_pool;
 struct work; /* what a thread does */
@@ -52,7 +51,6 @@ struct compile_pool_setup {
     const char *cache_dir;     /* borrowed */
     unsigned threads;
     bool paused; /* nothing begins before compile_pool_resume */
-    int note_fd; /* where the note of a compile that kills us goes; -1: nowhere */
     /* In the owner's thread, when a build is ready or has failed; NULL: nobody. */
     void (*done)(void *ctx, const struct build *b);
     void *ctx;
@@ -68,8 +66,7 @@ struct compile_pool_want { /* all borrowed */
     const struct variant *variant;
     const char *hash; /* variant_hash */
     enum rank rank;
-    uint32_t turn;               /* the lower goes first within the rank */
-    const struct wire_buf *note; /* sent when the process dies while it compiles; NULL: none */
+    uint32_t turn; /* the lower goes first within the rank */
 };
 /* Takes a reference to the build of a variant (out NULL: none) and starts it when needed, or raises
  * its rank. What a search waits for and the cache has is ready at once where all threads are busy.

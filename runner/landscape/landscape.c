@@ -106,7 +106,7 @@ static int open_all(struct landscape_recorder *s, struct error *err)
     const bool spare = o->threads == 0 && threads > 2 * SPARE_CORES;
     s->threads = spare ? threads - SPARE_CORES : threads;
     const struct compile_pool_setup setup = {
-        .compiler = s->compiler, .cache_dir = s->cache_dir, .threads = s->threads, .note_fd = -1};
+        .compiler = s->compiler, .cache_dir = s->cache_dir, .threads = s->threads};
     r = compile_pool_new(&setup, &s->pool, err);
     r = r ? r : find_problem(s, err);
     return r ? r : landscape_open_helpers(s, err);

@@ -217,7 +217,6 @@ static int precompile_open_all(struct precompile *w, struct error *err)
                                             .cache_dir = w->cache_dir,
                                             .threads = s->threads,
                                             .paused = true, /* until the order is known */
-                                            .note_fd = -1,
                                             .done = precompile_settle_build,
                                             .ctx = w};
     return compile_pool_new(&pool, &w->pool, err);

@@ -110,7 +110,6 @@ def test_crash_hang_and_wrong_answer(with_faults):
 @pytest.mark.parametrize("fault,stage,status", [
     ("compile", "compile", "compile"),
     ("no_memory", "load", "no_memory"),
-    ("crash", "compile", "crashed"),
     ("crash", "load", "crashed"),
     ("crash", "verify", "crashed"),
     ("device_lost", "time", "device_lost"),

@@ -73,7 +73,7 @@ static struct compile_pool *open_pool(struct counting *c, const char *cache, uns
     struct compile_pool *b;
     struct error err;
     struct compile_pool_setup setup = {
-        .compiler = &c->base, .cache_dir = cache, .threads = threads, .note_fd = -1};
+        .compiler = &c->base, .cache_dir = cache, .threads = threads};
     assert_int_equal(compile_pool_new(&setup, &b, &err), 0);
     return b;
 }
@@ -304,7 +304,6 @@ static void test_many_without_a_holder(void **state)
                                              .cache_dir = cache,
                                              .threads = 4,
                                              .paused = true,
-                                             .note_fd = -1,
                                              .done = count_done,
                                              .ctx = &done};
     assert_int_equal(compile_pool_new(&setup, &b, &err), 0);
