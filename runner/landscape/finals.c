@@ -74,18 +74,13 @@ static int landscape_load_finalist(struct landscape_recorder *s, struct finalist
                                    struct error *err)
 {
     struct rejection why;
-    struct error failed = ERROR_NULL;
     int r = landscape_want(s, f->of, &f->item, err);
-    while (r == 0 && f->item.build->state == BUILD_PENDING) {
-        landscape_wait(s);
-        compile_pool_collect(s->pool);
+    if (r) {
+        return r;
     }
-    if (r == 0 && f->item.build->state == BUILD_READY) {
-        r = s->device->ops->load(s->device, &f->item.build->image, &f->item.variant, &f->kernel,
-                                 &why, &failed);
-        f->kernel = r ? NULL : f->kernel;
-    }
-    return r == ERROR_DEVICE_LOST ? error_set(err, r, "%s", failed.text) : 0;
+    r = landscape_load_item(s, &f->item, &f->kernel, &why, err);
+    f->kernel = r ? NULL : f->kernel;
+    return r == ERROR_DEVICE_LOST ? r : 0;
 }
 
 static int landscape_time_block(struct landscape_recorder *s, struct finalist *f, uint32_t round,

@@ -38,20 +38,17 @@ static int landscape_warm_up(struct landscape_recorder *s, struct error *err)
 static int open_yardstick(struct landscape_recorder *s, struct error *err)
 {
     struct landscape_item it = {0};
-    struct rejection why = {0};
+    struct rejection why;
     double us[SAMPLES_MAX];
     uint32_t n = 0;
     int r = landscape_want_config(s, &s->reference, &it, err);
     if (r) {
         return r;
     }
-    while (compile_pool_collect(s->pool), it.build->state == BUILD_PENDING) {
-        landscape_wait(s);
+    r = landscape_load_item(s, &it, &s->yardstick, &why, err);
+    if (r) {
+        error_prefix(err, "the reference");
     }
-    r = it.build->state == BUILD_FAILED
-            ? error_set(err, it.build->error.code, "the reference: %s", it.build->error.text)
-            : s->device->ops->load(s->device, &it.build->image, &it.variant, &s->yardstick, &why,
-                                   err);
     compile_pool_release(s->pool, it.build);
     r = r ? r : landscape_warm_up(s, err);
     r = r ? r : landscape_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);

@@ -75,6 +75,11 @@ int landscape_want_config(struct landscape_recorder *s, const struct record *con
                           struct landscape_item *out, struct error *err);
 int landscape_want(struct landscape_recorder *s, const struct landscape_points *v,
                    struct landscape_item *out, struct error *err);
+/* Waits for an item's build and loads it. *why: the compiler or the device refused it, the
+ * return value says nothing then but ERROR_DEVICE_LOST. */
+int landscape_load_item(struct landscape_recorder *s, const struct landscape_item *it,
+                        struct kernel **out, struct rejection *why, struct error *err);
+void landscape_reject_error(struct rejection *why, const struct error *e);
 /* Sleeps until some build is done. */
 void landscape_wait(struct landscape_recorder *s);
 /* Up to `wanted` samples; stop_us: no more after a first one above it (0: never). */

@@ -36,6 +36,30 @@ void landscape_wait(struct landscape_recorder *s)
     compile_pool_wait(s->pool, WAIT_MS, COMPILE_LIMIT_MS);
 }
 
+void landscape_reject_error(struct rejection *why, const struct error *e)
+{
+    *why = (struct rejection){.code = e->code};
+    snprintf(why->text, sizeof(why->text), "%.*s", (int)sizeof(why->text) - 1, e->text);
+}
+
+int landscape_load_item(struct landscape_recorder *s, const struct landscape_item *it,
+                        struct kernel **out, struct rejection *why, struct error *err)
+{
+    struct build *b = it->build;
+    *why = (struct rejection){0};
+    *out = NULL;
+    while (compile_pool_collect(s->pool), b->state == BUILD_PENDING) {
+        landscape_wait(s);
+    }
+    int r = b->state == BUILD_FAILED
+                ? error_set(err, b->error.code, "%s", b->error.text)
+                : s->device->ops->load(s->device, &b->image, &it->variant, out, why, err);
+    if (r && !why->code) {
+        landscape_reject_error(why, err);
+    }
+    return r;
+}
+
 /* ---- timing ---------------------------------------------------------------------------------- */
 
 int landscape_time(struct landscape_recorder *s, struct kernel *k, const struct record *config,

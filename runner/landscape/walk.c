@@ -26,12 +26,6 @@ struct walk {
 
 /* ---- one variant ----------------------------------------------------------------------------- */
 
-static void landscape_reject_error(struct rejection *why, const struct error *e)
-{
-    *why = (struct rejection){.code = e->code};
-    snprintf(why->text, sizeof(why->text), "%.*s", (int)sizeof(why->text) - 1, e->text);
-}
-
 /* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
 static double landscape_shot_time(const struct landscape_shot *shot)
 {
@@ -101,22 +95,14 @@ static int measure_points(struct landscape_recorder *s, const struct landscape_p
 static int measure_variant(struct landscape_recorder *s, const struct landscape_item *it,
                            struct landscape_shot *shots, struct rejection *why, struct error *err)
 {
-    struct device *d = s->device;
     struct kernel *k;
-    if (it->build->state == BUILD_FAILED) {
-        landscape_reject_error(why, &it->build->error);
-        return 0;
-    }
-    int r = d->ops->load(d, &it->build->image, &it->variant, &k, why, err);
+    int r = landscape_load_item(s, it, &k, why, err);
     if (r) {
-        if (!why->code) {
-            landscape_reject_error(why, err);
-        }
         return r == ERROR_DEVICE_LOST ? r : 0;
     }
     r = measure_points(s, it->of, k, shots, why, err);
     if (r != ERROR_DEVICE_LOST) {
-        d->ops->unload(d, k);
+        s->device->ops->unload(s->device, k);
     }
     return r;
 }

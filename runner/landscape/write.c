@@ -36,23 +36,6 @@ static void put_times(struct wire_buf *b, const double *us, uint32_t n)
     }
 }
 
-static void landscape_put_value(struct wire_buf *b, const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_BOOL:
-        wire_put_bool(b, v->flag);
-        break;
-    case VALUE_INT:
-        wire_put_int(b, v->integer);
-        break;
-    case VALUE_REAL:
-        wire_put_real(b, v->real);
-        break;
-    default:
-        wire_put_str(b, v->text);
-    }
-}
-
 static void landscape_put_params(struct wire_buf *b, const struct space *s)
 {
     wire_put_array(b, s->n_params);
@@ -64,7 +47,7 @@ static void landscape_put_params(struct wire_buf *b, const struct space *s)
         wire_put_str(b, "values");
         wire_put_array(b, p->n);
         for (uint32_t k = 0; k < p->n; k++) {
-            landscape_put_value(b, &p->values[k]);
+            value_pack(b, &p->values[k]);
         }
     }
 }
