@@ -8,8 +8,7 @@
  * tile. Points predicted far behind the best get no place by being unlike the others.
  *
  * Each choice is one pass over the candidates, which charges for the last choice and finds the next
- * one. Points are compared as three words of eight bytes at once: indices are below 128, so adding
- * 0x7f to each byte sets the top bit of those that differ and carries into no other.
+ * one.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -17,28 +16,23 @@
 
 #include "runner/strategy/plan.h"
 
-enum { WORDS = PARAMS_MAX / 8 };
-static_assert(sizeof(struct space_point) == WORDS * sizeof(uint64_t), "points are whole words");
-static_assert(PARAM_VALUES_MAX <= 0x7f, "indices leave the top bit of their byte free");
-
 static const double SURCHARGE = 0.02, /* of the predicted time, for each point alike */
     HOPELESS = 1.6;                   /* times the best prediction */
 
 struct option {
-    uint64_t at[WORDS]; /* its space_point */
+    const struct space_point *at; /* borrowed */
     double predicted;
     uint32_t alike; /* chosen points that are like it */
     bool chosen;
 };
 
-static bool are_alike(const uint64_t a[WORDS], const uint64_t b[WORDS])
+static bool are_alike(const struct space_point *a, const struct space_point *b)
 {
-    uint64_t sums = 0; /* by byte */
-    for (int i = 0; i < WORDS; i++) {
-        uint64_t differs = (a[i] ^ b[i]) + UINT64_C(0x7f7f7f7f7f7f7f7f);
-        sums += differs >> 7 & UINT64_C(0x0101010101010101);
+    uint32_t n = 0;
+    for (int i = 0; i < PARAMS_MAX; i++) {
+        n += a->at[i] != b->at[i];
     }
-    return (sums * UINT64_C(0x0101010101010101)) >> 56 <= DIVERSE_NEAR;
+    return n <= DIVERSE_NEAR;
 }
 
 /* How many candidates there are: those at the front that are not hopeless. */
@@ -108,8 +102,8 @@ int diverse_order(const struct space_point points[], struct ranked *ranked, uint
     int r = o && out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to order %u configs", n);
     if (r == 0) {
         for (uint32_t i = 0; i < n; i++) {
-            o[i] = (struct option){.predicted = ranked[i].predicted};
-            memcpy(o[i].at, &points[ranked[i].point], sizeof(o[i].at));
+            o[i] =
+                (struct option){.at = &points[ranked[i].point], .predicted = ranked[i].predicted};
         }
         diverse_reorder(o, ranked, n, out);
     }
