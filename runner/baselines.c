@@ -48,13 +48,6 @@ static struct owed *baselines_take_owed(struct baselines *b)
     return one;
 }
 
-static void baselines_announce_step(struct runner *r, const char *stage, int64_t limit_ms)
-{
-    struct attempt a = {.limit_ms = limit_ms};
-    snprintf(a.stage, sizeof(a.stage), "%s", stage);
-    channel_notify(&r->channel, "attempt", &attempt_schema, &a);
-}
-
 static void fill_trial(const struct owed *one, const struct baseline *b, const double samples[],
                        uint32_t n, struct trial *t)
 {
@@ -130,7 +123,7 @@ bool baselines_pay(struct runner *r)
         return false;
     }
     struct owed *one = baselines_take_owed(&r->baselines);
-    baselines_announce_step(r, "baseline", runner_limit(r, LIMIT_MS));
+    runner_announce(r, "baseline", runner_limit(r, LIMIT_MS));
     int status = baselines_measure_owed(r, one, &err);
     if (status) {
         fprintf(stderr, "gemmd-runner: no baseline: %s\n", err.text);
@@ -143,6 +136,6 @@ bool baselines_pay(struct runner *r)
     if (status == ERROR_DEVICE_LOST) {
         runner_quit(RUNNER_EXIT_DEVICE_LOST);
     }
-    baselines_announce_step(r, "idle", 0);
+    runner_announce(r, "idle", 0);
     return true;
 }

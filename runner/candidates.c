@@ -51,11 +51,6 @@ void job_drop(struct job *j, struct candidate *c)
     job_release(j, c);
 }
 
-bool job_is_built(const struct job *j, const struct candidate *c)
-{
-    return j->runner->compilers->is_built(j, c);
-}
-
 /* Whether this job has sent the module; remembers that it has. */
 static bool was_told(struct job *j, const char *id)
 {
@@ -86,10 +81,4 @@ void job_module(struct job *j, struct candidate *c)
         j->took_effort += job_effort(j, c->id);
         notice_module(j, &b->image.meta);
     }
-}
-
-int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
-                    struct error *err)
-{
-    return j->runner->compilers->wait(j, queue, n, most_ms, err);
 }

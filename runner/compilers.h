@@ -28,7 +28,9 @@ struct compilers_ops {
     /* When a variant that is about to be wanted will be there; 0: not known. */
     double (*due_ms)(struct job *j, const struct candidate *c);
     bool (*is_built)(const struct job *j, const struct candidate *c);
-    /* As job_wait_builds(). */
+    /* Sleeps until some build is done or something comes on the socket; gives up a build that has
+     * run for too long; or until most_ms have gone by. The candidates that wait are `queue`. 0, or
+     * ERROR_CANCELLED. */
     int (*wait)(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
                 struct error *err);
     double (*left_ms)(const struct job *j, const struct candidate *c); /* NaN: not known */

@@ -111,8 +111,9 @@ static int wait_build(struct finals *s, struct finalist *f, struct error *err)
 {
     struct candidate *queue[] = {&f->c};
     int r = 0;
-    while (r == 0 && (!job_is_built(s->job, &f->c) || f->c.build->state == BUILD_PENDING)) {
-        r = job_wait_builds(s->job, queue, 1, ASIDE_NEVER, err);
+    while (r == 0 && (!s->job->runner->compilers->is_built(s->job, &f->c) ||
+                      f->c.build->state == BUILD_PENDING)) {
+        r = s->job->runner->compilers->wait(s->job, queue, 1, ASIDE_NEVER, err);
     }
     return r;
 }

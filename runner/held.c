@@ -27,30 +27,27 @@ bool job_hold(struct job *j, uint32_t id, const struct trial *t)
 {
     if (j->n_held == j->room_held) {
         uint32_t room = j->room_held ? 2 * j->room_held : 16;
-        struct trial *held = realloc(j->held, room * sizeof(*held));
-        j->held = held ? held : j->held;
-        uint32_t *ids = held ? realloc(j->held_id, room * sizeof(*ids)) : NULL;
-        if (!ids) {
+        struct held_trial *held = realloc(j->held, room * sizeof(*held));
+        if (!held) {
             return false;
         }
-        j->held_id = ids;
+        j->held = held;
         j->room_held = room;
     }
-    j->held[j->n_held] = *t;
-    j->held_id[j->n_held++] = id;
+    j->held[j->n_held++] = (struct held_trial){id, *t};
     return true;
 }
 
 void job_send_held(struct job *j)
 {
     for (uint32_t i = 0; i < j->n_held; i++) {
-        struct trial *t = &j->held[i];
-        if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us)) {
-            job_become_reference(j, j->held_id[i], t);
+        struct held_trial *h = &j->held[i];
+        if (strcmp(h->trial.status, "ok") == 0 && isnan(j->reference_us)) {
+            job_become_reference(j, h->id, &h->trial);
         }
-        t->ratio = t->time_us / j->reference_us;
-        j->outcomes[j->held_id[i]].ratio = t->ratio;
-        notice_trial(j, t);
+        h->trial.ratio = h->trial.time_us / j->reference_us;
+        j->outcomes[h->id].ratio = h->trial.ratio;
+        notice_trial(j, &h->trial);
     }
     j->n_held = 0;
 }

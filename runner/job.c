@@ -269,7 +269,6 @@ static void job_finish(struct job *j, int status)
     }
     free(j->outcomes);
     free(j->held);
-    free(j->held_id);
     free(j->told);
     if (j->set_aside) {
         aside_keep_plan(j);

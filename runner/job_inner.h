@@ -43,6 +43,11 @@ struct candidate {
     double due_ms;       /* of recorded compilers: when it is done, of runner_now_ms */
 };
 
+struct held_trial {
+    uint32_t id; /* of the plan */
+    struct trial trial;
+};
+
 struct tally { /* of failures, by status */
     char status[24];
     char reason[320]; /* the first one's */
@@ -72,8 +77,7 @@ struct job {
     double best_us;           /* of this run, eligible and right; NaN: none */
     /* Trials that came before the reference's: they are sent when their ratios are known. */
     uint32_t n_held, room_held;
-    struct trial *held;           /* owned */
-    uint32_t *held_id;            /* owned: their plan ids */
+    struct held_trial *held;      /* owned */
     struct scatter scatter;       /* of this run's launches */
     bool warm;                    /* the device has been warmed up (measure.c) */
     bool idles;                   /* before each launch (measure.c): a GPU */
@@ -105,12 +109,6 @@ double job_effort(const struct job *j, uint32_t id);
 void job_release(struct job *j, struct candidate *c); /* gives the build back */
 /* The same of one whose compiler nobody waits for: what that has cost and will cost is counted. */
 void job_drop(struct job *j, struct candidate *c);
-bool job_is_built(const struct job *j, const struct candidate *c);
-/* Sleeps until some build is done or something comes on the socket; gives up a build that has run
- * for too long; or until most_ms have gone by. The candidates that wait are `queue`. 0, or
- * ERROR_CANCELLED. */
-int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
-                    struct error *err);
 /* Sends the module of a ready build, once per job. */
 void job_module(struct job *j, struct candidate *c);
 

@@ -31,9 +31,10 @@ void notice_attempt(struct job *j, const char *stage, const struct candidate *c,
     channel_notify(&j->runner->channel, "attempt", &attempt_schema, &a);
 }
 
-void notice_idle(struct runner *r)
+void runner_announce(struct runner *r, const char *stage, int64_t limit_ms)
 {
-    struct attempt a = {.stage = "idle"};
+    struct attempt a = {.job = r->job, .limit_ms = limit_ms};
+    snprintf(a.stage, sizeof(a.stage), "%s", stage);
     channel_notify(&r->channel, "attempt", &attempt_schema, &a);
 }
 

@@ -14,14 +14,6 @@
 
 enum { OPEN_LIMIT_MS = 120000, HELPERS_LOOK_MS = 100 };
 
-/* Opening a device can hang as anything on it can. */
-static void announce_open(struct runner *r)
-{
-    struct attempt a = {
-        .job = r->job, .stage = "prepare", .limit_ms = runner_limit(r, OPEN_LIMIT_MS)};
-    channel_notify(&r->channel, "attempt", &attempt_schema, &a);
-}
-
 /* Of an owner's wish that cannot be granted every result says so. */
 static void lock_clocks(struct runner *r)
 {
@@ -37,7 +29,7 @@ int runner_open_device(struct runner *r, struct error *err)
     if (r->device) {
         return 0;
     }
-    announce_open(r);
+    runner_announce(r, "prepare", runner_limit(r, OPEN_LIMIT_MS)); /* it may hang */
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
@@ -137,4 +129,15 @@ uint32_t runner_look(const struct runner *r)
 {
     uint32_t look = 2 * r->compilers->count(r);
     return look < RUNNER_LOOK_MAX ? look : RUNNER_LOOK_MAX;
+}
+
+double runner_now_ms(const struct runner *r)
+{
+    return r->compilers->now_ms(r);
+}
+
+int64_t runner_limit(const struct runner *r, double limit_ms)
+{
+    int64_t cap = r->opt.hang_limit_ms;
+    return cap > 0 && (double)cap < limit_ms ? cap : (int64_t)limit_ms;
 }

@@ -109,8 +109,8 @@ void runner_pump(struct runner *r);
 /* Ends the process. */
 void runner_quit(enum runner_exit code) __attribute__((noreturn));
 
-/* notices.c: no job any more; silence is no fault. */
-void notice_idle(struct runner *r);
+/* notices.c: an `attempt` that is no candidate's. Stage idle, limit 0: silence is no fault. */
+void runner_announce(struct runner *r, const char *stage, int64_t limit_ms);
 
 /* opening.c: device, compiler and pool, when they are not open yet. */
 int runner_open(struct runner *r, struct error *err);
@@ -125,7 +125,7 @@ void runner_want_opening(struct runner *r, const struct tune_order *o);
 /* How many configs may be on their way at once; compilers must be open. */
 uint32_t runner_look(const struct runner *r);
 
-/* clock.c: ms; of a recorded device, as if its host had compiled and waited. */
+/* ms; of a recorded device, as if its host had compiled and waited. */
 double runner_now_ms(const struct runner *r);
 /* min(limit, --hang-limit-ms) */
 int64_t runner_limit(const struct runner *r, double limit_ms);

@@ -221,7 +221,7 @@ static uint32_t search_pick_candidate(const struct search *s)
 {
     uint32_t ready = s->n, pending = 0;
     for (uint32_t i = s->n; i-- > 0;) {
-        bool built = job_is_built(s->job, s->queue[i]);
+        bool built = s->job->runner->compilers->is_built(s->job, s->queue[i]);
         ready = built ? i : ready;
         pending += !built;
     }
@@ -351,13 +351,14 @@ static int search_step(struct search *s, struct error *err)
             search_set_aside(s);
             return 0;
         }
-        return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, wait_most(j, most), err);
+        return j->runner->compilers->wait(j, s->queue, first_only(s) ? 1 : s->n, wait_most(j, most),
+                                          err);
     }
     s->filling = false;
     struct candidate *c = search_take_candidate(s, at);
     int r = 0;
     while (r == 0 && c->build->state == BUILD_PENDING) {
-        r = job_wait_builds(j, &c, 1, ASIDE_NEVER, err); /* replay: it is due */
+        r = j->runner->compilers->wait(j, &c, 1, ASIDE_NEVER, err); /* replay: it is due */
     }
     r = r ? r : measure_one(s, c, err);
     job_release(j, c);
