@@ -14,8 +14,7 @@
 
 enum {
     SOON_MS = 20,
-    STOP_LIMIT_MS = 2000, /* from SIGKILL to the end */
-    JOBS_MOST = 32,       /* searches that a process is given */
+    JOBS_MOST = 32, /* searches that a process is given */
 };
 
 static void on_soon(uv_timer_t *timer);
@@ -72,21 +71,17 @@ static void precompile_on_closed(uv_handle_t *handle)
 {
     struct precompiler *a = handle->data;
     a->runs = false;
-    if (a->stopping) {
-        uv_close((uv_handle_t *)&a->soon, NULL);
-    } else if (a->scheduler->n_queued > 0) {
+    if (!a->stopping && a->scheduler->n_queued > 0) {
         precompile_queued(a); /* jobs that came meanwhile */
     }
 }
 
 static void on_exit_of(uv_process_t *process, int64_t status, int signal)
 {
-    struct precompiler *a = process->data;
-    if (!a->stopping && (status || signal)) {
+    if (status || signal) {
         log_info("compiling ahead ended early (status %lld, signal %d): the runner compiles",
                  (long long)status, signal);
     }
-    uv_timer_stop(&a->soon);
     uv_close((uv_handle_t *)process, precompile_on_closed);
 }
 
@@ -155,22 +150,12 @@ static void on_soon(uv_timer_t *timer)
     }
 }
 
-/* It hangs in the kernel: whoever is given orphans waits for it. */
-static void on_late(uv_timer_t *timer)
-{
-    struct precompiler *a = timer->data;
-    log_warning("process %d, which compiled ahead, was killed and does not end: left behind",
-                (int)a->process.pid);
-    uv_close((uv_handle_t *)&a->process, precompile_on_closed);
-}
-
 void precompile_stop(struct precompiler *a)
 {
     a->stopping = true;
-    if (!a->runs) {
-        uv_close((uv_handle_t *)&a->soon, NULL);
-    } else if (!uv_is_closing((uv_handle_t *)&a->process)) { /* else it has ended */
+    uv_close((uv_handle_t *)&a->soon, NULL);
+    if (a->runs && !uv_is_closing((uv_handle_t *)&a->process)) { /* else it has ended */
         uv_process_kill(&a->process, SIGKILL);
-        uv_timer_start(&a->soon, on_late, STOP_LIMIT_MS, 0);
+        uv_close((uv_handle_t *)&a->process, precompile_on_closed);
     }
 }
