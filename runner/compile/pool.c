@@ -30,7 +30,7 @@ struct work {
     struct compile_pool *pool; /* borrowed */
     struct build *build;       /* borrowed; the owner's */
     struct work *next; /* of those that run, or are done: the one that began, or ended, later */
-    bool abandoned;    /* its thread ends, and frees it */
+    bool abandoned;    /* given up: its thread frees it */
     struct variant variant;
     char hash[HASH_HEX];
     bool patient;             /* waits for another process that compiles it */
@@ -46,13 +46,13 @@ struct compile_pool {
     uint32_t pending, lost, number;
     int event;
     pthread_mutex_t lock;
-    pthread_cond_t wake, ended;
+    pthread_cond_t wake;
     bool stopping;
-    unsigned threads, busy; /* all are detached; busy: with `running` */
-    unsigned away;          /* lost threads that have not come back */
-    struct build **heap;    /* owned array; borrowed builds */
+    unsigned n_threads, busy; /* busy: of these, also with what is given up */
+    struct build **heap;      /* owned array; borrowed builds */
     uint32_t n_waiting, room;
     struct work *running, *done; /* borrowed lists */
+    pthread_t threads[];
 };
 
 /* ---- the heap, locked ------------------------------------------------------------------------ */
@@ -147,7 +147,6 @@ static void compile_pool_unlist_work(struct compile_pool *p, const struct work *
         at = &(*at)->next;
     }
     *at = w->next;
-    p->busy--;
 }
 
 /* NULL: the pool stops. */
@@ -190,51 +189,35 @@ static void *compile_pool_run_thread(void *arg)
         pthread_mutex_unlock(&p->lock);
         w->status = modules_make(&order, &w->made, &w->error);
         pthread_mutex_lock(&p->lock);
+        p->busy--;
         if (w->abandoned) {
-            break;
+            compile_pool_free_work(w);
+        } else {
+            compile_pool_finish_work(p, w);
         }
-        compile_pool_finish_work(p, w);
     }
-    p->away -= w != NULL;
-    p->threads -= w == NULL;
-    pthread_cond_signal(&p->ended);
     pthread_mutex_unlock(&p->lock);
-    compile_pool_free_work(w);
     return NULL;
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Called locked. */
-static int compile_pool_start_thread(struct compile_pool *p)
-{
-    pthread_t thread;
-    int r = pthread_create(&thread, NULL, compile_pool_run_thread, p);
-    if (r == 0) {
-        pthread_detach(thread);
-        p->threads++;
-    }
-    return r;
-}
-
 int compile_pool_new(const struct compile_pool_setup *setup, struct compile_pool **out,
                      struct error *err)
 {
-    struct compile_pool *p = calloc(1, sizeof(*p));
+    struct compile_pool *p = calloc(1, sizeof(*p) + setup->threads * sizeof(p->threads[0]));
     if (!p) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for the compile pool");
     }
     p->setup = *setup;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
-    pthread_cond_init(&p->ended, NULL);
     p->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int r = p->event < 0 ? errno : 0;
-    pthread_mutex_lock(&p->lock);
-    for (unsigned i = 0; r == 0 && i < setup->threads; i++) {
-        r = compile_pool_start_thread(p);
+    while (r == 0 && p->n_threads < setup->threads) {
+        r = pthread_create(&p->threads[p->n_threads], NULL, compile_pool_run_thread, p);
+        p->n_threads += r == 0;
     }
-    pthread_mutex_unlock(&p->lock);
     if (r) {
         compile_pool_free(p);
         return error_set(err, ERROR_NO_MEMORY, "cannot start %u compile threads: %s",
@@ -267,11 +250,10 @@ struct compile_pool *compile_pool_free(struct compile_pool *p)
     pthread_mutex_lock(&p->lock);
     p->stopping = true;
     pthread_cond_broadcast(&p->wake);
-    while (p->threads > 0) {
-        pthread_cond_wait(&p->ended, &p->lock);
-    }
-    const bool away = p->away > 0;
     pthread_mutex_unlock(&p->lock);
+    for (unsigned i = 0; i < p->n_threads; i++) {
+        pthread_join(p->threads[i], NULL);
+    }
     for (size_t i = 0; i < BUCKETS; i++) {
         for (struct build *b = p->table[i], *next; b; b = next) {
             next = b->next;
@@ -283,12 +265,9 @@ struct compile_pool *compile_pool_free(struct compile_pool *p)
         close(p->event);
     }
     free(p->heap);
-    if (!away) { /* else a lost thread may still come back to this memory */
-        pthread_cond_destroy(&p->wake);
-        pthread_cond_destroy(&p->ended);
-        pthread_mutex_destroy(&p->lock);
-        free(p);
-    }
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
     return NULL;
 }
 
@@ -396,7 +375,7 @@ static bool compile_pool_begin_build(struct compile_pool *p, struct build *b)
     struct work *w = b->work;
     const struct modules_order order = compile_pool_module_order(w);
     pthread_mutex_lock(&p->lock);
-    const bool full = !p->setup.paused && (p->n_waiting > 0 || p->busy >= p->threads);
+    const bool full = !p->setup.paused && (p->n_waiting > 0 || p->busy >= p->setup.threads);
     pthread_mutex_unlock(&p->lock);
     w->status = full && b->rank != RANK_SPACE ? modules_make_known(&order, &w->made, &w->error)
                                               : MODULES_MISS;
@@ -579,9 +558,6 @@ static bool compile_pool_abandon_work(struct compile_pool *p, struct work *w)
     if (at) {
         compile_pool_unlist_work(p, w);
         w->abandoned = true;
-        p->away++;
-        p->threads--;
-        compile_pool_start_thread(p); /* when that fails, one thread less compiles */
     }
     pthread_mutex_unlock(&p->lock);
     return at != NULL;

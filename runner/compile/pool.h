@@ -7,8 +7,8 @@
  * the variant's fault are remembered for the life of the runner only).
  *
  * One thread wants, collects and releases. The image of a build is there between BUILD_READY and
- * the last release. A compile that never ends is given up: its thread is lost for the life of the
- * process, and another takes its place.
+ * the last release. A compile that never ends is given up: it is stopped where the compiler can be,
+ * else its thread has no end, and gemmd-runner leaves when it is idle.
  */
 #ifndef GEMMD_RUNNER_COMPILE_POOL_H
 #define GEMMD_RUNNER_COMPILE_POOL_H
@@ -59,7 +59,7 @@ struct compile_pool_setup {
 int compile_pool_new(const struct compile_pool_setup *setup, struct compile_pool **out,
                      struct error *err);
 void compile_pool_resume(struct compile_pool *p);
-/* Waits for compiles that run (not for lost ones); no build may be held. */
+/* Waits for compiles that run; no build may be held. */
 struct compile_pool *compile_pool_free(struct compile_pool *p);
 
 struct compile_pool_want { /* all borrowed */
@@ -88,11 +88,11 @@ int compile_pool_fd(
 double compile_pool_ran_ms(struct compile_pool *p, const struct build *b);
 /* The build that has compiled longest and for how long, in ms; -1 when none compiles. */
 int64_t compile_pool_longest(struct compile_pool *p, struct build **b);
-/* Gives up a build that never ends: it fails with ERROR_HUNG, and its thread is lost. */
+/* Gives up a build that never ends: it fails with ERROR_HUNG. */
 void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after_ms);
 /* Sleeps until a build may be done, or for so long; gives up one that has compiled for longer than
  * the limit. */
 void compile_pool_wait(struct compile_pool *p, int most_ms, int64_t limit_ms);
-uint32_t compile_pool_lost(const struct compile_pool *p); /* threads lost so far */
+uint32_t compile_pool_lost(const struct compile_pool *p); /* given up so far */
 
 #endif

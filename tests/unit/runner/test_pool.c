@@ -24,8 +24,8 @@ struct counting {
     atomic_int compiled;
     atomic_bool stuck;   /* compiles wait until it is false */
     bool fails, refuses; /* refuses: it is the variant's fault */
-    char order[64];      /* the last character of each one's options; of one thread only */
     const char *tally;   /* a file that grows by a byte for each compile; NULL: none */
+    char order[64];      /* the last character of each one's options; of one thread only */
 };
 
 static const char *counting_version(const struct compiler *c)
