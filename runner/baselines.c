@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "runner/base/conditions.h"
-#include "runner/base/inputs.h"
 #include "runner/base/stats.h"
 #include "runner/runner.h"
 
@@ -33,7 +32,8 @@ void baselines_owe(struct runner *r, const struct tune_order *o, const struct tu
     }
     snprintf(one->key, sizeof(one->key), "%s", o->key);
     one->problem = o->request.problem;
-    one->seed = inputs_drawn(r->device, &o->request, inputs_seed(r->device, &o->request));
+    one->seed =
+        conditions_drawn_seed(r->device, &o->request, conditions_seed(r->device, &o->request));
     one->atol = o->request.query.atol;
     one->rtol = o->request.query.rtol;
     one->reference_us = result->reference_us;

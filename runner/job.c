@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/base/inputs.h"
-#include "runner/job.h"
+#include "runner/base/conditions.h"
 #include "runner/job_inner.h"
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -30,7 +29,7 @@ static int job_find_target(struct job *j, struct error *err)
     if (r) {
         return r;
     }
-    j->seed = inputs_seed(j->runner->device, &j->order->request);
+    j->seed = conditions_seed(j->runner->device, &j->order->request);
     return j->family->workload_init(&j->workload, p, j->seed, err);
 }
 

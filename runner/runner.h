@@ -39,7 +39,6 @@
 #include "proto/request.h"
 #include "runner/aside.h"
 #include "runner/base/channel.h"
-#include "runner/base/lanes.h"
 #include "runner/base/timeline.h"
 #include "runner/baselines.h"
 #include "runner/compile/pool.h"
@@ -108,6 +107,10 @@ int runner_serve(const struct runner_options *opt);
 void runner_pump(struct runner *r);
 /* Ends the process. */
 void runner_quit(enum runner_exit code) __attribute__((noreturn));
+
+/* job.c: runs an order. 0 and the result, or ERROR_*. ERROR_DEVICE_LOST: the process must end. */
+int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
+            struct error *err);
 
 /* notices.c: an `attempt` that is no candidate's. Stage idle, limit 0: silence is no fault. */
 void runner_announce(struct runner *r, const char *stage, int64_t limit_ms);

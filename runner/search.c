@@ -7,9 +7,9 @@
  *
  * How the queue is emptied depends on the device:
  *   cuda    any that is ready: the host's cores compile while the device measures
- *   replay  the same, on the clock of a host that had recorded compilers (base/lanes.h), so that
- * the same seed gives the same run cpu     all at once, when every build in the queue is done: a
- * compiler running beside a kernel would be measured with it
+ *   replay  the same, on the clock of a host that had recorded compilers (runner/compilers.h), so
+ * that the same seed gives the same run cpu     all at once, when every build in the queue is done:
+ * a compiler running beside a kernel would be measured with it
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
  * have measured of what is asked for; failures are given back (strategy/strategy.c); 0 means
@@ -25,7 +25,6 @@
 #include <string.h>
 
 #include "runner/base/conditions.h"
-#include "runner/base/inputs.h"
 #include "runner/job_inner.h"
 
 enum {
@@ -468,8 +467,8 @@ static int search_prepare_problem(struct job *j, struct error *err)
         memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
     }
     double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
-    int r =
-        d->ops->prepare(d, j->family, &q->problem, inputs_drawn(d, q, j->seed), &j->prepared, err);
+    int r = d->ops->prepare(d, j->family, &q->problem, conditions_drawn_seed(d, q, j->seed),
+                            &j->prepared, err);
     waited = t->ms[PHASE_HELPERS] - waited;
     const double took_ms = fmax(d->ops->clock_ms(d) - began - waited, 0);
     j->device_ms += took_ms;

@@ -20,7 +20,7 @@
 #include "proto/std_files.h"
 #include "runner/base/conditions.h"
 #include "runner/base/self.h"
-#include "runner/job.h"
+#include "runner/runner.h"
 
 enum {
     REST_MS = 1000, /* nobody comes: time for what can wait */

@@ -70,3 +70,18 @@ void conditions_after(const struct trial *t, char doubt[DOUBT_MAX])
                  (long long)t->temperature_c, (long long)t->sm_mhz);
     }
 }
+
+uint64_t conditions_seed(const struct device *d, const struct request *q)
+{
+    const struct family *f = family_of_problem(&q->problem);
+    const uint64_t asked = (uint64_t)q->query.seed;
+    if (d && d->ops->rows_seed) {
+        return d->ops->rows_seed(d, asked);
+    }
+    return f && f->wary_seed ? f->wary_seed(&q->problem, asked) : asked;
+}
+
+uint64_t conditions_drawn_seed(const struct device *d, const struct request *q, uint64_t seed)
+{
+    return d->ops->rows_seed ? (uint64_t)q->query.seed : seed;
+}

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "runner/base/inputs.h"
+#include "runner/base/conditions.h"
 #include "runner/precompile/precompile.h"
 #include "runner/strategy/grid.h"
 #include "runner/strategy/plan.h"
@@ -174,7 +174,8 @@ int precompile_add_search(const struct precompile_setup *s, const struct request
     }
     const char *wanted = r->query.target[0] ? r->query.target : s->target;
     int status = family_target_choose(f, &r->problem, &s->info, wanted, &target, err);
-    status = status ? status : f->workload_init(&workload, &r->problem, inputs_seed(NULL, r), err);
+    status =
+        status ? status : f->workload_init(&workload, &r->problem, conditions_seed(NULL, r), err);
     if (status) {
         return status;
     }

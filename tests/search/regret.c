@@ -11,7 +11,7 @@
  * truly is), median and most; device time and compile time in per cent of the exhaustive search's;
  * how many of the winners are the most frequent one, and by how much their true times differ; and
  * the seconds that a runner needs, which has nothing compiled and 16 compilers
- * (runner/base/lanes.h), median: from the order to the answer, but for opening the device,
+ * (runner/runner/compilers.h), median: from the order to the answer, but for opening the device,
  * preparing operands and the device's own kernels, which a recording does not have.
  * --warm: and its seconds once everything is compiled ("warm"); and those of a second search, with
  * other noise, which finds compiled what the first one wanted ("again": median and most; and

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/devices/replay/replay.h"
-#include "runner/base/lanes.h"
+#include "runner/compilers.h"
 
 #define RECORDED TEST_LANDSCAPES "/mixtral-8x7b-gate_up-4096-forward.jsonl"
 
