@@ -153,11 +153,9 @@ static int precompile_want_variant(void *ctx, const struct variant *v, const cha
                                    const struct record *config, uint32_t place, struct error *err)
 {
     struct precompile *w = ctx;
-    const struct compile_pool_want want = {.variant = v,
-                                           .hash = hash,
-                                           .rank = config ? RANK_SPACE : RANK_HELPER,
-                                           .turn =
-                                               w->order->setup.openings ? w->n_wanted++ : place};
+    const uint32_t turn = w->order->setup.openings ? w->n_wanted++ : place;
+    const struct compile_pool_want want = {
+        .variant = v, .hash = hash, .rank = RANK_SPACE, .turn = config ? turn + 1 : 0};
     return compile_pool_want(w->pool, &want, NULL, err);
 }
 
