@@ -20,11 +20,9 @@ static void aside_free_one(struct runner *r, struct aside **at)
     struct aside *a = *at;
     *at = a->next;
     for (uint32_t i = 0; i < a->n; i++) {
-        compile_pool_release(r->pool, a->builds[i]);
+        compile_pool_release(r->pool, a->kept[i].build);
     }
     plan_deinit(&a->plan);
-    free(a->configs);
-    free(a->builds);
     free(a);
 }
 
@@ -43,22 +41,16 @@ static void forget_oldest(struct runner *r)
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
 {
     struct runner *r = j->runner;
-    struct aside *a = calloc(1, sizeof(*a));
-    struct record *configs = calloc(n, sizeof(*configs));
-    struct build **builds = calloc(n, sizeof(struct build *));
+    struct aside *a = calloc(1, sizeof(*a) + n * sizeof(a->kept[0]));
     aside_drop(r, j->order->job);
-    if (!a || !configs || !builds) {
-        free(a);
-        free(configs);
-        free(builds);
+    if (!a) {
         return;
     }
-    *a = (struct aside){
-        .next = r->aside, .job = j->order->job, .n = n, .configs = configs, .builds = builds};
+    *a = (struct aside){.next = r->aside, .job = j->order->job, .n = n};
     for (uint32_t i = 0; i < n; i++) {
-        record_copy(&configs[i], &queue[i]->config);
-        builds[i] = queue[i]->build;
-        compile_pool_hold(builds[i]);
+        record_copy(&a->kept[i].config, &queue[i]->config);
+        a->kept[i].build = queue[i]->build;
+        compile_pool_hold(a->kept[i].build);
     }
     r->aside = a;
     forget_oldest(r);

@@ -33,8 +33,10 @@ struct aside {
     int64_t job;
     struct plan plan; /* owned; empty: it has not been kept, or has been taken */
     uint32_t n;
-    struct record *configs; /* owned */
-    struct build **builds;  /* owned; held */
+    struct {
+        struct record config;
+        struct build *build; /* held */
+    } kept[];
 };
 
 #define ASIDE_NEVER INT64_MAX

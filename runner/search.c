@@ -111,7 +111,7 @@ static int search_add_begun(struct search *s, const struct aside *kept, uint32_t
     struct plan *p = &s->job->plan;
     for (uint32_t i = 0; kept && i < kept->n && s->n_ids < room; i++) {
         uint32_t id;
-        int r = plan_add(p, &kept->configs[i], &id, err);
+        int r = plan_add(p, &kept->kept[i].config, &id, err);
         if (r) {
             return r;
         }

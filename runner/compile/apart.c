@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ struct apart {
     char *spec;              /* owned */
     pthread_mutex_t lock;
     struct worker *idle, *busy; /* owned lists */
-    bool broken;                /* there can be no children: what is wanted is compiled here */
+    atomic_bool broken;         /* there can be no children: what is wanted is compiled here */
 };
 
 static bool enabled;
@@ -152,33 +153,13 @@ static void stop_apart(struct compiler *c, const struct variant *v)
 
 /* ---- compiling ------------------------------------------------------------------------------- */
 
-static int compile_here(struct apart *a, const struct variant *v, struct image *out,
-                        struct error *err)
+static void apart_give_up_children(struct apart *a, const char *why)
 {
-    return a->inner->ops->compile(a->inner, v, out, err);
-}
-
-static int give_up_children(struct apart *a, const char *why, const struct variant *v,
-                            struct image *out, struct error *err)
-{
-    pthread_mutex_lock(&a->lock);
-    bool first = !a->broken;
-    a->broken = true;
-    pthread_mutex_unlock(&a->lock);
-    if (first) {
+    if (!atomic_exchange(&a->broken, true)) {
         fprintf(stderr,
                 "gemmd-runner: compiling in this process from now on, which takes longer: %s\n",
                 why);
     }
-    return compile_here(a, v, out, err);
-}
-
-static bool is_broken(struct apart *a)
-{
-    pthread_mutex_lock(&a->lock);
-    bool broken = a->broken;
-    pthread_mutex_unlock(&a->lock);
-    return broken;
 }
 
 enum ending { ANSWERED, STOPPED, CRASHED, KILLED, ENDED, OTHER_COMPILER };
@@ -221,13 +202,14 @@ static int compile_apart(struct compiler *c, const struct variant *v, struct ima
                          struct error *err)
 {
     struct apart *a = (struct apart *)c;
-    for (int killed = 0, tries = 0; !is_broken(a); tries++) {
+    for (int killed = 0, tries = 0; !a->broken; tries++) {
         struct error why = ERROR_NULL;
         bool fresh = tries > 0;
         int r = 0, status = 0;
         struct worker *w = apart_take_worker(a, &fresh, &why);
         if (!w) {
-            return give_up_children(a, why.text, v, out, err);
+            apart_give_up_children(a, why.text);
+            continue;
         }
         *out = (struct image){0};
         switch (apart_ask_worker(a, w, v, out, &r, &status, err)) {
@@ -236,7 +218,8 @@ static int compile_apart(struct compiler *c, const struct variant *v, struct ima
         case STOPPED:
             return error_set(err, ERROR_HUNG, "the compiler was stopped");
         case OTHER_COMPILER:
-            return give_up_children(a, "the compiler has been replaced", v, out, err);
+            apart_give_up_children(a, "the compiler has been replaced");
+            break;
         case CRASHED:
             if (fresh) {
                 return error_set(err, ERROR_CRASHED, "the compiler crashed: signal %d (%s)",
@@ -255,12 +238,12 @@ static int compile_apart(struct compiler *c, const struct variant *v, struct ima
             if (fresh) {
                 error_set(&why, ERROR_IO, "a compiler's process ended with status %d",
                           WEXITSTATUS(status));
-                return give_up_children(a, why.text, v, out, err);
+                apart_give_up_children(a, why.text);
             }
             break;
         }
     }
-    return compile_here(a, v, out, err);
+    return a->inner->ops->compile(a->inner, v, out, err);
 }
 
 /* ---- the compiler ---------------------------------------------------------------------------- */
