@@ -214,6 +214,9 @@ int store_unpin(struct store *s, const char *key, struct best *now, struct error
 
 /* A complete copy in one file, synced; ERROR_INVALID when path exists. */
 int store_backup(struct store *s, const char *path, struct error *err);
+/* A copy for rebuilds, as <path>.snapshot; nothing is done while it is younger than age_s, or while
+ * the database has not been written to since. */
+int store_snapshot(struct store *s, int64_t age_s, struct error *err);
 
 struct store_stats {
     int64_t bests, trials, modules, quarantined, generation, daemons, file_bytes, wal_bytes;

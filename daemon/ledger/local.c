@@ -232,6 +232,11 @@ static struct local *lists_home(struct local *l)
     return l->lists && !l->ending ? l->lists : l;
 }
 
+void local_make_snapshot(struct local *l)
+{
+    local_submit(lists_home(l), request_new(&verb_snapshot, NULL, NO_TEXT));
+}
+
 /* Marks the requests of a queue of turns that are made for ctx. */
 static void mark_withdrawn(struct queue *q, const void *ctx)
 {

@@ -55,6 +55,7 @@ enum {
     LAST_PATIENCE_MS = 2000,
     IDLE_MS = 5000, /* quiet, before the file is tidied and checked, and the cache directory */
     BUSY_TRIM_MS = 30000, /* after a write the cache directory waits no longer for quiet */
+    SNAPSHOT_S = 3600,    /* between snapshots of a database that is written to */
 };
 
 /* A best that the store would not take. */
@@ -85,6 +86,7 @@ struct local {
     bool loads;                        /* the daemon reads page after page */
     bool reloading, reload_again;      /* all bests are read anew; and once more */
     bool reload_due, reload_lost;      /* they are to be; the file is another one */
+    uint64_t snapshot_at;              /* uv_now: when one is due */
     int64_t heard;                     /* the last change that was told */
     unsigned open;                     /* handles that are not closed yet */
     uv_async_t wake;
@@ -134,6 +136,8 @@ struct local {
 
 /* Loop: hands a request to the writer. Takes r; NULL is a failed allocation. */
 int local_submit(struct local *l, struct request *r);
+/* Loop: has a snapshot of the database made, on the thread of lists. */
+void local_make_snapshot(struct local *l);
 /* Any thread: hands an answer to the loop. */
 void local_respond(struct local *l, struct request *r);
 /* Any thread: to be told to the notice callback, on the loop. As the store's notice. */
@@ -215,7 +219,7 @@ extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_
     verb_lease, verb_unlease, verb_add_run, verb_list, verb_list_key, verb_evict, verb_unquarantine,
     verb_backup, verb_status, verb_record, verb_add_trial, verb_add_module, verb_add_quarantine,
     verb_add_event, verb_put_device, verb_end_run, verb_changes, verb_want, verb_unwant,
-    verb_next_wanted;
+    verb_next_wanted, verb_snapshot;
 /* Nobody asks for these: news on their way to the loop. The row of a request that could not be
  * saved, and is now; or that another daemon has written. */
 extern const struct verb verb_saved;

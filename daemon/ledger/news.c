@@ -90,6 +90,10 @@ static void news_on_timer(uv_timer_t *timer)
     if (l->reload_due && !l->reloading) {
         news_reload(l, l->reload_lost);
     }
+    if (uv_now(timer->loop) >= l->snapshot_at) {
+        l->snapshot_at = uv_now(timer->loop) + SNAPSHOT_S * 1000;
+        local_make_snapshot(l);
+    }
 }
 
 /* ---- reading all of it anew ------------------------------------------------------------------ */
@@ -172,6 +176,7 @@ void news_start(struct local *l)
     l->watch.data = l->timer.data = l;
     uv_fs_event_init(l->wake.loop, &l->watch);
     uv_timer_init(l->wake.loop, &l->timer);
+    l->snapshot_at = uv_now(l->wake.loop) + WATCHED_MS;
     if (!l->read_only) {
         news_on_timer(&l->timer);
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/log.h"
 #include "daemon/ledger/local.h"
 
 static const struct verb verb_gone, verb_freed, verb_quarantine_changed, verb_wanted, verb_daemons;
@@ -300,6 +301,12 @@ static int work_backup(struct local *l, struct request *r, struct error *err)
     return store_backup(l->store, r->text[0], err);
 }
 
+static int work_snapshot(struct local *l, struct request *r, struct error *err)
+{
+    (void)r;
+    return store_snapshot(l->store, SNAPSHOT_S, err);
+}
+
 static int work_next_wanted(struct local *l, struct request *r, struct error *err)
 {
     wire_buf_clear(&r->row);
@@ -555,6 +562,14 @@ static void answer_status(struct local *l, struct request *r)
     r->cb.status(r->ctx, r->counts);
 }
 
+static void answer_snapshot(struct local *l, struct request *r)
+{
+    (void)l;
+    if (r->status < 0 && r->status != ERROR_CANCELLED && r->status != ERROR_SHUTTING_DOWN) {
+        log_warning("no snapshot of the database was made: %s", r->err->text);
+    }
+}
+
 /* ---- what they own --------------------------------------------------------------------------- */
 
 static void release_page(struct request *r)
@@ -592,6 +607,8 @@ const struct verb verb_list_key = {.flags = VERB_READ | VERB_BRIEF,
 const struct verb verb_status = {
     .work = work_status, .answer = answer_status, .release = release_counts};
 const struct verb verb_backup = {.work = work_backup, .answer = answer_done};
+const struct verb verb_snapshot = {
+    .flags = VERB_READ | VERB_PATIENT, .work = work_snapshot, .answer = answer_snapshot};
 const struct verb verb_unpin = {.work = work_unpin, .answer = answer_written};
 const struct verb verb_publish = {.flags = VERB_GROUP,
                                   .row = &best_schema,

@@ -338,6 +338,9 @@ static void writer_end_thread(struct local *l)
     if (!l->read_only && store_leave(l->store, &err) < 0) {
         writer_notice(l, "lease", "%s", err.text); /* they end with this process */
     }
+    if (!l->read_only && store_snapshot(l->store, 0, &err) < 0) {
+        writer_notice(l, "snapshot", "no snapshot of the database was made: %s", err.text);
+    }
     l->store = store_close(l->store);
     uv_mutex_lock(&l->mutex);
     l->ended = true;

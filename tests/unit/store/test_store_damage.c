@@ -659,6 +659,145 @@ static void a_failed_rebuild_leaves_all_in_place(void **state)
     originals_free(&o);
 }
 
+/* ---- snapshots ------------------------------------------------------------------------------- */
+
+/* The first page of a table: none of its rows can be found. */
+static void spoil_table(struct fixture *f, const char *table)
+{
+    struct error err = ERROR_NULL;
+    char sql[80], nothing[PAGE] = {0};
+    int64_t root;
+    struct store *s = fixture_open(f);
+    snprintf(sql, sizeof(sql), "SELECT rootpage FROM sqlite_schema WHERE name = '%s'", table);
+    assert_ok(db_int(&s->db, sql, &root, &err));
+    store_close(s);
+    int fd = open(f->path, O_WRONLY);
+    assert_int_equal(pwrite(fd, nothing, PAGE, (root - 1) * PAGE), PAGE);
+    close(fd);
+}
+
+static int64_t count(struct store *s, const char *sql)
+{
+    struct error err = ERROR_NULL;
+    int64_t n;
+    assert_ok(db_int(&s->db, sql, &n, &err));
+    return n;
+}
+
+/* A snapshot, and then changes of three keys and variants. */
+static void change_after_snapshot(struct fixture *f, char gone[HASH_HEX], char replaced[HASH_HEX])
+{
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct quarantine q;
+    struct store *s = fixture_open(f);
+    fixture_quarantine(&q, 7);
+    assert_ok(store_add_quarantine(s, &q, &err));
+    assert_ok(store_snapshot(s, 0, &err));
+    fixture_key(1, gone);
+    assert_ok(store_evict(s, gone, NULL, &err));
+    fixture_best(b, 2, 99);
+    assert_ok(store_publish(s, b, &err));
+    memcpy(replaced, b->key, HASH_HEX);
+    assert_ok(store_unquarantine(s, q.variant, NULL, &err));
+    store_close(s);
+    free(b);
+}
+
+/* Of keys that were changed since, only what the damaged file has is true. */
+static void a_snapshot_gives_back_what_was_not_changed_since(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct reading r = {.o = &o};
+    char gone[HASH_HEX], replaced[HASH_HEX];
+    originals_make(f, &o);
+    change_after_snapshot(f, gone, replaced);
+    spoil_table(f, "best");
+    spoil_table(f, "trial"); /* opening repairs the other one before that */
+    struct store *s = fixture_open(f);
+    assert_non_null(strstr(f->text, "or in its snapshot"));
+    assert_ok(store_each_best(s, see_best, &r, &err));
+    assert_int_equal(r.bests, 10);
+    see_trials(s, &r);
+    assert_int_equal(r.trials, (10 * TRIALS) / 12);
+    assert_int_equal(store_best_of(s, gone, b, &err), STORE_MISS);
+    assert_int_equal(store_best_of(s, replaced, b, &err), STORE_MISS);
+    assert_int_equal(count(s, "SELECT count(*) FROM quarantine"), 4);
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_true(b->generation > BESTS + 1 + STORE_GENERATION_GAP);
+    store_close(s);
+    free(b);
+    originals_free(&o);
+}
+
+/* A list of changes with a hole, or of another file. */
+static void a_snapshot_is_not_used_when_changes_since_are_unknown(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct error err = ERROR_NULL;
+    char gone[HASH_HEX], replaced[HASH_HEX];
+    static const char *const spoils[] = {
+        "DELETE FROM change WHERE seq = (SELECT max(seq) - 1 FROM change)",
+        "DELETE FROM change WHERE seq = (SELECT max(seq) FROM change)",
+        "UPDATE change SET writer = 'another'",
+    };
+    originals_make(f, &o);
+    for (size_t i = 0; i < 3; i++) {
+        remove_all(f);
+        write_file(f->path, o.bytes, o.n);
+        change_after_snapshot(f, gone, replaced);
+        struct store *s = fixture_open(f);
+        assert_ok(db_exec(&s->db, spoils[i], &err));
+        store_close(s);
+        spoil_table(f, "best");
+        s = fixture_open(f);
+        assert_string_equal(f->kind, "corrupt_file");
+        assert_null(strstr(f->text, "snapshot"));
+        assert_int_equal(count(s, "SELECT count(*) FROM best"), 0);
+        store_close(s);
+    }
+    originals_free(&o);
+}
+
+static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    struct event e;
+    struct stat first, st;
+    char name[128], part[128];
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    fixture_path(f, ".snapshot", name);
+    fixture_path(f, ".snapshot.part", part);
+    write_file(part, "", 0); /* another gemmd is at it */
+    assert_ok(store_snapshot(s, 0, &err));
+    assert_int_equal(access(name, F_OK), -1);
+    unlink(part);
+    usleep(20000); /* a tick of the clock of file times */
+    assert_ok(store_snapshot(s, 0, &err));
+    assert_int_equal(stat(name, &first), 0);
+    assert_int_equal(first.st_mode & 0777, 0600);
+    assert_ok(store_snapshot(s, 0, &err)); /* nothing new */
+    assert_int_equal(stat(name, &st), 0);
+    assert_int_equal(st.st_ino, first.st_ino);
+    fixture_event(&e, 1);
+    assert_ok(store_add_event(s, &e, &err));
+    assert_ok(store_snapshot(s, 3600, &err)); /* it is young */
+    assert_int_equal(stat(name, &st), 0);
+    assert_int_equal(st.st_ino, first.st_ino);
+    assert_ok(store_snapshot(s, 0, &err));
+    assert_int_equal(stat(name, &st), 0);
+    assert_true(st.st_ino != first.st_ino);
+    assert_int_equal(files_like(f, "part"), 0);
+    store_close(s);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -678,6 +817,9 @@ int main(void)
         T(a_damaged_description),
         T(an_interrupted_rebuild),
         T(a_failed_rebuild_leaves_all_in_place),
+        T(a_snapshot_gives_back_what_was_not_changed_since),
+        T(a_snapshot_is_not_used_when_changes_since_are_unknown),
+        T(a_snapshot_is_made_when_the_database_was_written_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A snapshot: a copy of the database beside it, as <path>.snapshot, for the day when the file is
+ * damaged (salvage.c). Reading it for the copy keeps nobody from writing. The snapshot has the time
+ * at which the copy was begun. Of several gemmds one makes it: who finds a fresh
+ * <path>.snapshot.part leaves it to that file's maker.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/db.h"
+#include "store/inner.h"
+#include "store/place.h"
+
+enum { PART_FRESH_S = 60 };
+
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
+
+/* The clock of file times; at the same tick nobody knows which came first. */
+static bool snapshot_is_current(const struct store *s, const struct stat *made)
+{
+    char log[PATH_MAX + 8];
+    struct stat st;
+    snprintf(log, sizeof(log), "%s-wal", s->path);
+    return is_before(&s->file.st_mtim, &made->st_mtim) &&
+           (stat(log, &st) || is_before(&st.st_mtim, &made->st_mtim));
+}
+
+int store_snapshot(struct store *s, int64_t age_s, struct error *err)
+{
+    char name[PATH_MAX + 16], part[PATH_MAX + 24];
+    struct timespec begun[2];
+    struct stat st;
+    clock_gettime(CLOCK_REALTIME_COARSE, &begun[0]);
+    begun[1] = begun[0];
+    snprintf(name, sizeof(name), "%s.snapshot", s->path);
+    snprintf(part, sizeof(part), "%s.part", name);
+    if (!s->db.h || store_is_named(s) != 1 ||
+        (stat(name, &st) == 0 &&
+         (begun[0].tv_sec - st.st_mtime < age_s || snapshot_is_current(s, &st))) ||
+        (stat(part, &st) == 0 && begun[0].tv_sec - st.st_mtime < PART_FRESH_S)) {
+        return 0;
+    }
+    unlink(part);
+    int r = version_copy_to(&s->db, part, &s->file, err);
+    if (r == 0 &&
+        (utimensat(AT_FDCWD, part, begun, 0) || rename(part, name) || place_sync_folder(name))) {
+        r = error_set(err, ERROR_IO, "%s: %s", name, strerror(errno));
+    }
+    return r;
+}
