@@ -13,7 +13,6 @@
 
 #include "store/db.h"
 #include "store/inner.h"
-#include "store/portfolio.h"
 
 static const char settings[] = "PRAGMA synchronous=FULL;"
                                "PRAGMA foreign_keys=ON;"
@@ -136,7 +135,7 @@ int store_attach_again(struct store *s, struct error *err)
 void store_detach(struct store *s)
 {
     row_scratch_deinit(&s->scratch);
-    s->portfolio = portfolio_free(s->portfolio);
+    s->portfolio.made = false;
     s->counted = 0;
     s->stats_at = -1;
     db_close(&s->db);

@@ -51,7 +51,11 @@ struct store {
     struct store_stats stats;       /* of the time when `stats_at` changes had been made */
     int64_t stats_at, stats_others; /* and data_version */
 
-    struct portfolio *portfolio; /* owned; the last one that was listed (portfolio.h) */
+    struct { /* the last one that was listed, in temporary tables (portfolio.c) */
+        bool made;
+        double bound_percent;
+        int64_t changes, version; /* of the database when it was made */
+    } portfolio;
 };
 
 __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const char *kind,

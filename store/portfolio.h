@@ -46,46 +46,6 @@ int portfolio_choose_members(const struct portfolio_pair *pairs, size_t n, uint3
 
 /* ---- portfolio.c ---------------------------------------------------------------------------- */
 
-/* A group, by all that its shapes have in common. */
-struct group {
-    char class[sizeof(((struct best *)0)->class)], op[sizeof(((struct best *)0)->op)];
-    char mode[16], dtype_in[16], dtype_out[16], stamp[STAMP_MAX];
-    uint32_t shapes, members; /* last: what follows does not tell groups apart */
-};
-
-struct packed {     /* a problem as MessagePack, a config as JSON */
-    uint8_t *bytes; /* owned */
-    size_t n;
-};
-
-struct shape {
-    char key[HASH_HEX];
-    uint32_t group, problem;
-    struct portfolio_choice choice;
-};
-
-struct growing { /* a growing array */
-    void *data;  /* owned */
-    size_t n, room;
-};
-
-struct portfolio {
-    double bound_percent;
-    int64_t changes, version;                         /* of the database when it was made */
-    struct growing groups, shapes, problems, configs; /* group, shape, packed, packed */
-    struct growing pairs, trials;                     /* portfolio_pair, and the id of its trial */
-    uint32_t *slots; /* owned: configs by hash, while gathering; + 1, 0 is free */
-    size_t n_slots;
-};
-
-#define AT(l, type, i) (&((type *)(l).data)[i])
-
-int portfolio_make(struct store *s, double bound_percent, struct portfolio **out,
-                   struct error *err);
-struct portfolio *portfolio_free(struct portfolio *p); /* NULL in, NULL out */
-
-/* ---- portfolio_list.c ------------------------------------------------------------------------ */
-
 /* As store_list; filter: class, op, mode, stamp (text), bound (percent, default 5), limit,
  * offset. */
 int portfolio_list(struct store *s, const struct record *filter, size_t max_bytes,

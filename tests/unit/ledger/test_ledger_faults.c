@@ -115,7 +115,7 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     assert_int_equal(counts(&b).unsaved, 2);
     end(&b);
     limit_files(0);
-    assert_string_equal(b.kinds, "disk_full lost lease ");
+    assert_string_equal(b.kinds, "disk_full lost lease snapshot ");
     free(best);
 }
 
@@ -175,7 +175,7 @@ static void quarantine_waits_for_room(void **state)
     quarantine(&b, &q, 5);
     end(&b);
     limit_files(0);
-    assert_string_equal(b.kinds, "disk_full lost lease ");
+    assert_string_equal(b.kinds, "disk_full lost lease snapshot ");
 }
 
 /* A row that waited comes later than a newer one of its variant. */
