@@ -58,90 +58,72 @@ int local_submit(struct local *l, struct request *r)
     return status;
 }
 
-static int submit_row(struct local *l, struct request *r, const void *row)
+/* `row` is encoded as the verb's schema says; NULL: none. */
+static int local_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
+                     const void *row, int64_t argument, union request_cb cb, void *ctx)
 {
+    struct request *r = request_new(verb, ctx, text);
     if (r) {
-        schema_encode(&r->row, r->verb->row, row);
+        r->cb = cb;
+        r->argument = argument;
     }
-    return local_submit(l, r);
+    if (r && row) {
+        schema_encode(&r->row, verb->row, row);
+    }
+    return local_submit(local_of(l), r);
 }
+
+#define DONE(f) ((union request_cb){.done = (f)})
+#define BEST(f) ((union request_cb){.best = (f)})
+#define ID(f)   ((union request_cb){.id = (f)})
+#define NOBODY  ((union request_cb){.done = NULL})
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static int local_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_load, ctx, NO_TEXT);
-    if (r) {
-        r->cb.load = cb;
-        r->argument = first;
-    }
-    int status = local_submit(local_of(l), r);
+    int status =
+        local_ask(l, &verb_load, NO_TEXT, NULL, first, (union request_cb){.load = cb}, ctx);
     local_of(l)->loads = status == 0;
     return status;
 }
 
 static int local_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_find, ctx, TEXTS(key));
-    if (r) {
-        r->cb.best = cb;
-    }
-    return local_submit(local_of(l), r);
+    return local_ask(l, &verb_find, TEXTS(key), NULL, 0, BEST(cb), ctx);
 }
 
 static int local_history(struct ledger *l, const char *key, const char *stamp, const char *class_,
                          const char *driver, ledger_history_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_history, ctx, TEXTS(key, stamp, class_, driver));
-    if (r) {
-        r->cb.history = cb;
-    }
-    return local_submit(local_of(l), r);
+    return local_ask(l, &verb_history, TEXTS(key, stamp, class_, driver), NULL, 0,
+                     (union request_cb){.history = cb}, ctx);
 }
 
 static int local_publish(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_publish, ctx, NO_TEXT);
-    if (r) {
-        r->cb.best = cb;
-        r->argument = b->generation;
-    }
-    return submit_row(local_of(l), r, b);
+    return local_ask(l, &verb_publish, NO_TEXT, b, b->generation, BEST(cb), ctx);
 }
 
 static int local_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_restore, ctx, NO_TEXT);
-    if (r) {
-        r->cb.best = cb;
-        r->argument = local_of(l)->heard;
-    }
-    return submit_row(local_of(l), r, b);
+    return local_ask(l, &verb_restore, NO_TEXT, b, local_of(l)->heard, BEST(cb), ctx);
 }
 
 static int local_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_unpin, ctx, TEXTS(key));
-    if (r) {
-        r->cb.best = cb;
-    }
-    return local_submit(local_of(l), r);
+    return local_ask(l, &verb_unpin, TEXTS(key), NULL, 0, BEST(cb), ctx);
 }
 
 static int local_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
                        void *ctx)
 {
-    struct request *r = request_new(&verb_lease, ctx, TEXTS(key));
-    if (r) {
-        r->cb.done = cb;
-        r->argument = ttl_ms;
-    }
-    return local_submit(local_of(l), r);
+    return local_ask(l, &verb_lease, TEXTS(key), NULL, ttl_ms, DONE(cb), ctx);
 }
 
 static int local_unlease(struct ledger *l, const char *key)
 {
-    int status = local_submit(local_of(l), request_new(&verb_unlease, NULL, TEXTS(key)));
+    int status = local_ask(l, &verb_unlease, TEXTS(key), NULL, 0, NOBODY, NULL);
     news_tell(local_of(l), NEWS_FREED, key, NULL, false); /* who asks now comes after it */
     return status;
 }
@@ -159,25 +141,18 @@ static void local_want(struct ledger *l, const char *key, const char *class_, in
 
 static void local_unwant(struct ledger *l, const char *key)
 {
-    local_submit(local_of(l), request_new(&verb_unwant, NULL, TEXTS(key)));
+    local_ask(l, &verb_unwant, TEXTS(key), NULL, 0, NOBODY, NULL);
 }
 
 static int local_next_wanted(struct ledger *l, const char *class_, ledger_list_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_next_wanted, ctx, TEXTS(class_));
-    if (r) {
-        r->cb.list = cb;
-    }
-    return local_submit(local_of(l), r);
+    return local_ask(l, &verb_next_wanted, TEXTS(class_), NULL, 0, (union request_cb){.list = cb},
+                     ctx);
 }
 
 static int local_record(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_record, ctx, NO_TEXT);
-    if (r) {
-        r->cb.done = cb;
-    }
-    return submit_row(local_of(l), r, t);
+    return local_ask(l, &verb_record, NO_TEXT, t, 0, DONE(cb), ctx);
 }
 
 static uint32_t local_room(struct ledger *base)
@@ -191,11 +166,7 @@ static uint32_t local_room(struct ledger *base)
 
 static int local_add_run(struct ledger *l, const struct run *run, ledger_id_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_add_run, ctx, NO_TEXT);
-    if (r) {
-        r->cb.id = cb;
-    }
-    return submit_row(local_of(l), r, run);
+    return local_ask(l, &verb_add_run, NO_TEXT, run, 0, ID(cb), ctx);
 }
 
 static bool is_equal(const struct record *filter, const char *column)
@@ -234,7 +205,7 @@ static struct local *lists_home(struct local *l)
 
 void local_make_snapshot(struct local *l)
 {
-    local_submit(lists_home(l), request_new(&verb_snapshot, NULL, NO_TEXT));
+    local_ask(&lists_home(l)->base, &verb_snapshot, NO_TEXT, NULL, 0, NOBODY, NULL);
 }
 
 /* Marks the requests of a queue of turns that are made for ctx. */
@@ -293,33 +264,19 @@ static int local_list(struct ledger *l, int64_t user, const char *what, const st
     return status;
 }
 
-static int submit_id(struct ledger *l, const struct verb *verb, const char *text, ledger_id_cb cb,
-                     void *ctx)
-{
-    struct request *r = request_new(verb, ctx, TEXTS(text));
-    if (r) {
-        r->cb.id = cb;
-    }
-    return local_submit(local_of(l), r);
-}
-
 static int local_evict(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx)
 {
-    return submit_id(l, &verb_evict, key, cb, ctx);
+    return local_ask(l, &verb_evict, TEXTS(key), NULL, 0, ID(cb), ctx);
 }
 
 static int local_unquarantine(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx)
 {
-    return submit_id(l, &verb_unquarantine, variant, cb, ctx);
+    return local_ask(l, &verb_unquarantine, TEXTS(variant), NULL, 0, ID(cb), ctx);
 }
 
 static int local_backup(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx)
 {
-    struct request *r = request_new(&verb_backup, ctx, TEXTS(path));
-    if (r) {
-        r->cb.done = cb;
-    }
-    return local_submit(local_of(l), r);
+    return local_ask(l, &verb_backup, TEXTS(path), NULL, 0, DONE(cb), ctx);
 }
 
 static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger_status *),
@@ -338,41 +295,38 @@ static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger
 
 static void local_add_trial(struct ledger *l, const struct trial *t)
 {
-    submit_row(local_of(l), request_new(&verb_add_trial, NULL, NO_TEXT), t);
+    local_ask(l, &verb_add_trial, NO_TEXT, t, 0, NOBODY, NULL);
 }
 
 static void local_add_module(struct ledger *l, const struct module *m)
 {
-    submit_row(local_of(l), request_new(&verb_add_module, NULL, NO_TEXT), m);
+    local_ask(l, &verb_add_module, NO_TEXT, m, 0, NOBODY, NULL);
 }
 
 static void local_add_quarantine(struct ledger *l, const struct quarantine *q)
 {
-    submit_row(local_of(l), request_new(&verb_add_quarantine, NULL, NO_TEXT), q);
+    local_ask(l, &verb_add_quarantine, NO_TEXT, q, 0, NOBODY, NULL);
 }
 
 static void local_add_event(struct ledger *l, const struct event *e)
 {
-    submit_row(local_of(l), request_new(&verb_add_event, NULL, NO_TEXT), e);
+    local_ask(l, &verb_add_event, NO_TEXT, e, 0, NOBODY, NULL);
 }
 
 static void local_put_device(struct ledger *l, const struct device_info *d)
 {
-    submit_row(local_of(l), request_new(&verb_put_device, NULL, NO_TEXT), d);
+    local_ask(l, &verb_put_device, NO_TEXT, d, 0, NOBODY, NULL);
 }
 
 static void local_end_run(struct ledger *l, const struct run *r)
 {
-    submit_row(local_of(l), request_new(&verb_end_run, NULL, NO_TEXT), r);
+    local_ask(l, &verb_end_run, NO_TEXT, r, 0, NOBODY, NULL);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void local_free(struct local *l)
+static void local_free_parts(struct local *l)
 {
-    for (struct request *r; (r = queue_pop(&l->done));) {
-        request_free(r);
-    }
     store_close(l->store);
     wire_doc_free(l->loop_doc);
     wire_doc_free(l->doc);
@@ -381,10 +335,18 @@ static void local_free(struct local *l)
     free(l->cache_dir);
     free(l->database);
     free(l->path);
+    free(l);
+}
+
+static void local_free(struct local *l)
+{
+    for (struct request *r; (r = queue_pop(&l->done));) {
+        request_free(r);
+    }
     uv_cond_destroy(&l->carried);
     uv_cond_destroy(&l->more);
     uv_mutex_destroy(&l->mutex);
-    free(l);
+    local_free_parts(l);
 }
 
 static void local_on_closed(uv_handle_t *h)
@@ -475,7 +437,8 @@ static struct local *local_new(const struct ledger_config *c)
     l->object = malloc(sizeof(*l->object));
     l->loop_doc = wire_doc_new();
     l->doc = wire_doc_new();
-    if (uv_mutex_init(&l->mutex)) {
+    if (!l->answered || !l->object || !l->loop_doc || !l->doc || !l->path ||
+        uv_mutex_init(&l->mutex)) {
         goto err_parts;
     }
     if (uv_cond_init(&l->more)) {
@@ -484,10 +447,6 @@ static struct local *local_new(const struct ledger_config *c)
     if (uv_cond_init(&l->carried)) {
         goto err_more;
     }
-    if (!l->answered || !l->object || !l->loop_doc || !l->doc || !l->path) {
-        local_free(l);
-        return NULL;
-    }
     return l;
 
 err_more:
@@ -495,12 +454,7 @@ err_more:
 err_mutex:
     uv_mutex_destroy(&l->mutex);
 err_parts:
-    wire_doc_free(l->loop_doc);
-    wire_doc_free(l->doc);
-    free(l->answered);
-    free(l->object);
-    free(l->path);
-    free(l);
+    local_free_parts(l);
     return NULL;
 }
 

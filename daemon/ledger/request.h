@@ -41,20 +41,22 @@ struct queue {
     struct request *first, **last;
 };
 
+union request_cb {
+    ledger_done_cb done;
+    ledger_load_cb load;
+    ledger_best_cb best;
+    ledger_id_cb id;
+    ledger_history_cb history;
+    ledger_list_cb list;
+    void (*status)(void *ctx, const struct ledger_status *s);
+};
+
 struct request {
     struct request *next;
     const struct verb *verb;
     int64_t user;        /* of lists: for whom; LEDGER_OURS: for the daemon itself */
     struct queue behind; /* in a queue of turns: the same user's others */
-    union {
-        ledger_done_cb done;
-        ledger_load_cb load;
-        ledger_best_cb best;
-        ledger_id_cb id;
-        ledger_history_cb history;
-        ledger_list_cb list;
-        void (*status)(void *ctx, const struct ledger_status *s);
-    } cb;
+    union request_cb cb;
     void *ctx; /* borrowed, the caller's */
     int status;
     struct error *err;   /* by request_fail; NULL: none */

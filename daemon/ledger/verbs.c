@@ -10,7 +10,7 @@
 #include "daemon/base/log.h"
 #include "daemon/ledger/local.h"
 
-static const struct verb verb_gone, verb_freed, verb_quarantine_changed, verb_wanted, verb_daemons;
+static const struct verb verb_news;
 
 static int verbs_encode_row(struct wire_buf *row, const struct schema *schema, const void *object,
                             struct error *err)
@@ -159,41 +159,18 @@ static int work_add_run(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-static int work_add_trial(struct local *l, struct request *r, struct error *err)
-{
-    (void)r;
-    return store_add_trial(l->store, &l->object->trial, err);
-}
-
-static int work_add_module(struct local *l, struct request *r, struct error *err)
-{
-    (void)r;
-    return store_add_module(l->store, &l->object->module, err);
-}
-
-static int work_add_quarantine(struct local *l, struct request *r, struct error *err)
-{
-    (void)r;
-    return store_add_quarantine(l->store, &l->object->quarantine, err);
-}
-
-static int work_add_event(struct local *l, struct request *r, struct error *err)
-{
-    (void)r;
-    return store_add_event(l->store, &l->object->event, err);
-}
-
-static int work_put_device(struct local *l, struct request *r, struct error *err)
-{
-    (void)r;
-    return store_put_device(l->store, &l->object->device, err);
-}
-
-static int work_end_run(struct local *l, struct request *r, struct error *err)
-{
-    (void)r;
-    return store_end_run(l->store, &l->object->run, err);
-}
+#define WORK_OF_ROW(call, member)                                                                  \
+    static int work_##call(struct local *l, struct request *r, struct error *err)                  \
+    {                                                                                              \
+        (void)r;                                                                                   \
+        return store_##call(l->store, &l->object->member, err);                                    \
+    }
+WORK_OF_ROW(add_trial, trial)
+WORK_OF_ROW(add_module, module)
+WORK_OF_ROW(add_quarantine, quarantine)
+WORK_OF_ROW(add_event, event)
+WORK_OF_ROW(put_device, device)
+WORK_OF_ROW(end_run, run)
 
 /* Nobody waits for these: what is lost is said, once until something is written again. */
 static void say_lost(struct local *l, const struct request *r, const char *how)
@@ -315,8 +292,9 @@ static int work_next_wanted(struct local *l, struct request *r, struct error *er
 
 /* ---- what others have changed ---------------------------------------------------------------- */
 
-static void respond_news(struct local *l, const struct verb *verb, const char *text,
-                         const struct best *best)
+/* `best`: of NEWS_BEST. */
+static void respond_news(struct local *l, const struct verb *verb, enum ledger_news_kind kind,
+                         const char *text, const struct best *best)
 {
     struct request *r = request_new(verb, NULL, TEXTS(text));
     struct error ignored;
@@ -325,6 +303,7 @@ static void respond_news(struct local *l, const struct verb *verb, const char *t
         r = NULL;
     }
     if (r) {
+        r->number = kind;
         r->saved = true;
         r->heard = l->changes;
         local_respond(l, r);
@@ -335,22 +314,27 @@ static void respond_news(struct local *l, const struct verb *verb, const char *t
 
 static int tell_change(struct local *l, const struct store_change *c, struct error *err)
 {
-    struct best *b = &l->object->best;
+    static const struct {
+        const char *kind;
+        enum ledger_news_kind news;
+    } plain[] = {{"lease", NEWS_FREED},
+                 {"quarantine", NEWS_QUARANTINE},
+                 {"wanted", NEWS_WANTED},
+                 {"daemon", NEWS_DAEMONS}};
     if (strcmp(c->kind, "best") == 0) {
+        struct best *b = &l->object->best;
         int r = store_best_of(l->store, c->name, b, err);
-        if (r >= 0) {
-            respond_news(l, r == 0 ? &verb_saved : &verb_gone, c->name, r == 0 ? b : NULL);
+        if (r == 0) {
+            respond_news(l, &verb_saved, NEWS_BEST, c->name, b);
+        } else if (r > 0) {
+            respond_news(l, &verb_news, NEWS_EVICTED, c->name, NULL);
         }
         return r < 0 ? r : 0;
     }
-    if (strcmp(c->kind, "lease") == 0) {
-        respond_news(l, &verb_freed, c->name, NULL);
-    } else if (strcmp(c->kind, "quarantine") == 0) {
-        respond_news(l, &verb_quarantine_changed, c->name, NULL);
-    } else if (strcmp(c->kind, "wanted") == 0) {
-        respond_news(l, &verb_wanted, c->name, NULL);
-    } else if (strcmp(c->kind, "daemon") == 0) {
-        respond_news(l, &verb_daemons, c->name, NULL);
+    for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+        if (strcmp(c->kind, plain[i].kind) == 0) {
+            respond_news(l, &verb_news, plain[i].news, c->name, NULL);
+        }
     }
     return 0;
 }
@@ -365,7 +349,7 @@ static int tell_changes(struct local *l, bool *more, struct error *err)
     int64_t at = l->changes;
     int status = store_changes(l->store, &at, page, PAGE, &n, err);
     if (status == STORE_MISSED) {
-        respond_news(l, &verb_reload, "", NULL);
+        respond_news(l, &verb_reload, NEWS_RELOADING, "", NULL);
     }
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         status = tell_change(l, &page[i], err);
@@ -492,30 +476,10 @@ static void tell_saved(struct local *l, struct request *r)
     }
 }
 
-static void tell_gone(struct local *l, struct request *r)
+static void tell_news(struct local *l, struct request *r)
 {
-    news_tell(l, NEWS_EVICTED, r->text[0], NULL, false);
-}
-
-static void tell_freed(struct local *l, struct request *r)
-{
-    news_tell(l, NEWS_FREED, r->text[0], NULL, false);
-}
-
-static void tell_quarantine_changed(struct local *l, struct request *r)
-{
-    news_tell(l, NEWS_QUARANTINE, r->text[0], NULL, false);
-}
-
-static void tell_wanted(struct local *l, struct request *r)
-{
-    news_tell(l, NEWS_WANTED, r->text[0], NULL, false);
-}
-
-static void tell_daemons(struct local *l, struct request *r)
-{
-    l->base.daemons++; /* who has gone is known when the file is asked */
-    news_tell(l, NEWS_DAEMONS, r->text[0], NULL, false);
+    l->base.daemons += r->number == NEWS_DAEMONS; /* who has gone is known when the file is asked */
+    news_tell(l, (enum ledger_news_kind)r->number, r->text[0], NULL, false);
 }
 
 static void tell_reload(struct local *l, struct request *r)
@@ -662,9 +626,4 @@ const struct verb verb_add_event = EVIDENCE(event_schema, work_add_event, 0);
 const struct verb verb_put_device = EVIDENCE(device_info_schema, work_put_device, 0);
 const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);
 
-/* News of others; more of them in verbs.c. */
-static const struct verb verb_gone = {.answer = tell_gone};
-static const struct verb verb_freed = {.answer = tell_freed};
-static const struct verb verb_quarantine_changed = {.answer = tell_quarantine_changed};
-static const struct verb verb_wanted = {.answer = tell_wanted};
-static const struct verb verb_daemons = {.answer = tell_daemons};
+static const struct verb verb_news = {.answer = tell_news};
