@@ -108,6 +108,7 @@ int store_attach(struct store *s, struct error *err)
     if (r == 0) {
         commit_attach(s);
     }
+    r = r ? r : change_attach(s, err);
     r = r ? r : attach_settings(s, err);
     r = r ? r : attach_version(s, err);
     r = r ? r : attach_tables(s, err);

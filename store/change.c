@@ -152,27 +152,34 @@ static int64_t boottime_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Of a lease or a wanted row: its owner may have gone. */
-static bool has_gone(const struct store *s, const char *owner, const char *boot)
+/* is_gone(owner, boot) in SQL: of a lease or a wanted row, whose owner may have gone. */
+static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
 {
-    return !owner || !boot || strcmp(boot, s->boot) != 0 || store_owner_is_lost(owner);
+    const struct store *s = sqlite3_user_data(ctx);
+    const char *owner = (const char *)sqlite3_value_text(args[0]),
+               *boot = (const char *)sqlite3_value_text(args[1]);
+    (void)n;
+    sqlite3_result_int(ctx,
+                       !owner || !boot || strcmp(boot, s->boot) != 0 || store_owner_is_lost(owner));
+}
+
+int change_attach(struct store *s, struct error *err)
+{
+    int rc = sqlite3_create_function(s->db.h, "is_gone", 2, SQLITE_UTF8 | SQLITE_DIRECTONLY, s,
+                                     change_is_gone, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
 /* 0: nobody else holds the key; STORE_HELD; fault. */
 static int find_holder(struct store *s, const char *key, int64_t now, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err, "SELECT owner, boot, until_ms FROM lease WHERE key = ?1",
-                     "t", key);
+    int r = db_query(&s->db, &st, err,
+                     "SELECT 1 FROM lease WHERE key = ?1 AND until_ms > ?2 AND owner <> ?3 AND NOT"
+                     " is_gone(owner, boot)",
+                     "tit", key, now, s->owner);
     r = r ? r : db_step(&s->db, st, err);
-    if (r != DB_ROW) {
-        return r;
-    }
-    const char *owner = (const char *)sqlite3_column_text(st, 0),
-               *boot = (const char *)sqlite3_column_text(st, 1);
-    bool free = sqlite3_column_int64(st, 2) <= now || has_gone(s, owner, boot) ||
-                strcmp(owner, s->owner) == 0;
-    return free ? 0 : STORE_HELD;
+    return r == DB_ROW ? STORE_HELD : r;
 }
 
 int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err)
@@ -206,39 +213,16 @@ int store_unlease(struct store *s, const char *key, struct error *err)
     return write_end(s, r, err);
 }
 
-static int drop_gone(struct store *s, const char *table, struct error *err)
-{
-    char list[128], drop[128], owner[STORE_OWNER_MAX], boot[sizeof(s->boot)];
-    snprintf(list, sizeof(list), "SELECT DISTINCT owner, boot FROM %s", table);
-    snprintf(drop, sizeof(drop), "DELETE FROM %s WHERE owner = ?1 AND boot = ?2", table);
-    for (bool found = true; found;) {
-        DB_STMT_AUTO *st = NULL;
-        int r = db_query(&s->db, &st, err, list, "");
-        found = false;
-        while (!found && r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
-            snprintf(owner, sizeof(owner), "%s", (const char *)sqlite3_column_text(st, 0));
-            snprintf(boot, sizeof(boot), "%s", (const char *)sqlite3_column_text(st, 1));
-            found = has_gone(s, owner, boot);
-            r = 0;
-        }
-        db_stmt_done(&st);
-        st = NULL;
-        r = r || !found ? r : db_run(&s->db, NULL, err, drop, "tt", owner, boot);
-        if (r < 0) {
-            return r;
-        }
-    }
-    return 0;
-}
-
 int store_drop_gone(struct store *s, struct error *err)
 {
     int r = write_begin(s, err);
     if (r) {
         return r;
     }
-    r = drop_gone(s, "lease", err);
-    r = r ? r : drop_gone(s, "wanted", err);
+    r = db_exec(&s->db,
+                "DELETE FROM lease WHERE is_gone(owner, boot);"
+                "DELETE FROM wanted WHERE is_gone(owner, boot)",
+                err);
     return write_end(s, r, err);
 }
 
@@ -273,17 +257,10 @@ int store_join(struct store *s, struct error *err)
 
 int store_daemons(struct store *s, int64_t *n, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
-    *n = 0;
-    int r =
-        db_query(&s->db, &st, err,
-                 "SELECT owner, boot FROM lease WHERE key >= 'daemon ' AND key < 'daemon!'", "");
-    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
-        *n += !has_gone(s, (const char *)sqlite3_column_text(st, 0),
-                        (const char *)sqlite3_column_text(st, 1));
-        r = 0;
-    }
-    return r < 0 ? r : 0;
+    return db_int(&s->db,
+                  "SELECT count(*) FROM lease WHERE key >= 'daemon ' AND key < 'daemon!' AND NOT"
+                  " is_gone(owner, boot)",
+                  n, err);
 }
 
 /* ---- wanted ---------------------------------------------------------------------------------- */
@@ -322,23 +299,17 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
 {
     DB_STMT_AUTO *st = NULL;
     int r = db_query(&s->db, &st, err,
-                     "SELECT w.owner, w.boot, w.uid, w.search, l.owner, l.boot, l.until_ms"
-                     " FROM wanted AS w LEFT JOIN lease AS l ON l.key = w.key"
-                     " WHERE w.class = ?1 AND w.owner <> ?2 AND NOT EXISTS (SELECT 1 FROM best"
-                     " WHERE best.key = w.key AND best.created_s >= w.since_s)"
-                     " ORDER BY w.since_s, w.rowid",
-                     "tt", class, s->owner);
-    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
-        const char *holder = (const char *)sqlite3_column_text(st, 4);
-        bool taken = holder && sqlite3_column_int64(st, 6) > boottime_ms() &&
-                     !has_gone(s, holder, (const char *)sqlite3_column_text(st, 5));
-        r = 0;
-        if (!taken && !has_gone(s, (const char *)sqlite3_column_text(st, 0),
-                                (const char *)sqlite3_column_text(st, 1))) {
-            *uid = sqlite3_column_int64(st, 2);
-            wire_put_raw(search, sqlite3_column_blob(st, 3), (size_t)sqlite3_column_bytes(st, 3));
-            return search->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a job") : 0;
-        }
+                     "SELECT uid, search FROM wanted AS w WHERE class = ?1 AND owner <> ?2 AND NOT"
+                     " is_gone(owner, boot) AND NOT EXISTS (SELECT 1 FROM best WHERE"
+                     " best.key = w.key AND best.created_s >= w.since_s) AND NOT EXISTS (SELECT 1"
+                     " FROM lease AS l WHERE l.key = w.key AND l.until_ms > ?3 AND NOT"
+                     " is_gone(l.owner, l.boot)) ORDER BY since_s, rowid LIMIT 1",
+                     "tti", class, s->owner, boottime_ms());
+    r = r ? r : db_step(&s->db, st, err);
+    if (r != DB_ROW) {
+        return r ? r : STORE_MISS;
     }
-    return r < 0 ? r : STORE_MISS;
+    *uid = sqlite3_column_int64(st, 0);
+    wire_put_raw(search, sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1));
+    return search->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a job") : 0;
 }

@@ -32,40 +32,17 @@ static int check_pages(struct store *s, struct error *err)
     return check_fail_damaged(s, err, verdict ? verdict : "integrity_check found no words");
 }
 
-static bool same_text(sqlite3_stmt *a, sqlite3_stmt *b, int column)
+/* All of a file's description of itself, as one text. */
+static int check_read_schema(struct db *db, sqlite3_stmt **st, struct error *err)
 {
-    const char *x = (const char *)sqlite3_column_text(a, column);
-    const char *y = (const char *)sqlite3_column_text(b, column);
-    return x && y ? strcmp(x, y) == 0 : x == y;
-}
-
-/* Steps through both at once: they must give the same rows. */
-static int compare_schemas(struct store *s, struct db *fresh, struct error *err)
-{
-    static const char sql[] = "SELECT type, name, tbl_name, sql FROM main.sqlite_schema"
-                              " WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name";
-    DB_STMT_AUTO *ours = NULL;
-    DB_ONCE_AUTO *theirs = NULL;
-    int r = db_query(&s->db, &ours, err, sql, "");
-    if (r == 0 && sqlite3_prepare_v2(fresh->h, sql, -1, &theirs, NULL) != SQLITE_OK) {
-        r = db_fail(fresh, SQLITE_NOMEM, err);
-    }
-    while (r == 0 && (r = db_step(&s->db, ours, err)) >= 0) {
-        int wanted = db_step(fresh, theirs, err);
-        bool same = r == wanted;
-        for (int i = 0; i < 4 && same && r == DB_ROW; i++) {
-            same = same_text(ours, theirs, i);
-        }
-        if (wanted < 0 || !same) {
-            return wanted < 0 ? wanted
-                              : check_fail_damaged(s, err, "the text of its schema is not gemmd's");
-        }
-        if (r == 0) {
-            return 0;
-        }
-        r = 0;
-    }
-    return r;
+    int r =
+        db_query(db, st, err,
+                 "SELECT coalesce(group_concat(quote(type) || quote(name) || quote(tbl_name)"
+                 " || quote(sql)), '') FROM (SELECT * FROM main.sqlite_schema WHERE name NOT LIKE"
+                 " 'sqlite_stat%' ORDER BY type, name)",
+                 "");
+    r = r ? r : db_step(db, *st, err);
+    return r < 0 || sqlite3_column_text(*st, 0) ? r : db_fail(db, SQLITE_NOMEM, err);
 }
 
 /* A view whose text has changed shows wrong figures to whoever reads it. Every file has come
@@ -73,9 +50,18 @@ static int compare_schemas(struct store *s, struct db *fresh, struct error *err)
 static int check_schema(struct store *s, struct error *err)
 {
     struct db fresh = {0};
+    DB_STMT_AUTO *ours = NULL;
+    sqlite3_stmt *theirs = NULL;
     int r = db_open(&fresh, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
     r = r ? r : version_migrate(&fresh, 0, true, err);
-    r = r ? r : compare_schemas(s, &fresh, err);
+    r = r ? r : check_read_schema(&s->db, &ours, err);
+    r = r < 0 ? r : check_read_schema(&fresh, &theirs, err);
+    if (r >= 0) {
+        const char *text = (const char *)sqlite3_column_text(ours, 0);
+        r = strcmp(text, (const char *)sqlite3_column_text(theirs, 0)) == 0
+                ? 0
+                : check_fail_damaged(s, err, "the text of its schema is not gemmd's");
+    }
     db_close(&fresh);
     return r;
 }

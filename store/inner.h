@@ -105,8 +105,6 @@ void rows_given(struct store *s, int64_t generation);
 /* Reports a row once, and leaves it out of listings from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
 
-/* The highest generation that was given. */
-int rows_last_given(struct store *s, int64_t *generation, struct error *err);
 /* Numbers of a table go on above what the file has. */
 int rows_number_on(struct store *s, enum table_id table, struct error *err);
 
@@ -131,6 +129,8 @@ int write_begin(struct store *s, struct error *err);
 int write_end(struct store *s, int status, struct error *err);
 /* In a transaction: a row of `change` (change.c). */
 int change_add(struct store *s, const char *kind, const char *name, struct error *err);
+/* The SQL functions of a file that was opened just now. (change.c) */
+int change_attach(struct store *s, struct error *err);
 /* A reference to a row that is not in the store (its writing failed, it was lost in a rebuild)
  * becomes 0. (write.c) */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);

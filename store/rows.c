@@ -5,6 +5,7 @@
  * bad_row, so that listings count and page without it.
  */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -127,7 +128,7 @@ int rows_number_on(struct store *s, enum table_id table, struct error *err)
     return r;
 }
 
-int rows_last_given(struct store *s, int64_t *generation, struct error *err)
+int store_generation(struct store *s, int64_t *generation, struct error *err)
 {
     int r = next_number(s, TABLE_BEST, generation, err);
     *generation -= r == 0;
@@ -149,4 +150,25 @@ int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error
                      s->path, rowid, t->name, t->keyed ? ", or no proper key" : "");
     }
     return r;
+}
+
+/* ---- what is said to people ------------------------------------------------------------------ */
+
+void store_notice(struct store *s, const char *kind, const char *format, ...)
+{
+    char text[ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (s->notice) {
+        s->notice(s->ctx, kind, text);
+    }
+}
+
+int store_index_damaged(struct store *s, struct error *err)
+{
+    s->db.damaged = true;
+    return error_set(err, ERROR_STORE,
+                     "database %s is damaged: its index of keys does not fit its rows", s->path);
 }

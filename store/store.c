@@ -208,21 +208,9 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     return 0;
 }
 
-int store_generation(struct store *s, int64_t *generation, struct error *err)
-{
-    return rows_last_given(s, generation, err);
-}
-
 unsigned store_opened(const struct store *s)
 {
     return s->opened;
-}
-
-void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
-                      void *ctx)
-{
-    s->notice = notice;
-    s->ctx = ctx;
 }
 
 void store_set_patience(struct store *s, int ms)
@@ -331,7 +319,7 @@ int store_stats(struct store *s, struct store_stats *out, struct error *err)
         s->stats_at = r ? -1 : now;
         s->stats_others = others;
     }
-    r = r ? r : rows_last_given(s, &s->stats.generation, err);
+    r = r ? r : store_generation(s, &s->stats.generation, err);
     r = r ? r : store_daemons(s, &s->stats.daemons, err);
     if (r) {
         return r;

@@ -50,9 +50,6 @@ unsigned store_opened(const struct store *s);
 /* Read-only stores: opens the file again when the path leads to another one by now (it was
  * rebuilt). */
 int store_refresh(struct store *s, struct error *err);
-/* Whom to tell from now on: the opener and the thread that goes on may be two. */
-void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
-                      void *ctx);
 /* How long a call waits for another program that has locked the file, before it is ERROR_BUSY: 5 s
  * unless told, also after it was opened anew. */
 void store_set_patience(struct store *s, int ms);

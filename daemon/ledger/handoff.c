@@ -12,7 +12,26 @@ void local_respond(struct local *l, struct request *r)
     uv_mutex_lock(&l->mutex);
     queue_push(&l->done, r);
     uv_mutex_unlock(&l->mutex);
-    uv_async_send(&l->wake);
+    if (l->wake.loop) { /* else the store is being opened */
+        uv_async_send(&l->wake);
+    }
+}
+
+/* What is said of a ledger that takes nothing now. */
+int ledger_refused(int status, struct error *err)
+{
+    switch (status) {
+    case ERROR_BUSY:
+        return error_set(err, status,
+                         "too much waits for the database: nothing was changed; try again, see "
+                         "`gemmctl status`");
+    case ERROR_NO_MEMORY:
+        return error_set(err, status, "no memory to ask the ledger");
+    case ERROR_SHUTTING_DOWN:
+        return error_set(err, status, "gemmd is stopping");
+    default:
+        return error_set(err, status, "the ledger takes nothing now");
+    }
 }
 
 /* ---- notices --------------------------------------------------------------------------------- */
@@ -32,15 +51,6 @@ void local_notice(void *local, const char *kind, const char *text)
     struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
     if (r) {
         local_respond(l, r);
-    }
-}
-
-void local_keep_notice(void *local, const char *kind, const char *text)
-{
-    struct local *l = local;
-    struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
-    if (r) {
-        queue_push(&l->done, r);
     }
 }
 

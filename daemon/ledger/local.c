@@ -507,7 +507,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
                  (c->read_only ? STORE_READ_ONLY : 0),
         .trials_per_key_max = c->trials_per_key_max,
-        .notice = local_keep_notice,
+        .notice = local_notice,
         .ctx = l,
     };
     int r = store_open(&o, &l->store, err);
@@ -530,7 +530,6 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         local_free(l);
         return r;
     }
-    store_set_notice(l->store, local_notice, l);
     store_set_patience(l->store, PATIENCE_MS);
     set_cache(l, c);
     l->wake.data = l;

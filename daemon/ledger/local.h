@@ -142,9 +142,7 @@ void local_make_snapshot(struct local *l);
 void local_respond(struct local *l, struct request *r);
 /* Any thread: to be told to the notice callback, on the loop. As the store's notice. */
 void local_notice(void *local, const char *kind, const char *text);
-/* The same before there is a loop handle: told when the loop runs, or by local_tell_kept. */
-void local_keep_notice(void *local, const char *kind, const char *text);
-void local_tell_kept(struct local *l);
+void local_tell_kept(struct local *l); /* at once, where the ledger does not start */
 
 /* ---- on the writer thread -------------------------------------------------------------------- */
 

@@ -190,9 +190,6 @@ static void verify(struct life *x, struct outcome *o)
         look_at_best(x, s, g, o);
         look_at_trial(x, s, g, o);
     }
-    if (s) {
-        store_set_notice(s, NULL, NULL);
-    }
     store_close(s);
 }
 
