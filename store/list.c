@@ -16,18 +16,20 @@
 #include "proto/limits.h"
 #include "store/portfolio.h"
 
+enum column_kind { COLUMN_NUMBER, COLUMN_TEXT, COLUMN_JSON, COLUMN_ANY };
+
 struct computed {
     const char *name, *sql;
-    bool text; /* else a number */
+    enum column_kind kind;
 };
 
 struct list {
     const char *name;
-    enum table_id table;
+    const struct table *table;
     const char *from;  /* NULL: the table itself */
     const char *order; /* unless the filter has `sort` */
     bool by_one;       /* column, whose values differ */
-    struct computed computed[5];
+    struct computed computed[16];
 };
 
 #define BEST_COMPUTED                                                                              \
@@ -46,23 +48,49 @@ struct list {
     "coalesce((SELECT class FROM best WHERE best.key = trial.key LIMIT 1), (SELECT class FROM "    \
     "device WHERE uuid = (SELECT device FROM run WHERE run.id = trial.run)))"
 
+/* Made from several tables (portfolio.c): all of its columns are computed, and none is checked. */
+static const struct schema no_columns = {.name = "portfolio"};
+static const struct table portfolio = {
+    .name = "portfolio", .schema = &no_columns, .rowid = "number"};
+
 static const struct list lists[] = {
-    {"best", TABLE_BEST, "current_best", "key", true, BEST_COMPUTED},
-    {"history", TABLE_BEST, NULL, "generation", true, BEST_COMPUTED},
+    {"best", &tables[TABLE_BEST], "current_best", "key", true, BEST_COMPUTED},
+    {"history", &tables[TABLE_BEST], NULL, "generation", true, BEST_COMPUTED},
     {"trials",
-     TABLE_TRIAL,
+     &tables[TABLE_TRIAL],
      NULL,
      "id",
      true,
      {{.name = "speedup", .sql = "(1 / ratio)"},
       {.name = "tflops", .sql = "(" TRIAL_FLOPS " / time_us * 1e-6)"},
-      {.name = "class", .sql = TRIAL_CLASS, .text = true},
+      {.name = "class", .sql = TRIAL_CLASS, .kind = COLUMN_TEXT},
       {.name = NULL}}},
-    {"modules", TABLE_MODULE, NULL, "id, variant", false, {{.name = NULL}}},
-    {"quarantine", TABLE_QUARANTINE, NULL, "id", true, {{.name = NULL}}},
-    {"runs", TABLE_RUN, NULL, "id", true, {{.name = NULL}}},
-    {"devices", TABLE_DEVICE, NULL, "uuid", true, {{.name = NULL}}},
-    {"events", TABLE_EVENT, NULL, "id", true, {{.name = NULL}}},
+    {"modules", &tables[TABLE_MODULE], NULL, "id, variant", false, {{.name = NULL}}},
+    {"quarantine", &tables[TABLE_QUARANTINE], NULL, "id", true, {{.name = NULL}}},
+    {"runs", &tables[TABLE_RUN], NULL, "id", true, {{.name = NULL}}},
+    {"devices", &tables[TABLE_DEVICE], NULL, "uuid", true, {{.name = NULL}}},
+    {"events", &tables[TABLE_EVENT], NULL, "id", true, {{.name = NULL}}},
+    {"portfolio",
+     &portfolio,
+     NULL,
+     "grp, member, key",
+     false,
+     {{"class", "class", COLUMN_TEXT},
+      {"op", "op", COLUMN_TEXT},
+      {"mode", "mode", COLUMN_TEXT},
+      {"dtype_in", "dtype_in", COLUMN_TEXT},
+      {"dtype_out", "dtype_out", COLUMN_TEXT},
+      {"stamp", "stamp", COLUMN_TEXT},
+      {.name = "bound_percent", .sql = "bound_percent"},
+      {.name = "shapes", .sql = "shapes"},
+      {.name = "members", .sql = "members"},
+      {.name = "member", .sql = "member"},
+      {"config", "config", COLUMN_JSON},
+      {"key", "key", COLUMN_TEXT},
+      {"problem", "problem", COLUMN_JSON},
+      {.name = "regret_percent", .sql = "regret_percent"},
+      {.name = "ratio", .sql = "ratio"},
+      {.name = NULL}}},
 };
 
 enum { N_LISTS = sizeof(lists) / sizeof(lists[0]), SQL_MAX = 16 * 1024 };
@@ -93,27 +121,25 @@ static int find_list(const char *what, const struct list **out, struct error *er
 
 static int unknown_column(const struct list *l, const char *name, struct error *err)
 {
-    const struct schema *s = tables[l->table].schema;
+    const struct schema *s = l->table->schema;
     char known[ERROR_TEXT_MAX] = "";
     size_t at = 0;
     for (size_t i = 0; i < s->n && at < sizeof(known); i++) {
-        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
+        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "",
                                row_column(&s->fields[i]));
     }
     for (const struct computed *c = l->computed; c->name && at < sizeof(known); c++) {
-        at += (size_t)snprintf(known + at, sizeof(known) - at, ", %s", c->name);
+        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", at ? ", " : "", c->name);
     }
     return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no column '%s'; it has %s", l->name, name,
                      known);
 }
 
-enum column_kind { COLUMN_TEXT, COLUMN_NUMBER, COLUMN_ANY };
-
 /* SQL of a column, or of a name inside a JSON column. */
 static int column_sql(const struct list *l, const char *name, char out[256], enum column_kind *kind,
                       struct error *err)
 {
-    const struct schema *s = tables[l->table].schema;
+    const struct schema *s = l->table->schema;
     const char *dot = strchr(name, '.');
     for (size_t i = 0; i < s->n; i++) {
         const struct schema_field *f = &s->fields[i];
@@ -136,7 +162,7 @@ static int column_sql(const struct list *l, const char *name, char out[256], enu
     }
     for (const struct computed *c = l->computed; c->name; c++) {
         if (strcmp(c->name, name) == 0) {
-            *kind = c->text ? COLUMN_TEXT : COLUMN_NUMBER;
+            *kind = c->kind;
             snprintf(out, 256, "%s", c->sql);
             return 0;
         }
@@ -161,7 +187,7 @@ static int add_condition(struct query_text *q, const char *name, struct value v,
     char *end = q->where + q->n_where;
     size_t room = sizeof(q->where) - q->n_where; /* enough for all fields that a record can have */
     int n = part ? snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values)
-            : kind == COLUMN_TEXT
+            : kind == COLUMN_TEXT || kind == COLUMN_JSON
                 ? snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values)
                 : snprintf(end, room, " AND %s = ?%u", sql, q->n_values);
     q->n_where += (size_t)n;
@@ -219,6 +245,8 @@ static int list_read_filter(struct query_text *q, const struct record *filter, i
             r = get_number(name, &v, 1, limit, err);
         } else if (strcmp(name, "offset") == 0) {
             r = get_number(name, &v, 0, offset, err);
+        } else if (q->t == &portfolio && strcmp(name, "bound") == 0) {
+            continue; /* it was made by that */
         } else if (strcmp(name, "after") == 0) {
             r = add_after(q, v, record_get(filter, "sort", &sort), err);
         } else if (strcmp(name, "sort") == 0) {
@@ -280,7 +308,8 @@ static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, 
         const char *name = row_column(&q->t->schema->fields[i]);
         at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, ", name);
     }
-    at += (size_t)snprintf(out + at, SQL_MAX - at, "checksum, %s", q->t->rowid);
+    at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, %s",
+                           q->t == &portfolio ? "NULL" : "checksum", q->t->rowid);
     for (const struct computed *c = q->list->computed; c->name; c++) {
         at += (size_t)snprintf(out + at, SQL_MAX - at, ", %s", c->sql);
     }
@@ -290,6 +319,7 @@ static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, 
 
 static int list_put_row(sqlite3_stmt *st, const struct query_text *q, struct wire_buf *b)
 {
+    static const struct schema_field json = {.kind = SCHEMA_RECORD};
     const struct schema *s = q->t->schema;
     size_t n_computed = 0;
     while (q->list->computed[n_computed].name) {
@@ -302,8 +332,9 @@ static int list_put_row(sqlite3_stmt *st, const struct query_text *q, struct wir
         r = row_put_wire(st, (int)i, &s->fields[i], b);
     }
     for (size_t i = 0; r == 0 && i < n_computed; i++) {
-        wire_put_str(b, q->list->computed[i].name);
-        r = row_put_wire(st, (int)(s->n + 2 + i), NULL, b);
+        const struct computed *c = &q->list->computed[i];
+        wire_put_str(b, c->name);
+        r = row_put_wire(st, (int)(s->n + 2 + i), c->kind == COLUMN_JSON ? &json : NULL, b);
     }
     return r;
 }
@@ -317,7 +348,7 @@ static int read_page(struct store *s, const struct query_text *q, const char *sq
     bool bad = false, full = false;
     while (r == 0 && !full && (r = db_step(&s->db, st, err)) == DB_ROW) {
         size_t before = rows->len;
-        r = row_check(&s->db, st, q->t, &s->scratch, err);
+        r = q->t == &portfolio ? 0 : row_check(&s->db, st, q->t, &s->scratch, err);
         r = r ? r : list_put_row(st, q, rows);
         if (r == ROW_BAD) {
             bad = true;
@@ -346,15 +377,13 @@ static int make_list(struct store *s, const char *what, const struct record *fil
     int64_t limit = PAGE_ROWS_MAX, offset = 0;
     WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
     uint32_t n = 0;
-    if (strcmp(what, "portfolio") == 0) { /* not a table: made from several */
-        return portfolio_list(s, filter, max_bytes, out, total, err);
-    }
     int r = find_list(what, &q.list, err);
     if (r) {
         return r;
     }
-    q.t = &tables[q.list->table];
-    r = list_read_filter(&q, filter, &limit, &offset, err);
+    q.t = q.list->table;
+    r = q.t == &portfolio ? portfolio_refresh(s, filter, err) : 0;
+    r = r ? r : list_read_filter(&q, filter, &limit, &offset, err);
     if (r) {
         return r;
     }

@@ -258,14 +258,25 @@ int place_create_like(const char *path, const struct stat *like)
     return r;
 }
 
-int place_sync_folder(const char *path)
+static int place_sync_path(const char *path, int flags)
 {
-    char dir[PATH_MAX];
-    snprintf(dir, sizeof(dir), "%s", path);
-    int fd = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, flags | O_CLOEXEC);
     int r = fd < 0 ? -1 : fsync(fd);
     if (fd >= 0) {
         close(fd);
     }
     return r;
+}
+
+int place_sync_folder(const char *path)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%s", path);
+    return place_sync_path(dirname(dir), O_RDONLY | O_DIRECTORY);
+}
+
+int place_sync(const char *path)
+{
+    int r = place_sync_path(path, O_RDWR);
+    return r ? r : place_sync_folder(path);
 }

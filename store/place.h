@@ -41,6 +41,7 @@ int place_create_like(const char *path, const struct stat *like);
 
 /* Makes what was made, renamed or removed beside `path` durable. 0, or -1 with errno. */
 int place_sync_folder(const char *path);
+int place_sync(const char *path); /* the file, too */
 
 /* For tests: fstatfs(2). */
 extern int (*place_fstatfs)(int fd, struct statfs *out);

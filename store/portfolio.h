@@ -46,9 +46,8 @@ int portfolio_choose_members(const struct portfolio_pair *pairs, size_t n, uint3
 
 /* ---- portfolio.c ---------------------------------------------------------------------------- */
 
-/* As store_list; filter: class, op, mode, stamp (text), bound (percent, default 5), limit,
- * offset. */
-int portfolio_list(struct store *s, const struct record *filter, size_t max_bytes,
-                   struct wire_buf *out, int64_t *total, struct error *err);
+/* Makes the temporary view `portfolio` anew where the database has changed since, or the filter's
+ * `bound` (percent, default 5) is another one. */
+int portfolio_refresh(struct store *s, const struct record *filter, struct error *err);
 
 #endif

@@ -96,7 +96,6 @@ void row_scratch_deinit(struct row_scratch *x)
 {
     free(x->text);
     wire_buf_deinit(&x->packed);
-    wire_doc_free(x->doc);
     *x = (struct row_scratch){0};
 }
 
@@ -327,30 +326,24 @@ int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row
 }
 
 /* From the JSON array that reals_json wrote. */
-static int read_reals(const struct cell *c, struct reals *out, size_t size, struct row_scratch *x,
-                      struct error *err)
+static int read_reals(const struct cell *c, struct reals *out, size_t size)
 {
-    const struct wire_obj *array;
-    if (!x->doc && !(x->doc = wire_doc_new())) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a row");
+    const size_t room = (size - offsetof(struct reals, v)) / sizeof(double);
+    const char *at = c->text;
+    out->n = 0;
+    if (strcmp(at, "[]") == 0) {
+        return 0;
     }
-    wire_buf_clear(&x->packed);
-    int r = wire_from_json(&x->packed, c->text, err);
-    r = r ? r : wire_decode(x->doc, x->packed.data, x->packed.len, &array, err);
-    size_t n = r ? 0 : wire_count(array);
-    if (r == ERROR_NO_MEMORY) {
-        return r;
-    }
-    if (r || n > (size - offsetof(struct reals, v)) / sizeof(double)) {
-        return ROW_BAD;
-    }
-    out->n = (uint32_t)n;
-    for (size_t i = 0; i < n; i++) {
-        if (!wire_get_real(wire_at(array, i), &out->v[i])) {
-            out->v[i] = NAN;
+    for (char before = '['; *at == before && out->n < room; before = ',') {
+        bool known = strncmp(at + 1, "null", 4) != 0;
+        char *end = (char *)at + 5;
+        out->v[out->n++] = known ? strtod(at + 1, &end) : NAN;
+        if (end == at + 1) {
+            return ROW_BAD;
         }
+        at = end;
     }
-    return 0;
+    return strcmp(at, "]") == 0 ? 0 : ROW_BAD;
 }
 
 static int row_read_text(const struct cell *c, char *out, size_t size)
@@ -364,7 +357,7 @@ static int row_read_text(const struct cell *c, char *out, size_t size)
 }
 
 static int read_field(const struct cell *c, const struct schema_field *f, void *object,
-                      struct row_scratch *x, struct error *err)
+                      struct error *err)
 {
     char *at = (char *)object + f->offset;
     switch (f->kind) {
@@ -390,7 +383,7 @@ static int read_field(const struct cell *c, const struct schema_field *f, void *
         int r = record_from_json((struct record *)at, c->text, c->n, err);
         return r == 0 || r == ERROR_NO_MEMORY ? r : ROW_BAD;
     }
-    return read_reals(c, (struct reals *)at, f->size, x, err);
+    return read_reals(c, (struct reals *)at, f->size);
 }
 
 int row_read(struct db *db, sqlite3_stmt *st, const struct table *t, void *object,
@@ -399,7 +392,7 @@ int row_read(struct db *db, sqlite3_stmt *st, const struct table *t, void *objec
     int r = row_check(db, st, t, x, err);
     for (size_t i = 0; r == 0 && i < t->schema->n; i++) {
         struct cell c = cell_read(st, (int)i);
-        r = read_field(&c, &t->schema->fields[i], object, x, err);
+        r = read_field(&c, &t->schema->fields[i], object, err);
     }
     return r;
 }

@@ -52,7 +52,6 @@ struct row_scratch {
     char *text; /* owned */
     size_t cap;
     struct wire_buf packed;
-    struct wire_doc *doc; /* owned */
 };
 void row_scratch_deinit(struct row_scratch *x); /* may be called twice */
 

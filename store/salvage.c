@@ -484,14 +484,7 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
     r = r ? r : salvage_number_on(v, err);
     row_scratch_deinit(&v->to.scratch);
     db_close(&v->to.db);
-    int fd = r ? -1 : open(path, O_RDWR | O_CLOEXEC);
-    if (r == 0 && (fd < 0 || fsync(fd))) {
-        r = io_fault("writing", path, err);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return r;
+    return r || !place_sync(path) ? r : io_fault("writing", path, err);
 }
 
 int salvage_rebuild(struct store *s, const char *why, struct error *err)

@@ -6,7 +6,6 @@
  * leaves no trace in them (store/row.c).
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
@@ -53,22 +52,11 @@ int version_of(struct db *db, int64_t *version, struct error *err)
     return r ? r : version_judge(db->path, id, *version, objects == 0, err);
 }
 
-static int sync_path(const char *path, int flags)
-{
-    int fd = open(path, flags | O_CLOEXEC);
-    int r = fd < 0 || fsync(fd) ? -1 : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return r;
-}
-
 int version_copy_to(struct db *db, const char *path, const struct stat *like, struct error *err)
 {
     char dir[PATH_MAX];
     snprintf(dir, sizeof(dir), "%s", path);
-    const char *folder = dirname(dir);
-    if (trust_folder(folder, 0, 0, NULL, err) < 0) { /* VACUUM goes by the name */
+    if (trust_folder(dirname(dir), 0, 0, NULL, err) < 0) { /* VACUUM goes by the name */
         return error_prefix(err, "backup to %s", path);
     }
     int made = place_create_like(path, like); /* SQLite takes an empty file */
@@ -85,7 +73,7 @@ int version_copy_to(struct db *db, const char *path, const struct stat *like, st
                   "no room there, or for SQLite's temporary files: free some space, or take "
                   "another path");
     }
-    if (r == 0 && (sync_path(path, O_RDWR) || sync_path(folder, O_RDONLY | O_DIRECTORY))) {
+    if (r == 0 && place_sync(path)) {
         r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_IO,
                       "%s: %s", path, strerror(errno));
     }
