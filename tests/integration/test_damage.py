@@ -241,6 +241,26 @@ def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
         assert away.status()["keys"] == MANY - 50
 
 
+def test_a_start_takes_what_is_lost_from_the_snapshot(daemon):
+    """Made at the last clean stop; what was changed since is not in it."""
+    d = daemon()
+    keys = [a["key"] for a in put_many(d)]
+    before = [answers(d, n) for n in range(MANY)]
+    assert d.stop() == 0
+    assert (d.database.parent / (d.database.name + ".snapshot")).stat().st_mode & 0o777 == 0o600
+    d.start()
+    for n in range(20):
+        d.call("evict", key=keys[n])
+    put(d, 20, 1020)
+    d.kill()
+    lose_bests(d.database)
+    d.start()
+    assert "or in its snapshot" in d.text()
+    assert not [n for n in range(20) if answers(d, n)], "evicted"
+    assert (answers(d, 20) or [1020])[0] == 1020, "replaced"
+    assert [answers(d, n) for n in range(21, MANY)] == before[21:]
+
+
 @pytest.mark.parametrize("table", ["lease", "change", "wanted"])
 def test_a_start_mends_a_table_that_daemons_meet_in(daemon, table):
     d = daemon()
