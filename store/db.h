@@ -78,11 +78,8 @@ int db_end(struct db *db, int status, struct error *err);
 
 enum { VERSION_APPLICATION_ID = 0x67656d6d }; /* "gemm", in the file's header */
 
-/* Tables and views of version 1, NULL at the end; never changed after a release. */
-extern const char *const version1_sql[];
-extern const char *const version2_sql[]; /* from 1 to 2, and so on */
-extern const char *const version3_sql[];
-extern const char *const version4_sql[];
+/* [v] leads from version v to v + 1: statements, NULL at the end. (version_steps.c) */
+extern const char *const *const version_steps[];
 
 enum version_state { VERSION_CURRENT = 0, VERSION_EMPTY = 1, VERSION_OLD = 2 };
 

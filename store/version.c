@@ -18,11 +18,6 @@
 #include "store/place.h"
 #include "store/store.h"
 
-/* steps[v] leads from v to v + 1 */
-static const char *const *const steps[] = {version1_sql, version2_sql, version3_sql, version4_sql};
-
-_Static_assert(sizeof(steps) / sizeof(steps[0]) == STORE_SCHEMA_VERSION, "one step per version");
-
 int version_judge(const char *path, int64_t id, int64_t version, bool empty, struct error *err)
 {
     if (empty && version == 0) {
@@ -105,8 +100,8 @@ static int version_run_step(struct db *db, int64_t version, struct error *err)
 {
     int r = db_begin(db, err);
     if (r == 0) {
-        for (size_t i = 0; r == 0 && steps[version][i]; i++) {
-            r = db_exec(db, steps[version][i], err);
+        for (size_t i = 0; r == 0 && version_steps[version][i]; i++) {
+            r = db_exec(db, version_steps[version][i], err);
         }
         r = db_end(db, r, err);
     }

@@ -315,10 +315,9 @@ static void version_2_is_migrated(void **state)
     struct fixture *f = *state;
     struct store *s;
     struct error err;
-    const char *const *const steps[] = {version1_sql, version2_sql};
     for (int v = 0; v < 2; v++) {
-        for (int i = 0; steps[v][i]; i++) {
-            sql(f->path, steps[v][i]);
+        for (int i = 0; version_steps[v][i]; i++) {
+            sql(f->path, version_steps[v][i]);
         }
     }
     assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 2);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Version 1 of the file. The columns are the fields of proto/message.h in their order (a test
- * compares), and `checksum`, which later versions' columns stand behind. docs/store.md says what
- * each one means.
+ * The steps from one schema version to the next; a release adds one, and never changes one.
  *
- * Ids are AUTOINCREMENT, so that a number is never given twice, also after its row was removed:
- * clients keep generations. A text that is not known is '', a number 0; a time that is not known,
- * and a reference to nothing, are NULL.
+ * The columns of version 1 are the fields of proto/message.h in their order (a test compares), and
+ * `checksum`, which later versions' columns stand behind; in old rows these hold nothing.
+ * docs/store.md says what each column means. Ids are AUTOINCREMENT, so that a number is never given
+ * twice, also after its row was removed: clients keep generations. A text that is not known is '',
+ * a number 0; a time that is not known, and a reference to nothing, are NULL.
  */
 #include "store/db.h"
+#include "store/store.h"
 
-const char *const version1_sql[] = {
+static const char *const version1_sql[] = {
     "CREATE TABLE device (\n"
     "  kind TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT PRIMARY KEY NOT NULL, arch TEXT NOT "
     "NULL,\n"
@@ -109,3 +110,54 @@ const char *const version1_sql[] = {
     "PRAGMA application_id = 1734700397;\n" /* 0x67656d6d */
     "PRAGMA user_version = 1;\n",
     NULL};
+
+/* Under which conditions a trial was measured, and what disturbed the measurement of a best. */
+static const char *const version2_sql[] = {
+    "ALTER TABLE trial ADD COLUMN sm_mhz INTEGER NOT NULL DEFAULT 0;\n",
+    "ALTER TABLE trial ADD COLUMN temperature_c INTEGER NOT NULL DEFAULT 0;\n",
+    "ALTER TABLE trial ADD COLUMN power_w INTEGER NOT NULL DEFAULT 0;\n",
+    "ALTER TABLE trial ADD COLUMN throttle TEXT NOT NULL DEFAULT '';\n",
+    "ALTER TABLE best ADD COLUMN doubt TEXT NOT NULL DEFAULT '';\n",
+    "PRAGMA user_version = 2;\n",
+    NULL};
+
+/* `stale` compares a best with the newest stamp of its own target. Several targets of a family
+ * serve one class (on sm_90a hopper and portable), each with a stamp of its own. */
+
+/* The word behind "target=" in a stamp, or ''. */
+#define BEHIND "substr(stamp, instr(stamp, 'target=') + 7)"
+#define TARGET                                                                                     \
+    "CASE WHEN instr(stamp, 'target=') > 0\n"                                                      \
+    "     THEN substr(" BEHIND ", 1, instr(" BEHIND " || ' ', ' ') - 1) ELSE '' END"
+
+static const char *const version3_sql[] = {
+    "DROP VIEW IF EXISTS stale;\n",
+
+    "CREATE VIEW stale AS\n"
+    "  WITH newest AS (SELECT family, class, " TARGET " AS target, stamp, max(generation)\n"
+    "                  FROM best WHERE source <> 'imported' GROUP BY 1, 2, 3),\n"
+    "       current AS (SELECT *, " TARGET " AS target FROM current_best)\n"
+    "  SELECT substr(b.key, 1, 12) AS key, b.op, b.family, b.class, b.target, b.source, b.stamp,\n"
+    "  n.stamp AS newest_stamp,\n"
+    "  round((unixepoch() - b.created_s) / 86400.0, 1) AS age_days, b.generation\n"
+    "  FROM current AS b JOIN newest AS n USING (family, class, target)\n"
+    "  WHERE b.stamp <> n.stamp;\n",
+
+    "PRAGMA user_version = 3;\n", NULL};
+
+/* Several daemons write one file, as equals. `change` says what each commit changed, and `wanted`
+ * has the searches that wait at one daemon and that another may carry out. */
+static const char *const version4_sql[] = {
+    "CREATE TABLE change (\n"
+    "  seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, name TEXT NOT NULL,\n"
+    "  writer TEXT NOT NULL) STRICT;\n",
+
+    "CREATE TABLE wanted (\n"
+    "  key TEXT NOT NULL, owner TEXT NOT NULL, boot TEXT NOT NULL, class TEXT NOT NULL,\n"
+    "  uid INTEGER NOT NULL, search BLOB NOT NULL, since_s INTEGER NOT NULL,\n"
+    "  PRIMARY KEY (key, owner)) STRICT;\n",
+
+    "PRAGMA user_version = 4;\n", NULL};
+
+const char *const *const version_steps[STORE_SCHEMA_VERSION] = {version1_sql, version2_sql,
+                                                                version3_sql, version4_sql};
