@@ -66,27 +66,13 @@ static int check_schema(struct store *s, struct error *err)
     return r;
 }
 
-static int check_scan_rows(struct store *s, enum table_id table, int64_t *bad, struct error *err)
-{
-    ROWS_AUTO rows = {0};
-    int r = rows_begin(&rows, s, table, err, NULL, "", "");
-    while (r == 0 && (r = db_step(&s->db, rows.st, err)) == DB_ROW) {
-        r = row_check(&s->db, rows.st, rows.t, &s->scratch, err);
-        if (r == ROW_BAD) {
-            ++*bad;
-            r = rows_bad(s, rows.t, sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1), err);
-        }
-    }
-    return r;
-}
-
 int store_check(struct store *s, int64_t *bad_rows, struct error *err)
 {
     *bad_rows = 0;
     int r = check_schema(s, err);
     r = r ? r : check_pages(s, err);
     for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
-        r = check_scan_rows(s, i, bad_rows, err);
+        r = rows_check(s, i, NULL, "", bad_rows, err);
     }
     return r;
 }

@@ -104,6 +104,9 @@ void rows_number(struct store *s, enum table_id table, void *object);
 void rows_given(struct store *s, int64_t generation);
 /* Reports a row once, and leaves it out of listings from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
+/* Looks at rows' checksums alone; adds to *bad how many are wrong, which are reported. */
+int rows_check(struct store *s, enum table_id table, const char *from, const char *tail,
+               int64_t *bad, struct error *err);
 
 /* Numbers of a table go on above what the file has. */
 int rows_number_on(struct store *s, enum table_id table, struct error *err);

@@ -60,23 +60,6 @@ static const char gather_sql[] =
                      "c.number = s.config"
                      " JOIN best AS b ON b.generation = s.best";
 
-/* Bad rows are noted in bad_row. *good: there are none. */
-static int portfolio_check_rows(struct store *s, enum table_id table, const char *from,
-                                const char *tail, bool *good, struct error *err)
-{
-    ROWS_AUTO rows = {0};
-    *good = true;
-    int r = rows_begin(&rows, s, table, err, from, tail, "");
-    while (r == 0 && (r = db_step(&s->db, rows.st, err)) == DB_ROW) {
-        r = row_check(&s->db, rows.st, rows.t, &s->scratch, err);
-        if (r == ROW_BAD) {
-            *good = false;
-            r = rows_bad(s, rows.t, sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1), err);
-        }
-    }
-    return r;
-}
-
 /* ---- members --------------------------------------------------------------------------------- */
 
 struct choosing {
@@ -143,32 +126,34 @@ static int portfolio_choose_groups(struct store *s, double bound_percent, struct
 
 /* There may be hundreds of thousands of trials: those that decided, of each shape the best one and
  * its member's, have their checksums looked at afterwards. */
-static int portfolio_make_good(struct store *s, double bound_percent, bool *good, struct error *err)
+static int portfolio_make_good(struct store *s, double bound_percent, int64_t *bad,
+                               struct error *err)
 {
-    int r = portfolio_check_rows(s, TABLE_BEST, "current_best", "", good, err);
+    int r = rows_check(s, TABLE_BEST, "current_best", "", bad, err);
+    *bad = 0;
     r = r ? r : db_exec(&s->db, gather_sql, err);
     r = r ? r : portfolio_choose_groups(s, bound_percent, err);
     return r ? r
-             : portfolio_check_rows(s, TABLE_TRIAL, NULL,
-                                    "WHERE id IN (SELECT trial FROM portfolio_pair AS p JOIN"
-                                    " portfolio_shape AS s ON s.number = p.shape JOIN (SELECT"
-                                    " shape, min(time) AS least FROM portfolio_pair GROUP BY shape)"
-                                    " USING (shape) WHERE p.config = s.config OR p.time = least)",
-                                    good, err);
+             : rows_check(s, TABLE_TRIAL, NULL,
+                          "WHERE id IN (SELECT trial FROM portfolio_pair AS p JOIN"
+                          " portfolio_shape AS s ON s.number = p.shape JOIN (SELECT"
+                          " shape, min(time) AS least FROM portfolio_pair GROUP BY shape)"
+                          " USING (shape) WHERE p.config = s.config OR p.time = least)",
+                          bad, err);
 }
 
 /* In one view of the database. Again without the bad rows, which are fewer each time. */
 static int portfolio_make(struct store *s, double bound_percent, struct error *err)
 {
     struct error ignored;
-    bool good = false;
+    int64_t bad = 0;
     int r = db_exec(&s->db, "BEGIN", err);
     if (r) {
         return r;
     }
-    while (r == 0 && !good) {
-        r = portfolio_make_good(s, bound_percent, &good, err);
-    }
+    do {
+        r = portfolio_make_good(s, bound_percent, &bad, err);
+    } while (r == 0 && bad);
     if (r || (r = db_exec(&s->db, "COMMIT", err))) {
         db_exec(&s->db, "ROLLBACK", &ignored);
     }

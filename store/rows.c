@@ -152,6 +152,21 @@ int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error
     return r;
 }
 
+int rows_check(struct store *s, enum table_id table, const char *from, const char *tail,
+               int64_t *bad, struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    int r = rows_begin(&rows, s, table, err, from, tail, "");
+    while (r == 0 && (r = db_step(&s->db, rows.st, err)) == DB_ROW) {
+        r = row_check(&s->db, rows.st, rows.t, &s->scratch, err);
+        if (r == ROW_BAD) {
+            ++*bad;
+            r = rows_bad(s, rows.t, sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1), err);
+        }
+    }
+    return r;
+}
+
 /* ---- what is said to people ------------------------------------------------------------------ */
 
 void store_notice(struct store *s, const char *kind, const char *format, ...)
