@@ -26,6 +26,9 @@ struct image {
                            will say the same again. Not set by a full disk, a signal, no memory */
 };
 void image_deinit(struct image *i);
+/* Of a compile that went well: all of `meta` but what only a compiler can know, registers -1. */
+void image_describe(struct image *i, const struct variant *v, const char *compiler,
+                    double compile_ms);
 
 struct tolerance {
     double atol, rtol; /* per element: |out - ref| <= atol + rtol * |ref| */
@@ -140,12 +143,17 @@ int device_memory_share_check(struct error *err);
  * ERROR_NO_MEMORY. */
 int64_t device_host_limit(void);
 int device_host_fits(double need, struct error *err);
+/* ERROR_NO_MEMORY: a problem needs more bytes than its share of `memory` ("the free memory"). */
+int device_too_much(double need, double limit, const char *memory, struct error *err);
 /* What is drawn for a problem (lists of rows), in bytes of the host's memory, on any device. */
 double device_host_lists(const struct family *f, const struct problem *p);
 /* device_ops.helpers of the kind that a spec names, for a device that need not be here; 0:
  * nothing. */
 uint32_t device_helpers(const char *spec, const struct device_info *info,
                         const struct family_target *t, struct variant out[DEVICE_HELPERS_MAX]);
+
+double device_clock_ms(struct device *d); /* monotonic; looks at no device */
+void device_sleep_ms(double ms);
 
 /* Locks the clocks of "GPU-<uuid>" at `mhz` for all who use it, or gives them back (0). They stay
  * so after this process. ERROR_DENIED: only root may; ERROR_NO_DEVICE: nobody can. */

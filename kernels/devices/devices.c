@@ -3,10 +3,13 @@
  * The kinds of device compiled in, and finding the one that a spec names. A new kind is a line here
  * and a folder beside this file.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernels/device.h"
+#include "proto/hash.h"
 #include "proto/text.h"
 
 #define MEMORY_SHARE "GEMMD_MEMORY_SHARE"
@@ -51,6 +54,23 @@ int device_probe(const char *spec, struct device_info *out, struct error *err)
     return i < 0 ? i : kinds[i].probe(spec, out, err);
 }
 
+double device_clock_ms(struct device *d)
+{
+    (void)d;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+void device_sleep_ms(double ms)
+{
+    if (ms > 0) {
+        struct timespec t = {.tv_sec = (time_t)(ms / 1e3)};
+        t.tv_nsec = (long)((ms - (double)t.tv_sec * 1e3) * 1e6);
+        nanosleep(&t, NULL);
+    }
+}
+
 /* 0: what is said is no share. */
 static double share_said(const char *text)
 {
@@ -90,4 +110,22 @@ int compiler_open(const char *spec, struct compiler **out, struct error *err)
 {
     int i = devices_find_kind(spec, err);
     return i < 0 ? i : kinds[i].compiler->open(spec, out, err);
+}
+
+void image_describe(struct image *i, const struct variant *v, const char *compiler,
+                    double compile_ms)
+{
+    struct module *m = &i->meta;
+    hash128_hex(i->data, i->size, m->id);
+    variant_hash(v, compiler, m->variant);
+    snprintf(m->family, sizeof(m->family), "%s", v->family);
+    snprintf(m->target, sizeof(m->target), "%s", v->arch);
+    snprintf(m->compiler, sizeof(m->compiler), "%s", compiler);
+    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
+    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
+    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
+    m->registers = -1;
+    m->size = (int64_t)i->size;
+    m->compile_ms = compile_ms;
+    m->created_s = m->used_s = (int64_t)time(NULL);
 }

@@ -51,15 +51,17 @@ double device_host_lists(const struct family *f, const struct problem *p)
     return f->workload_bytes ? WORKLOADS * f->workload_bytes(p) : 0;
 }
 
+int device_too_much(double need, double limit, const char *memory, struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY,
+                     "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of %s) may be "
+                     "used: free some of it, ask for a smaller problem, or raise gemmd's "
+                     "--memory-percent (GEMMD_MEMORY_SHARE)",
+                     need / 0x1p20, limit / 0x1p20, device_memory_share() * 100, memory);
+}
+
 int device_host_fits(double need, struct error *err)
 {
     const double limit = (double)device_host_limit();
-    if (need <= limit) {
-        return 0;
-    }
-    return error_set(err, ERROR_NO_MEMORY,
-                     "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the free "
-                     "memory) may be used: free memory, ask for a smaller problem, or raise "
-                     "gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
-                     need / 0x1p20, limit / 0x1p20, device_memory_share() * 100);
+    return need <= limit ? 0 : device_too_much(need, limit, "the free memory", err);
 }

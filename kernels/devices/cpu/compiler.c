@@ -18,12 +18,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
 #include "kernels/devices/cpu/scratch.h"
-#include "proto/hash.h"
 #include "proto/trust.h"
 
 #define FLAGS "-O3 -march=native"
@@ -404,25 +402,6 @@ static int still_itself(const struct cpu_compiler *c, struct error *err)
     return r;
 }
 
-static void cpu_compiler_describe_image(const struct cpu_compiler *c, const struct variant *v,
-                                        double ms, struct image *out)
-{
-    struct module *m = &out->meta;
-    hash128_hex(out->data, out->size, m->id);
-    variant_hash(v, c->version, m->variant);
-    snprintf(m->family, sizeof(m->family), "%s", v->family);
-    snprintf(m->target, sizeof(m->target), "%s", v->arch);
-    snprintf(m->compiler, sizeof(m->compiler), "%s", c->version);
-    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
-    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
-    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
-    m->registers = -1; /* a C compiler does not say */
-    m->size = (int64_t)out->size;
-    m->compile_ms = ms;
-    m->created_s = (int64_t)time(NULL);
-    m->used_s = m->created_s;
-}
-
 static void cpu_compiler_enter(struct cpu_compiler *c, struct under_way *u, const struct variant *v)
 {
     *u = (struct under_way){.variant = v};
@@ -468,7 +447,7 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
         return error_set(err, ERROR_NO_MEMORY, "no memory to compile");
     }
     cpu_compiler_enter(c, &u, v);
-    double began = cpu_clock_ms(NULL);
+    double began = device_clock_ms(NULL);
     int r = cpu_compiler_begin_job(j, c, v, err);
     r = r ? r : run_cc(j, &u.program, out, err);
     r = r ? r : still_itself(c, err);
@@ -480,7 +459,7 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
         out->data = NULL;
         return r;
     }
-    cpu_compiler_describe_image(c, v, cpu_clock_ms(NULL) - began, out);
+    image_describe(out, v, c->version, device_clock_ms(NULL) - began);
     return 0;
 }
 

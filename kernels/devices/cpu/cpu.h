@@ -10,15 +10,14 @@
  *   pool.c      the threads
  *   load.c      shared objects into the process; the launch backend
  *   device.c    the table of functions
- *   prepare.c   a workload's buffers and its reference
- *   run.c       verify and time
+ *   run.c       a prepared problem: memory, launches, looking at results
  */
 #ifndef GEMMD_KERNELS_DEVICES_CPU_H
 #define GEMMD_KERNELS_DEVICES_CPU_H
 
 #include <pthread.h>
 
-#include "kernels/device.h"
+#include "kernels/devices/prepared.h"
 #include "kernels/launcher.h"
 
 /* ---- pool.c: work for n threads, one piece of work at a time; any thread may ask for it ------ */
@@ -43,7 +42,6 @@ int cpu_describe(const char *spec, struct device_info *out, struct error *err);
  * most about 60 ms. Memory of fewer bytes than the last-level cache is measured as that cache. */
 void cpu_measure_peaks(struct device_info *info, struct pool *pool);
 void cpu_model_name(char *out, size_t size);
-double cpu_clock_ms(struct device *d); /* monotonic; looks at no device */
 
 /* ---- load.c ---------------------------------------------------------------------------------- */
 
@@ -73,40 +71,22 @@ bool spawn_ended(struct spawned *s); /* it was called */
 int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
               int *status, struct spawned *s, struct error *err);
 
-/* ---- device.c, prepare.c, run.c -------------------------------------------------------------- */
+/* ---- device.c, run.c, compiler.c --------------------------------------------------------------
+ */
 
 struct cpu_device {
     struct device base; /* first */
     struct pool *pool;  /* owned */
 };
 
-struct kernel {
+struct cpu_kernel {
+    struct kernel base; /* first */
     struct cpu_module module;
-    struct variant variant;
-};
-
-enum { COPIES_MAX = 16 };
-
-struct prepared {
-    struct workload workload;
-    uint32_t n_copies;
-    void
-        *buffers[COPIES_MAX][BUFFERS_MAX]; /* owned; where a buffer does not rotate, all the same */
-    void *workspace;                       /* owned */
-    int64_t workspace_bytes;
-    double *expected; /* owned: the reference over the check rows */
 };
 
 int cpu_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err);
 int cpu_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                 struct prepared **out, struct error *err);
-void cpu_release(struct device *d, struct prepared *w);
-/* As prepare() leaves a buffer that nobody has written to yet. */
-void cpu_fill_buffer(struct cpu_device *d, const struct prepared *w, uint32_t i, void *to);
-int cpu_verify(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
-               const struct tolerance *tol, struct verdict *out, struct error *err);
-int cpu_time(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
-             const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
 
 /* The compiler's name and settings for device_info.compiler and stamps; "" when there is none. */
 void cpu_compiler_version(char *out, size_t size);

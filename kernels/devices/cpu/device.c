@@ -50,7 +50,7 @@ static int device_load_cpu(struct device *base, const struct image *image, const
     struct cpu_device *d = (struct cpu_device *)base;
     (void)why; /* whatever loads can be launched: a CPU has no launch limits */
     *out = NULL;
-    struct kernel *k = calloc(1, sizeof(*k));
+    struct cpu_kernel *k = calloc(1, sizeof(*k));
     if (!k) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
     }
@@ -65,13 +65,14 @@ static int device_load_cpu(struct device *base, const struct image *image, const
         return error_set(err, ERROR_INVALID, "the module has no entry \"%s\"", v->entry);
     }
     k->module.pool = d->pool;
-    k->variant = *v;
-    *out = k;
+    k->base.variant = *v;
+    *out = &k->base;
     return 0;
 }
 
-static void device_unload_cpu(struct device *d, struct kernel *k)
+static void device_unload_cpu(struct device *d, struct kernel *base)
 {
+    struct cpu_kernel *k = (struct cpu_kernel *)base;
     (void)d;
     if (k) {
         cpu_module_close(&k->module);
@@ -87,8 +88,8 @@ const struct device_ops cpu_device_ops = {
     .unload = device_unload_cpu,
     .fits = cpu_fits,
     .prepare = cpu_prepare,
-    .release = cpu_release,
-    .verify = cpu_verify,
-    .time = cpu_time,
-    .clock_ms = cpu_clock_ms,
+    .release = prepared_free,
+    .verify = prepared_verify,
+    .time = prepared_time,
+    .clock_ms = device_clock_ms,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine is, and its clock. The numbers of a GPU that have no counterpart get the
+ * What this machine is. The numbers of a GPU that have no counterpart get the
  * nearest thing that bounds a CPU kernel: an "SM" is a thread, the shared memory that a block may
  * use is the L2 cache of one core, the L2 cache is the last-level cache.
  */
@@ -10,23 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
 
 /* Used where sysfs does not say (containers may hide it). */
 enum { L2_BYTES_GUESS = 1024 * 1024, LLC_BYTES_GUESS = 32 * 1024 * 1024 };
-
-/* ---- its clock ------------------------------------------------------------------------------- */
-
-double cpu_clock_ms(struct device *d)
-{
-    (void)d;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 /* ---- description ----------------------------------------------------------------------------- */
 

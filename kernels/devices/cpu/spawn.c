@@ -14,19 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
 
 extern char **environ;
-
-static int64_t spawn_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* Our own, but for TMPDIR: a driver that is killed leaves what it wrote for the next stage. NULL:
  * no memory. */
@@ -77,13 +69,13 @@ static int spawn_start_program(const char *const argv[], const char *tmp, int ou
 
 /* Keeps what fits in the log and reads the rest away, until the end of the output. False: the time
  * was over before. */
-static bool spawn_drain_output(int fd, int64_t until, char *log, size_t log_size)
+static bool spawn_drain_output(int fd, double until, char *log, size_t log_size)
 {
     size_t have = 0;
     char rest[4096];
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = until - spawn_now_ms();
+        double left = until - device_clock_ms(NULL);
         if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR)) {
             return false;
         }
@@ -143,7 +135,7 @@ bool spawn_ended(struct spawned *s)
 }
 
 /* Waits for the exit, and leaves its status to be taken. False: the time was over before. */
-static bool await_exit(pid_t pid, int64_t until)
+static bool await_exit(pid_t pid, double until)
 {
     for (;;) {
         siginfo_t info = {.si_pid = 0};
@@ -151,11 +143,11 @@ static bool await_exit(pid_t pid, int64_t until)
         if ((r == 0 && info.si_pid == pid) || (r < 0 && errno != EINTR)) {
             return true;
         }
-        if (spawn_now_ms() >= until) {
+        if (device_clock_ms(NULL) >= until) {
             return false;
         }
         /* The output has ended, so the exit is near. */
-        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        device_sleep_ms(0.2);
     }
 }
 
@@ -176,7 +168,7 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
         return error_set(err, ERROR_IO, "cannot run %s: %s", argv[0], strerror(r));
     }
     spawn_note_begin(s, pid);
-    int64_t until = spawn_now_ms() + limit_ms;
+    double until = device_clock_ms(NULL) + limit_ms;
     bool ended = spawn_drain_output(ends[0], until, log, log_size) && await_exit(pid, until);
     close(ends[0]);
     if (!ended) {

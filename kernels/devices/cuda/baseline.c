@@ -12,9 +12,9 @@
 #include "kernels/devices/cuda/gpu.h"
 
 struct products {
-    struct cublas *cublas;                     /* owned */
-    uint32_t n;                                /* of one copy */
-    struct dense_product *of[CUDA_COPIES_MAX]; /* owned */
+    struct cublas *cublas;                         /* owned */
+    uint32_t n;                                    /* of one copy */
+    struct dense_product *of[PREPARED_COPIES_MAX]; /* owned */
     bool exact;
 };
 
@@ -46,18 +46,20 @@ static int cuda_baseline_list_products(const struct prepared *w, struct products
     return 0;
 }
 
-static int cuda_baseline_verify(struct cuda_device *d, const struct prepared *w, struct products *p,
+static int cuda_baseline_verify(struct device *d, const struct prepared *w, struct products *p,
                                 const struct tolerance *tol, double *max_error, struct error *err)
 {
+    const uint32_t output = w->workload.output;
     struct verdict v;
     *max_error = NAN;
     if (!p->exact || w->workload.n_checks == 0) {
         return 0;
     }
     /* Output that no product writes (of experts without rows) is to be zeros. */
-    int r = cuda_fill_buffer(d, w, w->workload.output, w->buffers[0][w->workload.output], err);
+    int r = prepared_poison(d, w, err);
+    r = r ? r : prepared_fill(d, w, output, w->buffers[0][output], err);
     r = r ? r : cuda_baseline_queue(p, 0, err);
-    r = r ? r : cuda_judge_rows(d, w, tol, &v, err);
+    r = r ? r : prepared_judge(d, w, tol, &v, err);
     if (r == 0 && !v.right) {
         r = error_set(err, ERROR_WRONG_RESULT, "cuBLAS: %s", v.text);
     }
@@ -65,11 +67,10 @@ static int cuda_baseline_verify(struct cuda_device *d, const struct prepared *w,
     return r;
 }
 
-int cuda_baseline(struct device *base, struct prepared *w, const struct tolerance *tol,
+int cuda_baseline(struct device *d, struct prepared *w, const struct tolerance *tol,
                   const struct timing *t, struct baseline *out, double *samples_us, uint32_t *n,
                   struct error *err)
 {
-    struct cuda_device *d = (struct cuda_device *)base;
     struct products p = {0};
     *n = 0;
     if (!w->workload.family->products) {
@@ -77,12 +78,11 @@ int cuda_baseline(struct device *base, struct prepared *w, const struct toleranc
                          w->workload.problem.op_name);
     }
     *out = (struct baseline){.library = "cublas"};
-    int r = cublas_open(d->stream, &p.cublas, err);
+    int r = cublas_open(w->stream, &p.cublas, err);
     r = r ? r : cuda_baseline_list_products(w, &p, err);
     r = r ? r : cuda_baseline_verify(d, w, &p, tol, &out->max_error, err);
-    const struct cuda_work work = {
-        .prepared = w, .launches = p.n, .queue = cuda_baseline_queue, .ctx = &p};
-    r = r ? r : cuda_samples(d, &work, t, samples_us, n, err);
+    const struct prepared_work work = {.launches = p.n, .queue = cuda_baseline_queue, .ctx = &p};
+    r = r ? r : prepared_samples(d, w, &work, t, samples_us, n, err);
     if (r == 0) {
         out->version = cublas_version(p.cublas);
         out->products = p.n;

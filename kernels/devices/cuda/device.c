@@ -6,8 +6,6 @@
  * made when something is loaded or prepared: compilers can run meanwhile.
  */
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "kernels/devices/cuda/gpu.h"
 
@@ -113,11 +111,11 @@ static int device_load_cuda(struct device *base, const struct image *image, cons
     struct cuda_function *f;
     *out = NULL;
     *why = (struct rejection){0};
-    struct kernel *k = calloc(1, sizeof(*k));
+    struct cuda_kernel *k = calloc(1, sizeof(*k));
     if (!k) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
     }
-    k->variant = *v;
+    k->base.variant = *v;
     int r = cuda_wake(d, err);
     r = r ? r : cuda_module_load(&k->module, d->cu, image->data, image->meta.id, err);
     r = r ? r : cuda_module_find(&k->module, v->entry, &f, err);
@@ -129,25 +127,18 @@ static int device_load_cuda(struct device *base, const struct image *image, cons
         free(k);
         return r;
     }
-    *out = k;
+    *out = &k->base;
     return 0;
 }
 
-static void device_unload_cuda(struct device *d, struct kernel *k)
+static void device_unload_cuda(struct device *d, struct kernel *base)
 {
+    struct cuda_kernel *k = (struct cuda_kernel *)base;
     (void)d;
     if (k) {
         cuda_module_unload(&k->module);
         free(k);
     }
-}
-
-static double cuda_clock_ms(struct device *d)
-{
-    (void)d;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
 const struct device_ops cuda_device_ops = {
@@ -161,8 +152,8 @@ const struct device_ops cuda_device_ops = {
     .fits = cuda_fits,
     .prepare = cuda_prepare,
     .release = cuda_release_prepared,
-    .verify = cuda_verify,
-    .time = cuda_time,
+    .verify = prepared_verify,
+    .time = prepared_time,
     .baseline = cuda_baseline,
-    .clock_ms = cuda_clock_ms,
+    .clock_ms = device_clock_ms,
 };

@@ -73,7 +73,7 @@ void cuda_watch_begin(struct cuda_device *d)
 void cuda_watch_end(struct cuda_device *d)
 {
     struct cuda_watch *w = d->watch;
-    d->left_ms = d->base.ops->clock_ms(&d->base);
+    d->left_ms = device_clock_ms(NULL);
     if (!w) {
         return;
     }
@@ -111,7 +111,7 @@ void cuda_health(struct device *base, struct device_health *out)
         return;
     }
     cuda_watch_read_sample(d, out);
-    bool quiet = !d->context || (!d->watch && base->ops->clock_ms(base) - d->left_ms > QUIET_MS);
+    bool quiet = !d->context || (!d->watch && device_clock_ms(NULL) - d->left_ms > QUIET_MS);
     if (!quiet) {
         out->busy_percent = -1;
     }

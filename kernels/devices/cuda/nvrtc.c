@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/devices/cuda/driver.h"
 #include "kernels/devices/cuda/nvrtc_inner.h"
@@ -166,36 +165,12 @@ static int read_cubin(struct compile_job *j, struct image *out, struct error *er
     return r ? nvrtc_fail(j, r, ERROR_COMPILE, "reading the cubin", err) : 0;
 }
 
-static void nvrtc_describe_image(const struct compile_job *j, const struct variant *v, double ms,
-                                 struct image *out)
-{
-    struct module *m = &out->meta;
-    hash128_hex(out->data, out->size, m->id);
-    variant_hash(v, j->n->name, m->variant);
-    snprintf(m->family, sizeof(m->family), "%s", v->family);
-    snprintf(m->target, sizeof(m->target), "%s", v->arch);
-    snprintf(m->compiler, sizeof(m->compiler), "%s", j->n->name);
-    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
-    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
-    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
-    m->size = (int64_t)out->size;
-    m->compile_ms = ms;
-    m->created_s = m->used_s = (int64_t)time(NULL);
-}
-
-static double nvrtc_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static int nvrtc_run_job(struct compile_job *j, const struct variant *v, struct image *out,
                          struct error *err)
 {
     char name[80];
     snprintf(name, sizeof(name), "%s.cu", v->entry);
-    double began = nvrtc_now_ms();
+    double began = device_clock_ms(NULL);
     nvrtcResult made = j->n->create(&j->program, v->source, name, 0, NULL, NULL);
     if (made) {
         return nvrtc_fail(j, made, ERROR_COMPILE, "starting the compiler", err);
@@ -212,7 +187,7 @@ static int nvrtc_run_job(struct compile_job *j, const struct variant *v, struct 
     if (r) {
         return r;
     }
-    nvrtc_describe_image(j, v, nvrtc_now_ms() - began, out);
+    image_describe(out, v, j->n->name, device_clock_ms(NULL) - began);
     cuda_ptxas_read(j->log, &out->meta);
     r = cuda_ptxas_judge(j->log, &out->meta, err);
     out->refused = r != 0;

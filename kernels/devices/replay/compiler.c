@@ -7,10 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/devices/replay/replay.h"
-#include "proto/hash.h"
 
 struct replay_compiler {
     struct compiler base; /* first */
@@ -70,18 +68,8 @@ static const char *replay_version(const struct compiler *base)
     return ((const struct replay_compiler *)base)->version;
 }
 
-static void take_time(const struct replay_compiler *c, double ms)
-{
-    if (c->speed > 0 && ms > 0) {
-        ms /= c->speed;
-        nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1e3),
-                                     .tv_nsec = (long)((long)(ms * 1e6) % 1000000000)},
-                  NULL);
-    }
-}
-
-static int make_image(const struct replay_compiler *c, const struct variant *v, double ms,
-                      struct image *out, struct error *err)
+static int replay_make_image(const struct replay_compiler *c, const struct variant *v, double ms,
+                             struct image *out, struct error *err)
 {
     char *text;
     int n = asprintf(&text, "gemmd replay image of a variant, not to be run\n%s %s %s %s\n%s\n",
@@ -90,19 +78,7 @@ static int make_image(const struct replay_compiler *c, const struct variant *v, 
         return error_set(err, ERROR_NO_MEMORY, "no memory for an image");
     }
     *out = (struct image){.data = text, .size = (size_t)n};
-    struct module *m = &out->meta;
-    hash128_hex(text, (size_t)n, m->id);
-    variant_hash(v, c->version, m->variant);
-    snprintf(m->family, sizeof(m->family), "%s", v->family);
-    snprintf(m->target, sizeof(m->target), "%s", v->arch);
-    snprintf(m->compiler, sizeof(m->compiler), "%s", c->l->info.compiler);
-    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
-    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
-    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
-    m->registers = -1;
-    m->size = n;
-    m->compile_ms = ms;
-    m->created_s = m->used_s = (int64_t)time(NULL);
+    image_describe(out, v, c->version, ms);
     return 0;
 }
 
@@ -118,12 +94,14 @@ static int replay_compile(struct compiler *base, const struct variant *v, struct
     }
     uint64_t hash = replay_variant_hash(v);
     double ms = landscape_compile_ms(c->l, hash);
-    take_time(c, ms);
+    if (c->speed > 0) {
+        device_sleep_ms(ms / c->speed);
+    }
     const struct landscape_entry *failed = landscape_failure(c->l, hash, ERROR_COMPILE);
     if (failed) {
         return error_set(err, ERROR_COMPILE, "%s", failed->why.text);
     }
-    return make_image(c, v, ms, out, err);
+    return replay_make_image(c, v, ms, out, err);
 }
 
 static double replay_takes_ms(struct compiler *base, const struct variant *v)

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/devices/replay/replay.h"
 #include "proto/hash.h"
@@ -40,10 +39,7 @@ static void replay_pass_time(struct replay_device *d, double ms)
 {
     d->clock_ms += ms;
     if (d->speed > 0) {
-        double real = ms / d->speed;
-        struct timespec t = {.tv_sec = (time_t)(real / 1e3)};
-        t.tv_nsec = (long)((real - (double)t.tv_sec * 1e3) * 1e6);
-        nanosleep(&t, NULL);
+        device_sleep_ms(ms / d->speed);
     }
 }
 

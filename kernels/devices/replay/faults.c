@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernels/devices/replay/replay.h"
@@ -206,9 +205,7 @@ int fault_happen(const struct fault *f, struct error *err)
     case FAULT_COMPILE:
         return error_set(err, ERROR_COMPILE, "replay: the compiler refused the variant");
     case FAULT_SLOW_COMPILE:
-        nanosleep(&(struct timespec){.tv_sec = (time_t)(f->ms / 1000),
-                                     .tv_nsec = (long)(f->ms % 1000) * 1000000},
-                  NULL);
+        device_sleep_ms((double)f->ms);
         break;
     case FAULT_WRONG:
         break;

@@ -414,11 +414,11 @@ static void test_stop(void **state)
     assert_ok(compiler_open("cpu", &s.c, err));
     s.c->ops->stop(s.c, &other); /* which is not under way */
     s.v = &v;
-    double began = cpu_clock_ms(NULL);
+    double began = device_clock_ms(NULL);
     assert_int_equal(pthread_create(&thread, NULL, stop_soon, &s), 0);
     assert_fails(s.c->ops->compile(s.c, &v, &image, err), ERROR_HUNG, "the compiler was stopped");
     pthread_join(thread, NULL);
-    assert_true(cpu_clock_ms(NULL) - began < 20000);
+    assert_true(device_clock_ms(NULL) - began < 20000);
     assert_null(image.data);
     s.c->ops->close(s.c);
 }
@@ -464,10 +464,10 @@ static void test_spawn_limit(void **state)
     char log[64];
     int status;
     const char *const argv[] = {"/bin/sh", "-c", "echo begun; sleep 100 & wait", NULL};
-    double began = cpu_clock_ms(NULL);
+    double began = device_clock_ms(NULL);
     assert_fails(spawn_run(argv, NULL, 300, log, sizeof(log), &status, NULL, err), ERROR_HUNG,
                  "was killed");
-    assert_true(cpu_clock_ms(NULL) - began < 20000);
+    assert_true(device_clock_ms(NULL) - began < 20000);
     assert_string_equal(log, "begun\n");
     const char *const none[] = {"/no/such/program", NULL};
     assert_fails(spawn_run(none, NULL, 300, log, sizeof(log), &status, NULL, err), ERROR_IO,
