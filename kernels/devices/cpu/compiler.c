@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,6 @@
 #include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
-#include "kernels/devices/cpu/scratch.h"
 #include "proto/trust.h"
 
 #define FLAGS "-O3 -march=native"
@@ -36,20 +34,11 @@ enum {
     ARGV_MAX = 128
 };
 
-/* A compile in some thread, which stop() may end. */
-struct under_way {
-    const struct variant *variant; /* borrowed */
-    struct spawned program;
-    struct under_way *next;
-};
-
 struct cpu_compiler {
     struct compiler base; /* first */
     char path[PATH_MAX];
     char version[96];
     struct stat file; /* what was at the path when it told its version */
-    pthread_mutex_t lock;
-    struct under_way *running; /* borrowed: each is its thread's */
 };
 
 /* ---- finding it ------------------------------------------------------------------------------ */
@@ -151,17 +140,14 @@ static int compiler_open_cpu(const char *spec, struct compiler **out, struct err
         free(c);
         return r;
     }
-    pthread_mutex_init(&c->lock, NULL);
     scratch_sweep(ABANDONED_S);
     c->base.ops = &cpu_compiler_ops;
     *out = &c->base;
     return 0;
 }
 
-static void compiler_close_cpu(struct compiler *base)
+static void compiler_close_cpu(struct compiler *c)
 {
-    struct cpu_compiler *c = (struct cpu_compiler *)base;
-    pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
@@ -194,7 +180,6 @@ int cpu_compiler_find(struct error *err)
 
 struct job {
     char folder[PATH_MAX];
-    bool made; /* the folder */
     char source[PATH_MAX + 16], output[PATH_MAX + 16];
     char words[OPTIONS_MAX + 512]; /* options, cut into argv */
     const char *argv[ARGV_MAX];
@@ -217,11 +202,6 @@ static void cpu_compiler_add_words(struct job *j, int *argc, size_t *used, const
 static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
                                   const struct variant *v, struct error *err)
 {
-    int r = scratch_make(j->folder, err);
-    if (r) {
-        return r;
-    }
-    j->made = true;
     snprintf(j->source, sizeof(j->source), "%s/kernel.c", j->folder);
     snprintf(j->output, sizeof(j->output), "%s/kernel.so", j->folder);
     FILE *f = fopen(j->source, "we");
@@ -242,13 +222,6 @@ static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
     j->argv[argc++] = j->source;
     j->argv[argc] = NULL;
     return 0;
-}
-
-static void cpu_compiler_finish_job(struct job *j)
-{
-    if (j->made) {
-        scratch_remove(j->folder);
-    }
 }
 
 /* The first lines that name an error, without the path of the private directory. */
@@ -365,13 +338,13 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
     return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
 }
 
-static int run_cc(const struct job *j, struct spawned *program, struct image *out,
+static int run_cc(const struct job *j, const struct variant *v, struct image *out,
                   struct error *err)
 {
     int status;
-    int r = spawn_run(j->argv, j->folder, COMPILE_LIMIT_MS, out->log, sizeof(out->log), &status,
-                      program, err);
-    if (spawn_ended(program)) {
+    int r = spawn_run(j->argv, j->folder, COMPILE_LIMIT_MS, out->log, sizeof(out->log), &status, v,
+                      err);
+    if (r == ERROR_CANCELLED) {
         return error_set(err, ERROR_HUNG, "the compiler was stopped");
     }
     if (r == ERROR_HUNG) {
@@ -402,57 +375,29 @@ static int still_itself(const struct cpu_compiler *c, struct error *err)
     return r;
 }
 
-static void cpu_compiler_enter(struct cpu_compiler *c, struct under_way *u, const struct variant *v)
+static void compiler_stop_cpu(struct compiler *c, const struct variant *v)
 {
-    *u = (struct under_way){.variant = v};
-    pthread_mutex_init(&u->program.lock, NULL);
-    pthread_mutex_lock(&c->lock);
-    u->next = c->running;
-    c->running = u;
-    pthread_mutex_unlock(&c->lock);
-}
-
-static void cpu_compiler_leave(struct cpu_compiler *c, struct under_way *u)
-{
-    pthread_mutex_lock(&c->lock);
-    struct under_way **at = &c->running;
-    while (*at != u) {
-        at = &(*at)->next;
-    }
-    *at = u->next;
-    pthread_mutex_unlock(&c->lock);
-    pthread_mutex_destroy(&u->program.lock);
-}
-
-static void compiler_stop_cpu(struct compiler *base, const struct variant *v)
-{
-    struct cpu_compiler *c = (struct cpu_compiler *)base;
-    pthread_mutex_lock(&c->lock);
-    for (struct under_way *u = c->running; u; u = u->next) {
-        if (u->variant == v) {
-            spawn_end(&u->program);
-        }
-    }
-    pthread_mutex_unlock(&c->lock);
+    (void)c;
+    spawn_end(v);
 }
 
 static int compiler_compile_cpu(struct compiler *base, const struct variant *v, struct image *out,
                                 struct error *err)
 {
     struct cpu_compiler *c = (struct cpu_compiler *)base;
-    struct under_way u;
     *out = (struct image){0};
     struct job *j = calloc(1, sizeof(*j));
     if (!j) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to compile");
     }
-    cpu_compiler_enter(c, &u, v);
     double began = device_clock_ms(NULL);
-    int r = cpu_compiler_begin_job(j, c, v, err);
-    r = r ? r : run_cc(j, &u.program, out, err);
-    r = r ? r : still_itself(c, err);
-    cpu_compiler_finish_job(j);
-    cpu_compiler_leave(c, &u);
+    int r = scratch_make(j->folder, err);
+    if (r == 0) {
+        r = cpu_compiler_begin_job(j, c, v, err);
+        r = r ? r : run_cc(j, v, out, err);
+        r = r ? r : still_itself(c, err);
+        scratch_remove(j->folder);
+    }
     free(j);
     if (r) {
         free(out->data);

@@ -5,8 +5,8 @@
  *
  *   host.c      what this machine is, and its clock
  *   peaks.c     what it can do at most
- *   probe.c     both, and the compiler
  *   compiler.c  variants to shared objects, by the host's C compiler (spawn.c runs it)
+ *   scratch.c   the folders that it works in
  *   pool.c      the threads
  *   load.c      shared objects into the process; the launch backend
  *   device.c    the table of functions
@@ -15,7 +15,7 @@
 #ifndef GEMMD_KERNELS_DEVICES_CPU_H
 #define GEMMD_KERNELS_DEVICES_CPU_H
 
-#include <pthread.h>
+#include <limits.h>
 
 #include "kernels/devices/prepared.h"
 #include "kernels/launcher.h"
@@ -55,21 +55,21 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
 
 /* ---- spawn.c --------------------------------------------------------------------------------- */
 
-/* A program under way, for another thread that may end it. */
-struct spawned {
-    pthread_mutex_t lock;
-    pid_t pid;  /* 0: it has not begun, or has ended */
-    bool ended; /* by spawn_end() */
-};
-/* Kills it and its children, also when it has yet to begin: spawn_run() returns soon. */
-void spawn_end(struct spawned *s);
-bool spawn_ended(struct spawned *s); /* it was called */
-
 /* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated) and `tmp` as
- * its TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid;
- * `s` may be NULL. ERROR_HUNG at the limit, ERROR_IO. */
+ * its TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid.
+ * ERROR_HUNG at the limit, ERROR_CANCELLED by spawn_end(), ERROR_IO. */
 int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
-              int *status, struct spawned *s, struct error *err);
+              int *status, const void *owner, struct error *err);
+/* From another thread: kills the programs of this owner that have begun, and their children. */
+void spawn_end(const void *owner);
+
+/* ---- scratch.c: folders that a C compiler works in ------------------------------------------- */
+
+int scratch_make(char folder[PATH_MAX], struct error *err);
+/* With all files in it. */
+void scratch_remove(const char *folder);
+/* Those of our user that nobody has changed for so long. */
+void scratch_sweep(int older_s);
 
 /* ---- device.c, run.c, compiler.c --------------------------------------------------------------
  */

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Folders that a C compiler works in: below $TMPDIR, or /tmp. A process that is killed while it
+ * compiles (not the runner, which has others compile: runner/compile/apart.h) leaves its
+ * folder there; whoever opens a compiler next, and later than any compile may take, removes it.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernels/devices/cpu/scratch.h"
+#include "kernels/devices/cpu/cpu.h"
 #include "proto/trust.h"
 
 #define PREFIX "gemmd-cc-"

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -19,6 +20,17 @@
 #include "kernels/devices/cpu/cpu.h"
 
 extern char **environ;
+
+/* A program under way. */
+struct spawned {
+    const void *owner; /* borrowed: a name, and no more */
+    pid_t pid;
+    bool ended; /* by spawn_end() */
+    struct spawned *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct spawned *running; /* borrowed: each is its thread's */
 
 /* Our own, but for TMPDIR: a driver that is killed leaves what it wrote for the next stage. NULL:
  * no memory. */
@@ -93,45 +105,36 @@ static bool spawn_drain_output(int fd, double until, char *log, size_t log_size)
     return true;
 }
 
-static void spawn_note_begin(struct spawned *s, pid_t pid)
+void spawn_end(const void *owner)
 {
-    if (!s) {
-        return;
+    pthread_mutex_lock(&lock);
+    for (struct spawned *s = running; s; s = s->next) {
+        if (s->owner == owner) {
+            s->ended = true;
+            kill(-s->pid, SIGKILL);
+        }
     }
-    pthread_mutex_lock(&s->lock);
-    s->pid = pid;
-    if (s->ended) {
-        kill(-pid, SIGKILL);
-    }
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void spawn_add(struct spawned *s)
+{
+    pthread_mutex_lock(&lock);
+    s->next = running;
+    running = s;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Before its pid is given back, and might be another's. */
-static void spawn_note_end(struct spawned *s)
+static void spawn_remove(struct spawned *s)
 {
-    if (s) {
-        pthread_mutex_lock(&s->lock);
-        s->pid = 0;
-        pthread_mutex_unlock(&s->lock);
+    pthread_mutex_lock(&lock);
+    struct spawned **at = &running;
+    while (*at != s) {
+        at = &(*at)->next;
     }
-}
-
-void spawn_end(struct spawned *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->ended = true;
-    if (s->pid) {
-        kill(-s->pid, SIGKILL);
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
-bool spawn_ended(struct spawned *s)
-{
-    pthread_mutex_lock(&s->lock);
-    bool ended = s->ended;
-    pthread_mutex_unlock(&s->lock);
-    return ended;
+    *at = s->next;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Waits for the exit, and leaves its status to be taken. False: the time was over before. */
@@ -152,7 +155,7 @@ static bool await_exit(pid_t pid, double until)
 }
 
 int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
-              int *status, struct spawned *s, struct error *err)
+              int *status, const void *owner, struct error *err)
 {
     log[0] = '\0';
     int ends[2];
@@ -160,26 +163,28 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
         return error_set(err, ERROR_IO, "cannot make a pipe to run %s: %s", argv[0],
                          strerror(errno));
     }
-    pid_t pid;
-    int r = spawn_start_program(argv, tmp, ends[1], &pid);
+    struct spawned s = {.owner = owner};
+    int r = spawn_start_program(argv, tmp, ends[1], &s.pid);
     close(ends[1]);
     if (r) {
         close(ends[0]);
         return error_set(err, ERROR_IO, "cannot run %s: %s", argv[0], strerror(r));
     }
-    spawn_note_begin(s, pid);
+    spawn_add(&s);
     double until = device_clock_ms(NULL) + limit_ms;
-    bool ended = spawn_drain_output(ends[0], until, log, log_size) && await_exit(pid, until);
+    bool done = spawn_drain_output(ends[0], until, log, log_size) && await_exit(s.pid, until);
     close(ends[0]);
-    if (!ended) {
-        kill(-pid, SIGKILL);
+    if (!done) {
+        kill(-s.pid, SIGKILL);
     }
-    spawn_note_end(s);
-    *status =
-        0; /* stays so when SIGCHLD is ignored: the caller sees by the output file how it went */
-    while (waitpid(pid, status, 0) < 0 && errno == EINTR) {
+    spawn_remove(&s);
+    *status = 0; /* stays so when SIGCHLD is ignored: the output file tells how it went */
+    while (waitpid(s.pid, status, 0) < 0 && errno == EINTR) {
     }
-    return ended ? 0
-                 : error_set(err, ERROR_HUNG, "%s did not end within %d s and was killed", argv[0],
-                             limit_ms / 1000);
+    if (s.ended) {
+        return error_set(err, ERROR_CANCELLED, "%s was stopped", argv[0]);
+    }
+    return done ? 0
+                : error_set(err, ERROR_HUNG, "%s did not end within %d s and was killed", argv[0],
+                            limit_ms / 1000);
 }

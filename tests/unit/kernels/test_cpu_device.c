@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
-#include "kernels/devices/cpu/scratch.h"
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/unit/kernels/common.h"
 
