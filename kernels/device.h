@@ -131,9 +131,8 @@ struct device { /* embedded first in each device's own struct */
  * "replay:<file>"; for device_probe and compiler_open "cuda:sm_90a", too. The UUID as proto/uuid.h
  * has it; a beginning that several GPUs have is ERROR_INVALID. */
 int device_open(const char *spec, struct device **out, struct error *err);
-/* What the device is, without a context on it and without opening it: gemmd asks its runner
- * program for this (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing
- * and what to do. */
+/* What the device is, without a context on it: gemmd asks its runner program for this
+ * (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing and what to do. */
 int device_probe(const char *spec, struct device_info *out, struct error *err);
 /* Of a device's free memory, what a tuning may take: $GEMMD_MEMORY_SHARE; a half, where that is not
  * set or no share, of which the check says ERROR_INVALID. */
@@ -176,8 +175,8 @@ struct compiler_ops {
      * that the variant cannot run well (spills, serialised wgmma). */
     int (*compile)(struct compiler *c, const struct variant *v, struct image *out,
                    struct error *err);
-    /* Ends a compile() of that very variant that is given up; it returns soon. NULL: that cannot be
-     * done. */
+    /* Ends a compile() of that very variant that is given up; it returns soon, unless it has hardly
+     * begun. NULL: that cannot be done. */
     void (*stop)(struct compiler *c, const struct variant *v);
     /* replay only: how long it took when it was recorded. */
     double (*takes_ms)(struct compiler *c, const struct variant *v);
@@ -191,9 +190,6 @@ int compiler_open(const char *spec, struct compiler **out, struct error *err);
  * comes from cuda_absent.c and answers ERROR_NO_DEVICE with the reason). */
 extern const struct device_ops cuda_device_ops, cpu_device_ops, replay_device_ops;
 extern const struct compiler_ops cuda_compiler_ops, cpu_compiler_ops, replay_compiler_ops;
-int cuda_probe(const char *spec, struct device_info *out, struct error *err);
-int cpu_probe(const char *spec, struct device_info *out, struct error *err);
-int replay_probe(const char *spec, struct device_info *out, struct error *err);
 /* "sm_90a": no device but an architecture, with the limits that it has everywhere and the size of
  * its usual chip (kernels/devices/archs.c). Enough to list spaces and compile variants.
  * ERROR_INVALID names those that are known. */

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cuda device of a gemmd that was built without CUDA headers: it takes the place of
- * kernels/devices/cuda and says why there is none. What an architecture allows is known all the
- * same.
+ * kernels/devices/cuda and says why there is none.
  */
-#include <string.h>
-
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 
@@ -24,12 +21,6 @@ static int device_none(const char *spec, struct device **out, struct error *err)
     return no_device(err);
 }
 
-int cuda_probe(const char *spec, struct device_info *out, struct error *err)
-{
-    *out = (struct device_info){0};
-    return strncmp(spec, "cuda:sm_", 8) == 0 ? arch_describe(spec + 5, out, err) : no_device(err);
-}
-
 static int compiler_none(const char *spec, struct compiler **out, struct error *err)
 {
     (void)spec;
@@ -46,7 +37,8 @@ int device_set_clocks(const char *uuid, int64_t mhz, struct error *err)
 
 static int info_none(struct device_info *out, struct error *err)
 {
-    return cuda_probe("cuda", out, err);
+    *out = (struct device_info){0};
+    return no_device(err);
 }
 
 static int load_none(const void *image, size_t size, void **handle, struct error *err)
@@ -57,7 +49,7 @@ static int load_none(const void *image, size_t size, void **handle, struct error
     return no_device(err);
 }
 
-/* Only open() and probe() can be reached: without a device nothing else is ever called. */
+/* Only open() can be reached: without a device nothing else is ever called. */
 const struct device_ops cuda_device_ops = {.kind = "cuda", .open = device_none};
 const struct compiler_ops cuda_compiler_ops = {
     .kind = "cuda", .suffix = "cubin", .open = compiler_none};

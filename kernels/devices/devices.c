@@ -17,11 +17,10 @@
 static const struct {
     const struct device_ops *device;
     const struct compiler_ops *compiler;
-    int (*probe)(const char *spec, struct device_info *out, struct error *err);
 } kinds[] = {
-    {&cuda_device_ops, &cuda_compiler_ops, cuda_probe},
-    {&cpu_device_ops, &cpu_compiler_ops, cpu_probe},
-    {&replay_device_ops, &replay_compiler_ops, replay_probe},
+    {&cuda_device_ops, &cuda_compiler_ops},
+    {&cpu_device_ops, &cpu_compiler_ops},
+    {&replay_device_ops, &replay_compiler_ops},
 };
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
@@ -48,10 +47,30 @@ int device_open(const char *spec, struct device **out, struct error *err)
     return i < 0 ? i : kinds[i].device->open(spec, out, err);
 }
 
+static int devices_describe_arch(const char *spec, struct device_info *out, struct error *err)
+{
+    struct compiler *c;
+    int r = arch_describe(spec + strlen("cuda:"), out, err);
+    if (r == 0 && compiler_open(spec, &c, NULL) == 0) {
+        snprintf(out->compiler, sizeof(out->compiler), "%s", c->ops->version(c));
+        c->ops->close(c);
+    }
+    return r;
+}
+
 int device_probe(const char *spec, struct device_info *out, struct error *err)
 {
-    int i = devices_find_kind(spec, err);
-    return i < 0 ? i : kinds[i].probe(spec, out, err);
+    struct device *d;
+    *out = (struct device_info){0};
+    if (strncmp(spec, "cuda:sm_", 8) == 0) {
+        return devices_describe_arch(spec, out, err);
+    }
+    int r = device_open(spec, &d, err);
+    if (r == 0) {
+        *out = d->info;
+        d->ops->close(d);
+    }
+    return r;
 }
 
 double device_clock_ms(struct device *d)

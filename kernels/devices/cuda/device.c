@@ -93,7 +93,6 @@ static int device_open_cuda(const char *spec, struct device **out, struct error 
     r = r ? r : cuda_find(d->cu, spec, &d->device, err);
     d->nvml = r ? NULL : cuda_nvml(d->cu, d->device);
     r = r ? r : cuda_describe(d->cu, d->device, d->nvml, &d->base.info, err);
-    r = r ? r : cuda_nvrtc_open(d->cu->version, &d->nvrtc, err);
     if (r) {
         device_close_cuda(&d->base);
         return r;

@@ -14,8 +14,7 @@
  *   device.c   a context of our own; loading candidates
  *   helpers.c  tools.cu and the op's reference, as modules
  *   prepare.c  a problem on the GPU: memory, tools.cu's small kernels, timing
- *   cublas.c   the vendor's dense products
- *   baseline.c the same work by these, timed
+ *   baseline.c the same work by the vendor's dense products, timed
  *
  * One thread calls a device. Its context is its own, not the primary one: when a candidate poisons
  * it the process exits, and nothing else lives there.
@@ -35,9 +34,8 @@ extern const char cuda_tools_source[]; /* tools.cu */
 enum { CUDA_UNWRITTEN, CUDA_GUARD_BEFORE, CUDA_GUARD_BEHIND, CUDA_COUNTERS };
 
 struct cuda_device {
-    struct device base;             /* first */
-    const struct cuda_driver *cu;   /* borrowed */
-    const struct cuda_nvrtc *nvrtc; /* borrowed */
+    struct device base;           /* first */
+    const struct cuda_driver *cu; /* borrowed */
     CUdevice device;
     struct nvml *nvml;            /* owned; NULL: there is none */
     struct cuda_watch *watch;     /* owned; while a problem is prepared */

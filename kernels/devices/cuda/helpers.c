@@ -38,10 +38,12 @@ static int cuda_helpers_load(struct cuda_device *d, const struct variant *v,
                              struct cuda_module *out, struct error *err)
 {
     const struct device_supply *supply = &d->base.supply;
+    const struct cuda_nvrtc *n;
     struct image own = {0};
     const struct image *image = &own;
     int r = supply->image ? supply->image(supply->ctx, v, &image, err)
-                          : cuda_nvrtc_compile(d->nvrtc, v, &own, err);
+                          : cuda_nvrtc_open(d->cu->version, &n, err);
+    r = r || supply->image ? r : cuda_nvrtc_compile(n, v, &own, err);
     r = r ? r : cuda_module_load(out, d->cu, image->data, v->entry, err);
     image_deinit(&own);
     return r;

@@ -3,7 +3,7 @@
  * Tensor maps: what a launch asks for in words, encoded by the driver into the kernel's params.
  * This takes 0.05 microseconds a map and no call to the GPU, so maps are not kept.
  */
-#include "kernels/devices/cuda/maps.h"
+#include "kernels/devices/cuda/module.h"
 
 #include <assert.h>
 #include <stdbool.h>

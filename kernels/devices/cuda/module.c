@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/devices/cuda/maps.h"
-
 /* With lazy loading (the driver's default) a function's code is copied at its first launch, which
  * would synchronise there. Drivers before 12.4 cannot be asked to do it earlier. */
 static int load_functions(struct cuda_module *m, struct error *err)

@@ -7,8 +7,8 @@
 #include <pthread.h>
 
 #include "kernels/devices/cuda/driver.h"
-#include "kernels/devices/cuda/order.h"
 #include "kernels/family.h"
+#include "kernels/launch_order.h"
 
 enum { CUDA_FUNCTIONS_MAX = 8 };
 
@@ -45,5 +45,24 @@ int cuda_module_fits(const struct cuda_module *m, const struct cuda_function *f,
 /* Asynchronous; no allocation, no synchronisation. */
 int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream stream,
                        struct error *err);
+
+/* ---- maps.c: a launch's params with its tensor maps encoded --------------------------------- */
+
+struct cuda_params {
+    _Alignas(TENSOR_MAP_ALIGN) uint8_t bytes[LAUNCH_PARAMS_MAX];
+};
+
+/* ERROR_INVALID or what cuda_check makes of it when the driver refuses a map. */
+int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struct cuda_params *out,
+                     struct error *err);
+
+/* ---- order.c -------------------------------------------------------------------------------- */
+
+/* The order of the device of the current context: found out by two launches of some microseconds,
+ * once in a process, on a stream of their own. Never NULL; not known (n is 0) where clusters do not
+ * exist, the driver has no compiler for PTX, or others used the device meanwhile: then clusters
+ * have the places of their numbers, which is slower by 0.5 % and no fault. Thread-safe; not for
+ * launches, since it waits, maybe for all that the context has under way. */
+const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice device);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "kernels/loading.h"
 
 typedef struct nvml_device *nvml_device;
@@ -200,7 +201,7 @@ static int nvml_explain_error(int code, const char *what, struct error *err)
     return error_set(err, ERROR_NO_DEVICE, "%s: NVML error %d", what, code);
 }
 
-int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err)
+static int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err)
 {
     if (!n->lock || !n->unlock) {
         return error_set(
@@ -212,8 +213,20 @@ int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err)
     return r ? nvml_explain_error(r, "locking the clocks", err) : 0;
 }
 
-int nvml_unlock_clocks(const struct nvml *n, struct error *err)
+static int nvml_unlock_clocks(const struct nvml *n, struct error *err)
 {
     int r = n->unlock ? n->unlock(n->device) : 0;
     return r ? nvml_explain_error(r, "unlocking the clocks", err) : 0;
+}
+
+int device_set_clocks(const char *uuid, int64_t mhz, struct error *err)
+{
+    struct nvml *n = nvml_open(uuid);
+    if (!n) {
+        return error_set(err, ERROR_NO_DEVICE,
+                         "NVML (libnvidia-ml.so.1) is not there, or does not know %s", uuid);
+    }
+    int r = mhz > 0 ? nvml_lock_clocks(n, mhz, err) : nvml_unlock_clocks(n, err);
+    nvml_close(n);
+    return r;
 }

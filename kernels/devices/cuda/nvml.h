@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * NVML, opened at run time: what only it knows of a GPU, and the one thing that we ever set, its
- * clocks. It needs no context and no cuInit. Its absence is fine: nothing is known then.
+ * clocks (device_set_clocks). It needs no context and no cuInit. Its absence is fine: nothing is
+ * known then.
  */
 #ifndef GEMMD_KERNELS_DEVICES_CUDA_NVML_H
 #define GEMMD_KERNELS_DEVICES_CUDA_NVML_H
@@ -20,11 +21,5 @@ void nvml_describe(const struct nvml *n, struct device_info *info);
 /* Clocks, temperature, power, throttling, memory: a few milliseconds, of drivers that take their
  * time. busy_percent and processes are of all, ours among them; -1: not known. */
 void nvml_sample(const struct nvml *n, struct device_health *out);
-
-/* Locks the SM clock at `mhz` (NVML takes the nearest that the GPU has), for all who use the GPU;
- * it lasts until nvml_unlock_clocks, whatever becomes of this process. ERROR_DENIED: only root
- * may. */
-int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err);
-int nvml_unlock_clocks(const struct nvml *n, struct error *err);
 
 #endif

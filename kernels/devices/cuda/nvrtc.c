@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "kernels/devices/cuda/driver.h"
-#include "kernels/devices/cuda/nvrtc_inner.h"
+#include "kernels/devices/cuda/nvrtc.h"
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
@@ -188,7 +188,6 @@ static int nvrtc_run_job(struct compile_job *j, const struct variant *v, struct 
         return r;
     }
     image_describe(out, v, j->n->name, device_clock_ms(NULL) - began);
-    cuda_ptxas_read(j->log, &out->meta);
     r = cuda_ptxas_judge(j->log, &out->meta, err);
     out->refused = r != 0;
     return r;
@@ -252,7 +251,7 @@ static void compiler_close_cuda(struct compiler *c)
 
 static const char *compiler_version_cuda(const struct compiler *c)
 {
-    return cuda_nvrtc_name(((const struct cuda_compiler *)c)->nvrtc);
+    return ((const struct cuda_compiler *)c)->nvrtc->name;
 }
 
 static int compiler_compile_cuda(struct compiler *c, const struct variant *v, struct image *out,

@@ -3,13 +3,34 @@
 #ifndef GEMMD_KERNELS_DEVICES_CUDA_NVRTC_H
 #define GEMMD_KERNELS_DEVICES_CUDA_NVRTC_H
 
+#include <nvrtc.h>
+
 #include "kernels/device.h"
 
-enum {
-    CUDA_SPILL_BYTES_MAX = 16
-}; /* the best kernels known spill a little; more is a bad config */
+/* The best kernels known spill a little; more is a bad config. */
+enum { CUDA_SPILL_BYTES_MAX = 16 };
 
-struct cuda_nvrtc; /* one per process, never closed */
+#define NVRTC_FUNCTIONS(X)                                                                         \
+    X(version, nvrtcVersion)                                                                       \
+    X(error_string, nvrtcGetErrorString)                                                           \
+    X(create, nvrtcCreateProgram)                                                                  \
+    X(destroy, nvrtcDestroyProgram)                                                                \
+    X(compile, nvrtcCompileProgram)                                                                \
+    X(log_size, nvrtcGetProgramLogSize)                                                            \
+    X(log, nvrtcGetProgramLog)                                                                     \
+    X(cubin_size, nvrtcGetCUBINSize)                                                               \
+    X(cubin, nvrtcGetCUBIN)                                                                        \
+    X(arch_count, nvrtcGetNumSupportedArchs)                                                       \
+    X(archs, nvrtcGetSupportedArchs)
+
+/* One of each library per process, never closed. */
+struct cuda_nvrtc {
+    int major, minor;
+    char name[32]; /* "nvrtc 13.0" */
+#define X(member, function) __typeof__(&function) member;
+    NVRTC_FUNCTIONS(X)
+#undef X
+};
 
 /* The best library for a driver that supports CUDA `driver_version` (12080 = 12.8; 0: no driver,
  * any library will do). A cubin loads on drivers of NVRTC's own major version or a later one, so
@@ -17,16 +38,12 @@ struct cuda_nvrtc; /* one per process, never closed */
  * ERROR_NO_COMPILER says what was found and what to do. */
 int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct error *err);
 
-const char *cuda_nvrtc_name(const struct cuda_nvrtc *n); /* "nvrtc 13.0" */
-/* The same without an error: "" when there is none. */
-void cuda_nvrtc_version(int driver_version, char *out, size_t size);
-
 /* Thread-safe. As compiler_ops.compile; meta.variant and compile_ms are filled in too. */
 int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, struct image *out,
                        struct error *err);
 
 /* What ptxas said of registers, spills and shared memory (the most of all functions), into m; -1
- * for registers where the log says nothing. */
-void cuda_ptxas_read(const char *log, struct module *m);
+ * for registers where the log says nothing. 0, or ERROR_RESOURCE: not good enough to be run. */
+int cuda_ptxas_judge(const char *log, struct module *m, struct error *err);
 
 #endif

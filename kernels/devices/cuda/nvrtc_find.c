@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/devices/cuda/nvrtc_inner.h"
+#include "kernels/devices/cuda/nvrtc.h"
 #include "kernels/loading.h"
 
 enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 12, LIBRARIES_MAX = 8 };
@@ -139,15 +139,4 @@ int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct er
     int r = nvrtc_find_any(driver_version, out, err);
     loading_end();
     return r;
-}
-
-const char *cuda_nvrtc_name(const struct cuda_nvrtc *n)
-{
-    return n->name;
-}
-
-void cuda_nvrtc_version(int driver_version, char *out, size_t size)
-{
-    const struct cuda_nvrtc *n;
-    snprintf(out, size, "%s", cuda_nvrtc_open(driver_version, &n, NULL) ? "" : n->name);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/devices/cuda/order.h"
+#include "kernels/devices/cuda/module.h"
 
 #include <pthread.h>
 

@@ -248,30 +248,10 @@ int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nv
     if (nvml) {
         nvml_describe(nvml, out);
     }
-    cuda_nvrtc_version(cu->version, out->compiler, sizeof(out->compiler));
+    const struct cuda_nvrtc *nvrtc;
+    if (cuda_nvrtc_open(cu->version, &nvrtc, NULL) == 0) {
+        snprintf(out->compiler, sizeof(out->compiler), "%s", nvrtc->name);
+    }
     device_class_format(out);
     return 0;
-}
-
-int cuda_probe(const char *spec, struct device_info *out, struct error *err)
-{
-    const struct cuda_driver *cu;
-    CUdevice device;
-    *out = (struct device_info){0};
-    if (strncmp(spec, "cuda:sm_", 8) == 0) {
-        int status = arch_describe(spec + 5, out, err);
-        if (status == 0) {
-            cuda_nvrtc_version(0, out->compiler, sizeof(out->compiler));
-        }
-        return status;
-    }
-    int r = cuda_driver_init(&cu, err);
-    r = r ? r : cuda_find(cu, spec, &device, err);
-    if (r) {
-        return r;
-    }
-    struct nvml *nvml = cuda_nvml(cu, device);
-    r = cuda_describe(cu, device, nvml, out, err);
-    nvml_close(nvml);
-    return r;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/devices/cuda/nvrtc_inner.h"
+#include "kernels/devices/cuda/nvrtc.h"
 
 /* The number in front of `unit`, the greatest of all lines. */
 static int64_t greatest_before(const char *log, const char *unit)
@@ -21,7 +21,7 @@ static int64_t greatest_before(const char *log, const char *unit)
     return most;
 }
 
-void cuda_ptxas_read(const char *log, struct module *m)
+static void ptxas_read(const char *log, struct module *m)
 {
     int64_t spills = greatest_before(log, " bytes spill stores");
     int64_t shared = greatest_before(log, " bytes smem");
@@ -44,8 +44,9 @@ static const char *find_advisory(const char *log)
     return NULL;
 }
 
-int cuda_ptxas_judge(const char *log, const struct module *m, struct error *err)
+int cuda_ptxas_judge(const char *log, struct module *m, struct error *err)
 {
+    ptxas_read(log, m);
     const char *advisory = find_advisory(log);
     if (advisory) {
         return error_set(err, ERROR_RESOURCE, "ptxas cannot compile the variant well: %.*s",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In which order a device deals clusters, asked of the stub of libcuda: found out once, and not
  * known where any call fails, with nothing left behind. */
-#include "kernels/devices/cuda/order.h"
+#include "kernels/devices/cuda/module.h"
 #include "tests/unit/cuda/stubbed.h"
 
 enum { SMS = 4 /* of the stub */ };

@@ -14,8 +14,9 @@ static void test_sentences(void **state)
     void *handle;
     assert_fails(cuda_device_ops.open("cuda:0", &d, err), ERROR_NO_DEVICE,
                  "built without CUDA headers; build it again");
+    assert_fails(cuda_device_ops.open("cuda:0", &d, err), ERROR_NO_DEVICE,
+                 "or ask for cpu instead");
     assert_null(d);
-    assert_fails(cuda_probe("cuda:0", &info, err), ERROR_NO_DEVICE, "or ask for cpu instead");
     assert_fails(cuda_compiler_ops.open("cuda:0", &c, err), ERROR_NO_COMPILER,
                  "built without CUDA headers");
     assert_null(c);
@@ -30,13 +31,13 @@ static void test_architectures(void **state)
 {
     (void)state;
     struct device_info info;
-    assert_ok(cuda_probe("cuda:sm_90a", &info, err));
+    assert_ok(arch_describe("sm_90a", &info, err));
     assert_string_equal(info.kind, "cuda");
     assert_string_equal(info.arch, "sm_90a");
     assert_int_equal(info.cc_major, 9);
     assert_int_equal(info.smem_optin, 232448);
     assert_string_equal(info.compiler, "");
-    assert_fails(cuda_probe("cuda:sm_12", &info, err), ERROR_INVALID, "sm_90a, sm_100 and sm_120");
+    assert_fails(arch_describe("sm_12", &info, err), ERROR_INVALID, "sm_90a, sm_100 and sm_120");
 }
 
 int main(void)
