@@ -30,7 +30,7 @@ static void check_landscape(const struct landscape *l)
     CHECK(l->info.kind[0] && l->info.class[0]);
     for (uint32_t i = 0; i < l->n_problems; i++) {
         uint32_t at;
-        CHECK(landscape_problem(l, &l->problem[i], &at, &err) == 0 && at <= i);
+        CHECK(landscape_problem(l, &l->problems[i].problem, &at, &err) == 0 && at <= i);
         noise_drift(l, i, 7, 1000);
     }
     for (uint32_t i = 0; i < l->n_entries; i++) {

@@ -43,7 +43,7 @@ static bool take_landscape(struct lecture *to, const struct landscape *l)
     struct error err = ERROR_NULL;
     struct workload w;
     struct space s;
-    const struct problem *p = &l->problem[0];
+    const struct problem *p = &l->problems[0].problem;
     if (l->n_problems == 0 ||
         grouped_gemm_workload_init(&w, p, l->rows_seed ? l->rows_seed : 1, &err)) {
         return false;

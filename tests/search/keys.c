@@ -53,7 +53,7 @@ static double best_of(const struct landscape *l)
 
 static bool find_best(struct mapped_key *k, const struct landscape *l, struct error *err)
 {
-    const struct problem *p = &l->problem[0];
+    const struct problem *p = &l->problems[0].problem;
     const struct family *f = family_of_problem(p);
     const struct family_target *t = NULL;
     struct space s;
@@ -85,7 +85,7 @@ bool key_open(struct mapped_key *k, const char *path)
     }
     bool found = l->n_problems > 0 && find_best(k, l, &err);
     if (found) {
-        problem_format(&l->problem[0], k->problem, sizeof(k->problem));
+        problem_format(&l->problems[0].problem, k->problem, sizeof(k->problem));
     } else {
         fprintf(stderr, "%s: %s\n", path, err.text);
     }

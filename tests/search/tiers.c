@@ -97,7 +97,7 @@ static bool find_standard(struct recorded *r, struct error *err)
     r->standard_recorded = isfinite(r->standard_us);
     r->newer = 1;
     if (!r->standard_recorded) {
-        const struct record *then = &r->landscape->reference[0];
+        const struct record *then = &r->landscape->problems[0].reference;
         const struct device_info *info = &r->landscape->info;
         r->standard_us = recorded_us(r, then);
         r->newer = r->target->predict(r->problem, &config, info, NULL) /
@@ -123,7 +123,7 @@ static bool open_landscape(const char *path)
         return false;
     }
     n_all++;
-    r->problem = &r->landscape->problem[0];
+    r->problem = &r->landscape->problems[0].problem;
     bool good = family_target_choose(family_of_problem(r->problem), r->problem, &r->landscape->info,
                                      NULL, &r->target, &err) == 0 &&
                 find_best(r, &err) && find_standard(r, &err);

@@ -14,7 +14,7 @@ void world_open(struct world *w, const char *path)
     if (landscape_load(w->spec, &l, &err)) {
         fail_msg("%s", err.text);
     }
-    problem_format(&l->problem[0], w->problem, sizeof(w->problem));
+    problem_format(&l->problems[0].problem, w->problem, sizeof(w->problem));
     landscape_free(l);
 }
 

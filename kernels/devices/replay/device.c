@@ -299,10 +299,11 @@ static bool replay_reference(const struct device *base, const struct problem *p,
     const struct landscape *l = ((const struct replay_device *)base)->l;
     uint32_t problem;
     struct error none;
-    if (l->synthetic || landscape_problem(l, p, &problem, &none) || l->reference[problem].n == 0) {
+    if (l->synthetic || landscape_problem(l, p, &problem, &none) ||
+        l->problems[problem].reference.n == 0) {
         return false;
     }
-    record_copy(config, &l->reference[problem]);
+    record_copy(config, &l->problems[problem].reference);
     return true;
 }
 

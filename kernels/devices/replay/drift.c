@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/devices/replay/table.h"
+#include "kernels/devices/replay/reader.h"
 
 /* Turns become ratios to their median, which is said. */
 static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, double *median,
@@ -43,19 +43,11 @@ static double finals_slow(const struct table *t, const struct landscape_turn *tu
     return count ? sum / count : 1;
 }
 
-/* The turns of this problem; NULL when there are none. */
-static struct landscape_turn *drift_turns_of(const struct landscape *l, const struct table *t,
-                                             uint32_t *n)
-{
-    *n = l->n_turns - t->first_turn;
-    return *n ? l->turns + t->first_turn : NULL;
-}
-
 static void drift_correct_entry(struct landscape *l, const struct table *t,
                                 struct landscape_entry *e)
 {
     uint32_t n;
-    const struct landscape_turn *turns = drift_turns_of(l, t, &n);
+    const struct landscape_turn *turns = landscape_turns(l, l->n_problems - 1, &n);
     double then = landscape_slow(turns, n, e->at_ms);
     double slow = e->n ? finals_slow(t, turns, n) : then;
     e->walked_us = e->us / then;
@@ -84,7 +76,7 @@ static int settle_reference(struct reader *r, double turns_us, struct error *err
     if (!e) {
         return ERROR_NO_MEMORY;
     }
-    record_copy(&r->l->reference[r->l->n_problems - 1], &t->reference);
+    record_copy(&r->l->problems[r->l->n_problems - 1].reference, &t->reference);
     if (e->n == 0) {
         e->us = turns_us > 0 ? turns_us : t->reference_us;
         e->sure = true;
@@ -124,7 +116,7 @@ int drift_correct(struct reader *r, struct error *err)
 {
     double turns_us = 0;
     uint32_t n;
-    struct landscape_turn *turns = drift_turns_of(r->l, r->table, &n);
+    struct landscape_turn *turns = landscape_turns(r->l, r->l->n_problems - 1, &n);
     int status = drift_normalise_turns(turns, n, &turns_us, err);
     if (status == 0) {
         correct_all(r);

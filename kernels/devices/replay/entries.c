@@ -12,6 +12,19 @@
 
 #include "kernels/devices/replay/reader.h"
 
+enum { TEXT_MAX = 4096 };
+
+int replay_read_record(struct record *out, const struct wire_obj *given, struct error *err)
+{
+    char text[TEXT_MAX];
+    if (wire_type_of(given) != WIRE_STR) {
+        return record_unpack(out, given, err);
+    }
+    return wire_copy_str(given, text, sizeof(text))
+               ? record_parse(out, text, err)
+               : error_set(err, ERROR_INVALID, "the config's text is too long");
+}
+
 int reader_grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err)
 {
     if (n < *room) {

@@ -59,24 +59,6 @@ static int read_stage(struct fault *f, const struct wire_obj *line, unsigned all
                      "kernels/devices/replay/replay.h");
 }
 
-static int read_pattern(struct fault *f, const struct wire_obj *config, struct error *err)
-{
-    const char *text;
-    size_t n;
-    record_init(&f->pattern);
-    if (wire_type_of(config) == WIRE_NIL) {
-        return 0;
-    }
-    if (!wire_get_str(config, &text, &n)) {
-        return record_unpack(&f->pattern, config, err);
-    }
-    char *copy = strndup(text, n);
-    int r = copy ? record_parse(&f->pattern, copy, err)
-                 : error_set(err, ERROR_NO_MEMORY, "no memory for a fault");
-    free(copy);
-    return r;
-}
-
 int fault_read(struct fault *f, const struct wire_obj *line, struct error *err)
 {
     char name[24] = "";
@@ -98,7 +80,9 @@ int fault_read(struct fault *f, const struct wire_obj *line, struct error *err)
         return error_set(err, ERROR_INVALID, "\"once\" must be the path of a file");
     }
     int r = read_stage(f, line, kinds[at].stages, err);
-    return r ? r : read_pattern(f, wire_find(line, "config"), err);
+    const struct wire_obj *config = wire_find(line, "config");
+    record_init(&f->pattern);
+    return r || wire_type_of(config) == WIRE_NIL ? r : replay_read_record(&f->pattern, config, err);
 }
 
 /* ---- matching -------------------------------------------------------------------------------- */

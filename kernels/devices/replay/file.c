@@ -42,44 +42,26 @@ static int read_problem(struct reader *r, const struct wire_obj *line, struct er
 {
     struct landscape *l = r->l;
     const struct wire_obj *given = wire_find(line, "problem");
-    uint32_t room = l->room_problems;
+    char text[TEXT_MAX];
     int status = table_end(r, err);
     status = status ? status
-                    : reader_grow(&l->problems, l->n_problems, &room, sizeof(*l->problems), err);
-    status = status ? status
-                    : reader_grow(&l->reference, l->n_problems, &l->room_references,
-                                  sizeof(*l->reference), err);
-    status = status ? status
-                    : reader_grow(&l->problem, l->n_problems, &l->room_problems,
-                                  sizeof(*l->problem), err);
-    char text[TEXT_MAX];
-    struct problem *p = status ? NULL : &l->problem[l->n_problems];
-    if (p && wire_type_of(given) == WIRE_STR) {
-        status = wire_copy_str(given, text, sizeof(text))
-                     ? problem_parse(p, text, err)
-                     : error_set(err, ERROR_INVALID, "the problem's text is too long");
-    } else if (p) {
-        status = problem_unpack(p, given, err);
-    }
+                    : reader_grow(&l->problems, l->n_problems, &l->room_problems,
+                                  sizeof(*l->problems), err);
     if (status) {
         return status;
     }
-    record_init(&l->reference[l->n_problems]);
-    problem_format(p, l->problems[l->n_problems++], sizeof(*l->problems));
-    return table_begin(r, line, err);
-}
-
-static int landscape_read_config(const struct wire_obj *given, struct record *config,
-                                 struct error *err)
-{
-    char text[TEXT_MAX];
+    struct landscape_problem *p = &l->problems[l->n_problems];
+    *p = (struct landscape_problem){.first_turn = l->n_turns};
+    record_init(&p->reference);
     if (wire_type_of(given) != WIRE_STR) {
-        return record_unpack(config, given, err);
+        status = problem_unpack(&p->problem, given, err);
+    } else if (wire_copy_str(given, text, sizeof(text))) {
+        status = problem_parse(&p->problem, text, err);
+    } else {
+        status = error_set(err, ERROR_INVALID, "the problem's text is too long");
     }
-    if (!wire_copy_str(given, text, sizeof(text))) {
-        return error_set(err, ERROR_INVALID, "the config's text is too long");
-    }
-    return record_parse(config, text, err);
+    l->n_problems += status == 0;
+    return status ? status : table_begin(r, line, err);
 }
 
 static int read_samples(struct landscape *l, struct landscape_entry *e,
@@ -111,7 +93,7 @@ static int read_entry(struct reader *r, const struct wire_obj *line, struct erro
     if (l->n_problems == 0) {
         return error_set(err, ERROR_INVALID, "a config must stand below its problem");
     }
-    int s = landscape_read_config(wire_find(line, "config"), &config, err);
+    int s = replay_read_record(&config, wire_find(line, "config"), err);
     struct landscape_entry *e = s ? NULL : reader_entry(l, &config, err);
     if (!e) {
         return s ? s : ERROR_NO_MEMORY;
@@ -122,7 +104,7 @@ static int read_entry(struct reader *r, const struct wire_obj *line, struct erro
     }
     s = reader_failure(&e->why, line, err);
     e->status = e->why.code;
-    e->variant = s ? 0 : reader_variant(l, &l->problem[e->problem], &config);
+    e->variant = s ? 0 : reader_variant(l, &l->problems[e->problem].problem, &config);
     return s;
 }
 

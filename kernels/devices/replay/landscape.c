@@ -70,8 +70,6 @@ struct landscape *landscape_free(struct landscape *l)
 {
     if (l) {
         free(l->problems);
-        free(l->problem);
-        free(l->reference);
         free(l->entries);
         free(l->failed);
         free(l->often);
@@ -133,15 +131,15 @@ static int landscape_explain_missing(const struct landscape *l, const struct pro
                                      struct error *err)
 {
     char asked[200], there[200];
-    const struct problem *nearest = l->problem;
     if (l->n_problems == 0) {
         return error_set(err, ERROR_NOT_FOUND, "the landscape has no problem at all");
     }
+    const struct problem *nearest = &l->problems[0].problem;
     for (uint32_t i = 1; i < l->n_problems; i++) {
-        nearest =
-            landscape_problem_distance(p, &l->problem[i]) < landscape_problem_distance(p, nearest)
-                ? &l->problem[i]
-                : nearest;
+        const struct problem *other = &l->problems[i].problem;
+        if (landscape_problem_distance(p, other) < landscape_problem_distance(p, nearest)) {
+            nearest = other;
+        }
     }
     if (strcmp(nearest->op_name, p->op_name) != 0) {
         return error_set(err, ERROR_NOT_FOUND, "the landscape has no problem of op %s; it has %s",
@@ -160,17 +158,19 @@ static int landscape_explain_missing(const struct landscape *l, const struct pro
 int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
                       struct error *err)
 {
-    char text[sizeof(*l->problems)];
-    problem_format(p, text, sizeof(text));
     for (*out = 0; *out < l->n_problems; ++*out) {
-        if (strcmp(l->problems[*out], text) == 0) {
+        const struct problem *known = &l->problems[*out].problem;
+        if (strcmp(known->op_name, p->op_name) == 0 && record_equal(&known->fields, &p->fields)) {
             return 0;
         }
     }
-    if (l->synthetic) {
-        return 0;
-    }
-    return landscape_explain_missing(l, p, err);
+    return l->synthetic ? 0 : landscape_explain_missing(l, p, err);
+}
+
+struct landscape_turn *landscape_turns(const struct landscape *l, uint32_t problem, uint32_t *n)
+{
+    *n = problem < l->n_problems ? l->problems[problem].n_turns : 0;
+    return *n ? l->turns + l->problems[problem].first_turn : NULL;
 }
 
 const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_t problem,

@@ -24,25 +24,10 @@ double landscape_slow(const struct landscape_turn *turns, uint32_t n, double at_
     return a->slow + part * (b->slow - a->slow);
 }
 
-/* The turns of a problem stand together. */
-static const struct landscape_turn *noise_turns_of(const struct landscape *l, uint32_t problem,
-                                                   uint32_t *n)
-{
-    uint32_t first = 0;
-    while (first < l->n_turns && l->turns[first].problem != problem) {
-        first++;
-    }
-    *n = 0;
-    while (first + *n < l->n_turns && l->turns[first + *n].problem == problem) {
-        ++*n;
-    }
-    return *n ? l->turns + first : NULL;
-}
-
 double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, double clock_ms)
 {
     uint32_t n;
-    const struct landscape_turn *turns = noise_turns_of(l, problem, &n);
+    const struct landscape_turn *turns = landscape_turns(l, problem, &n);
     if (n < 2) {
         return 1;
     }

@@ -13,7 +13,24 @@
 
 #include "kernels/devices/replay/replay.h"
 
-struct table; /* of a problem of format 2: tunables by index (table.c) */
+/* A problem of format 2 while its lines are read. */
+enum { SETTINGS_MAX = 4096 };
+
+struct tunable {
+    char name[RECORD_NAME_MAX];
+    bool run_time;
+    uint32_t n;
+    struct value values[PARAM_VALUES_MAX]; /* texts are owned */
+};
+
+struct table {
+    uint32_t n, n_settings; /* tunables; products of those at run time, which are last */
+    struct tunable tunables[PARAMS_MAX];
+    uint32_t first_entry;    /* of this problem in the landscape */
+    struct record reference; /* empty: not said */
+    double reference_us;
+    double walked_ms; /* when the last variant was measured */
+};
 
 struct reader {
     struct landscape *l;
@@ -46,8 +63,10 @@ int table_begin(struct reader *r, const struct wire_obj *line, struct error *err
 /* TABLE_NONE: it is none of these. */
 enum { TABLE_NONE = 1 };
 int table_read(struct reader *r, const struct wire_obj *line, struct error *err);
-/* After the last line of its problem: corrects times by what the reference did meanwhile. */
-int table_end(struct reader *r, struct error *err);
+int table_end(struct reader *r, struct error *err); /* after the last line of its problem */
+
+/* drift.c: corrects the times of the last problem by what the reference did meanwhile. */
+int drift_correct(struct reader *r, struct error *err);
 
 /* landscape.c: all has been read: sorts, and lists what is looked up often. */
 int landscape_settle(struct landscape *l, struct error *err);

@@ -86,8 +86,13 @@ struct landscape_variant {
 
 /* The reference kernel's turn between others: what clocks and temperature did. */
 struct landscape_turn {
-    uint32_t problem;
     double at_ms, slow; /* slow: its time over the median of its times */
+};
+
+struct landscape_problem {
+    struct problem problem;
+    struct record reference;      /* the recorded reference kernel's config; empty: not said */
+    uint32_t first_turn, n_turns; /* into turns, which are by time */
 };
 
 enum fault_kind {
@@ -115,10 +120,7 @@ struct landscape {
     char note[256];
     double compile_ms; /* of variants that are not listed */
     uint32_t n_problems;
-    char (*problems)[512];    /* owned; canonical text, cut */
-    struct problem *problem;  /* owned; n_problems of them */
-    struct record *reference; /* owned; of each problem: the recorded reference kernel's config;
-                                 empty: not said */
+    struct landscape_problem *problems; /* owned */
     uint32_t n_entries;
     struct landscape_entry *entries; /* owned; by problem, then config */
     uint32_t n_failed;
@@ -130,7 +132,7 @@ struct landscape {
     uint32_t n_variants;
     struct landscape_variant *variants; /* owned; by hash */
     uint32_t n_turns;
-    struct landscape_turn *turns; /* owned; by problem, then time */
+    struct landscape_turn *turns; /* owned */
     uint64_t rows_seed;           /* that spread the recorded rows over the experts; 0: not said */
     bool synthetic;
     uint64_t seed;
@@ -138,8 +140,7 @@ struct landscape {
     uint32_t n_faults;
     struct fault *faults; /* owned */
     /* growth */
-    uint32_t room_problems, room_references, room_entries, room_samples, room_faults, room_variants,
-        room_turns;
+    uint32_t room_problems, room_entries, room_samples, room_faults, room_variants, room_turns;
 };
 
 /* Loads the file of a spec "replay:<file>", and the faults beside it. */
@@ -149,6 +150,8 @@ struct landscape *landscape_free(struct landscape *l);
  * knows all: n_problems. */
 int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
                       struct error *err);
+/* Those of a problem; n_problems has none. */
+struct landscape_turn *landscape_turns(const struct landscape *l, uint32_t problem, uint32_t *n);
 /* NULL: not recorded. */
 const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_t problem,
                                               const struct record *config);
@@ -175,6 +178,9 @@ void noise_visit(const struct landscape *l, const struct landscape_entry *e, uin
                  struct noise *out);
 double noise_draw(const struct noise *v, uint64_t *state); /* microseconds */
 double noise_gauss(uint64_t *state);
+
+/* entries.c: of a text, or of a map. */
+int replay_read_record(struct record *out, const struct wire_obj *given, struct error *err);
 
 /* faults.c */
 int fault_read(struct fault *f, const struct wire_obj *line, struct error *err);

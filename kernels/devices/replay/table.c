@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/devices/replay/table.h"
+#include "kernels/devices/replay/reader.h"
 
 enum { TEXT_MAX = 4096, SHOTS_MAX = 64, ROWS_SEED = 1 /* when not said */ };
 static const double UNIT_US = 0.01;
@@ -110,7 +110,6 @@ int table_begin(struct reader *r, const struct wire_obj *line, struct error *err
     }
     t->n_settings = 1;
     t->first_entry = l->n_entries;
-    t->first_turn = l->n_turns;
     r->table = t;
     int status = read_tunables(t, params, err);
     return status ? status : read_reference(t, line, err);
@@ -223,7 +222,7 @@ static int fail_points(struct reader *r, const struct wire_obj *line, const stru
         }
         e->status = why.code;
         e->why = why;
-        e->variant = i ? 0 : reader_variant(r->l, &r->l->problem[e->problem], &point);
+        e->variant = i ? 0 : reader_variant(r->l, &r->l->problems[e->problem].problem, &point);
     }
     return status;
 }
@@ -239,7 +238,7 @@ static int remember_variant(struct reader *r, const struct record *config, doubl
         record_copy(&first, config);
         set_settings(r->table, 0, &first);
         l->variants[l->n_variants++] = (struct landscape_variant){
-            .hash = reader_variant(l, &l->problem[l->n_problems - 1], &first),
+            .hash = reader_variant(l, &l->problems[l->n_problems - 1].problem, &first),
             .compile_ms = compile_ms};
     }
     return status;
@@ -317,8 +316,9 @@ static int read_turn(struct reader *r, const struct wire_obj *line, struct error
     }
     int status = reader_grow(&l->turns, l->n_turns, &l->room_turns, sizeof(*l->turns), err);
     if (status == 0) {
-        l->turns[l->n_turns++] = (struct landscape_turn){
-            .problem = l->n_problems - 1, .at_ms = at_ms, .slow = reader_median(us, n)};
+        l->turns[l->n_turns++] =
+            (struct landscape_turn){.at_ms = at_ms, .slow = reader_median(us, n)};
+        l->problems[l->n_problems - 1].n_turns++;
     }
     return status;
 }

@@ -63,7 +63,7 @@ static void test_who_comes_before_the_reference_has_a_ratio(void **state)
     struct child c;
     char problem[1024], *cache = folder_make();
     assert_int_equal(landscape_load("replay:" RECORDED, &l, &err), 0);
-    problem_format(&l->problem[0], problem, sizeof(problem));
+    problem_format(&l->problems[0].problem, problem, sizeof(problem));
     landscape_free(l);
     tune(&c, problem, cache);
     const double cold_ms = c.result.wall_ms;
