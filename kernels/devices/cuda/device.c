@@ -42,8 +42,8 @@ static void destroy_context(struct cuda_device *d)
     if (!d->context) {
         return;
     }
-    cuda_module_unload(&d->reference);
-    cuda_module_unload(&d->tools);
+    cuda_module_unload(&d->reference.module);
+    cuda_module_unload(&d->tools.module);
     cuda_release(d, &d->sweep);
     cuda_release(d, &d->counters);
     if (d->end) {

@@ -33,21 +33,24 @@ extern const char cuda_tools_source[]; /* tools.cu */
 
 enum { CUDA_UNWRITTEN, CUDA_GUARD_BEFORE, CUDA_GUARD_BEHIND, CUDA_COUNTERS };
 
+struct cuda_helper {
+    struct cuda_module module;
+    const char *source; /* borrowed, static: of what is loaded */
+};
+
 struct cuda_device {
     struct device base;           /* first */
     const struct cuda_driver *cu; /* borrowed */
     CUdevice device;
-    struct nvml *nvml;            /* owned; NULL: there is none */
-    struct cuda_watch *watch;     /* owned; while a problem is prepared */
-    double left_ms;               /* when the last one was released */
-    CUcontext context;            /* owned; NULL until the first load or prepare */
-    CUstream stream;              /* owned: everything runs in it */
-    CUevent begin, end;           /* owned */
-    struct cuda_module tools;     /* owned; loaded by the first prepare */
-    struct cuda_module reference; /* owned: of reference_source, when one is loaded */
-    const char *reference_source; /* borrowed, static */
-    CUdeviceptr counters;         /* owned: CUDA_COUNTERS of 64 bits */
-    CUdeviceptr sweep;            /* owned: what is read to empty L2; 0 until it is needed */
+    struct nvml *nvml;                   /* owned; NULL: there is none */
+    struct cuda_watch *watch;            /* owned; while a problem is prepared */
+    double left_ms;                      /* when the last one was released */
+    CUcontext context;                   /* owned; NULL until the first load or prepare */
+    CUstream stream;                     /* owned: everything runs in it */
+    CUevent begin, end;                  /* owned */
+    struct cuda_helper tools, reference; /* owned; loaded by the first prepare */
+    CUdeviceptr counters;                /* owned: CUDA_COUNTERS of 64 bits */
+    CUdeviceptr sweep;                   /* owned: what is read to empty L2; 0 until it is needed */
 };
 
 struct cuda_kernel {

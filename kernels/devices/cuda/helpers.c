@@ -6,8 +6,8 @@
 
 #include "kernels/devices/cuda/gpu.h"
 
-static void cuda_helpers_describe(const struct device_info *info, const char *entry,
-                                  const char *source, struct variant *v)
+static void cuda_helper_describe(const struct device_info *info, const char *entry,
+                                 const char *source, struct variant *v)
 {
     *v = (struct variant){.family = "helpers", .kind = "cuda"};
     variant_set_source(v, source);
@@ -17,13 +17,13 @@ static void cuda_helpers_describe(const struct device_info *info, const char *en
 
 static void describe_tools(const struct device_info *info, struct variant *v)
 {
-    cuda_helpers_describe(info, "cuda_tools", cuda_tools_source, v);
+    cuda_helper_describe(info, "cuda_tools", cuda_tools_source, v);
 }
 
 static void describe_reference(const struct device_info *info, const struct family_target *t,
                                struct variant *v)
 {
-    cuda_helpers_describe(info, "cuda_reference", t->reference_source, v);
+    cuda_helper_describe(info, "cuda_reference", t->reference_source, v);
 }
 
 uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
@@ -34,17 +34,22 @@ uint32_t cuda_helpers(const struct device_info *info, const struct family_target
     return 2;
 }
 
-static int cuda_helpers_load(struct cuda_device *d, const struct variant *v,
-                             struct cuda_module *out, struct error *err)
+static int cuda_helper_load(struct cuda_device *d, struct cuda_helper *h, const struct variant *v,
+                            struct error *err)
 {
     const struct device_supply *supply = &d->base.supply;
     const struct cuda_nvrtc *n;
     struct image own = {0};
     const struct image *image = &own;
+    if (h->module.module && h->source == v->source) {
+        return 0;
+    }
+    cuda_module_unload(&h->module);
+    h->source = v->source;
     int r = supply->image ? supply->image(supply->ctx, v, &image, err)
                           : cuda_nvrtc_open(d->cu->version, &n, err);
     r = r || supply->image ? r : cuda_nvrtc_compile(n, v, &own, err);
-    r = r ? r : cuda_module_load(out, d->cu, image->data, v->entry, err);
+    r = r ? r : cuda_module_load(&h->module, d->cu, image->data, v->entry, err);
     image_deinit(&own);
     return r;
 }
@@ -52,21 +57,13 @@ static int cuda_helpers_load(struct cuda_device *d, const struct variant *v,
 int cuda_load_tools(struct cuda_device *d, struct error *err)
 {
     struct variant v;
-    if (d->tools.module) {
-        return 0;
-    }
     describe_tools(&d->base.info, &v);
-    return cuda_helpers_load(d, &v, &d->tools, err);
+    return cuda_helper_load(d, &d->tools, &v, err);
 }
 
 int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err)
 {
     struct variant v;
-    if (d->reference.module && d->reference_source == t->reference_source) {
-        return 0;
-    }
-    cuda_module_unload(&d->reference);
     describe_reference(&d->base.info, t, &v);
-    d->reference_source = t->reference_source;
-    return cuda_helpers_load(d, &v, &d->reference, err);
+    return cuda_helper_load(d, &d->reference, &v, err);
 }

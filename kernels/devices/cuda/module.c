@@ -75,7 +75,6 @@ static int cuda_module_describe(const struct cuda_driver *cu, struct cuda_functi
         int *to;
     } all[] = {
         {CU_FUNC_ATTRIBUTE_NUM_REGS, &f->registers},
-        {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, &f->local_bytes},
         {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &f->static_smem},
         {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &f->threads_max},
     };

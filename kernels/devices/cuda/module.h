@@ -15,7 +15,7 @@ enum { CUDA_FUNCTIONS_MAX = 8 };
 struct cuda_function {
     char name[64];
     CUfunction function;
-    int registers, local_bytes, static_smem;
+    int registers, static_smem;
     int threads_max;  /* of a block, given its registers */
     int dynamic_smem; /* most that was asked of the driver so far */
 };

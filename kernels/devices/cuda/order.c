@@ -39,29 +39,20 @@ struct asking {
     int n, smem;
 };
 
-static bool cuda_order_is_ok(CUresult r)
-{
-    return r == CUDA_SUCCESS;
-}
-
 static bool cuda_order_begin(struct asking *a, CUdevice device)
 {
     const struct cuda_driver *cu = a->cu;
+    const CUdevice_attribute sms = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                             smem = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
     int major = 0;
-    return cuda_order_is_ok(cu->device_attribute(
-               &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)) &&
-           major >= 9 &&
-           cuda_order_is_ok(
-               cu->device_attribute(&a->n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)) &&
-           a->n <= LAUNCH_ORDER_SMS_MAX &&
-           cuda_order_is_ok(cu->device_attribute(
-               &a->smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)) &&
-           cuda_order_is_ok(cu->module_load(&a->module, source)) &&
-           cuda_order_is_ok(cu->module_function(&a->where, a->module, "where")) &&
-           cuda_order_is_ok(cu->function_set(
-               a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, a->smem)) &&
-           cuda_order_is_ok(cu->stream_create(&a->stream, CU_STREAM_NON_BLOCKING)) &&
-           cuda_order_is_ok(cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX));
+    return !cu->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) &&
+           major >= 9 && !cu->device_attribute(&a->n, sms, device) &&
+           a->n <= LAUNCH_ORDER_SMS_MAX && !cu->device_attribute(&a->smem, smem, device) &&
+           !cu->module_load(&a->module, source) &&
+           !cu->module_function(&a->where, a->module, "where") &&
+           !cu->function_set(a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, a->smem) &&
+           !cu->stream_create(&a->stream, CU_STREAM_NON_BLOCKING) &&
+           !cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX);
 }
 
 /* One block to an SM: each wants all of its shared memory. */
@@ -83,10 +74,10 @@ static bool cuda_order_ask(struct asking *a, unsigned cluster, int32_t sm_of[LAU
         .numAttrs = cluster > 1,
     };
     void *params[] = {&a->sms};
-    return cuda_order_is_ok(a->cu->launch(&config, a->where, params, NULL)) &&
-           cuda_order_is_ok(a->cu->memory_download_async(
-               sm_of, a->sms, sizeof(int32_t) * (size_t)a->n, a->stream)) &&
-           cuda_order_is_ok(a->cu->stream_wait(a->stream));
+    const size_t bytes = sizeof(int32_t) * (size_t)a->n;
+    return !a->cu->launch(&config, a->where, params, NULL) &&
+           !a->cu->memory_download_async(sm_of, a->sms, bytes, a->stream) &&
+           !a->cu->stream_wait(a->stream);
 }
 
 static void cuda_order_end(struct asking *a)
@@ -109,8 +100,7 @@ static void find_out(const struct cuda_driver *cu, CUdevice device, struct launc
     struct asking a = {.cu = cu};
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     *out = (struct launch_order){0};
-    if (!cu->capture_mode || !cu->memory_download_async ||
-        !cuda_order_is_ok(cu->capture_mode(&mode))) {
+    if (!cu->capture_mode || !cu->memory_download_async || cu->capture_mode(&mode)) {
         return;
     }
     if (cuda_order_begin(&a, device) && cuda_order_ask(&a, 1, single) &&

@@ -131,7 +131,7 @@ static int cuda_launch_tool(struct cuda_device *d, const char *entry, uint32_t b
         .grid = {blocks, 1, 1}, .block = {THREADS, 1, 1}, .params_bytes = (uint32_t)size};
     strcpy(l.entry, entry);
     memcpy(l.params, params, size);
-    return cuda_module_launch(&d->tools, &l, d->stream, err);
+    return cuda_module_launch(&d->tools.module, &l, d->stream, err);
 }
 
 /* Enough blocks to fill the GPU; the kernels walk over the rest. */
@@ -236,7 +236,7 @@ static int cuda_run_reference(struct device *base, const struct family_target *t
 {
     struct cuda_device *d = cuda_of(base);
     int r = cuda_load_reference(d, t, err);
-    return r ? r : cuda_module_launch(&d->reference, l, d->stream, err);
+    return r ? r : cuda_module_launch(&d->reference.module, l, d->stream, err);
 }
 
 static int cuda_launch(struct device *d, struct kernel *k, const struct launch *l,
