@@ -26,6 +26,9 @@ struct image {
                            will say the same again. Not set by a full disk, a signal, no memory */
 };
 void image_deinit(struct image *i);
+/* The first three lines of the log that name an error, else the first, on one line and without the
+ * paths of `folder` (NULL: none). */
+void image_log_excerpt(const char *log, const char *folder, char *out, size_t size);
 /* Of a compile that went well: all of `meta` but what only a compiler can know, registers -1. */
 void image_describe(struct image *i, const struct variant *v, const char *compiler,
                     double compile_ms);
@@ -162,7 +165,6 @@ int device_set_clocks(const char *uuid, int64_t mhz, struct error *err);
 
 struct compiler;
 struct compiler_ops {
-    const char *kind;   /* cuda | cpu | replay */
     const char *suffix; /* "cubin" | "so" */
     bool apart;         /* it compiles in processes of its own (runner/compile/apart.h): threads of
                            one would wait for one another in it, or it leaves files when the runner is

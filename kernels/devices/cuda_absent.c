@@ -51,7 +51,6 @@ static int load_none(const void *image, size_t size, void **handle, struct error
 
 /* Only open() can be reached: without a device nothing else is ever called. */
 const struct device_ops cuda_device_ops = {.kind = "cuda", .open = device_none};
-const struct compiler_ops cuda_compiler_ops = {
-    .kind = "cuda", .suffix = "cubin", .open = compiler_none};
+const struct compiler_ops cuda_compiler_ops = {.suffix = "cubin", .open = compiler_none};
 const struct launch_backend cuda_launch_backend = {
     .elf_machine = 190, .info = info_none, .load = load_none};

@@ -148,3 +148,26 @@ void image_describe(struct image *i, const struct variant *v, const char *compil
     m->compile_ms = compile_ms;
     m->created_s = m->used_s = (int64_t)time(NULL);
 }
+
+void image_log_excerpt(const char *log, const char *folder, char *out, size_t size)
+{
+    const char *at = strstr(log, "error");
+    while (at && at > log && at[-1] != '\n') {
+        at--;
+    }
+    at = at ? at : log;
+    size_t skip = folder ? strlen(folder) + 1 : 0, have = 0;
+    for (int lines = 0; *at && lines < 3 && have + 1 < size;) {
+        if (folder && strncmp(at, folder, skip - 1) == 0) {
+            at += skip;
+            continue;
+        }
+        lines += *at == '\n';
+        out[have++] = *at == '\n' ? ' ' : *at;
+        at++;
+    }
+    while (have > 0 && out[have - 1] == ' ') {
+        have--;
+    }
+    out[have] = '\0';
+}

@@ -158,15 +158,15 @@ static const char *compiler_version_cpu(const struct compiler *c)
 
 void cpu_compiler_version(char *out, size_t size)
 {
-    char path[PATH_MAX];
+    struct compiler *c;
     struct error err = ERROR_NULL;
+    int r = compiler_open_cpu("cpu", &c, &err);
     out[0] = '\0';
-    int r = find_cc(path, &err);
-    if (r == ERROR_DENIED) { /* there is one: the user would look for another reason */
+    if (r == 0) {
+        snprintf(out, size, "%s", compiler_version_cpu(c));
+        compiler_close_cpu(c);
+    } else if (r == ERROR_DENIED) { /* there is one: the user would look for another reason */
         fprintf(stderr, "%s\n", err.text);
-    }
-    if (r == 0 && read_version(path, out, size, NULL) != 0) {
-        out[0] = '\0';
     }
 }
 
@@ -222,30 +222,6 @@ static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
     j->argv[argc++] = j->source;
     j->argv[argc] = NULL;
     return 0;
-}
-
-/* The first lines that name an error, without the path of the private directory. */
-static void first_lines(const char *log, const char *folder, char *out, size_t size)
-{
-    const char *at = strstr(log, "error");
-    while (at && at > log && at[-1] != '\n') {
-        at--;
-    }
-    at = at ? at : log;
-    size_t skip = strlen(folder) + 1, have = 0;
-    for (int lines = 0; *at && lines < 3 && have + 1 < size;) {
-        if (strncmp(at, folder, skip - 1) == 0) {
-            at += skip;
-            continue;
-        }
-        lines += *at == '\n';
-        out[have++] = *at == '\n' ? ' ' : *at;
-        at++;
-    }
-    while (have > 0 && out[have - 1] == ' ') {
-        have--;
-    }
-    out[have] = '\0';
 }
 
 /* Compilers let others write to the output where our umask does: O_CREAT takes that right away.
@@ -320,7 +296,7 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
     if (status == 0) {
         return read_output(j, out, err);
     }
-    first_lines(out->log, j->folder, text, sizeof(text));
+    image_log_excerpt(out->log, j->folder, text, sizeof(text));
     if (cpu_compiler_log_says(out->log,
                               no_room)) { /* these two pass, and the variant is tried again */
         return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s",
@@ -409,7 +385,6 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
 }
 
 const struct compiler_ops cpu_compiler_ops = {
-    .kind = "cpu",
     .suffix = "so",
     .apart = true, /* a process that outlives the runner's end, whatever it is, ends the compiler
                       and removes its folder */

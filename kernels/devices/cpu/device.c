@@ -9,32 +9,6 @@
 
 #include "kernels/devices/cpu/cpu.h"
 
-static int device_open_cpu(const char *spec, struct device **out, struct error *err)
-{
-    *out = NULL;
-    struct cpu_device *d = calloc(1, sizeof(*d));
-    if (!d) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
-    }
-    int r = cpu_describe(spec, &d->base.info, err);
-    if (r) {
-        free(d);
-        return r;
-    }
-    d->pool = pool_new((uint32_t)d->base.info.sm_count);
-    if (!d->pool) {
-        r = error_set(err, ERROR_NO_MEMORY, "cannot start %d threads: use cpu:<threads>",
-                      (int)d->base.info.sm_count);
-        free(d);
-        return r;
-    }
-    cpu_measure_peaks(&d->base.info, d->pool);
-    cpu_compiler_version(d->base.info.compiler, sizeof(d->base.info.compiler));
-    d->base.ops = &cpu_device_ops;
-    *out = &d->base;
-    return 0;
-}
-
 static void device_close_cpu(struct device *base)
 {
     struct cpu_device *d = (struct cpu_device *)base;
@@ -42,6 +16,30 @@ static void device_close_cpu(struct device *base)
         pool_free(d->pool);
         free(d);
     }
+}
+
+static int device_open_cpu(const char *spec, struct device **out, struct error *err)
+{
+    struct cpu_device *d = calloc(1, sizeof(*d));
+    *out = NULL;
+    if (!d) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
+    }
+    d->base.ops = &cpu_device_ops;
+    int r = cpu_describe(spec, &d->base.info, err);
+    const int threads = (int)d->base.info.sm_count;
+    d->pool = r ? NULL : pool_new((uint32_t)threads);
+    if (r == 0 && !d->pool) {
+        r = error_set(err, ERROR_NO_MEMORY, "cannot start %d threads: use cpu:<threads>", threads);
+    }
+    if (r) {
+        device_close_cpu(&d->base);
+        return r;
+    }
+    cpu_measure_peaks(&d->base.info, d->pool);
+    cpu_compiler_version(d->base.info.compiler, sizeof(d->base.info.compiler));
+    *out = &d->base;
+    return 0;
 }
 
 static int device_load_cpu(struct device *base, const struct image *image, const struct variant *v,

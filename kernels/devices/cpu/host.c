@@ -127,6 +127,13 @@ static int64_t clock_khz(void)
     return khz;
 }
 
+static int64_t cpu_read_meminfo(const char *name, int64_t unknown)
+{
+    char text[64];
+    return proc_value("/proc/meminfo", name, text, sizeof(text)) ? strtoll(text, NULL, 10) * 1024
+                                                                 : unknown;
+}
+
 int cpu_describe(const char *spec, struct device_info *out, struct error *err)
 {
     *out = (struct device_info){0};
@@ -144,11 +151,51 @@ int cpu_describe(const char *spec, struct device_info *out, struct error *err)
     out->sm_count = threads;
     out->warp_size = 1;
     read_caches(out);
-    char text[64];
-    if (proc_value("/proc/meminfo", "MemTotal", text, sizeof(text))) {
-        out->memory_bytes = strtoll(text, NULL, 10) * 1024;
-    }
+    out->memory_bytes = cpu_read_meminfo("MemTotal", 0);
     out->clock_khz = clock_khz();
     device_class_format(out);
     return 0;
+}
+
+/* ---- its memory ------------------------------------------------------------------------------ */
+
+/* A problem takes never more than a share of what is free, since gemmd is a guest beside a training
+ * job. What is drawn for it is there twice: for the search, and for the device. */
+enum { WORKLOADS = 2 };
+
+static int64_t free_bytes(void)
+{
+    int64_t available = cpu_read_meminfo("MemAvailable", INT64_MAX);
+    /* In a container the limit of the group may be the nearer one. */
+    int64_t max = cpu_read_number("/sys/fs/cgroup/memory.max");
+    int64_t used = cpu_read_number("/sys/fs/cgroup/memory.current");
+    if (max > 0 && max - used < available) {
+        available = max > used ? max - used : 0;
+    }
+    return available;
+}
+
+int64_t device_host_limit(void)
+{
+    return (int64_t)((double)free_bytes() * device_memory_share());
+}
+
+double device_host_lists(const struct family *f, const struct problem *p)
+{
+    return f->workload_bytes ? WORKLOADS * f->workload_bytes(p) : 0;
+}
+
+int device_too_much(double need, double limit, const char *memory, struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY,
+                     "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of %s) may be "
+                     "used: free some of it, ask for a smaller problem, or raise gemmd's "
+                     "--memory-percent (GEMMD_MEMORY_SHARE)",
+                     need / 0x1p20, limit / 0x1p20, device_memory_share() * 100, memory);
+}
+
+int device_host_fits(double need, struct error *err)
+{
+    const double limit = (double)device_host_limit();
+    return need <= limit ? 0 : device_too_much(need, limit, "the free memory", err);
 }

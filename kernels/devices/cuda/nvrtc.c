@@ -127,28 +127,18 @@ static int code_of(nvrtcResult r, const char *log)
     return r == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE ? ERROR_NO_COMPILER : ERROR_COMPILE;
 }
 
-/* With the first lines that name an error, on one line. */
 static int nvrtc_refuse_variant(const struct compile_job *j, const struct variant *v, nvrtcResult r,
                                 struct image *out, struct error *err)
 {
     char text[320];
-    size_t have = 0;
-    const char *at = strstr(j->log, "error");
-    while (at && at > j->log && at[-1] != '\n') {
-        at--;
-    }
-    for (int lines = 0; at && *at && lines < 3 && have + 1 < sizeof(text); at++) {
-        lines += *at == '\n';
-        text[have++] = *at == '\n' ? ' ' : *at;
-    }
-    text[have] = '\0';
+    image_log_excerpt(j->log, NULL, text, sizeof(text));
     int code = code_of(r, j->log);
     out->refused = code == ERROR_COMPILE && r == NVRTC_ERROR_COMPILATION;
     return error_set(err, code, "%s %s for %s (%s): %s", j->n->name,
                      code == ERROR_COMPILE     ? "refused the variant"
                      : code == ERROR_NO_MEMORY ? "had no memory to compile"
                                                : "could not compile",
-                     v->arch, j->n->error_string(r), have ? text : "no log");
+                     v->arch, j->n->error_string(r), text[0] ? text : "no log");
 }
 
 static int read_cubin(struct compile_job *j, struct image *out, struct error *err)
@@ -261,7 +251,6 @@ static int compiler_compile_cuda(struct compiler *c, const struct variant *v, st
 }
 
 const struct compiler_ops cuda_compiler_ops = {
-    .kind = "cuda",
     .suffix = "cubin",
     .apart = true,
     .open = compiler_open_cuda,

@@ -110,7 +110,6 @@ static double replay_takes_ms(struct compiler *base, const struct variant *v)
 }
 
 const struct compiler_ops replay_compiler_ops = {
-    .kind = "replay",
     .suffix = "replay",
     .open = replay_compiler_open,
     .close = replay_compiler_close,

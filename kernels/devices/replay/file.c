@@ -33,7 +33,6 @@ static int landscape_read_header(struct reader *r, const struct wire_obj *line, 
         return error_set(err, ERROR_INVALID, "device: kind is \"%s\", not cuda or cpu",
                          l->info.kind);
     }
-    wire_copy_str(wire_find(line, "note"), l->note, sizeof(l->note));
     wire_get_real(wire_find(line, "compile_ms"), &l->compile_ms);
     return 0;
 }

@@ -117,7 +117,6 @@ struct fault {
 
 struct landscape {
     struct device_info info;
-    char note[256];
     double compile_ms; /* of variants that are not listed */
     uint32_t n_problems;
     struct landscape_problem *problems; /* owned */

@@ -30,20 +30,14 @@ static struct table *table_free(struct table *t)
 
 static int table_read_value(const struct wire_obj *o, struct value *out, struct error *err)
 {
-    const char *text;
     size_t n;
-    *out = (struct value){0};
-    if (wire_get_bool(o, &out->flag)) {
-        out->type = VALUE_BOOL;
-    } else if (wire_get_int(o, &out->integer)) {
-        out->type = VALUE_INT;
-    } else if (wire_get_real(o, &out->real)) {
-        out->type = VALUE_REAL;
-    } else if (wire_get_str(o, &text, &n)) {
-        out->text = strndup(text, n);
-        out->type = out->text ? VALUE_TEXT : VALUE_NONE;
+    if (!value_unpack(o, out, &n) || out->type == VALUE_NONE) {
+        return error_set(err, ERROR_INVALID, "params: a value is no scalar");
     }
-    return out->type ? 0 : error_set(err, ERROR_INVALID, "params: a value is no scalar");
+    if (out->type == VALUE_TEXT && !(out->text = strndup(out->text, n))) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
+    }
+    return 0;
 }
 
 static int read_tunable(struct table *t, const struct wire_obj *o, struct error *err)

@@ -62,7 +62,6 @@ static int counting_compile(struct compiler *base, const struct variant *v, stru
 }
 
 static const struct compiler_ops counting_ops = {
-    .kind = "counting",
     .suffix = "txt",
     .version = counting_version,
     .compile = counting_compile,
