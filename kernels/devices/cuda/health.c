@@ -8,8 +8,8 @@
  * NVML's own sampling takes.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "kernels/devices/cuda/gpu.h"
 
@@ -18,39 +18,24 @@ enum { EVERY_MS = 20, QUIET_MS = 1500 };
 struct cuda_watch {
     const struct nvml *nvml; /* borrowed */
     pthread_t thread;
+    atomic_bool stop;
     pthread_mutex_t lock; /* of the rest */
-    pthread_cond_t wake;
-    bool stop, sampled;
+    bool sampled;
     struct device_health last;
 };
-
-/* Sleeps, unless it is to stop; the lock is held. */
-static void cuda_watch_nap(struct cuda_watch *w)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += EVERY_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    if (!w->stop) {
-        pthread_cond_timedwait(&w->wake, &w->lock, &until);
-    }
-}
 
 static void *cuda_watch_run(void *arg)
 {
     struct cuda_watch *w = arg;
     struct device_health seen;
-    pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        pthread_mutex_unlock(&w->lock);
         nvml_sample(w->nvml, &seen);
         pthread_mutex_lock(&w->lock);
         w->last = seen;
         w->sampled = true;
-        cuda_watch_nap(w);
+        pthread_mutex_unlock(&w->lock);
+        device_sleep_ms(EVERY_MS);
     }
-    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
@@ -62,7 +47,6 @@ void cuda_watch_begin(struct cuda_device *d)
     }
     w->nvml = d->nvml;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, NULL);
     if (pthread_create(&w->thread, NULL, cuda_watch_run, w)) {
         free(w);
         return;
@@ -77,12 +61,8 @@ void cuda_watch_end(struct cuda_device *d)
     if (!w) {
         return;
     }
-    pthread_mutex_lock(&w->lock);
     w->stop = true;
-    pthread_cond_signal(&w->wake);
-    pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
     free(w);
     d->watch = NULL;

@@ -38,7 +38,7 @@ static int cuda_helper_load(struct cuda_device *d, struct cuda_helper *h, const 
                             struct error *err)
 {
     const struct device_supply *supply = &d->base.supply;
-    const struct cuda_nvrtc *n;
+    struct cuda_nvrtc n;
     struct image own = {0};
     const struct image *image = &own;
     if (h->module.module && h->source == v->source) {
@@ -48,7 +48,7 @@ static int cuda_helper_load(struct cuda_device *d, struct cuda_helper *h, const 
     h->source = v->source;
     int r = supply->image ? supply->image(supply->ctx, v, &image, err)
                           : cuda_nvrtc_open(d->cu->version, &n, err);
-    r = r || supply->image ? r : cuda_nvrtc_compile(n, v, &own, err);
+    r = r || supply->image ? r : cuda_nvrtc_compile(&n, v, &own, err);
     r = r ? r : cuda_module_load(&h->module, d->cu, image->data, v->entry, err);
     image_deinit(&own);
     return r;

@@ -210,44 +210,43 @@ int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, stru
 /* ---- the compiler of the cuda device -------------------------------------------------------- */
 
 struct cuda_compiler {
-    struct compiler base;           /* first */
-    const struct cuda_nvrtc *nvrtc; /* borrowed */
+    struct compiler base; /* first */
+    struct cuda_nvrtc nvrtc;
 };
-
-/* "cuda:sm_90a" compiles for machines that have the GPU, whatever driver is here. */
-static int compiler_open_cuda(const char *spec, struct compiler **out, struct error *err)
-{
-    *out = NULL;
-    int driver_version = strncmp(spec, "cuda:sm_", 8) == 0 ? 0 : cuda_driver_version();
-    const struct cuda_nvrtc *n;
-    int r = cuda_nvrtc_open(driver_version, &n, err);
-    if (r) {
-        return r;
-    }
-    struct cuda_compiler *c = calloc(1, sizeof(*c));
-    if (!c) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
-    }
-    c->base.ops = &cuda_compiler_ops;
-    c->nvrtc = n;
-    *out = &c->base;
-    return 0;
-}
 
 static void compiler_close_cuda(struct compiler *c)
 {
     free(c);
 }
 
+/* "cuda:sm_90a" compiles for machines that have the GPU, whatever driver is here. */
+static int compiler_open_cuda(const char *spec, struct compiler **out, struct error *err)
+{
+    const int driver_version = strncmp(spec, "cuda:sm_", 8) == 0 ? 0 : cuda_driver_version();
+    struct cuda_compiler *c = calloc(1, sizeof(*c));
+    *out = NULL;
+    if (!c) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
+    }
+    int r = cuda_nvrtc_open(driver_version, &c->nvrtc, err);
+    if (r) {
+        free(c);
+        return r;
+    }
+    c->base.ops = &cuda_compiler_ops;
+    *out = &c->base;
+    return 0;
+}
+
 static const char *compiler_version_cuda(const struct compiler *c)
 {
-    return ((const struct cuda_compiler *)c)->nvrtc->name;
+    return ((const struct cuda_compiler *)c)->nvrtc.name;
 }
 
 static int compiler_compile_cuda(struct compiler *c, const struct variant *v, struct image *out,
                                  struct error *err)
 {
-    return cuda_nvrtc_compile(((const struct cuda_compiler *)c)->nvrtc, v, out, err);
+    return cuda_nvrtc_compile(&((const struct cuda_compiler *)c)->nvrtc, v, out, err);
 }
 
 const struct compiler_ops cuda_compiler_ops = {

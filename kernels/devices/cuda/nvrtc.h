@@ -23,7 +23,7 @@ enum { CUDA_SPILL_BYTES_MAX = 16 };
     X(arch_count, nvrtcGetNumSupportedArchs)                                                       \
     X(archs, nvrtcGetSupportedArchs)
 
-/* One of each library per process, never closed. */
+/* The functions of a library, which is never closed. */
 struct cuda_nvrtc {
     int major, minor;
     char name[32]; /* "nvrtc 13.0" */
@@ -36,7 +36,7 @@ struct cuda_nvrtc {
  * any library will do). A cubin loads on drivers of NVRTC's own major version or a later one, so
  * newer libraries than the driver are passed over. $GEMMD_NVRTC names the one to use. Thread-safe.
  * ERROR_NO_COMPILER says what was found and what to do. */
-int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct error *err);
+int cuda_nvrtc_open(int driver_version, struct cuda_nvrtc *out, struct error *err);
 
 /* Thread-safe. As compiler_ops.compile; meta.variant and compile_ms are filled in too. */
 int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, struct image *out,

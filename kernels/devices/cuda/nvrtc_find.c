@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding an NVRTC that fits the driver. Those that are opened stay. */
+/* Finding an NVRTC that fits the driver. Those that are opened stay open. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,11 +9,7 @@
 #include "kernels/devices/cuda/nvrtc.h"
 #include "kernels/loading.h"
 
-enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 12, LIBRARIES_MAX = 8 };
-
-/* Opened so far; they stay. Read and changed while loading. */
-static struct cuda_nvrtc libraries[LIBRARIES_MAX];
-static int n_libraries;
+enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 12 };
 
 static bool nvrtc_load_symbols(void *library, struct cuda_nvrtc *n)
 {
@@ -41,35 +37,22 @@ static void load_builtins(const struct cuda_nvrtc *n)
     }
 }
 
-/* NULL when the file cannot be opened or is no NVRTC of use; `why` says it. */
-static const struct cuda_nvrtc *nvrtc_open_library(const char *file, char *why, size_t size)
+/* False when the file cannot be opened or is no NVRTC of use; `why` says it. */
+static bool nvrtc_open_library(const char *file, struct cuda_nvrtc *n, char *why, size_t size)
 {
-    struct cuda_nvrtc n = {0};
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         snprintf(why, size, "%s", dlerror());
-        return NULL;
+        return false;
     }
-    if (!nvrtc_load_symbols(library, &n) || n.major < MAJOR_OLDEST) {
+    if (!nvrtc_load_symbols(library, n) || n->major < MAJOR_OLDEST) {
         snprintf(why, size, "%s is not NVRTC 12.0 or newer", file);
         dlclose(library);
-        return NULL;
+        return false;
     }
-    for (int i = 0; i < n_libraries; i++) {
-        if (libraries[i].compile == n.compile) {
-            dlclose(library); /* known under another name */
-            return &libraries[i];
-        }
-    }
-    if (n_libraries == LIBRARIES_MAX) {
-        snprintf(why, size, "too many versions of NVRTC");
-        dlclose(library);
-        return NULL;
-    }
-    load_builtins(&n);
-    snprintf(n.name, sizeof(n.name), "nvrtc %d.%d", n.major, n.minor);
-    libraries[n_libraries] = n;
-    return &libraries[n_libraries++];
+    load_builtins(n);
+    snprintf(n->name, sizeof(n->name), "nvrtc %d.%d", n->major, n->minor);
+    return true;
 }
 
 static bool nvrtc_fits_driver(const struct cuda_nvrtc *n, int driver_version)
@@ -78,9 +61,8 @@ static bool nvrtc_fits_driver(const struct cuda_nvrtc *n, int driver_version)
 }
 
 /* By major version, the newest that the driver can take first; then names without a version, which
- * may be anything. *newer: the last one found that the driver is too old for. */
-static const struct cuda_nvrtc *nvrtc_search_names(int driver_version,
-                                                   const struct cuda_nvrtc **newer)
+ * may be anything. False, and *newer is the last one found that the driver is too old for. */
+static bool nvrtc_search_names(int driver_version, struct cuda_nvrtc *out, struct cuda_nvrtc *newer)
 {
     static const char *const folders[] = {
         "", "/usr/local/cuda/lib64/", "/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/"};
@@ -91,41 +73,41 @@ static const struct cuda_nvrtc *nvrtc_search_names(int driver_version,
             if (major >= MAJOR_OLDEST) {
                 snprintf(file, sizeof(file), "%slibnvrtc.so.%d", folders[i], major);
             }
-            const struct cuda_nvrtc *n = nvrtc_open_library(file, why, sizeof(why));
-            if (n && nvrtc_fits_driver(n, driver_version)) {
-                return n;
+            if (!nvrtc_open_library(file, out, why, sizeof(why))) {
+                continue;
             }
-            *newer = n ? n : *newer;
+            if (nvrtc_fits_driver(out, driver_version)) {
+                return true;
+            }
+            *newer = *out;
         }
     }
-    return NULL;
+    return false;
 }
 
-static int nvrtc_find_any(int driver_version, const struct cuda_nvrtc **out, struct error *err)
+static int nvrtc_find_any(int driver_version, struct cuda_nvrtc *out, struct error *err)
 {
     const char *named = getenv("GEMMD_NVRTC");
-    const struct cuda_nvrtc *newer = NULL;
+    struct cuda_nvrtc newer = {0};
     if (named && *named) {
         char why[256];
-        *out = nvrtc_open_library(named, why, sizeof(why));
-        if (!*out) {
+        if (!nvrtc_open_library(named, out, why, sizeof(why))) {
             return error_set(err, ERROR_NO_COMPILER, "GEMMD_NVRTC cannot be used: %s", why);
         }
+        if (nvrtc_fits_driver(out, driver_version)) {
+            return 0;
+        }
         newer = *out;
-        *out = nvrtc_fits_driver(newer, driver_version) ? newer : NULL;
-    } else {
-        *out = nvrtc_search_names(driver_version, &newer);
-    }
-    if (*out) {
+    } else if (nvrtc_search_names(driver_version, out, &newer)) {
         return 0;
     }
-    if (newer) {
+    if (newer.major) {
         return error_set(
             err, ERROR_NO_COMPILER,
             "%s is newer than the driver, which supports CUDA %d.%d and cannot load what "
             "it compiles: update the driver, or install libnvrtc.so.%d (cuda-nvrtc-%d-%d) "
             "or set GEMMD_NVRTC to it",
-            newer->name, driver_version / 1000, driver_version % 1000 / 10, driver_version / 1000,
+            newer.name, driver_version / 1000, driver_version % 1000 / 10, driver_version / 1000,
             driver_version / 1000, driver_version % 1000 / 10);
     }
     return error_set(err, ERROR_NO_COMPILER,
@@ -133,7 +115,7 @@ static int nvrtc_find_any(int driver_version, const struct cuda_nvrtc **out, str
                      "GEMMD_NVRTC to a libnvrtc.so");
 }
 
-int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct error *err)
+int cuda_nvrtc_open(int driver_version, struct cuda_nvrtc *out, struct error *err)
 {
     loading_begin();
     int r = nvrtc_find_any(driver_version, out, err);

@@ -248,9 +248,9 @@ int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nv
     if (nvml) {
         nvml_describe(nvml, out);
     }
-    const struct cuda_nvrtc *nvrtc;
+    struct cuda_nvrtc nvrtc;
     if (cuda_nvrtc_open(cu->version, &nvrtc, NULL) == 0) {
-        snprintf(out->compiler, sizeof(out->compiler), "%s", nvrtc->name);
+        snprintf(out->compiler, sizeof(out->compiler), "%s", nvrtc.name);
     }
     device_class_format(out);
     return 0;
