@@ -13,7 +13,6 @@
 struct replay_compiler {
     struct compiler base; /* first */
     struct landscape *l;  /* owned */
-    double speed;         /* 0: does not sleep */
     char version[128];
 };
 
@@ -37,7 +36,6 @@ static void set_version(struct replay_compiler *c)
 static int replay_compiler_open(const char *spec, struct compiler **out, struct error *err)
 {
     struct replay_compiler *c = calloc(1, sizeof(*c));
-    const char *speed = getenv("GEMMD_REPLAY_SPEED");
     *out = NULL;
     if (!c) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
@@ -49,7 +47,6 @@ static int replay_compiler_open(const char *spec, struct compiler **out, struct 
     }
     c->base.ops = &replay_compiler_ops;
     set_version(c);
-    c->speed = speed ? strtod(speed, NULL) : 0;
     *out = &c->base;
     return 0;
 }
@@ -94,9 +91,7 @@ static int replay_compile(struct compiler *base, const struct variant *v, struct
     }
     uint64_t hash = replay_variant_hash(v);
     double ms = landscape_compile_ms(c->l, hash);
-    if (c->speed > 0) {
-        device_sleep_ms(ms / c->speed);
-    }
+    landscape_sleep(c->l, ms);
     const struct landscape_entry *failed = landscape_failure(c->l, hash, ERROR_COMPILE);
     if (failed) {
         return error_set(err, ERROR_COMPILE, "%s", failed->why.text);

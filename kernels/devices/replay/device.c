@@ -20,7 +20,6 @@ struct replay_device {
     struct device base;  /* first */
     struct landscape *l; /* owned */
     double clock_ms;
-    double speed;   /* 0: does not sleep */
     uint64_t calls; /* of time(): each draws other samples */
 };
 
@@ -38,9 +37,7 @@ struct kernel {
 static void replay_pass_time(struct replay_device *d, double ms)
 {
     d->clock_ms += ms;
-    if (d->speed > 0) {
-        device_sleep_ms(ms / d->speed);
-    }
+    landscape_sleep(d->l, ms);
 }
 
 /* ---- open ------------------------------------------------------------------------------------ */
@@ -48,7 +45,6 @@ static void replay_pass_time(struct replay_device *d, double ms)
 static int replay_open(const char *spec, struct device **out, struct error *err)
 {
     struct replay_device *d = calloc(1, sizeof(*d));
-    const char *speed = getenv("GEMMD_REPLAY_SPEED");
     *out = NULL;
     if (!d) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
@@ -60,7 +56,6 @@ static int replay_open(const char *spec, struct device **out, struct error *err)
     }
     d->base.ops = &replay_device_ops;
     d->base.info = d->l->info;
-    d->speed = speed ? strtod(speed, NULL) : 0;
     *out = &d->base;
     return 0;
 }
@@ -150,28 +145,6 @@ static void replay_unload(struct device *base, struct kernel *k)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* What the model does not know of values and of pairs of them: the same wherever they stand, so
- * that configs near one another err alike, as they do when a real model errs. Standard normal. */
-static double value_effects(uint64_t seed, const struct record *config)
-{
-    double sum = 0, weight = 0;
-    uint64_t hash[RECORD_FIELDS_MAX];
-    for (uint32_t i = 0; i < config->n; i++) {
-        struct record one;
-        record_init(&one);
-        record_set(&one, config->fields[i].name, record_at(config, i), NULL);
-        hash[i] = replay_config_hash(&one);
-        for (uint32_t k = 0; k <= i; k++) {
-            uint64_t state = seed ^ (hash[i] * 31 + hash[k]);
-            double part = k == i ? 1 : 0.25;
-            random_next(&state);
-            sum += part * noise_gauss(&state);
-            weight += part * part;
-        }
-    }
-    return weight > 0 ? sum / sqrt(weight) : 0;
-}
-
 /* The true time of a config in a synthetic landscape: the model of its target, times what the model
  * does not know. */
 static double synthetic_us(const struct replay_device *d, const struct prepared *w,
@@ -183,8 +156,7 @@ static double synthetic_us(const struct replay_device *d, const struct prepared 
     uint64_t state = d->l->seed ^ hash64(text, strlen(text)) ^ replay_config_hash(config);
     random_next(&state);
     double us = t->predict(&w->problem, config, &d->base.info, NULL);
-    double effects = d->l->effects > 0 ? value_effects(d->l->seed, config) : 0;
-    return us * exp(d->l->spread * noise_gauss(&state) + d->l->effects * effects);
+    return us * exp(d->l->spread * noise_gauss(&state));
 }
 
 /* 0 and where times come from: an entry, or NULL for synthetic ones. */

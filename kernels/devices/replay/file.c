@@ -116,12 +116,9 @@ static int read_synthetic(struct landscape *l, const struct wire_obj *given, str
     wire_get_int(wire_find(given, "seed"), &seed);
     wire_get_real(wire_find(given, "noise"), &l->noise);
     wire_get_real(wire_find(given, "spread"), &l->spread);
-    wire_get_real(wire_find(given, "effects"), &l->effects);
     l->seed = (uint64_t)seed;
-    if (!(l->noise >= 0 && l->noise < 1 && l->spread >= 0 && l->spread < 2 && l->effects >= 0 &&
-          l->effects < 2)) {
-        return error_set(err, ERROR_INVALID,
-                         "synthetic: noise from 0 to 1, spread and effects from 0 to 2");
+    if (!(l->noise >= 0 && l->noise < 1 && l->spread >= 0 && l->spread < 2)) {
+        return error_set(err, ERROR_INVALID, "synthetic: noise from 0 to 1, spread from 0 to 2");
     }
     return 0;
 }
@@ -240,7 +237,7 @@ static void landscape_mark_device(struct landscape *l, const char *path)
 int landscape_load(const char *spec, struct landscape **out, struct error *err)
 {
     const char *path = strchr(spec, ':');
-    const char *overlay = getenv("GEMMD_REPLAY_FAULTS");
+    const char *overlay = getenv("GEMMD_REPLAY_FAULTS"), *speed = getenv("GEMMD_REPLAY_SPEED");
     *out = NULL;
     if (!path || !path[1]) {
         return error_set(err, ERROR_INVALID, "device \"%s\": name a landscape, replay:<file>",
@@ -250,6 +247,7 @@ int landscape_load(const char *spec, struct landscape **out, struct error *err)
     if (!l) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
     }
+    l->speed = speed ? strtod(speed, NULL) : 0;
     int r = read_file(l, ++path, false, err);
     if (r == 0 && overlay && overlay[0]) {
         r = read_file(l, overlay, true, err);

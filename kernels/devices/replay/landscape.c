@@ -82,6 +82,13 @@ struct landscape *landscape_free(struct landscape *l)
     return NULL;
 }
 
+void landscape_sleep(const struct landscape *l, double ms)
+{
+    if (l->speed > 0) {
+        device_sleep_ms(ms / l->speed);
+    }
+}
+
 /* ---- a problem that is not there ------------------------------------------------------------- */
 
 /* Of one field in two problems: 0: equal; from 1 to 2, the more the farther apart in size. */

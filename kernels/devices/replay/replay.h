@@ -14,8 +14,7 @@
  *    "required": 245760, "limit": 232448}           any name of proto/error.h but not_found
  *   {"synthetic": {"seed": 7, "noise": 0.01, "spread": 0.15}}     any problem and config of the
  *                             target: the analytic model times a lognormal factor of sigma
- *                             `spread`, samples with sigma `noise`. "effects": the sigma of another
- *                             factor, which configs that have values in common have in common
+ *                             `spread`, samples with sigma `noise`
  *   {"config": "BLOCK_SIZE_M=64", "fault": "crash", "stage": "verify", "ms": 0, "once": "/a/path"}
  *
  * Whole spaces, as `gemmd-runner --landscape` records them, are written shorter (table.c): the
@@ -135,7 +134,8 @@ struct landscape {
     uint64_t rows_seed;           /* that spread the recorded rows over the experts; 0: not said */
     bool synthetic;
     uint64_t seed;
-    double noise, spread, effects;
+    double noise, spread;
+    double speed; /* of the clock; 0: nothing sleeps */
     uint32_t n_faults;
     struct fault *faults; /* owned */
     /* growth */
@@ -157,6 +157,8 @@ const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_
 /* A recorded failure of this status for a variant, or NULL. */
 const struct landscape_entry *landscape_failure(const struct landscape *l, uint64_t variant,
                                                 int status);
+/* As long as this takes on the virtual clock. */
+void landscape_sleep(const struct landscape *l, double ms);
 /* Milliseconds that compiling a variant took. */
 double landscape_compile_ms(const struct landscape *l, uint64_t variant);
 uint64_t replay_config_hash(const struct record *config);

@@ -10,7 +10,7 @@
 
 #include "kernels/devices/replay/reader.h"
 
-enum { TEXT_MAX = 4096, SHOTS_MAX = 64, ROWS_SEED = 1 /* when not said */ };
+enum { SHOTS_MAX = 64, ROWS_SEED = 1 /* when not said */ };
 static const double UNIT_US = 0.01;
 
 /* ---- tunables -------------------------------------------------------------------------------- */
@@ -80,12 +80,11 @@ static int read_tunables(struct table *t, const struct wire_obj *params, struct 
 
 static int read_reference(struct table *t, const struct wire_obj *line, struct error *err)
 {
-    char text[TEXT_MAX];
+    const struct wire_obj *reference = wire_find(line, "reference");
     record_init(&t->reference);
     wire_get_real(wire_find(line, "reference_us"), &t->reference_us);
-    return wire_copy_str(wire_find(line, "reference"), text, sizeof(text))
-               ? record_parse(&t->reference, text, err)
-               : 0;
+    return wire_type_of(reference) == WIRE_NIL ? 0
+                                               : replay_read_record(&t->reference, reference, err);
 }
 
 int table_begin(struct reader *r, const struct wire_obj *line, struct error *err)
