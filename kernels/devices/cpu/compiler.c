@@ -185,20 +185,6 @@ struct job {
     const char *argv[ARGV_MAX];
 };
 
-static void cpu_compiler_add_words(struct job *j, int *argc, size_t *used, const char *text)
-{
-    while (*text && *argc < ARGV_MAX - 5) {
-        size_t n = strcspn(text, " ");
-        if (n > 0) {
-            j->argv[(*argc)++] = j->words + *used;
-            memcpy(j->words + *used, text, n);
-            j->words[*used + n] = '\0';
-            *used += n + 1;
-        }
-        text += n + (text[n] == ' ');
-    }
-}
-
 static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
                                   const struct variant *v, struct error *err)
 {
@@ -212,11 +198,13 @@ static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
                          strerror(errno));
     }
     int argc = 0;
-    size_t used = 0;
+    char *rest = NULL;
+    snprintf(j->words, sizeof(j->words), FLAGS " " FLAGS_MORE " %s", v->options);
     j->argv[argc++] = c->path;
-    cpu_compiler_add_words(j, &argc, &used, FLAGS);
-    cpu_compiler_add_words(j, &argc, &used, FLAGS_MORE);
-    cpu_compiler_add_words(j, &argc, &used, v->options);
+    for (char *word = strtok_r(j->words, " ", &rest); word && argc < ARGV_MAX - 4;
+         word = strtok_r(NULL, " ", &rest)) {
+        j->argv[argc++] = word;
+    }
     j->argv[argc++] = "-o";
     j->argv[argc++] = j->output;
     j->argv[argc++] = j->source;
