@@ -46,30 +46,18 @@ int scratch_make(char folder[PATH_MAX], struct error *err)
 }
 
 /* By descriptor: whatever takes the folder's name meanwhile is left alone. */
-static DIR *open_folder(const char *path, struct stat *st)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd < 0 || fstat(fd, st) || st->st_uid != geteuid() ? NULL : fdopendir(fd);
-    if (!d && fd >= 0) {
-        close(fd);
-    }
-    return d;
-}
-
-static void remove_files(DIR *d)
-{
-    for (struct dirent *e; (e = readdir(d));) {
-        unlinkat(dirfd(d), e->d_name, 0); /* there are only files; "." and ".." it leaves alone */
-    }
-}
-
 void scratch_remove(const char *folder)
 {
     struct stat st;
-    DIR *d = open_folder(folder, &st);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 || fstat(fd, &st) || st.st_uid != geteuid() ? NULL : fdopendir(fd);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        unlinkat(fd, e->d_name, 0); /* there are only files; "." and ".." it leaves alone */
+    }
     if (d) {
-        remove_files(d);
         closedir(d);
+    } else if (fd >= 0) {
+        close(fd);
     }
     rmdir(folder);
 }
@@ -80,20 +68,10 @@ void scratch_sweep(int older_s)
     struct stat st;
     DIR *d = trust_folder(cpu_scratch_tmp_dir(), TRUST_SHARED, 0, tmp, NULL) ? NULL : opendir(tmp);
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0) {
-            continue;
-        }
         snprintf(path, sizeof(path), "%s/%s", tmp, e->d_name);
-        DIR *old = open_folder(path, &st);
-        const bool is_old = old && st.st_mtime + older_s < time(NULL);
-        if (is_old) {
-            remove_files(old);
-        }
-        if (old) {
-            closedir(old);
-        }
-        if (is_old) {
-            rmdir(path);
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 && lstat(path, &st) == 0 &&
+            st.st_uid == geteuid() && st.st_mtime + older_s < time(NULL)) {
+            scratch_remove(path);
         }
     }
     if (d) {

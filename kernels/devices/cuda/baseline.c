@@ -111,12 +111,6 @@ static int cublas_open(CUstream stream, struct cublas **out, struct error *err)
     return 0;
 }
 
-static int cublas_version(const struct cublas *b)
-{
-    int version = 0;
-    return b->get_version(b->handle, &version) ? 0 : version;
-}
-
 static int cublas_type_of(enum dtype t)
 {
     return t == DTYPE_BF16 ? CUDA_R_16BF : t == DTYPE_FP16 ? CUDA_R_16F : CUDA_R_32F;
@@ -208,7 +202,7 @@ int cuda_baseline(struct device *d, struct prepared *w, const struct tolerance *
     const struct prepared_work work = {.launches = p.n, .queue = cuda_baseline_queue, .ctx = &p};
     r = r ? r : prepared_samples(d, w, &work, t, samples_us, n, err);
     if (r == 0) {
-        out->version = cublas_version(p.cublas);
+        p.cublas->get_version(p.cublas->handle, &out->version); /* 130001 */
         out->products = p.n;
     }
     for (uint32_t copy = 0; copy < w->n_copies; copy++) {

@@ -12,25 +12,11 @@
 
 _Static_assert(sizeof(CUtensorMap) == TENSOR_MAP_BYTES, "family.h says how large a map is");
 
-static CUtensorMapDataType cuda_map_type_of(enum dtype t)
-{
-    switch (t) {
-    case DTYPE_BF16:
-        return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DTYPE_FP16:
-        return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    case DTYPE_FP32:
-        return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case DTYPE_INT32:
-        return CU_TENSOR_MAP_DATA_TYPE_INT32;
-    case DTYPE_INT64:
-        return CU_TENSOR_MAP_DATA_TYPE_INT64;
-    case DTYPE_NONE:
-        break;
-    }
-    assert(false);
-    return CU_TENSOR_MAP_DATA_TYPE_UINT8;
-}
+static const CUtensorMapDataType map_types[] = {
+    [DTYPE_BF16] = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, [DTYPE_FP16] = CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    [DTYPE_FP32] = CU_TENSOR_MAP_DATA_TYPE_FLOAT32,  [DTYPE_INT32] = CU_TENSOR_MAP_DATA_TYPE_INT32,
+    [DTYPE_INT64] = CU_TENSOR_MAP_DATA_TYPE_INT64,
+};
 
 static CUtensorMapSwizzle swizzle_of(uint32_t bytes)
 {
@@ -59,12 +45,12 @@ static int cuda_map_encode(const struct cuda_driver *cu, const struct tensor_map
     for (int i = 0; i < 4; i++) {
         stride[i] = m->stride[i];
     }
-    return cuda_check(
-        cu,
-        cu->map_encode(out, cuda_map_type_of(m->dtype), m->rank, (void *)(uintptr_t)m->base, size,
-                       stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(m->swizzle),
-                       promotion_of(m->l2_promotion), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        err, "encoding a tensor map of %u dimensions over %p", m->rank, m->base);
+    return cuda_check(cu,
+                      cu->map_encode(out, map_types[m->dtype], m->rank, (void *)(uintptr_t)m->base,
+                                     size, stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                     swizzle_of(m->swizzle), promotion_of(m->l2_promotion),
+                                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                      err, "encoding a tensor map of %u dimensions over %p", m->rank, m->base);
 }
 
 int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struct cuda_params *out,
