@@ -193,30 +193,22 @@ void nvml_sample(const struct nvml *n, struct device_health *out)
 
 /* ---- clocks --------------------------------------------------------------------------------- */
 
-static int nvml_explain_error(int code, const char *what, struct error *err)
+static int nvml_set_clocks(const struct nvml *n, int64_t mhz, struct error *err)
 {
+    const char *what = mhz > 0 ? "locking the clocks" : "unlocking the clocks";
+    if (mhz > 0 && (!n->lock || !n->unlock)) {
+        return error_set(err, ERROR_NO_DEVICE,
+                         "%s: the driver's NVML is too old: update it, or do not ask for locked "
+                         "clocks",
+                         what);
+    }
+    int code = mhz > 0     ? n->lock(n->device, (unsigned)mhz, (unsigned)mhz)
+               : n->unlock ? n->unlock(n->device)
+                           : 0;
     if (code == NOT_PERMITTED) {
         return error_set(err, ERROR_DENIED, "%s: the driver allows it to root only", what);
     }
-    return error_set(err, ERROR_NO_DEVICE, "%s: NVML error %d", what, code);
-}
-
-static int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err)
-{
-    if (!n->lock || !n->unlock) {
-        return error_set(
-            err, ERROR_NO_DEVICE,
-            "locking the clocks: the driver's NVML is too old: update it, or do not ask "
-            "for locked clocks");
-    }
-    int r = n->lock(n->device, (unsigned)mhz, (unsigned)mhz);
-    return r ? nvml_explain_error(r, "locking the clocks", err) : 0;
-}
-
-static int nvml_unlock_clocks(const struct nvml *n, struct error *err)
-{
-    int r = n->unlock ? n->unlock(n->device) : 0;
-    return r ? nvml_explain_error(r, "unlocking the clocks", err) : 0;
+    return code ? error_set(err, ERROR_NO_DEVICE, "%s: NVML error %d", what, code) : 0;
 }
 
 int device_set_clocks(const char *uuid, int64_t mhz, struct error *err)
@@ -226,7 +218,7 @@ int device_set_clocks(const char *uuid, int64_t mhz, struct error *err)
         return error_set(err, ERROR_NO_DEVICE,
                          "NVML (libnvidia-ml.so.1) is not there, or does not know %s", uuid);
     }
-    int r = mhz > 0 ? nvml_lock_clocks(n, mhz, err) : nvml_unlock_clocks(n, err);
+    int r = nvml_set_clocks(n, mhz, err);
     nvml_close(n);
     return r;
 }

@@ -22,7 +22,7 @@ static void set_version(struct replay_compiler *c)
     for (uint32_t i = 0; i < c->l->n_faults; i++) {
         const struct fault *f = &c->l->faults[i];
         if (f->stage == STAGE_COMPILE) {
-            faults = faults * 31 + replay_config_hash(&f->pattern) + f->kind;
+            faults = faults * 31 + replay_config_hash(&f->pattern) + f->kind + (unsigned)f->code;
         }
     }
     const char *recorded = c->l->info.compiler;

@@ -24,15 +24,21 @@ static const struct {
     enum fault_kind kind;
     enum fault_stage usual;
     unsigned stages;
+    int code;
+    const char *text;
 } kinds[] = {
-    {"crash", FAULT_CRASH, STAGE_VERIFY, ANY},
-    {"hang", FAULT_HANG, STAGE_TIME, ANY},
-    {"device_lost", FAULT_DEVICE_LOST, STAGE_TIME, ANY & ~BIT(STAGE_COMPILE)},
-    {"no_memory", FAULT_NO_MEMORY, STAGE_PREPARE, ANY & ~BIT(STAGE_COMPILE)},
-    {"wrong", FAULT_WRONG, STAGE_VERIFY, BIT(STAGE_VERIFY)},
-    {"resource", FAULT_RESOURCE, STAGE_LOAD, BIT(STAGE_LOAD)},
-    {"compile", FAULT_COMPILE, STAGE_COMPILE, BIT(STAGE_COMPILE)},
-    {"slow_compile", FAULT_SLOW_COMPILE, STAGE_COMPILE, BIT(STAGE_COMPILE)},
+    {"crash", FAULT_CRASH, STAGE_VERIFY, ANY, 0, NULL},
+    {"hang", FAULT_HANG, STAGE_TIME, ANY, 0, NULL},
+    {"wrong", FAULT_WRONG, STAGE_VERIFY, BIT(STAGE_VERIFY), 0, NULL},
+    {"slow_compile", FAULT_SLOW_COMPILE, STAGE_COMPILE, BIT(STAGE_COMPILE), 0, NULL},
+    {"device_lost", FAULT_ERROR, STAGE_TIME, ANY & ~BIT(STAGE_COMPILE), ERROR_DEVICE_LOST,
+     "the device was lost"},
+    {"no_memory", FAULT_ERROR, STAGE_PREPARE, ANY & ~BIT(STAGE_COMPILE), ERROR_NO_MEMORY,
+     "no device memory"},
+    {"resource", FAULT_ERROR, STAGE_LOAD, BIT(STAGE_LOAD), ERROR_RESOURCE,
+     "the launch would not fit"},
+    {"compile", FAULT_ERROR, STAGE_COMPILE, BIT(STAGE_COMPILE), ERROR_COMPILE,
+     "the compiler refused the variant"},
 };
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -73,6 +79,8 @@ int fault_read(struct fault *f, const struct wire_obj *line, struct error *err)
     }
     f->kind = kinds[at].kind;
     f->stage = kinds[at].usual;
+    f->code = kinds[at].code;
+    f->text = kinds[at].text;
     f->ms = 1000;
     wire_get_int(wire_find(line, "ms"), &f->ms);
     const struct wire_obj *once = wire_find(line, "once");
@@ -171,7 +179,6 @@ const struct fault *fault_find(const struct landscape *l, enum fault_stage stage
 
 int fault_happen(const struct fault *f, struct error *err)
 {
-    const char *stage = stage_names[f->stage];
     switch (f->kind) {
     case FAULT_CRASH:
         raise(SIGSEGV); /* in this thread */
@@ -180,17 +187,11 @@ int fault_happen(const struct fault *f, struct error *err)
         for (;;) {
             pause();
         }
-    case FAULT_DEVICE_LOST:
-        return error_set(err, ERROR_DEVICE_LOST, "replay: the device was lost in stage %s", stage);
-    case FAULT_NO_MEMORY:
-        return error_set(err, ERROR_NO_MEMORY, "replay: no device memory in stage %s", stage);
-    case FAULT_RESOURCE:
-        return error_set(err, ERROR_RESOURCE, "replay: the launch would not fit");
-    case FAULT_COMPILE:
-        return error_set(err, ERROR_COMPILE, "replay: the compiler refused the variant");
     case FAULT_SLOW_COMPILE:
         device_sleep_ms((double)f->ms);
         break;
+    case FAULT_ERROR:
+        return error_set(err, f->code, "replay: %s in stage %s", f->text, stage_names[f->stage]);
     case FAULT_WRONG:
         break;
     }

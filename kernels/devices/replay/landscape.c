@@ -50,15 +50,11 @@ int landscape_settle(struct landscape *l, struct error *err)
     if (l->n_variants > 0) {
         qsort(l->variants, l->n_variants, sizeof(*l->variants), compare_variants);
     }
-    l->failed = malloc((l->n_entries + 1) * sizeof(*l->failed));
     l->often = malloc((l->n_entries + 1) * sizeof(*l->often));
-    if (!l->failed || !l->often) {
+    if (!l->often) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
     }
     for (uint32_t i = 0; i < l->n_entries; i++) {
-        if (l->entries[i].variant) {
-            l->failed[l->n_failed++] = i;
-        }
         if (l->entries[i].each && l->entries[i].n) {
             l->often[l->n_often++] = i;
         }
@@ -71,7 +67,6 @@ struct landscape *landscape_free(struct landscape *l)
     if (l) {
         free(l->problems);
         free(l->entries);
-        free(l->failed);
         free(l->often);
         free(l->samples);
         free(l->variants);
@@ -192,8 +187,8 @@ const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_
 const struct landscape_entry *landscape_failure(const struct landscape *l, uint64_t variant,
                                                 int status)
 {
-    for (uint32_t i = 0; i < l->n_failed; i++) {
-        const struct landscape_entry *e = &l->entries[l->failed[i]];
+    for (uint32_t i = 0; i < l->n_entries; i++) {
+        const struct landscape_entry *e = &l->entries[i];
         if (e->variant == variant && e->status == status) {
             return e;
         }

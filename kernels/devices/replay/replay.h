@@ -94,21 +94,14 @@ struct landscape_problem {
     uint32_t first_turn, n_turns; /* into turns, which are by time */
 };
 
-enum fault_kind {
-    FAULT_CRASH,
-    FAULT_HANG,
-    FAULT_DEVICE_LOST,
-    FAULT_NO_MEMORY,
-    FAULT_WRONG,
-    FAULT_RESOURCE,
-    FAULT_COMPILE,
-    FAULT_SLOW_COMPILE
-};
+enum fault_kind { FAULT_CRASH, FAULT_HANG, FAULT_WRONG, FAULT_SLOW_COMPILE, FAULT_ERROR };
 enum fault_stage { STAGE_PREPARE, STAGE_COMPILE, STAGE_LOAD, STAGE_VERIFY, STAGE_TIME };
 
 struct fault {
     enum fault_kind kind;
     enum fault_stage stage;
+    int code;         /* of FAULT_ERROR */
+    const char *text; /* borrowed, static: of FAULT_ERROR */
     int64_t ms;
     struct record pattern;
     char once[256]; /* path; "": always */
@@ -121,8 +114,6 @@ struct landscape {
     struct landscape_problem *problems; /* owned */
     uint32_t n_entries;
     struct landscape_entry *entries; /* owned; by problem, then config */
-    uint32_t n_failed;
-    uint32_t *failed; /* owned; the entries that have a variant */
     uint32_t n_often;
     uint32_t *often; /* owned; the entries that were measured in blocks */
     uint32_t n_samples;
