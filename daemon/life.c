@@ -113,7 +113,7 @@ static void say_served(const struct daemon_parts *p)
 {
     const struct daemon *d = &p->daemon;
     log_notice("gemmd %s serves %s (%s) on %s: %zu keys from %s%s", build_id, d->device.name,
-               d->device.uuid, p->server.path, d->cache.n, d->database,
+               d->device.uuid, p->server.path, d->cache.keys.n, d->database,
                p->loader.done ? "" : ", the rest is being loaded");
 }
 

@@ -89,8 +89,8 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
     if (x->at == 0) { /* until this pass has found one */
         d->doubtful = false;
     }
-    for (size_t n = 0; n < SLICE && x->at < d->cache.capacity; n++) {
-        struct cache_entry *e = d->cache.slots[x->at++];
+    for (size_t n = 0; n < SLICE && x->at < d->cache.keys.capacity; n++) {
+        struct cache_entry *e = d->cache.keys.slots[x->at++];
         if (remeasure_is_due(e)) {
             d->doubtful = true;
             measure_again(p, e);
@@ -98,7 +98,7 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
             return;
         }
     }
-    if (x->at >= d->cache.capacity) {
+    if (x->at >= d->cache.keys.capacity) {
         x->at = 0;
     }
 }

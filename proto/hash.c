@@ -29,6 +29,11 @@ void hash128_hex(const void *data, size_t n, char out[HASH_HEX])
     to_hex(XXH3_128bits(data, n), out);
 }
 
+uint64_t hash128_front(const void *data, size_t n)
+{
+    return XXH3_128bits(data, n).high64;
+}
+
 bool hash_is_hex(const char *text)
 {
     size_t n = strspn(text, "0123456789abcdef");

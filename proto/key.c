@@ -64,7 +64,7 @@ int key_make(struct key *k, const struct problem *bucket, const char *device_cla
     }
     p = key_put_text(p, device_class);
     k->len = (size_t)(p - k->bytes);
-    k->hash = hash64(k->bytes, k->len);
+    k->hash = hash128_front(k->bytes, k->len);
     k->id[0] = 0;
     return 0;
 }

@@ -97,7 +97,7 @@ int64_t bucket_pow2_rows(int64_t rows, int64_t topk); /* topk * 2^k */
 enum { KEY_BYTES_MAX = 12 * 1024 };
 
 struct key {
-    uint64_t hash;     /* hash64 of the bytes */
+    uint64_t hash;     /* of the bytes: the first 16 digits of the id */
     char id[HASH_HEX]; /* hash128 as hex: what people and SQL see */
     size_t len;
     uint8_t bytes[KEY_BYTES_MAX];

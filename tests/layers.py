@@ -49,7 +49,7 @@ ONLY = {
 # docs/architecture.md says what each is for. Of the ledger's files all may include all.
 ORDER = {
     "daemon/base": "list log notify config account lock turns poller probe",
-    "daemon/cache": "confidence answer quarantine_set defaults entry memo cache groups holdings ids partials"
+    "daemon/cache": "confidence answer quarantine_set defaults entry memo hash_table cache holdings partials"
                     " closest tried",
     "daemon/session": "session write read sessions server",
     "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio tiers expected"

@@ -30,7 +30,7 @@ static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err)
 {
     const struct config *c = d->config;
-    size_t n = d->cache.n + d->tried.n;
+    size_t n = d->cache.keys.n + d->tried.keys.n;
     size_t own =
         holdings_of(&d->cache.brought, (uint32_t)uid) + holdings_of(&d->tried.held, (uint32_t)uid);
     size_t share = (size_t)(c->user_keys ? c->user_keys : c->max_keys - c->max_keys / 4);
@@ -48,7 +48,7 @@ int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struc
                      "%zu keys are known here, %zu of them by their trials alone, and others are "
                      "taken from gemmd's own user alone (--max-keys): evict some, or have him put "
                      "it",
-                     n, d->tried.n);
+                     n, d->tried.keys.n);
 }
 
 int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,

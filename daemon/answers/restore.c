@@ -57,8 +57,8 @@ static void write_again(struct restore *x, const struct cache_entry *e)
 static void write_some(struct restore *x, size_t most)
 {
     const struct cache *c = &x->daemon->cache;
-    while (x->at < c->capacity && x->flying < most) {
-        const struct cache_entry *e = c->slots[x->at++];
+    while (x->at < c->keys.capacity && x->flying < most) {
+        const struct cache_entry *e = c->keys.slots[x->at++];
         if (e && e->saved) { /* the rest is with the writer */
             write_again(x, e);
         }
@@ -76,7 +76,7 @@ static void restore_go_on(struct restore *x)
 {
     const struct cache *c = &x->daemon->cache;
     write_some(x, FLYING_MAX);
-    while (x->flying == 0 && x->at >= c->capacity) {
+    while (x->flying == 0 && x->at >= c->keys.capacity) {
         if (x->n == x->n_before && x->moves == c->moves) {
             restore_end_pass(x);
             return;

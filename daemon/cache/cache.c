@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The table: open addressing with linear probing and backward-shift deletion, at most two thirds
- * full. entry.c makes entries and reads them back.
- */
+/* The entries, and the lists that they are in. entry.c makes entries and reads them back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +7,9 @@
 
 int cache_init(struct cache *c, const char *device_class, struct error *err)
 {
-    *c = (struct cache){0};
+    *c = (struct cache){.keys = {.hash_at = offsetof(struct cache_entry, id.front)}};
     for (int i = 0; i < CACHE_LISTS; i++) {
-        c->lists[i].which = (enum cache_list)i;
+        c->lists[i].hash_at = offsetof(struct cache_entry, in[i].of);
     }
     return entries_init(&c->entries, device_class, err);
 }
@@ -35,84 +32,75 @@ static void cache_drop_entry(struct cache *c, struct cache_entry *e)
 
 void cache_deinit(struct cache *c)
 {
-    for (size_t i = 0; i < c->capacity; i++) {
-        if (c->slots[i]) {
-            cache_drop_entry(c, c->slots[i]);
+    for (size_t i = 0; i < c->keys.capacity; i++) {
+        if (c->keys.slots[i]) {
+            cache_drop_entry(c, c->keys.slots[i]);
         }
     }
     memo_deinit(&c->memo);
     partials_deinit(&c->partials);
     holdings_deinit(&c->brought);
-    ids_deinit(&c->ids);
+    hash_table_deinit(&c->keys);
     for (int i = 0; i < CACHE_LISTS; i++) {
-        groups_deinit(&c->lists[i]);
+        hash_table_deinit(&c->lists[i]);
     }
-    free(c->slots);
     entries_free_all(&c->entries);
     *c = (struct cache){0};
 }
 
-/* ---- the table ------------------------------------------------------------------------------- */
+/* ---- the entries ----------------------------------------------------------------------------- */
 
-/* The slot of a key, or the free slot where it would go. The table is never full. */
-static size_t cache_probe_slot(const struct cache *c, const struct key *k)
+/* The device class at the end of a key's bytes is that of the cache. */
+static bool cache_is_of_key(const void *entry, const void *key)
 {
-    size_t mask = c->capacity - 1;
-    size_t key_len = k->len - c->entries.class_len;
-    size_t i = k->hash & mask;
-    for (const struct cache_entry *e; (e = c->slots[i]); i = (i + 1) & mask) {
-        if (e->hash == k->hash && e->key_len == key_len &&
-            memcmp(entry_key(e), k->bytes, key_len) == 0) {
-            break;
-        }
-    }
-    return i;
+    const struct cache_entry *e = entry;
+    const struct key *k = key;
+    return e->key_len < k->len && memcmp(entry_key(e), k->bytes, e->key_len) == 0;
 }
 
-static int cache_grow_table(struct cache *c, struct error *err)
+/* The lists never have more objects than there are entries. */
+static int cache_reserve(struct cache *c, size_t n, struct error *err)
 {
-    size_t capacity = c->capacity ? c->capacity * 2 : 256;
-    struct cache_entry **slots = calloc(capacity, sizeof(struct cache_entry *));
-    if (!slots) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu keys", capacity);
-    }
-    int status = ids_grow(&c->ids, capacity, err);
+    const size_t before = c->keys.capacity;
+    int status = hash_table_reserve(&c->keys, n, err);
     for (int i = 0; i < CACHE_LISTS && status == 0; i++) {
-        status = groups_grow(&c->lists[i], capacity, err);
+        status = hash_table_reserve(&c->lists[i], n, err);
     }
-    if (status) {
-        free(slots);
-        return status;
-    }
-    for (size_t i = 0; i < c->capacity; i++) {
-        struct cache_entry *e = c->slots[i];
-        if (e) {
-            size_t at = e->hash & (capacity - 1);
-            while (slots[at]) {
-                at = (at + 1) & (capacity - 1);
-            }
-            slots[at] = e;
-        }
-    }
-    free(c->slots);
-    c->slots = slots;
-    c->capacity = capacity;
-    c->moves++;
-    return 0;
+    c->moves += c->keys.capacity != before;
+    return status;
 }
 
 /* Only what serves is in the lists: no number of hints hides it. */
 static void cache_list_entry(struct cache *c, struct cache_entry *e)
 {
     for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
-        groups_put(&c->lists[i], e);
+        struct cache_link *link = &e->in[i];
+        void **first = hash_table_slot(&c->lists[i], link->of, NULL, NULL);
+        link->before = NULL;
+        link->after = *first;
+        if (link->after) {
+            link->after->in[i].before = e;
+            *first = e;
+        } else {
+            hash_table_put(&c->lists[i], e);
+        }
     }
 }
 
 static void cache_unlist_entry(struct cache *c, const struct cache_entry *e)
 {
     for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
-        groups_remove(&c->lists[i], e);
+        const struct cache_link *link = &e->in[i];
+        if (link->after) {
+            link->after->in[i].before = link->before;
+        }
+        if (link->before) {
+            link->before->in[i].after = link->after;
+        } else if (link->after) {
+            *hash_table_slot(&c->lists[i], link->of, NULL, NULL) = link->after;
+        } else {
+            hash_table_remove(&c->lists[i], e);
+        }
     }
 }
 
@@ -125,18 +113,16 @@ void cache_rerank(struct cache *c, struct cache_entry *e, enum cache_rank rank)
 
 struct cache_entry *cache_find(const struct cache *c, const struct key *k)
 {
-    return c->capacity ? c->slots[cache_probe_slot(c, k)] : NULL;
+    return hash_table_find(&c->keys, k->hash, cache_is_of_key, k);
 }
 
 int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
               const struct answer *a, enum cache_rank rank, double atol, double rtol, uint32_t uid,
               struct error *err)
 {
-    if (c->n * 3 >= c->capacity * 2) {
-        int status = cache_grow_table(c, err);
-        if (status) {
-            return status;
-        }
+    int status = cache_reserve(c, c->keys.n + 1, err);
+    if (status) {
+        return status;
     }
     struct cache_entry *e = entry_make(&c->entries, k, bucket, a, err);
     if (!e) {
@@ -153,50 +139,38 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     }
     e->atol = (float)atol;
     e->rtol = (float)rtol;
-    size_t i = cache_probe_slot(c, k);
-    if (strcmp(a->source, "partial") != 0 || (c->slots[i] && c->slots[i]->manual)) {
+    void **slot = hash_table_slot(&c->keys, k->hash, cache_is_of_key, k);
+    struct cache_entry *old = *slot;
+    if (strcmp(a->source, "partial") != 0 || (old && old->manual)) {
         forget_partials(c, e);
     }
-    if (c->slots[i]) {
-        ids_replace(&c->ids, c->slots[i], e);
-        cache_unlist_entry(c, c->slots[i]);
-        cache_drop_entry(c, c->slots[i]);
+    if (old) {
+        cache_unlist_entry(c, old);
+        cache_drop_entry(c, old);
+        *slot = e;
     } else {
-        ids_put(&c->ids, e);
-        c->n++;
+        hash_table_put(&c->keys, e);
     }
-    c->slots[i] = e;
     cache_list_entry(c, e);
     return 0;
 }
 
-/* Closes the gap at i: whatever stands behind it and may not be reached over a free slot moves. */
-static void cache_remove_at(struct cache *c, size_t i)
+static void cache_remove_entry(struct cache *c, struct cache_entry *e)
 {
-    size_t mask = c->capacity - 1;
-    ids_remove(&c->ids, c->slots[i]);
-    cache_unlist_entry(c, c->slots[i]);
-    forget_partials(c, c->slots[i]);
-    cache_drop_entry(c, c->slots[i]);
-    c->n--;
-    for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {
-        size_t home = c->slots[j]->hash & mask;
-        if (((j - home) & mask) >= ((j - i) & mask)) {
-            c->slots[i] = c->slots[j];
-            i = j;
-        }
-    }
-    c->slots[i] = NULL;
+    hash_table_remove(&c->keys, e);
     c->moves++;
+    cache_unlist_entry(c, e);
+    forget_partials(c, e);
+    cache_drop_entry(c, e);
 }
 
 bool cache_remove(struct cache *c, const struct key *k)
 {
-    if (!cache_find(c, k)) {
-        return false;
+    struct cache_entry *e = cache_find(c, k);
+    if (e) {
+        cache_remove_entry(c, e);
     }
-    cache_remove_at(c, cache_probe_slot(c, k));
-    return true;
+    return e != NULL;
 }
 
 /* ---- reading back ---------------------------------------------------------------------------- */
@@ -214,34 +188,72 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
 
 /* ---- by id ----------------------------------------------------------------------------------- */
 
+/* Whether a comes before b. */
+static bool is_before(struct id a, struct id b)
+{
+    return a.front != b.front ? a.front < b.front : a.back < b.back;
+}
+
+/* The least and the greatest id with that beginning. False: no id begins so. */
+static bool read_prefix(const char *prefix, struct id *least, struct id *most)
+{
+    char text[HASH_HEX] = "";
+    size_t n = strlen(prefix);
+    if (n >= HASH_HEX || strspn(prefix, "0123456789abcdef") != n) {
+        return false;
+    }
+    memset(text, '0', HASH_HEX - 1);
+    *least = id_read(memcpy(text, prefix, n));
+    memset(text + n, 'f', HASH_HEX - 1 - n);
+    *most = id_read(text);
+    return true;
+}
+
 struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many)
 {
-    return ids_find(&c->ids, prefix, many);
+    const struct hash_table *t = &c->keys;
+    struct cache_entry *found = NULL;
+    struct id least, most;
+    *many = false;
+    if (!t->capacity || !read_prefix(prefix, &least, &most)) {
+        return NULL;
+    }
+    size_t first = hash_table_home(t, least.front), last = hash_table_home(t, most.front);
+    for (size_t i = first; i < first + t->capacity; i++) {
+        struct cache_entry *e = t->slots[i & (t->capacity - 1)];
+        if (!e && i >= last) {
+            break;
+        }
+        if (!e || is_before(e->id, least) || is_before(most, e->id)) {
+            continue;
+        }
+        if (found) {
+            *many = true;
+            return NULL;
+        }
+        found = e;
+    }
+    return found;
 }
 
 bool cache_remove_id(struct cache *c, const char *id)
 {
     bool many;
     struct cache_entry *e = strlen(id) == HASH_HEX - 1 ? cache_find_id(c, id, &many) : NULL;
-    if (!e) {
-        return false;
+    if (e) {
+        cache_remove_entry(c, e);
     }
-    size_t mask = c->capacity - 1;
-    size_t i = e->hash & mask;
-    while (c->slots[i] != e) {
-        i = (i + 1) & mask;
-    }
-    cache_remove_at(c, i);
-    return true;
+    return e != NULL;
 }
 
 /* ---- what is in the database still ----------------------------------------------------------- */
 
 void cache_unmeet(struct cache *c)
 {
-    for (size_t i = 0; i < c->capacity; i++) {
-        if (c->slots[i]) {
-            c->slots[i]->met = false;
+    for (size_t i = 0; i < c->keys.capacity; i++) {
+        struct cache_entry *e = c->keys.slots[i];
+        if (e) {
+            e->met = false;
         }
     }
 }
@@ -259,11 +271,11 @@ bool cache_meet(struct cache *c, const char *id, int64_t generation)
 
 bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
 {
-    for (; *at < c->capacity; ++*at) {
-        const struct cache_entry *e = c->slots[*at];
+    for (; *at < c->keys.capacity; ++*at) {
+        struct cache_entry *e = c->keys.slots[*at];
         if (e && e->saved && !e->met) {
             cache_entry_id(e, id);
-            cache_remove_at(c, *at); /* another may stand there now */
+            cache_remove_entry(c, e); /* another may stand there now */
             return true;
         }
     }
@@ -284,7 +296,7 @@ static void cache_offer_nearest(struct nearest_few *x, struct cache_entry *e, do
 {
     size_t at = x->n;
     while (at > 0 && (x->distances[at - 1] > d ||
-                      (x->distances[at - 1] == d && x->out[at - 1]->hash > e->hash))) {
+                      (x->distances[at - 1] == d && x->out[at - 1]->id.front > e->id.front))) {
         at--; /* equal distances: the same order on every run */
     }
     if (at == x->max) {
@@ -307,11 +319,10 @@ size_t cache_near(const struct cache *c, const struct key *k, const struct probl
     float dims[CACHE_DIMS];
     entry_lists(bucket, of, dims);
     for (enum cache_list which = LIST_GROUP; which <= LIST_SHAPE; which++) {
-        const struct groups *g = &c->lists[which];
-        struct cache_entry *e = groups_first(g, of[which]);
-        for (int i = 0; e && i < LOOKS_MAX; i++, e = groups_next(g, e)) {
+        struct cache_entry *e = cache_first(c, which, of[which]);
+        for (int i = 0; e && i < LOOKS_MAX; i++, e = cache_next(e, which)) {
             bool later = which == LIST_GROUP && e->in[LIST_SHAPE].of == of[LIST_SHAPE];
-            if (!later && e->hash != k->hash) {
+            if (!later && e->id.front != k->hash) {
                 cache_offer_nearest(&x, e, entry_distance(e->dims, dims));
             }
         }

@@ -13,37 +13,9 @@
 
 #include "daemon/cache/entry.h"
 #include "daemon/cache/memo.h"
+#include "daemon/cache/hash_table.h"
 #include "proto/hash.h"
 #include "proto/wire.h"
-
-/* ---- groups.c -------------------------------------------------------------------------------- */
-
-/*
- * The cache's serving entries by what they have in common (enum cache_list), for `near` and `why`,
- * which look through a few lists and not through all entries: a list through the entries
- * themselves, the newest first, and a table of the lists, open addressing with linear probing, as
- * the cache itself has it.
- *
- * The cache owns the entries, says when it grows, and has never more lists of a kind than entries.
- */
-
-struct groups {
-    enum cache_list which;
-    struct cache_entry **slots; /* owned; the first of each list. The entries are borrowed */
-    size_t capacity;            /* a power of two, or 0 */
-};
-
-void groups_deinit(struct groups *x);
-/* Room for so many slots. ERROR_NO_MEMORY: it is as it was. */
-int groups_grow(struct groups *x, size_t capacity, struct error *err);
-void groups_put(struct groups *x, struct cache_entry *e); /* there must be a free slot */
-void groups_remove(struct groups *x, const struct cache_entry *e);
-/* The newest entry of a list; groups_next is the one before. NULL: none. */
-struct cache_entry *groups_first(const struct groups *x, uint64_t of);
-static inline struct cache_entry *groups_next(const struct groups *x, const struct cache_entry *e)
-{
-    return e->in[x->which].after;
-}
 
 /* ---- holdings.c ------------------------------------------------------------------------------ */
 
@@ -63,33 +35,6 @@ void holdings_deinit(struct holdings *x);
 bool holdings_add(struct holdings *x, uint32_t uid); /* one key more; false: no memory */
 void holdings_remove(struct holdings *x, uint32_t uid);
 size_t holdings_of(const struct holdings *x, uint32_t uid);
-
-/* ---- ids.c ----------------------------------------------------------------------------------- */
-
-/*
- * The cache's entries by their ids: open addressing with linear probing, as the cache itself has
- * it, but an entry's place is by the beginning of its id. So entries whose ids begin alike stand
- * together, and what somebody names by the first digits of an id is found like a whole one: a look
- * at some slots, not at every entry. Only of a beginning that is shorter than the table's own (4
- * digits for some ten thousands of keys) all slots of that beginning are looked at.
- *
- * The cache owns the entries, says when it grows, and keeps this no fuller than itself.
- */
-
-struct ids {
-    struct cache_entry **slots; /* owned; the entries are borrowed */
-    size_t capacity;            /* a power of two, or 0 */
-};
-
-void ids_deinit(struct ids *x);
-/* Room for so many slots, 256 or more. ERROR_NO_MEMORY: it is as it was. */
-int ids_grow(struct ids *x, size_t capacity, struct error *err);
-void ids_put(struct ids *x, struct cache_entry *e); /* there must be a free slot */
-/* Another entry of the same key takes its place. */
-void ids_replace(struct ids *x, const struct cache_entry *old, struct cache_entry *e);
-void ids_remove(struct ids *x, const struct cache_entry *e);
-/* By the beginning of an id (hex). NULL: none, or (with *many) more than one. */
-struct cache_entry *ids_find(const struct ids *x, const char *prefix, bool *many);
 
 /* ---- partials.c ------------------------------------------------------------------------------ */
 
@@ -127,15 +72,13 @@ void partials_forget(struct partials *x, const char key[HASH_HEX]);
 /* ---- cache.c --------------------------------------------------------------------------------- */
 
 struct cache {
-    struct cache_entry **slots;       /* owned; linear probing */
-    size_t n, capacity;               /* a power of two, or 0 */
-    struct ids ids;                   /* the same entries by their ids */
-    struct groups lists[CACHE_LISTS]; /* ... and those that serve by what they have in common */
-    struct memo memo;                 /* the same question again */
-    struct partials partials;         /* what restricted searches of the keys came to */
-    struct holdings brought;          /* entries that users have put, by user */
-    unsigned moves;                   /* how often entries have changed their slots */
-    struct entries entries;           /* what they are made of */
+    struct hash_table keys;               /* the entries by their ids */
+    struct hash_table lists[CACHE_LISTS]; /* the newest of each list (enum cache_list) */
+    struct memo memo;                     /* the same question again */
+    struct partials partials;             /* what restricted searches of the keys came to */
+    struct holdings brought;              /* entries that users have put, by user */
+    unsigned moves;                       /* how often entries have changed their slots */
+    struct entries entries;               /* what they are made of */
 };
 
 int cache_init(struct cache *c, const char *device_class, struct error *err);
@@ -143,7 +86,8 @@ void cache_deinit(struct cache *c);
 
 /* NULL: not there. Borrowed until the next put or remove. */
 struct cache_entry *cache_find(const struct cache *c, const struct key *k);
-/* By the beginning of an id (hex). NULL: none, or (with *many) more than one. */
+/* By the beginning of an id (hex), with a look at the keys that begin so. NULL: none, or (with
+ * *many) more than one. */
 struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many);
 /* Inserts or replaces. `bucket` is the key's problem, `uid` the row's user. ERROR_NO_MEMORY. */
 int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
@@ -166,6 +110,18 @@ int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a,
 /* The bucket's problem. */
 int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
                   struct problem *out, struct error *err);
+
+/* Of the serving entries that have `of` in common, the newest; cache_next is the one before.
+ * NULL: none. */
+static inline struct cache_entry *cache_first(const struct cache *c, enum cache_list which,
+                                              uint64_t of)
+{
+    return hash_table_find(&c->lists[which], of, NULL, NULL);
+}
+static inline struct cache_entry *cache_next(const struct cache_entry *e, enum cache_list which)
+{
+    return e->in[which].after;
+}
 
 /* Entries of one list that one question looks at, at most. */
 enum { LOOKS_MAX = 2048 };

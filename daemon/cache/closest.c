@@ -27,11 +27,11 @@ struct search {
 
 static void closest_look_at(struct search *x, const struct cache_entry *e)
 {
-    if (!e || e->rank < CACHE_SERVES || e->hash == x->k->hash) {
+    if (!e || e->rank < CACHE_SERVES || e->id.front == x->k->hash) {
         return;
     }
     struct nearness its = {key_differences(x->k->bytes, x->k->len, entry_key(e), e->key_len),
-                           entry_distance(x->dims, e->dims), e->hash};
+                           entry_distance(x->dims, e->dims), e->id.front};
     if (its.fields >= 0 && (!x->found || is_closer(&its, &x->best))) {
         x->best = its;
         x->found = e;
@@ -43,14 +43,14 @@ const struct cache_entry *closest_find(const struct cache *c, const struct key *
 {
     struct search x = {.k = k};
     uint64_t of[CACHE_LISTS];
-    bool all = c->capacity <= CLOSEST_SLOTS;
+    bool all = c->keys.capacity <= CLOSEST_SLOTS;
     entry_lists(bucket, of, x.dims);
-    for (size_t i = 0; i < (all ? c->capacity : CLOSEST_LOOKS); i++) {
-        closest_look_at(&x, c->slots[(k->hash + i) & (c->capacity - 1)]);
+    for (size_t i = 0; i < (all ? c->keys.capacity : CLOSEST_LOOKS); i++) {
+        closest_look_at(&x, c->keys.slots[(k->hash + i) & (c->keys.capacity - 1)]);
     }
-    for (int which = 0; which < CACHE_LISTS && !all; which++) {
-        const struct cache_entry *e = groups_first(&c->lists[which], of[which]);
-        for (int i = 0; e && i < CLOSEST_LOOKS; i++, e = groups_next(&c->lists[which], e)) {
+    for (enum cache_list which = 0; which < CACHE_LISTS && !all; which++) {
+        const struct cache_entry *e = cache_first(c, which, of[which]);
+        for (int i = 0; e && i < CLOSEST_LOOKS; i++, e = cache_next(e, which)) {
             closest_look_at(&x, e);
         }
     }

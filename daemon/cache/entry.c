@@ -6,12 +6,13 @@
  * shared one with the header of a map of all fields, the other without any.
  */
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/cache/entry.h"
-#include "proto/hash.h"
 
 struct shared {
     struct shared *next;
@@ -191,24 +192,17 @@ double entry_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS])
     return sum;
 }
 
-static void id_of(const struct key *k, uint8_t out[16])
+struct id id_read(const char hex[HASH_HEX])
 {
-    char hex[HASH_HEX];
-    hash128_hex(k->bytes, k->len, hex);
-    for (int i = 0; i < 16; i++) {
-        char pair[3] = {hex[2 * i], hex[2 * i + 1], 0};
-        out[i] = (uint8_t)strtoul(pair, NULL, 16);
-    }
+    char front[HASH_HEX / 2 + 1] = {0};
+    memcpy(front, hex, HASH_HEX / 2);
+    return (struct id){.front = strtoull(front, NULL, 16),
+                       .back = strtoull(hex + HASH_HEX / 2, NULL, 16)};
 }
 
 void cache_entry_id(const struct cache_entry *e, char out[HASH_HEX])
 {
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < 16; i++) {
-        out[2 * i] = digits[e->id[i] >> 4];
-        out[2 * i + 1] = digits[e->id[i] & 15];
-    }
-    out[32] = 0;
+    snprintf(out, HASH_HEX, "%016" PRIx64 "%016" PRIx64, e->id.front, e->id.back);
 }
 
 struct cache_entry *entry_make(struct entries *x, const struct key *k, const struct problem *bucket,
@@ -238,7 +232,9 @@ struct cache_entry *entry_make(struct entries *x, const struct key *k, const str
         error_set(err, ERROR_NO_MEMORY, "no memory to keep one more key");
         return NULL;
     }
-    *e = (struct cache_entry){.hash = k->hash,
+    char id[HASH_HEX];
+    hash128_hex(k->bytes, k->len, id);
+    *e = (struct cache_entry){.id = id_read(id),
                               .generation = a->generation,
                               .shared = shared,
                               .key_len = (uint32_t)key_len,
@@ -249,7 +245,6 @@ struct cache_entry *entry_make(struct entries *x, const struct key *k, const str
     for (int i = 0; i < CACHE_LISTS; i++) {
         e->in[i].of = of[i];
     }
-    id_of(k, e->id);
     memcpy(e->bytes, b->data + own_at + own_skip, own_len);
     memcpy(e->bytes + own_len, k->bytes, key_len);
     return e;

@@ -11,6 +11,7 @@
 #ifndef GEMMD_DAEMON_CACHE_ENTRY_H
 #define GEMMD_DAEMON_CACHE_ENTRY_H
 
+#include "proto/hash.h"
 #include "proto/message.h"
 #include "proto/problem.h"
 #include "proto/wire.h"
@@ -25,7 +26,8 @@ enum cache_rank { /* which of two rows of one key is kept */
                   CACHE_PINNED = 2,
 };
 
-/* The lists that a serving entry is in (groups.c), by what all entries of a list have in common. */
+/* The lists that a serving entry is in, by what all entries of a list have in common: `near` and
+ * `why` look through a few lists and not through all entries. */
 enum cache_list {
     LIST_GROUP, /* all but integer fields, and texts that have a place: `near` looks here */
     LIST_SHAPE, /* of a group: the integer fields, too, but for the rows (op->rows) */
@@ -39,15 +41,20 @@ struct cache_link {
     struct cache_entry *before, *after;
 };
 
+/* A key's id as two numbers: its first 16 digits, which are the key's hash, and the last 16. */
+struct id {
+    uint64_t front, back;
+};
+struct id id_read(const char hex[HASH_HEX]);
+
 struct shared; /* an interned piece of answers */
 struct memo_record;
 
 struct cache_entry {
-    uint64_t hash; /* of the key */
+    struct id id; /* of the key */
     struct cache_link in[CACHE_LISTS];
     int64_t generation;
     struct memo_record *asked; /* the questions that it answered lately (memo.h) */
-    uint8_t id[16];            /* the key's id, binary */
     float atol, rtol;          /* verified with */
     float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
     uint8_t rank;              /* enum cache_rank */

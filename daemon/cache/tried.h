@@ -3,9 +3,8 @@
  * Keys of which users have recorded trials, and which have no answer: the cache does not know them,
  * and yet the database keeps their rows for good. So they are counted here, towards --max-keys,
  * from the first trial on until they have an answer or are evicted; and while requests to record
- * some are under way, since otherwise many at once would all find room. A table of ids: open
- * addressing with linear probing, never more than half full. Of this life of the daemon alone:
- * those before are no more than there was room for then.
+ * some are under way, since otherwise many at once would all find room. Of this life of the daemon
+ * alone: those before are no more than there was room for then.
  */
 #ifndef GEMMD_DAEMON_CACHE_TRIED_H
 #define GEMMD_DAEMON_CACHE_TRIED_H
@@ -18,16 +17,15 @@
 #include "proto/error.h"
 
 struct tried_key {
-    uint64_t front, back; /* of the 32 digits; both 0: free */
-    uint32_t uid;         /* who asked first */
-    unsigned asked;       /* requests that are not answered yet */
-    bool kept;            /* the database has trials of it */
+    struct id id;
+    uint32_t uid;   /* who asked first */
+    unsigned asked; /* requests that are not answered yet */
+    bool kept;      /* the database has trials of it */
 };
 
 struct tried {
-    struct tried_key *slots; /* owned */
-    size_t n, capacity;      /* a power of two, or 0 */
-    struct holdings held;    /* how many each user has */
+    struct hash_table keys; /* struct tried_key, owned, by id.front, which is its beginning */
+    struct holdings held;   /* how many each user has */
 };
 
 void tried_deinit(struct tried *x);

@@ -15,6 +15,7 @@
 
 void generations_init(struct generations *x)
 {
+    x->moments.hash_at = offsetof(struct moment, id.front);
     list_init(&x->used);
     list_init(&x->parked);
 }
@@ -32,50 +33,43 @@ static size_t moment_bytes(const struct moment *m)
     return sizeof(*m) + m->packed.cap;
 }
 
-static struct moment **generations_slot(struct generations *x, const char *id)
+static bool is_moment(const void *object, const void *wanted)
 {
-    char front[5] = {id[0], id[1], id[2], id[3], 0};
-    return &x->slots[strtoul(front, NULL, 16) % GENERATIONS_SLOTS];
+    const struct moment *m = object, *w = wanted;
+    return m->id.back == w->id.back && m->generation == w->generation && m->atol == w->atol &&
+           m->rtol == w->rtol;
 }
 
-static struct moment *find_moment(struct generations *x, const char *id, int64_t generation,
-                                  double atol, double rtol)
+static bool is_moment_of(const void *object, const void *id)
 {
-    struct moment *m = *generations_slot(x, id);
-    while (m && (m->generation != generation || m->atol != (float)atol || m->rtol != (float)rtol ||
-                 strcmp(m->id, id) != 0)) {
-        m = m->next;
-    }
-    return m;
+    return ((const struct moment *)object)->id.back == ((const struct id *)id)->back;
 }
 
 static void drop_moment(struct generations *x, struct moment *m)
 {
-    struct moment **at = generations_slot(x, m->id);
-    while (*at != m) {
-        at = &(*at)->next;
-    }
-    *at = m->next;
+    hash_table_remove(&x->moments, m);
     list_remove(&m->link);
     x->bytes -= moment_bytes(m);
     moment_free(m);
 }
 
-/* In the place of what was known of it. */
-static void put_moment(struct generations *x, struct moment *m)
+/* In the place of what was known of it. ERROR_NO_MEMORY: it is the caller's still. */
+static int put_moment(struct generations *x, struct moment *m, struct error *err)
 {
-    struct moment **slot = generations_slot(x, m->id);
-    struct moment *known = find_moment(x, m->id, m->generation, (double)m->atol, (double)m->rtol);
+    if (hash_table_reserve(&x->moments, x->moments.n + 1, err) < 0) {
+        return ERROR_NO_MEMORY;
+    }
+    struct moment *known = hash_table_find(&x->moments, m->id.front, is_moment, m);
     if (known) {
         drop_moment(x, known);
     }
-    m->next = *slot;
-    *slot = m;
+    hash_table_put(&x->moments, m);
     list_append(&x->used, &m->link);
     x->bytes += moment_bytes(m);
     while (x->bytes > GENERATIONS_BYTES_MAX) {
         drop_moment(x, LIST_OF(x->used.next, struct moment, link));
     }
+    return 0;
 }
 
 void generations_deinit(struct generations *x)
@@ -83,6 +77,7 @@ void generations_deinit(struct generations *x)
     LIST_EACH(node, &x->used) {
         moment_free(LIST_OF(node, struct moment, link));
     }
+    hash_table_deinit(&x->moments);
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -97,9 +92,9 @@ enum generation_says generations_find(struct generations *x, int64_t pinned,
     if (pinned < 0 || !e || (e->generation && e->generation <= pinned)) {
         return GENERATION_AS_EVER;
     }
-    char id[HASH_HEX];
-    cache_entry_id(e, id);
-    struct moment *m = find_moment(x, id, pinned, q->atol, q->rtol);
+    const struct moment wanted = {
+        .id = e->id, .generation = pinned, .atol = (float)q->atol, .rtol = (float)q->rtol};
+    struct moment *m = hash_table_find(&x->moments, wanted.id.front, is_moment, &wanted);
     if (!m) {
         return GENERATION_UNKNOWN;
     }
@@ -170,11 +165,9 @@ struct parked { /* a request, while the rows of its keys are read, one key after
 
 void generations_forget(struct generations *x, const char *key)
 {
-    for (struct moment *m = *generations_slot(x, key), *next; m; m = next) {
-        next = m->next;
-        if (strcmp(m->id, key) == 0) {
-            drop_moment(x, m);
-        }
+    const struct id id = id_read(key);
+    for (struct moment *m; (m = hash_table_find(&x->moments, id.front, is_moment_of, &id));) {
+        drop_moment(x, m);
     }
     LIST_EACH(node, &x->parked) {
         struct parked *p = LIST_OF(node, struct parked, link);
@@ -216,7 +209,7 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
     int status = schema_decode(&best_schema, SCHEMA_LENIENT, row, b, &err);
     status = status ? status : problem_make(&s->learned, b->op, &b->problem, &err);
     if (status < 0) {
-        log_warning("a row of key %s is not read: %s", m->id, err.text);
+        log_warning("a row of key %.12s is not read: %s", b->key, err.text);
         return 0;
     }
     m->newest = b->generation > m->newest ? b->generation : m->newest;
@@ -258,16 +251,17 @@ static void generations_on_rows(void *ctx, int status, const void *rows, size_t 
     size_t n = 0;
     status = status < 0 ? status : generations_learn_page(p, rows, size, &n, &met);
     p->offset += (int64_t)n;
+    bool more = n > 0 && p->offset < total;
+    if (status == 0 && p->stale && !more) {
+        moment_free(p->moment);
+    } else if (status == 0 && !more) {
+        status = put_moment(p->all, p->moment, &met);
+    }
     if (status < 0) {
         fail_parked(p, status, err && err->code ? err->text : met.text);
-    } else if (n > 0 && p->offset < total) {
+    } else if (more) {
         ask_rows(p);
     } else {
-        if (p->stale) {
-            moment_free(p->moment);
-        } else {
-            put_moment(p->all, p->moment);
-        }
         p->next++;
         read_next(p);
     }
@@ -280,7 +274,7 @@ static void ask_rows(struct parked *p)
     struct record *filter = &d->scratch->config;
     struct error err = ERROR_NULL;
     record_init(filter);
-    record_put_text(filter, "key", p->moment->id);
+    record_put_text(filter, "key", p->keys[p->next]);
     record_put_text(filter, "sort", "generation");
     record_put_int(filter, "offset", p->offset);
     int status = d->ledger ? d->ledger->ops->list(d->ledger, p->pending.uid, "history", filter,
@@ -311,11 +305,11 @@ static void read_next(struct parked *p)
     /* What has been heard of by now is read; a row that the database has lost is not waited for. */
     const char *id = p->keys[p->next];
     const struct cache_entry *e = cache_find_id(&p->pending.d->cache, id, &many);
-    *p->moment = (struct moment){.generation = p->generation,
+    *p->moment = (struct moment){.id = id_read(id),
+                                 .generation = p->generation,
                                  .newest = e ? e->generation : 0,
                                  .atol = p->atol,
                                  .rtol = p->rtol};
-    memcpy(p->moment->id, id, HASH_HEX);
     ask_rows(p);
 }
 

@@ -19,17 +19,15 @@
 #define GEMMD_DAEMON_METHODS_GENERATIONS_H
 
 #include "daemon/base/list.h"
+#include "daemon/cache/cache.h"
 #include "daemon/methods/call.h"
 #include "proto/request.h"
 
-enum { GENERATIONS_SLOTS = 4096, GENERATIONS_BYTES_MAX = 8 * 1024 * 1024 };
+enum { GENERATIONS_BYTES_MAX = 8 * 1024 * 1024 };
 
-struct cache_entry;
-
-struct moment {          /* what a key answers in a generation to queries of these tolerances */
-    struct list link;    /* generations->used */
-    struct moment *next; /* of its slot */
-    char id[HASH_HEX];
+struct moment {       /* what a key answers in a generation to queries of these tolerances */
+    struct list link; /* generations->used */
+    struct id id;     /* the key's */
     float atol, rtol;
     int64_t generation;
     int64_t newest;         /* row that was looked at */
@@ -38,8 +36,8 @@ struct moment {          /* what a key answers in a generation to queries of the
 };
 
 struct generations {
-    struct moment *slots[GENERATIONS_SLOTS]; /* owned: chains */
-    struct list used;                        /* the same; the one used longest ago makes room */
+    struct hash_table moments; /* owned */
+    struct list used;          /* the same; the one used longest ago makes room */
     size_t bytes;
     struct list parked; /* requests that wait for rows */
 };

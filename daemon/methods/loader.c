@@ -106,7 +106,7 @@ static void loader_end_loading(struct loader *l)
     l->done = true;
     malloc_trim(0); /* loading went through larger structs than what is kept */
     if (l->is_ready) {
-        log_notice("all keys are loaded: %zu, %llu ms after the start", d->cache.n,
+        log_notice("all keys are loaded: %zu, %llu ms after the start", d->cache.keys.n,
                    (unsigned long long)(uv_now(&d->loop) - l->began_ms));
     }
     be_ready(l);

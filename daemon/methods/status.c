@@ -303,7 +303,7 @@ static void put_status(struct wire_buf *b, struct daemon_parts *p,
     wire_put_kv_str(b, "database", d->database);
     wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
     wire_put_kv_int(b, "generation", d->generation);
-    wire_put_kv_int(b, "keys", (int64_t)d->cache.n);
+    wire_put_kv_int(b, "keys", (int64_t)d->cache.keys.n);
     wire_put_kv_bool(b, "loading", !p->loader.done);
     wire_put_kv_int(b, "hits", (int64_t)d->hits);
     wire_put_kv_int(b, "misses", (int64_t)d->misses);

@@ -152,7 +152,7 @@ static void replaced_not_doubled(void **state)
     struct fixture *f = *state;
     put(f, GEMM "M=1024", 1, CACHE_HINT);
     put(f, GEMM "M=1024", 2, CACHE_PINNED);
-    assert_int_equal(f->cache.n, 1);
+    assert_int_equal(f->cache.keys.n, 1);
     assert_int_equal(find(f, GEMM "M=1024")->generation, 2);
     assert_int_equal(find(f, GEMM "M=1024")->rank, CACHE_PINNED);
 }
@@ -181,7 +181,7 @@ static void many_keys_come_and_go(void **state)
             n -= known[i] != 0;
             known[i] = 0;
         }
-        assert_int_equal(f->cache.n, n);
+        assert_int_equal(f->cache.keys.n, n);
     }
     for (size_t i = 0; i < KEYS; i++) {
         char text[96];
@@ -499,7 +499,7 @@ static void what_the_database_has_no_more_is_swept(void **state)
     size_t at = 0;
     for (swept = 0; cache_sweep(&f->cache, &at, id); swept++) {
     }
-    assert_int_equal(f->cache.n, 1);
+    assert_int_equal(f->cache.keys.n, 1);
 }
 
 #define MANY "grouped_gemm mode=forward experts=8 topk=2 M=256 K=1024 N=%d"

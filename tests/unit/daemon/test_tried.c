@@ -26,13 +26,13 @@ static void each_is_counted_until_it_is_removed(void **state)
             assert_ok(tried_ask(&x, id_of(i), 7, &err), &err);
             tried_answered(&x, id_of(i), !twice); /* once kept is kept */
         }
-        assert_int_equal(x.n, KEYS);
+        assert_int_equal(x.keys.n, KEYS);
     }
     for (int i = 0; i < KEYS; i += 2) {
         tried_remove(&x, id_of(i));
         tried_remove(&x, id_of(i));
     }
-    assert_int_equal(x.n, KEYS / 2);
+    assert_int_equal(x.keys.n, KEYS / 2);
     for (int i = 0; i < KEYS; i++) {
         assert_int_equal(tried_has(&x, id_of(i)), i % 2);
     }
@@ -48,11 +48,11 @@ static void what_none_is_kept_of_is_counted_while_it_is_asked_for(void **state)
     const char *id = id_of(0);
     assert_ok(tried_ask(&x, id, 7, &err), &err);
     assert_ok(tried_ask(&x, id, 7, &err), &err);
-    assert_int_equal(x.n, 1);
+    assert_int_equal(x.keys.n, 1);
     tried_answered(&x, id, false);
     assert_true(tried_has(&x, id)); /* for the other request */
     tried_answered(&x, id, false);
-    assert_int_equal(x.n, 0);
+    assert_int_equal(x.keys.n, 0);
 
     assert_ok(tried_ask(&x, id, 7, &err), &err);
     assert_ok(tried_ask(&x, id, 7, &err), &err);
@@ -65,7 +65,7 @@ static void what_none_is_kept_of_is_counted_while_it_is_asked_for(void **state)
         tried_remove(&x, id);
         assert_true(tried_has(&x, id));
         tried_answered(&x, id, kept);
-        assert_int_equal(x.n, kept);
+        assert_int_equal(x.keys.n, kept);
     }
     tried_deinit(&x);
 }

@@ -17,14 +17,11 @@ static const char h200[] = "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl70
 /* Made with another MessagePack and another xxHash (Python's): names sorted, shortest forms. */
 static const struct {
     const char *problem, *class, *id;
-    uint64_t hash;
     const char *hex;
 } golden[] = {
-    {"custom:x", "", "c074a787cd5451a8c1c91267f42d65ec", UINT64_C(0x516ae1c481f2cd89),
-     "9401a8637573746f6d3a7880a0"},
+    {"custom:x", "", "c074a787cd5451a8c1c91267f42d65ec", "9401a8637573746f6d3a7880a0"},
     {"grouped_gemm topk=8 mode=forward M=32768 N=1536 K=2048 experts=128 permute_x=true",
      "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700", "a2ab90a87686bb08d7bad5c51c8e4b0d",
-     UINT64_C(0xd7bad5c51c8e4b0d),
      "9401ac67726f757065645f67656d6dde0011a14bcd0800a14dcd8000a14ecd0600aa616363756d756c61"
      "7465c2a964747970655f616363a466703332a864747970655f696ea462663136a964747970655f6f7574"
      "a462663136a765787065727473cc80a666616d696c79ac67726f757065645f67656d6dad667573655f6d"
@@ -35,7 +32,6 @@ static const struct {
     {"grouped_gemm mode=dW M=6144 N=1016 K=96 experts=64 topk=6 accumulate=true "
      "routing=zipf:1.2",
      "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700", "9decc3b4134c94ddae4fbe917f5b0354",
-     UINT64_C(0xae4fbe917f5b0354),
      "9401ac67726f757065645f67656d6dde0011a14b60a14dcd1800a14ecd03f8aa616363756d756c617465"
      "c3a964747970655f616363a466703332a864747970655f696ea462663136a964747970655f6f7574a462"
      "663136a76578706572747340a666616d696c79ac67726f757065645f67656d6dad667573655f6d756c5f"
@@ -44,7 +40,6 @@ static const struct {
      "6b06d9354e564944494120483230302f736d5f3930612f736d3133322f736d656d3233323434382f6d65"
      "6d3134302f6d69672d2f706c373030"},
     {"gemm mode=forward M=1073741824 N=127 K=128", "cpu", "88d7cf40e5eda06030f4574cf2aa9968",
-     UINT64_C(0x25effbf2b027f3ee),
      "9401ac67726f757065645f67656d6dde0011a14bcc80a14dce40000000a14e7faa616363756d756c6174"
      "65c2a964747970655f616363a466703332a864747970655f696ea462663136a964747970655f6f7574a4"
      "62663136a76578706572747301a666616d696c79ac67726f757065645f67656d6dad667573655f6d756c"
@@ -55,7 +50,7 @@ static const struct {
      "\xa9"
      "llo \\\"x\\\"\" f=\"\" e=-2.5 d=-0.0 c=9223372036854775807 "
      "b=-9223372036854775808 a=-33 _=255 Z=65536",
-     "c", "3d8a5f3e86fd7ed969c5c2ebe3380b6f", UINT64_C(0x05f8eca978e22a0e),
+     "c", "3d8a5f3e86fd7ed969c5c2ebe3380b6f",
      "9401ae637573746f6d3a6d792e6f702d318aa15ace00010000a15fccffa161d0dfa162d3800000000000"
      "0000a163cf7fffffffffffffffa164cb0000000000000000a165cbc004000000000000a166a0a167aa68"
      "c3a96c6c6f20227822a168c3a163"},
@@ -93,8 +88,10 @@ static void test_golden(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
         make(golden[i].problem, golden[i].class, &key);
+        char front[17];
+        snprintf(front, sizeof(front), "%s", golden[i].id);
         expect_hex(&key, golden[i].hex);
-        assert_true(key.hash == golden[i].hash);
+        assert_true(key.hash == strtoull(front, NULL, 16));
         assert_string_equal(key.id, golden[i].id);
     }
 }

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A table of objects that belong to somebody else, by a 64-bit hash that each holds: open
+ * addressing with linear probing, at most two thirds full. An object's place follows from the first
+ * bits of its hash, so objects whose hashes begin alike stand together.
+ */
+#ifndef GEMMD_DAEMON_CACHE_HASH_TABLE_H
+#define GEMMD_DAEMON_CACHE_HASH_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+struct hash_table {
+    size_t hash_at;     /* of the hash in an object */
+    void **slots;       /* owned; the objects are borrowed */
+    size_t n, capacity; /* a power of two, or 0 */
+};
+
+static inline uint64_t hash_table_hash_of(const struct hash_table *t, const void *object)
+{
+    return *(const uint64_t *)(const void *)((const char *)object + t->hash_at);
+}
+
+/* As many bits of the hash's beginning as the capacity has. */
+static inline size_t hash_table_home(const struct hash_table *t, uint64_t hash)
+{
+    return (size_t)(hash >> (__builtin_clzll(t->capacity) + 1));
+}
+
+/* The slot of the object that `is` this key (NULL: any of this hash), or the free slot where it
+ * would go. The table must have a capacity. */
+static inline void **hash_table_slot(const struct hash_table *t, uint64_t hash,
+                                     bool (*is)(const void *object, const void *key),
+                                     const void *key)
+{
+    size_t mask = t->capacity - 1, i = hash_table_home(t, hash);
+    for (void *x; (x = t->slots[i]); i = (i + 1) & mask) {
+        if (hash_table_hash_of(t, x) == hash && (!is || is(x, key))) {
+            break;
+        }
+    }
+    return &t->slots[i];
+}
+
+/* The object; NULL: it is not there. */
+static inline void *hash_table_find(const struct hash_table *t, uint64_t hash,
+                                    bool (*is)(const void *object, const void *key),
+                                    const void *key)
+{
+    return t->capacity ? *hash_table_slot(t, hash, is, key) : NULL;
+}
+
+/* Room for n objects. ERROR_NO_MEMORY: it is as it was. */
+int hash_table_reserve(struct hash_table *t, size_t n, struct error *err);
+void hash_table_put(struct hash_table *t, void *object); /* there must be room */
+/* The objects behind it may change their slots. */
+void hash_table_remove(struct hash_table *t, const void *object);
+void hash_table_deinit(struct hash_table *t);
+
+#endif
