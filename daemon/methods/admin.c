@@ -121,12 +121,7 @@ int method_unpin(struct call *c, struct error *err)
         return status;
     }
     memcpy(((struct unpinning *)p)->key, key, sizeof(key));
-    int asked = c->d->ledger->ops->unpin(c->d->ledger, key, on_unpinned, p);
-    if (asked < 0) {
-        pending_drop(p);
-        return ledger_refused(asked, err);
-    }
-    return METHOD_LATER;
+    return pending_asked(p, c->d->ledger->ops->unpin(c->d->ledger, key, on_unpinned, p), err);
 }
 
 /* ---- removals -------------------------------------------------------------------------------- */
@@ -188,12 +183,7 @@ int method_evict(struct call *c, struct error *err)
     struct removing *x = (struct removing *)p;
     x->event = "evict";
     memcpy(x->what, key, sizeof(x->what));
-    int asked = c->d->ledger->ops->evict(c->d->ledger, key, on_removed, x);
-    if (asked < 0) {
-        pending_drop(p);
-        return ledger_refused(asked, err);
-    }
-    return METHOD_LATER;
+    return pending_asked(p, c->d->ledger->ops->evict(c->d->ledger, key, on_removed, x), err);
 }
 
 int method_unquarantine(struct call *c, struct error *err)
@@ -216,12 +206,8 @@ int method_unquarantine(struct call *c, struct error *err)
     x->event = "unquarantine";
     x->must_exist = true;
     memcpy(x->what, variant, sizeof(x->what));
-    int asked = c->d->ledger->ops->unquarantine(c->d->ledger, variant, on_removed, x);
-    if (asked < 0) {
-        pending_drop(p);
-        return ledger_refused(asked, err);
-    }
-    return METHOD_LATER;
+    return pending_asked(p, c->d->ledger->ops->unquarantine(c->d->ledger, variant, on_removed, x),
+                         err);
 }
 
 /* ---- backup, shutdown ------------------------------------------------------------------------ */
@@ -263,12 +249,7 @@ int method_backup(struct call *c, struct error *err)
     }
     struct backing_up *x = (struct backing_up *)p;
     memcpy(x->path, path, sizeof(x->path));
-    int asked = c->d->ledger->ops->backup(c->d->ledger, path, on_backup, x);
-    if (asked < 0) {
-        pending_drop(p);
-        return ledger_refused(asked, err);
-    }
-    return METHOD_LATER;
+    return pending_asked(p, c->d->ledger->ops->backup(c->d->ledger, path, on_backup, x), err);
 }
 
 int method_shutdown(struct call *c, struct error *err)

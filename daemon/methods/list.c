@@ -26,37 +26,29 @@ static uint32_t array_count(const uint8_t *p, size_t n)
                : 0;
 }
 
-struct listing {
-    struct pending pending; /* first */
+struct paging {
+    struct listing listing; /* first */
     int64_t offset;
 };
 
-static void on_list(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                    const struct error *err)
+static void list_put_page(struct listing *l, struct wire_buf *b)
 {
-    struct pending *p = ctx;
-    if (status < 0) {
-        pending_fail(p, err);
-        return;
+    const struct part *page = &l->parts[LISTED_PAGE];
+    const uint32_t n = array_count(page->rows.data, page->rows.len);
+    const int64_t next = ((struct paging *)l)->offset + n;
+    wire_put_map(b, 3);
+    wire_put_str(b, "rows");
+    wire_put_raw(b, page->rows.data, page->rows.len);
+    wire_put_kv_int(b, "total", page->total);
+    wire_put_str(b, "next");
+    if (next < page->total && n) {
+        wire_put_int(b, next);
+    } else {
+        wire_put_nil(b);
     }
-    struct wire_buf *b = pending_result(p);
-    if (b) {
-        int64_t next = ((struct listing *)p)->offset + array_count(rows, n);
-        wire_put_map(b, 3);
-        wire_put_str(b, "rows");
-        wire_put_raw(b, rows, n);
-        wire_put_kv_int(b, "total", total);
-        wire_put_str(b, "next");
-        if (next < total && array_count(rows, n)) {
-            wire_put_int(b, next);
-        } else {
-            wire_put_nil(b);
-        }
-    }
-    pending_drop(p);
 }
 
-static int listing_read_filter(struct call *c, struct record *filter, struct error *err)
+static int list_read_filter(struct call *c, struct record *filter, struct error *err)
 {
     const struct wire_obj *map = wire_find(c->params, "filter");
     record_init(filter);
@@ -83,10 +75,10 @@ int method_list(struct call *c, struct error *err)
     static const char *const names[] = {"what", "filter", NULL};
     struct daemon *d = c->d;
     struct record *filter = &d->scratch->config;
-    struct pending *p;
+    struct listing *l;
     char what[32] = "";
     int status = call_only(c, names, err);
-    status = status ? status : listing_read_filter(c, filter, err);
+    status = status ? status : list_read_filter(c, filter, err);
     if (status < 0) {
         return status;
     }
@@ -95,188 +87,93 @@ int method_list(struct call *c, struct error *err)
                          "'what' must be one of best, history, trials, modules, quarantine, runs, "
                          "devices, events, portfolio");
     }
-    status = call_later(c, sizeof(struct listing), &p, err);
+    status = listing_begin(c, sizeof(struct paging), page_bytes(filter), &l, err);
     if (status < 0) {
         return status;
     }
-    pending_reserve(p, page_bytes(filter));
-    pending_lists(p);
-    ((struct listing *)p)->offset = record_int(filter, "offset", 0);
-    status = d->ledger->ops->list(d->ledger, p->uid, what, filter,
-                                  RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES, on_list, p);
-    if (status < 0) {
-        pending_drop(p);
-        return error_set(err, status, "the list cannot be made now");
-    }
-    return METHOD_LATER;
+    l->put = list_put_page;
+    ((struct paging *)l)->offset = record_int(filter, "offset", 0);
+    listing_ask(l, LISTED_PAGE, what, filter, RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES);
+    return listing_wait(l);
 }
 
 /* ---- show ------------------------------------------------------------------------------------ */
 
-/* Four lists of one key, gathered: its best, and how many trials there are in all, good, and
- * stopped early. */
 struct showing {
-    struct pending pending; /* first */
+    struct listing listing; /* first */
     char key[HASH_HEX];
-    unsigned left;
-    int64_t trials, ok, aborted;
-    struct wire_buf best; /* owned: an array of at most one row */
-    struct error error;
 };
 
-/* The key's row that is not written yet, into scratch->best, which an older one of the database
- * (or none) stands for. */
-static bool find_unsaved(const struct showing *x, const struct cache_entry *e)
+static const struct cache_entry *show_find_entry(const struct listing *l)
 {
-    struct daemon *d = x->pending.d;
-    struct best *row = &d->scratch->best;
-    const struct wire_obj *page;
-    bool there = wire_decode(d->doc, x->best.data, x->best.len, &page, NULL) == 0 &&
-                 wire_count(page) == 1 &&
-                 schema_decode(&best_schema, SCHEMA_LENIENT, wire_at(page, 0), row, NULL) == 0;
-    return learned_only(e, there ? row : NULL) && learned_row(d, e, row, NULL) == 0;
-}
-
-static void finish_show(struct showing *x)
-{
-    struct daemon *d = x->pending.d;
-    struct problem *problem = &d->scratch->other;
     bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, x->key, &many);
-    bool known = array_count(x->best.data, x->best.len) > 0;
-    bool unsaved = !x->error.code && find_unsaved(x, e);
-    if (!x->error.code && !known && !e && !x->trials) {
-        error_set(&x->error, ERROR_NOT_FOUND, "nothing is known of key %s", x->key);
-    }
-    struct wire_buf best = x->best;
-    if (x->error.code) {
-        struct error err = x->error;
-        pending_fail(&x->pending, &err);
-        wire_buf_deinit(&best);
-        return;
-    }
-    struct wire_buf *b = pending_result(&x->pending);
-    if (b) {
-        wire_put_map(b, 6);
-        wire_put_kv_str(b, "key", x->key);
-        wire_put_str(b, "best");
-        if (unsaved) {
-            schema_encode(b, &best_schema, &d->scratch->best);
-        } else if (known) {
-            wire_put_raw(b, best.data + 1, best.len - 1); /* without the head of its array */
-        } else {
-            wire_put_nil(b);
-        }
-        wire_put_str(b, "problem");
-        if (e && cache_problem(&d->cache, e, d->device.class, problem, NULL) == 0) {
-            problem_pack(b, problem);
-        } else {
-            wire_put_nil(b);
-        }
-        wire_put_str(b, "answer");
-        if (e && e->rank >= CACHE_SERVES) {
-            cache_reply(e, b);
-        } else {
-            wire_put_nil(b);
-        }
-        wire_put_kv_int(b, "trials", x->trials);
-        wire_put_kv_int(b, "failed", x->trials - x->ok - x->aborted);
-    }
-    pending_drop(&x->pending);
-    wire_buf_deinit(&best);
+    return cache_find_id(&l->pending.d->cache, ((const struct showing *)l)->key, &many);
 }
 
-static void show_part(struct showing *x, int status, const struct error *err)
+static void show_on_listed(struct listing *l, enum listed part)
 {
-    if (status < 0) {
-        x->error = *err;
-    }
-    if (--x->left == 0) {
-        finish_show(x);
+    const char *key = ((struct showing *)l)->key;
+    if (part == LISTED_ALL && !show_find_entry(l) && !l->parts[LISTED_BEST].total &&
+        !l->parts[LISTED_TRIALS].total) {
+        error_set(&l->error, ERROR_NOT_FOUND, "nothing is known of key %s", key);
     }
 }
 
-static void listing_on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                            const struct error *err)
+/* The row that is not written yet goes before an older one of the database. */
+static void show_put_best(struct listing *l, struct wire_buf *b, const struct cache_entry *e)
 {
-    struct showing *x = ctx;
-    (void)total;
-    wire_put_raw(&x->best, rows, n);
-    show_part(x, status, err);
-}
-
-static void listing_on_trials(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                              const struct error *err)
-{
-    struct showing *x = ctx;
-    (void)rows;
-    (void)n;
-    x->trials = total;
-    show_part(x, status, err);
-}
-
-static void listing_on_ok(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                          const struct error *err)
-{
-    struct showing *x = ctx;
-    (void)rows;
-    (void)n;
-    x->ok = total;
-    show_part(x, status, err);
-}
-
-static void listing_on_aborted(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                               const struct error *err)
-{
-    struct showing *x = ctx;
-    (void)rows;
-    (void)n;
-    x->aborted = total;
-    show_part(x, status, err);
-}
-
-static void listing_ask_ledger(struct showing *x, const char *what, const char *status,
-                               ledger_list_cb cb)
-{
-    struct daemon *d = x->pending.d;
-    struct record *filter = &d->scratch->config;
-    record_init(filter);
-    record_put_text(filter, "key", x->key);
-    record_put_int(filter, "limit", 1);
-    if (status) {
-        record_put_text(filter, "status", status);
+    struct daemon *d = l->pending.d;
+    struct best *row = &d->scratch->best;
+    const struct wire_buf *rows = &l->parts[LISTED_BEST].rows;
+    bool there = listing_read_row(l, LISTED_BEST, &best_schema, row);
+    if (learned_only(e, there ? row : NULL) && learned_row(d, e, row, NULL) == 0) {
+        schema_encode(b, &best_schema, row);
+    } else if (array_count(rows->data, rows->len) > 0) {
+        wire_put_raw(b, rows->data + 1, rows->len - 1); /* without the head of its array */
+    } else {
+        wire_put_nil(b);
     }
-    x->left++;
-    int failed = d->ledger->ops->list(d->ledger, x->pending.uid, what, filter,
-                                      RESPONSE_BYTES_MAX / 4, cb, x);
-    if (failed < 0) {
-        x->left--;
-        error_set(&x->error, failed, "the ledger cannot be read now");
+}
+
+static void show_put_result(struct listing *l, struct wire_buf *b)
+{
+    struct daemon *d = l->pending.d;
+    struct problem *problem = &d->scratch->other;
+    const struct cache_entry *e = show_find_entry(l);
+    wire_put_map(b, 6);
+    wire_put_kv_str(b, "key", ((struct showing *)l)->key);
+    wire_put_str(b, "best");
+    show_put_best(l, b, e);
+    wire_put_str(b, "problem");
+    if (e && cache_problem(&d->cache, e, d->device.class, problem, NULL) == 0) {
+        problem_pack(b, problem);
+    } else {
+        wire_put_nil(b);
     }
+    wire_put_str(b, "answer");
+    if (e && e->rank >= CACHE_SERVES) {
+        cache_reply(e, b);
+    } else {
+        wire_put_nil(b);
+    }
+    listing_put_counts(l, b);
 }
 
 int method_show(struct call *c, struct error *err)
 {
     static const char *const names[] = {"key", "problem", NULL};
     char key[HASH_HEX];
-    struct pending *p;
+    struct listing *l;
     int status = call_only(c, names, err);
     status = status ? status : call_key(c, key, err);
-    status = status ? status : call_later(c, sizeof(struct showing), &p, err);
+    status = status ? status : listing_begin(c, sizeof(struct showing), SHOW_BYTES, &l, err);
     if (status < 0) {
         return status;
     }
-    struct showing *x = (struct showing *)p;
-    pending_lists(p);
-    memcpy(x->key, key, sizeof(x->key));
-    pending_reserve(p, SHOW_BYTES);
-    x->left = 1; /* held until all are asked */
-    listing_ask_ledger(x, "best", NULL, listing_on_best);
-    listing_ask_ledger(x, "trials", NULL, listing_on_trials);
-    listing_ask_ledger(x, "trials", "ok", listing_on_ok);
-    listing_ask_ledger(x, "trials", "aborted", listing_on_aborted);
-    if (--x->left == 0) {
-        finish_show(x);
-    }
-    return METHOD_LATER;
+    l->listed = show_on_listed;
+    l->put = show_put_result;
+    memcpy(((struct showing *)l)->key, key, sizeof(key));
+    listing_ask_row(l, LISTED_BEST, "best", "key", VALUE_OF_TEXT(key));
+    listing_ask_counts(l, key);
+    return listing_wait(l);
 }

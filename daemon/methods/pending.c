@@ -4,6 +4,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods/pending.h"
+#include "proto/limits.h"
 
 static void charge_side(struct asked *a, enum account_side side, size_t *charged, size_t now)
 {
@@ -106,15 +107,13 @@ void pending_reserve(struct pending *p, size_t bytes)
     charge_side(&p->asked, ACCOUNT_OUT, &p->asked.reserved, bytes);
 }
 
-static void pending_withdraw_lists(struct ticket *t)
+int pending_asked(struct pending *p, int status, struct error *err)
 {
-    struct pending *p = LIST_OF(t, struct pending, ticket);
-    p->d->ledger->ops->withdraw(p->d->ledger, p);
-}
-
-void pending_lists(struct pending *p)
-{
-    p->ticket.gone = pending_withdraw_lists;
+    if (status < 0) {
+        pending_drop(p);
+        return ledger_refused(status, err);
+    }
+    return METHOD_LATER;
 }
 
 struct wire_buf *pending_result(struct pending *p)
@@ -124,4 +123,142 @@ struct wire_buf *pending_result(struct pending *p)
         rpc_put_result(out, p->ticket.id);
     }
     return out;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void listing_withdraw_parts(struct ticket *t)
+{
+    struct listing *l = LIST_OF(t, struct listing, pending.ticket);
+    struct ledger *ledger = l->pending.d->ledger;
+    for (int i = 0; i < LISTED_ALL; i++) {
+        if (l->parts[i].listing) {
+            ledger->ops->withdraw(ledger, &l->parts[i]);
+        }
+    }
+}
+
+int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **out,
+                  struct error *err)
+{
+    struct pending *p = NULL;
+    int status = call_later(c, size, &p, err);
+    if (status == 0) {
+        *out = LIST_OF(p, struct listing, pending);
+        (*out)->left = 1; /* held until all are asked for */
+        p->ticket.gone = listing_withdraw_parts;
+        pending_reserve(p, bytes);
+    }
+    return status;
+}
+
+static void listing_finish_request(struct listing *l)
+{
+    struct pending *p = &l->pending;
+    const struct error error = l->error;
+    struct wire_buf *b = error.code ? NULL : pending_result(p);
+    if (b) {
+        l->put(l, b);
+    }
+    for (int i = 0; i < LISTED_ALL; i++) {
+        wire_buf_deinit(&l->parts[i].rows);
+    }
+    if (error.code) {
+        pending_fail(p, &error);
+    } else {
+        pending_drop(p);
+    }
+}
+
+static void listing_count_done(struct listing *l, enum listed part)
+{
+    if (!l->error.code && l->listed && part != LISTED_ALL) {
+        l->listed(l, part);
+    }
+    if (--l->left > 0) {
+        return;
+    }
+    if (!l->error.code && l->listed) {
+        l->listed(l, LISTED_ALL);
+    }
+    listing_finish_request(l);
+}
+
+static void listing_on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                            const struct error *err)
+{
+    struct part *part = ctx;
+    struct listing *l = part->listing;
+    if (status < 0 && !l->error.code) {
+        l->error = *err;
+    } else if (status == 0) {
+        wire_put_raw(&part->rows, rows, n);
+        part->total = total;
+    }
+    listing_count_done(l, (enum listed)(part - l->parts));
+}
+
+void listing_ask(struct listing *l, enum listed part, const char *what, const struct record *filter,
+                 size_t bytes)
+{
+    struct pending *p = &l->pending;
+    struct ledger *ledger = p->d->ledger;
+    l->parts[part].listing = l;
+    int status =
+        ledger->ops->list(ledger, p->uid, what, filter, bytes, listing_on_rows, &l->parts[part]);
+    if (status < 0) {
+        ledger_refused(status, &l->error);
+    } else {
+        l->left++;
+    }
+}
+
+static struct record *listing_filter_by(struct listing *l, const char *column, struct value v)
+{
+    struct record *filter = &l->pending.d->scratch->config;
+    record_init(filter);
+    record_set(filter, column, v, NULL);
+    record_put_int(filter, "limit", 1);
+    return filter;
+}
+
+enum { ROWS_BYTES = RESPONSE_BYTES_MAX / 4 };
+
+void listing_ask_row(struct listing *l, enum listed part, const char *what, const char *column,
+                     struct value v)
+{
+    listing_ask(l, part, what, listing_filter_by(l, column, v), ROWS_BYTES);
+}
+
+void listing_ask_counts(struct listing *l, const char *key)
+{
+    struct record *filter = listing_filter_by(l, "key", VALUE_OF_TEXT(key));
+    listing_ask(l, LISTED_TRIALS, "trials", filter, ROWS_BYTES);
+    record_put_text(filter, "status", "ok");
+    listing_ask(l, LISTED_OK, "trials", filter, ROWS_BYTES);
+    record_put_text(filter, "status", "aborted");
+    listing_ask(l, LISTED_ABORTED, "trials", filter, ROWS_BYTES);
+}
+
+int listing_wait(struct listing *l)
+{
+    listing_count_done(l, LISTED_ALL);
+    return METHOD_LATER;
+}
+
+bool listing_read_row(const struct listing *l, enum listed part, const struct schema *s, void *out)
+{
+    const struct wire_buf *rows = &l->parts[part].rows;
+    const struct wire_obj *page;
+    return wire_decode(l->pending.d->doc, rows->data, rows->len, &page, NULL) == 0 &&
+           wire_count(page) == 1 &&
+           schema_decode(s, SCHEMA_LENIENT, wire_at(page, 0), out, NULL) == 0;
+}
+
+void listing_put_counts(const struct listing *l, struct wire_buf *b)
+{
+    const int64_t trials = l->parts[LISTED_TRIALS].total;
+    wire_put_kv_int(b, "trials", trials);
+    wire_put_kv_int(b, "failed",
+                    trials - l->parts[LISTED_OK].total - l->parts[LISTED_ABORTED].total);
 }

@@ -4,6 +4,7 @@
 #define GEMMD_DAEMON_METHODS_PENDING_H
 
 #include "daemon/methods/call.h"
+#include "proto/schema.h"
 
 /* What is asked of the ledger for a session: charged to it and its user until it is answered. */
 struct asked {
@@ -35,10 +36,57 @@ void pending_drop(struct pending *p); /* ends and frees it */
 void pending_free(struct pending *p); /* the same when its ticket is gone: for ticket.gone */
 void pending_end(struct pending *p);  /* without an answer by it: the request is begun anew */
 void pending_fail(struct pending *p, const struct error *e);
-/* Lists are asked of the ledger for it: they are withdrawn when the client goes. */
-void pending_lists(struct pending *p);
+/* What the ledger said when it was asked for p: METHOD_LATER, or its fault, and p is gone. */
+int pending_asked(struct pending *p, int status, struct error *err);
 /* Fails it for the session, which is not held up by it any more. Its user is charged, and it lives,
  * until what it asked for has come. */
 void pending_cancel(struct pending *p, const struct error *e);
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* What a request asks of the ledger's tables, each part once. */
+enum listed {
+    LISTED_PAGE, /* of any table, for the client */
+    LISTED_BEST,
+    LISTED_TRIALS, /* of a key, for their number alone; then those that were good, or cut off */
+    LISTED_OK,
+    LISTED_ABORTED,
+    LISTED_TRIAL,
+    LISTED_RUN,
+    LISTED_ELSEWHERE, /* bests of other classes of devices */
+    LISTED_ALL
+};
+
+/* A request that lists answer. They are withdrawn when the client goes. */
+struct listing {
+    struct pending pending; /* first */
+    /* A part has come, and may make others worth asking for; LISTED_ALL: there are no more. Sets
+     * `error` where the request is to fail. NULL: nothing is to be done. */
+    void (*listed)(struct listing *l, enum listed part);
+    void (*put)(struct listing *l, struct wire_buf *b); /* the result */
+    unsigned left;
+    struct error error; /* of the first part that failed */
+    struct part {
+        struct listing *listing;
+        struct wire_buf rows; /* owned: an array */
+        int64_t total;        /* rows that there are */
+    } parts[LISTED_ALL];
+};
+
+/* `size` bytes, zeroed but for the listing that they begin with; an answer has at most `bytes`. */
+int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **out,
+                  struct error *err);
+void listing_ask(struct listing *l, enum listed part, const char *what, const struct record *filter,
+                 size_t bytes);
+/* One row, where a column is so. */
+void listing_ask_row(struct listing *l, enum listed part, const char *what, const char *column,
+                     struct value v);
+void listing_ask_counts(struct listing *l, const char *key); /* of its trials */
+/* All is asked for that is known to be needed. It may be gone after that. */
+int listing_wait(struct listing *l);
+/* The only row of a part; false: there is none. */
+bool listing_read_row(const struct listing *l, enum listed part, const struct schema *s, void *out);
+/* `trials` and `failed` of listing_ask_counts. */
+void listing_put_counts(const struct listing *l, struct wire_buf *b);
 
 #endif

@@ -130,13 +130,11 @@ int method_promote(struct call *c, struct error *err)
     struct promoting *x = (struct promoting *)p;
     struct device_info *device = &c->d->device;
     status = promote_fill_row(x, e, err);
-    if (status == 0 && c->d->ledger->ops->history(c->d->ledger, x->from, "", device->class,
-                                                  device->driver, promote_on_trials, x) < 0) {
-        status = error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
-    }
     if (status < 0) {
         pending_drop(p);
         return status;
     }
-    return METHOD_LATER;
+    status = c->d->ledger->ops->history(c->d->ledger, x->from, "", device->class, device->driver,
+                                        promote_on_trials, x);
+    return pending_asked(p, status, err);
 }

@@ -173,12 +173,7 @@ int method_put(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    status = d->ledger->ops->publish(d->ledger, b, on_put, p);
-    if (status < 0) {
-        pending_drop(p);
-        return ledger_refused(status, err);
-    }
-    return METHOD_LATER;
+    return pending_asked(p, d->ledger->ops->publish(d->ledger, b, on_put, p), err);
 }
 
 /* ---- import ---------------------------------------------------------------------------------- */

@@ -92,12 +92,7 @@ static int pin_later(struct call *c, int64_t generation, struct error *err)
         return status;
     }
     ((struct pinning *)p)->generation = generation;
-    status = c->d->ledger->ops->status(c->d->ledger, on_news_heard, p);
-    if (status < 0) {
-        pending_drop(p);
-        return ledger_refused(status, err);
-    }
-    return METHOD_LATER;
+    return pending_asked(p, c->d->ledger->ops->status(c->d->ledger, on_news_heard, p), err);
 }
 
 /* The generation that this connection's answers are to be of; -1: today's. */
@@ -338,10 +333,5 @@ int method_status(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    status = c->d->ledger->ops->status(c->d->ledger, status_on_status, p);
-    if (status < 0) {
-        pending_drop(p);
-        return ledger_refused(status, err);
-    }
-    return METHOD_LATER;
+    return pending_asked(p, c->d->ledger->ops->status(c->d->ledger, status_on_status, p), err);
 }

@@ -23,16 +23,12 @@
 enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536 };
 
 struct explaining {
-    struct pending pending; /* first */
+    struct listing listing; /* first */
     struct why why;
-    unsigned left; /* lists that are asked for */
-    struct error error;
     struct best best;
     struct trial trial;
     struct run run;
     bool has_best, has_trial, has_run;
-    int64_t trials, ok, aborted;
-    struct wire_buf elsewhere; /* owned: an array of rows */
 };
 
 /* ---- the result ------------------------------------------------------------------------------ */
@@ -51,16 +47,16 @@ static void put_or_nil(struct wire_buf *b, const char *name, bool there, const s
 static void put_confidence(struct wire_buf *b, const struct explaining *x)
 {
     struct confidence c;
-    const struct evidence e = {
-        .answer = &x->why.answer,
-        .best = x->has_best ? &x->best : NULL,
-        .trial = x->has_trial ? &x->trial : NULL,
-        .run = x->has_run ? &x->run : NULL,
-        .device = &x->pending.d->device,
-        .kept_only = !family_of_problem(&x->why.bucket),
-        .quarantined = x->why.has_answer &&
-                       target_is_quarantined(x->pending.d, NULL, &x->why.answer, &x->why.bucket),
-        .now_s = time(NULL)};
+    const struct evidence e = {.answer = &x->why.answer,
+                               .best = x->has_best ? &x->best : NULL,
+                               .trial = x->has_trial ? &x->trial : NULL,
+                               .run = x->has_run ? &x->run : NULL,
+                               .device = &x->listing.pending.d->device,
+                               .kept_only = !family_of_problem(&x->why.bucket),
+                               .quarantined = x->why.has_answer &&
+                                              target_is_quarantined(x->listing.pending.d, NULL,
+                                                                    &x->why.answer, &x->why.bucket),
+                               .now_s = time(NULL)};
     confidence_judge(&c, &e);
     wire_put_kv_str(b, "confidence", x->why.has_answer ? c.level : "none");
     wire_put_str(b, "doubts");
@@ -70,105 +66,28 @@ static void put_confidence(struct wire_buf *b, const struct explaining *x)
     }
 }
 
-static void put_result(struct wire_buf *b, const struct explaining *x)
+static void put_result(struct listing *l, struct wire_buf *b)
 {
     enum { OWN_FIELDS = 8 };
+    const struct explaining *x = (const struct explaining *)l;
+    const struct wire_buf *elsewhere = &l->parts[LISTED_ELSEWHERE].rows;
     wire_put_map(b, WHY_FIELDS + OWN_FIELDS);
-    why_put(b, &x->why, x->pending.d, scheduler_tuning(&x->pending.parts->scheduler));
+    why_put(b, &x->why, x->listing.pending.d,
+            scheduler_tuning(&x->listing.pending.parts->scheduler));
     put_confidence(b, x);
     put_or_nil(b, "row", x->has_best, &best_schema, &x->best);
     put_or_nil(b, "trial", x->has_trial, &trial_schema, &x->trial);
     put_or_nil(b, "run", x->has_run, &run_schema, &x->run);
-    wire_put_kv_int(b, "trials", x->trials);
-    wire_put_kv_int(b, "failed", x->trials - x->ok - x->aborted);
+    listing_put_counts(l, b);
     wire_put_str(b, "elsewhere");
-    if (x->elsewhere.len) {
-        wire_put_raw(b, x->elsewhere.data, x->elsewhere.len);
+    if (elsewhere->len) {
+        wire_put_raw(b, elsewhere->data, elsewhere->len);
     } else {
         wire_put_array(b, 0);
     }
 }
 
-static void explain_finish_request(struct explaining *x)
-{
-    struct wire_buf elsewhere = x->elsewhere;
-    struct error err = x->error;
-    if (err.code) {
-        pending_fail(&x->pending, &err);
-    } else {
-        struct wire_buf *b = pending_result(&x->pending);
-        if (b) {
-            put_result(b, x);
-        }
-        pending_drop(&x->pending);
-    }
-    wire_buf_deinit(&elsewhere);
-}
-
 /* ---- asking the ledger ----------------------------------------------------------------------- */
-
-static void explain_count_done(struct explaining *x, int status, const struct error *err)
-{
-    if (status < 0 && !x->error.code) {
-        x->error = *err;
-    }
-    if (--x->left == 0) {
-        explain_finish_request(x);
-    }
-}
-
-static void explain_ask_ledger(struct explaining *x, const char *what, const struct record *filter,
-                               ledger_list_cb cb)
-{
-    struct daemon *d = x->pending.d;
-    x->left++;
-    int failed = d->ledger->ops->list(d->ledger, x->pending.uid, what, filter,
-                                      RESPONSE_BYTES_MAX / 4, cb, x);
-    if (failed < 0) {
-        x->left--;
-        error_set(&x->error, failed, "the ledger cannot be read now");
-    }
-}
-
-static struct record *filter_by(struct explaining *x, const char *column, struct value v)
-{
-    struct record *filter = &x->pending.d->scratch->config;
-    record_init(filter);
-    record_set(filter, column, v, NULL);
-    record_put_int(filter, "limit", 1);
-    return filter;
-}
-
-/* The only row of a page, into `out`; false: there is none. */
-static bool explain_read_row(struct explaining *x, const struct schema *s, int status,
-                             const void *rows, size_t n, void *out)
-{
-    const struct wire_obj *page;
-    return status == 0 && wire_decode(x->pending.d->doc, rows, n, &page, NULL) == 0 &&
-           wire_count(page) == 1 &&
-           schema_decode(s, SCHEMA_LENIENT, wire_at(page, 0), out, NULL) == 0;
-}
-
-static void on_run(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                   const struct error *err)
-{
-    struct explaining *x = ctx;
-    (void)total;
-    x->has_run = explain_read_row(x, &run_schema, status, rows, n, &x->run);
-    explain_count_done(x, status, err);
-}
-
-static void explain_on_trial(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                             const struct error *err)
-{
-    struct explaining *x = ctx;
-    (void)total;
-    x->has_trial = explain_read_row(x, &trial_schema, status, rows, n, &x->trial);
-    if (x->has_trial && x->trial.run > 0) {
-        explain_ask_ledger(x, "runs", filter_by(x, "id", VALUE_OF_INT(x->trial.run)), on_run);
-    }
-    explain_count_done(x, status, err);
-}
 
 /* The key of the row that the answer comes from, or else the asked one, whose own row is why there
  * is no better answer; NULL: there is no row. */
@@ -180,7 +99,7 @@ static const char *key_behind(const struct explaining *x)
 /* The row that is not written yet, in the place of an older one. */
 static void take_unsaved(struct explaining *x)
 {
-    struct daemon *d = x->pending.d;
+    struct daemon *d = x->listing.pending.d;
     bool many;
     const struct cache_entry *e = cache_find_id(&d->cache, key_behind(x), &many);
     if (learned_only(e, x->has_best ? &x->best : NULL)) {
@@ -188,93 +107,43 @@ static void take_unsaved(struct explaining *x)
     }
 }
 
-static void explain_on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                            const struct error *err)
+/* From the row to its trial, and to the trial's run. */
+static void explain_on_listed(struct listing *l, enum listed part)
 {
-    struct explaining *x = ctx;
-    (void)total;
-    x->has_best = explain_read_row(x, &best_schema, status, rows, n, &x->best);
-    if (!x->why.row) {
-        take_unsaved(x);
+    struct explaining *x = (struct explaining *)l;
+    if (part == LISTED_BEST) {
+        x->has_best = listing_read_row(l, part, &best_schema, &x->best);
+        if (!x->why.row) {
+            take_unsaved(x);
+        }
+    } else if (part == LISTED_TRIAL) {
+        x->has_trial = listing_read_row(l, part, &trial_schema, &x->trial);
+    } else if (part == LISTED_RUN) {
+        x->has_run = listing_read_row(l, part, &run_schema, &x->run);
     }
-    if (x->has_best && x->best.trial > 0) {
-        explain_ask_ledger(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)),
-                           explain_on_trial);
+    if (part == LISTED_BEST && x->has_best && x->best.trial > 0) {
+        listing_ask_row(l, LISTED_TRIAL, "trials", "id", VALUE_OF_INT(x->best.trial));
+    } else if (part == LISTED_TRIAL && x->has_trial && x->trial.run > 0) {
+        listing_ask_row(l, LISTED_RUN, "runs", "id", VALUE_OF_INT(x->trial.run));
     }
-    explain_count_done(x, status, err);
-}
-
-static void explain_on_trials(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                              const struct error *err)
-{
-    struct explaining *x = ctx;
-    (void)rows;
-    (void)n;
-    x->trials = total;
-    explain_count_done(x, status, err);
-}
-
-static void explain_on_ok(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                          const struct error *err)
-{
-    struct explaining *x = ctx;
-    (void)rows;
-    (void)n;
-    x->ok = total;
-    explain_count_done(x, status, err);
-}
-
-static void explain_on_aborted(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                               const struct error *err)
-{
-    struct explaining *x = ctx;
-    (void)rows;
-    (void)n;
-    x->aborted = total;
-    explain_count_done(x, status, err);
-}
-
-static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                         const struct error *err)
-{
-    struct explaining *x = ctx;
-    (void)total;
-    if (status == 0) {
-        wire_put_raw(&x->elsewhere, rows, n);
-    }
-    explain_count_done(x, status, err);
 }
 
 static void ask_row(struct explaining *x)
 {
     const char *key = key_behind(x);
-    if (x->why.row == WHY_NO_ROW) {
-        return;
+    const int64_t row = x->why.row;
+    if (row > 0) {
+        listing_ask_row(&x->listing, LISTED_BEST, "history", "generation", VALUE_OF_INT(row));
+    } else if (key && row != WHY_NO_ROW) {
+        listing_ask_row(&x->listing, LISTED_BEST, "best", "key", VALUE_OF_TEXT(key));
     }
-    if (x->why.row) {
-        explain_ask_ledger(x, "history", filter_by(x, "generation", VALUE_OF_INT(x->why.row)),
-                           explain_on_best);
-    } else if (key) {
-        explain_ask_ledger(x, "best", filter_by(x, "key", VALUE_OF_TEXT(key)), explain_on_best);
-    }
-}
-
-static void ask_counts(struct explaining *x)
-{
-    const char *key = x->why.origin[0] ? x->why.origin : x->why.key;
-    struct record *filter = filter_by(x, "key", VALUE_OF_TEXT(key));
-    explain_ask_ledger(x, "trials", filter, explain_on_trials);
-    record_put_text(filter, "status", "ok");
-    explain_ask_ledger(x, "trials", filter, explain_on_ok);
-    record_put_text(filter, "status", "aborted");
-    explain_ask_ledger(x, "trials", filter, explain_on_aborted);
 }
 
 /* The same bucket on other classes of devices, when this one does not know it. */
 static void ask_elsewhere(struct explaining *x)
 {
     const struct problem *p = &x->why.bucket;
-    struct record *filter = &x->pending.d->scratch->config;
+    struct record *filter = &x->listing.pending.d->scratch->config;
     char name[RECORD_NAME_MAX + sizeof("problem.")];
     int status = 0;
     if (x->why.has_own || p->fields.n + 2 > RECORD_FIELDS_MAX) {
@@ -290,7 +159,7 @@ static void ask_elsewhere(struct explaining *x)
     record_put_text(filter, "op", p->op_name);
     record_put_int(filter, "limit", ELSEWHERE_MAX);
     if (status == 0) { /* a name that is too long for a filter: then nothing is said of others */
-        explain_ask_ledger(x, "best", filter, on_elsewhere);
+        listing_ask(&x->listing, LISTED_ELSEWHERE, "best", filter, RESPONSE_BYTES_MAX / 4);
     }
 }
 
@@ -355,25 +224,22 @@ static int read_params(struct call *c, struct error *err)
 
 int method_why(struct call *c, struct error *err)
 {
-    struct pending *p;
+    struct listing *l;
     int status = read_params(c, err);
-    status = status ? status : call_later(c, sizeof(struct explaining), &p, err);
+    status = status ? status : listing_begin(c, sizeof(struct explaining), WHY_BYTES, &l, err);
     if (status < 0) {
         return status;
     }
-    struct explaining *x = (struct explaining *)p;
+    struct explaining *x = (struct explaining *)l;
     struct answer before;
-    pending_reserve(p, WHY_BYTES);
+    l->listed = explain_on_listed;
+    l->put = put_result;
     const bool known = waiters_recall(c->d, &before);
-    pending_lists(p);
-    x->left = 1; /* held until all are asked */
-    if (why_make(&x->why, &c->parts->tiers, p->uid, known ? &before : NULL, &x->error) == 0) {
+    if (why_make(&x->why, &c->parts->tiers, l->pending.uid, known ? &before : NULL, &l->error) ==
+        0) {
         ask_row(x);
-        ask_counts(x);
+        listing_ask_counts(l, x->why.origin[0] ? x->why.origin : x->why.key);
         ask_elsewhere(x);
     }
-    if (--x->left == 0) {
-        explain_finish_request(x);
-    }
-    return METHOD_LATER;
+    return listing_wait(l);
 }
