@@ -48,7 +48,7 @@ static void list_put_page(struct listing *l, struct wire_buf *b)
     }
 }
 
-static int list_read_filter(struct call *c, struct record *filter, struct error *err)
+static int listing_read_filter(struct call *c, struct record *filter, struct error *err)
 {
     const struct wire_obj *map = wire_find(c->params, "filter");
     record_init(filter);
@@ -78,7 +78,7 @@ int method_list(struct call *c, struct error *err)
     struct listing *l;
     char what[32] = "";
     int status = call_only(c, names, err);
-    status = status ? status : list_read_filter(c, filter, err);
+    status = status ? status : listing_read_filter(c, filter, err);
     if (status < 0) {
         return status;
     }
