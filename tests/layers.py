@@ -56,7 +56,7 @@ ORDER = {
                       " why",
     "daemon/tuning": "job job_begin scheduler rounds waiters precompile offers runner_link inbox supervisor"
                      " job_lease tuning tuner runner_order blame job_end",
-    "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce"
+    "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce ask"
                       " acquire admin get kernels record list get_many promote put space status why dispatch",
     "daemon": "daemon orphans chores remeasure life start wiring main",
 }

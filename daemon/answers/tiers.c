@@ -338,10 +338,11 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
     return status ? status : tiers_choose_default(&q, why, out, err);
 }
 
-int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
-               const struct problem *bucket, const struct key *k, const char *why,
-               struct answer *out, char origin[HASH_HEX], struct error *err)
+int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
+                 const struct problem *bucket, const struct key *k, const char *why,
+                 struct answer *out, char origin[HASH_HEX], struct error *err)
 {
+    char none[HASH_HEX];
     const struct problem *problem = &request->problem;
     struct lookup q = {.d = t->daemon,
                        .portfolio = &t->portfolio,
@@ -350,7 +351,7 @@ int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
                        .bucket = bucket,
                        .key = k,
                        .uid = uid,
-                       .origin = origin};
+                       .origin = origin ? origin : none};
     q.family = family_of_problem(problem);
     if (!q.family) {
         return not_ours(problem, "is known", err);
@@ -360,16 +361,8 @@ int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
         find_in_portfolio(&q, why, out)) {
         return status;
     }
-    origin[0] = 0;
+    q.origin[0] = 0;
     return tiers_choose_default(&q, why, out, err);
-}
-
-int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
-                 const struct problem *bucket, const struct key *k, const char *why,
-                 struct answer *out, struct error *err)
-{
-    char origin[HASH_HEX];
-    return tiers_find(t, request, uid, bucket, k, why, out, origin, err);
 }
 
 /* What scratch->hint holds. */

@@ -28,15 +28,12 @@ struct tiers {
 };
 
 /* `request`: its true problem, and what it allows. `uid`: who asks. `why` is for people: why there
- * is no exact answer now. ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is
+ * is no exact answer now. `origin`, unless NULL: the id of the key whose row the answer comes from;
+ * "": from no row. ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is
  * valid, or no kernels for this device. */
 int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
                  const struct problem *bucket, const struct key *k, const char *why,
-                 struct answer *out, struct error *err);
-/* The same, and the id of the key whose row the answer comes from; "": from no row. */
-int tiers_find(struct tiers *t, const struct request *request, int64_t uid,
-               const struct problem *bucket, const struct key *k, const char *why,
-               struct answer *out, char origin[HASH_HEX], struct error *err);
+                 struct answer *out, char origin[HASH_HEX], struct error *err);
 /* The last tier only: it depends on nothing that was measured. */
 int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
                   const char *why, struct answer *out, struct error *err);

@@ -222,8 +222,8 @@ int why_make(struct why *w, struct tiers *t, int64_t uid, const struct answer *s
     if (!family_of_problem(&w->problem)) {
         return 0; /* there is no lower tier */
     }
-    int status = tiers_find(t, &x->request, uid, &w->bucket, &x->key, "not tuned yet", &w->answer,
-                            w->origin, err);
+    int status = tiers_answer(t, &x->request, uid, &w->bucket, &x->key, "not tuned yet", &w->answer,
+                              w->origin, err);
     w->has_answer = status == 0;
     return status == ERROR_QUARANTINED ? 0 : status;
 }

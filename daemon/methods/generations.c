@@ -150,17 +150,16 @@ int generations_key(struct generations *x, int64_t pinned, struct daemon *d, int
 
 /* ---- reading rows ---------------------------------------------------------------------------- */
 
-struct parked { /* a request, while the rows of its keys are read, one key after the other */
-    struct pending pending;  /* first */
+struct reading { /* a request, while the rows of its keys are read, one key after the other */
+    struct parked parked;    /* first */
     struct list link;        /* generations->parked */
     struct generations *all; /* borrowed */
     struct moment *moment;   /* owned: of keys[next], as far as its rows were read */
     int64_t offset, generation;
     float atol, rtol;
-    bool stale;             /* `moment`: its rows are others by now */
-    char (*keys)[HASH_HEX]; /* in `message`, behind it */
-    size_t n, next, len;
-    uint8_t message[];
+    bool stale; /* `moment`: its rows are others by now */
+    size_t n, next;
+    char keys[][HASH_HEX];
 };
 
 void generations_forget(struct generations *x, const char *key)
@@ -170,24 +169,13 @@ void generations_forget(struct generations *x, const char *key)
         drop_moment(x, m);
     }
     LIST_EACH(node, &x->parked) {
-        struct parked *p = LIST_OF(node, struct parked, link);
+        struct reading *p = LIST_OF(node, struct reading, link);
         p->stale = p->stale || strcmp(p->keys[p->next], key) == 0;
     }
 }
 
-static void end_parked(struct parked *p)
-{
-    struct session *s = p->pending.ticket.session;
-    list_remove(&p->link);
-    pending_end(&p->pending);
-    if (s) {
-        session_again(s, p->message, p->len);
-    }
-    free(p);
-}
-
 /* Only what was read to its end is known: it must be the same at all daemons. */
-static void fail_parked(struct parked *p, int status, const char *text)
+static void fail_parked(struct reading *p, int status, const char *text)
 {
     bool passes = status == ERROR_NO_MEMORY || status == ERROR_CANCELLED;
     struct error fault = ERROR_NULL;
@@ -197,7 +185,7 @@ static void fail_parked(struct parked *p, int status, const char *text)
     log_warning("%s", fault.text);
     list_remove(&p->link);
     moment_free(p->moment);
-    pending_fail(&p->pending, &fault);
+    pending_fail(&p->parked.pending, &fault);
 }
 
 /* Rows come in the order of their generations. */
@@ -227,10 +215,10 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
     return m->packed.failed ? ERROR_NO_MEMORY : 0;
 }
 
-static int generations_learn_page(struct parked *p, const void *rows, size_t size, size_t *n,
+static int generations_learn_page(struct reading *p, const void *rows, size_t size, size_t *n,
                                   struct error *err)
 {
-    struct daemon *d = p->pending.d;
+    struct daemon *d = p->parked.pending.d;
     const struct wire_obj *array = NULL;
     int status = wire_decode(d->doc, rows, size, &array, err);
     *n = status == 0 ? wire_count(array) : 0;
@@ -240,13 +228,13 @@ static int generations_learn_page(struct parked *p, const void *rows, size_t siz
     return status;
 }
 
-static void read_next(struct parked *p);
-static void ask_rows(struct parked *p);
+static void read_next(struct reading *p);
+static void ask_rows(struct reading *p);
 
 static void generations_on_rows(void *ctx, int status, const void *rows, size_t size, int64_t total,
                                 const struct error *err)
 {
-    struct parked *p = ctx;
+    struct reading *p = ctx;
     struct error met = ERROR_NULL;
     size_t n = 0;
     status = status < 0 ? status : generations_learn_page(p, rows, size, &n, &met);
@@ -267,18 +255,18 @@ static void generations_on_rows(void *ctx, int status, const void *rows, size_t 
     }
 }
 
-static void ask_rows(struct parked *p)
+static void ask_rows(struct reading *p)
 {
     enum { ROWS_BYTES = 256 * 1024 };
-    struct daemon *d = p->pending.d;
+    struct daemon *d = p->parked.pending.d;
     struct record *filter = &d->scratch->config;
     struct error err = ERROR_NULL;
     record_init(filter);
     record_put_text(filter, "key", p->keys[p->next]);
     record_put_text(filter, "sort", "generation");
     record_put_int(filter, "offset", p->offset);
-    int status = d->ledger ? d->ledger->ops->list(d->ledger, p->pending.uid, "history", filter,
-                                                  ROWS_BYTES, generations_on_rows, p)
+    int status = d->ledger ? d->ledger->ops->list(d->ledger, p->parked.pending.uid, "history",
+                                                  filter, ROWS_BYTES, generations_on_rows, p)
                            : ERROR_SHUTTING_DOWN;
     if (status < 0) {
         ledger_refused(status, &err);
@@ -287,14 +275,15 @@ static void ask_rows(struct parked *p)
 }
 
 /* Or ends. Another request may have read it meanwhile: that is found again. */
-static void read_next(struct parked *p)
+static void read_next(struct reading *p)
 {
     bool many;
     p->stale = false;
     p->offset = 0;
     p->moment = NULL;
-    if (p->next == p->n || !p->pending.ticket.session) {
-        end_parked(p);
+    if (p->next == p->n || !p->parked.pending.ticket.session) {
+        list_remove(&p->link);
+        parked_begin_anew(&p->parked);
         return;
     }
     p->moment = calloc(1, sizeof(*p->moment));
@@ -304,7 +293,7 @@ static void read_next(struct parked *p)
     }
     /* What has been heard of by now is read; a row that the database has lost is not waited for. */
     const char *id = p->keys[p->next];
-    const struct cache_entry *e = cache_find_id(&p->pending.d->cache, id, &many);
+    const struct cache_entry *e = cache_find_id(&p->parked.pending.d->cache, id, &many);
     *p->moment = (struct moment){.id = id_read(id),
                                  .generation = p->generation,
                                  .newest = e ? e->generation : 0,
@@ -316,28 +305,25 @@ static void read_next(struct parked *p)
 /* Its rows are on their way; nobody is answered then. */
 static void cancel_parked(struct ticket *t, const struct error *e)
 {
-    pending_cancel(&LIST_OF(t, struct parked, pending.ticket)->pending, e);
+    pending_cancel(LIST_OF(t, struct pending, ticket), e);
 }
 
 int generations_park(struct generations *x, struct call *c, char (*keys)[HASH_HEX], size_t n,
                      struct error *err)
 {
-    struct pending *pending;
-    int status = call_later(c, sizeof(struct parked) + c->len + n * sizeof(*keys), &pending, err);
+    struct parked *parked = NULL;
+    int status = call_park(c, sizeof(struct reading) + n * sizeof(*keys), &parked, err);
     if (status < 0) {
         return status;
     }
-    struct parked *p = (struct parked *)pending;
-    p->pending.ticket.cancel = cancel_parked;
-    asked_as(&p->pending.asked, c->s, n);
+    struct reading *p = (struct reading *)parked;
+    parked->pending.ticket.cancel = cancel_parked;
+    asked_as(&parked->pending.asked, c->s, n);
     list_append(&x->parked, &p->link);
     p->all = x;
     p->generation = c->s->pinned;
     p->atol = (float)c->d->scratch->request.query.atol;
     p->rtol = (float)c->d->scratch->request.query.rtol;
-    p->len = c->len;
-    memcpy(p->message, c->data, c->len);
-    p->keys = (char(*)[HASH_HEX])(p->message + c->len);
     p->n = n;
     memcpy(p->keys, keys, n * sizeof(*keys));
     read_next(p);

@@ -1,117 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Asking. The hit path is method_get down to `cache_reply`: no allocation, no SQLite, no copy of an
- * answer but into the session's output. The same question again does not even come here
- * (cache/memo.h).
+/* Asking for one problem (ask.h). The same question again does not even come here (cache/memo.h).
  */
-#include <stdio.h>
-#include <string.h>
-
-#include "daemon/answers/target.h"
-#include "daemon/answers/tiers.h"
-#include "daemon/cache/answer.h"
+#include "daemon/methods/ask.h"
 #include "daemon/methods/methods.h"
-#include "daemon/methods/daemon_parts.h"
 
-/* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
- * again. */
-static bool get_entry_answers(struct daemon *d, const struct cache_entry *e,
-                              const struct request *r)
-{
-    if (!e || e->rank < CACHE_SERVES || r->query.again ||
-        !cache_verified(e, r->query.atol, r->query.rtol)) {
-        return false;
-    }
-    if (!request_is_restricted(r)) {
-        return true;
-    }
-    /* The best of all is the best of a part that it belongs to. A given list is to be measured. */
-    struct answer *a = &d->scratch->hint;
-    return r->n_configs == 0 && cache_answer(&d->cache, e, a, NULL) == 0 &&
-           request_allows(r, &a->config) && target_is_of(a, r->query.target);
-}
-
-static int find_lower(struct call *c, const char *why, struct error *err)
+static int get_wait_for_tuning(struct call *c, struct error *err)
 {
     struct scratch *x = c->d->scratch;
-    struct tiers *t = &c->parts->tiers;
-    /* In a pinned generation only what does not depend on what is known by now; searches of one's
-     * own are of no generation. */
-    if (c->s->pinned >= 0 && !x->request.query.again && !request_is_restricted(&x->request)) {
-        return tiers_default(t, &x->request, &x->key, why, &x->answer, err);
-    }
-    if (x->request.query.again && waiters_recall(c->d, &x->answer)) { /* else it was the answer */
-        answer_note(&x->answer, "%s", why);
-        return 0;
-    }
-    return tiers_answer(t, &x->request, c->s->uid, &x->bucket, &x->key, why, &x->answer, err);
-}
-
-static int reply_lower(struct call *c, const char *why, struct error *err)
-{
-    int status = find_lower(c, why, err);
-    if (status == 0) {
-        rpc_put_result(&c->s->out, c->id);
-        schema_encode(&c->s->out, &answer_schema, &c->d->scratch->answer);
-    }
-    return status;
-}
-
-/* wait=now: the lower tier at once, and a job that nobody waits for. */
-static int reply_now(struct call *c, struct error *err)
-{
-    struct daemon *d = c->d;
-    struct scratch *x = d->scratch;
-    struct error why = ERROR_NULL;
-    char note[120] = "being tuned in the background";
-    size_t before = c->s->out.len;
-    int status = reply_lower(c, note, err);
-    if (status < 0 && status != ERROR_QUARANTINED) { /* that one a tuning mends */
-        return status;
-    }
     struct wanted w = {.request = &x->request,
                        .bucket = &x->bucket,
                        .key = &x->key,
                        .again = x->request.query.again,
-                       .background = true,
-                       .account = c->s->account};
-    const struct query asked = x->request.query;
-    struct problem *problem = &x->other;
-    *problem = x->request.problem; /* the job takes the request apart */
-    if (waiters_join(&c->parts->waiters, &w, &why) < 0) {
-        c->s->out.len = before;
-        snprintf(note, sizeof(note), "not being tuned: %.100s", why.text);
-        x->request.problem = *problem;
-        x->request.query = asked;
-        status = reply_lower(c, note, err);
-    }
-    return status;
-}
-
-static int get_answer_miss(struct call *c, struct error *err)
-{
-    struct daemon *d = c->d;
-    struct scratch *x = d->scratch;
-    const struct request *r = &x->request;
-    size_t before = c->s->out.len;
-    rpc_put_result(&c->s->out, c->id);
-    if (waiters_known(d, &c->s->out)) {
-        d->hits++;
-        return 0;
-    }
-    c->s->out.len = before;
-    key_id(&x->key);
-    d->misses++;
-    if (strcmp(r->query.wait, "cached") == 0) {
-        return reply_lower(c, r->query.again ? "not tuned again" : "not tuned yet", err);
-    }
-    if (strcmp(r->query.wait, "now") == 0) {
-        return reply_now(c, err);
-    }
-    struct wanted w = {.request = &x->request,
-                       .bucket = &x->bucket,
-                       .key = &x->key,
-                       .again = r->query.again,
                        .account = c->s->account,
                        .session = c->s,
                        .id = c->id};
@@ -119,94 +18,39 @@ static int get_answer_miss(struct call *c, struct error *err)
     return status < 0 ? status : METHOD_LATER;
 }
 
-/* Whether a tuning is done within a deadline is not the same for all ranks: who has one does not
- * wait. Nor is there anything to be tuned where the answer has come since: jobs that begin now get
- * that. */
-static int miss_pinned(struct call *c, const struct cache_entry *e, struct error *err)
-{
-    struct scratch *x = c->d->scratch;
-    struct query *q = &x->request.query;
-    if (q->deadline_ms && strcmp(q->wait, "cached") != 0) {
-        snprintf(q->wait, sizeof(q->wait), "now");
-    }
-    if (strcmp(q->wait, "tuned") == 0 || !get_entry_answers(c->d, e, &x->request)) {
-        return get_answer_miss(c, err);
-    }
-    c->d->misses++;
-    key_id(&x->key);
-    return reply_lower(c, generation_since, err);
-}
-
-enum { PINNED_AS_EVER = METHOD_LATER + 1 };
-
-/* What the generation says that the session is pinned to. */
-static int pinned_answer(struct call *c, const struct cache_entry *e, struct error *err)
-{
-    struct generations *all = &c->parts->generations;
-    struct scratch *x = c->d->scratch;
-    const struct moment *then;
-    char id[1][HASH_HEX];
-    switch (generations_find(all, c->s->pinned, e, &x->request.query, &then)) {
-    case GENERATION_ANSWERS:
-        c->d->hits++;
-        rpc_put_result(&c->s->out, c->id);
-        wire_put_raw(&c->s->out, then->packed.data, then->packed.len);
-        return 0;
-    case GENERATION_UNKNOWN:
-        cache_entry_id(e, id[0]);
-        return generations_park(all, c, id, 1, err);
-    case GENERATION_NOTHING:
-        return miss_pinned(c, e, err);
-    case GENERATION_AS_EVER:
-        break;
-    }
-    return PINNED_AS_EVER;
-}
-
 static int get_answer_query(struct call *c, bool again, struct error *err)
 {
-    struct daemon *d = c->d;
-    struct scratch *x = d->scratch;
+    struct scratch *x = c->d->scratch;
+    struct wire_buf *out = &c->s->out;
+    struct cache_entry *e;
     int status = request_unpack(&x->request, c->params, err);
-    if (status == 0) {
-        status = generations_key(&c->parts->generations, c->s->pinned, d, c->s->uid, err);
-    }
     if (status < 0) {
         return status;
     }
     x->request.query.again = x->request.query.again || again;
-    struct cache_entry *e = cache_find(&d->cache, &x->key);
-    status = target_settle(d, &x->request, e, err);
-    if (status < 0) {
-        return status;
+    const struct ask a = {.parts = c->parts,
+                          .account = c->s->account,
+                          .uid = c->s->uid,
+                          .pinned = c->s->pinned,
+                          .bytes = c->tail,
+                          .n = c->tail_len,
+                          .out = out};
+    const size_t before = out->len;
+    rpc_put_result(out, c->id);
+    status = ask_answer(&a, &e, err);
+    if (status != ASK_ANSWERED) {
+        out->len = before;
     }
-    bool custom = custom_is(&x->request.problem);
-    if (custom && !c->parts->loader.done) { /* whose row answers whom depends on what there is */
-        return loader_park(&c->parts->loader, c, NULL, err);
+    if (status == ASK_READS) {
+        char id[1][HASH_HEX];
+        cache_entry_id(e, id[0]);
+        return generations_park(&c->parts->generations, c, id, 1, err);
     }
-    bool pinned =
-        c->s->pinned >= 0 && !x->request.query.again && !request_is_restricted(&x->request);
-    if (pinned) {
-        status = pinned_answer(c, e, err);
-        if (status != PINNED_AS_EVER) {
-            return status;
-        }
+    if (status == ASK_LOADS) { /* a key that was asked for in vain waits for the rest, as a hint */
+        const bool alone = !e && !c->again && !custom_is(&x->request.problem);
+        return loader_park(&c->parts->loader, c, alone ? &x->key : NULL, err);
     }
-    if (get_entry_answers(d, e, &x->request)) {
-        d->hits++;
-        rpc_put_result(&c->s->out, c->id);
-        cache_reply(e, &c->s->out);
-        /* a deadline differs from time to time, a custom op from user to user */
-        if (c->tail && !x->request.query.deadline_ms && !custom && c->s->pinned < 0) {
-            memo_put(&d->cache.memo, c->tail, c->tail_len, e);
-        }
-        return 0;
-    }
-    if (!c->parts->loader
-             .done) { /* a key that was asked for in vain waits for the rest, as a hint does */
-        return loader_park(&c->parts->loader, c, e || c->again ? NULL : &x->key, err);
-    }
-    return pinned ? miss_pinned(c, e, err) : get_answer_miss(c, err);
+    return status == ASK_WAITS ? get_wait_for_tuning(c, err) : status;
 }
 
 int method_get(struct call *c, struct error *err)

@@ -11,54 +11,47 @@
 #include "daemon/methods/loader.h"
 #include "daemon/methods/pending.h"
 
-struct parked {
-    struct pending pending; /* first */
-    struct loader *loader;  /* borrowed */
-    struct list link;       /* loader->parked, when it waits for the end */
+struct unloaded {
+    struct parked parked;  /* first */
+    struct loader *loader; /* borrowed */
+    struct list link;      /* loader->parked, when it waits for the end */
     unsigned epoch;
     bool finding; /* the ledger has been asked for its key, and keeps a pointer to us */
-    size_t len;
-    uint8_t message[];
 };
 
 /* ---- parked requests ------------------------------------------------------------------------- */
 
 /* Begins it anew; it may come back to us. Frees p. */
-static void loader_resume_parked(struct parked *p)
+static void loader_resume_parked(struct unloaded *p)
 {
-    struct session *s = p->pending.ticket.session;
     list_remove(&p->link);
-    pending_end(&p->pending);
-    if (s) {
-        session_again(s, p->message, p->len);
-    }
-    free(p);
+    parked_begin_anew(&p->parked);
 }
 
 static void loader_client_gone(struct ticket *t)
 {
-    struct parked *p = LIST_OF(t, struct parked, pending.ticket);
+    struct unloaded *p = LIST_OF(t, struct unloaded, parked.pending.ticket);
     list_remove(&p->link);
     if (!p->finding) {
-        pending_free(&p->pending);
+        pending_free(&p->parked.pending);
     }
 }
 
 static void loader_cancel_parked(struct ticket *t, const struct error *e)
 {
-    struct parked *p = LIST_OF(t, struct parked, pending.ticket);
-    pending_cancel(&p->pending, e);
+    struct unloaded *p = LIST_OF(t, struct unloaded, parked.pending.ticket);
+    pending_cancel(&p->parked.pending, e);
     loader_client_gone(t);
 }
 
 static void on_found(void *ctx, int status, const struct best *b, bool saved,
                      const struct error *err)
 {
-    struct parked *p = ctx;
+    struct unloaded *p = ctx;
     (void)err; /* what cannot be found alone may come with the rest */
     p->finding = false;
     if (status == 0 && p->epoch == p->loader->epoch) {
-        learn_best(p->pending.d, b, saved);
+        learn_best(p->parked.pending.d, b, saved);
     }
     loader_resume_parked(p);
 }
@@ -66,19 +59,17 @@ static void on_found(void *ctx, int status, const struct best *b, bool saved,
 int loader_park(struct loader *l, struct call *c, struct key *key, struct error *err)
 {
     struct daemon *d = l->daemon;
-    struct pending *pending;
-    int status = call_later(c, sizeof(struct parked) + c->len, &pending, err);
+    struct parked *parked = NULL;
+    int status = call_park(c, sizeof(struct unloaded), &parked, err);
     if (status < 0) {
         return status;
     }
-    struct parked *p = (struct parked *)pending;
+    struct unloaded *p = (struct unloaded *)parked;
     list_init(&p->link);
-    p->pending.ticket.gone = loader_client_gone;
-    p->pending.ticket.cancel = loader_cancel_parked;
+    parked->pending.ticket.gone = loader_client_gone;
+    parked->pending.ticket.cancel = loader_cancel_parked;
     p->loader = l;
     p->epoch = l->epoch;
-    p->len = c->len;
-    memcpy(p->message, c->data, c->len);
     if (key) {
         key_id(key);
         p->finding = d->ledger->ops->find(d->ledger, key->id, on_found, p) == 0;
@@ -111,7 +102,7 @@ static void loader_end_loading(struct loader *l)
     }
     be_ready(l);
     while (!list_empty(&l->parked)) {
-        loader_resume_parked(LIST_OF(l->parked.next, struct parked, link));
+        loader_resume_parked(LIST_OF(l->parked.next, struct unloaded, link));
     }
 }
 

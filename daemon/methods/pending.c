@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is answered later is charged to who asks, until it is (pending.h). */
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/daemon.h"
 #include "daemon/methods/pending.h"
@@ -74,15 +75,10 @@ void pending_free(struct pending *p)
     free(p);
 }
 
-void pending_end(struct pending *p)
+void pending_drop(struct pending *p)
 {
     no_longer(p);
     ticket_close(&p->ticket);
-}
-
-void pending_drop(struct pending *p)
-{
-    pending_end(p);
     free(p);
 }
 
@@ -123,6 +119,29 @@ struct wire_buf *pending_result(struct pending *p)
         rpc_put_result(out, p->ticket.id);
     }
     return out;
+}
+
+int call_park(struct call *c, size_t size, struct parked **out, struct error *err)
+{
+    struct pending *p = NULL;
+    int status = call_later(c, size + c->len, &p, err);
+    if (status == 0) {
+        *out = LIST_OF(p, struct parked, pending);
+        (*out)->len = c->len;
+        (*out)->message = memcpy((uint8_t *)p + size, c->data, c->len);
+    }
+    return status;
+}
+
+void parked_begin_anew(struct parked *p)
+{
+    struct session *s = p->pending.ticket.session;
+    no_longer(&p->pending);
+    ticket_close(&p->pending.ticket);
+    if (s) {
+        session_again(s, p->message, p->len);
+    }
+    free(p);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */

@@ -34,13 +34,22 @@ void pending_reserve(struct pending *p, size_t bytes);
 struct wire_buf *pending_result(struct pending *p);
 void pending_drop(struct pending *p); /* ends and frees it */
 void pending_free(struct pending *p); /* the same when its ticket is gone: for ticket.gone */
-void pending_end(struct pending *p);  /* without an answer by it: the request is begun anew */
 void pending_fail(struct pending *p, const struct error *e);
 /* What the ledger said when it was asked for p: METHOD_LATER, or its fault, and p is gone. */
 int pending_asked(struct pending *p, int status, struct error *err);
 /* Fails it for the session, which is not held up by it any more. Its user is charged, and it lives,
  * until what it asked for has come. */
 void pending_cancel(struct pending *p, const struct error *e);
+
+/* A request that may be begun anew: its message is kept. */
+struct parked {
+    struct pending pending; /* first */
+    size_t len;
+    uint8_t *message; /* behind the struct that begins with this one */
+};
+int call_park(struct call *c, size_t size, struct parked **out, struct error *err);
+/* Ends it without an answer, and handles its message again, which may park it again. Frees it. */
+void parked_begin_anew(struct parked *p);
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 

@@ -268,7 +268,7 @@ static void give_lower_tier(struct chore *c)
     } else if (status == 0) {
         key_id(&x->key);
         status = tiers_answer(w->all->tiers, &x->request, w->ticket.session->uid, &x->bucket,
-                              &x->key, passed, &x->answer, &err);
+                              &x->key, passed, &x->answer, NULL, &err);
     }
     request_deinit(&x->request);
     x->request.query = (struct query){0};

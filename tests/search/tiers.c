@@ -206,7 +206,7 @@ static void ask(struct bench *b, const struct recorded *r, struct answer *out)
     request->problem = *r->problem;
     request->query.atol = request->query.rtol = TOLERANCE;
     make_key(b, r->problem, &k);
-    if (tiers_answer(&b->tiers, request, 0, r->problem, &k, "not tuned yet", out, &err) < 0) {
+    if (tiers_answer(&b->tiers, request, 0, r->problem, &k, "not tuned yet", out, NULL, &err) < 0) {
         fprintf(stderr, "%s: %s\n", r->name, err.text);
         exit(1);
     }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hit path is ask_answer down to `cache_reply`: no allocation, no SQLite, no copy of an answer
+ * but into the output. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/answers/target.h"
+#include "daemon/answers/tiers.h"
+#include "daemon/cache/answer.h"
+#include "daemon/methods/ask.h"
+
+/* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
+ * again. */
+static bool ask_entry_answers(struct daemon *d, const struct cache_entry *e,
+                              const struct request *r)
+{
+    if (!e || e->rank < CACHE_SERVES || r->query.again ||
+        !cache_verified(e, r->query.atol, r->query.rtol)) {
+        return false;
+    }
+    if (!request_is_restricted(r)) {
+        return true;
+    }
+    /* The best of all is the best of a part that it belongs to. A given list is to be measured. */
+    struct answer *a = &d->scratch->hint;
+    return r->n_configs == 0 && cache_answer(&d->cache, e, a, NULL) == 0 &&
+           request_allows(r, &a->config) && target_is_of(a, r->query.target);
+}
+
+/* Searches of one's own are of no generation. */
+static bool ask_is_pinned(const struct ask *a)
+{
+    const struct request *r = &a->parts->daemon.scratch->request;
+    return a->pinned >= 0 && !r->query.again && !request_is_restricted(r);
+}
+
+/* In a pinned generation only what does not depend on what is known by now. */
+static int ask_put_lower(const struct ask *a, const char *why, struct error *err)
+{
+    struct daemon *d = &a->parts->daemon;
+    struct tiers *t = &a->parts->tiers;
+    struct scratch *x = d->scratch;
+    int status = 0;
+    if (ask_is_pinned(a)) {
+        status = tiers_default(t, &x->request, &x->key, why, &x->answer, err);
+    } else if (x->request.query.again && waiters_recall(d, &x->answer)) { /* it was the answer */
+        answer_note(&x->answer, "%s", why);
+    } else {
+        status =
+            tiers_answer(t, &x->request, a->uid, &x->bucket, &x->key, why, &x->answer, NULL, err);
+    }
+    if (status == 0) {
+        schema_encode(a->out, &answer_schema, &x->answer);
+    }
+    return status;
+}
+
+/* wait=now: the lower tier at once, and a job that nobody waits for; where there can be none, the
+ * answer says so. */
+static int ask_put_now(const struct ask *a, struct error *err)
+{
+    struct scratch *x = a->parts->daemon.scratch;
+    struct error refused = ERROR_NULL;
+    char note[120];
+    const size_t before = a->out->len;
+    int status = ask_put_lower(a, "being tuned in the background", err);
+    if (status < 0 && status != ERROR_QUARANTINED) { /* that one a tuning mends */
+        return status;
+    }
+    struct wanted w = {.request = &x->request,
+                       .bucket = &x->bucket,
+                       .key = &x->key,
+                       .again = x->request.query.again,
+                       .background = true,
+                       .account = a->account};
+    const struct query asked = x->request.query;
+    x->other = x->request.problem; /* the job takes the request apart */
+    if (waiters_join(&a->parts->waiters, &w, &refused) < 0) {
+        a->out->len = before;
+        snprintf(note, sizeof(note), "not being tuned: %.100s", refused.text);
+        x->request.problem = x->other;
+        x->request.query = asked;
+        status = ask_put_lower(a, note, err);
+    }
+    return status;
+}
+
+/* `since`: the key got its answer after the generation. Jobs that begin now get that one, so there
+ * is nothing to be tuned. Whether a tuning is done within a deadline is not the same for all ranks:
+ * in a generation, who has one does not wait. */
+static int ask_miss(const struct ask *a, bool since, struct error *err)
+{
+    struct daemon *d = &a->parts->daemon;
+    struct scratch *x = d->scratch;
+    struct query *q = &x->request.query;
+    if (waiters_known(d, a->out)) {
+        d->hits++;
+        return ASK_ANSWERED;
+    }
+    if (ask_is_pinned(a) && q->deadline_ms && strcmp(q->wait, "cached") != 0) {
+        snprintf(q->wait, sizeof(q->wait), "now");
+    }
+    key_id(&x->key);
+    d->misses++;
+    if (strcmp(q->wait, "tuned") == 0) {
+        return ASK_WAITS;
+    }
+    if (since) {
+        return ask_put_lower(a, generation_since, err);
+    }
+    return strcmp(q->wait, "now") == 0
+               ? ask_put_now(a, err)
+               : ask_put_lower(a, q->again ? "not tuned again" : "not tuned yet", err);
+}
+
+int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *err)
+{
+    struct daemon *d = &a->parts->daemon;
+    struct request *r = &d->scratch->request;
+    struct generations *all = &a->parts->generations;
+    const bool is_loaded = a->parts->loader.done;
+    *entry = NULL;
+    int status = generations_key(all, a->pinned, d, a->uid, err);
+    if (status < 0) {
+        return status;
+    }
+    struct cache_entry *e = *entry = cache_find(&d->cache, &d->scratch->key);
+    status = target_settle(d, r, e, err);
+    if (status < 0) {
+        return status;
+    }
+    const bool custom = custom_is(&r->problem);
+    if (custom && !is_loaded) { /* whose row answers whom depends on what there is */
+        return ASK_LOADS;
+    }
+    const struct moment *then;
+    const enum generation_says says =
+        generations_find(all, ask_is_pinned(a) ? a->pinned : -1, e, &r->query, &then);
+    if (says == GENERATION_UNKNOWN) {
+        return ASK_READS;
+    }
+    const bool answers = ask_entry_answers(d, e, r);
+    if (says == GENERATION_ANSWERS) {
+        d->hits++;
+        wire_put_raw(a->out, then->packed.data, then->packed.len);
+        return ASK_ANSWERED;
+    }
+    if (says == GENERATION_AS_EVER && answers) {
+        d->hits++;
+        cache_reply(e, a->out);
+        /* a deadline differs from time to time, a custom op from user to user */
+        if (a->bytes && !r->query.deadline_ms && !custom && a->pinned < 0) {
+            memo_put(&d->cache.memo, a->bytes, a->n, e);
+        }
+        return ASK_ANSWERED;
+    }
+    return is_loaded ? ask_miss(a, answers, err) : ASK_LOADS;
+}
