@@ -164,7 +164,7 @@ int request_unpack_beside(struct request *r, const struct wire_obj *params,
 
 int request_unpack(struct request *r, const struct wire_obj *params, struct error *err)
 {
-    static const char *const others[] = {REQUEST_NAMES, NULL};
+    static const char *const others[] = {"problem", "restrict", "configs", NULL};
     return request_unpack_beside(r, params, others, err);
 }
 

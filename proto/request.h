@@ -36,8 +36,7 @@ void request_deinit(struct request *r); /* may be called twice; of a zeroed stru
  * budget, budget_ms, iters and warmup, which are the runner's to choose. Checks wait, strategy,
  * atol, rtol, ranges of the numbers. */
 int request_unpack(struct request *r, const struct wire_obj *params, struct error *err);
-/* The same where these names, too, may stand in params (NULL-terminated; REQUEST_NAMES are not
- * among them by themselves). */
+/* The same where the names in `others` (NULL-terminated) stand in params beside the query's. */
 int request_unpack_beside(struct request *r, const struct wire_obj *params,
                           const char *const *others, struct error *err);
 /* The query of one that says nothing but its problem. */
@@ -50,7 +49,6 @@ bool request_allows(const struct request *r, const struct record *config);
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 
 /* What stands in params beside the fields of query. */
-#define REQUEST_NAMES "problem", "restrict", "configs"
 
 /* The two nested arguments of a request: which values are allowed, which configs to try. Internal
  * to proto/. Both leave what they allocated in the request, also when they fail. */

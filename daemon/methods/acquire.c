@@ -382,10 +382,7 @@ static int read_keys(struct call *c, struct acquiring *a, struct error *err)
 
 int method_acquire(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem",  "configs", "deadline_ms",
-                                        "lease_ms", "wait",    NULL};
-    int status = call_only(c, names, err);
-    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
+    int status = call_problem(c, CUSTOM_WRITE, err);
     status = status ? status : call_only_custom(&c->d->scratch->request.problem, "acquire", err);
     if (status < 0) {
         return status;

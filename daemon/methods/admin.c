@@ -15,53 +15,34 @@
 
 /* ---- pin ------------------------------------------------------------------------------------- */
 
-static const char *const pin_names[] = {"problem",     "config", "atol",     "rtol",
-                                        "deadline_ms", "iters",  "progress", "seed",
-                                        "target",      "warmup", NULL};
-
-/* A pin is a query of strategy `given` whose list is the one config: the same params, written
- * so. */
-static int as_query(struct call *c, struct error *err)
+/* A pin is a query of strategy `given` whose list is the one config. */
+static int pin_read_query(struct call *c, struct error *err)
 {
-    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    const struct wire_obj *map;
-    size_t n = wire_count(c->params);
-    wire_put_map(&b, n);
-    for (size_t i = 0; i < n; i++) {
-        const struct wire_obj *key, *value;
-        const char *name;
-        size_t length;
-        wire_pair(c->params, i, &key, &value);
-        if (wire_get_str(key, &name, &length) && length == 6 && memcmp(name, "config", 6) == 0) {
-            wire_put_str(&b, "configs");
-            wire_put_array(&b, 1);
-        } else {
-            wire_put_obj(&b, key);
-        }
-        wire_put_obj(&b, value);
+    static const char *const beside[] = {"problem", "config", NULL};
+    struct request *r = &c->d->scratch->request;
+    int status = request_unpack_beside(r, c->params, beside, err);
+    if (status < 0) {
+        return status;
     }
-    if (b.failed) {
+    r->configs = calloc(1, sizeof(*r->configs));
+    if (!r->configs) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to read a pin");
     }
-    int status = wire_decode(c->d->cache.entries.doc, b.data, b.len, &map, err);
-    return status ? status : request_unpack(&c->d->scratch->request, map, err);
+    r->n_configs = 1;
+    snprintf(r->query.strategy, sizeof(r->query.strategy), "given");
+    return call_config(c, r->configs, err);
 }
 
 int method_pin(struct call *c, struct error *err)
 {
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
-    int status = call_only(c, pin_names, err);
-    if (status == 0 && !wire_find(c->params, "config")) {
-        status = error_set(err, ERROR_INVALID, "'config' is missing: a map, or one line of text");
-    }
-    status = status ? status : as_query(c, err);
+    int status = pin_read_query(c, err);
     status = status ? status : call_problem(c, CUSTOM_READ, err);
     status = status ? status : target_settle(d, &x->request, NULL, err);
     if (status < 0) {
         return status;
     }
-    snprintf(x->request.query.strategy, sizeof(x->request.query.strategy), "given");
     struct wanted w = {.request = &x->request,
                        .bucket = &x->bucket,
                        .key = &x->key,
@@ -108,14 +89,11 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     pending_drop(&x->pending);
 }
 
-static const char *const key_names[] = {"key", "problem", NULL};
-
 int method_unpin(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
     struct pending *p;
-    int status = call_only(c, key_names, err);
-    status = status ? status : call_key(c, key, err);
+    int status = call_key(c, key, err);
     status = status ? status : call_later(c, sizeof(struct unpinning), &p, err);
     if (status < 0) {
         return status;
@@ -169,8 +147,7 @@ int method_evict(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
     struct pending *p;
-    int status = call_only(c, key_names, err);
-    status = status ? status : call_key(c, key, err);
+    int status = call_key(c, key, err);
     if (status == 0) {
         bool by_problem = !wire_find(c->params, "key");
         status = custom_check_evict(c->d, key, by_problem ? &c->d->scratch->request.problem : NULL,
@@ -188,17 +165,15 @@ int method_evict(struct call *c, struct error *err)
 
 int method_unquarantine(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"variant", NULL};
     char variant[HASH_HEX];
     struct pending *p;
-    int status = call_only(c, names, err);
-    if (status == 0 && (!wire_copy_str(wire_find(c->params, "variant"), variant, HASH_HEX) ||
-                        strspn(variant, "0123456789abcdef") != HASH_HEX - 1)) {
-        status = error_set(err, ERROR_INVALID,
-                           "'variant' must be the 32 hexadecimal digits that `list` of quarantine "
-                           "gives");
+    if (!wire_copy_str(wire_find(c->params, "variant"), variant, HASH_HEX) ||
+        !hash_is_hex(variant)) {
+        return error_set(err, ERROR_INVALID,
+                         "'variant' must be the 32 hexadecimal digits that `list` of quarantine "
+                         "gives");
     }
-    status = status ? status : call_later(c, sizeof(struct removing), &p, err);
+    int status = call_later(c, sizeof(struct removing), &p, err);
     if (status < 0) {
         return status;
     }
@@ -234,16 +209,12 @@ static void on_backup(void *ctx, int status, const struct error *err)
 
 int method_backup(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"path", NULL};
     char path[PATHS_MAX];
     struct pending *p;
-    int status = call_only(c, names, err);
-    if (status == 0 &&
-        (!wire_copy_str(wire_find(c->params, "path"), path, sizeof(path)) || path[0] != '/')) {
-        status =
-            error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
+    if (!wire_copy_str(wire_find(c->params, "path"), path, sizeof(path)) || path[0] != '/') {
+        return error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
     }
-    status = status ? status : call_later(c, sizeof(struct backing_up), &p, err);
+    int status = call_later(c, sizeof(struct backing_up), &p, err);
     if (status < 0) {
         return status;
     }

@@ -65,13 +65,8 @@ static void announce_end_subscription(struct subscriber *x)
 
 int method_subscribe(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"on", NULL};
-    const struct wire_obj *word = wire_find(c->params, "on");
     bool on = true;
-    int status = call_only(c, names, err);
-    if (status == 0 && word && !wire_get_bool(word, &on)) {
-        status = error_set(err, ERROR_INVALID, "'on' must be true or false");
-    }
+    int status = call_flag(c, "on", &on, err);
     struct subscriber *x = announce_find_subscriber(&c->parts->subscribers, c->s);
     if (status == 0 && on && !x) {
         status = announce_begin_subscription(c, err);

@@ -23,24 +23,25 @@ static bool is_given_before(const struct wire_obj *params, size_t at, const char
     return false;
 }
 
-/* meant: NULL: none is like it. */
-static int no_argument(const char *name, size_t n, const char *const names[], const char *meant,
-                       struct error *err)
+static int call_check_name(const char *names, const char *given, size_t n, struct error *err)
 {
-    if (meant) {
-        return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; did you mean '%s'?",
-                         text_show(name, n).text, meant);
+    char words[200], *rest = words;
+    struct nearest near;
+    snprintf(words, sizeof(words), "%s", names);
+    nearest_begin(&near, given, n);
+    for (const char *name; (name = strsep(&rest, ", "));) {
+        if (n > 0 && strlen(name) == n && memcmp(name, given, n) == 0) {
+            return 0;
+        }
+        nearest_offer(&near, name);
     }
-    char all[256] = "";
-    for (size_t k = 0; names[k]; k++) {
-        size_t at = strlen(all);
-        snprintf(all + at, sizeof(all) - at, "%s%s", k ? ", " : "", names[k]);
-    }
-    return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; there are %s",
-                     text_show(name, n).text, all);
+    const char *meant = nearest_end(&near);
+    return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; %s%s%s",
+                     text_show(given, n).text, meant ? "did you mean '" : "there are ",
+                     meant ? meant : names, meant ? "'?" : "");
 }
 
-int call_only(struct call *c, const char *const names[], struct error *err)
+int call_only(struct call *c, const char *names, struct error *err)
 {
     for (size_t i = 0; i < wire_count(c->params); i++) {
         const struct wire_obj *key, *value;
@@ -48,21 +49,23 @@ int call_only(struct call *c, const char *const names[], struct error *err)
         size_t n = 0;
         wire_pair(c->params, i, &key, &value);
         wire_get_str(key, &name, &n);
-        struct nearest near;
-        bool known = false;
-        nearest_begin(&near, name, n);
-        for (size_t k = 0; names[k]; k++) {
-            known = known || (strlen(names[k]) == n && memcmp(names[k], name, n) == 0);
-            nearest_offer(&near, names[k]);
-        }
-        if (!known) {
-            return no_argument(name, n, names, nearest_end(&near), err);
+        int status = call_check_name(names, name, n, err);
+        if (status < 0) {
+            return status;
         }
         if (is_given_before(c->params, i, name, n)) {
             return error_set(err, ERROR_INVALID, "'%s' is given twice", text_show(name, n).text);
         }
     }
     return 0;
+}
+
+int call_flag(struct call *c, const char *name, bool *out, struct error *err)
+{
+    const struct wire_obj *o = wire_find(c->params, name);
+    return wire_type_of(o) == WIRE_NIL || wire_get_bool(o, out)
+               ? 0
+               : error_set(err, ERROR_INVALID, "'%s' must be true or false", name);
 }
 
 int call_problem(struct call *c, enum custom_use use, struct error *err)

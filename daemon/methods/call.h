@@ -43,15 +43,17 @@ int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err);
 int call_config(struct call *c, struct record *out, struct error *err);
 /* The same of a value; NULL: missing. */
 int call_read_config(const struct wire_obj *o, struct record *out, struct error *err);
-/* ERROR_INVALID for an op that gemmd tunes itself. */
 /* Rows that this request adds to the database, charged to its user; the owner's are not.
  * ERROR_BUSY: the user has added its share (--user-mib) within an hour. */
 int call_keep(struct call *c, size_t rows, struct error *err);
+/* ERROR_INVALID for an op that gemmd tunes itself. */
 int call_only_custom(const struct problem *p, const char *name, struct error *err);
+/* params' flag of this name; left as it is where there is none. */
+int call_flag(struct call *c, const char *name, bool *out, struct error *err);
 /* params' "target"; "": none. */
 int call_target(struct call *c, char out[TARGET_MAX], struct error *err);
-/* Refuses arguments that are not in the list (NULL-terminated), naming the nearest known one, and
- * those that are given twice: of these a reader might take the one, and another the other. */
-int call_only(struct call *c, const char *const names[], struct error *err);
+/* Refuses arguments that are none of these names (", " between two), naming the nearest one,
+ * and those that are given twice: of these a reader might take the one, and another the other. */
+int call_only(struct call *c, const char *names, struct error *err);
 
 #endif

@@ -12,10 +12,11 @@ struct row {
     const char *name;
     method *run;
     bool owner, early; /* methods.h */
+    const char *params;
 };
 
 static const struct row rows[] = {
-#define ROW(name_, owner_, early_) {#name_, method_##name_, owner_, early_},
+#define ROW(name_, owner_, early_, params_) {#name_, method_##name_, owner_, early_, params_},
     METHODS(ROW)
 #undef ROW
 };
@@ -52,6 +53,7 @@ static int dispatch_call_method(struct call *c, const char *name, struct error *
     if (status == 0 && !row->early && !c->parts->loader.done) {
         return loader_park(&c->parts->loader, c, NULL, err);
     }
+    status = status || !row->params ? status : call_only(c, row->params, err);
     return status ? status : row->run(c, err);
 }
 

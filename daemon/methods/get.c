@@ -102,13 +102,9 @@ static int cancel_key(struct call *c, bool *cancelled, struct error *err)
 
 int method_cancel(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"request", "key", "problem", NULL};
     const bool by_key = wire_find(c->params, "key") || wire_find(c->params, "problem");
     bool cancelled = false;
-    int status = call_only(c, names, err);
-    status = status   ? status
-             : by_key ? cancel_key(c, &cancelled, err)
-                      : cancel_request(c, &cancelled, err);
+    int status = by_key ? cancel_key(c, &cancelled, err) : cancel_request(c, &cancelled, err);
     if (status < 0) {
         return status;
     }

@@ -330,12 +330,10 @@ static int many_begin_request(struct call *c, const struct wire_obj *list, bool 
 
 int method_get_many(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problems", "target", "wait", NULL};
     const struct wire_obj *list = wire_find(c->params, "problems");
     bool now = false;
     char target[TARGET_MAX];
-    int status = call_only(c, names, err);
-    status = status ? status : many_read_wait(c, &now, err);
+    int status = many_read_wait(c, &now, err);
     status = status ? status : call_target(c, target, err);
     if (status == 0 && (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > MANY_MAX)) {
         status = error_set(err, ERROR_INVALID, "'problems' must be a list of at most %d problems",

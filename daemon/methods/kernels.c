@@ -33,17 +33,12 @@ static int kernels_judge_config(struct call *c, const struct family_target **out
 
 int method_check(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", "config", "target", "predict", NULL};
     const struct family_target *t = NULL;
     struct rejection why;
     bool predict = false;
-    int status = call_only(c, names, err);
-    status = status ? status : call_problem(c, CUSTOM_READ, err);
+    int status = call_problem(c, CUSTOM_READ, err);
     status = status ? status : call_config(c, &c->d->scratch->config, err);
-    const struct wire_obj *word = wire_find(c->params, "predict");
-    if (status == 0 && word && !wire_get_bool(word, &predict)) {
-        status = error_set(err, ERROR_INVALID, "'predict' must be true or false");
-    }
+    status = status ? status : call_flag(c, "predict", &predict, err);
     status = status ? status : kernels_judge_config(c, &t, &why, err);
     if (status < 0) {
         return status;
@@ -73,8 +68,7 @@ int method_check(struct call *c, struct error *err)
 
 static int kernels_read_id(struct call *c, char id[HASH_HEX], struct error *err)
 {
-    if (!wire_copy_str(wire_find(c->params, "id"), id, HASH_HEX) || strlen(id) != HASH_HEX - 1 ||
-        strspn(id, "0123456789abcdef") != HASH_HEX - 1) {
+    if (!wire_copy_str(wire_find(c->params, "id"), id, HASH_HEX) || !hash_is_hex(id)) {
         return error_set(err, ERROR_INVALID,
                          "'id' must be the 32 hexadecimal digits of an answer's `module`");
     }
@@ -128,13 +122,11 @@ static int check_whole(struct call *c, const char *id, int64_t offset, struct er
 
 int method_module(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"id", "offset", "key", NULL};
     const struct wire_obj *given = wire_find(c->params, "offset"),
                           *of = wire_find(c->params, "key");
     char id[HASH_HEX], key[HASH_HEX] = "";
     int64_t offset = 0;
-    int status = call_only(c, names, err);
-    status = status ? status : kernels_read_id(c, id, err);
+    int status = kernels_read_id(c, id, err);
     if (status == 0 && of && !wire_copy_str(of, key, sizeof(key))) {
         status = error_set(err, ERROR_INVALID, "'key' must be the 32 digits of an answer's `key`");
     }

@@ -72,13 +72,11 @@ static size_t page_bytes(const struct record *filter)
 
 int method_list(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"what", "filter", NULL};
     struct daemon *d = c->d;
     struct record *filter = &d->scratch->config;
     struct listing *l;
     char what[32] = "";
-    int status = call_only(c, names, err);
-    status = status ? status : listing_read_filter(c, filter, err);
+    int status = listing_read_filter(c, filter, err);
     if (status < 0) {
         return status;
     }
@@ -161,11 +159,9 @@ static void show_put_result(struct listing *l, struct wire_buf *b)
 
 int method_show(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"key", "problem", NULL};
     char key[HASH_HEX];
     struct listing *l;
-    int status = call_only(c, names, err);
-    status = status ? status : call_key(c, key, err);
+    int status = call_key(c, key, err);
     status = status ? status : listing_begin(c, sizeof(struct showing), SHOW_BYTES, &l, err);
     if (status < 0) {
         return status;

@@ -8,36 +8,39 @@
 
 typedef int method(struct call *c, struct error *err);
 
-/* X(name, owner, early). `owner`: for root and the daemon's own user. `early`: is right, or sees to
- * it, also while not all is loaded. The most frequent first: they are looked up in order. */
-#define METHODS(X)                                                                                 \
-    X(get, false, true)          /* get.c */                                                       \
-    X(get_many, false, false)    /* get_many.c */                                                  \
-    X(tune, false, true)         /* get.c */                                                       \
-    X(hello, false, true)        /* status.c */                                                    \
-    X(status, false, true)       /* status.c */                                                    \
-    X(module, false, true)       /* kernels.c */                                                   \
-    X(cancel, false, true)       /* get.c */                                                       \
-    X(list, false, true)         /* list.c */                                                      \
-    X(show, false, false)        /* list.c */                                                      \
-    X(why, false, false)         /* why.c */                                                       \
-    X(put, false, false)         /* put.c */                                                       \
-    X(acquire, false, false)     /* acquire.c */                                                   \
-    X(record, false, false)      /* record.c */                                                    \
-    X(release, false, false)     /* record.c */                                                    \
-    X(check, false, true)        /* kernels.c */                                                   \
-    X(space, false, true)        /* space.c */                                                     \
-    X(pin, true, false)          /* admin.c */                                                     \
-    X(unpin, true, false)        /* admin.c */                                                     \
-    X(evict, false, false)       /* admin.c */                                                     \
-    X(unquarantine, true, false) /* admin.c */                                                     \
-    X(import, true, false)       /* put.c */                                                       \
-    X(promote, true, false)      /* promote.c */                                                   \
-    X(subscribe, false, true)    /* announce.c */                                                  \
-    X(backup, true, true)        /* admin.c */                                                     \
-    X(shutdown, true, true)      /* admin.c */
+/* X(name, owner, early, params). `owner`: for root and the daemon's own user. `early`: is right, or
+ * sees to it, also while not all is loaded. `params`: the names that may stand in them; NULL: the
+ * method reads all that does. The most frequent first: they are looked up in order. */
+#define METHODS(X)                                                                                  \
+    X(get, false, true, NULL)                                                 /* get.c */           \
+    X(get_many, false, false, "problems, target, wait")                       /* get_many.c */      \
+    X(tune, false, true, NULL)                                                /* get.c */           \
+    X(hello, false, true, "version, client, generation")                      /* status.c */        \
+    X(status, false, true, NULL)                                              /* status.c */        \
+    X(module, false, true, "id, offset, key")                                 /* kernels.c */       \
+    X(cancel, false, true, "request, key, problem")                           /* get.c */           \
+    X(list, false, true, "what, filter")                                      /* list.c */          \
+    X(show, false, false, "key, problem")                                     /* list.c */          \
+    X(why, false, false, "problem, key, target, atol, rtol")                  /* why.c */           \
+    X(put, false, false, "problem, config, time_us")                          /* put.c */           \
+    X(acquire, false, false, "problem, configs, deadline_ms, lease_ms, wait") /* acquire.c */       \
+    X(record, false, false, "problem, trials")                                /* record.c */        \
+    X(release, false, false, "problem")                                       /* record.c */        \
+    X(check, false, true, "problem, config, target, predict")                 /* kernels.c */       \
+    X(space, false, true, NULL)                                               /* space.c */         \
+    X(pin, true, false,                                                                             \
+      "problem, config, atol, rtol, deadline_ms, iters, progress, seed, target, warmup") /* admin.c \
+                                                                                          */        \
+    X(unpin, true, false, "key, problem")   /* admin.c */                                           \
+    X(evict, false, false, "key, problem")  /* admin.c */                                           \
+    X(unquarantine, true, false, "variant") /* admin.c */                                           \
+    X(import, true, false, "rows, trust")   /* put.c */                                             \
+    X(promote, true, false, "key, problem") /* promote.c */                                         \
+    X(subscribe, false, true, "on")         /* announce.c */                                        \
+    X(backup, true, true, "path")           /* admin.c */                                           \
+    X(shutdown, true, true, NULL)           /* admin.c */
 
-#define METHOD_DECLARE(name, owner, early) method method_##name;
+#define METHOD_DECLARE(name, owner, early, params) method method_##name;
 METHODS(METHOD_DECLARE)
 #undef METHOD_DECLARE
 

@@ -118,11 +118,9 @@ static int promote_find_entry(struct call *c, const struct cache_entry **out, st
 
 int method_promote(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"key", "problem", NULL};
     const struct cache_entry *e = NULL;
     struct pending *p;
-    int status = call_only(c, names, err);
-    status = status ? status : promote_find_entry(c, &e, err);
+    int status = promote_find_entry(c, &e, err);
     status = status ? status : call_later(c, sizeof(struct promoting), &p, err);
     if (status < 0) {
         return status;

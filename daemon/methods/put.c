@@ -144,13 +144,11 @@ static void on_put(void *ctx, int status, const struct best *b, bool saved, cons
 
 int method_put(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", "config", "time_us", NULL};
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
     struct best *b = &x->best;
     const struct wire_obj *time_us = wire_find(c->params, "time_us");
-    int status = call_only(c, names, err);
-    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
+    int status = call_problem(c, CUSTOM_WRITE, err);
     memset(b, 0, sizeof(*b));
     status = status ? status : call_config(c, &b->config, err);
     status = status ? status : check_config(d, &x->bucket, &b->config, err);
@@ -464,15 +462,10 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
 
 int method_import(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"rows", "trust", NULL};
     const struct wire_obj *rows = wire_find(c->params, "rows");
-    const struct wire_obj *trust = wire_find(c->params, "trust");
     bool trusted = false;
     struct pending *p;
-    int status = call_only(c, names, err);
-    if (status == 0 && wire_type_of(trust) != WIRE_NIL && !wire_get_bool(trust, &trusted)) {
-        status = error_set(err, ERROR_INVALID, "'trust' must be true or false");
-    }
+    int status = call_flag(c, "trust", &trusted, err);
     if (status == 0 && (wire_type_of(rows) != WIRE_ARRAY || wire_count(rows) > SKIPPED_MAX)) {
         status = error_set(err, ERROR_INVALID,
                            "'rows' must be a list of at most %d rows as `list` of best gives them",

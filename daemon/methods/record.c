@@ -19,9 +19,7 @@
 
 int method_release(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", NULL};
-    int status = call_only(c, names, err);
-    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
+    int status = call_problem(c, CUSTOM_WRITE, err);
     status = status ? status : call_only_custom(&c->d->scratch->request.problem, "release", err);
     if (status < 0) {
         return status;
@@ -154,12 +152,10 @@ static void recording_record_trials(struct recording *x, const struct wire_obj *
 
 int method_record(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", "trials", NULL};
     struct daemon *d = c->d;
     const struct wire_obj *list = wire_find(c->params, "trials");
     struct trial *t = &d->scratch->trial;
-    int status = call_only(c, names, err);
-    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
+    int status = call_problem(c, CUSTOM_WRITE, err);
     status = status ? status : call_only_custom(&d->scratch->request.problem, "record", err);
     if (status == 0 && wire_type_of(list) != WIRE_ARRAY) {
         status = error_set(err, ERROR_INVALID,

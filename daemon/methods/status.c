@@ -12,7 +12,7 @@
 
 static void put_capabilities(struct wire_buf *b)
 {
-#define NAME(name, owner, early) #name,
+#define NAME(name, owner, early, params) #name,
     static const char *const names[] = {METHODS(NAME)};
 #undef NAME
     size_t n = sizeof(names) / sizeof(names[0]);
@@ -108,15 +108,10 @@ static int pin_generation(struct call *c, const struct wire_obj *generation, str
 
 int method_hello(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"version", "client", "generation", NULL};
     const struct wire_obj *generation = wire_find(c->params, "generation");
     const struct wire_obj *version = wire_find(c->params, "version");
     const struct wire_obj *client = wire_find(c->params, "client");
     int64_t v = PROTOCOL_VERSION;
-    int status = call_only(c, names, err);
-    if (status < 0) {
-        return status;
-    }
     if (version && !wire_get_int(version, &v)) {
         return error_set(err, ERROR_INVALID, "'version' must be a number");
     }
@@ -132,7 +127,7 @@ int method_hello(struct call *c, struct error *err)
     if (generation && !c->parts->loader.done) { /* which is the newest is not known yet */
         return loader_park(&c->parts->loader, c, NULL, err);
     }
-    status = generation ? pin_generation(c, generation, err) : 0;
+    int status = generation ? pin_generation(c, generation, err) : 0;
     if (status == 0) {
         rpc_put_result(&c->s->out, c->id);
         put_hello(&c->s->out, c->d, c->s);

@@ -203,14 +203,10 @@ static int read_tolerance(struct call *c, const char *name, double *out, struct 
 
 static int read_params(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", "key", "target", "atol", "rtol", NULL};
     struct scratch *x = c->d->scratch;
     struct query *q = &x->request.query;
-    int status = call_only(c, names, err);
-    if (status == 0) {
-        status = wire_find(c->params, "key") ? problem_of_key(c, err)
-                                             : call_problem(c, CUSTOM_READ, err);
-    }
+    int status =
+        wire_find(c->params, "key") ? problem_of_key(c, err) : call_problem(c, CUSTOM_READ, err);
     status = status ? status : request_default(&x->request, err);
     status = status ? status : call_target(c, q->target, err);
     status = status ? status : read_tolerance(c, "atol", &q->atol, err);
