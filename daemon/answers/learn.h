@@ -34,9 +34,7 @@ bool learned_only(const struct cache_entry *e, const struct best *row);
  * database.
  */
 
-/* Asks the ledger; what it says comes later. At the start nothing is known to be in quarantine
- * until then; and after news may have been missed, what was a row and is none any more is taken
- * out. */
+/* Asks the ledger; what it says comes later, and is the list then, with what is not saved yet. */
 void quarantine_read(struct daemon *d);
 /* These are, wherever that happened. */
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);

@@ -47,16 +47,6 @@ static void *portfolio_grow_array(void *array, size_t n, size_t size)
     return n & (n - 1) ? array : realloc(array, (n ? 2 * n : 1) * size);
 }
 
-/* The stamp is that which such a row would have today. */
-static bool portfolio_is_of_today(struct daemon *d, const struct problem *p, const char *stamp)
-{
-    char label[TARGET_MAX];
-    const struct family_target *t;
-    family_stamp_target(stamp, label);
-    return label[0] && target_choose(d, p, label, &t, NULL) == 0 &&
-           strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
-}
-
 /* The member of a group and place; rows of one member follow each other. NULL: no memory. */
 static struct portfolio_member *find_member(struct portfolio_set *s, uint64_t group, int64_t place,
                                             const char *stamp, const struct wire_obj *config)
@@ -114,7 +104,7 @@ static int portfolio_take_row(struct portfolio *l, const struct wire_obj *row)
                 problem_make(p, op, fields, NULL) == 0;
     wire_get_real(wire_find(row, "bound_percent"), &l->bound_percent);
     wire_get_real(wire_find(row, "ratio"), &ratio);
-    if (!read || !family_of_problem(p) || !portfolio_is_of_today(d, p, stamp)) {
+    if (!read || !family_of_problem(p) || !target_is_of_today(d, p, stamp)) {
         return 0; /* nothing to choose from for today's kernels */
     }
     const struct portfolio_member *m =

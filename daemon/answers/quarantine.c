@@ -5,26 +5,12 @@
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 
-/* `row`: the ledger has it. Whether it was not known yet. */
-static bool quarantine_add_variant(struct daemon *d, const char *variant, const char *key, bool row)
+static void quarantine_add_variant(struct daemon *d, const char *variant, const char *key,
+                                   bool saved)
 {
-    bool added = quarantine_set_add(&d->quarantine_set, variant, key, row);
-    if (added) {
+    if (quarantine_set_add(&d->quarantine_set, variant, key, saved)) {
         d->quarantine_changed(d, key);
     }
-    return added;
-}
-
-static bool quarantine_take_out(struct daemon *d, const char *variant)
-{
-    char key[HASH_HEX];
-    bool any = false;
-    while (quarantine_set_take(&d->quarantine_set, variant, key)) {
-        d->quarantine_changed(d, key);
-        any = true;
-    }
-    d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* it may be in that yet */
-    return any;
 }
 
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
@@ -39,18 +25,19 @@ void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 struct reading {           /* of all rows, one at a time */
     struct daemon *daemon; /* borrowed */
     int64_t offset;
+    struct quarantine_set rows; /* owned */
 };
 
 /* Returns how many rows the page has. */
-static size_t quarantine_learn_page(struct daemon *d, const void *rows, size_t size)
+static size_t quarantine_learn_page(struct reading *r, const void *rows, size_t size)
 {
     struct quarantine q;
     const struct wire_obj *array = NULL;
-    size_t n = wire_decode(d->doc, rows, size, &array, NULL) == 0 ? wire_count(array) : 0;
+    size_t n = wire_decode(r->daemon->doc, rows, size, &array, NULL) == 0 ? wire_count(array) : 0;
     for (size_t i = 0; i < n; i++) {
         memset(&q, 0, sizeof(q));
         if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, wire_at(array, i), &q, NULL) == 0) {
-            quarantine_add_variant(d, q.variant, q.key, true);
+            quarantine_set_add(&r->rows, q.variant, q.key, true);
         }
     }
     return n;
@@ -58,31 +45,52 @@ static size_t quarantine_learn_page(struct daemon *d, const void *rows, size_t s
 
 static void quarantine_ask_page(struct reading *r);
 
+/* Says of which keys one list has what the other has not. */
+static void quarantine_tell_changes(struct daemon *d, const struct quarantine_set *here,
+                                    const struct quarantine_set *other)
+{
+    for (uint32_t i = 0; i < here->n; i++) {
+        if (!quarantine_set_has(other, here->all[i].variant, here->all[i].key)) {
+            d->quarantine_changed(d, here->all[i].key);
+        }
+    }
+}
+
+/* The rows are the list now, with what nobody has written yet. */
+static void quarantine_replace(struct daemon *d, struct quarantine_set *rows)
+{
+    struct quarantine_set before = d->quarantine_set;
+    for (uint32_t i = 0; i < before.n; i++) {
+        if (!before.all[i].saved) {
+            quarantine_set_add(rows, before.all[i].variant, before.all[i].key, false);
+        }
+    }
+    d->quarantine_set = *rows;
+    *rows = (struct quarantine_set){0};
+    quarantine_tell_changes(d, &before, &d->quarantine_set);
+    quarantine_tell_changes(d, &d->quarantine_set, &before);
+    quarantine_set_deinit(&before);
+}
+
 /* `all`: rows were read. */
 static void end_reading(struct reading *r, bool all)
 {
     struct daemon *d = r->daemon;
-    char key[HASH_HEX];
-    free(r);
     d->quarantine_reads = false;
-    if (d->stopping) {
-        return;
-    }
-    if (d->quarantine_again) {
+    if (!d->stopping && d->quarantine_again) {
         quarantine_read(d);
-        return;
+    } else if (!d->stopping && all) {
+        quarantine_replace(d, &r->rows);
     }
-    while (all && quarantine_set_sweep(&d->quarantine_set, key)) {
-        d->quarantine_changed(d, key);
-    }
+    quarantine_set_deinit(&r->rows);
+    free(r);
 }
 
 static void quarantine_on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
                                const struct error *err)
 {
     struct reading *r = ctx;
-    size_t count =
-        status == 0 && !r->daemon->stopping ? quarantine_learn_page(r->daemon, rows, n) : 0;
+    size_t count = status == 0 && !r->daemon->stopping ? quarantine_learn_page(r, rows, n) : 0;
     if (status < 0) {
         log_warning("what is in quarantine is not known until a search begins: %s",
                     err ? err->text : error_name(status));
@@ -116,7 +124,6 @@ static void quarantine_on_status(void *ctx, const struct ledger_status *ignored)
 {
     struct reading *r = ctx;
     (void)ignored;
-    quarantine_set_unmeet(&r->daemon->quarantine_set);
     quarantine_ask_page(r);
 }
 
@@ -145,5 +152,12 @@ void quarantine_add(struct daemon *d, const struct quarantine *q)
 
 bool quarantine_remove(struct daemon *d, const char *variant)
 {
-    return quarantine_take_out(d, variant);
+    char key[HASH_HEX];
+    bool any = false;
+    while (quarantine_set_take(&d->quarantine_set, variant, key)) {
+        d->quarantine_changed(d, key);
+        any = true;
+    }
+    d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* it may be in that yet */
+    return any;
 }

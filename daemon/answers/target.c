@@ -41,6 +41,15 @@ bool target_is_of(const struct answer *a, const char *label)
     return !label[0] || !own[0] || strcmp(label, own) == 0;
 }
 
+bool target_is_of_today(struct daemon *d, const struct problem *p, const char *stamp)
+{
+    char label[TARGET_MAX];
+    const struct family_target *t;
+    family_stamp_target(stamp, label);
+    return label[0] && target_choose(d, p, label, &t, NULL) == 0 &&
+           strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
+}
+
 /* Of a list the target is that of its configs: the device's own, if that takes any of them. */
 static const struct family_target *target_of_list(const struct daemon *d, const struct request *r,
                                                   const struct family_target *own)

@@ -18,6 +18,8 @@ const char *target_stamp(struct daemon *d, const struct family *f, const struct 
 /* Whether an answer is of this target, as far as its stamp says (of others' results it says
  * nothing); any is of "". */
 bool target_is_of(const struct answer *a, const char *label);
+/* Whether a row with this stamp was measured with today's kernels. */
+bool target_is_of_today(struct daemon *d, const struct problem *p, const char *stamp);
 /* What a query's `target` comes to: checked, filled in when only given configs say it, and cleared
  * when it is the device's own choice anyway, so that such a query is no other than one without.
  * Not cleared while the key is pinned to a config of another target: that is not what was asked

@@ -66,10 +66,7 @@ static struct memo_slot *memo_probe_slot(const struct memo *m, uint64_t hash,
 
 const struct cache_entry *memo_find(const struct memo *m, const uint8_t *question, size_t n)
 {
-    if (!m->capacity || n > MEMO_QUESTION_MAX) {
-        return NULL;
-    }
-    return memo_probe_slot(m, hash64(question, n), question, n)->entry;
+    return memo_find_hashed(m, hash64(question, n), question, n);
 }
 
 uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n)

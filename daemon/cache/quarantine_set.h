@@ -16,8 +16,7 @@
 struct quarantined {
     char variant[HASH_HEX];
     char key[HASH_HEX]; /* where it happened; "": not known */
-    bool saved;         /* it is, or was, a row of the ledger: else only news */
-    bool met;           /* by the list that is being read: it is a row now */
+    bool saved;         /* a row of the ledger: else only news */
 };
 struct quarantine_set {
     struct quarantined *all; /* owned; a variant may be there for several keys */
@@ -25,15 +24,13 @@ struct quarantine_set {
 };
 
 void quarantine_set_deinit(struct quarantine_set *x);
-/* Whether the list is another one now. Without memory it stays as it was. `row`: the ledger has
- * it. */
-bool quarantine_set_add(struct quarantine_set *x, const char *variant, const char *key, bool row);
+/* Whether a variant is there, for this key (NULL: any). */
+bool quarantine_set_has(const struct quarantine_set *x, const char *variant, const char *key);
+/* Whether the list is another one now. Without memory it stays as it was. A key that is not known
+ * adds nothing to a variant that is there. */
+bool quarantine_set_add(struct quarantine_set *x, const char *variant, const char *key, bool saved);
 /* Takes a variant out for one key; false: it is there for none. */
 bool quarantine_set_take(struct quarantine_set *x, const char *variant, char key[HASH_HEX]);
-/* Before all rows are read, and after it: takes out one that was a row before and is none now, with
- * the key that it was there for; false: no more. What nobody has written yet stays. */
-void quarantine_set_unmeet(struct quarantine_set *x);
-bool quarantine_set_sweep(struct quarantine_set *x, char key[HASH_HEX]);
 /* Whether this config's variant is among them; or is so for a key (its id; NULL: any). Some
  * microseconds, and nothing while there are none. */
 bool quarantine_set_has_config(const struct quarantine_set *x, const char *key,

@@ -24,17 +24,15 @@ struct many {
     struct parked parked; /* first */
     struct chore chore;
     bool now;
-    char target[TARGET_MAX]; /* forced; "": none */
-    int64_t pinned;          /* the generation; -1: none */
-    size_t next, at;         /* the problem that is next, and where it begins */
-    struct wire_buf answers; /* owned: those before next */
-    struct wire_buf unread;  /* owned: ids of keys that the ledger has to be asked for first */
-    struct wire_buf packed;  /* owned: the list, where the message has an unusual form */
-    const uint8_t *problems; /* borrowed: the list, as it came */
-    size_t len;
+    char target[TARGET_MAX];  /* forced; "": none */
+    int64_t pinned;           /* the generation; -1: none */
+    size_t next, at;          /* the problem that is next, and where it begins */
+    struct wire_buf answers;  /* owned: those before next */
+    struct wire_buf unread;   /* owned: ids of keys that the ledger has to be asked for first */
+    struct wire_buf problems; /* owned: the list, as clients write it */
 };
 
-/* One problem: an answer, or an error map in its place. bytes: as it came. */
+/* One problem: an answer, or an error map in its place. bytes: as clients write it. */
 static int many_put_answer(struct many *m, const struct wire_obj *problem, const uint8_t *bytes,
                            size_t n, struct error *err)
 {
@@ -65,7 +63,7 @@ static void many_let_go(struct many *x)
     chore_cancel(&x->chore);
     wire_buf_deinit(&x->answers);
     wire_buf_deinit(&x->unread);
-    wire_buf_deinit(&x->packed);
+    wire_buf_deinit(&x->problems);
 }
 
 static void many_finish_answer(struct many *x, size_t n)
@@ -113,13 +111,13 @@ static bool many_do_slice(struct many *x)
     struct query *q = &d->scratch->request.query;
     int status = request_default(&d->scratch->request, &err);
     const struct query usual = *q; /* so that jobs are the same as those of a plain `get` */
-    status = status ? status : wire_decode(d->doc, x->problems, x->len, &list, &err);
+    status = status ? status : wire_decode(d->doc, x->problems.data, x->problems.len, &list, &err);
     uint64_t until = uv_hrtime() + CHORE_NS;
     size_t n = wire_count(list);
     while (status == 0 && x->next < n) {
         struct error e = ERROR_NULL;
-        const uint8_t *bytes = x->problems + x->at;
-        size_t length = span_of(bytes, x->len - x->at);
+        const uint8_t *bytes = x->problems.data + x->at;
+        size_t length = span_of(bytes, x->problems.len - x->at);
         x->at += length;
         if (many_put_answer(x, wire_at(list, x->next++), bytes, length, &e) < 0) {
             wire_put_map(&x->answers, 3);
@@ -170,27 +168,6 @@ static int many_read_wait(struct call *c, bool *now, struct error *err)
         return error_set(err, ERROR_INVALID, "'wait' of get_many takes now or cached");
     }
     return 0;
-}
-
-/* The list as it came; NULL: that cannot be told from the bytes alone. Params are a map, or a list
- * of one map. */
-static const uint8_t *raw_problems(const struct call *c, const struct wire_obj *list, size_t *n)
-{
-    struct pull p = {c->data, c->data + c->len}, map, problems;
-    size_t items;
-    if (!pull_array(&p, &items) || !pull_skip(&p) || !pull_skip(&p) || !pull_skip(&p)) {
-        return NULL;
-    }
-    map = p;
-    if (!pull_array(&map, &items)) {
-        map = p;
-    }
-    if (!pull_find(&map, "problems") || !pull_item(&map, &problems)) {
-        return NULL;
-    }
-    const uint8_t *raw = problems.at;
-    *n = pull_left(&problems);
-    return pull_array(&problems, &items) && items == wire_count(list) ? raw : NULL;
 }
 
 enum { AHEAD = 6 }; /* questions whose answers are on their way into the processor's cache */
@@ -283,21 +260,6 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
 
 enum { ANSWER_BYTES = RESPONSE_BYTES_MAX / MANY_MAX };
 
-/* The list as it lies in the message that is kept; in an unusual form, as we would write it. */
-static int many_find_problems(struct many *x, const struct call *c, const struct wire_obj *list,
-                              struct error *err)
-{
-    const uint8_t *raw = raw_problems(c, list, &x->len);
-    if (raw) {
-        x->problems = x->parked.message + (raw - c->data);
-        return 0;
-    }
-    wire_put_obj(&x->packed, list);
-    x->problems = x->packed.data;
-    x->len = x->packed.len;
-    return x->packed.failed ? error_set(err, ERROR_NO_MEMORY, "no memory to answer") : 0;
-}
-
 static int many_begin_request(struct call *c, const struct wire_obj *list, bool now,
                               const char target[TARGET_MAX], struct error *err)
 {
@@ -314,13 +276,14 @@ static int many_begin_request(struct call *c, const struct wire_obj *list, bool 
     x->now = now;
     memcpy(x->target, target, sizeof(x->target));
     x->pinned = c->s->pinned;
-    status = many_find_problems(x, c, list, err);
-    if (status < 0) {
+    wire_put_obj(&x->problems, list);
+    if (x->problems.failed) {
         many_let_go(x);
         pending_drop(p);
-        return status;
+        return error_set(err, ERROR_NO_MEMORY, "no memory to answer");
     }
-    x->at = (size_t)(span_array(x->problems, x->len, &count) - x->problems);
+    const uint8_t *all = x->problems.data;
+    x->at = (size_t)(span_array(all, x->problems.len, &count) - all);
     pending_reserve(p, count * ANSWER_BYTES);
     if (!many_do_slice(x)) {
         turns_chore(&c->d->turns, &x->chore);

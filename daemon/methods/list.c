@@ -9,22 +9,9 @@
 #include "daemon/methods/methods.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
+#include "proto/span.h"
 
 enum { REPLY_FRAME_BYTES = 4096, ROW_BYTES = 16384, SHOW_BYTES = 2 * ROW_BYTES };
-
-/* Elements of a packed array, from its header. */
-static uint32_t array_count(const uint8_t *p, size_t n)
-{
-    if (n >= 1 && (p[0] & 0xf0) == 0x90) {
-        return p[0] & 0x0f;
-    }
-    if (n >= 3 && p[0] == 0xdc) {
-        return (uint32_t)p[1] << 8 | p[2];
-    }
-    return n >= 5 && p[0] == 0xdd
-               ? (uint32_t)p[1] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 8 | p[4]
-               : 0;
-}
 
 struct paging {
     struct listing listing; /* first */
@@ -34,8 +21,9 @@ struct paging {
 static void list_put_page(struct listing *l, struct wire_buf *b)
 {
     const struct part *page = &l->parts[LISTED_PAGE];
-    const uint32_t n = array_count(page->rows.data, page->rows.len);
-    const int64_t next = ((struct paging *)l)->offset + n;
+    size_t n = 0;
+    span_array(page->rows.data, page->rows.len, &n);
+    const int64_t next = ((struct paging *)l)->offset + (int64_t)n;
     wire_put_map(b, 3);
     wire_put_str(b, "rows");
     wire_put_raw(b, page->rows.data, page->rows.len);
@@ -123,10 +111,11 @@ static void show_put_best(struct listing *l, struct wire_buf *b, const struct ca
     struct daemon *d = l->pending.d;
     struct best *row = &d->scratch->best;
     const struct wire_buf *rows = &l->parts[LISTED_BEST].rows;
+    size_t n = 0;
     bool there = listing_read_row(l, LISTED_BEST, &best_schema, row);
     if (learned_only(e, there ? row : NULL) && learned_row(d, e, row, NULL) == 0) {
         schema_encode(b, &best_schema, row);
-    } else if (array_count(rows->data, rows->len) > 0) {
+    } else if (span_array(rows->data, rows->len, &n) && n > 0) {
         wire_put_raw(b, rows->data + 1, rows->len - 1); /* without the head of its array */
     } else {
         wire_put_nil(b);

@@ -214,6 +214,9 @@ static void listing_on_rows(void *ctx, int status, const void *rows, size_t n, i
         wire_put_raw(&part->rows, rows, n);
         part->total = total;
     }
+    if (part->rows.failed && !l->error.code) {
+        error_set(&l->error, ERROR_NO_MEMORY, "no memory to answer");
+    }
     listing_count_done(l, (enum listed)(part - l->parts));
 }
 

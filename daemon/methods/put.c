@@ -328,16 +328,6 @@ static int take_rounded(const struct importing *x, const struct key *k, struct b
     return 0;
 }
 
-/* Whether today's kernels are those that the row was measured with. */
-static bool put_is_of_today(struct daemon *d, const struct best *b, const struct problem *bucket)
-{
-    char label[TARGET_MAX];
-    const struct family_target *t;
-    family_stamp_target(b->stamp, label);
-    return label[0] && target_choose(d, bucket, label, &t, NULL) == 0 &&
-           strcmp(target_stamp(d, family_of_problem(bucket), t), b->stamp) == 0;
-}
-
 /* Whether a row of a class may answer here, unmeasured, because the owner says so. */
 static int check_trust(struct daemon *d, const struct best *b, const struct problem *bucket,
                        const char *class_, struct error *err)
@@ -355,7 +345,7 @@ static int check_trust(struct daemon *d, const struct best *b, const struct prob
                          "without trust, as a hint",
                          b->source);
     }
-    if (family_of_problem(bucket) && !put_is_of_today(d, b, bucket)) {
+    if (family_of_problem(bucket) && !target_is_of_today(d, bucket, b->stamp)) {
         return error_set(err, ERROR_CONFLICT,
                          "the row was measured with other kernels or another compiler (%s): import "
                          "it without trust, as a hint",
