@@ -35,51 +35,12 @@ struct lease {
     bool known;          /* the ledger took the question, and did not say that another has it */
 };
 
-static void lease_on_timer(uv_timer_t *timer);
-
 static uint64_t now_of(const struct leases *l)
 {
     return uv_now(l->timer.loop);
 }
 
-/* ---- times ----------------------------------------------------------------------------------- */
-
-static uint64_t lease_earlier_time(uint64_t a, uint64_t b)
-{
-    return b && b < a ? b : a;
-}
-
-static uint64_t next_event(const struct lease *l)
-{
-    uint64_t at = l->asked ? UINT64_MAX : lease_earlier_time(UINT64_MAX, l->renew_ms);
-    if (l->state == LEASE_HELD) {
-        at = lease_earlier_time(at, l->until_ms);
-    }
-    LIST_EACH(node, &l->wanters) {
-        at = lease_earlier_time(at, LIST_OF(node, struct wanter, link)->deadline_ms);
-    }
-    return at;
-}
-
-/* All are looked at no later than then, but not all the time when they are many. */
-static void lease_look_at(struct leases *l, uint64_t at)
-{
-    uint64_t now = now_of(l), soonest = l->looked_ms + l->n / LEASES_PER_MS;
-    if (l->stopping || at == UINT64_MAX) {
-        return;
-    }
-    at = at > soonest ? at : soonest;
-    uint64_t in = at > now ? at - now : 0;
-    if (!uv_is_active((uv_handle_t *)&l->timer) || uv_timer_get_due_in(&l->timer) > in) {
-        uv_timer_start(&l->timer, lease_on_timer, in, 0);
-    }
-}
-
-/* It has another time now. One that is too early harms nobody. */
-static void lease_watch_time(const struct lease *l)
-{
-    lease_look_at(l->leases, next_event(l));
-}
+static void lease_on_timer(uv_timer_t *timer);
 
 /* ---- one lease ------------------------------------------------------------------------------- */
 
@@ -103,6 +64,9 @@ static struct lease *lease_find_key(struct leases *l, const char *key)
 static struct lease *lease_make_new(struct leases *l, const struct wanter *w)
 {
     struct lease *x = calloc(1, sizeof(*x));
+    if (x && !uv_is_active((uv_handle_t *)&l->timer)) {
+        uv_timer_start(&l->timer, lease_on_timer, LEASE_TICK_MS, LEASE_TICK_MS);
+    }
     if (x) {
         x->leases = l;
         strcpy(x->key, w->key);
@@ -252,20 +216,15 @@ static void lease_on_leased(void *ctx, int status, const struct error *err)
     bool held = l->state == LEASE_HELD || l->state == LEASE_CHECKING;
     if (status == STORE_HELD && held) {
         log_warning("lease of %s: another daemon took it while this one did not answer", l->key);
-        lease_watch_time(l);
     } else if (status == STORE_HELD) {
         l->state = LEASE_TAKEN;
         l->uid = l->pid = 0;
         l->renew_ms = now_of(l->leases) + LEASE_RETRY_MS;
-        lease_watch_time(l);
         turn_away(l);
-    } else if (held) {
-        lease_watch_time(l);
-    } else {
+    } else if (!held) {
         if (status < 0) { /* a key worked out twice is better than not at all */
             log_warning("lease of %s is known to this daemon only: %s", l->key, err->text);
         }
-        lease_watch_time(l);
         next_turn(l);
     }
 }
@@ -310,7 +269,6 @@ int lease_hold(struct lease *l, struct wanter *w, struct error *err)
     l->pid = w->pid;
     l->lease_ms = w->lease_ms;
     lease_renew(l);
-    lease_watch_time(l);
     turn_away(l);
     return 0;
 }
@@ -353,7 +311,6 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
     }
     w->lease = x;
     list_append(&x->wanters, &w->link);
-    lease_watch_time(x);
     if (fresh) {
         ask_ledger(x);
     } else {
@@ -494,15 +451,13 @@ static void lease_look_at_time(struct lease *l, uint64_t now)
 static void lease_on_timer(uv_timer_t *timer)
 {
     struct leases *l = timer->data;
-    uint64_t now = now_of(l), at = UINT64_MAX;
-    l->looked_ms = now;
+    uint64_t now = now_of(l);
     LIST_EACH(node, &l->all) {
         lease_look_at_time(LIST_OF(node, struct lease, link), now);
     }
-    LIST_EACH(node, &l->all) {
-        at = lease_earlier_time(at, next_event(LIST_OF(node, struct lease, link)));
+    if (l->n == 0) {
+        uv_timer_stop(timer);
     }
-    lease_look_at(l, at);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

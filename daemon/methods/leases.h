@@ -35,7 +35,7 @@ enum {
     LEASE_SLOTS = 1024,
     LEASE_TURNS = 32,    /* in a slice: some tenths of a millisecond when all of them hit */
     LEASES_TURNING = 16, /* whose turns are not over yet: thousands would fill the ledger */
-    LEASES_PER_MS = 64,  /* so many cost a look at all of them a millisecond's delay */
+    LEASE_TICK_MS = 20,  /* while there are leases, all are looked at so often */
 };
 
 struct daemon;
@@ -74,8 +74,7 @@ struct leases {
     unsigned n_turning;
     struct list answered; /* struct lease: who in line has his answer is looked at soon */
     struct chore answers; /* while there are such */
-    uv_timer_t timer;
-    uint64_t looked_ms; /* when all of them were looked at last */
+    uv_timer_t timer;     /* while there are leases */
     bool stopping;
 };
 
