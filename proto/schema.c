@@ -65,6 +65,10 @@ void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void
 
 void schema_encode(struct wire_buf *b, const struct schema *s, const void *object)
 {
+    if (!object) {
+        wire_put_nil(b);
+        return;
+    }
     wire_put_map(b, s->n);
     schema_encode_fields(b, s, object);
 }

@@ -68,7 +68,7 @@ struct schema {
                                          sizeof(type##_fields) / sizeof(type##_fields[0]),         \
                                          type##_fields}
 
-/* A map of all fields; or its pairs alone, where other pairs stand in the same map. */
+/* A map of all fields (NULL: nil); or its pairs alone, where other pairs stand in the same map. */
 void schema_encode(struct wire_buf *b, const struct schema *s, const void *object);
 void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void *object);
 enum schema_strictness { SCHEMA_LENIENT, SCHEMA_STRICT };

@@ -52,8 +52,7 @@ ORDER = {
     "daemon/cache": "confidence answer quarantine_set defaults entry memo hash_table cache holdings partials"
                     " closest tried",
     "daemon/session": "session write read sessions server",
-    "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio tiers expected"
-                      " why",
+    "daemon/answers": "target learn quarantine restore scheme custom precheck portfolio tiers expected",
     "daemon/tuning": "job job_begin scheduler rounds waiters precompile offers runner_link inbox supervisor"
                      " job_lease tuning tuner runner_order blame job_end",
     "daemon/methods": "call choices pending loader generations leases daemon_parts methods announce ask"

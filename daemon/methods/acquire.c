@@ -126,11 +126,7 @@ static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid
         wire_put_map(b, 5);
         wire_put_kv_str(b, "outcome", outcome);
         wire_put_str(b, "answer");
-        if (best_answer(a, x)) {
-            schema_encode(b, &answer_schema, x);
-        } else {
-            wire_put_nil(b);
-        }
+        schema_encode(b, &answer_schema, best_answer(a, x) ? x : NULL);
         wire_put_str(b, "known");
         wire_put_array(b, a->choices.n_known);
         wire_put_raw(b, a->choices.known.data, a->choices.known.len);
@@ -283,36 +279,41 @@ static void acquire_answer_known(struct acquiring *a)
     acquire_on_evaluated(a);
 }
 
+/* What cannot be read is measured. */
+static void acquire_read_trials(struct acquiring *a, const char *key, ledger_history_cb cb)
+{
+    struct daemon *d = a->wanter.d;
+    if (!d->ledger ||
+        d->ledger->ops->history(d->ledger, key, "", d->device.class, d->device.driver, cb, a) < 0) {
+        acquire_answer_known(a);
+    }
+}
+
 static void on_shared_history(void *ctx, int status, const struct trial *t, uint32_t n,
                               char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
-    struct acquiring *a = ctx;
-    (void)avoid;
-    (void)n_avoid;
-    (void)err; /* what is not known is measured */
-    acquire_on_trials(a, status, t, n);
-    acquire_answer_known(a);
+    (void)avoid, (void)n_avoid, (void)err;
+    acquire_on_trials(ctx, status, t, n);
+    acquire_answer_known(ctx);
 }
 
 static void on_own_history(void *ctx, int status, const struct trial *t, uint32_t n,
                            char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
     struct acquiring *a = ctx;
-    struct daemon *d = a->wanter.d;
-    acquire_on_trials(a, status, t, n);
     const char *shared = a->wanter.shared;
-    bool many, is_shared = shared[0] && cache_find_id(&d->cache, shared, &many);
-    if (!is_shared || !d->ledger ||
-        d->ledger->ops->history(d->ledger, shared, "", d->device.class, d->device.driver,
-                                on_shared_history, a) < 0) {
-        on_shared_history(a, ERROR_STORE, NULL, 0, avoid, n_avoid, err);
+    bool many;
+    if (!shared[0] || !cache_find_id(&a->wanter.d->cache, shared, &many)) {
+        on_shared_history(ctx, status, t, n, avoid, n_avoid, err);
+        return;
     }
+    acquire_on_trials(a, status, t, n);
+    acquire_read_trials(a, shared, on_shared_history);
 }
 
 /* What is known now; acquire_on_evaluated says what follows. */
 static void acquire_evaluate_known(struct acquiring *a)
 {
-    struct daemon *d = a->wanter.d;
     choices_forget(&a->choices);
     if (a->choices.n == 0) {
         acquire_on_evaluated(a);
@@ -320,10 +321,7 @@ static void acquire_evaluate_known(struct acquiring *a)
     }
     a->asking = true;
     asked_begin(&a->asked, a->wanter.ticket.session, ASKED_AS);
-    if (!d->ledger || d->ledger->ops->history(d->ledger, a->wanter.key, "", d->device.class,
-                                              d->device.driver, on_own_history, a) < 0) {
-        on_shared_history(a, ERROR_STORE, NULL, 0, NULL, 0, NULL);
-    }
+    acquire_read_trials(a, a->wanter.key, on_own_history);
 }
 
 /* ---- acquire --------------------------------------------------------------------------------- */

@@ -79,12 +79,12 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     }
     daemon_event(d, "unpin", x->pending.uid, "%s", x->key);
     struct wire_buf *out = pending_result(&x->pending);
-    if (out && left) {
-        struct answer *a = &d->scratch->answer;
+    struct answer *a = &d->scratch->answer;
+    if (left) {
         answer_of_best(a, b, saved);
-        schema_encode(out, &answer_schema, a);
-    } else if (out) {
-        wire_put_nil(out);
+    }
+    if (out) {
+        schema_encode(out, &answer_schema, left ? a : NULL);
     }
     pending_drop(&x->pending);
 }

@@ -1,64 +1,407 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `why`: which tier answers a query, from which row, on what evidence, and on a miss what is
- * missing. What is in memory is judged at once (answers/why.c); then the ledger is asked for the
- * row behind the answer, the trial behind the row, the run behind the trial, and for the same
- * problem on devices of other classes.
+ * missing. What is in memory is judged at once; then the ledger is asked for the row behind the
+ * answer, the trial behind the row, the run behind the trial, and for the same problem on devices
+ * of other classes.
+ *
+ * A verdict is one word for programs, with a sentence for people, and with what to do about it:
+ *
+ *   verdict      the key's own row                                        action
+ *   tuned        answers                                                  none; tune, when
+ *                                                                         confidence is low
+ *   pinned       answers, chosen by a person                              none
+ *   kept         answers, of an op that gemmd only keeps                  none
+ *   tolerance    was verified less tightly than asked                     get
+ *   quarantined  is a config that has crashed or hung a runner            tune; get, of a pin
+ *   stamp        was measured by other code or another compiler           tune
+ *   pin_stamp    a pin of which the same is true                          get
+ *   imported     comes from elsewhere, not measured here                  tune
+ *   partial      won a restricted search only                             tune
+ *   target       is of other kernels than those asked for                 tune
+ *   restricted   is not what answers: this very search was made before    none
+ *   unknown      there is none                                            tune
  */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "daemon/answers/custom.h"
 #include "daemon/answers/learn.h"
 #include "daemon/answers/target.h"
-#include "daemon/answers/why.h"
+#include "daemon/answers/tiers.h"
 #include "daemon/cache/confidence.h"
 #include "daemon/methods/methods.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/pending.h"
 #include "proto/limits.h"
 
-enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536 };
+enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536, BECAUSE_MAX = 400, WHY_NO_ROW = -1 };
 
-struct explaining {
+struct why {
     struct listing listing; /* first */
-    struct why why;
-    struct best best;
+    struct best best;       /* the row behind the answer, its trial and the trial's run */
     struct trial trial;
     struct run run;
     bool has_best, has_trial, has_run;
+    struct problem problem, bucket;
+    struct answer answer; /* what `get` with wait=cached gives, when has_answer */
+    struct answer own;    /* the key's own row, when has_own */
+    struct answer close;  /* the closest key's, when has_close */
+    struct problem close_problem;
+    bool has_answer, has_own, has_close;
+    char key[HASH_HEX];
+    char origin[HASH_HEX]; /* the key whose row the answer is from; "": from no row */
+    int64_t row; /* the generation of the row that is the answer; 0: the newest of `origin`; or
+                    WHY_NO_ROW */
+    char stamp[STAMP_MAX]; /* that a row of this problem would have today; "": of no kernels */
+    const char *verdict, *action;
+    char because[BECAUSE_MAX];
 };
 
-/* ---- the result ------------------------------------------------------------------------------ */
+/* ---- stamps ---------------------------------------------------------------------------------- */
 
-static void put_or_nil(struct wire_buf *b, const char *name, bool there, const struct schema *s,
-                       const void *object)
+/* A stamp is words "name=value"; the last one's value may hold spaces. */
+static const char *const stamp_words[] = {"src", "abi", "target", "compiler"};
+
+struct stamp_word {
+    const char *at; /* NULL: the stamp has none */
+    int n;
+};
+
+static struct stamp_word stamp_part(const char *stamp, const char *name)
 {
-    wire_put_str(b, name);
-    if (there) {
-        schema_encode(b, s, object);
-    } else {
-        wire_put_nil(b);
+    size_t n = strlen(name);
+    for (const char *at = stamp; (at = strstr(at, name)); at += n) {
+        bool begins = at == stamp || at[-1] == ' ';
+        if (begins && at[n] == '=') {
+            const char *value = at + n + 1;
+            bool last = strcmp(name, "compiler") == 0;
+            return (struct stamp_word){value, (int)(last ? strlen(value) : strcspn(value, " "))};
+        }
+    }
+    return (struct stamp_word){NULL, 0};
+}
+
+static bool same_part(struct stamp_word a, struct stamp_word b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, (size_t)a.n) == 0);
+}
+
+static const char *stamp_meaning(const char *word)
+{
+    return strcmp(word, "src") == 0      ? "kernel source"
+           : strcmp(word, "abi") == 0    ? "launch interface"
+           : strcmp(word, "target") == 0 ? "kernels"
+                                         : "compiler";
+}
+
+/* "compiler was nvrtc 12.4 and is nvrtc 13.0; ..." */
+static void stamp_difference(const char *row, const char *now, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof(stamp_words) / sizeof(stamp_words[0]) && n < size; i++) {
+        struct stamp_word was = stamp_part(row, stamp_words[i]),
+                          is = stamp_part(now, stamp_words[i]);
+        if (!same_part(was, is)) {
+            n += (size_t)snprintf(out + n, size - n, "%s%s was %.*s and is %.*s", n ? "; " : "",
+                                  stamp_meaning(stamp_words[i]), was.at ? was.n : 7,
+                                  was.at ? was.at : "unknown", is.at ? is.n : 7,
+                                  is.at ? is.at : "unknown");
+        }
+    }
+    if (n == 0) {
+        snprintf(out, size, "its stamp is '%.60s'", row);
     }
 }
 
-static void put_confidence(struct wire_buf *b, const struct explaining *x)
+/* ---- the verdict ----------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 4, 5))) static void say(struct why *w, const char *verdict,
+                                                      const char *action, const char *format, ...)
+{
+    va_list args;
+    w->verdict = verdict;
+    w->action = action;
+    va_start(args, format);
+    vsnprintf(w->because, sizeof(w->because), format, args);
+    va_end(args);
+}
+
+static void say_answered(struct why *w, const struct daemon *d, const struct cache_entry *e)
+{
+    if (!family_of_problem(&w->bucket)) {
+        say(w, "kept", "none", "gemmd only keeps results of this op: this is what was put last");
+    } else if (strcmp(w->own.source, "trusted") == 0) {
+        say(w, "trusted", "none", "gemmd's owner trusts this row (%s); a `tune` measures it here",
+            w->own.note);
+    } else if (e->manual) {
+        say(w, "pinned", "none",
+            "a person pinned this config for this key; it was verified and measured on this class "
+            "of device");
+    } else if (e->low) {
+        say(w, "tuned", "tune",
+            "this key was tuned on this class of device (%s), and its row answers, but the "
+            "confidence is low: a tuning on a quiet device finds out what holds",
+            d->device.name);
+    } else {
+        say(w, "tuned", "none",
+            "this key was tuned on this class of device (%s), and its row fits today's kernels and "
+            "compiler",
+            d->device.name);
+    }
+}
+
+/* Of a row that is only a hint. */
+static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *e,
+                     const struct query *q, int64_t uid)
+{
+    char parts[240], hope[100];
+    const char *why = tiers_no_hint(d, &w->bucket, q->target, &w->own);
+    snprintf(hope, sizeof(hope), "%s%s",
+             why ? "no tuning tries its config: " : "a tuning tries its config first",
+             why ? why : "");
+    if (target_is_quarantined(d, w->key, &w->own, &w->bucket)) {
+        say(w, "quarantined", e->manual ? "get" : "tune",
+            "this key's config has crashed or hung the runner at this very key since (gemmctl "
+            "quarantine) and answers no more: %s finds another one",
+            e->manual ? "the next `get` that waits" : "a tuning");
+    } else if (strcmp(w->own.source, "imported") == 0) {
+        say(w, "imported", "tune", "this key's row was %s and not measured here yet: %s",
+            custom_answers(e, uid) ? "imported" : "put by another user, whom alone it answers,",
+            hope);
+    } else if (strcmp(w->own.source, "partial") == 0) {
+        say(w, "partial", "tune",
+            "this key has only the winner of a restricted search (--restrict, --config or "
+            "--target), which answers no unrestricted query");
+    } else {
+        stamp_difference(w->own.stamp, w->stamp, parts, sizeof(parts));
+        say(w, e->manual ? "pin_stamp" : "stamp", e->manual ? "get" : "tune",
+            "this key's row was measured by other code (%s): %s", parts,
+            e->manual ? "the next `get` verifies the pinned config again" : hope);
+    }
+}
+
+static bool why_entry_serves(const struct why *w, const struct cache_entry *e,
+                             const struct query *q)
+{
+    return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
+           target_is_of(&w->own, q->target);
+}
+
+static void why_judge_entry(struct why *w, struct daemon *d, const struct cache_entry *e,
+                            const struct query *q, int64_t uid)
+{
+    if (!e) {
+        say(w, "unknown", family_of_problem(&w->bucket) ? "tune" : "put",
+            "this key has no answer: none was worked out on this class of device, or it was taken "
+            "back");
+    } else if (why_entry_serves(w, e, q)) {
+        say_answered(w, d, e);
+    } else if (e->rank < CACHE_SERVES) {
+        say_hint(w, d, e, q, uid);
+    } else if (!cache_verified(e, q->atol, q->rtol)) {
+        say(w, "tolerance", "get",
+            "its row was verified with atol %g and rtol %g, and this query asks for %g and %g: the "
+            "next `get` verifies it again, without a new search",
+            (double)e->atol, (double)e->rtol, q->atol, q->rtol);
+    } else {
+        say(w, "target", "tune",
+            "its row, which the key keeps, is of other kernels than --target %s: a query that "
+            "names it and waits tunes these, for itself and its like",
+            q->target);
+    }
+}
+
+/* ---- making it ------------------------------------------------------------------------------- */
+
+static void find_close(struct why *w, struct daemon *d, const struct key *k)
+{
+    const struct cache_entry *e = closest_find(&d->cache, k, &w->bucket);
+    w->has_close = e && cache_answer(&d->cache, e, &w->close, NULL) == 0 &&
+                   cache_problem(&d->cache, e, d->device.class, &w->close_problem, NULL) == 0;
+}
+
+static void find_stamp(struct why *w, struct daemon *d, const char *target)
+{
+    const struct family *f = family_of_problem(&w->problem);
+    const struct family_target *t;
+    if (f && target_choose(d, &w->problem, target, &t, NULL) == 0) {
+        snprintf(w->stamp, sizeof(w->stamp), "%s", target_stamp(d, f, t));
+    }
+}
+
+static void why_take_own_answer(struct why *w)
+{
+    w->has_answer = true;
+    memcpy(w->origin, w->key, sizeof(w->origin));
+}
+
+/* Of the request in the scratch: problem, query (the usual one but for target, atol, rtol), bucket,
+ * key with id. */
+static int why_judge_request(struct why *w, struct error *err)
+{
+    struct daemon *d = w->listing.pending.d;
+    const int64_t uid = w->listing.pending.uid;
+    const struct scratch *x = d->scratch;
+    const struct query *q = &x->request.query;
+    const struct cache_entry *e = cache_find(&d->cache, &x->key);
+    w->problem = x->request.problem;
+    w->bucket = x->bucket;
+    memcpy(w->key, x->key.id, sizeof(w->key));
+    find_stamp(w, d, q->target);
+    w->has_own = e && cache_answer(&d->cache, e, &w->own, NULL) == 0;
+    why_judge_entry(w, d, w->has_own ? e : NULL, q, uid);
+    if (w->has_own && why_entry_serves(w, e, q)) {
+        w->answer = w->own;
+        why_take_own_answer(w);
+        return 0;
+    }
+    /* A restricted query has an answer of its own, once somebody has waited for one. */
+    if (waiters_recall(d, &w->answer)) {
+        say(w, "restricted", "none",
+            "a search of these kernels was made for this key before, and its winner answers "
+            "whoever asks for the same, until gemmd is restarted or the key's own row is another");
+        why_take_own_answer(w);
+        w->row = w->answer.generation ? w->answer.generation : WHY_NO_ROW;
+        return 0;
+    }
+    if (!w->has_own) {
+        find_close(w, d, &x->key);
+    }
+    if (!family_of_problem(&w->problem)) {
+        return 0; /* there is no lower tier */
+    }
+    int status = tiers_answer(&w->listing.pending.parts->tiers, &x->request, uid, &w->bucket,
+                              &x->key, "not tuned yet", &w->answer, w->origin, err);
+    w->has_answer = status == 0;
+    return status == ERROR_QUARANTINED ? 0 : status;
+}
+
+/* ---- putting it ------------------------------------------------------------------------------ */
+
+static void why_put_value(struct wire_buf *b, const struct record *r, const char *name)
+{
+    struct value v = {.type = VALUE_NONE};
+    record_get(r, name, &v);
+    value_pack(b, &v);
+}
+
+static bool why_value_differs(const struct record *a, const struct record *b, const char *name)
+{
+    struct value x, y;
+    bool in_a = record_get(a, name, &x), in_b = record_get(b, name, &y);
+    return in_a != in_b || (in_a && !value_equal(&x, &y));
+}
+
+/* Names of both, in order, each once; NULL: no more. */
+static const char *next_name(const struct record *a, const struct record *b, size_t *i, size_t *j)
+{
+    const char *x = *i < a->n ? a->fields[*i].name : NULL;
+    const char *y = *j < b->n ? b->fields[*j].name : NULL;
+    int order = !x ? 1 : !y ? -1 : strcmp(x, y);
+    *i += x && order <= 0;
+    *j += y && order >= 0;
+    return x && order <= 0 ? x : y;
+}
+
+/* [{"field", "asked", <name>}]: what differs between two problems. */
+static void put_differences(struct wire_buf *b, const struct record *asked,
+                            const struct record *other, const char *name)
+{
+    size_t n = 0;
+    const char *field;
+    for (size_t i = 0, j = 0; (field = next_name(asked, other, &i, &j));) {
+        n += why_value_differs(asked, other, field);
+    }
+    wire_put_array(b, n);
+    for (size_t i = 0, j = 0; (field = next_name(asked, other, &i, &j));) {
+        if (why_value_differs(asked, other, field)) {
+            wire_put_map(b, 3);
+            wire_put_kv_str(b, "field", field);
+            wire_put_str(b, "asked");
+            why_put_value(b, asked, field);
+            wire_put_str(b, name);
+            why_put_value(b, other, field);
+        }
+    }
+}
+
+static void put_stamp(struct wire_buf *b, const struct why *w)
+{
+    char parts[240];
+    const char *row = w->has_own ? w->own.stamp : w->origin[0] ? w->answer.stamp : NULL;
+    bool fits = row && strcmp(row, w->stamp) == 0;
+    if (!row || !w->stamp[0]) {
+        wire_put_nil(b);
+        return;
+    }
+    stamp_difference(row, w->stamp, parts, sizeof(parts));
+    wire_put_map(b, 4);
+    wire_put_kv_str(b, "row", row);
+    wire_put_kv_str(b, "now", w->stamp);
+    wire_put_kv_bool(b, "fits", fits);
+    wire_put_kv_str(b, "difference", fits ? "" : parts);
+}
+
+static void put_close(struct wire_buf *b, const struct why *w)
+{
+    if (!w->has_close) {
+        wire_put_nil(b);
+        return;
+    }
+    wire_put_map(b, 4);
+    wire_put_kv_str(b, "key", w->close.key);
+    wire_put_str(b, "problem");
+    problem_pack(b, &w->close_problem);
+    wire_put_str(b, "differs");
+    put_differences(b, &w->bucket.fields, &w->close_problem.fields, "known");
+    wire_put_str(b, "answer");
+    schema_encode(b, &answer_schema, &w->close);
+}
+
+static void why_put_verdict(struct wire_buf *b, const struct why *w)
+{
+    const struct pending *p = &w->listing.pending;
+    wire_put_kv_str(b, "key", w->key);
+    wire_put_kv_str(b, "verdict", w->verdict);
+    wire_put_kv_str(b, "because", w->because);
+    wire_put_kv_str(b, "action", w->action);
+    wire_put_kv_str(b, "tuning", scheduler_tuning(&p->parts->scheduler));
+    wire_put_kv_str(b, "scheme", bucket_scheme_name(p->d->scheme));
+    wire_put_str(b, "problem");
+    problem_pack(b, &w->problem);
+    wire_put_str(b, "bucket");
+    problem_pack(b, &w->bucket);
+    wire_put_str(b, "rounded");
+    put_differences(b, &w->problem.fields, &w->bucket.fields, "bucket");
+    wire_put_str(b, "answer");
+    schema_encode(b, &answer_schema, w->has_answer ? &w->answer : NULL);
+    wire_put_str(b, "stamp");
+    put_stamp(b, w);
+    wire_put_str(b, "closest");
+    put_close(b, w);
+}
+
+static void put_confidence(struct wire_buf *b, const struct why *w)
 {
     struct confidence c;
-    const struct evidence e = {.answer = &x->why.answer,
-                               .best = x->has_best ? &x->best : NULL,
-                               .trial = x->has_trial ? &x->trial : NULL,
-                               .run = x->has_run ? &x->run : NULL,
-                               .device = &x->listing.pending.d->device,
-                               .kept_only = !family_of_problem(&x->why.bucket),
-                               .quarantined = x->why.has_answer &&
-                                              target_is_quarantined(x->listing.pending.d, NULL,
-                                                                    &x->why.answer, &x->why.bucket),
-                               .now_s = time(NULL)};
+    const struct evidence e = {
+        .answer = &w->answer,
+        .best = w->has_best ? &w->best : NULL,
+        .trial = w->has_trial ? &w->trial : NULL,
+        .run = w->has_run ? &w->run : NULL,
+        .device = &w->listing.pending.d->device,
+        .kept_only = !family_of_problem(&w->bucket),
+        .quarantined = w->has_answer &&
+                       target_is_quarantined(w->listing.pending.d, NULL, &w->answer, &w->bucket),
+        .now_s = time(NULL)};
     confidence_judge(&c, &e);
-    wire_put_kv_str(b, "confidence", x->why.has_answer ? c.level : "none");
+    wire_put_kv_str(b, "confidence", w->has_answer ? c.level : "none");
     wire_put_str(b, "doubts");
     wire_put_array(b, c.n);
     for (unsigned i = 0; i < c.n; i++) {
@@ -68,16 +411,18 @@ static void put_confidence(struct wire_buf *b, const struct explaining *x)
 
 static void put_result(struct listing *l, struct wire_buf *b)
 {
-    enum { OWN_FIELDS = 8 };
-    const struct explaining *x = (const struct explaining *)l;
+    enum { FIELDS = 20 };
+    const struct why *w = (const struct why *)l;
     const struct wire_buf *elsewhere = &l->parts[LISTED_ELSEWHERE].rows;
-    wire_put_map(b, WHY_FIELDS + OWN_FIELDS);
-    why_put(b, &x->why, x->listing.pending.d,
-            scheduler_tuning(&x->listing.pending.parts->scheduler));
-    put_confidence(b, x);
-    put_or_nil(b, "row", x->has_best, &best_schema, &x->best);
-    put_or_nil(b, "trial", x->has_trial, &trial_schema, &x->trial);
-    put_or_nil(b, "run", x->has_run, &run_schema, &x->run);
+    wire_put_map(b, FIELDS);
+    why_put_verdict(b, w);
+    put_confidence(b, w);
+    wire_put_str(b, "row");
+    schema_encode(b, &best_schema, w->has_best ? &w->best : NULL);
+    wire_put_str(b, "trial");
+    schema_encode(b, &trial_schema, w->has_trial ? &w->trial : NULL);
+    wire_put_str(b, "run");
+    schema_encode(b, &run_schema, w->has_run ? &w->run : NULL);
     listing_put_counts(l, b);
     wire_put_str(b, "elsewhere");
     if (elsewhere->len) {
@@ -91,62 +436,62 @@ static void put_result(struct listing *l, struct wire_buf *b)
 
 /* The key of the row that the answer comes from, or else the asked one, whose own row is why there
  * is no better answer; NULL: there is no row. */
-static const char *key_behind(const struct explaining *x)
+static const char *key_behind(const struct why *w)
 {
-    return x->why.origin[0] ? x->why.origin : x->why.has_own ? x->why.key : NULL;
+    return w->origin[0] ? w->origin : w->has_own ? w->key : NULL;
 }
 
 /* The row that is not written yet, in the place of an older one. */
-static void take_unsaved(struct explaining *x)
+static void take_unsaved(struct why *w)
 {
-    struct daemon *d = x->listing.pending.d;
+    struct daemon *d = w->listing.pending.d;
     bool many;
-    const struct cache_entry *e = cache_find_id(&d->cache, key_behind(x), &many);
-    if (learned_only(e, x->has_best ? &x->best : NULL)) {
-        x->has_best = learned_row(d, e, &x->best, NULL) == 0;
+    const struct cache_entry *e = cache_find_id(&d->cache, key_behind(w), &many);
+    if (learned_only(e, w->has_best ? &w->best : NULL)) {
+        w->has_best = learned_row(d, e, &w->best, NULL) == 0;
     }
 }
 
 /* From the row to its trial, and to the trial's run. */
 static void explain_on_listed(struct listing *l, enum listed part)
 {
-    struct explaining *x = (struct explaining *)l;
+    struct why *w = (struct why *)l;
     if (part == LISTED_BEST) {
-        x->has_best = listing_read_row(l, part, &best_schema, &x->best);
-        if (!x->why.row) {
-            take_unsaved(x);
+        w->has_best = listing_read_row(l, part, &best_schema, &w->best);
+        if (!w->row) {
+            take_unsaved(w);
         }
     } else if (part == LISTED_TRIAL) {
-        x->has_trial = listing_read_row(l, part, &trial_schema, &x->trial);
+        w->has_trial = listing_read_row(l, part, &trial_schema, &w->trial);
     } else if (part == LISTED_RUN) {
-        x->has_run = listing_read_row(l, part, &run_schema, &x->run);
+        w->has_run = listing_read_row(l, part, &run_schema, &w->run);
     }
-    if (part == LISTED_BEST && x->has_best && x->best.trial > 0) {
-        listing_ask_row(l, LISTED_TRIAL, "trials", "id", VALUE_OF_INT(x->best.trial));
-    } else if (part == LISTED_TRIAL && x->has_trial && x->trial.run > 0) {
-        listing_ask_row(l, LISTED_RUN, "runs", "id", VALUE_OF_INT(x->trial.run));
+    if (part == LISTED_BEST && w->has_best && w->best.trial > 0) {
+        listing_ask_row(l, LISTED_TRIAL, "trials", "id", VALUE_OF_INT(w->best.trial));
+    } else if (part == LISTED_TRIAL && w->has_trial && w->trial.run > 0) {
+        listing_ask_row(l, LISTED_RUN, "runs", "id", VALUE_OF_INT(w->trial.run));
     }
 }
 
-static void ask_row(struct explaining *x)
+static void ask_row(struct why *w)
 {
-    const char *key = key_behind(x);
-    const int64_t row = x->why.row;
+    const char *key = key_behind(w);
+    const int64_t row = w->row;
     if (row > 0) {
-        listing_ask_row(&x->listing, LISTED_BEST, "history", "generation", VALUE_OF_INT(row));
+        listing_ask_row(&w->listing, LISTED_BEST, "history", "generation", VALUE_OF_INT(row));
     } else if (key && row != WHY_NO_ROW) {
-        listing_ask_row(&x->listing, LISTED_BEST, "best", "key", VALUE_OF_TEXT(key));
+        listing_ask_row(&w->listing, LISTED_BEST, "best", "key", VALUE_OF_TEXT(key));
     }
 }
 
 /* The same bucket on other classes of devices, when this one does not know it. */
-static void ask_elsewhere(struct explaining *x)
+static void ask_elsewhere(struct why *w)
 {
-    const struct problem *p = &x->why.bucket;
-    struct record *filter = &x->listing.pending.d->scratch->config;
+    const struct problem *p = &w->bucket;
+    struct record *filter = &w->listing.pending.d->scratch->config;
     char name[RECORD_NAME_MAX + sizeof("problem.")];
     int status = 0;
-    if (x->why.has_own || p->fields.n + 2 > RECORD_FIELDS_MAX) {
+    if (w->has_own || p->fields.n + 2 > RECORD_FIELDS_MAX) {
         return;
     }
     record_init(filter);
@@ -159,7 +504,7 @@ static void ask_elsewhere(struct explaining *x)
     record_put_text(filter, "op", p->op_name);
     record_put_int(filter, "limit", ELSEWHERE_MAX);
     if (status == 0) { /* a name that is too long for a filter: then nothing is said of others */
-        listing_ask(&x->listing, LISTED_ELSEWHERE, "best", filter, RESPONSE_BYTES_MAX / 4);
+        listing_ask(&w->listing, LISTED_ELSEWHERE, "best", filter, RESPONSE_BYTES_MAX / 4);
     }
 }
 
@@ -222,20 +567,17 @@ int method_why(struct call *c, struct error *err)
 {
     struct listing *l;
     int status = read_params(c, err);
-    status = status ? status : listing_begin(c, sizeof(struct explaining), WHY_BYTES, &l, err);
+    status = status ? status : listing_begin(c, sizeof(struct why), WHY_BYTES, &l, err);
     if (status < 0) {
         return status;
     }
-    struct explaining *x = (struct explaining *)l;
-    struct answer before;
+    struct why *w = (struct why *)l;
     l->listed = explain_on_listed;
     l->put = put_result;
-    const bool known = waiters_recall(c->d, &before);
-    if (why_make(&x->why, &c->parts->tiers, l->pending.uid, known ? &before : NULL, &l->error) ==
-        0) {
-        ask_row(x);
-        listing_ask_counts(l, x->why.origin[0] ? x->why.origin : x->why.key);
-        ask_elsewhere(x);
+    if (why_judge_request(w, &l->error) == 0) {
+        ask_row(w);
+        listing_ask_counts(l, w->origin[0] ? w->origin : w->key);
+        ask_elsewhere(w);
     }
     return listing_wait(l);
 }
