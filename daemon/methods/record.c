@@ -82,41 +82,61 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     return status;
 }
 
+/* Trials on their way to the ledger. */
+struct keeping {
+    unsigned n, failed;
+    unsigned left;    /* one until all are asked for, and each that is being written */
+    struct error why; /* of the first that failed */
+    void (*done)(struct keeping *k);
+};
+
+static void on_kept(void *ctx, int status, const struct error *err)
+{
+    struct keeping *k = ctx;
+    if (status < 0 && k->failed++ == 0) {
+        error_set(&k->why, status, "%s", err ? err->text : "no memory");
+    }
+    if (--k->left == 0) {
+        k->done(k);
+    }
+}
+
+static void keep_trial(struct keeping *k, struct daemon *d, const struct trial *t)
+{
+    struct error refused = ERROR_NULL;
+    k->n++;
+    k->left++;
+    int status = d->ledger->ops->record(d->ledger, t, on_kept, k);
+    if (status < 0) {
+        ledger_refused(status, &refused);
+        on_kept(k, status, &refused);
+    }
+}
+
 struct recording {
     struct pending pending; /* first */
-    unsigned n, left, failed;
-    struct error why; /* of the first that failed */
-    bool counted;     /* custom_take_room */
+    struct keeping keeping;
+    bool counted; /* custom_take_room */
     char key[HASH_HEX];
 };
 
-static void finish_recording(struct recording *x)
+static void finish_recording(struct keeping *k)
 {
+    struct recording *x = LIST_OF(k, struct recording, keeping);
     if (x->counted) {
-        custom_took_room(x->pending.d, x->key, x->failed < x->n);
+        custom_took_room(x->pending.d, x->key, k->failed < k->n);
     }
-    if (x->failed) {
-        error_prefix(&x->why, "%u of %u trials are not kept", x->failed, x->n);
-        pending_fail(&x->pending, &x->why);
+    if (k->failed) {
+        error_prefix(&k->why, "%u of %u trials are not kept", k->failed, k->n);
+        pending_fail(&x->pending, &k->why);
         return;
     }
     struct wire_buf *b = pending_result(&x->pending);
     if (b) {
         wire_put_map(b, 1);
-        wire_put_kv_int(b, "recorded", x->n);
+        wire_put_kv_int(b, "recorded", k->n);
     }
     pending_drop(&x->pending);
-}
-
-static void on_recorded(void *ctx, int status, const struct error *err)
-{
-    struct recording *x = ctx;
-    if (status < 0 && x->failed++ == 0) {
-        error_set(&x->why, status, "%s", err ? err->text : "no memory");
-    }
-    if (--x->left == 0) {
-        finish_recording(x);
-    }
 }
 
 /* All of them, or none. */
@@ -129,25 +149,6 @@ static int recording_check_room(const struct daemon *d, size_t n, struct error *
                            "the database takes %u trials now, not %zu, since too much waits for "
                            "it: none was recorded; try again",
                            (unsigned)room, n);
-}
-
-static void recording_record_trials(struct recording *x, const struct wire_obj *list,
-                                    const char *key)
-{
-    struct daemon *d = x->pending.d;
-    struct trial *t = &d->scratch->trial;
-    x->left = x->n + 1; /* held until all are asked for */
-    for (size_t i = 0; i < x->n; i++) {
-        struct error e = ERROR_NULL;
-        int status = read_trial(wire_at(list, i), key, t, &e);
-        if (status == 0 && (status = d->ledger->ops->record(d->ledger, t, on_recorded, x)) < 0) {
-            ledger_refused(status, &e);
-        }
-        if (status < 0) {
-            on_recorded(x, status, &e);
-        }
-    }
-    on_recorded(x, 0, NULL);
 }
 
 int method_record(struct call *c, struct error *err)
@@ -185,48 +186,34 @@ int method_record(struct call *c, struct error *err)
         lease_renew(l);
     }
     struct recording *x = (struct recording *)p;
-    x->n = (unsigned)wire_count(list);
+    x->keeping = (struct keeping){.left = 1, .done = finish_recording};
     x->counted = counted;
     snprintf(x->key, sizeof(x->key), "%s", key);
-    recording_record_trials(x, list, key);
+    for (size_t i = 0; i < wire_count(list); i++) {
+        read_trial(wire_at(list, i), key, t, NULL); /* it can be read: see above */
+        keep_trial(&x->keeping, d, t);
+    }
+    on_kept(&x->keeping, 0, NULL);
     return METHOD_LATER;
 }
 
 /* ---- brought by an import -------------------------------------------------------------------- */
 
 struct bringing {
+    struct keeping keeping;
     struct daemon *d; /* borrowed */
     char key[HASH_HEX];
     struct wire_buf trials; /* owned: the list, as it came */
     void (*done)(void *ctx, int64_t kept, const struct error *err);
     void *ctx;
-    uint32_t left; /* one while the list is looked at, and each that is being written */
-    int64_t kept;
-    struct error why; /* of one that is not kept */
 };
 
-static void note_fault(struct bringing *x, int status, const struct error *err)
+static void finish_bringing(struct keeping *k)
 {
-    error_set(&x->why, status, "%s", err ? err->text : "no memory");
-}
-
-static void end_one(struct bringing *x)
-{
-    if (--x->left == 0) {
-        x->done(x->ctx, x->kept, x->why.code ? &x->why : NULL);
-        wire_buf_deinit(&x->trials);
-        free(x);
-    }
-}
-
-static void on_brought(void *ctx, int status, const struct error *err)
-{
-    struct bringing *x = ctx;
-    x->kept += status == 0;
-    if (status < 0) {
-        note_fault(x, status, err);
-    }
-    end_one(x);
+    struct bringing *x = LIST_OF(k, struct bringing, keeping);
+    x->done(x->ctx, k->n - k->failed, k->why.code ? &k->why : NULL);
+    wire_buf_deinit(&x->trials);
+    free(x);
 }
 
 /* What crashed or hung there may be tried here, as it may be tried there again. */
@@ -255,12 +242,7 @@ static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64
             continue;
         }
         hashes[n++] = hash;
-        int status = x->d->ledger->ops->record(x->d->ledger, t, on_brought, x);
-        if (status < 0) {
-            note_fault(x, ledger_refused(status, &e), &e);
-        } else {
-            x->left++;
-        }
+        keep_trial(&x->keeping, x->d, t);
     }
 }
 
@@ -288,10 +270,10 @@ static void recording_on_known(void *ctx, int status, const struct trial *t, uin
     }
     free(hashes);
     wire_doc_free(doc);
-    if (status) {
-        note_fault(x, status, &e);
+    if (e.code) {
+        x->keeping.why = e;
     }
-    end_one(x);
+    on_kept(&x->keeping, 0, NULL);
 }
 
 int record_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
@@ -310,7 +292,8 @@ int record_bring(struct daemon *d, const char *key, const struct wire_obj *trial
     if (status || !x) {
         return status ? status : error_set(err, ERROR_NO_MEMORY, "no memory for trials");
     }
-    *x = (struct bringing){.d = d, .done = done, .ctx = ctx, .left = 1};
+    *x = (struct bringing){
+        .keeping = {.left = 1, .done = finish_bringing}, .d = d, .done = done, .ctx = ctx};
     snprintf(x->key, sizeof(x->key), "%s", key);
     wire_put_obj(&x->trials, trials);
     status = x->trials.failed ? ERROR_NO_MEMORY
