@@ -89,20 +89,12 @@ bool learned_is_search(struct daemon *d, const struct cache_entry *known, const 
     if (strcmp(b->source, "tuned") != 0) {
         return false;
     }
-    bool tighter = known && ((float)b->atol < known->atol || (float)b->rtol < known->rtol);
+    bool tighter = known && (b->atol < known->atol || b->rtol < known->rtol);
     return !tighter || cache_answer(&d->cache, known, a, NULL) < 0 || a->measured != b->measured ||
            !record_equal(&a->config, &b->config);
 }
 
 /* ---- back ------------------------------------------------------------------------------------ */
-
-/* As it was before it became a float. */
-static double learn_widen_tolerance(float kept)
-{
-    char text[32];
-    snprintf(text, sizeof(text), "%.7g", (double)kept);
-    return strtod(text, NULL);
-}
 
 int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err)
 {
@@ -112,8 +104,8 @@ int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out,
     if (status == 0) {
         best_of_answer(out, &x->answer, &x->other, d->device.class);
         out->uid = UID_UNKNOWN;
-        out->atol = learn_widen_tolerance(e->atol);
-        out->rtol = learn_widen_tolerance(e->rtol);
+        out->atol = e->atol;
+        out->rtol = e->rtol;
     }
     return status;
 }

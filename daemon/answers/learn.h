@@ -56,11 +56,9 @@ struct restore {
     struct daemon *daemon; /* borrowed */
     bool due; /* the file has lost rows; it is read anew before they are written again */
     bool running;
-    size_t at;       /* slot of the cache that comes next */
-    unsigned moves;  /* of the cache, when this pass began: entries may stand behind `at` since */
+    size_t at;       /* slot of the cache that comes next; all are looked at, round and round */
     unsigned flying; /* rows on their way to the ledger */
     size_t n;        /* written so far */
-    size_t n_before; /* ... when this pass began: the last one writes nothing */
 };
 
 void restore_init(struct restore *x, struct daemon *d);

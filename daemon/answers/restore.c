@@ -53,36 +53,24 @@ static void write_again(struct restore *x, const struct cache_entry *e)
     x->flying += status == 0;
 }
 
-/* Up to so many on their way. */
+/* Up to so many on their way, each entry once. */
 static void write_some(struct restore *x, size_t most)
 {
-    const struct cache *c = &x->daemon->cache;
-    while (x->at < c->keys.capacity && x->flying < most) {
-        const struct cache_entry *e = c->keys.slots[x->at++];
-        if (e && e->saved) { /* the rest is with the writer */
+    const struct hash_table *keys = &x->daemon->cache.keys;
+    for (size_t i = 0; i < keys->capacity && x->flying < most; i++) {
+        struct cache_entry *e = keys->slots[x->at++ & (keys->capacity - 1)];
+        if (e && e->saved && !e->restored) { /* the rest is with the writer */
+            e->restored = true;
             write_again(x, e);
         }
     }
 }
 
-static void begin_pass(struct restore *x)
-{
-    x->at = 0;
-    x->n_before = x->n;
-    x->moves = x->daemon->cache.moves;
-}
-
 static void restore_go_on(struct restore *x)
 {
-    const struct cache *c = &x->daemon->cache;
     write_some(x, FLYING_MAX);
-    while (x->flying == 0 && x->at >= c->keys.capacity) {
-        if (x->n == x->n_before && x->moves == c->moves) {
-            restore_end_pass(x);
-            return;
-        }
-        begin_pass(x);
-        write_some(x, FLYING_MAX);
+    if (x->flying == 0) {
+        restore_end_pass(x);
     }
 }
 
@@ -103,12 +91,16 @@ void restore_drop(struct restore *x)
 
 void restore_begin(struct restore *x)
 {
-    x->due = false;
-    if (!x->running) {
-        x->running = true;
-        x->n = 0;
+    const struct hash_table *keys = &x->daemon->cache.keys;
+    for (size_t i = 0; i < keys->capacity; i++) {
+        struct cache_entry *e = keys->slots[i];
+        if (e) {
+            e->restored = false;
+        }
     }
-    begin_pass(x);
+    x->due = false;
+    x->n = x->running ? x->n : 0;
+    x->running = true;
     if (x->flying == 0) {
         restore_go_on(x);
     }
@@ -117,7 +109,6 @@ void restore_begin(struct restore *x)
 void restore_finish(struct restore *x)
 {
     if (x->running || x->due) {
-        x->at = 0;
         write_some(x, SIZE_MAX);
     }
 }

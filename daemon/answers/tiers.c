@@ -198,8 +198,7 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
     }
     if (e->rank >= CACHE_SERVES) { /* what it takes is known, whether it is right enough is not */
         snprintf(out->tier, sizeof(out->tier), "near");
-        answer_note(out, "verified with atol %g and rtol %g only; %s", (double)e->atol,
-                    (double)e->rtol, why);
+        answer_note(out, "verified with atol %g and rtol %g only; %s", e->atol, e->rtol, why);
         return true;
     }
     const struct expected_evidence seen = {q->bucket, out->time_us / out->reference_us,

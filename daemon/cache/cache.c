@@ -61,12 +61,10 @@ static bool cache_is_of_key(const void *entry, const void *key)
 /* The lists never have more objects than there are entries. */
 static int cache_reserve(struct cache *c, size_t n, struct error *err)
 {
-    const size_t before = c->keys.capacity;
     int status = hash_table_reserve(&c->keys, n, err);
     for (int i = 0; i < CACHE_LISTS && status == 0; i++) {
         status = hash_table_reserve(&c->lists[i], n, err);
     }
-    c->moves += c->keys.capacity != before;
     return status;
 }
 
@@ -137,8 +135,8 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
         entry_free(&c->entries, e);
         return error_set(err, ERROR_NO_MEMORY, "no memory to count one more key");
     }
-    e->atol = (float)atol;
-    e->rtol = (float)rtol;
+    e->atol = atol;
+    e->rtol = rtol;
     void **slot = hash_table_slot(&c->keys, k->hash, cache_is_of_key, k);
     struct cache_entry *old = *slot;
     if (strcmp(a->source, "partial") != 0 || (old && old->manual)) {
@@ -158,7 +156,6 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 static void cache_remove_entry(struct cache *c, struct cache_entry *e)
 {
     hash_table_remove(&c->keys, e);
-    c->moves++;
     cache_unlist_entry(c, e);
     forget_partials(c, e);
     cache_drop_entry(c, e);

@@ -77,7 +77,6 @@ struct cache {
     struct memo memo;                     /* the same question again */
     struct partials partials;             /* what restricted searches of the keys came to */
     struct holdings brought;              /* entries that users have put, by user */
-    unsigned moves;                       /* how often entries have changed their slots */
     struct entries entries;               /* what they are made of */
 };
 

@@ -278,7 +278,7 @@ int entry_answer(struct entries *x, const struct cache_entry *e, struct answer *
 
 bool cache_verified(const struct cache_entry *e, double atol, double rtol)
 {
-    return (float)atol >= e->atol && (float)rtol >= e->rtol;
+    return atol >= e->atol && rtol >= e->rtol;
 }
 
 int entry_problem(struct entries *x, const struct cache_entry *e, const char *device_class,

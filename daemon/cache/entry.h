@@ -55,16 +55,17 @@ struct cache_entry {
     struct cache_link in[CACHE_LISTS];
     int64_t generation;
     struct memo_record *asked; /* the questions that it answered lately (memo.h) */
-    float atol, rtol;          /* verified with */
+    double atol, rtol;         /* verified with */
     float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
     uint8_t rank;              /* enum cache_rank */
     bool manual : 1;  /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool brought : 1; /* not measured here: `uid` put it */
     bool low : 1;     /* tuned, and the confidence is low: to be measured again */
     bool saved : 1;
-    bool met : 1;  /* put, or met in the database, since cache_unmeet */
-    uint8_t tries; /* how often it was measured again for that */
-    uint32_t uid;  /* who asked for the row, pinned it or put it; CACHE_NOBODY: not known */
+    bool met : 1;      /* put, or met in the database, since cache_unmeet */
+    bool restored : 1; /* written again to a database that has lost rows (answers/restore.c) */
+    uint8_t tries;     /* how often it was measured again for that */
+    uint32_t uid;      /* who asked for the row, pinned it or put it; CACHE_NOBODY: not known */
     /* What a repeated question needs: */
     struct shared *shared; /* counted */
     uint32_t own_len, key_len;

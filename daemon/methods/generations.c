@@ -93,7 +93,7 @@ enum generation_says generations_find(struct generations *x, int64_t pinned,
         return GENERATION_AS_EVER;
     }
     const struct moment wanted = {
-        .id = e->id, .generation = pinned, .atol = (float)q->atol, .rtol = (float)q->rtol};
+        .id = e->id, .generation = pinned, .atol = q->atol, .rtol = q->rtol};
     struct moment *m = hash_table_find(&x->moments, wanted.id.front, is_moment, &wanted);
     if (!m) {
         return GENERATION_UNKNOWN;
@@ -156,7 +156,7 @@ struct reading { /* a request, while the rows of its keys are read, one key afte
     struct generations *all; /* borrowed */
     struct moment *moment;   /* owned: of keys[next], as far as its rows were read */
     int64_t offset, generation;
-    float atol, rtol;
+    double atol, rtol;
     bool stale; /* `moment`: its rows are others by now */
     size_t n, next;
     char keys[][HASH_HEX];
@@ -206,7 +206,7 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
         (serves || target_row_is_quarantined(d, b, &s->learned))) {
         m->found = 0; /* the newest decides */
     }
-    if (serves && !m->found && (float)b->atol <= m->atol && (float)b->rtol <= m->rtol) {
+    if (serves && !m->found && b->atol <= m->atol && b->rtol <= m->rtol) {
         m->found = b->generation;
         m->packed.len = 0;
         answer_of_best(&s->hint, b, true);
@@ -322,8 +322,8 @@ int generations_park(struct generations *x, struct call *c, char (*keys)[HASH_HE
     list_append(&x->parked, &p->link);
     p->all = x;
     p->generation = c->s->pinned;
-    p->atol = (float)c->d->scratch->request.query.atol;
-    p->rtol = (float)c->d->scratch->request.query.rtol;
+    p->atol = c->d->scratch->request.query.atol;
+    p->rtol = c->d->scratch->request.query.rtol;
     p->n = n;
     memcpy(p->keys, keys, n * sizeof(*keys));
     read_next(p);

@@ -28,7 +28,7 @@ enum { GENERATIONS_BYTES_MAX = 8 * 1024 * 1024 };
 struct moment {       /* what a key answers in a generation to queries of these tolerances */
     struct list link; /* generations->used */
     struct id id;     /* the key's */
-    float atol, rtol;
+    double atol, rtol;
     int64_t generation;
     int64_t newest;         /* row that was looked at */
     int64_t found;          /* the row that answers; 0: there is none */

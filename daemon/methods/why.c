@@ -208,7 +208,7 @@ static void why_judge_entry(struct why *w, struct daemon *d, const struct cache_
         say(w, "tolerance", "get",
             "its row was verified with atol %g and rtol %g, and this query asks for %g and %g: the "
             "next `get` verifies it again, without a new search",
-            (double)e->atol, (double)e->rtol, q->atol, q->rtol);
+            e->atol, e->rtol, q->atol, q->rtol);
     } else {
         say(w, "target", "tune",
             "its row, which the key keeps, is of other kernels than --target %s: a query that "

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job's request, its stamp, and what the cache says of its key (job.h). */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,17 +50,6 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err)
     return status ? status : precheck_space(d, j->request, err);
 }
 
-/* The tighter of both. The cache keeps floats: the shortest decimal is what was asked for then. */
-static double job_pick_tighter(double asked, float before)
-{
-    char text[32];
-    if (before >= (float)asked) {
-        return asked;
-    }
-    snprintf(text, sizeof(text), "%.7g", (double)before);
-    return strtod(text, NULL);
-}
-
 /* The known config is looked at alone, and keeps what it was verified with. */
 static void look_again(struct daemon *d, struct job *j, const struct cache_entry *e)
 {
@@ -70,8 +60,8 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
         return;
     }
     family_stamp_target(a->stamp, j->known_target);
-    q->atol = job_pick_tighter(q->atol, e->atol);
-    q->rtol = job_pick_tighter(q->rtol, e->rtol);
+    q->atol = fmin(q->atol, e->atol);
+    q->rtol = fmin(q->rtol, e->rtol);
     if (tuning_stamp(d, j, j->known_target, NULL) < 0) { /* there is no such target any more */
         q->atol = j->atol;
         q->rtol = j->rtol;

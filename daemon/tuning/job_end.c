@@ -116,7 +116,7 @@ static bool job_end_is_looser(struct daemon *d, const struct job *j)
     bool many;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
     return !is_pin(j) && e && e->rank >= CACHE_SERVES &&
-           ((float)j->best->atol > e->atol || (float)j->best->rtol > e->rtol);
+           (j->best->atol > e->atol || j->best->rtol > e->rtol);
 }
 
 /* Why this winner does not become the key's answer; NULL: it does. */
