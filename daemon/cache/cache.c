@@ -161,26 +161,33 @@ static void cache_remove_entry(struct cache *c, struct cache_entry *e)
     cache_drop_entry(c, e);
 }
 
-bool cache_remove(struct cache *c, const struct key *k)
-{
-    struct cache_entry *e = cache_find(c, k);
-    if (e) {
-        cache_remove_entry(c, e);
-    }
-    return e != NULL;
-}
-
 /* ---- reading back ---------------------------------------------------------------------------- */
 
 int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err)
 {
-    return entry_answer(&c->entries, e, a, err);
+    struct entries *x = &c->entries;
+    const struct wire_obj *map;
+    wire_buf_clear(&x->scratch);
+    cache_reply(e, &x->scratch);
+    if (x->scratch.failed) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read an answer back");
+    }
+    int status = wire_decode(x->doc, x->scratch.data, x->scratch.len, &map, err);
+    return status ? status : schema_decode(&answer_schema, SCHEMA_LENIENT, map, a, err);
 }
 
 int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
                   struct problem *out, struct error *err)
 {
-    return entry_problem(&c->entries, e, device_class, out, err);
+    struct entries *x = &c->entries;
+    char class_[sizeof(((struct device_info *)0)->class)];
+    wire_buf_clear(&x->scratch);
+    wire_put_raw(&x->scratch, entry_key(e), e->key_len);
+    wire_put_str(&x->scratch, device_class);
+    if (x->scratch.failed) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read a key back");
+    }
+    return key_decode(x->scratch.data, x->scratch.len, out, class_, err);
 }
 
 /* ---- by id ----------------------------------------------------------------------------------- */

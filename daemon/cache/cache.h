@@ -92,7 +92,6 @@ struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, boo
 int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
               const struct answer *a, enum cache_rank rank, double atol, double rtol, uint32_t uid,
               struct error *err);
-bool cache_remove(struct cache *c, const struct key *k);
 void cache_rerank(struct cache *c, struct cache_entry *e, enum cache_rank rank);
 bool cache_remove_id(struct cache *c, const char *id);
 

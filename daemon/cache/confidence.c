@@ -55,18 +55,11 @@ static void judge_measurement(struct confidence *c, const struct best *b)
     }
 }
 
-void confidence_judge_row(struct confidence *c, const struct best *b)
-{
-    *c = (struct confidence){0};
-    judge_measurement(c, b);
-    c->level = confidence_pick_grade(c);
-}
-
 bool confidence_is_low(const struct best *b, char says[DOUBT_MAX])
 {
-    struct confidence c;
-    confidence_judge_row(&c, b);
-    bool is_low = strcmp(c.level, "low") == 0;
+    struct confidence c = {0};
+    judge_measurement(&c, b);
+    bool is_low = strcmp(confidence_pick_grade(&c), "low") == 0;
     snprintf(says, DOUBT_MAX, "%s", b->doubt);
     if (is_low && !says_low(b)) {
         size_t n = (size_t)snprintf(says, DOUBT_MAX, "%s", CONFIDENCE_LOW);

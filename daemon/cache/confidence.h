@@ -39,10 +39,8 @@ struct evidence {
 
 #define CONFIDENCE_LOW "confidence low: "
 
-/* The doubts about how a row was measured, and the confidence that these alone leave. */
-void confidence_judge_row(struct confidence *c, const struct best *b);
-/* Whether that is low; and what a row's `doubt` and the notes of its answers say: "" when nothing
- * is to be said. */
+/* Whether the doubts about how a row was measured alone leave a low confidence; and what the row's
+ * `doubt` and the notes of its answers say: "" when nothing is to be said. */
 bool confidence_is_low(const struct best *b, char says[DOUBT_MAX]);
 void confidence_judge(struct confidence *c, const struct evidence *e);
 

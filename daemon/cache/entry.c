@@ -263,33 +263,7 @@ void cache_reply(const struct cache_entry *e, struct wire_buf *out)
     wire_put_raw(out, e->bytes, e->own_len);
 }
 
-int entry_answer(struct entries *x, const struct cache_entry *e, struct answer *a,
-                 struct error *err)
-{
-    const struct wire_obj *map;
-    wire_buf_clear(&x->scratch);
-    cache_reply(e, &x->scratch);
-    if (x->scratch.failed) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to read an answer back");
-    }
-    int status = wire_decode(x->doc, x->scratch.data, x->scratch.len, &map, err);
-    return status ? status : schema_decode(&answer_schema, SCHEMA_LENIENT, map, a, err);
-}
-
 bool cache_verified(const struct cache_entry *e, double atol, double rtol)
 {
     return atol >= e->atol && rtol >= e->rtol;
-}
-
-int entry_problem(struct entries *x, const struct cache_entry *e, const char *device_class,
-                  struct problem *out, struct error *err)
-{
-    char class_[sizeof(((struct device_info *)0)->class)];
-    wire_buf_clear(&x->scratch);
-    wire_put_raw(&x->scratch, entry_key(e), e->key_len);
-    wire_put_str(&x->scratch, device_class);
-    if (x->scratch.failed) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to read a key back");
-    }
-    return key_decode(x->scratch.data, x->scratch.len, out, class_, err);
 }

@@ -102,14 +102,8 @@ double entry_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS]);
 
 /* The answer as one MessagePack map, from the bytes kept. */
 void cache_reply(const struct cache_entry *e, struct wire_buf *out);
-/* The same, decoded. ERROR_INTERNAL when the bytes are not ours any more. */
-int entry_answer(struct entries *x, const struct cache_entry *e, struct answer *a,
-                 struct error *err);
 void cache_entry_id(const struct cache_entry *e, char out[HASH_HEX]);
 /* Whether it was verified with tolerances at least this tight. */
 bool cache_verified(const struct cache_entry *e, double atol, double rtol);
-/* The bucket's problem. */
-int entry_problem(struct entries *x, const struct cache_entry *e, const char *device_class,
-                  struct problem *out, struct error *err);
 
 #endif
