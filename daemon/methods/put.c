@@ -185,10 +185,11 @@ struct importing {
     bool trust;
     uint32_t n_skipped;
     struct wire_buf skipped; /* owned: the maps */
-    /* Rows whose problems are rounded to others here come after those that fit. */
-    uint32_t n_rounded, n_fit;
-    uint16_t rounded[SKIPPED_MAX];
-    char fit[SKIPPED_MAX][HASH_HEX]; /* keys */
+    struct imported {        /* a row that the ledger was given, or its trials */
+        struct importing *all;
+    } rows[SKIPPED_MAX];
+    uint32_t n_fit;
+    char fit[SKIPPED_MAX][HASH_HEX]; /* keys of rows whose problems are not rounded here */
 };
 
 static void finish_import(struct importing *x)
@@ -220,38 +221,35 @@ static void import_skip_row(struct importing *x, size_t row, const char *why)
     wire_put_kv_str(&x->skipped, "message", why);
 }
 
-struct imported { /* a row, or its trials, that the ledger was given */
-    struct importing *x;
-    size_t row;
-};
-
-static void on_imported(void *ctx, int status, const struct best *b, bool saved,
-                        const struct error *err)
+static void import_count_done(struct importing *x)
 {
-    struct imported i = *(struct imported *)ctx;
-    struct importing *x = i.x;
-    free(ctx);
-    put_learn_row(x->pending.d, status, b, saved, err);
-    x->imported += b != NULL;
-    if (!b) {
-        import_skip_row(x, i.row, err ? err->text : "no memory");
-    }
     if (--x->left == 0) {
         finish_import(x);
     }
 }
 
+static void on_imported(void *ctx, int status, const struct best *b, bool saved,
+                        const struct error *err)
+{
+    struct imported *row = ctx;
+    struct importing *x = row->all;
+    put_learn_row(x->pending.d, status, b, saved, err);
+    x->imported += b != NULL;
+    if (!b) {
+        import_skip_row(x, (size_t)(row - x->rows), err ? err->text : "no memory");
+    }
+    import_count_done(x);
+}
+
 static void put_on_trials(void *ctx, int64_t kept, const struct error *err)
 {
-    struct imported i = *(struct imported *)ctx;
-    free(ctx);
-    i.x->trials += kept;
+    struct imported *row = ctx;
+    struct importing *x = row->all;
+    x->trials += kept;
     if (err) {
-        import_skip_row(i.x, i.row, err->text);
+        import_skip_row(x, (size_t)(row - x->rows), err->text);
     }
-    if (--i.x->left == 0) {
-        finish_import(i.x);
-    }
+    import_count_done(x);
 }
 
 /* Of an op that gemmd only keeps, so that nobody times anew what was timed there: what is measured
@@ -259,18 +257,9 @@ static void put_on_trials(void *ctx, int64_t kept, const struct error *err)
 static int import_trials(struct importing *x, const struct wire_obj *trials, size_t row,
                          const struct key *k, struct error *err)
 {
-    struct imported *i = malloc(sizeof(*i));
-    if (!i) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to import a row");
-    }
-    *i = (struct imported){x, row};
-    int status = record_bring(x->pending.d, k->id, trials, put_on_trials, i, err);
-    if (status < 0) {
-        free(i);
-        return status;
-    }
-    x->left++;
-    return 0;
+    int status = record_bring(x->pending.d, k->id, trials, put_on_trials, &x->rows[row], err);
+    x->left += status == 0;
+    return status;
 }
 
 /* What a file says is no better than who wrote it. */
@@ -361,13 +350,13 @@ static bool is_trusted_already(struct daemon *d, const struct key *k)
     return e && cache_answer(&d->cache, e, a, NULL) == 0 && strcmp(a->source, "trusted") == 0;
 }
 
-enum { IMPORT_ROUNDED = 1 };
+enum { IMPORT_NOT_NOW = 1 };
 
 /* A row of another device class keeps its class, unless it is trusted: it is for the daemon that
- * has such a device, and a hint where the class is alike. IMPORT_ROUNDED: not now, but after all
- * that fit (`late`). */
-static int import_row(struct importing *x, const struct wire_obj *row, size_t number, int64_t uid,
-                      bool late, struct error *err)
+ * has such a device, and a hint where the class is alike. `late`: only
+ * rows that are rounded, after all that fit; the others are IMPORT_NOT_NOW, and nothing is done. */
+static int import_row(struct importing *x, const struct wire_obj *row, size_t number, bool late,
+                      struct error *err)
 {
     struct daemon *d = x->pending.d;
     struct scratch *s = d->scratch;
@@ -377,12 +366,16 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     status = status ? status : put_check_numbers(b, err);
     status = status ? status : problem_make(p, b->op, &b->problem, err);
     if (status < 0) {
-        return status;
+        return late ? IMPORT_NOT_NOW : status; /* it is said once */
     }
     char class_[sizeof(b->class)], from[sizeof(b->class)];
     snprintf(from, sizeof(from), "%s", b->class[0] ? b->class : d->device.class);
     const struct wire_obj *trials = family_of_problem(p) ? NULL : wire_find(row, "trials");
     problem_bucket(p, d->scheme, &s->bucket);
+    const bool rounded = b->time_us > 0 && !record_equal(&p->fields, &s->bucket.fields);
+    if (rounded != late) {
+        return IMPORT_NOT_NOW;
+    }
     status = x->trust ? check_trust(d, b, &s->bucket, from, err) : 0;
     if (status < 0) {
         return status;
@@ -401,10 +394,6 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
         return status;
     }
     key_id(&s->key);
-    bool rounded = b->time_us > 0 && !record_equal(&p->fields, &s->bucket.fields);
-    if (rounded && !late) {
-        return IMPORT_ROUNDED;
-    }
     status = rounded ? take_rounded(x, &s->key, b, err) : 0;
     if (status < 0) {
         return status;
@@ -412,7 +401,9 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
     b->generation = b->trial = 0;
     bool again = x->trust && is_trusted_already(d, &s->key);
-    status = ours && !again ? check_rank(d, &s->key, &s->bucket, uid, &b->generation, err) : 0;
+    status = ours && !again
+                 ? check_rank(d, &s->key, &s->bucket, x->pending.uid, &b->generation, err)
+                 : 0;
     if (status < 0) {
         return status;
     }
@@ -426,7 +417,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (!family_of_problem(p)) {
         b->atol = b->rtol = 0; /* gemmd does not verify it: it answers whatever is asked for */
     }
-    put_fill_row(d, b, &s->bucket, &s->key, uid);
+    put_fill_row(d, b, &s->bucket, &s->key, x->pending.uid);
     if (x->trust && !rounded) {
         snprintf(b->source, sizeof(b->source), "trusted");
         snprintf(b->doubt, sizeof(b->doubt), "trusted, not measured here but on %.110s", from);
@@ -436,18 +427,23 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (!rounded) {
         memcpy(x->fit[x->n_fit++], s->key.id, HASH_HEX);
     }
-    struct imported *i = malloc(sizeof(*i));
-    if (!i) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to import a row");
-    }
-    *i = (struct imported){x, number};
-    status = d->ledger->ops->publish(d->ledger, b, on_imported, i);
+    status = d->ledger->ops->publish(d->ledger, b, on_imported, &x->rows[number]);
     if (status < 0) {
-        free(i);
         return ledger_refused(status, err);
     }
     x->left++;
     return trials ? import_trials(x, trials, number, &s->key, err) : 0;
+}
+
+static void import_rows(struct importing *x, const struct wire_obj *rows, bool late)
+{
+    for (size_t i = 0; i < wire_count(rows); i++) {
+        struct error why = ERROR_NULL;
+        x->rows[i].all = x;
+        if (import_row(x, wire_at(rows, i), i, late, &why) < 0) {
+            import_skip_row(x, i, why.text);
+        }
+    }
 }
 
 int method_import(struct call *c, struct error *err)
@@ -468,23 +464,8 @@ int method_import(struct call *c, struct error *err)
     struct importing *x = (struct importing *)p;
     x->left = 1; /* held until all rows are looked at */
     x->trust = trusted;
-    for (size_t i = 0; i < wire_count(rows); i++) {
-        struct error why = ERROR_NULL;
-        status = import_row(x, wire_at(rows, i), i, c->s->uid, false, &why);
-        if (status < 0) {
-            import_skip_row(x, i, why.text);
-        } else if (status == IMPORT_ROUNDED) {
-            x->rounded[x->n_rounded++] = (uint16_t)i;
-        }
-    }
-    for (uint32_t i = 0; i < x->n_rounded; i++) {
-        struct error why = ERROR_NULL;
-        if (import_row(x, wire_at(rows, x->rounded[i]), x->rounded[i], c->s->uid, true, &why) < 0) {
-            import_skip_row(x, x->rounded[i], why.text);
-        }
-    }
-    if (--x->left == 0) {
-        finish_import(x);
-    }
+    import_rows(x, rows, false);
+    import_rows(x, rows, true);
+    import_count_done(x);
     return METHOD_LATER;
 }
