@@ -312,7 +312,7 @@ static void life_release_parts(struct daemon_parts *p)
 {
     server_deinit(&p->server);
     generations_deinit(&p->generations);
-    defaults_deinit(&p->daemon.defaults);
+    defaults_forget(&p->daemon.defaults);
     quarantine_set_deinit(&p->daemon.quarantine_set);
     portfolio_deinit(&p->tiers.portfolio);
     cache_deinit(&p->daemon.cache);

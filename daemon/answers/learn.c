@@ -61,7 +61,8 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     if (e && !b->generation && e->rank == CACHE_PINNED && strcmp(b->source, "manual") != 0) {
         return;
     }
-    enum cache_rank rank = status == 0 ? target_rank(d, b, &x->learned) : CACHE_HINT;
+    answer_of_best(&x->hint, b, saved);
+    enum cache_rank rank = status == 0 ? target_rank(d, &x->hint, &x->learned) : CACHE_HINT;
     /* Whether what somebody brings pushes anything out, the ledger says when it is asked. */
     bool brought = best_is_brought(b);
     if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
@@ -69,7 +70,6 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     }
     uint8_t tries = e ? e->tries : 0;
     if (status == 0) {
-        answer_of_best(&x->hint, b, saved);
         status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint, rank, b->atol,
                            b->rtol, (uint32_t)b->uid, &err);
     }
@@ -118,7 +118,7 @@ void learned_judge(struct daemon *d, const char *key)
         strlen(key) == HASH_HEX - 1 ? cache_find_id(&d->cache, key, &many) : NULL;
     if (e && cache_answer(&d->cache, e, &x->answer, NULL) == 0 &&
         cache_problem(&d->cache, e, d->device.class, &x->other, NULL) == 0) {
-        cache_rerank(&d->cache, e, target_rank_of(d, &x->answer, &x->other));
+        cache_rerank(&d->cache, e, target_rank(d, &x->answer, &x->other));
         memo_forget(&d->cache.memo, e);
         partials_forget(&d->cache.partials, key);
     }

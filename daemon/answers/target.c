@@ -95,58 +95,33 @@ int target_settle(struct daemon *d, struct request *r, const struct cache_entry 
     return 0;
 }
 
-static enum cache_rank target_rank_row(struct daemon *d, const char *key, const char *source,
-                                       const char *stamp, const struct record *config,
-                                       const struct problem *bucket)
+enum cache_rank target_rank(struct daemon *d, const struct answer *a, const struct problem *bucket)
 {
     const struct family *f = family_of_problem(bucket);
     const struct family_target *t;
-    bool manual = strcmp(source, "manual") == 0;
+    bool manual = strcmp(a->source, "manual") == 0;
     char pinned[TARGET_MAX] = "";
     if (!f) {
         return CACHE_SERVES; /* gemmd only keeps it */
     }
     if (manual) { /* a person may have chosen another target than the device does */
-        family_stamp_target(stamp, pinned);
+        family_stamp_target(a->stamp, pinned);
     }
-    if (strcmp(source, "imported") == 0 || strcmp(source, "partial") == 0 ||
+    if (strcmp(a->source, "imported") == 0 || strcmp(a->source, "partial") == 0 ||
         target_choose(d, bucket, pinned, &t, NULL) < 0 ||
-        strcmp(target_stamp(d, f, t), stamp) != 0 ||
-        quarantine_set_has_config(&d->quarantine_set, key, t, bucket, config, &d->device)) {
+        strcmp(target_stamp(d, f, t), a->stamp) != 0 ||
+        quarantine_set_has_config(&d->quarantine_set, a->key, t, bucket, &a->config, &d->device)) {
         return CACHE_HINT;
     }
     return manual ? CACHE_PINNED : CACHE_SERVES;
 }
 
-enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket)
-{
-    return target_rank_row(d, b->key, b->source, b->stamp, &b->config, bucket);
-}
-
-enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
-                               const struct problem *bucket)
-{
-    return target_rank_row(d, a->key, a->source, a->stamp, &a->config, bucket);
-}
-
-static bool target_config_is_quarantined(const struct daemon *d, const char *key, const char *stamp,
-                                         const struct record *config, const struct problem *p)
-{
-    char label[TARGET_MAX];
-    const struct family_target *t;
-    family_stamp_target(stamp, label);
-    return d->quarantine_set.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
-           quarantine_set_has_config(&d->quarantine_set, key, t, p, config, &d->device);
-}
-
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
                            const struct problem *p)
 {
-    return target_config_is_quarantined(d, key, a->stamp, &a->config, p);
-}
-
-bool target_row_is_quarantined(const struct daemon *d, const struct best *b,
-                               const struct problem *p)
-{
-    return target_config_is_quarantined(d, b->key, b->stamp, &b->config, p);
+    char label[TARGET_MAX];
+    const struct family_target *t;
+    family_stamp_target(a->stamp, label);
+    return d->quarantine_set.n > 0 && target_choose(d, p, label, &t, NULL) == 0 &&
+           quarantine_set_has_config(&d->quarantine_set, key, t, p, &a->config, &d->device);
 }

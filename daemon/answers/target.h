@@ -28,16 +28,10 @@ int target_settle(struct daemon *d, struct request *r, const struct cache_entry 
                   struct error *err);
 /* Whether a row answers, or is only worth trying first: one whose kernel went into quarantine at
  * its own key does not. */
-enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket);
-/* The same of a row's answer. */
-enum cache_rank target_rank_of(struct daemon *d, const struct answer *a,
-                               const struct problem *bucket);
+enum cache_rank target_rank(struct daemon *d, const struct answer *a, const struct problem *bucket);
 /* Whether an answer's variant is in quarantine, for what it did at that key (NULL: at any). */
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,
                            const struct problem *p);
-/* Of a row, at its own key. */
-bool target_row_is_quarantined(const struct daemon *d, const struct best *b,
-                               const struct problem *p);
 
 /* ---- precheck.c ------------------------------------------------------------------------------ */
 

@@ -322,21 +322,6 @@ static int not_ours(const struct problem *p, const char *when, struct error *err
                      when, p->op_name);
 }
 
-int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
-                  const char *why, struct answer *out, struct error *err)
-{
-    const struct problem *problem = &request->problem;
-    struct lookup q = {.d = t->daemon,
-                       .portfolio = &t->portfolio,
-                       .request = request,
-                       .problem = problem,
-                       .key = k,
-                       .family = family_of_problem(problem)};
-    int status = q.family ? target_choose(q.d, problem, request->query.target, &q.target, err)
-                          : not_ours(problem, "was known in the pinned generation", err);
-    return status ? status : tiers_choose_default(&q, why, out, err);
-}
-
 int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
                  const struct problem *bucket, const struct key *k, const char *why,
                  struct answer *out, char origin[HASH_HEX], struct error *err)
@@ -353,11 +338,11 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
                        .origin = origin ? origin : none};
     q.family = family_of_problem(problem);
     if (!q.family) {
-        return not_ours(problem, "is known", err);
+        return not_ours(problem, bucket ? "is known" : "was known in the pinned generation", err);
     }
     int status = target_choose(q.d, problem, request->query.target, &q.target, err);
-    if (status < 0 || own_row(&q, why, out) || tiers_find_neighbour(&q, why, out) ||
-        find_in_portfolio(&q, why, out)) {
+    if (status < 0 || (bucket && (own_row(&q, why, out) || tiers_find_neighbour(&q, why, out) ||
+                                  find_in_portfolio(&q, why, out)))) {
         return status;
     }
     q.origin[0] = 0;

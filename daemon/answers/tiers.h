@@ -29,14 +29,12 @@ struct tiers {
 
 /* `request`: its true problem, and what it allows. `uid`: who asks. `why` is for people: why there
  * is no exact answer now. `origin`, unless NULL: the id of the key whose row the answer comes from;
- * "": from no row. ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is
- * valid, or no kernels for this device. */
+ * "": from no row. `bucket` NULL: the last tier only, which depends on nothing that was measured.
+ * ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is valid, or no kernels
+ * for this device. */
 int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
                  const struct problem *bucket, const struct key *k, const char *why,
                  struct answer *out, char origin[HASH_HEX], struct error *err);
-/* The last tier only: it depends on nothing that was measured. */
-int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
-                  const char *why, struct answer *out, struct error *err);
 /* Configs worth trying first for a key: its own old ones, that of a class that is alike, the
  * neighbours', members of the portfolio. Returns how many were written to out; each is valid for
  * the bucket, and of the target that does it. */

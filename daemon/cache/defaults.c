@@ -12,11 +12,6 @@ void defaults_init(struct defaults *x, const struct device_info *device,
     *x = (struct defaults){.device = device, .quarantine_set = quarantine_set, .doc = doc};
 }
 
-void defaults_deinit(struct defaults *x)
-{
-    defaults_forget(x);
-}
-
 void defaults_forget(struct defaults *x)
 {
     for (size_t i = 0; x->slots && i < DEFAULTS_SLOTS; i++) {

@@ -32,9 +32,8 @@ struct defaults {
 
 void defaults_init(struct defaults *x, const struct device_info *device,
                    const struct quarantine_set *quarantine_set, struct wire_doc *doc);
-void defaults_deinit(struct defaults *x);
-/* Nothing is remembered any more: another default is to be chosen, where one's variant is in
- * quarantine now. */
+/* Nothing is remembered any more, or kept: another default is to be chosen, where one's variant is
+ * in quarantine now. */
 void defaults_forget(struct defaults *x);
 /* As target->choose, and with the time that the model predicts for it (us NULL: not wanted); where
  * that is in quarantine, the fastest by the model of those configs that differ from it in one

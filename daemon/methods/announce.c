@@ -85,30 +85,27 @@ int method_subscribe(struct call *c, struct error *err)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static void announce_pack_best(struct wire_buf *b, struct daemon *d, const struct best *best,
-                               bool saved, const struct problem *p)
-{
-    struct answer *a = &d->scratch->hint;
-    answer_of_best(a, best, saved);
-    rpc_put_notify(b, "improved");
-    wire_put_map(b, 2);
-    wire_put_str(b, "problem");
-    problem_pack(b, p);
-    wire_put_str(b, "answer");
-    schema_encode(b, &answer_schema, a);
-}
-
 void announce_best(struct daemon *d, struct list *subscribers, const struct best *b, bool saved)
 {
     struct problem *p = &d->scratch->learned;
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    struct answer *a = &d->scratch->hint;
     if (list_empty(subscribers) || strcmp(b->class, d->device.class) != 0 ||
-        problem_make(p, b->op, &b->problem, &err) < 0 || target_rank(d, b, p) < CACHE_SERVES) {
+        problem_make(p, b->op, &b->problem, &err) < 0) {
+        return;
+    }
+    answer_of_best(a, b, saved);
+    if (target_rank(d, a, p) < CACHE_SERVES) {
         return;
     }
     int64_t user = custom_is(p) ? record_int(&p->fields, CUSTOM_USER, -1) : -1;
-    announce_pack_best(&packed, d, b, saved, p);
+    rpc_put_notify(&packed, "improved");
+    wire_put_map(&packed, 2);
+    wire_put_str(&packed, "problem");
+    problem_pack(&packed, p);
+    wire_put_str(&packed, "answer");
+    schema_encode(&packed, &answer_schema, a);
     LIST_EACH(node, subscribers) {
         struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);

@@ -38,16 +38,14 @@ static bool ask_is_pinned(const struct ask *a)
 static int ask_put_lower(const struct ask *a, const char *why, struct error *err)
 {
     struct daemon *d = &a->parts->daemon;
-    struct tiers *t = &a->parts->tiers;
     struct scratch *x = d->scratch;
     int status = 0;
-    if (ask_is_pinned(a)) {
-        status = tiers_default(t, &x->request, &x->key, why, &x->answer, err);
-    } else if (x->request.query.again && waiters_recall(d, &x->answer)) { /* it was the answer */
+    if (x->request.query.again && waiters_recall(d, &x->answer)) { /* it was the answer */
         answer_note(&x->answer, "%s", why);
     } else {
         status =
-            tiers_answer(t, &x->request, a->uid, &x->bucket, &x->key, why, &x->answer, NULL, err);
+            tiers_answer(&a->parts->tiers, &x->request, a->uid,
+                         ask_is_pinned(a) ? NULL : &x->bucket, &x->key, why, &x->answer, NULL, err);
     }
     if (status == 0) {
         schema_encode(a->out, &answer_schema, &x->answer);

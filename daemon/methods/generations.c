@@ -201,15 +201,15 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
         return 0;
     }
     m->newest = b->generation > m->newest ? b->generation : m->newest;
-    bool serves = target_rank(d, b, &s->learned) >= CACHE_SERVES;
+    answer_of_best(&s->hint, b, true);
+    bool serves = target_rank(d, &s->hint, &s->learned) >= CACHE_SERVES;
     if (b->generation <= m->generation &&
-        (serves || target_row_is_quarantined(d, b, &s->learned))) {
+        (serves || target_is_quarantined(d, b->key, &s->hint, &s->learned))) {
         m->found = 0; /* the newest decides */
     }
     if (serves && !m->found && b->atol <= m->atol && b->rtol <= m->rtol) {
         m->found = b->generation;
         m->packed.len = 0;
-        answer_of_best(&s->hint, b, true);
         schema_encode(&m->packed, &answer_schema, &s->hint);
     }
     return m->packed.failed ? ERROR_NO_MEMORY : 0;

@@ -435,7 +435,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     return trials ? import_trials(x, trials, number, &s->key, err) : 0;
 }
 
-static void import_rows(struct importing *x, const struct wire_obj *rows, bool late)
+static void import_all_rows(struct importing *x, const struct wire_obj *rows, bool late)
 {
     for (size_t i = 0; i < wire_count(rows); i++) {
         struct error why = ERROR_NULL;
@@ -464,8 +464,8 @@ int method_import(struct call *c, struct error *err)
     struct importing *x = (struct importing *)p;
     x->left = 1; /* held until all rows are looked at */
     x->trust = trusted;
-    import_rows(x, rows, false);
-    import_rows(x, rows, true);
+    import_all_rows(x, rows, false);
+    import_all_rows(x, rows, true);
     import_count_done(x);
     return METHOD_LATER;
 }

@@ -159,7 +159,7 @@ static void bench_open(struct bench *b, const struct recorded *of)
 
 static void bench_close(struct bench *b)
 {
-    defaults_deinit(&b->daemon.defaults);
+    defaults_forget(&b->daemon.defaults);
     cache_deinit(&b->daemon.cache);
     free(b->daemon.scratch);
     wire_doc_free(b->doc);
