@@ -74,35 +74,29 @@ static json_t *aiter_make_entry(const struct tile *t)
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
-static bool is_bf16(const json_t *problem)
-{
-    return strcmp(field_text(problem, "dtype_in"), "bf16") == 0;
-}
-
-static bool is_uniform(const json_t *problem)
+/* How far up a problem stands among those of a class, from the first criterion down. */
+static void aiter_rank(const json_t *problem, json_int_t out[3])
 {
     const char *routing = field_text(problem, "routing");
-    return !*routing || strcmp(routing, "uniform") == 0;
+    out[0] = field_int(problem, "M");
+    out[1] = strcmp(field_text(problem, "dtype_in"), "bf16") == 0;
+    out[2] = !*routing || strcmp(routing, "uniform") == 0;
 }
 
 /* Which of two decides a class: above 0, `a`; below 0, `b`; 0: nothing tells them apart. *why is
  * what the one that decides is. */
 static int aiter_compare_bests(const json_t *a, const json_t *b, const char **why)
 {
-    const json_t *p = json_object_get(a, "problem"), *q = json_object_get(b, "problem");
-    json_int_t m = field_int(p, "M");
-    json_int_t n = field_int(q, "M");
-    if (m != n) {
-        *why = "a larger M";
-        return m > n ? 1 : -1;
-    }
-    if (is_bf16(p) != is_bf16(q)) {
-        *why = "bf16 beside fp16";
-        return is_bf16(p) ? 1 : -1;
-    }
-    if (is_uniform(p) != is_uniform(q)) {
-        *why = "uniform routing beside another";
-        return is_uniform(p) ? 1 : -1;
+    static const char *const reasons[] = {"a larger M", "bf16 beside fp16",
+                                          "uniform routing beside another"};
+    json_int_t x[3], y[3];
+    aiter_rank(json_object_get(a, "problem"), x);
+    aiter_rank(json_object_get(b, "problem"), y);
+    for (size_t i = 0; i < COUNT(reasons); i++) {
+        if (x[i] != y[i]) {
+            *why = reasons[i];
+            return x[i] > y[i] ? 1 : -1;
+        }
     }
     *why = "an answer of the same M that is listed before";
     return 0;
@@ -171,20 +165,6 @@ static json_t *most_common(const json_t *entries)
     return found;
 }
 
-static json_t *entries_of_class(const json_t *files, const char *class)
-{
-    json_t *out = json_array();
-    const char *name;
-    json_t *file;
-    json_object_foreach((json_t *)(uintptr_t)files, name, file) {
-        json_t *e = json_object_get(json_object_get(file, class), "entry");
-        if (e) {
-            json_array_append(out, e);
-        }
-    }
-    return out;
-}
-
 /* {class: entry} over files, in the order of classes, and `any`. */
 static json_t *document_of(const json_t *files)
 {
@@ -192,7 +172,11 @@ static json_t *document_of(const json_t *files)
     for (size_t i = 0; i <= CLASSES; i++) {
         char class[CLASS_MAX];
         class_name(i, class);
-        json_t *entries = entries_of_class(files, class);
+        json_t *entries = json_array(), *file;
+        const char *name;
+        json_object_foreach((json_t *)(uintptr_t)files, name, file) {
+            json_array_append(entries, json_object_get(json_object_get(file, class), "entry"));
+        }
         json_t *e = most_common(entries);
         if (e) {
             json_object_set(document, class, e);

@@ -95,14 +95,13 @@ static void print_status(const json_t *status)
 
 static int daemon_show_status(struct subject *s)
 {
-    struct ctl *c = &s->ctl;
-    int code = ctl_connect(c);
-    json_t *j = code ? NULL : ctl_call(c, "status", NULL, &code);
-    if (!j || c->json) {
-        return j ? ctl_print_json(j) : code;
+    int code = ctl_connect(&s->ctl);
+    json_t *status = code ? NULL : ctl_call(&s->ctl, "status", NULL, &code);
+    if (!status || s->ctl.json) {
+        return status ? ctl_print_json(status) : code;
     }
-    print_status(j);
-    json_decref(j);
+    print_status(status);
+    json_decref(status);
     return DONE;
 }
 

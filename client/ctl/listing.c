@@ -58,13 +58,6 @@ static void listing_sort(struct subject *s, const char *arg)
     json_object_set_new(s->filter, "sort", json_sprintf("%s%s", down ? "-" : "", arg));
 }
 
-/* The filter's `name`, by the option. */
-static void set_number(struct subject *s, const char *name, const char *option, const char *arg,
-                       struct argp_state *state)
-{
-    json_object_set_new(s->filter, name, json_integer(option_int(option, arg, INT32_MAX, state)));
-}
-
 static error_t parse_filter(int key, char *arg, struct argp_state *state)
 {
     struct subject *s = state->input;
@@ -76,10 +69,12 @@ static error_t parse_filter(int key, char *arg, struct argp_state *state)
         listing_sort(s, arg);
         break;
     case KEY_TOP:
-        set_number(s, "limit", "top", arg, state);
+        json_object_set_new(s->filter, "limit",
+                            json_integer(option_int("top", arg, INT32_MAX, state)));
         break;
     case KEY_OFFSET:
-        set_number(s, "offset", "offset", arg, state);
+        json_object_set_new(s->filter, "offset",
+                            json_integer(option_int("offset", arg, INT32_MAX, state)));
         break;
     default:
         return ARGP_ERR_UNKNOWN;
