@@ -185,9 +185,9 @@ static int read_param(const struct reading *r, const char *class, const char *na
 static int aiter_read_entry(const struct reading *r, const char *class, const json_t *value)
 {
     if (scheme_of(class) < 0) {
-        return aiter_refuse_param(r, class, NULL,
-                                  "no class of M: M_LEQ_64, M_GEQ_8192, any, small, "
-                                  "medium_M32, large, xlarge, ...");
+        return aiter_refuse_param(
+            r, class, NULL,
+            "no class of M: M_LEQ_64, M_GEQ_8192, any, small, medium_M32, large, xlarge, ...");
     }
     if (!json_is_object(value)) {
         return aiter_refuse_param(r, class, NULL, "an object with the config is wanted");

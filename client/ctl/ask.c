@@ -332,8 +332,8 @@ const struct command command_bench = {
     .run = ask_run_bench,
     .args_doc = "[PROBLEM]",
     .doc = "Verifies and measures given configs, each by itself.\v"
-           "All configs of a restricted space are measured by `gemmctl tune --strategy "
-           "exhaustive --restrict ...`; `gemmctl trials` shows them.",
+           "All configs of a restricted space are measured by `gemmctl tune --strategy exhaustive "
+           "--restrict ...`; `gemmctl trials` shows them.",
     .options = bench_options,
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
               &target_argp, &ctl_argp},

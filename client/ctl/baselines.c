@@ -176,9 +176,9 @@ void baselines_say(const json_t *rows)
                 with < n ? "; of keys without it, the run's reference kernel (analytic default)"
                          : "");
     } else {
-        fprintf(stderr, "baseline: the run's reference kernel, which is the analytic default%s\n",
-                can ? ": cuBLAS has not been measured for these rows (a GPU's gemmd does it when "
-                      "idle)"
-                    : "");
+        fprintf(
+            stderr, "baseline: the run's reference kernel, which is the analytic default%s\n",
+            can ? ": cuBLAS has not been measured for these rows (a GPU's gemmd does it when idle)"
+                : "");
     }
 }

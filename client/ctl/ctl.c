@@ -54,9 +54,8 @@ static error_t ctl_parse_option(int key, char *arg, struct argp_state *state)
         c->device = c->named_device = arg;
         break;
     case KEY_GENERATION:
-        argp_error(state,
-                   "--generation is about the answers of get and verify: this command is about "
-                   "what the database has now");
+        argp_error(state, "--generation is about the answers of get and verify: this command is "
+                          "about what the database has now");
         break;
     case KEY_JSON:
         c->json = true;

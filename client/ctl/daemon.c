@@ -192,11 +192,9 @@ const struct command command_start = {
     .name = "start",
     .help = "start a daemon in the background",
     .run = daemon_run_start,
-    .doc =
-        "Starts a daemon for --device in the background and waits until it answers. Its log is in "
-        "the "
-        "state directory. The program is $GEMMD_DAEMON, else gemmd beside gemmctl, else in PATH. "
-        "If one runs already, that is said. The default device is the CPU.",
+    .doc = "Starts a daemon for --device in the background and waits until it answers. Its log is "
+           "in the state directory. The program is $GEMMD_DAEMON, else gemmd beside gemmctl, else "
+           "in PATH. If one runs already, that is said. The default device is the CPU.",
     .parts = {&ctl_argp},
 };
 
@@ -272,10 +270,9 @@ static int daemon_run_stop(struct subject *s)
         printf("gemmd has stopped\n");
     }
     if (code == DONE && unsaved_at_all(status)) {
-        fprintf(
-            stderr,
-            "it had answers, or rows of quarantine, that were only in its memory: those that it "
-            "could not write at its end are lost, and its log says how many\n");
+        fprintf(stderr,
+                "it had answers, or rows of quarantine, that were only in its memory: those that "
+                "it could not write at its end are lost, and its log says how many\n");
     }
     json_decref(status);
     return code;
@@ -286,8 +283,7 @@ const struct command command_stop = {
     .help = "stop the daemon",
     .run = daemon_run_stop,
     .doc = "Stops the daemon and waits until it is gone. A tuning that runs is cancelled in order; "
-           "what "
-           "it measured is kept. Where systemd has its socket, the next job starts one: "
+           "what it measured is kept. Where systemd has its socket, the next job starts one: "
            "`systemctl stop` that.",
     .parts = {&ctl_argp},
 };

@@ -170,12 +170,12 @@ static void offer_row(struct importing *x, const char *key, const struct entry *
     char *what = foreign_name_place(x, e->line, json_object_get(row, "problem"));
     const bool better = !before || foreign_compare_hints(rank, json_object_get(before, "rank")) > 0;
     if (before) {
-        notice_skip(x->skipped,
-                    better ? field_text(before, "what")
-                    : what ? what
-                           : "",
-                    "its key has the hint of a larger M of its bucket, of a faster row, or the "
-                    "same hint");
+        notice_skip(
+            x->skipped,
+            better ? field_text(before, "what")
+            : what ? what
+                   : "",
+            "its key has the hint of a larger M of its bucket, of a faster row, or the same hint");
     }
     if (better) {
         json_object_set_new(
@@ -324,8 +324,7 @@ static char *bounds_list(struct importing *x)
         } else {
             foreign_skip_problem(
                 x, e->line, NULL,
-                "its class of M has no upper bound: say with --m for which M it is "
-                "wanted");
+                "its class of M has no upper bound: say with --m for which M it is wanted");
         }
     }
     return list;
@@ -368,9 +367,9 @@ static int foreign_check_sizes(const struct importing *x, const struct problems 
     }
     const char *lacks = n ? "K" : k ? "N" : "N and K";
     const char *give = n ? "--k" : k ? "--n" : "--n and --k";
-    return ctl_usage("which problem? the name of %s says no %s: give %s, or --shapes FILE, or "
-                     "--moe",
-                     x->path, lacks, give);
+    return ctl_usage(
+        "which problem? the name of %s says no %s: give %s, or --shapes FILE, or --moe", x->path,
+        lacks, give);
 }
 
 static int take_problems(struct importing *x, const struct problems *given)

@@ -14,8 +14,7 @@ static const struct argp_option filter_options[] = {
     {0, 0, 0, 0, "Which rows:", 2},
     {"where", KEY_WHERE, "COLUMN=VALUE", 0,
      "only these rows; ~TEXT matches a part, problem.M=64 and config.num_stages=3 look into "
-     "problems "
-     "and configs; may be repeated, for other columns",
+     "problems and configs; may be repeated, for other columns",
      0},
     {"sort", KEY_SORT, "COLUMN", 0,
      "speedup, tflops, gbps and floor_percent sort from the best down, others up; -COLUMN: down",
@@ -286,8 +285,7 @@ int listing_find_key(struct subject *s)
     }
     if (json_object_get(s->filter, "key")) {
         return ctl_usage(
-            "--where key=... stands beside a problem, which has its own key: use one or "
-            "the other");
+            "--where key=... stands beside a problem, which has its own key: use one or the other");
     }
     int code = DONE;
     json_t *shown = subject_call_key(s, "show", &code);

@@ -83,9 +83,9 @@ static int no_such_command(const char *name)
                    : near;
     }
     if (main_count_edits(name, near->name) <= 2 && strlen(name) > 2) {
-        return ctl_usage("there is no command \"%s\"; did you mean `gemmctl %s`? `gemmctl help` "
-                         "lists them",
-                         name, near->name);
+        return ctl_usage(
+            "there is no command \"%s\"; did you mean `gemmctl %s`? `gemmctl help` lists them",
+            name, near->name);
     }
     return ctl_usage("there is no command \"%s\"; `gemmctl help` lists them", name);
 }

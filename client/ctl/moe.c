@@ -40,9 +40,9 @@ static int take_word(struct moe *m, char *word)
                                    NUMBER_MAX, value);
         }
     }
-    return ctl_usage("--moe takes experts=128,topk=8,hidden=2048,inter=768, or a known model's "
-                     "name; not \"%s\"",
-                     word);
+    return ctl_usage(
+        "--moe takes experts=128,topk=8,hidden=2048,inter=768, or a known model's name; not \"%s\"",
+        word);
 }
 
 static int read_words(struct moe *m, const char *spec)
@@ -85,10 +85,9 @@ static int find_model(struct moe *m, const char *model)
     struct gemmd_error e;
     char *text = text_read_file(table_path(), &e);
     if (!text) {
-        return ctl_usage(
-            "--moe: the table of known models: %s (GEMMD_MODELS names another); or say "
-            "--moe experts=128,topk=8,hidden=2048,inter=768",
-            e.text);
+        return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); or "
+                         "say --moe experts=128,topk=8,hidden=2048,inter=768",
+                         e.text);
     }
     json_t *known = json_object();
     bool found = false;
@@ -155,9 +154,9 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct problems *
         if (text_read_number(word, 1, NUMBER_MAX, &tokens)) {
             add_layer(rows, m, p, tokens);
         } else {
-            code = ctl_usage("--moe needs --tokens, whole numbers from 1 to %d as in 4096,16384; "
-                             "not \"%s\"",
-                             NUMBER_MAX, word);
+            code = ctl_usage(
+                "--moe needs --tokens, whole numbers from 1 to %d as in 4096,16384; not \"%s\"",
+                NUMBER_MAX, word);
         }
     }
     free(copy);
@@ -172,9 +171,8 @@ json_t *moe_problems(const struct problems *p)
     int code = strchr(spec, '=') ? read_words(&m, spec) : find_model(&m, spec);
     code = code ? code : add_tokens(rows, &m, p);
     if (code == DONE && json_array_size(rows) == 0) {
-        code =
-            ctl_usage("--mode and --layer leave nothing of the layer: modes are forward, dX, dW, "
-                      "layers gate_up, down");
+        code = ctl_usage("--mode and --layer leave nothing of the layer: modes are forward, dX, "
+                         "dW, layers gate_up, down");
     }
     free(m.name);
     if (code) {

@@ -101,8 +101,7 @@ const struct command command_unpin = {
     .run = pin_run_unpin,
     .args_doc = "KEY|PROBLEM",
     .doc = "Takes back a pin: the newest answer that was tuned serves again. KEY is an id, or its "
-           "first "
-           "6 digits or more.",
+           "first 6 digits or more.",
     .parts = {&problems_argp, &ctl_argp},
 };
 
@@ -119,8 +118,8 @@ const struct command command_promote = {
     .run = pin_run_promote,
     .args_doc = "KEY|PROBLEM",
     .doc = "Lets a user's own row of a custom op answer everybody. KEY is an id, or its first 6 "
-           "digits "
-           "or more (`gemmctl list` shows them); a PROBLEM names whose row by the field user=UID.",
+           "digits or more (`gemmctl list` shows them); a PROBLEM names whose row by the field "
+           "user=UID.",
     .parts = {&problems_argp, &ctl_argp},
 };
 
@@ -164,8 +163,7 @@ const struct command command_cancel = {
     .help = "end a problem's tuning, whoever waits for it",
     .run = pin_run_cancel,
     .args_doc = "KEY|PROBLEM",
-    .doc =
-        "Cancels a problem's tuning, whoever waits for it. KEY is an id, or its first 6 digits or "
-        "more (`gemmctl status` shows the one that runs).",
+    .doc = "Cancels a problem's tuning, whoever waits for it. KEY is an id, or its first 6 digits "
+           "or more (`gemmctl status` shows the one that runs).",
     .parts = {&problems_argp, &ctl_argp},
 };

@@ -127,9 +127,8 @@ static int write_groups(struct subject *s, json_t *groups, const char *now)
 int portfolio_export(struct subject *s)
 {
     if (problems_given(&s->problems)) {
-        return ctl_usage(
-            "a portfolio is of all known shapes: --where mode=dW chooses some of them, "
-            "options that say which problem cannot");
+        return ctl_usage("a portfolio is of all known shapes: --where mode=dW chooses some of "
+                         "them, options that say which problem cannot");
     }
     int code = ctl_connect(&s->ctl);
     json_t *hello =

@@ -50,8 +50,8 @@ static const struct {
 
 static const struct argp_option options[] = {
     {0, 0, 0, 0,
-     "Which problems (LIST: 16,32,64; every combination is meant). Instead of options, a "
-     "problem's text can be given: grouped_gemm mode=forward M=32768 N=1536 K=2048 ...",
+     "Which problems (LIST: 16,32,64; every combination is meant). Instead of options, a problem's "
+     "text can be given: grouped_gemm mode=forward M=32768 N=1536 K=2048 ...",
      1},
     {"mode", KEY_FIRST + PROBLEM_MODE, "LIST", 0, "forward (default), dX, dW", 0},
     {"m", KEY_FIRST + PROBLEM_M, "LIST", 0, "routed rows, tokens * topk", 0},
@@ -82,8 +82,7 @@ static const struct argp_option options[] = {
      0},
     {"moe", KEY_FIRST + PROBLEM_MOE, "MODEL", 0,
      "all products of an MoE layer: experts=128,topk=8,hidden=2048,inter=768, or a known model's "
-     "name; "
-     "--tokens says of how many tokens, --mode and --layer choose",
+     "name; --tokens says of how many tokens, --mode and --layer choose",
      0},
     {"model", KEY_FIRST + PROBLEM_MODEL, "LIST", 0, "of --shapes: these models", 0},
     {"layer", KEY_FIRST + PROBLEM_LAYER, "LIST", 0, "of --shapes and --moe: gate_up, down", 0},
@@ -166,9 +165,9 @@ const char *problems_only_modes(const struct problems *p)
 static int problems_check_words(const struct problems *p)
 {
     const char *other = problems_find_other(p, BESIDE_NONE);
-    return other ? ctl_usage("\"%s\" says which problem, and --%s stands beside it: use one or the "
-                             "other",
-                             p->words, other)
+    return other ? ctl_usage(
+                       "\"%s\" says which problem, and --%s stands beside it: use one or the other",
+                       p->words, other)
                  : DONE;
 }
 
@@ -316,10 +315,9 @@ static int check_lists(struct problems *p)
     bool custom = given[PROBLEM_OP] && strncmp(given[PROBLEM_OP], "custom:", 7) == 0;
     if (!custom &&
         ((!given[PROBLEM_M] && !given[PROBLEM_TOKENS]) || !given[PROBLEM_N] || !given[PROBLEM_K])) {
-        return ctl_usage(
-            "which problem? give %s--m (or --tokens), --n and --k, or --shapes FILE, or --moe, or "
-            "the problem's text",
-            p->key_will_do ? "its key (`gemmctl list` shows them), or " : "");
+        return ctl_usage("which problem? give %s--m (or --tokens), --n and --k, or --shapes FILE, "
+                         "or --moe, or the problem's text",
+                         p->key_will_do ? "its key (`gemmctl list` shows them), or " : "");
     }
     if (!custom && !given[PROBLEM_MODE]) {
         given[PROBLEM_MODE] = "forward";
@@ -450,9 +448,9 @@ json_t *problems_key_or_one(struct problems *p, int *code)
         return *code ? NULL : json_pack("{ss}", "key", p->words);
     }
     if (digits) {
-        *code = ctl_usage("\"%s\" is no key: %d to %d of its digits are wanted, as `gemmctl list` "
-                          "shows them",
-                          p->words, KEY_LEAST, KEY_DIGITS);
+        *code = ctl_usage(
+            "\"%s\" is no key: %d to %d of its digits are wanted, as `gemmctl list` shows them",
+            p->words, KEY_LEAST, KEY_DIGITS);
         return NULL;
     }
     p->key_will_do = true;

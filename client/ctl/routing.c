@@ -67,9 +67,9 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
     char *text = list ? strdup(arg) : text_read_file(arg, &e);
     *experts = *sum = 0;
     if (!text) {
-        return ctl_usage("--rows-per-expert takes numbers with commas between, or a file of them: "
-                         "%s",
-                         list ? "no memory" : e.text);
+        return ctl_usage(
+            "--rows-per-expert takes numbers with commas between, or a file of them: %s",
+            list ? "no memory" : e.text);
     }
     size_t size = 0;
     FILE *out = open_memstream(profile, &size);

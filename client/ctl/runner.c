@@ -248,10 +248,9 @@ const struct command command_landscape = {
     .help = "record a problem's whole space, for the replay device",
     .run = runner_run_landscape,
     .args_doc = "[PROBLEM]",
-    .doc =
-        "Measures every config of a problem's space on a device and writes them to a file, which "
-        "the device replay:FILE plays. Asks no daemon; stop the device's own, or what both "
-        "measure is disturbed. Minutes, by what the compiler takes.",
+    .doc = "Measures every config of a problem's space on a device and writes them to a file, "
+           "which the device replay:FILE plays. Asks no daemon; stop the device's own, or what "
+           "both measure is disturbed. Minutes, by what the compiler takes.",
     .options = landscape_options,
     .parts = {&problems_argp, &target_argp, &output_argp},
 };

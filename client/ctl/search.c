@@ -71,8 +71,7 @@ static const struct argp_option deadline_options[] = {
 static const struct argp_option wait_options[] = {
     {"wait", KEY_WAIT, "HOW", 0,
      "tuned (default): tune what is not known; now: answer at once, tune in the background; "
-     "cached: "
-     "never tune",
+     "cached: never tune",
      2},
     {0},
 };

@@ -168,8 +168,7 @@ static const struct argp_option space_command_options[] = {
      3},
     {"compat", OWN_KEY + OWN_COMPAT, "NAME", 0,
      "instead: the space that another tuner enumerates (unsloth), of each --mode; its legal "
-     "configs "
-     "are in --json",
+     "configs are in --json",
      3},
     {0},
 };
@@ -261,7 +260,6 @@ const struct command command_check = {
     .run = run_check,
     .args_doc = "[PROBLEM]",
     .doc = "Says whether configs are valid for a problem, and if not by which rule. Exit status 1 "
-           "when "
-           "one is not.",
+           "when one is not.",
     .parts = {&problems_argp, &given_argp, &target_argp, &ctl_argp},
 };

@@ -20,10 +20,10 @@ enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_LEAST = 32, PORTABLE_DEPTH_MOST = 128, 
 /* ---- ours to theirs ------------------------------------------------------------------------- */
 
 /* What a tile says, or what is judged by itself. */
-static const char told[] = "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,"
-                           "GROUP_SIZE_M,NUM_KSPLIT,permute_x,permute_y,fuse_mul_post,"
-                           "use_tma_load_x,use_tma_load_w,use_tma_load_dy,use_tma_store,"
-                           "permute_copy,cluster_shape_mn,flatten";
+static const char told[] =
+    "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,GROUP_SIZE_M,NUM_KSPLIT,permute_x,"
+    "permute_y,fuse_mul_post,use_tma_load_x,use_tma_load_w,use_tma_load_dy,use_tma_store,permute_"
+    "copy,cluster_shape_mn,flatten";
 
 static bool read_sizes(const json_t *config, struct tile *out, char why[WHY_MAX])
 {

@@ -261,9 +261,8 @@ static int transfer_import_rows(struct subject *s)
     struct ctl *c = &s->ctl;
     const char *modes = problems_only_modes(&s->problems);
     if (!modes || *modes || s->given[OWN_DRY_RUN]) {
-        return ctl_usage(
-            "our own files say which problems their rows are of: options for that, and "
-            "--dry-run, go with --format unsloth or aiter");
+        return ctl_usage("our own files say which problems their rows are of: options for that, "
+                         "and --dry-run, go with --format unsloth or aiter");
     }
     json_t *document = read_export(s->paths[0]), *rows = json_object_get(document, "rows");
     if (!document) {
@@ -293,8 +292,8 @@ static int transfer_run_import(struct subject *s)
         return USAGE;
     }
     if (format && s->given[OWN_TRUST]) {
-        return ctl_usage("--trust is for our own files: what --format reads was measured with "
-                         "other kernels");
+        return ctl_usage(
+            "--trust is for our own files: what --format reads was measured with other kernels");
     }
     if (format) {
         return import_foreign(s, format);
@@ -319,9 +318,8 @@ const struct command command_import = {
     .run = transfer_run_import,
     .args_doc = "FILE\n--format=NAME FILE...",
     .doc = "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
-           "configs "
-           "of other tuners: they are tried first, and never trusted before they were measured "
-           "here, unless --trust says so.",
+           "configs of other tuners: they are tried first, and never trusted before they were "
+           "measured here, unless --trust says so.",
     .options = import_options,
     .parts = {&files_argp, &ctl_argp, &problems_argp},
 };
@@ -371,7 +369,6 @@ const struct command command_backup = {
     .run = transfer_run_backup,
     .args_doc = "FILE",
     .doc = "Writes a copy of the database to a file that does not exist yet, while the daemon runs "
-           "and "
-           "serves.",
+           "and serves.",
     .parts = {&files_argp, &ctl_argp},
 };

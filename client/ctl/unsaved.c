@@ -45,14 +45,14 @@ static char *unsaved_sentence(const json_t *status, const char *where)
     bool full = field_is_true(status, "store.disk_full");
     bool locked = field_is_true(status, "store.locked");
     char *what = name_them(status);
-    char *text = text_format(
-        "%s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
-        "missing by itself",
-        what ? what : "answers are", where,
-        full     ? "make room on the disk of"
-        : locked ? "end the program that has locked"
-                 : "once",
-        database ? database : "its database", full || locked ? ", and" : " can be written,");
+    char *text = text_format("%s only in the daemon's memory and not in %s: %s %s%s gemmd writes "
+                             "what is missing by itself",
+                             what ? what : "answers are", where,
+                             full     ? "make room on the disk of"
+                             : locked ? "end the program that has locked"
+                                      : "once",
+                             database ? database : "its database",
+                             full || locked ? ", and" : " can be written,");
     free(what);
     return text;
 }

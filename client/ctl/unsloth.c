@@ -20,8 +20,8 @@ struct row {
 };
 
 static const char *const shared_columns =
-    "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,flatten,permute_x,permute_y,"
-    "fuse_mul_post,use_tma_store";
+    "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,flatten,permute_x,permute_y,fuse_"
+    "mul_post,use_tma_store";
 
 const struct unsloth_mode unsloth_modes[UNSLOTH_MODES] = {
     {"forward", {"use_tma_load_w", "use_tma_load_x"}},
@@ -255,14 +255,13 @@ int unsloth_write(struct writing *w)
         w->to && strcmp(w->to, "-") != 0 &&
         (n > 1 || w->to[length - 1] == '/' || (stat(w->to, &s) == 0 && S_ISDIR(s.st_mode)));
     if (n > 1 && !folder) {
-        return ctl_usage(
-            "this is about %zu problems, and such a CSV is about one: give --to DIR, or "
-            "say which problem",
-            n);
+        return ctl_usage("this is about %zu problems, and such a CSV is about one: give --to DIR, "
+                         "or say which problem",
+                         n);
     }
-    json_array_append_new(w->notes, json_string("torch_time is the time of the run's reference "
-                                                "kernel, which is the analytic default, not "
-                                                "torch's; times are milliseconds"));
+    json_array_append_new(
+        w->notes, json_string("torch_time is the time of the run's reference kernel, which is the "
+                              "analytic default, not torch's; times are milliseconds"));
     int code = DONE;
     for (size_t i = 0; i < n && code == DONE; i++) {
         code = write_one(w, json_array_get(w->rows, i), folder);

@@ -283,8 +283,7 @@ const struct command command_why = {
     .help = "why an answer is what it is, and what to do for a better one",
     .run = why_run_command,
     .args_doc = "KEY|PROBLEM",
-    .doc =
-        "Explains the answer that a query gets now: which tier, from which row, on what evidence, "
-        "how far to rely on it, and what to do for a better one. Nothing is tuned.",
+    .doc = "Explains the answer that a query gets now: which tier, from which row, on what "
+           "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned.",
     .parts = {&problems_argp, &tolerance_argp, &target_argp, &ctl_argp},
 };
