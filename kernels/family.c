@@ -5,7 +5,6 @@
  * with.
  */
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,33 +83,9 @@ void family_stamp_target(const char *stamp, char out[TARGET_MAX])
     out[n] = '\0';
 }
 
-/* Without a lock, which the child of a fork could find held by a thread that it lacks. Who comes to
- * a place first fills it; until that is done, for ever in such a child, others hash it themselves.
- */
 void variant_set_source(struct variant *v, const char *source)
 {
-    enum { KNOWN_MAX = 8 }; /* of more, the others are hashed each time */
-    static struct {
-        _Atomic(const char *) source; /* NULL: the place is free */
-        atomic_bool done;
-        char hash[HASH_HEX];
-    } known[KNOWN_MAX];
     v->source = source;
-    for (int i = 0; i < KNOWN_MAX; i++) {
-        const char *of = NULL;
-        bool first = atomic_compare_exchange_strong(&known[i].source, &of, source);
-        if (first) {
-            hash128_hex(source, strlen(source), known[i].hash);
-            atomic_store(&known[i].done, true);
-        }
-        if (first || (of == source && atomic_load(&known[i].done))) {
-            memcpy(v->source_hash, known[i].hash, HASH_HEX);
-            return;
-        }
-        if (of == source) {
-            break;
-        }
-    }
     hash128_hex(source, strlen(source), v->source_hash);
 }
 

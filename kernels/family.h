@@ -274,8 +274,7 @@ void family_stamp(const struct family *f, const struct family_target *t,
                   const struct device_info *info, char out[STAMP_MAX]);
 /* The label in a stamp; "" when it has none. */
 void family_stamp_target(const char *stamp, char out[TARGET_MAX]);
-/* Sets `source` and its hash. The text is part of the program: it is hashed for the first variant
- * only, not for each of a space. */
+/* Sets `source`, a static text, and its hash. */
 void variant_set_source(struct variant *v, const char *source);
 /* Content identity of a variant for one compiler ("nvrtc 13.0"): names the module cache entry. */
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX]);

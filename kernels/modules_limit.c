@@ -121,7 +121,7 @@ struct served {
     bool failed;
 };
 
-enum { MARK_MAX = 64, LIST_BYTES_MAX = 256 * 1024 * 1024 };
+enum { MARK_MAX = 64 };
 
 /* Which file it is: another container may have another one of that name. */
 static void mark_of(const char *database, char out[MARK_MAX])
@@ -174,40 +174,18 @@ static void add_served(struct served *s, const char *id)
     snprintf(s->ids[s->n++], HASH_HEX, "%s", id);
 }
 
-static bool files_are_old(FILE *f)
-{
-    struct stat st;
-    return fstat(fileno(f), &st) == 0 && time(NULL) - st.st_mtime > GONE_S;
-}
-
-/* Whatever else may stand there has nothing to say, and must not keep who looks: a FIFO opens
- * without a writer, and is left out below. */
-static bool is_list(const char *path)
-{
-    struct stat st;
-    return lstat(path, &st) < 0 || (S_ISREG(st.st_mode) && st.st_size <= LIST_BYTES_MAX);
-}
-
-static FILE *open_list(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
-    if (fd >= 0 && !f) {
-        close(fd);
-    }
-    return f;
-}
-
 /* A list: the database's path, which file that is, and an id a line. */
-static void read_served(struct served *s, const char *path)
+static void read_served(struct served *s, const char *path, bool old)
 {
-    char *line = NULL, mark[MARK_MAX] = "";
-    size_t room = 0;
-    FILE *f = open_list(path);
-    bool first = true, gone = false, marked = false;
-    const bool old = f && files_are_old(f);
-    for (ssize_t n; f && !gone && (n = getline(&line, &room, f)) > 0; first = false) {
-        line[n - (line[n - 1] == '\n')] = '\0';
+    struct image file = {0};
+    char *rest = NULL, mark[MARK_MAX] = "";
+    bool gone = false, marked = false;
+    s->failed = s->failed || modules_read_file(path, &file, NULL) != 0;
+    if (file.data) {
+        ((char *)file.data)[file.size] = '\0';
+    }
+    char *line = file.size ? strtok_r(file.data, "\n", &rest) : NULL;
+    for (bool first = true; line && !gone; line = strtok_r(NULL, "\n", &rest), first = false) {
         if (first) {
             gone = old && access(line, F_OK) < 0 && errno == ENOENT;
             mark_of(line, mark);
@@ -218,15 +196,10 @@ static void read_served(struct served *s, const char *path)
             add_served(s, line);
         }
     }
-    s->failed = s->failed || !f || ferror(f);
-    gone = gone || (old && !marked); /* of a gemmd that wrote none */
-    free(line);
-    if (f) {
-        fclose(f);
-    }
-    if (gone) {
+    if (gone || (old && !marked)) { /* the latter of a gemmd that wrote none */
         unlink(path);
     }
+    image_deinit(&file);
 }
 
 static int by_id(const void *a, const void *b)
@@ -237,13 +210,16 @@ static int by_id(const void *a, const void *b)
 static int read_all_served(struct served *s, const char *cache_dir, struct error *err)
 {
     char folder[PATH_MAX], path[PATH_MAX];
+    struct stat st;
     int r = modules_folder(cache_dir, "serving", false, folder, err);
     DIR *d = r ? NULL : opendir(folder);
     r = r == MODULES_MISS ? 0 : r; /* nobody serves anything */
     for (struct dirent *e; d && (e = readdir(d));) {
+        /* Whatever else may stand there, a FIFO for one, has nothing to say. */
         if (modules_is_id(e->d_name, strlen(e->d_name)) &&
-            modules_path(path, err, "%s/%s", folder, e->d_name) == 0 && is_list(path)) {
-            read_served(s, path);
+            modules_path(path, err, "%s/%s", folder, e->d_name) == 0 && lstat(path, &st) == 0 &&
+            S_ISREG(st.st_mode)) {
+            read_served(s, path, time(NULL) - st.st_mtime > GONE_S);
         }
     }
     if (d) {

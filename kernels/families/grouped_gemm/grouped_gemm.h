@@ -129,6 +129,9 @@ struct grouped_gemm_state {           /* workload.state */
     int64_t *check_row;    /* owned, [n_checks] */
     int32_t *check_expert; /* owned, [n_checks] */
 };
+/* The rows of each expert: as drawn, or as expected where `w` is NULL. */
+void grouped_gemm_rows(const struct grouped_gemm_problem *v, const struct workload *w,
+                       int64_t rows[]);
 /* The device pointer of a buffer, NULL when the problem has none. */
 void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
 

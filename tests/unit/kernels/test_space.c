@@ -4,10 +4,6 @@
  * in one must be able to do: pass check() again, give a variant, a prediction, and a plan.
  */
 #include <math.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <sys/wait.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "kernels/space.h"
@@ -89,63 +85,6 @@ static void test_variant_identity(void **state)
     assert_ok(grouped_gemm_cpu.variant(&p, &config, "x86_64", &v, err));
     variant_hash(&v, "cc 12", other);
     assert_string_equal(first, other);
-}
-
-struct named {
-    const char *source;
-    atomic_bool begun;
-};
-
-static void *name_source(void *arg)
-{
-    struct named *n = arg;
-    struct variant v;
-    n->begun = true;
-    variant_set_source(&v, n->source);
-    return NULL;
-}
-
-/* Two of a child's variants: of the source that another thread was just hashing, and of one more.
- */
-static bool names_well(const char *source, const char *hash)
-{
-    struct variant v, other;
-    variant_set_source(&v, source);
-    variant_set_source(&other, "another");
-    return v.source == source && strcmp(v.source_hash, hash) == 0 &&
-           strcmp(other.source_hash, hash) != 0;
-}
-
-/* A job's thread plans a kernel while another one forks: the child plans, too. */
-static void test_fork_while_a_source_is_hashed(void **state)
-{
-    (void)state;
-    enum { BYTES = 64 << 20 }; /* takes some milliseconds */
-    char *source = malloc(BYTES + 1);
-    char hash[HASH_HEX];
-    pthread_t thread;
-    int status = -1;
-    assert_non_null(source);
-    memset(source, 'x', BYTES);
-    source[BYTES] = '\0';
-    hash128_hex(source, BYTES, hash);
-    struct named n = {.source = source};
-    assert_int_equal(pthread_create(&thread, NULL, name_source, &n), 0);
-    while (!n.begun) {
-        sched_yield();
-    }
-    usleep(500);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        _exit(names_well(source, hash) ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    pthread_join(thread, NULL);
-    assert_true(names_well(source, hash));
-    assert_true(names_well(source, hash)); /* known by now */
-    free(source);
 }
 
 static bool only_block_64(const void *ctx, const struct record *config)
@@ -482,19 +421,12 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_config),
-        cmocka_unit_test(test_variant_identity),
-        cmocka_unit_test(test_fork_while_a_source_is_hashed),
-        cmocka_unit_test(test_restriction),
-        cmocka_unit_test(test_small_cache),
-        cmocka_unit_test(test_in_parts),
-        cmocka_unit_test(test_what_is_counted),
-        cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_nothing_legal_is_passed_over),
-        cmocka_unit_test(test_rejections),
-        cmocka_unit_test(test_choose),
-        cmocka_unit_test(test_predict),
-        cmocka_unit_test(test_stamp),
+        cmocka_unit_test(test_every_config), cmocka_unit_test(test_variant_identity),
+        cmocka_unit_test(test_restriction),  cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_in_parts),     cmocka_unit_test(test_what_is_counted),
+        cmocka_unit_test(test_packed),       cmocka_unit_test(test_nothing_legal_is_passed_over),
+        cmocka_unit_test(test_rejections),   cmocka_unit_test(test_choose),
+        cmocka_unit_test(test_predict),      cmocka_unit_test(test_stamp),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -70,14 +70,7 @@ double grouped_gemm_cpu_predict(const struct problem *p, const struct record *co
     int64_t rows[GEMM_EXPERTS_MAX];
     grouped_gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
-    if (w) {
-        const struct grouped_gemm_state *state = w->state;
-        for (int64_t e = 0; e < v.experts; e++) {
-            rows[e] = state->m_sizes[e];
-        }
-    } else {
-        grouped_gemm_expected_rows(&v, rows);
-    }
+    grouped_gemm_rows(&v, w, rows);
     struct sum sum = {0};
     for (int64_t e = 0; e < v.experts; e++) {
         add_expert(&v, &t, (double)rows[e], &sum);

@@ -411,6 +411,19 @@ static void add_buffers(struct workload *w, const struct grouped_gemm_state *s)
     }
 }
 
+void grouped_gemm_rows(const struct grouped_gemm_problem *v, const struct workload *w,
+                       int64_t rows[])
+{
+    if (!w) {
+        grouped_gemm_expected_rows(v, rows);
+        return;
+    }
+    const struct grouped_gemm_state *s = w->state;
+    for (int64_t e = 0; e < v->experts; e++) {
+        rows[e] = s->m_sizes[e];
+    }
+}
+
 void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which)
 {
     const struct grouped_gemm_state *s = w->state;

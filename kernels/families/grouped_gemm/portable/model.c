@@ -184,14 +184,7 @@ static void portable_ask_init(struct asked *q, const struct problem *p, const st
     double flops;
     grouped_gemm_view(p, &q->view);
     grouped_gemm_work(p, &flops, &q->bytes);
-    if (!w) {
-        grouped_gemm_expected_rows(&q->view, q->rows);
-        return;
-    }
-    const struct grouped_gemm_state *s = w->state;
-    for (int64_t e = 0; e < q->view.experts; e++) {
-        q->rows[e] = s->m_sizes[e];
-    }
+    grouped_gemm_rows(&q->view, w, q->rows);
 }
 
 double portable_predict(const struct problem *p, const struct record *config,

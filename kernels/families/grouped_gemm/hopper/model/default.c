@@ -91,15 +91,12 @@ static const struct winner *winners_of(enum gemm_mode mode, int *n)
 static void put_tile(const struct grouped_gemm_problem *v, const struct winner *w,
                      struct record *config)
 {
-    const char *const names[][3] = {
-        [GEMM_FORWARD] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"},
-        [GEMM_DX] = {"BLOCK_SIZE_M", "BLOCK_SIZE_K", "BLOCK_SIZE_N"},
-        [GEMM_DW] = {"BLOCK_SIZE_N", "BLOCK_SIZE_K", "BLOCK_SIZE_M"},
-    };
+    const int size[HOPPER_ROLES] = {w->r, w->c, HOPPER_DEPTH};
     record_init(config);
-    record_put_int(config, names[v->mode][0], w->r);
-    record_put_int(config, names[v->mode][1], w->c);
-    record_put_int(config, names[v->mode][2], HOPPER_DEPTH);
+    for (int i = 0; i < HOPPER_ROLES; i++) {
+        record_put_int(config, hopper_field_names[hopper_blocks[i]],
+                       size[hopper_roles[v->mode][i]]);
+    }
     record_put_int(config, "num_warps", w->warps);
     record_put_text(config, "schedule", w->schedule);
     record_put_int(config, "num_stages", w->stages);

@@ -3,9 +3,8 @@
  * The analytic model of the target "hopper" in two steps: facts of a problem on a device, worked
  * out once, then the time of any tile, for less than a microsecond each.
  *
- *   facts.c           the facts, and predict()
+ *   facts.c           the facts, predict() and predict_space()
  *   tile_time.c       the time of a tile, from facts and constants
- *   predict_space.c   predict_space()
  *   default.c         the analytic default
  *   corrections.c     what landscapes teach beside that; choices are not corrected by it
  *   constants.h       the constants, fitted to measurements by tests/model/refit.py
