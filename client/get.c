@@ -202,7 +202,9 @@ static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
          q->flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) || !ask_is_plain(q))) {
         return false;
     }
-    return table_ask(&g->table, p, out);
+    struct question question;
+    question_of(p, &question);
+    return table_get(&g->table, &question, out);
 }
 
 /* Apart, so that what is done at once needs none of its memory and registers. */

@@ -34,6 +34,13 @@ uint64_t hash128_front(const void *data, size_t n)
     return XXH3_128bits(data, n).high64;
 }
 
+void hash128_chain(uint64_t hash[2], const void *data, size_t n)
+{
+    XXH128_hash_t h = XXH3_128bits_withSeed(data, n, hash[0]);
+    hash[0] = h.low64;
+    hash[1] = hash[1] * UINT64_C(0x9e3779b97f4a7c15) + h.high64;
+}
+
 bool hash_is_hex(const char *text)
 {
     size_t n = strspn(text, "0123456789abcdef");
