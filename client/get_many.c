@@ -248,85 +248,46 @@ static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
 
 /* ---- the way of chunks ---------------------------------------------------------------------- */
 
-/* The daemon works on one chunk while the answers to another are on their way here, and those to a
- * third are taken. */
-struct chunks {
-    struct chunk all[3];
-    struct chunk *free[3];
-    struct chunk *sent[2]; /* in the order in which they were */
-    size_t n_free, n_sent;
-};
-
-/* Sends what may be under way beside what is. */
-static int send_more(struct get_many *m, struct chunks *x, struct error *err)
+/* The daemon works on one chunk while the answers to the one before it are taken here. */
+static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *err)
 {
-    int r = 0;
-    while (r == 0 && m->at < m->n && x->n_sent < 2 &&
-           (x->n_sent == 0 || session_has_room(&m->g->session))) {
-        struct chunk *c = x->free[x->n_free - 1];
-        chunk_fill(m, c);
-        if (c->n > 0) {
-            r = chunk_send(m, c, err);
-            x->sent[x->n_sent++] = c;
-            x->n_free--;
-        }
-    }
-    return r;
-}
-
-/* The next one that is answered. */
-static int get_many_receive_chunk(struct get_many *m, struct chunks *x, struct chunk **out,
-                                  struct error *err)
-{
-    const struct wire_obj *none;
-    struct chunk *c = x->sent[0];
-    struct session_other other = {.sent = x->n_sent > 1 ? &x->sent[1]->sent : NULL};
-    struct pull packed;
-    c->request.packed = &packed;
-    int r = session_finish(&m->g->session, &c->request, &c->sent, other.sent ? &other : NULL, &none,
-                           err);
-    m->unreached = c->sent.unreached;
-    *out = x->sent[other.overtaken];
-    (*out)->packed = packed;
-    x->sent[0] = x->sent[!other.overtaken];
-    x->n_sent--;
-    return r;
-}
-
-static int ask_chunks(struct get_many *m, struct chunks *x, struct error *err)
-{
-    int r = send_more(m, x, err);
-    while (r == 0 && x->n_sent > 0) {
-        struct chunk *c = NULL;
+    struct chunk *c = &both[0], *next = &both[1];
+    chunk_fill(m, c);
+    int r = c->n > 0 ? chunk_send(m, c, err) : 0;
+    while (r == 0 && c->n > 0) {
+        const struct wire_obj *none;
         struct error e;
-        r = get_many_receive_chunk(m, x, &c, err);
+        chunk_fill(m, next);
+        r = session_finish(&m->g->session, &c->request, &c->sent, &none, err);
+        m->unreached = c->sent.unreached;
         if (r == 0) {
-            int sent = send_more(m, x, &e);
+            int sent = next->n > 0 ? chunk_send(m, next, &e) : 0;
             r = take_answers(m, c, err);
-            x->free[x->n_free++] = c;
             *err = r == 0 && sent ? e : *err;
-            r = r ? r : sent ? sent : send_more(m, x, err); /* with room now, perhaps */
+            r = r ? r : sent;
         }
+        struct chunk *taken = c;
+        c = next;
+        next = taken;
     }
     return r;
 }
 
-static void chunks_deinit(struct chunks *x)
+static int get_many_ask_daemon(struct get_many *m, struct error *err)
 {
-    for (int i = 0; i < 3; i++) {
-        wire_buf_deinit(&x->all[i].problems);
-        wire_buf_deinit(&x->all[i].params);
-    }
-    free(x);
-}
-
-static int get_many_ask_daemon(struct get_many *m, struct chunks *x, struct error *err)
-{
-    int r = handle_enter(m->g, m->deadline, err);
+    struct chunk *both = calloc(2, sizeof(*both));
+    int r = both ? handle_enter(m->g, m->deadline, err)
+                 : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     if (r == 0) {
-        r = ask_chunks(m, x, err);
+        r = ask_chunks(m, both, err);
         handle_leave(m->g);
+        keep_rest(m);
     }
+    for (int i = 0; both && i < 2; i++) {
+        wire_buf_deinit(&both[i].problems);
+        wire_buf_deinit(&both[i].params);
+    }
+    free(both);
     return r;
 }
 
@@ -370,16 +331,7 @@ static int get_many_answer_all(struct get_many *m, struct error *err)
     if (all_known(m)) {
         return 0;
     }
-    struct chunks *x = calloc(1, sizeof(*x));
-    int r = x ? 0 : error_set(&e, ERROR_NO_MEMORY, "no memory for a request");
-    if (r == 0) {
-        for (; x->n_free < 3; x->n_free++) {
-            x->free[x->n_free] = &x->all[x->n_free];
-        }
-        r = get_many_ask_daemon(m, x, &e);
-        keep_rest(m);
-        chunks_deinit(x);
-    }
+    int r = get_many_ask_daemon(m, &e);
     if (r) {
         r = settle_rest(m, &e);
         *err = e;

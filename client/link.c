@@ -9,12 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <linux/sockios.h>
 
 #include "client/clock.h"
 #include "client/link.h"
@@ -197,15 +194,6 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
     }
     *sent = true;
     return 0;
-}
-
-/* The kernel charges what a message takes, which may be twice its bytes. */
-bool link_has_room(const struct link *l, size_t n)
-{
-    int room = 0, used = 0;
-    socklen_t size = sizeof(room);
-    return getsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &room, &size) == 0 &&
-           ioctl(l->fd, SIOCOUTQ, &used) == 0 && room > used && (size_t)(room - used) / 2 >= n;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------ */

@@ -34,8 +34,6 @@ void link_deinit(struct link *l);
 /* ERROR_DISCONNECTED, ERROR_DEADLINE: closed. *sent: whether all of it left. */
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err);
-/* Whether n more bytes can be sent without waiting for the daemon to read. */
-bool link_has_room(const struct link *l, size_t n);
 /* The next message as it came, whole and within its bounds; it stays where it is until the next
  * call. Outcomes as of link_recv. */
 int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct error *err);

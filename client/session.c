@@ -249,34 +249,20 @@ static int session_probe_daemon(struct session *s, bool *probed, struct error *e
     return send_request(s, s->next_id++, "hello", NULL, clock_after_ms(s->default_ms), &sent, err);
 }
 
-static bool is_under_way(const struct session *s, const struct session_other *other, uint32_t id)
-{
-    return other && other->sent->under_way && other->sent->fault.code == 0 &&
-           other->sent->connection == s->connections && other->sent->id == id;
-}
-
-/* *ended: an answer is here, this request's or the other's. */
+/* *ended: the answer is here. */
 static int take_message(struct session *s, const struct session_request *q, uint32_t id,
-                        struct session_other *other, struct pull *packed,
-                        const struct wire_obj **result, bool *ended, struct error *err)
+                        struct pull *packed, const struct wire_obj **result, bool *ended,
+                        struct error *err)
 {
     struct rpc_message m;
     uint32_t of;
     *ended = true;
     if (q->packed && rpc_pull_result(packed->at, pull_left(packed), &of, q->packed)) {
-        bool is_other = is_under_way(s, other, of);
-        *ended = of == id || is_other;
-        if (other) {
-            other->overtaken = is_other;
-        }
+        *ended = of == id;
         *result = NULL;
         return 0;
     }
     int r = link_decode(&s->link, s->doc, packed, &m, err);
-    if (r == 0 && m.type == RPC_RESPONSE && m.error && is_under_way(s, other, m.id)) {
-        other->overtaken = true;
-        return take_answer(s, &m, result, err);
-    }
     if (r == 0 && is_answer(&m, id)) {
         return take_answer(s, &m, result, err);
     }
@@ -288,8 +274,7 @@ static int take_message(struct session *s, const struct session_request *q, uint
 }
 
 static int wait_answer(struct session *s, const struct session_request *q, struct session_sent *p,
-                       struct session_other *other, const struct wire_obj **result,
-                       struct error *err)
+                       const struct wire_obj **result, struct error *err)
 {
     if (p->began == 0) {
         p->began = p->last_heard = clock_ns();
@@ -303,10 +288,9 @@ static int wait_answer(struct session *s, const struct session_request *q, struc
         until = q->until ? clock_earlier(q->until, until) : until;
         int r = link_recv_packed(&s->link, &packed, until, err);
         if (r == 0) {
-            r = take_message(s, q, p->id, other, &packed, result, &ended, err);
+            r = take_message(s, q, p->id, &packed, result, &ended, err);
         }
         if (r < 0 || ended) {
-            p->began = 0; /* when it is the other's, this one is waited for anew */
             return r;
         }
         int64_t now = clock_ns();
@@ -336,7 +320,7 @@ static int session_read_last_words(struct session *s, const struct session_reque
 {
     const struct wire_obj *none;
     struct error said = ERROR_NULL;
-    int r = wait_answer(s, q, p, NULL, &none, &said);
+    int r = wait_answer(s, q, p, &none, &said);
     link_close(&s->link);
     if (r < 0 && r != ERROR_DISCONNECTED) {
         *err = said;
@@ -346,7 +330,6 @@ static int session_read_last_words(struct session *s, const struct session_reque
 
 static void send_one(struct session *s, const struct session_request *q, struct session_sent *p)
 {
-    p->connection = s->connections;
     p->began = 0;
     p->id = s->next_id++;
     s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
@@ -356,11 +339,10 @@ static void send_one(struct session *s, const struct session_request *q, struct 
 }
 
 static int receive_one(struct session *s, const struct session_request *q, struct session_sent *p,
-                       struct session_other *other, const struct wire_obj **result,
-                       struct error *err)
+                       const struct wire_obj **result, struct error *err)
 {
     if (p->fault.code == 0) {
-        return wait_answer(s, q, p, other, result, err);
+        return wait_answer(s, q, p, result, err);
     }
     *err = p->fault;
     return err->code == ERROR_DISCONNECTED ? session_read_last_words(s, q, p, err) : err->code;
@@ -467,7 +449,6 @@ static void say_hello(struct session *s)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     s->subscribed = false;
-    s->connections++;
     pack_hello(&params, s);
     const struct session_request q = {
         .method = "hello", .params = &params, .deadline = s->way.deadline};
@@ -499,7 +480,7 @@ static int hear_welcome(struct session *s, int64_t until, struct error *err)
     const struct session_request q = {
         .method = "hello", .deadline = s->way.deadline, .until = until == CLOCK_NEVER ? 0 : until};
     const struct wire_obj *result;
-    int r = receive_one(s, &q, &s->way.hello, NULL, &result, err);
+    int r = receive_one(s, &q, &s->way.hello, &result, err);
     if (r == SESSION_WAITING) {
         return r;
     }
@@ -582,7 +563,7 @@ void session_abandon(struct session *s, const struct session_request *q,
                      const struct session_sent *p)
 {
     session_stop_connecting(s);
-    if (!p->under_way || s->link.fd < 0 || p->connection != s->connections) {
+    if (!p->under_way || s->link.fd < 0) {
         return;
     }
     if (strcmp(q->method, "get") != 0 && strcmp(q->method, "tune") != 0) {
@@ -598,26 +579,11 @@ void session_abandon(struct session *s, const struct session_request *q,
     send_one(s, &cancel, &ignored);
 }
 
-bool session_has_room(const struct session *s)
-{
-    return s->link.fd >= 0 && link_has_room(&s->link, REQUEST_BYTES_MAX);
-}
-
-/* It went on a connection that is no more: another request has made a new one meanwhile. */
-static int left_behind(struct error *err)
-{
-    return error_set(err, ERROR_DISCONNECTED, "gemmd closed the connection");
-}
-
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
-                   struct session_other *other, const struct wire_obj **result, struct error *err)
+                   const struct wire_obj **result, struct error *err)
 {
-    if (other) {
-        other->overtaken = false;
-    }
     if (p->under_way) {
-        bool gone = p->connection != s->connections || (s->link.fd < 0 && p->fault.code == 0);
-        int r = gone ? left_behind(err) : receive_one(s, q, p, other, result, err);
+        int r = receive_one(s, q, p, result, err);
         /* A connection from before this call may be that of a daemon that is gone: once more, on a
          * new one, unless the lost daemon may have acted on the request. */
         bool again = r == ERROR_DISCONNECTED && !p->again && (!p->sent || q->repeatable);
@@ -634,7 +600,7 @@ int session_finish(struct session *s, const struct session_request *q, struct se
     }
     p->under_way = true;
     send_one(s, q, p);
-    return receive_one(s, q, p, other, result, err);
+    return receive_one(s, q, p, result, err);
 }
 
 int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
@@ -642,7 +608,7 @@ int session_call(struct session *s, const struct session_request *q, const struc
 {
     struct session_sent p;
     session_start(s, q, &p);
-    return session_finish(s, q, &p, NULL, result, err);
+    return session_finish(s, q, &p, result, err);
 }
 
 /* ---- listening ------------------------------------------------------------------------------ */

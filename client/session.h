@@ -27,11 +27,10 @@ SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
 /* A request on its way. */
 struct session_sent {
     uint32_t id;
-    uint32_t connection; /* on which it went */
-    bool under_way;      /* false: there was no connection, session_finish makes one */
-    bool again;          /* it was sent a second time: there is no third */
-    bool sent;           /* all of it left */
-    bool unreached;      /* the fault is that no connection could be made for it */
+    bool under_way; /* false: there was no connection, session_finish makes one */
+    bool again;     /* it was sent a second time: there is no third */
+    bool sent;      /* all of it left */
+    bool unreached; /* the fault is that no connection could be made for it */
     struct error fault;
     int64_t began, last_heard; /* when it was waited for first (0: not yet), and heard from last */
     bool heard, probed;
@@ -62,7 +61,6 @@ struct session {
     bool wants_generation; /* each connection is pinned to `generation` */
     int64_t generation;    /* -1: to what is newest when the first one is made */
     bool subscribed;       /* this connection hears of improvements */
-    uint32_t connections;  /* that were made so far */
 
     struct places places; /* found at the first connect */
     bool found;           /* places are filled in */
@@ -101,21 +99,13 @@ int session_connect(struct session *s, int64_t deadline, struct error *err);
 
 /* The same in two steps, to do something else while the daemon works: the result that came before
  * stays valid until session_finish, which also says what went wrong in session_start. q stays as it
- * is until the end.
- *
- * Two requests may be under way, so that the daemon has work while an answer is on its way, when
- * they want packed results: `other` (may be NULL) is the second one. Answers come in any order:
- * `overtaken` says that it is the other's, and this one is still to be finished. */
-struct session_other {
-    const struct session_sent *sent;
-    bool overtaken;
-};
+ * is until the end. */
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
 /* SESSION_WAITING: `until` has passed, maybe on the way to a connection: called again it goes
  * on. */
 enum { SESSION_WAITING = 1 };
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
-                   struct session_other *other, const struct wire_obj **result, struct error *err);
+                   const struct wire_obj **result, struct error *err);
 /* Neither its answer nor a connection for it is waited for any more. A `get` or `tune` is
  * cancelled; of anything else that may still come of it (a lease), the daemon is freed by the end
  * of the connection. */
@@ -123,8 +113,6 @@ void session_abandon(struct session *s, const struct session_request *q,
                      const struct session_sent *p);
 /* Leaves the way to a connection, if it is on one. */
 void session_stop_connecting(struct session *s);
-/* Whether another request, of any size, may be started without waiting for the daemon. */
-bool session_has_room(const struct session *s);
 
 /* Hears the notifications `improved` until the first ones have come, or the deadline. *n: how
  * many. */

@@ -63,7 +63,7 @@ static int steps_attempt_answer(struct gemmd *g, int64_t until, const struct wir
         }
         session_start(&g->session, &s->request, &s->sent);
     }
-    return session_finish(&g->session, &s->request, &s->sent, NULL, result, err);
+    return session_finish(&g->session, &s->request, &s->sent, result, err);
 }
 
 /* gemmd has no room for this request (for the connection it has: session.c comes again for
