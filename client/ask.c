@@ -96,6 +96,7 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
     a->problem = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
     int r = ask_read_struct(&a->problem, sizeof(a->problem), p, p->size, ASK_PROBLEM_SIZE_MIN,
                             "problem", err);
+    a->problem.mode = a->problem.mode ? a->problem.mode : "forward";
     return r ? r : ask_check_rows(&a->problem, err);
 }
 
@@ -127,59 +128,94 @@ bool ask_is_plain(const struct gemmd_query *q)
 
 /* ---- to the wire ---------------------------------------------------------------------------- */
 
-enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_REAL, FIELD_FLAG, FIELD_JSON };
+enum field_kind { FIELD_TEXT, FIELD_SIZE, FIELD_INT, FIELD_REAL, FIELD_FLAG, FIELD_JSON };
 
+/* A field of a caller's struct, which is left out when it is NULL, 0 or false; but a size is always
+ * sent: a missing one then has the same sentence as a bad one. */
 struct field {
-    const char *name;
+    const char *packed; /* its name on the wire: a byte with the length, then the text */
     enum field_kind kind;
-    const char *text; /* TEXT and JSON; NULL: left out */
-    int64_t integer;  /* INT and FLAG; 0: left out */
-    double real;      /* REAL; 0: left out */
-    bool always;
+    size_t at; /* in the struct */
 };
 
-static bool is_given(const struct field *f)
-{
-    return f->always || f->text || f->integer || f->real != 0;
-}
+/* Of JSON a name is without the struct's "_json". */
+#define FIELD_NAME(f) ((f)->packed + 1)
+#define FIELD_ROW(type, head, name, kind, member)                                                  \
+    {                                                                                              \
+        head name, FIELD_##kind, offsetof(struct type, member)                                     \
+    }
 
-static int put_field(struct wire_buf *b, const struct field *f, struct error *err)
+static const struct field problem_fields[] = {
+    FIELD_ROW(gemmd_problem, "\xa4", "mode", TEXT, mode),
+    FIELD_ROW(gemmd_problem, "\xa8", "dtype_in", TEXT, dtype_in),
+    FIELD_ROW(gemmd_problem, "\xa9", "dtype_out", TEXT, dtype_out),
+    FIELD_ROW(gemmd_problem, "\xa1", "M", SIZE, m),
+    FIELD_ROW(gemmd_problem, "\xa1", "N", SIZE, n),
+    FIELD_ROW(gemmd_problem, "\xa1", "K", SIZE, k),
+    FIELD_ROW(gemmd_problem, "\xa7", "experts", INT, experts),
+    FIELD_ROW(gemmd_problem, "\xa4", "topk", INT, topk),
+    FIELD_ROW(gemmd_problem, "\xa9", "permute_x", FLAG, permute_x),
+    FIELD_ROW(gemmd_problem, "\xa9", "permute_y", FLAG, permute_y),
+    FIELD_ROW(gemmd_problem, "\xad", "fuse_mul_post", FLAG, fuse_mul_post),
+    FIELD_ROW(gemmd_problem, "\xaa", "accumulate", FLAG, accumulate),
+    FIELD_ROW(gemmd_problem, "\xa7", "routing", TEXT, routing),
+};
+static const struct field query_fields[] = {
+    FIELD_ROW(gemmd_query, "\xa8", "strategy", TEXT, strategy),
+    FIELD_ROW(gemmd_query, "\xa6", "budget", INT, budget),
+    FIELD_ROW(gemmd_query, "\xa9", "budget_ms", INT, budget_ms),
+    FIELD_ROW(gemmd_query, "\xa5", "iters", INT, iters),
+    FIELD_ROW(gemmd_query, "\xa6", "warmup", INT, warmup),
+    FIELD_ROW(gemmd_query, "\xa4", "atol", REAL, atol),
+    FIELD_ROW(gemmd_query, "\xa4", "rtol", REAL, rtol),
+    FIELD_ROW(gemmd_query, "\xa4", "seed", INT, seed),
+    FIELD_ROW(gemmd_query, "\xa6", "target", TEXT, target),
+    FIELD_ROW(gemmd_query, "\xa6", "bucket", TEXT, bucket),
+    FIELD_ROW(gemmd_query, "\xa7", "wall_ms", INT, wall_ms),
+    FIELD_ROW(gemmd_query, "\xa8", "restrict", JSON, restrict_json),
+    FIELD_ROW(gemmd_query, "\xa7", "configs", JSON, configs_json),
+};
+enum {
+    PROBLEM_FIELDS = sizeof(problem_fields) / sizeof(problem_fields[0]),
+    QUERY_FIELDS = sizeof(query_fields) / sizeof(query_fields[0]),
+};
+
+/* False: it is left out. */
+static bool ask_read_field(const struct field *f, const void *from, struct value *out)
 {
-    wire_put_str(b, f->name);
+    const void *at = (const char *)from + f->at;
     switch (f->kind) {
-    case FIELD_TEXT:
-        wire_put_str(b, f->text);
-        break;
+    case FIELD_SIZE:
     case FIELD_INT:
-        wire_put_int(b, f->integer);
-        break;
+        *out = VALUE_OF_INT(*(const int64_t *)at);
+        return out->integer || f->kind == FIELD_SIZE;
     case FIELD_REAL:
-        wire_put_real(b, f->real);
-        break;
+        *out = VALUE_OF_REAL(*(const double *)at);
+        return out->real != 0;
     case FIELD_FLAG:
-        wire_put_bool(b, true);
-        break;
-    case FIELD_JSON:
-        return wire_from_json(b, f->text, err) ? error_prefix(err, "%s_json", f->name) : 0;
+        *out = VALUE_OF_BOOL(*(const bool *)at);
+        return out->flag;
+    default:
+        *out = VALUE_OF_TEXT(*(const char *const *)at);
+        return out->text != NULL;
     }
-    return 0;
 }
 
-static size_t count_given(const struct field *fields, size_t n)
-{
-    size_t given = 0;
-    for (size_t i = 0; i < n; i++) {
-        given += is_given(&fields[i]);
-    }
-    return given;
-}
-
-static int put_given(struct wire_buf *b, const struct field *fields, size_t n, struct error *err)
+/* The pairs of a map; *count goes up by theirs. */
+static int ask_put_fields(struct wire_buf *b, const struct field *fields, size_t n,
+                          const void *from, size_t *count, struct error *err)
 {
     for (size_t i = 0; i < n; i++) {
-        int r = is_given(&fields[i]) ? put_field(b, &fields[i], err) : 0;
-        if (r) {
-            return r;
+        struct value v;
+        if (!ask_read_field(&fields[i], from, &v)) {
+            continue;
+        }
+        ++*count;
+        wire_put_raw(b, fields[i].packed, 1 + (fields[i].packed[0] & 31));
+        if (fields[i].kind != FIELD_JSON) {
+            value_pack(b, &v);
+        } else if (wire_from_json(b, v.text, err)) {
+            return error_prefix(err, "%s_json", FIELD_NAME(&fields[i]));
         }
     }
     return 0;
@@ -224,150 +260,38 @@ static int pack_text(struct wire_buf *b, const char *text, struct error *err)
     return 0;
 }
 
-/* "rows:5,0,3" */
-static void format_rows(const struct gemmd_problem *p, char out[RECORD_TEXT_MAX])
+/* Rows per expert as a routing, "rows:5,0,3", in `text`; other problems as they are. */
+static struct gemmd_problem ask_name_rows(const struct gemmd_problem *p, char text[RECORD_TEXT_MAX])
 {
-    size_t n = (size_t)snprintf(out, RECORD_TEXT_MAX, "rows:");
+    struct gemmd_problem out = *p;
+    if (!p->rows_per_expert) {
+        return out;
+    }
+    size_t n = (size_t)snprintf(text, RECORD_TEXT_MAX, "rows:");
     for (int64_t e = 0; e < count_experts(p) && n < RECORD_TEXT_MAX; e++) {
-        n += (size_t)snprintf(out + n, RECORD_TEXT_MAX - n, e ? ",%lld" : "%lld",
+        n += (size_t)snprintf(text + n, RECORD_TEXT_MAX - n, e ? ",%lld" : "%lld",
                               (long long)p->rows_per_expert[e]);
     }
-}
-
-enum { PROBLEM_FIELDS = 14 };
-
-/* Sizes are always sent: a missing one then has the same sentence as a bad one. `rows` is where the
- * text of rows_per_expert goes. */
-static void problem_fields(const struct gemmd_problem *p, char rows[RECORD_TEXT_MAX],
-                           struct field out[PROBLEM_FIELDS])
-{
-    if (p->rows_per_expert) {
-        format_rows(p, rows);
-    }
-    const struct field fields[PROBLEM_FIELDS] = {
-        {"op", FIELD_TEXT, .text = "grouped_gemm"},
-        {"mode", FIELD_TEXT, .text = p->mode ? p->mode : "forward"},
-        {"dtype_in", FIELD_TEXT, .text = p->dtype_in},
-        {"dtype_out", FIELD_TEXT, .text = p->dtype_out},
-        {"M", FIELD_INT, .integer = p->m, .always = true},
-        {"N", FIELD_INT, .integer = p->n, .always = true},
-        {"K", FIELD_INT, .integer = p->k, .always = true},
-        {"experts", FIELD_INT, .integer = p->experts},
-        {"topk", FIELD_INT, .integer = p->topk},
-        {"permute_x", FIELD_FLAG, .integer = p->permute_x},
-        {"permute_y", FIELD_FLAG, .integer = p->permute_y},
-        {"fuse_mul_post", FIELD_FLAG, .integer = p->fuse_mul_post},
-        {"accumulate", FIELD_FLAG, .integer = p->accumulate},
-        {"routing", FIELD_TEXT, .text = p->rows_per_expert ? rows : p->routing},
-    };
-    memcpy(out, fields, sizeof(fields));
-}
-
-/* Names as they are packed: a byte with the length, then the text. */
-#define NAMED(head, name) head name, sizeof(head name) - 1
-
-static void ask_put_int(struct wire_buf *b, const char *name, size_t n, int64_t v, bool always)
-{
-    if (v || always) {
-        wire_put_raw(b, name, n);
-        wire_put_int(b, v);
-    }
-}
-
-static void ask_put_text(struct wire_buf *b, const char *name, size_t n, const char *v)
-{
-    if (v) {
-        wire_put_raw(b, name, n);
-        wire_put_str(b, v);
-    }
-}
-
-static void put_flag(struct wire_buf *b, const char *name, size_t n, bool v)
-{
-    if (v) {
-        wire_put_raw(b, name, n);
-        wire_put_bool(b, true);
-    }
-}
-
-/* What problem_fields and put_given make of a problem without rows_per_expert, without the list. */
-static void pack_fields(struct wire_buf *b, const struct gemmd_problem *p)
-{
-    wire_put_map(b, 5u + !!p->dtype_in + !!p->dtype_out + !!p->experts + !!p->topk + p->permute_x +
-                        p->permute_y + p->fuse_mul_post + p->accumulate + !!p->routing);
-    ask_put_text(b, NAMED("\xa2", "op"), "grouped_gemm");
-    ask_put_text(b, NAMED("\xa4", "mode"), p->mode ? p->mode : "forward");
-    ask_put_text(b, NAMED("\xa8", "dtype_in"), p->dtype_in);
-    ask_put_text(b, NAMED("\xa9", "dtype_out"), p->dtype_out);
-    ask_put_int(b, NAMED("\xa1", "M"), p->m, true);
-    ask_put_int(b, NAMED("\xa1", "N"), p->n, true);
-    ask_put_int(b, NAMED("\xa1", "K"), p->k, true);
-    ask_put_int(b, NAMED("\xa7", "experts"), p->experts, false);
-    ask_put_int(b, NAMED("\xa4", "topk"), p->topk, false);
-    put_flag(b, NAMED("\xa9", "permute_x"), p->permute_x);
-    put_flag(b, NAMED("\xa9", "permute_y"), p->permute_y);
-    put_flag(b, NAMED("\xad", "fuse_mul_post"), p->fuse_mul_post);
-    put_flag(b, NAMED("\xaa", "accumulate"), p->accumulate);
-    ask_put_text(b, NAMED("\xa7", "routing"), p->routing);
-}
-
-/* Both are of one length for the compiler: no call. */
-#define PUT_INT(p, head, name, v)                                                                  \
-    (memcpy((p), head name, sizeof(head name) - 1), pack_int((p) + sizeof(head name) - 1, (v)))
-#define PUT_FLAG(p, head, name)                                                                    \
-    (memcpy((p), head name, sizeof(head name) - 1), pack_bool((p) + sizeof(head name) - 1, true))
-
-enum { USUAL_BYTES_MAX = 256, USUAL_MODE_MAX = 16 };
-
-/* What pack_fields makes of a problem of numbers, flags and a mode, as most are: at once. False: it
- * is another one, nothing is put. */
-static bool pack_usual(struct wire_buf *b, const struct gemmd_problem *p)
-{
-    uint8_t packed[USUAL_BYTES_MAX], *at = packed;
-    const char *mode = p->mode ? p->mode : "forward";
-    size_t n = strnlen(mode, USUAL_MODE_MAX);
-    if (p->dtype_in || p->dtype_out || p->routing || n == USUAL_MODE_MAX) {
-        return false;
-    }
-    at = pack_map_head(at, 5u + !!p->experts + !!p->topk + p->permute_x + p->permute_y +
-                               p->fuse_mul_post + p->accumulate);
-    memcpy(at, "\xa2op\xacgrouped_gemm\xa4mode", 21);
-    at = pack_str_head(at + 21, n);
-    for (size_t i = 0; i < n; i++) {
-        if (mode[i] & 0x80) {
-            return false; /* not ASCII: it has to be looked at */
-        }
-        *at++ = (uint8_t)mode[i];
-    }
-    at = PUT_INT(at, "\xa1", "M", p->m);
-    at = PUT_INT(at, "\xa1", "N", p->n);
-    at = PUT_INT(at, "\xa1", "K", p->k);
-    at = p->experts ? PUT_INT(at, "\xa7", "experts", p->experts) : at;
-    at = p->topk ? PUT_INT(at, "\xa4", "topk", p->topk) : at;
-    at = p->permute_x ? PUT_FLAG(at, "\xa9", "permute_x") : at;
-    at = p->permute_y ? PUT_FLAG(at, "\xa9", "permute_y") : at;
-    at = p->fuse_mul_post ? PUT_FLAG(at, "\xad", "fuse_mul_post") : at;
-    at = p->accumulate ? PUT_FLAG(at, "\xaa", "accumulate") : at;
-    wire_put_raw(b, packed, (size_t)(at - packed));
-    return true;
+    out.routing = text;
+    return out;
 }
 
 int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err)
 {
+    char rows[RECORD_TEXT_MAX];
     if (p->text) {
         return pack_text(b, p->text, err);
     }
-    if (!p->rows_per_expert) {
-        if (!pack_usual(b, p)) {
-            pack_fields(b, p);
-        }
-        return 0;
+    const struct gemmd_problem named = ask_name_rows(p, rows);
+    size_t at = b->len, count = 1;
+    _Static_assert(1 + PROBLEM_FIELDS < 16, "the map's head is a byte, whatever it holds");
+    wire_put_map(b, count);
+    wire_put_kv_str(b, "op", "grouped_gemm");
+    int r = ask_put_fields(b, problem_fields, PROBLEM_FIELDS, &named, &count, err);
+    if (!b->failed) {
+        pack_map_head(b->data + at, count);
     }
-    struct field fields[PROBLEM_FIELDS];
-    char rows[RECORD_TEXT_MAX];
-    problem_fields(p, rows, fields);
-    wire_put_map(b, count_given(fields, PROBLEM_FIELDS));
-    return put_given(b, fields, PROBLEM_FIELDS, err);
+    return r;
 }
 
 static const char *wait_name(enum gemmd_wait w)
@@ -378,30 +302,46 @@ static const char *wait_name(enum gemmd_wait w)
 int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err)
 {
     const struct gemmd_query *q = &a->query;
-    const struct field fields[] = {
-        {"wait", FIELD_TEXT, .text = wait_name(q->wait)},
-        {"deadline_ms", FIELD_INT, .integer = deadline_ms},
-        {"progress", FIELD_FLAG, .integer = q->progress || q->flags & GEMMD_PROGRESS},
-        {"again", FIELD_FLAG, .integer = (q->flags & GEMMD_AGAIN) != 0},
-        {"strategy", FIELD_TEXT, .text = q->strategy},
-        {"budget", FIELD_INT, .integer = q->budget},
-        {"budget_ms", FIELD_INT, .integer = q->budget_ms},
-        {"iters", FIELD_INT, .integer = q->iters},
-        {"warmup", FIELD_INT, .integer = q->warmup},
-        {"atol", FIELD_REAL, .real = q->atol},
-        {"rtol", FIELD_REAL, .real = q->rtol},
-        {"seed", FIELD_INT, .integer = q->seed},
-        {"target", FIELD_TEXT, .text = q->target},
-        {"bucket", FIELD_TEXT, .text = q->bucket},
-        {"wall_ms", FIELD_INT, .integer = q->wall_ms},
-        {"restrict", FIELD_JSON, .text = q->restrict_json},
-        {"configs", FIELD_JSON, .text = q->configs_json},
-    };
-    size_t n = sizeof(fields) / sizeof(fields[0]);
-    wire_put_map(b, count_given(fields, n) + 1);
+    const bool progress = q->progress || q->flags & GEMMD_PROGRESS, again = q->flags & GEMMD_AGAIN;
+    WIRE_BUF_AUTO fields = WIRE_BUF_NULL;
+    size_t count = 2 + (deadline_ms != 0) + progress + again;
+    int r = ask_put_fields(&fields, query_fields, QUERY_FIELDS, q, &count, err);
+    wire_put_map(b, count);
     wire_put_str(b, "problem");
-    int r = ask_pack_problem(b, &a->problem, err);
-    return r ? r : put_given(b, fields, n, err);
+    r = r ? r : ask_pack_problem(b, &a->problem, err);
+    wire_put_kv_str(b, "wait", wait_name(q->wait));
+    if (deadline_ms) {
+        wire_put_kv_int(b, "deadline_ms", deadline_ms);
+    }
+    if (progress) {
+        wire_put_kv_bool(b, "progress", true);
+    }
+    if (again) {
+        wire_put_kv_bool(b, "again", true);
+    }
+    wire_put_raw(b, fields.data, fields.len);
+    b->failed = b->failed || fields.failed;
+    return r;
+}
+
+static int ask_refuse_many(const char *name, const char *suffix, struct error *err)
+{
+    return error_set(err, ERROR_INVALID,
+                     "many problems cannot be asked for with %s%s: ask for each by gemmd_get, or "
+                     "leave it out",
+                     name, suffix);
+}
+
+int ask_check_bare(const struct gemmd_query *q, struct error *err)
+{
+    for (size_t i = 0; i < QUERY_FIELDS; i++) {
+        const struct field *f = &query_fields[i];
+        struct value v;
+        if (f->at != offsetof(struct gemmd_query, target) && ask_read_field(f, q, &v)) {
+            return ask_refuse_many(FIELD_NAME(f), f->kind == FIELD_JSON ? "_json" : "", err);
+        }
+    }
+    return q->flags & GEMMD_AGAIN ? ask_refuse_many("GEMMD_AGAIN", "", err) : 0;
 }
 
 /* ---- to a problem of ours ------------------------------------------------------------------- */
@@ -412,18 +352,15 @@ static int ask_read_fields(const struct gemmd_problem *p, char op[OP_WORD_MAX], 
     if (p->text) {
         return split_text(p->text, op, out, err);
     }
-    struct field fields[PROBLEM_FIELDS];
     char rows[RECORD_TEXT_MAX];
-    problem_fields(p, rows, fields);
-    strcpy(op, fields[0].text);
+    const struct gemmd_problem named = ask_name_rows(p, rows);
+    strcpy(op, "grouped_gemm");
     record_init(out);
     int r = 0;
-    for (size_t i = 1; i < PROBLEM_FIELDS && r == 0; i++) {
-        const struct field *f = &fields[i];
-        struct value v = f->kind == FIELD_TEXT  ? VALUE_OF_TEXT(f->text)
-                         : f->kind == FIELD_INT ? VALUE_OF_INT(f->integer)
-                                                : VALUE_OF_BOOL(f->integer != 0);
-        r = is_given(f) ? record_set(out, f->name, v, err) : 0;
+    for (size_t i = 0; i < PROBLEM_FIELDS && r == 0; i++) {
+        struct value v;
+        bool given = ask_read_field(&problem_fields[i], &named, &v);
+        r = given ? record_set(out, FIELD_NAME(&problem_fields[i]), v, err) : 0;
     }
     return r;
 }

@@ -33,6 +33,9 @@ int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 /* Whether an answer to the bare problem is an answer to this query too, and may be kept as one. */
 bool ask_is_plain(const struct gemmd_query *q);
 
+/* What `get_many` has no place for is refused: an answer to another question would be wrong. */
+int ask_check_bare(const struct gemmd_query *q, struct error *err);
+
 /* {"op": ..., fields} */
 int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err);
 /* The params of get and tune. deadline_ms: what the daemon is told; 0: none. */

@@ -363,44 +363,11 @@ static int find_sizes(struct get_many *m, struct error *err)
     return r;
 }
 
-/* What `get_many` has no place for is refused: an answer to another question would be wrong. */
-static int get_many_check_query(const struct gemmd_query *q, struct error *err)
-{
-    const struct {
-        const char *name;
-        bool set;
-    } fields[] = {
-        {"bucket", q->bucket},
-        {"restrict_json", q->restrict_json},
-        {"configs_json", q->configs_json},
-        {"strategy", q->strategy},
-        {"budget", q->budget},
-        {"budget_ms", q->budget_ms},
-        {"wall_ms", q->wall_ms},
-        {"iters", q->iters},
-        {"warmup", q->warmup},
-        {"seed", q->seed},
-        {"atol", q->atol != 0},
-        {"rtol", q->rtol != 0},
-        {"GEMMD_AGAIN", q->flags & GEMMD_AGAIN},
-    };
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        if (fields[i].set) {
-            return error_set(
-                err, ERROR_INVALID,
-                "many problems cannot be asked for with %s: ask for each by gemmd_get, "
-                "or leave it out",
-                fields[i].name);
-        }
-    }
-    return 0;
-}
-
 static int read_query(struct get_many *m, const struct gemmd_query *query, struct error *err)
 {
     struct ask a;
     int r = ask_query(&a, query, err);
-    r = r ? r : get_many_check_query(&a.query, err);
+    r = r ? r : ask_check_bare(&a.query, err);
     if (r == 0) {
         m->query = a.query;
         m->deadline = handle_deadline(m->g, a.query.deadline_ms, false);
