@@ -110,26 +110,7 @@ static size_t format_number(int64_t number, char *out, size_t size)
     return length + 1 < size ? length : 0;
 }
 
-/* The same text in the same place as the time before, of a few letters, looks the same. */
-static size_t format_short(struct answer_name *known, const char *text, size_t n, char *out,
-                           size_t size)
-{
-    if (n > sizeof(known->word) || size <= sizeof(known->shown)) {
-        return format_text(text, n, out, size);
-    }
-    if (!known->shown_n || known->word_n != n || !pull_same(known->word, text, n)) {
-        size_t length = format_text(text, n, out, size);
-        known->shown_n = length <= sizeof(known->shown) ? (uint8_t)length : 0;
-        known->word_n = (uint8_t)n;
-        memcpy(known->word, text, n);
-        memcpy(known->shown, out, known->shown_n);
-        return length;
-    }
-    memcpy(out, known->shown, sizeof(known->shown));
-    return known->shown_n;
-}
-
-static size_t format_value(struct pull *p, struct answer_name *known, char *out, size_t size)
+static size_t format_value(struct pull *p, char *out, size_t size)
 {
     int64_t number;
     bool flag;
@@ -139,14 +120,10 @@ static size_t format_value(struct pull *p, struct answer_name *known, char *out,
         return format_number(number, out, size);
     }
     if (pull_bool(p, &flag)) {
-        n = flag ? 4 : 5;
-        if (size <= 8) {
-            return 0;
-        }
-        memcpy(out, flag ? "true\0\0\0" : "false\0\0", 8);
-        return n;
+        memcpy(out, flag ? "true" : "false", size > 5 ? 5 : 0);
+        return size <= 5 ? 0 : flag ? 4 : 5;
     }
-    return pull_str(p, &text, &n) ? format_short(known, text, n, out, size) : 0;
+    return pull_str(p, &text, &n) ? format_text(text, n, out, size) : 0;
 }
 
 void answer_order_init(struct answer_order *order)
@@ -165,21 +142,6 @@ struct config_line {
     bool whole;
 };
 
-static void pack_name(struct answer_name *known)
-{
-    char packed[sizeof(known->packed)] = {0}, mask[sizeof(known->mask)];
-    size_t n = known->n + 1u;
-    bool fits = n <= sizeof(packed);
-    memset(mask, 0xff, sizeof(mask)); /* what does not fit is never met */
-    if (fits) {
-        packed[0] = (char)(0xa0 | known->n);
-        memcpy(packed + 1, known->text + 1, known->n);
-        memset(mask + n, 0, sizeof(mask) - n);
-    }
-    memcpy(known->packed, packed, sizeof(packed));
-    memcpy(known->mask, mask, sizeof(mask));
-}
-
 static bool answer_read_name(struct config_line *l, size_t i, const char *name, size_t n)
 {
     struct answer_name *known = &l->order->names[i];
@@ -189,11 +151,9 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
             return false;
         }
         known->n = (uint8_t)n;
-        known->shown_n = 0;
         known->text[0] = ' ';
         memcpy(known->text + 1, name, n);
         known->text[n + 1] = '=';
-        pack_name(known);
         if (i + 1 < RECORD_FIELDS_MAX) {
             known[1].n = 0; /* it was behind another one */
         }
@@ -201,53 +161,6 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
     l->last = name;
     l->last_n = n;
     return true;
-}
-
-static inline uint64_t word_at(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-enum {
-    USUAL_IN = 40,
-    USUAL_OUT = 48
-}; /* bytes that the longest usual pair may look at, and write */
-
-/* The next pair, when its name is the one that was there before and its value a small number, a
- * flag or the same short text. The characters written; 0: it is not so, nothing is taken. */
-static inline size_t answer_read_usual(const struct answer_name *known, struct pull *p, char *out,
-                                       bool first)
-{
-    const uint8_t *in = p->at;
-    if (pull_left(p) < USUAL_IN || !known->n ||
-        (((word_at(in) ^ known->packed[0]) & known->mask[0]) |
-         ((word_at(in + 8) ^ known->packed[1]) & known->mask[1]) |
-         ((word_at(in + 16) ^ known->packed[2]) & known->mask[2]))) {
-        return 0;
-    }
-    const uint8_t *value = in + 1 + known->n;
-    size_t at = known->n + 2u - first, n = value[0] & 31;
-    memcpy(out, known->text + first, sizeof(known->text) - 1);
-    if (value[0] < 0x80 || value[0] == 0xcc) {
-        bool one = value[0] < 0x80;
-        p->at = value + 2 - one;
-        return at + format_number(value[!one], out + at, USUAL_OUT);
-    }
-    if ((value[0] & 0xfe) == 0xc2) {
-        bool flag = value[0] & 1;
-        memcpy(out + at, flag ? "true\0\0\0" : "false\0\0", 8);
-        p->at = value + 1;
-        return at + 5 - flag;
-    }
-    if ((value[0] & 0xe0) == 0xa0 && known->shown_n && known->word_n == n &&
-        memcmp(value + 1, known->word, n) == 0) {
-        memcpy(out + at, known->shown, sizeof(known->shown));
-        p->at = value + 1 + n;
-        return at + known->shown_n;
-    }
-    return 0;
 }
 
 /* Straight from the wire, where names come sorted. False: this is another config than gemmd's are,
@@ -263,14 +176,6 @@ static bool pull_config(void *ctx, struct pull *p)
     }
     for (size_t i = 0; i < pairs; i++) {
         struct answer_name *known = &l->order->names[i];
-        const char *before = (const char *)p->at + 1;
-        if (l->as_before && size - at > USUAL_OUT &&
-            (length = answer_read_usual(known, p, out + at, i == 0)) > 0) {
-            l->last = before;
-            l->last_n = known->n;
-            at += length;
-            continue;
-        }
         if (!pull_str(p, &name, &n) || !answer_read_name(l, i, name, n) ||
             size - at < sizeof(known->text)) {
             return false;
@@ -278,7 +183,7 @@ static bool pull_config(void *ctx, struct pull *p)
         bool first = i == 0; /* no space */
         memcpy(out + at, known->text + first, sizeof(known->text) - 1);
         at += n + 2 - first;
-        length = format_value(p, known, out + at, size - at);
+        length = format_value(p, out + at, size - at);
         if (!length) {
             return false;
         }
@@ -299,60 +204,6 @@ static int answer_read_config(struct gemmd_answer *a, const struct wire_obj *map
 
 /* ---- from the wire --------------------------------------------------------------------------- */
 
-/* Both are arrays, and `to` is the longer one. */
-#define COPY_TEXT(to, from)                                                                        \
-    do {                                                                                           \
-        _Static_assert(sizeof(to) >= sizeof(from), "every text of an answer fits");                \
-        memcpy((to), (from), strlen(from) + 1);                                                    \
-    } while (0)
-
-static int answer_unpack_map(const struct wire_obj *map, struct answer *a, struct gemmd_answer *out,
-                             struct error *err)
-{
-    static const char *const beside[] = {"config", NULL};
-    if (wire_type_of(map) != WIRE_MAP) {
-        return error_set(err, ERROR_MALFORMED, "it is not a map");
-    }
-    int r = schema_decode_beside(&answer_schema, SCHEMA_LENIENT, map, beside, a, err);
-    if (r == 0 && !a->tier[0]) {
-        r = error_set(err, ERROR_MALFORMED, "it has no tier");
-    }
-    return r ? r : answer_read_config(out, wire_find(map, "config"), err);
-}
-
-int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct error *err)
-{
-    struct answer a;
-    *out = (struct gemmd_answer){.size = sizeof(*out)};
-    if (answer_unpack_map(map, &a, out, err)) {
-        if (err->code == ERROR_INVALID) { /* it is not the caller's fault */
-            err->code = ERROR_MALFORMED;
-        }
-        return error_prefix(err, "gemmd's answer cannot be read");
-    }
-    out->time_us = a.time_us;
-    out->spread = a.spread;
-    out->reference_us = a.reference_us;
-    out->tflops = a.tflops;
-    out->gbps = a.gbps;
-    out->floor_us = a.floor_us;
-    out->measured = a.measured;
-    out->generation = a.generation;
-    out->created_s = a.created_s;
-    out->saved = a.saved;
-    COPY_TEXT(out->key, a.key);
-    COPY_TEXT(out->tier, a.tier);
-    COPY_TEXT(out->source, a.source);
-    COPY_TEXT(out->family, a.family);
-    COPY_TEXT(out->module, a.module);
-    COPY_TEXT(out->note, a.note);
-    COPY_TEXT(out->stamp, a.stamp);
-    family_stamp_target(a.stamp, out->target);
-    return 0;
-}
-
-/* ---- from the bytes -------------------------------------------------------------------------- */
-
 /* ANSWER_FIELDS as they lie in struct gemmd_answer, where `config` is another thing: a line. */
 #define ROW_INT(name)  SCHEMA_ROW(gemmd_answer, INT, name, 0)
 #define ROW_REAL(name) SCHEMA_ROW(gemmd_answer, REAL, name, 0)
@@ -366,18 +217,43 @@ static const struct schema given_schema = {"answer", sizeof(struct gemmd_answer)
                                            given_fields};
 
 /* What fits in one fits in the other. */
-#define SAME_INT(name)                                                                             \
-    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(int64_t), #name);
-#define SAME_REAL(name)                                                                            \
-    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(double), #name);
-#define SAME_FLAG(name)                                                                            \
-    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(bool), #name);
-#define SAME_TEXT(name)                                                                            \
+#define SAME_SIZE(name)                                                                            \
     _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(((struct answer *)0)->name), \
                    #name);
+#define SAME_INT  SAME_SIZE
+#define SAME_REAL SAME_SIZE
+#define SAME_FLAG SAME_SIZE
+#define SAME_TEXT SAME_SIZE
 #define SAME_RECORD(name)
 #define SAME(type, kind, name, n) SAME_##kind(name)
 ANSWER_FIELDS(SAME, )
+
+static int answer_unpack_map(const struct wire_obj *map, struct gemmd_answer *out,
+                             struct error *err)
+{
+    static const char *const beside[] = {"config", NULL};
+    if (wire_type_of(map) != WIRE_MAP) {
+        return error_set(err, ERROR_MALFORMED, "it is not a map");
+    }
+    int r = schema_decode_beside(&given_schema, SCHEMA_LENIENT, map, beside, out, err);
+    if (r == 0 && !out->tier[0]) {
+        r = error_set(err, ERROR_MALFORMED, "it has no tier");
+    }
+    return r ? r : answer_read_config(out, wire_find(map, "config"), err);
+}
+
+int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct error *err)
+{
+    *out = (struct gemmd_answer){.size = sizeof(*out)};
+    if (answer_unpack_map(map, out, err)) {
+        if (err->code == ERROR_INVALID) { /* it is not the caller's fault */
+            err->code = ERROR_MALFORMED;
+        }
+        return error_prefix(err, "gemmd's answer cannot be read");
+    }
+    family_stamp_target(out->stamp, out->target);
+    return 0;
+}
 
 bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *order)
 {

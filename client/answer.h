@@ -17,10 +17,7 @@ struct gemmd_answer answer_none(void);
 struct answer_order {
     struct answer_name {
         uint8_t n;                      /* of the name */
-        uint8_t word_n, shown_n;        /* of the last short text that was its value; 0: none */
-        char shown[8], word[8];         /* in the line, and as it came */
         char text[RECORD_NAME_MAX + 1]; /* " name=" */
-        uint64_t packed[3], mask[3];    /* the name as it comes, when that is 24 bytes or less */
     } names[RECORD_FIELDS_MAX];         /* of the config's parameters, as far as they were good */
     char stamp[160], target[16];        /* of the last answer */
 };
