@@ -97,6 +97,7 @@ struct listing {
     json_t *filter;    /* owned */
     int64_t want;      /* rows, by the caller's limit; -1: all */
     int64_t got, offset;
+    bool more;  /* pages are to come */
     char *text; /* owned: "[row,row" */
     size_t length;
 };
@@ -209,9 +210,9 @@ static int go_behind(struct listing *l, const struct wire_obj *row, struct error
     return stands ? does_not_advance(l, err) : 0;
 }
 
-static int call_append_page(struct listing *l, const struct wire_obj *result, bool *more,
-                            struct error *err)
+static int call_append_page(void *ctx, const struct wire_obj *result, struct error *err)
 {
+    struct listing *l = ctx;
     const struct wire_obj *rows = wire_find(result, "rows");
     if (wire_type_of(rows) != WIRE_ARRAY) {
         return error_set(err, ERROR_MALFORMED, "gemmd's page of %s has no rows", l->what);
@@ -223,16 +224,16 @@ static int call_append_page(struct listing *l, const struct wire_obj *result, bo
     }
     l->got += n;
     int64_t next = 0;
-    *more = wire_get_int(wire_find(result, "next"), &next) && (l->want < 0 || l->got < l->want);
-    if (*more && (next <= l->offset || n == 0)) {
+    l->more = wire_get_int(wire_find(result, "next"), &next) && (l->want < 0 || l->got < l->want);
+    if (l->more && (next <= l->offset || n == 0)) {
         return does_not_advance(l, err);
     }
     l->offset = next;
-    return *more && l->order ? go_behind(l, wire_at(rows, (size_t)n - 1), err) : 0;
+    return l->more && l->order ? go_behind(l, wire_at(rows, (size_t)n - 1), err) : 0;
 }
 
 /* Each page has the default deadline: a long list is not a slow daemon. */
-static int fetch_page(struct listing *l, bool *more, struct error *err)
+static int fetch_page(struct listing *l, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     int r = pack_page(l, &params, err);
@@ -243,24 +244,16 @@ static int fetch_page(struct listing *l, bool *more, struct error *err)
                                       .params = &params,
                                       .repeatable = true,
                                       .deadline = handle_deadline(l->g, 0, false)};
-    r = handle_enter(l->g, q.deadline, err);
-    if (r) {
-        return r;
-    }
-    const struct wire_obj *result;
-    r = session_call(&l->g->session, &q, &result, err);
-    r = r ? r : call_append_page(l, result, more, err);
-    handle_leave(l->g);
-    return r;
+    return handle_call(l->g, &q, call_append_page, l, err);
 }
 
 static int fetch_all(struct listing *l, const char *filter_json, char **rows_json,
                      struct error *err)
 {
     int r = call_read_filter(l, filter_json, err);
-    bool more = l->want != 0;
-    while (r == 0 && more) {
-        r = fetch_page(l, &more, err);
+    l->more = l->want != 0;
+    while (r == 0 && l->more) {
+        r = fetch_page(l, err);
     }
     json_decref(l->filter);
     if (r) {

@@ -6,31 +6,30 @@
 #include "client/clock.h"
 #include "client/handle.h"
 
-static int generation_ask_daemon(struct gemmd *g, int64_t *newest, int64_t *pinned,
-                                 struct error *err)
+struct generations {
+    struct gemmd *g;
+    int64_t *newest, *pinned; /* may be NULL */
+};
+
+static int generation_read_hello(void *ctx, const struct wire_obj *result, struct error *err)
 {
-    int64_t deadline = handle_deadline(g, 0, false);
-    const struct session_request q = {.method = "hello", .deadline = deadline, .repeatable = true};
-    const struct wire_obj *result;
-    int r = handle_enter(g, deadline, err);
-    if (r) {
-        return r;
+    const struct generations *out = ctx;
+    if (out->newest && !wire_get_int(wire_find(result, "generation"), out->newest)) {
+        return error_set(err, ERROR_MALFORMED, "gemmd's `hello` has no generation");
     }
-    r = session_call(&g->session, &q, &result, err);
-    if (r == 0 && newest && !wire_get_int(wire_find(result, "generation"), newest)) {
-        r = error_set(err, ERROR_MALFORMED, "gemmd's `hello` has no generation");
+    if (out->pinned) {
+        *out->pinned = out->g->session.wants_generation ? out->g->session.generation : -1;
     }
-    if (r == 0 && pinned) {
-        *pinned = g->session.wants_generation ? g->session.generation : -1;
-    }
-    handle_leave(g);
-    return r;
+    return 0;
 }
 
 int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned, struct gemmd_error *err)
 {
     struct error e;
-    int r = generation_ask_daemon(g, newest, pinned, &e);
+    struct generations out = {g, newest, pinned};
+    const struct session_request q = {
+        .method = "hello", .deadline = handle_deadline(g, 0, false), .repeatable = true};
+    int r = handle_call(g, &q, generation_read_hello, &out, &e);
     return handle_result(r, &e, err);
 }
 

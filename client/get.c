@@ -246,20 +246,6 @@ int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
     return handle_result(r, &e, err);
 }
 
-static int put_locked(struct gemmd *g, const struct wire_buf *params, struct error *err)
-{
-    int64_t deadline = handle_deadline(g, 0, false);
-    int r = handle_enter(g, deadline, err);
-    if (r) {
-        return r;
-    }
-    const struct session_request q = {.method = "put", .params = params, .deadline = deadline};
-    const struct wire_obj *result;
-    r = session_call(&g->session, &q, &result, err);
-    handle_leave(g);
-    return r;
-}
-
 int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
               double time_us, struct gemmd_error *err)
 {
@@ -277,6 +263,8 @@ int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *
         wire_put_kv_str(&params, "config", config);
         wire_put_kv_real(&params, "time_us", time_us);
     }
-    r = r ? r : put_locked(g, &params, &e);
+    const struct session_request q = {
+        .method = "put", .params = &params, .deadline = handle_deadline(g, 0, false)};
+    r = r ? r : handle_call(g, &q, NULL, NULL, &e);
     return handle_result(r, &e, err);
 }

@@ -264,6 +264,21 @@ void handle_leave(struct gemmd *g)
     pthread_mutex_unlock(&g->lock);
 }
 
+int handle_call(struct gemmd *g, const struct session_request *q,
+                int (*take)(void *ctx, const struct wire_obj *result, struct error *err), void *ctx,
+                struct error *err)
+{
+    const struct wire_obj *result;
+    int r = handle_enter(g, q->deadline, err);
+    if (r) {
+        return r;
+    }
+    r = session_call(&g->session, q, &result, err);
+    r = r || !take ? r : take(ctx, result, err);
+    handle_leave(g);
+    return r;
+}
+
 /* This thread has entered it. */
 static bool is_mine(struct gemmd *g)
 {

@@ -29,6 +29,11 @@ void handle_leave(struct gemmd *g);
 /* This thread has a call of this handle under way, and is not in it (steps.h). False for NULL. */
 bool handle_waits(struct gemmd *g);
 
+/* One request, in the lock. `take` (may be NULL) reads its result there, which stays no longer. */
+int handle_call(struct gemmd *g, const struct session_request *q,
+                int (*take)(void *ctx, const struct wire_obj *result, struct error *err), void *ctx,
+                struct error *err);
+
 /* Ends a public call: hands the error to the caller, who may have passed NULL. */
 int handle_result(int r, const struct error *e, struct gemmd_error *err);
 

@@ -155,7 +155,6 @@ static int lease_call_method(struct gemmd *g, const char *method,
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     struct ask a;
-    int64_t deadline = handle_deadline(g, 0, false);
     int r = ask_problem(&a, problem, err);
     if (r == 0) {
         wire_put_map(&params, 1 + (json != NULL));
@@ -163,15 +162,9 @@ static int lease_call_method(struct gemmd *g, const char *method,
         r = ask_pack_problem(&params, &a.problem, err);
     }
     r = r || !json ? r : lease_put_json(&params, name, json, err);
-    r = r ? r : handle_enter(g, deadline, err);
-    if (r) {
-        return r;
-    }
-    const struct session_request q = {.method = method, .params = &params, .deadline = deadline};
-    const struct wire_obj *result;
-    r = session_call(&g->session, &q, &result, err);
-    handle_leave(g);
-    return r;
+    const struct session_request q = {
+        .method = method, .params = &params, .deadline = handle_deadline(g, 0, false)};
+    return r ? r : handle_call(g, &q, NULL, NULL, err);
 }
 
 int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem, const char *trials_json,

@@ -35,8 +35,9 @@ static int learn_size(struct image_read *m, const struct wire_obj *result, struc
                                (long long)size);
 }
 
-static int take_chunk(struct image_read *m, const struct wire_obj *result, struct error *err)
+static int take_chunk(void *ctx, const struct wire_obj *result, struct error *err)
 {
+    struct image_read *m = ctx;
     int r = learn_size(m, result, err);
     if (r) {
         return r;
@@ -71,15 +72,7 @@ static int fetch_chunk(struct gemmd *g, struct image_read *m, int64_t deadline, 
     }
     const struct session_request q = {
         .method = "module", .params = &params, .repeatable = true, .deadline = deadline};
-    int r = handle_enter(g, q.deadline, err);
-    if (r) {
-        return r;
-    }
-    const struct wire_obj *result;
-    r = session_call(&g->session, &q, &result, err);
-    r = r ? r : take_chunk(m, result, err);
-    handle_leave(g);
-    return r;
+    return handle_call(g, &q, take_chunk, m, err);
 }
 
 static int check_hash(const struct image_read *m, struct error *err)

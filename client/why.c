@@ -22,21 +22,9 @@ static int why_pack_params(struct wire_buf *b, const struct ask *a, struct error
     return r;
 }
 
-static int why_call_method(struct gemmd *g, const struct wire_buf *params, int deadline_ms,
-                           char **json, struct error *err)
+static int why_take_result(void *json, const struct wire_obj *result, struct error *err)
 {
-    const int64_t deadline = handle_deadline(g, deadline_ms, false);
-    int r = handle_enter(g, deadline, err);
-    if (r) {
-        return r;
-    }
-    const struct session_request q = {
-        .method = "why", .params = params, .deadline = deadline, .repeatable = true};
-    const struct wire_obj *result;
-    r = session_call(&g->session, &q, &result, err);
-    r = r ? r : wire_to_json(result, json, err);
-    handle_leave(g);
-    return r;
+    return wire_to_json(result, json, err);
 }
 
 int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem, const struct gemmd_query *query,
@@ -55,6 +43,13 @@ int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem, const struct
     r = r ? r : ask_problem(&a, problem, &e);
     r = r ? r : ask_query(&a, query, &e);
     r = r ? r : why_pack_params(&params, &a, &e);
-    r = r ? r : why_call_method(g, &params, a.query.deadline_ms, result_json, &e);
+    if (r == 0) {
+        const struct session_request q = {.method = "why",
+                                          .params = &params,
+                                          .deadline =
+                                              handle_deadline(g, a.query.deadline_ms, false),
+                                          .repeatable = true};
+        r = handle_call(g, &q, why_take_result, result_json, &e);
+    }
     return handle_result(r, &e, err);
 }
