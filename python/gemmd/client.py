@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from gemmd import ffi
 from gemmd.configs import plain, read_config, write_config
-from gemmd.errors import GemmdError, invalid, make_error
+from gemmd.errors import INVALID, GemmdError, invalid, make_error
 from gemmd.kernel import Kernel
 from gemmd.results import Acquired, Answer, Generations, Problem, Progress, Rows
 
@@ -200,13 +200,10 @@ class Client:
                          "lazy": lazy, "autostart": autostart,
                          "generation": _generation_text(generation)}
         options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
-        err = ffi.Error()
         for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
-        name = "open_lazy" if lazy else "connect"
-        function = getattr(self.library.dll, f"gemmd_{name}")
         self._to_close.append(self._handle)  # first: Ctrl-C may come when the call has returned
-        self.library.check(name, function(byref(self._handle), byref(options), byref(err)), err)
+        self.library.run("open_lazy" if lazy else "connect", byref(self._handle), byref(options))
         _clients.add(self)
 
     @contextlib.contextmanager
@@ -277,20 +274,25 @@ class Client:
         if getattr(self, "_handle", None):
             self.close()
 
-    # ---- waiting
+    # ---- calls
 
-    def _run(self, function, arguments, err, progress=None):
-        """A call that may wait for long, in steps. Python runs between them: what a signal's
-        handler, or progress, raises ends the call."""
+    def _run(self, name, *arguments, what=None):
+        with self._use() as handle:
+            self.library.run(name, handle, *arguments, what=what)
+
+    def _run_in_steps(self, name, *arguments, what=None, progress=None):
+        """A call that may wait for long. Python runs between its steps: what a signal's handler, or
+        progress, raises ends the call."""
+        err = ffi.Error()
         with self._use() as handle:
             try:
-                code = function(handle, *arguments, byref(err))
+                code = getattr(self.library.dll, f"gemmd_{name}")(handle, *arguments, byref(err))
                 while code == ffi.WAITING:
                     code = self._step(handle, err, progress)
-                return code
             except BaseException:
                 self.library.dll.gemmd_cancel(handle)  # nothing, when it is over
                 raise
+        self.library.check(what or name, code, err)
 
     def _step(self, handle, err, progress):
         report = POINTER(ffi.Progress)()
@@ -304,10 +306,8 @@ class Client:
     def _ask(self, name, problem, progress, query):
         problem, query = make_problem(problem), make_query(**query)
         query.flags |= ffi.PROGRESS * bool(progress)
-        answer, err = ffi.Answer(size=sizeof(ffi.Answer)), ffi.Error()
-        code = self._run(getattr(self.library.dll, f"gemmd_{name}"),
-                         (byref(problem), byref(query), byref(answer)), err, progress)
-        self.library.check(name, code, err)
+        answer = ffi.Answer(size=sizeof(ffi.Answer))
+        self._run_in_steps(name, byref(problem), byref(query), byref(answer), progress=progress)
         return read_answer(answer)
 
     def get(self, problem: ProblemLike, progress: Optional[OnProgress] = None,
@@ -347,7 +347,7 @@ class Client:
         with self._use() as handle:
             code = self.library.dll.gemmd_get_many(handle, asked, n, byref(query), answers,
                                                    statuses, byref(err))
-        if code == ffi.INVALID or (code and not any(statuses)):  # not of one problem
+        if code == INVALID or (code and not any(statuses)):  # not of one problem
             self.library.check(what, code, err)
         return Rows(self._answer_or_error(what, a, s) for a, s in zip(answers[:n], statuses))
 
@@ -362,13 +362,9 @@ class Client:
         """A result of the caller's own: an answer from now on for "custom:" ops, a hint for those
         that gemmd can measure itself. config: a dict, whose text stays text ("64" is not 64), or
         the one-line form, 'tile=64 cache=""'."""
-        problem, err = make_problem(problem), ffi.Error()
         time_us = ffi.convert("put", "time_us", c_double,
                               float("nan") if time_us is None else time_us)
-        with self._use() as handle:
-            code = self.library.dll.gemmd_put(handle, byref(problem),
-                                              to_bytes(write_config(config)), time_us, byref(err))
-        self.library.check("put", code, err)
+        self._run("put", byref(make_problem(problem)), to_bytes(write_config(config)), time_us)
 
     # ---- kernels of one's own
 
@@ -386,69 +382,50 @@ class Client:
         for name, value in (("deadline_ms", deadline_ms), ("lease_ms", lease_ms), ("now", now)):
             ffi.set_field(options, name, value)
         problem, answer = make_problem(problem), ffi.Answer(size=sizeof(ffi.Answer))
-        outcome, known, err = c_int(), c_void_p(), ffi.Error()
-        code = self._run(self.library.dll.gemmd_acquire,
-                         (byref(problem), byref(options), byref(outcome), byref(answer),
-                          byref(known)), err)
-        known = _from_json(self.library.take("acquire", code, known, err) or b"[]")
+        outcome, known = c_int(), c_void_p()
+        self._run_in_steps("acquire", byref(problem), byref(options), byref(outcome), byref(answer),
+                           byref(known))
+        known = _from_json(self.library.take(known))
         return Acquired(_OUTCOMES[outcome.value], read_answer(answer) if answer.tier else None,
                         known)
 
     def record(self, problem: ProblemLike, trials: Sequence[Mapping[str, Any]]) -> None:
         """What was measured of a key: dicts of config, and time_us, or status and reason. Renews
         the lease."""
-        problem, err = make_problem(problem), ffi.Error()
-        with self._use() as handle:
-            code = self.library.dll.gemmd_record(handle, byref(problem), to_json(trials),
-                                                 byref(err))
-        self.library.check("record", code, err)
+        self._run("record", byref(make_problem(problem)), to_json(trials))
 
     def release(self, problem: ProblemLike) -> None:
         """Gives a lease up without an answer; put() ends it with one."""
-        problem, err = make_problem(problem), ffi.Error()
-        with self._use() as handle:
-            code = self.library.dll.gemmd_release(handle, byref(problem), byref(err))
-        self.library.check("release", code, err)
+        self._run("release", byref(make_problem(problem)))
 
     # ---- everything else
 
     def call(self, method: str, params: Any = None, deadline_ms: int = 0) -> Any:
         """Any method of docs/protocol.md."""
-        out, err = c_void_p(), ffi.Error()
-        deadline_ms = ffi.convert(method, "deadline_ms", c_int, deadline_ms)
-        code = self._run(self.library.dll.gemmd_call,
-                         (to_bytes(method), to_json(params), deadline_ms, byref(out),
-                          ffi.ON_PROGRESS(), None), err)
-        return _from_json(self.library.take(method, code, out, err))
+        out, deadline_ms = c_void_p(), ffi.convert(method, "deadline_ms", c_int, deadline_ms)
+        self._run_in_steps("call", to_bytes(method), to_json(params), deadline_ms, byref(out),
+                           ffi.ON_PROGRESS(), None, what=method)
+        return _from_json(self.library.take(out))
 
     def list(self, what: str, filter: Optional[Mapping[str, Any]] = None, **columns: Any) -> Rows:
         """All rows of "best", "history", "trials", "modules", "quarantine", "runs", "devices",
         "events" or "portfolio", as Rows of dicts; keywords are filters (docs/protocol.md)."""
-        out, err = c_void_p(), ffi.Error()
-        filter = {**(filter or {}), **columns}
-        with self._use() as handle:
-            code = self.library.dll.gemmd_list(handle, to_bytes(what), to_json(filter), byref(out),
-                                               byref(err))
-        return Rows(_from_json(self.library.take(f"list {what}", code, out, err)))
+        out, filter = c_void_p(), {**(filter or {}), **columns}
+        self._run("list", to_bytes(what), to_json(filter), byref(out), what=f"list {what}")
+        return Rows(_from_json(self.library.take(out)))
 
     def why(self, problem: ProblemLike, **query: Any) -> Dict[str, Any]:
         """Why a query gets the answer it gets: tier, row, evidence, confidence, and on a miss the
         nearest key: docs/protocol.md, `why`. Nothing is tuned."""
-        out, err = c_void_p(), ffi.Error()
-        problem, query = make_problem(problem), make_query(**query)
-        with self._use() as handle:
-            code = self.library.dll.gemmd_why(handle, byref(problem), byref(query), byref(out),
-                                              byref(err))
-        return _from_json(self.library.take("why", code, out, err))
+        out = c_void_p()
+        self._run("why", byref(make_problem(problem)), byref(make_query(**query)), byref(out))
+        return _from_json(self.library.take(out))
 
     def generations(self) -> Generations:
         """The newest generation of the daemon's database, and the one that this Client is pinned
         to."""
-        newest, pinned, err = c_int64(), c_int64(), ffi.Error()
-        with self._use() as handle:
-            code = self.library.dll.gemmd_generation(handle, byref(newest), byref(pinned),
-                                                     byref(err))
-        self.library.check("generation", code, err)
+        newest, pinned = c_int64(), c_int64()
+        self._run("generation", byref(newest), byref(pinned))
         return Generations(newest.value, pinned.value if pinned.value >= 0 else None)
 
     def hello(self) -> Dict[str, Any]:
@@ -471,21 +448,15 @@ class Client:
 
     def module(self, module: str) -> bytes:
         """The compiled image, as bytes."""
-        data, size, err = c_void_p(), c_size_t(), ffi.Error()
-        with self._use() as handle:
-            code = self.library.dll.gemmd_module(handle, to_bytes(module), byref(data),
-                                                 byref(size), byref(err))
-        return self.library.take("module", code, data, err, size)
+        data, size = c_void_p(), c_size_t()
+        self._run("module", to_bytes(module), byref(data), byref(size))
+        return self.library.take(data, size)
 
     def kernel(self, problem: ProblemLike, answer: Answer) -> Kernel:
         """The Kernel of an answer, loaded into this thread's CUDA context (or the process). It
         outlives this Client."""
-        out, err = c_void_p(), ffi.Error()
-        problem, answer = make_problem(problem), _write_answer(answer)
-        with self._use() as handle:
-            code = self.library.dll.gemmd_kernel_load(handle, byref(problem), byref(answer),
-                                                      byref(out), byref(err))
-        self.library.check("kernel_load", code, err)
+        out = c_void_p()
+        self._run("kernel_load", byref(make_problem(problem)), byref(_write_answer(answer)), byref(out))
         return Kernel(self.library, out)
 
 
@@ -511,11 +482,8 @@ def compile_kernel(problem: ProblemLike, config: Optional[Config] = None,
     the cache directory that gemmd uses. device: None, this thread's CUDA device, else the CPU;
     "cpu"."""
     library = library or ffi.shared_library()
-    out, err, problem = c_void_p(), ffi.Error(), make_problem(problem)
-    text = to_bytes(write_config(config)) if config else None
-    code = library.dll.gemmd_kernel_compile(to_bytes(device), byref(problem), text, byref(out),
-                                            byref(err))
-    library.check("kernel_compile", code, err)
+    out, text = c_void_p(), to_bytes(write_config(config)) if config else None
+    library.run("kernel_compile", to_bytes(device), byref(make_problem(problem)), text, byref(out))
     return Kernel(library, out)
 
 
@@ -524,11 +492,10 @@ def space(problem: ProblemLike, device: Optional[str] = None,
     """What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"):
     docs/protocol.md, `space`."""
     library = library or ffi.shared_library()
-    out, err = c_void_p(), ffi.Error()
-    problem, query = make_problem(problem), make_query(**query)
-    code = library.dll.gemmd_space(to_bytes(device), byref(problem), byref(query), byref(out),
-                                   byref(err))
-    return _from_json(library.take("space", code, out, err))
+    out = c_void_p()
+    library.run("space", to_bytes(device), byref(make_problem(problem)), byref(make_query(**query)),
+                byref(out))
+    return _from_json(library.take(out))
 
 
 __all__ = ["Client", "GemmdError", "compile_kernel", "space"]

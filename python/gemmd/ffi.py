@@ -2,8 +2,7 @@
 """gemmd.h for Python by ctypes: structs, functions, and finding the library. gemmd.Client is what
 people use; this is what it stands on.
 
-The structs stand here field by field, in the header's order; layout_source() makes a C program that
-prints what the compiler makes of the header, so that a test can hold the two against each other.
+The structs stand here field by field, in the header's order; a test holds them against it.
 Pointers of kernels' arguments are plain numbers (tensor.data_ptr()): who owns the memory must keep
 it alive until the device is done with it.
 """
@@ -14,7 +13,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_d
                     c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
 from operator import index
 
-from gemmd.errors import INTERNAL, INVALID, invalid, make_error
+from gemmd.errors import invalid, make_error
 
 BF16, FP16, FP32, INT32, INT64 = 1, 2, 3, 4, 5
 WAIT_TUNED, WAIT_NOW, WAIT_CACHED = 0, 1, 2
@@ -22,14 +21,6 @@ FALLBACK, NO_TABLE, AGAIN, OFFLINE, PROGRESS = 1, 2, 4, 8, 16
 WAITING = 1
 ACCUMULATE = 1
 HIT, LEASE, HELD = 0, 1, 2
-CONSTANTS = {"GEMMD_BF16": BF16, "GEMMD_FP16": FP16, "GEMMD_FP32": FP32, "GEMMD_INT32": INT32,
-             "GEMMD_INT64": INT64, "GEMMD_WAIT_TUNED": WAIT_TUNED, "GEMMD_WAIT_NOW": WAIT_NOW,
-             "GEMMD_WAIT_CACHED": WAIT_CACHED, "GEMMD_FALLBACK": FALLBACK,
-             "GEMMD_NO_TABLE": NO_TABLE, "GEMMD_AGAIN": AGAIN,
-             "GEMMD_OFFLINE": OFFLINE, "GEMMD_PROGRESS": PROGRESS, "GEMMD_WAITING": WAITING,
-             "GEMMD_ACCUMULATE": ACCUMULATE, "GEMMD_INTERNAL": INTERNAL,
-             "GEMMD_INVALID": INVALID,
-             "GEMMD_HIT": HIT, "GEMMD_LEASE": LEASE, "GEMMD_HELD": HELD}
 
 
 class Error(Structure):
@@ -168,67 +159,39 @@ STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Acquire, Args]
 _KINDS = {s: dict(s._fields_) for s in STRUCTS}
 
 
-def layout():
-    """As layout_source()'s program prints it."""
-    out = [f"{name} {value}" for name, value in CONSTANTS.items()]
-    for s in STRUCTS:
-        out.append(f"{s.c_name} {sizeof(s)}")
-        out += [f"{s.c_name}.{name} {getattr(s, name).offset} {getattr(s, name).size}"
-                for name, _ in s._fields_]
-    return "\n".join(out) + "\n"
-
-
-def layout_source():
-    """A C program over gemmd.h that prints what layout() says."""
-    lines = ['#include <stdio.h>', '#include "client/gemmd.h"', "int main(void)", "{"]
-    lines += [f'    printf("{name} %d\\n", (int){name});' for name in CONSTANTS]
-    for s in STRUCTS:
-        c = f"struct {s.c_name}"
-        lines.append(f'    printf("{s.c_name} %zu\\n", sizeof({c}));')
-        lines += [f'    printf("{s.c_name}.{name} %zu %zu\\n", offsetof({c}, {name}), '
-                  f'sizeof((({c} *)0)->{name}));' for name, _ in s._fields_]
-    return "\n".join(lines + ["    return 0;", "}", ""])
-
-
 # ---- the library ---------------------------------------------------------------------------------
 
+_OUT, _PROBLEM, _QUERY, _ANSWER = POINTER(c_void_p), POINTER(Problem), POINTER(Query), POINTER(Answer)
+_CALLS = {  # that return a code, and whose last argument is an Error
+    "connect": [_OUT, POINTER(Options)],
+    "open_lazy": [_OUT, POINTER(Options)],
+    "generation": [c_void_p, POINTER(c_int64), POINTER(c_int64)],
+    "get": [c_void_p, _PROBLEM, _QUERY, _ANSWER],
+    "get_many": [c_void_p, _PROBLEM, c_size_t, _QUERY, _ANSWER, POINTER(c_int)],
+    "tune": [c_void_p, _PROBLEM, _QUERY, _ANSWER],
+    "wait": [c_void_p, POINTER(POINTER(Progress))],
+    "put": [c_void_p, _PROBLEM, c_char_p, c_double],
+    "acquire": [c_void_p, _PROBLEM, POINTER(Acquire), POINTER(c_int), _ANSWER, _OUT],
+    "record": [c_void_p, _PROBLEM, c_char_p],
+    "release": [c_void_p, _PROBLEM],
+    "space": [c_char_p, _PROBLEM, _QUERY, _OUT],
+    "why": [c_void_p, _PROBLEM, _QUERY, _OUT],
+    "call": [c_void_p, c_char_p, c_char_p, c_int, _OUT, ON_PROGRESS, c_void_p],
+    "list": [c_void_p, c_char_p, c_char_p, _OUT],
+    "module": [c_void_p, c_char_p, _OUT, POINTER(c_size_t)],
+    "kernel_load": [c_void_p, _PROBLEM, _ANSWER, _OUT],
+    "kernel_compile": [c_char_p, _PROBLEM, c_char_p, _OUT],
+    "kernel_workspace": [c_void_p, POINTER(Args), POINTER(c_int64)],
+    "kernel_launch": [c_void_p, POINTER(Args)],
+}
 _FUNCTIONS = {
     "gemmd_error_name": (c_char_p, [c_int]),
     "gemmd_version": (c_char_p, []),
-    "gemmd_connect": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
-    "gemmd_open_lazy": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
     "gemmd_close": (c_void_p, [c_void_p]),
-    "gemmd_generation": (c_int, [c_void_p, POINTER(c_int64), POINTER(c_int64), POINTER(Error)]),
-    "gemmd_get": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(Answer),
-                          POINTER(Error)]),
-    "gemmd_get_many": (c_int, [c_void_p, POINTER(Problem), c_size_t, POINTER(Query),
-                               POINTER(Answer), POINTER(c_int), POINTER(Error)]),
-    "gemmd_tune": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(Answer),
-                           POINTER(Error)]),
-    "gemmd_wait": (c_int, [c_void_p, POINTER(POINTER(Progress)), POINTER(Error)]),
     "gemmd_cancel": (None, [c_void_p]),
-    "gemmd_put": (c_int, [c_void_p, POINTER(Problem), c_char_p, c_double, POINTER(Error)]),
-    "gemmd_acquire": (c_int, [c_void_p, POINTER(Problem), POINTER(Acquire), POINTER(c_int),
-                              POINTER(Answer), POINTER(c_void_p), POINTER(Error)]),
-    "gemmd_record": (c_int, [c_void_p, POINTER(Problem), c_char_p, POINTER(Error)]),
-    "gemmd_release": (c_int, [c_void_p, POINTER(Problem), POINTER(Error)]),
-    "gemmd_space": (c_int, [c_char_p, POINTER(Problem), POINTER(Query), POINTER(c_void_p),
-                            POINTER(Error)]),
-    "gemmd_why": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(c_void_p),
-                          POINTER(Error)]),
-    "gemmd_call": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(c_void_p), ON_PROGRESS,
-                           c_void_p, POINTER(Error)]),
-    "gemmd_list": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p), POINTER(Error)]),
     "gemmd_free": (None, [c_void_p]),
-    "gemmd_module": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t),
-                             POINTER(Error)]),
-    "gemmd_kernel_load": (c_int, [c_void_p, POINTER(Problem), POINTER(Answer), POINTER(c_void_p),
-                                  POINTER(Error)]),
-    "gemmd_kernel_compile": (c_int, [c_char_p, POINTER(Problem), c_char_p, POINTER(c_void_p),
-                                     POINTER(Error)]),
     "gemmd_kernel_free": (c_void_p, [c_void_p]),
-    "gemmd_kernel_workspace": (c_int, [c_void_p, POINTER(Args), POINTER(c_int64), POINTER(Error)]),
-    "gemmd_kernel_launch": (c_int, [c_void_p, POINTER(Args), POINTER(Error)]),
+    **{f"gemmd_{name}": (c_int, [*arguments, POINTER(Error)]) for name, arguments in _CALLS.items()},
 }
 # Never from a folder that was carried along: the C library of this machine is in use already.
 _SYSTEM = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "ld-linux")
@@ -296,9 +259,14 @@ class Library:
             raise make_error(what, code, self.dll.gemmd_error_name(code).decode(),
                              err.text.decode(errors="replace"))
 
-    def take(self, what, code, out, err, size=None):
+    def run(self, name, *arguments, what=None):
+        """gemmd_<name>, checked; arguments without the error."""
+        err = Error()
+        code = getattr(self.dll, f"gemmd_{name}")(*arguments, ctypes.byref(err))
+        self.check(what or name, code, err)
+
+    def take(self, out, size=None):
         """The bytes that a call allocated, copied and freed."""
-        self.check(what, code, err)
         try:
             return ctypes.string_at(out.value, -1 if size is None else size.value)
         finally:

@@ -15,10 +15,8 @@ class Kernel:
 
     def workspace(self, args: ffi.Args) -> int:
         """Bytes that a launch with these arguments (ffi.Args) needs."""
-        out, err = c_int64(), ffi.Error()
-        code = self.library.dll.gemmd_kernel_workspace(self._handle, byref(args), byref(out),
-                                                       byref(err))
-        self.library.check("kernel_workspace", code, err)
+        out = c_int64()
+        self.library.run("kernel_workspace", self._handle, byref(args), byref(out))
         return out.value
 
     def launch(self, args: ffi.Args) -> None:
