@@ -172,11 +172,6 @@ static int get_ask_daemon(struct gemmd *g, const char *method, const struct ask 
     return steps_run(g, r, err);
 }
 
-static int64_t deadline_of(const struct gemmd *g, const struct gemmd_query *q)
-{
-    return handle_deadline(g, q->deadline_ms, q->wait == GEMMD_WAIT_TUNED);
-}
-
 static int get_read_ask(struct gemmd *g, struct ask *a, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, const struct gemmd_answer *out,
                         struct error *err)
@@ -207,43 +202,42 @@ static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
     return table_get(&g->table, &question, out);
 }
 
-/* Apart, so that what is done at once needs none of its memory and registers. */
-__attribute__((noinline)) static int get_answer(struct gemmd *g,
+/* `method` is get or tune. Apart, so that what is done at once needs none of its memory and
+ * registers. */
+__attribute__((noinline)) static int get_answer(struct gemmd *g, const char *method,
                                                 const struct gemmd_problem *problem,
                                                 const struct gemmd_query *query,
                                                 struct gemmd_answer *out, struct gemmd_error *err)
 {
     struct ask a;
     struct error e;
+    bool is_get = strcmp(method, "get") == 0;
     int r = get_read_ask(g, &a, problem, query, out, &e);
-    if (r || get_from_table(g, &a, out)) {
+    if (r || (is_get && get_from_table(g, &a, out))) {
         return handle_result(r, &e, err);
     }
-    int64_t deadline = deadline_of(g, &a.query);
+    int64_t deadline = handle_deadline(g, a.query.deadline_ms, a.query.wait == GEMMD_WAIT_TUNED);
     r = steps_begin(g, deadline, &e);
-    r = r ? or_default(g, &a, r, false, out, &e) : get_ask_daemon(g, "get", &a, deadline, out, &e);
+    if (r == 0) {
+        r = get_ask_daemon(g, method, &a, deadline, out, &e);
+    } else if (is_get) {
+        r = or_default(g, &a, r, false, out, &e);
+    }
     return handle_result(r, &e, err);
 }
 
 int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem, const struct gemmd_query *query,
               struct gemmd_answer *out, struct gemmd_error *err)
 {
-    return get_without_copy(g, problem, query, out) ? handle_result(0, NULL, err)
-                                                    : get_answer(g, problem, query, out, err);
+    return get_without_copy(g, problem, query, out)
+               ? handle_result(0, NULL, err)
+               : get_answer(g, "get", problem, query, out, err);
 }
 
 int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                const struct gemmd_query *query, struct gemmd_answer *out, struct gemmd_error *err)
 {
-    struct ask a;
-    struct error e;
-    int r = get_read_ask(g, &a, problem, query, out, &e);
-    if (r == 0) {
-        int64_t deadline = deadline_of(g, &a.query);
-        r = steps_begin(g, deadline, &e);
-        r = r ? r : get_ask_daemon(g, "tune", &a, deadline, out, &e);
-    }
-    return handle_result(r, &e, err);
+    return get_answer(g, "tune", problem, query, out, err);
 }
 
 int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,

@@ -25,10 +25,9 @@ struct get_many {
     int *statuses; /* the caller's */
     struct gemmd_query query;
     int64_t deadline;
-    bool unreached;  /* the fault of the call is that of the way to the daemon */
-    size_t at;       /* all before were looked at */
-    size_t kept;     /* answers that the table has from this call */
-    size_t left_out; /* some of those before were not put there yet */
+    bool unreached; /* the fault of the call is that of the way to the daemon */
+    size_t at;      /* all before were looked at */
+    size_t kept;    /* answers that the table has from this call */
     struct answer_order order;
 };
 
@@ -151,26 +150,6 @@ static int take_tree(struct get_many *m, const struct pull *item, struct gemmd_a
     return r ? r : is_fault ? rpc_get_error(o, err) : answer_unpack(o, out, err);
 }
 
-/* In the process's table, unless so many more come that it would have to make room for them. */
-static void get_many_keep_answer(struct get_many *m, size_t i, const struct gemmd_answer *a)
-{
-    if (a == answer_at(m, i) && m->n - i > TABLE_MAX) {
-        m->left_out = i + 1;
-    } else if (get_keep(m->g, &m->query, problem_at(m, i), a)) {
-        m->kept++;
-    }
-}
-
-/* Those that were left out for others which, in the end, were not kept either. */
-static void keep_rest(struct get_many *m)
-{
-    for (size_t i = m->left_out; i-- > 0 && m->kept < TABLE_MAX;) {
-        if (m->statuses[i] == 0 && !answer_at(m, i)->local) {
-            m->kept += get_keep(m->g, &m->query, problem_at(m, i), answer_at(m, i));
-        }
-    }
-}
-
 /* Read into the caller's struct, when it is one of ours. */
 static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *err)
 {
@@ -192,7 +171,9 @@ static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *
             return 0;
         }
     }
-    get_many_keep_answer(m, i, to);
+    if (m->kept < TABLE_MAX) { /* what comes behind would only take the place of the first */
+        m->kept += get_keep(m->g, &m->query, problem_at(m, i), to);
+    }
     if (to == &own) {
         answer_give(to, answer_at(m, i));
     }
@@ -248,12 +229,12 @@ static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
 
 /* ---- the way of chunks ---------------------------------------------------------------------- */
 
-/* The daemon works on one chunk while the answers to the one before it are taken here. */
+/* The daemon works on one chunk while the answers to the one before it are taken here. The first is
+ * filled already. */
 static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *err)
 {
     struct chunk *c = &both[0], *next = &both[1];
-    chunk_fill(m, c);
-    int r = c->n > 0 ? chunk_send(m, c, err) : 0;
+    int r = chunk_send(m, c, err);
     while (r == 0 && c->n > 0) {
         const struct wire_obj *none;
         struct error e;
@@ -273,17 +254,20 @@ static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *er
     return r;
 }
 
+/* What the table knows needs neither daemon nor the session's lock. */
 static int get_many_ask_daemon(struct get_many *m, struct error *err)
 {
     struct chunk *both = calloc(2, sizeof(*both));
-    int r = both ? handle_enter(m->g, m->deadline, err)
-                 : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    if (r == 0) {
+    if (!both) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    }
+    chunk_fill(m, &both[0]);
+    int r = both[0].n > 0 ? handle_enter(m->g, m->deadline, err) : 0;
+    if (r == 0 && both[0].n > 0) {
         r = ask_chunks(m, both, err);
         handle_leave(m->g);
-        keep_rest(m);
     }
-    for (int i = 0; both && i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         wire_buf_deinit(&both[i].problems);
         wire_buf_deinit(&both[i].params);
     }
@@ -309,27 +293,11 @@ static int settle_rest(struct get_many *m, const struct error *why)
     return all_good ? 0 : why->code;
 }
 
-/* What the table knows needs neither daemon nor the session's lock. */
-static bool all_known(struct get_many *m)
-{
-    struct ask a;
-    for (; m->at < m->n; m->at++) {
-        get_many_look_up(m, m->at, &a);
-        if (m->statuses[m->at] == MANY_OPEN) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static int get_many_answer_all(struct get_many *m, struct error *err)
 {
     struct error e;
     for (size_t i = 0; i < m->n; i++) {
         m->statuses[i] = MANY_NEW;
-    }
-    if (all_known(m)) {
-        return 0;
     }
     int r = get_many_ask_daemon(m, &e);
     if (r) {

@@ -13,6 +13,7 @@
 #include "client/clock.h"
 #include "client/handle.h"
 #include "kernels/loading.h"
+#include "proto/build.h"
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gemmd *handles;
@@ -314,4 +315,21 @@ int handle_result(int r, const struct error *e, struct gemmd_error *err)
         }
     }
     return r;
+}
+
+/* ---- of no call ------------------------------------------------------------------------------ */
+
+const char *gemmd_error_name(int code)
+{
+    return code == 0 ? "ok" : error_name(code);
+}
+
+bool gemmd_error_survives(int code)
+{
+    return error_survives(code);
+}
+
+const char *gemmd_version(void)
+{
+    return GEMMD_VERSION;
 }

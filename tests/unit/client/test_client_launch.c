@@ -20,6 +20,83 @@
 #include "kernels/launcher.h"
 #include "tests/unit/client/fake.h"
 
+/* gemmd.h repeats codes and launch ABI of the parts within, since it must stand alone. */
+#define SAME(name) _Static_assert((int)GEMMD_##name == (int)ERROR_##name, "gemmd.h: " #name)
+SAME(INTERNAL);
+SAME(INVALID);
+SAME(UNKNOWN_METHOD);
+SAME(UNKNOWN_OP);
+SAME(UNKNOWN_FIELD);
+SAME(CONFLICT);
+SAME(MALFORMED);
+SAME(TOO_LARGE);
+_Static_assert((int)GEMMD_VERSION_MISMATCH == (int)ERROR_VERSION, "gemmd.h: VERSION_MISMATCH");
+SAME(NOT_FOUND);
+SAME(DENIED);
+SAME(BUSY);
+SAME(DEADLINE);
+SAME(CANCELLED);
+SAME(NO_CONFIG);
+SAME(NO_DEVICE);
+SAME(DEVICE_LOST);
+SAME(NO_COMPILER);
+SAME(COMPILE);
+SAME(RESOURCE);
+SAME(WRONG_RESULT);
+SAME(HUNG);
+SAME(CRASHED);
+SAME(NO_MEMORY);
+SAME(DISK_FULL);
+SAME(STORE);
+SAME(IO);
+SAME(UNREACHABLE);
+SAME(DISCONNECTED);
+SAME(SHUTTING_DOWN);
+SAME(QUARANTINED);
+
+/* A code added to proto/error.h must be added above and to gemmd.h. */
+#define COUNT(name, code, text, survives) +1
+_Static_assert((0 ERROR_LIST(COUNT)) == 31, "gemmd.h lacks a code of proto/error.h");
+
+_Static_assert(sizeof(((struct gemmd_error *)0)->text) == ERROR_TEXT_MAX, "gemmd.h: error text");
+
+#define SAME_FIELD(f)                                                                              \
+    _Static_assert(offsetof(struct gemmd_grouped_gemm_args, f) ==                                  \
+                           offsetof(struct grouped_gemm_args, f) &&                                \
+                       sizeof(((struct gemmd_grouped_gemm_args *)0)->f) ==                         \
+                           sizeof(((struct grouped_gemm_args *)0)->f),                             \
+                   "gemmd.h: struct gemmd_grouped_gemm_args." #f)
+SAME_FIELD(size);
+SAME_FIELD(flags);
+SAME_FIELD(x);
+SAME_FIELD(w);
+SAME_FIELD(dy);
+SAME_FIELD(out);
+SAME_FIELD(x_stride);
+SAME_FIELD(w_stride);
+SAME_FIELD(w_stride_expert);
+SAME_FIELD(dy_stride);
+SAME_FIELD(out_stride);
+SAME_FIELD(out_stride_expert);
+SAME_FIELD(m_sizes);
+SAME_FIELD(gather_indices);
+SAME_FIELD(topk_weights);
+SAME_FIELD(m_sizes_dtype);
+SAME_FIELD(gather_dtype);
+SAME_FIELD(weights_dtype);
+SAME_FIELD(reserved);
+SAME_FIELD(rows);
+SAME_FIELD(workspace);
+SAME_FIELD(workspace_bytes);
+SAME_FIELD(stream);
+_Static_assert(sizeof(struct gemmd_grouped_gemm_args) == sizeof(struct grouped_gemm_args),
+               "gemmd.h: struct gemmd_grouped_gemm_args");
+_Static_assert((int)GEMMD_BF16 == (int)DTYPE_BF16 && (int)GEMMD_FP16 == (int)DTYPE_FP16 &&
+                   (int)GEMMD_FP32 == (int)DTYPE_FP32 && (int)GEMMD_INT32 == (int)DTYPE_INT32 &&
+                   (int)GEMMD_INT64 == (int)DTYPE_INT64,
+               "gemmd.h: enum gemmd_dtype");
+_Static_assert((int)GEMMD_ACCUMULATE == (int)GROUPED_GEMM_ACCUMULATE, "gemmd.h: GEMMD_ACCUMULATE");
+
 enum { M = 32, N = 16, K = 64 };
 
 static struct image image;
