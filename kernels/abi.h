@@ -2,7 +2,7 @@
 /*
  * The launch ABI: what a job passes to launch a kernel, and what the runner passes to measure it.
  * One code path. It has a version, which is part of every answer's stamp. gemmd.h repeats these
- * structs for users; client/launch.c proves with static_asserts that they are the same.
+ * structs for users; a test (client_launch) holds the two against each other.
  *
  * Rules for every launch: in the caller's current context, on the caller's stream; no allocation,
  * no synchronisation; safe to capture in a CUDA graph; safe on several streams at once as long as
