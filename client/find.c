@@ -190,23 +190,30 @@ static int find_refuse_several(const struct any *a, struct error *err)
                      list);
 }
 
-/* The only daemon there is. With none, the CPU's place is what the error will name. */
-static int find_any(struct places *p, struct error *err)
+/* As elsewhere, this user's own daemons go before the system's, where one of a GPU is meant. *out:
+ * to be freed. */
+static int find_listening(const char *uuid, struct any **out, struct error *err)
 {
     char dir[PATHS_MAX];
     int r = paths_runtime_dir(dir, err);
-    struct any *a = r ? NULL : calloc(1, sizeof(*a));
-    if (!a) {
+    *out = r ? NULL : calloc(1, sizeof(**out));
+    if (!*out) {
         return r ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
     }
-    look_into(a, dir, NULL);
-    if (strcmp(dir, SYSTEM_RUNTIME_DIR) != 0) {
-        look_into(a, SYSTEM_RUNTIME_DIR, NULL);
+    look_into(*out, dir, uuid);
+    if (strcmp(dir, SYSTEM_RUNTIME_DIR) != 0 && !(uuid && (*out)->n > 0)) {
+        look_into(*out, SYSTEM_RUNTIME_DIR, uuid);
     }
-    if (a->n == 1) {
-        r = one_place(p, a->paths[0], err);
-    } else {
-        r = a->n == 0 ? find_places(p, NULL, "cpu", err) : find_refuse_several(a, err);
+    return (*out)->n > 1 ? find_refuse_several(*out, err) : 0;
+}
+
+/* The only daemon there is. With none, the CPU's place is what the error will name. */
+static int find_any(struct places *p, struct error *err)
+{
+    struct any *a;
+    int r = find_listening(NULL, &a, err);
+    if (r == 0) {
+        r = a->n == 1 ? one_place(p, a->paths[0], err) : find_places(p, NULL, "cpu", err);
     }
     free(a);
     return r;
@@ -214,21 +221,16 @@ static int find_any(struct places *p, struct error *err)
 
 int find_spelled(struct places *p, struct error *err)
 {
-    char dir[PATHS_MAX], uuid[UUID_LENGTH + 1];
+    char uuid[UUID_LENGTH + 1];
+    struct any *a;
     if (!uuid_of_spec(p->device, uuid)) {
         return ERROR_UNREACHABLE;
     }
-    int r = paths_runtime_dir(dir, err);
-    struct any *a = r ? NULL : calloc(1, sizeof(*a));
-    if (!a) {
-        return r ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
+    int r = find_listening(uuid, &a, err);
+    if (r == 0) {
+        snprintf(p->paths[FIND_SPELLED], PATHS_MAX, "%s", a->paths[0]);
+        r = a->n == 0 ? ERROR_UNREACHABLE : 0;
     }
-    look_into(a, dir, uuid);
-    if (a->n == 0) { /* as elsewhere, this user's own daemons go before the system's */
-        look_into(a, SYSTEM_RUNTIME_DIR, uuid);
-    }
-    r = a->n == 0 ? ERROR_UNREACHABLE : a->n > 1 ? find_refuse_several(a, err) : 0;
-    snprintf(p->paths[FIND_SPELLED], PATHS_MAX, "%s", a->paths[0]);
     free(a);
     return r;
 }

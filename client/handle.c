@@ -205,7 +205,7 @@ int gemmd_connect(struct gemmd **out, const struct gemmd_options *options, struc
     int r = check_place(out, &e);
     r = r ? r : handle_new(&g, options, &e);
     if (r == 0) {
-        r = session_connect(&g->session, handle_deadline(g, 0, false), &e);
+        r = session_connect(&g->session, handle_deadline(g, 0, false), CLOCK_NEVER, &e);
         *out = r == 0 ? g : gemmd_close(g);
     }
     return handle_result(r, &e, err);

@@ -8,27 +8,11 @@
 #include "kernels/allowed.h"
 #include "kernels/device.h"
 
-/* What of a problem is solved here, by what. */
-struct solver {
-    const struct family *family;
-    const struct family_target *target;
-};
-
-static int find_solver(const struct problem *p, const struct device_info *info, const char *target,
-                       struct solver *out, struct error *err)
-{
-    out->family = family_of_problem(p);
-    if (!out->family) {
-        return error_set(err, ERROR_UNKNOWN_OP, "no kernels for op %s are known here", p->op_name);
-    }
-    return family_target_choose(out->family, p, info, target, &out->target, err);
-}
-
 /* Brings the config within what the ask allows; *ok: it is now. Most allow all, and are not read
  * once more for that. */
-static int keep_within(const struct ask *a, const struct problem *p, const struct solver *s,
-                       const struct device_info *info, struct record *config, bool *ok,
-                       struct error *err)
+static int keep_within(const struct ask *a, const struct problem *p,
+                       const struct family_target *target, const struct device_info *info,
+                       struct record *config, bool *ok, struct error *err)
 {
     *ok = true;
     if (!a->query.restrict_json && !a->query.configs_json) {
@@ -38,7 +22,7 @@ static int keep_within(const struct ask *a, const struct problem *p, const struc
     struct wire_doc *doc = wire_doc_new();
     int r = doc ? ask_to_request(a, doc, &request, err)
                 : error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    const struct allowed_place at = {.problem = p, .target = s->target, .info = info};
+    const struct allowed_place at = {.problem = p, .target = target, .info = info};
     *ok = r || allowed_within(&request, &at, config);
     request_deinit(&request);
     wire_doc_free(doc);
@@ -63,24 +47,29 @@ int model_answer(const struct ask *a, const struct device_info *info, const char
 {
     struct problem problem;
     struct record config;
-    struct solver solver;
+    const struct family_target *target;
     bool ok;
     int r = ask_to_problem(&a->problem, &problem, err);
     if (r) {
         return r;
     }
+    const struct family *family = family_of_problem(&problem);
+    if (!family) {
+        return error_set(err, ERROR_UNKNOWN_OP, "no kernels for op %s are known here",
+                         problem.op_name);
+    }
     *out = answer_none();
-    r = find_solver(&problem, info, a->query.target, &solver, err);
-    r = r ? r : solver.target->choose(&problem, info, &config, err);
-    r = r ? r : keep_within(a, &problem, &solver, info, &config, &ok, err);
+    r = family_target_choose(family, &problem, info, a->query.target, &target, err);
+    r = r ? r : target->choose(&problem, info, &config, err);
+    r = r ? r : keep_within(a, &problem, target, info, &config, &ok, err);
     r = r ? r : answer_set_config(out, &config, err);
     if (r) {
         return r;
     }
-    snprintf(out->family, sizeof(out->family), "%s", solver.family->name);
-    snprintf(out->target, sizeof(out->target), "%s", solver.target->label);
+    snprintf(out->family, sizeof(out->family), "%s", family->name);
+    snprintf(out->target, sizeof(out->target), "%s", target->label);
     if (info->peak_tflops > 0 && info->peak_gbps > 0) {
-        out->floor_us = family_floor_us(solver.family, &problem, info);
+        out->floor_us = family_floor_us(family, &problem, info);
     }
     snprintf(out->tier, sizeof(out->tier), "default");
     snprintf(out->source, sizeof(out->source), "model");

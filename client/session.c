@@ -511,8 +511,7 @@ static int go_on_connecting(struct session *s, int64_t until, struct error *err)
     return r;
 }
 
-/* SESSION_WAITING: `until` (CLOCK_NEVER: none) has passed; called again, it goes on. */
-static int connect_by(struct session *s, int64_t deadline, int64_t until, struct error *err)
+int session_connect(struct session *s, int64_t deadline, int64_t until, struct error *err)
 {
     if (s->link.fd >= 0 && !s->way.greeting) {
         return 0;
@@ -534,11 +533,6 @@ static int connect_by(struct session *s, int64_t deadline, int64_t until, struct
     }
     session_stop_connecting(s);
     return r;
-}
-
-int session_connect(struct session *s, int64_t deadline, struct error *err)
-{
-    return connect_by(s, deadline, CLOCK_NEVER, err);
 }
 
 void session_stop_connecting(struct session *s)
@@ -593,7 +587,7 @@ int session_finish(struct session *s, const struct session_request *q, struct se
         p->under_way = false;
     }
     p->again = true;
-    int r = connect_by(s, q->deadline, q->until ? q->until : CLOCK_NEVER, err);
+    int r = session_connect(s, q->deadline, q->until ? q->until : CLOCK_NEVER, err);
     p->unreached = r < 0;
     if (r) {
         return r;
@@ -618,7 +612,7 @@ static int session_subscribe_news(struct session *s, int64_t deadline, struct er
     const struct session_request q = {
         .method = "subscribe", .deadline = deadline, .repeatable = true};
     const struct wire_obj *result;
-    int r = session_connect(s, deadline, err);
+    int r = session_connect(s, deadline, CLOCK_NEVER, err);
     if (r == 0 && !s->subscribed) {
         r = session_call(s, &q, &result, err);
         s->subscribed = r == 0;

@@ -8,10 +8,10 @@
 
 #include <pthread.h>
 
+#include "client/clock.h"
 #include "client/find.h"
 #include "client/gemmd.h"
 #include "client/link.h"
-#include "client/pause.h"
 #include "client/start.h"
 #include "proto/message.h"
 
@@ -95,15 +95,15 @@ struct session_request {
  * come through as they are. */
 int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
                  struct error *err);
-int session_connect(struct session *s, int64_t deadline, struct error *err);
 
 /* The same in two steps, to do something else while the daemon works: the result that came before
  * stays valid until session_finish, which also says what went wrong in session_start. q stays as it
  * is until the end. */
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
-/* SESSION_WAITING: `until` has passed, maybe on the way to a connection: called again it goes
- * on. */
+/* SESSION_WAITING: `until` (CLOCK_NEVER: none) has passed, maybe on the way to a connection: called
+ * again it goes on. */
 enum { SESSION_WAITING = 1 };
+int session_connect(struct session *s, int64_t deadline, int64_t until, struct error *err);
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
                    const struct wire_obj **result, struct error *err);
 /* Neither its answer nor a connection for it is waited for any more. A `get` or `tune` is
