@@ -8,7 +8,6 @@ it alive until the device is done with it.
 """
 import ctypes
 import os
-import re
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int,
                     c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
 from operator import index
@@ -193,37 +192,14 @@ _FUNCTIONS = {
     "gemmd_kernel_free": (c_void_p, [c_void_p]),
     **{f"gemmd_{name}": (c_int, [*arguments, POINTER(Error)]) for name, arguments in _CALLS.items()},
 }
-# Never from a folder that was carried along: the C library of this machine is in use already.
-_SYSTEM = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "ld-linux")
-_MISSING = re.compile(r"([^/:\s]+): cannot open shared object file")
 
 
 def open_shared(path):
-    """With what it needs and the loader does not find, from beside it (a build that was carried
-    from another machine): only that, by the name that the loader says, since what else lies there
-    may be anything. A path without a folder is the loader's affair alone."""
     try:
-        if os.sep not in path:
-            return ctypes.CDLL(path)
-        return _open_in(os.path.dirname(path), path, set())
+        return ctypes.CDLL(path)
     except OSError as e:
         hint = "" if os.sep in path else "; install libgemmd, or name a build's client/libgemmd.so in GEMMD_LIBRARY"
         raise OSError(f"{path} cannot be loaded: {e}{hint}") from None
-
-
-def _open_in(folder, path, tried):
-    while True:
-        try:
-            return ctypes.CDLL(path)
-        except OSError as e:
-            missing = _MISSING.match(str(e))
-            name = missing and missing[1]
-            needed = os.path.join(folder, name or "")
-            if (not name or name in tried or name.startswith(_SYSTEM)
-                    or not os.path.exists(needed)):
-                raise
-        tried.add(name)  # what is loaded under another name than its file's is missed again
-        _open_in(folder, needed, tried)
 
 
 def find_library():
