@@ -41,12 +41,17 @@ def text_of(v):
     return re.sub(r" at 0x[0-9a-f]+", "", str(v))
 
 
+def _all_code(code):
+    """With nested code."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _all_code(constant)
+
+
 def _names(code):
     """Of globals and attributes, in nested code too."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        names |= _names(constant) if isinstance(constant, types.CodeType) else set()
-    return names
+    return {name for part in _all_code(code) for name in part.co_names}
 
 
 def _named(name, v, names, seen):
@@ -95,14 +100,6 @@ def source_hash(kernel):
 
 def _package_of(v):
     return (getattr(v, "__module__", None) or "").split(".")[0]
-
-
-def _all_code(code):
-    """With nested code."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _all_code(constant)
 
 
 def _assigned(code):
