@@ -2,6 +2,7 @@
 /*
  * Any method, in JSON: what tools are made of. Listings are put together from pages.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,8 +99,7 @@ struct listing {
     int64_t want;      /* rows, by the caller's limit; -1: all */
     int64_t got, offset;
     bool more;  /* pages are to come */
-    char *text; /* owned: "[row,row" */
-    size_t length;
+    FILE *text; /* owned: "[row,row" */
 };
 
 /* The column of a list's own order (docs/protocol.md); NULL: of none alone. */
@@ -159,21 +159,12 @@ static int append_rows(struct listing *l, const struct wire_obj *rows, struct er
 {
     char *page = NULL;
     int r = wire_to_json(rows, &page, err);
-    if (r) {
-        return r;
+    if (r == 0) {
+        page[0] = l->got > 0 ? ',' : '[';
+        fwrite(page, 1, strlen(page) - 1, l->text);
     }
-    size_t n = strlen(page);
-    char *text = realloc(l->text, l->length + n + 2);
-    if (!text) {
-        free(page);
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of rows", l->length + n);
-    }
-    l->text = text;
-    text[l->length] = l->got > 0 ? ',' : '[';
-    memcpy(text + l->length + 1, page + 1, n - 2);
-    l->length += n - 1;
     free(page);
-    return 0;
+    return r;
 }
 
 static int does_not_advance(const struct listing *l, struct error *err)
@@ -250,23 +241,28 @@ static int fetch_page(struct listing *l, struct error *err)
 static int fetch_all(struct listing *l, const char *filter_json, char **rows_json,
                      struct error *err)
 {
+    size_t length;
+    l->text = open_memstream(rows_json, &length);
+    if (!l->text) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for rows");
+    }
     int r = call_read_filter(l, filter_json, err);
     l->more = l->want != 0;
     while (r == 0 && l->more) {
         r = fetch_page(l, err);
     }
     json_decref(l->filter);
+    fputs(l->got > 0 ? "]" : "[]", l->text);
+    bool whole = !ferror(l->text);
+    whole = fclose(l->text) == 0 && whole;
+    if (r == 0 && !whole) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for rows");
+    }
     if (r) {
-        free(l->text);
-        return r;
+        free(*rows_json);
+        *rows_json = NULL;
     }
-    if (l->got == 0) {
-        l->text = strdup("[]");
-    } else {
-        strcpy(l->text + l->length, "]");
-    }
-    *rows_json = l->text;
-    return l->text ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for rows");
+    return r;
 }
 
 int gemmd_list(struct gemmd *g, const char *what, const char *filter_json, char **rows_json,

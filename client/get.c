@@ -239,26 +239,3 @@ int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
 {
     return get_answer(g, "tune", problem, query, out, err);
 }
-
-int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
-              double time_us, struct gemmd_error *err)
-{
-    struct ask a;
-    struct error e;
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    int r = ask_problem(&a, problem, &e);
-    if (r == 0 && !config) {
-        r = error_set(&e, ERROR_INVALID, "there is no config to put (NULL)");
-    }
-    if (r == 0) {
-        wire_put_map(&params, 3);
-        wire_put_str(&params, "problem");
-        r = ask_pack_problem(&params, &a.problem, &e);
-        wire_put_kv_str(&params, "config", config);
-        wire_put_kv_real(&params, "time_us", time_us);
-    }
-    const struct session_request q = {
-        .method = "put", .params = &params, .deadline = handle_deadline(g, 0, false)};
-    r = r ? r : handle_call(g, &q, NULL, NULL, &e);
-    return handle_result(r, &e, err);
-}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of the caller's own: acquire, record, release. The lease is the connection's: when that
- * is lost, so is the lease, and the caller's next gemmd_acquire says who holds the key now. */
+/* Kernels of the caller's own: acquire, put, record, release. The lease is the connection's: when
+ * that is lost, so is the lease, and the caller's next gemmd_acquire says who holds the key now. */
 #include <stdio.h>
 #include <string.h>
 
@@ -148,37 +148,53 @@ int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
     return handle_result(r, &e, err);
 }
 
-/* A method of one problem, and nothing of interest in its result. */
+/* A method of one problem and `n` pairs more, and nothing of interest in its result. */
 static int lease_call_method(struct gemmd *g, const char *method,
-                             const struct gemmd_problem *problem, const char *name,
-                             const char *json, struct error *err)
+                             const struct gemmd_problem *problem, size_t n,
+                             const struct wire_buf *more, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     struct ask a;
     int r = ask_problem(&a, problem, err);
-    if (r == 0) {
-        wire_put_map(&params, 1 + (json != NULL));
-        wire_put_str(&params, "problem");
-        r = ask_pack_problem(&params, &a.problem, err);
+    if (r) {
+        return r;
     }
-    r = r || !json ? r : lease_put_json(&params, name, json, err);
+    wire_put_map(&params, 1 + n);
+    wire_put_str(&params, "problem");
+    r = ask_pack_problem(&params, &a.problem, err);
+    wire_put_raw(&params, more->data, more->len);
+    params.failed = params.failed || more->failed;
     const struct session_request q = {
         .method = method, .params = &params, .deadline = handle_deadline(g, 0, false)};
     return r ? r : handle_call(g, &q, NULL, NULL, err);
+}
+
+int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
+              double time_us, struct gemmd_error *err)
+{
+    struct error e;
+    WIRE_BUF_AUTO more = WIRE_BUF_NULL;
+    int r = config ? 0 : error_set(&e, ERROR_INVALID, "there is no config to put (NULL)");
+    wire_put_kv_str(&more, "config", config);
+    wire_put_kv_real(&more, "time_us", time_us);
+    r = r ? r : lease_call_method(g, "put", problem, 2, &more, &e);
+    return handle_result(r, &e, err);
 }
 
 int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem, const char *trials_json,
                  struct gemmd_error *err)
 {
     struct error e;
-    int r = trials_json ? 0 : error_set(&e, ERROR_INVALID, "there are no trials to record (NULL)");
-    r = r ? r : lease_call_method(g, "record", problem, "trials", trials_json, &e);
+    WIRE_BUF_AUTO more = WIRE_BUF_NULL;
+    int r = trials_json ? lease_put_json(&more, "trials", trials_json, &e)
+                        : error_set(&e, ERROR_INVALID, "there are no trials to record (NULL)");
+    r = r ? r : lease_call_method(g, "record", problem, 1, &more, &e);
     return handle_result(r, &e, err);
 }
 
 int gemmd_release(struct gemmd *g, const struct gemmd_problem *problem, struct gemmd_error *err)
 {
     struct error e;
-    int r = lease_call_method(g, "release", problem, NULL, NULL, &e);
+    int r = lease_call_method(g, "release", problem, 0, &WIRE_BUF_NULL, &e);
     return handle_result(r, &e, err);
 }

@@ -81,35 +81,22 @@ void session_deinit(struct session *s)
     pthread_mutex_destroy(&s->device_lock);
 }
 
-static bool copy_device(struct session *s, int index, struct device_info *out)
+int session_device(struct session *s, struct device_info *out, struct error *err)
 {
+    int index = find_current_index(); /* threads may differ in it */
     pthread_mutex_lock(&s->device_lock);
     bool own = s->has_own && s->own_index == index, has = s->has_device || own;
     if (has) {
         *out = s->has_device ? s->device_info : s->own_info;
     }
     pthread_mutex_unlock(&s->device_lock);
-    return has;
-}
-
-static void keep_device(struct session *s, int index, const struct device_info *info)
-{
-    pthread_mutex_lock(&s->device_lock);
-    s->has_own = true;
-    s->own_index = index;
-    s->own_info = *info;
-    pthread_mutex_unlock(&s->device_lock);
-}
-
-int session_device(struct session *s, struct device_info *out, struct error *err)
-{
-    int index = find_current_index(); /* threads may differ in it */
-    if (copy_device(s, index, out)) {
-        return 0;
-    }
-    int r = find_own_device(s->device, out, err);
-    if (r == 0) {
-        keep_device(s, index, out);
+    int r = has ? 0 : find_own_device(s->device, out, err);
+    if (r == 0 && !has) {
+        pthread_mutex_lock(&s->device_lock);
+        s->has_own = true;
+        s->own_index = index;
+        s->own_info = *out;
+        pthread_mutex_unlock(&s->device_lock);
     }
     return r;
 }

@@ -10,6 +10,7 @@ of signals run. What one raises ends the call; the daemon ends a tuning that nob
 Other calls, and the wait for another thread's call on the same Client, end first.
 """
 import contextlib
+import functools
 import os
 import threading
 import weakref
@@ -258,7 +259,7 @@ class Client:
         """Pickled, as by multiprocessing, it is a connection of its own with the same options. One
         that is not lazy connects where it is unpickled: a daemon that is gone by then is an error
         there. Pinned to "now", it is pinned to the number that this one has."""
-        return _reopen, ({**self._options, "generation": self._pinned_text()},)
+        return functools.partial(Client, **{**self._options, "generation": self._pinned_text()}), ()
 
     def _pinned_text(self):
         given = self._options["generation"]
@@ -458,10 +459,6 @@ class Client:
         out = c_void_p()
         self._run("kernel_load", byref(make_problem(problem)), byref(_write_answer(answer)), byref(out))
         return Kernel(self.library, out)
-
-
-def _reopen(options):
-    return Client(**options)
 
 
 def _after_fork():

@@ -6,8 +6,13 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from gemmd.configs import Value, read_config
 
 
+class _Row:
+    def to_dict(self) -> Dict[str, object]:
+        return asdict(self)
+
+
 @dataclass(frozen=True)
-class Problem:
+class Problem(_Row):
     """A matrix product. W is [experts, n, k] and m the routed rows (tokens * topk) in every mode;
     dense GEMM is experts = 1. `text`, when given, is the whole problem in text form ("custom:mine
     rows=64"), and the other fields are not read."""
@@ -27,12 +32,9 @@ class Problem:
     text: Optional[str] = None
     rows_per_expert: Optional[Sequence[int]] = None  # as measured: one each, m in all
 
-    def to_dict(self) -> Dict[str, object]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(_Row):
     """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | trusted | partial |
     model. `module` names the compiled kernel, "" when there is none; `local`: made or kept in this
     process; `note` says why it is not better."""
@@ -67,9 +69,7 @@ class Answer:
         return self.tier == "exact" and self.source in ("tuned", "manual")
 
     def to_dict(self) -> Dict[str, object]:
-        out = asdict(self)
-        out["config"] = self.config
-        return out
+        return {**super().to_dict(), "config": self.config}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Acquired:
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(_Row):
     """Of a tuning: `phase` is queued | start | compile | measure | final | done, `config` the one
     just finished."""
     phase: str
@@ -95,9 +95,6 @@ class Progress:
     elapsed_ms: Optional[float] = None
     eta_ms: Optional[float] = None
     config: Dict[str, Value] = field(default_factory=dict)
-
-    def to_dict(self) -> Dict[str, object]:
-        return asdict(self)
 
 
 class Generations(NamedTuple):
