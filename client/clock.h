@@ -44,6 +44,12 @@ static inline struct timespec clock_left(int64_t deadline)
 
 enum { PAUSE_MS = 4, PAUSE_MAX_MS = 256 };
 
+static inline void clock_sleep(int64_t until)
+{
+    struct timespec left = clock_left(until);
+    nanosleep(&left, NULL);
+}
+
 struct pause {
     int64_t ms;  /* how long the next one is; 0: there was none yet */
     int64_t end; /* of the one that is on; 0: none is */
@@ -67,8 +73,7 @@ static inline bool pause_sleep(struct pause *p, int64_t until)
 {
     int64_t now, wake = clock_earlier(p->end, until);
     while ((now = clock_ns()) < wake) {
-        struct timespec left = clock_left(wake);
-        nanosleep(&left, NULL);
+        clock_sleep(wake);
     }
     bool over = now >= p->end;
     p->end = over ? 0 : p->end;

@@ -331,18 +331,6 @@ static int find_sizes(struct get_many *m, struct error *err)
     return r;
 }
 
-static int read_query(struct get_many *m, const struct gemmd_query *query, struct error *err)
-{
-    struct ask a;
-    int r = ask_query(&a, query, err);
-    r = r ? r : ask_check_bare(&a.query, err);
-    if (r == 0) {
-        m->query = a.query;
-        m->deadline = handle_deadline(m->g, a.query.deadline_ms, false);
-    }
-    return r;
-}
-
 /* With the notes, where it is known how answers lie. */
 static void fail_all(struct get_many *m, const struct error *why)
 {
@@ -359,6 +347,7 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
                    const struct gemmd_query *query, struct gemmd_answer *answers, int *statuses,
                    struct gemmd_error *err)
 {
+    struct ask a = {.query = GEMMD_QUERY_INIT};
     struct error e;
     struct get_many m = {.g = g,
                          .problems = (const char *)problems,
@@ -371,7 +360,10 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
         return handle_result(r, &e, err);
     }
     r = n > 0 ? find_sizes(&m, &e) : 0;
-    r = r ? r : read_query(&m, query, &e);
+    r = r ? r : ask_query(&a, query, &e);
+    r = r ? r : ask_check_bare(&a.query, &e);
+    m.query = a.query;
+    m.deadline = handle_deadline(g, a.query.deadline_ms, false);
     if (r) {
         fail_all(&m, &e);
     } else if (n > 0) {

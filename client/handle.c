@@ -177,38 +177,32 @@ struct gemmd *gemmd_close(struct gemmd *g)
     return NULL;
 }
 
-static int check_place(struct gemmd **out, struct error *err)
+static int handle_open(struct gemmd **out, const struct gemmd_options *options, bool lazy,
+                       struct gemmd_error *err)
 {
-    if (!out) {
-        return error_set(err, ERROR_INVALID, "there is no place for the handle (NULL)");
+    struct error e;
+    struct gemmd *g = NULL;
+    int r = out ? handle_new(&g, options, &e)
+                : error_set(&e, ERROR_INVALID, "there is no place for the handle (NULL)");
+    if (r == 0) {
+        g->lazy = lazy;
+        r = lazy ? 0 : session_connect(&g->session, handle_deadline(g, 0, false), CLOCK_NEVER, &e);
     }
-    *out = NULL;
-    return 0;
+    if (out) {
+        *out = r == 0 ? g : gemmd_close(g);
+    }
+    return handle_result(r, &e, err);
 }
 
 int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
                     struct gemmd_error *err)
 {
-    struct error e = {.code = 0};
-    int r = check_place(out, &e);
-    r = r ? r : handle_new(out, options, &e);
-    if (r == 0) {
-        (*out)->lazy = true;
-    }
-    return handle_result(r, &e, err);
+    return handle_open(out, options, true, err);
 }
 
 int gemmd_connect(struct gemmd **out, const struct gemmd_options *options, struct gemmd_error *err)
 {
-    struct error e = {.code = 0};
-    struct gemmd *g = NULL;
-    int r = check_place(out, &e);
-    r = r ? r : handle_new(&g, options, &e);
-    if (r == 0) {
-        r = session_connect(&g->session, handle_deadline(g, 0, false), CLOCK_NEVER, &e);
-        *out = r == 0 ? g : gemmd_close(g);
-    }
-    return handle_result(r, &e, err);
+    return handle_open(out, options, false, err);
 }
 
 /* ---- every call ----------------------------------------------------------------------------- */

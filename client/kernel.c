@@ -268,32 +268,27 @@ static int compile_plan_recipe(struct recipe *r, const char *device,
     return status ? status : t->variant(&r->problem, &r->config, r->info.arch, &r->variant, err);
 }
 
-static int compile_make_module(const struct recipe *r, struct compiler *compiler,
-                               struct modules_made *out, struct error *err)
-{
-    char cache_dir[PATHS_MAX], hash[HASH_HEX];
-    struct error why = ERROR_NULL;
-    variant_hash(&r->variant, compiler->ops->version(compiler), hash);
-    if (paths_cache_dir(cache_dir, &why) || paths_check_cache_dir(cache_dir, &why)) {
-        fprintf(stderr, "variant %s is not cached: %s\n", hash, why.text);
-        return compiler->ops->compile(compiler, &r->variant, &out->image, err);
-    }
-    const struct modules_order order = {.compiler = compiler,
-                                        .cache_dir = cache_dir,
-                                        .variant = &r->variant,
-                                        .hash = hash,
-                                        .wait_ms = MODULES_WAIT_MS};
-    return modules_make(&order, out, err);
-}
-
 static int compile_build_module(const struct recipe *r, struct modules_made *out, struct error *err)
 {
     struct compiler *compiler;
+    char cache_dir[PATHS_MAX], hash[HASH_HEX];
+    struct error why = ERROR_NULL;
     int status = compiler_open(r->info.kind, &compiler, err);
     if (status) {
         return status;
     }
-    status = compile_make_module(r, compiler, out, err);
+    variant_hash(&r->variant, compiler->ops->version(compiler), hash);
+    if (paths_cache_dir(cache_dir, &why) || paths_check_cache_dir(cache_dir, &why)) {
+        fprintf(stderr, "variant %s is not cached: %s\n", hash, why.text);
+        status = compiler->ops->compile(compiler, &r->variant, &out->image, err);
+    } else {
+        const struct modules_order order = {.compiler = compiler,
+                                            .cache_dir = cache_dir,
+                                            .variant = &r->variant,
+                                            .hash = hash,
+                                            .wait_ms = MODULES_WAIT_MS};
+        status = modules_make(&order, out, err);
+    }
     compiler->ops->close(compiler);
     return status;
 }

@@ -58,8 +58,7 @@ static int connect_until(int fd, const char *path, int64_t deadline, struct erro
                              "the queue of new connections on %s stayed full until the deadline",
                              path);
         }
-        struct timespec t = clock_left(clock_earlier(deadline, clock_ns() + pause));
-        nanosleep(&t, NULL);
+        clock_sleep(clock_earlier(deadline, clock_ns() + pause));
         pause = pause < 16 * CLOCK_MS ? pause * 2 : pause;
     }
     return 0;

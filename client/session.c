@@ -26,12 +26,6 @@ enum {
 
 SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
 
-static int session_copy_text(char **out, const char *text, struct error *err)
-{
-    *out = text ? strdup(text) : NULL;
-    return text && !*out ? error_set(err, ERROR_NO_MEMORY, "no memory for a connection") : 0;
-}
-
 static int read_generation(struct session *s, const char *given, struct error *err)
 {
     const char *text = given ? given : getenv("GEMMD_GENERATION");
@@ -57,12 +51,11 @@ int session_init(struct session *s, const struct gemmd_options *o, struct error 
     s->autostart = o->autostart;
     pthread_mutex_init(&s->device_lock, NULL);
     s->doc = wire_doc_new();
-    if (!s->doc) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
-    }
-    int r = session_copy_text(&s->socket, o->socket, err);
-    r = r ? r : session_copy_text(&s->device, o->device, err);
-    r = r ? r : read_generation(s, o->generation, err);
+    s->socket = o->socket ? strdup(o->socket) : NULL;
+    s->device = o->device ? strdup(o->device) : NULL;
+    bool whole = s->doc && !s->socket == !o->socket && !s->device == !o->device;
+    int r = whole ? read_generation(s, o->generation, err)
+                  : error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
     if (r) {
         session_deinit(s);
     }

@@ -41,12 +41,6 @@ struct start {
 static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct start *holders; /* all of the process that have a lock */
 
-static void pause_ms(int64_t ms)
-{
-    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * CLOCK_MS};
-    nanosleep(&t, NULL);
-}
-
 /* ---- the program ---------------------------------------------------------------------------- */
 
 static bool start_is_executable(const char *path)
@@ -150,7 +144,7 @@ static int take_lock(struct start *s, int64_t until, struct error *err)
         if (clock_ns() >= until) {
             return START_WAITING;
         }
-        pause_ms(POLL_MS);
+        clock_sleep(clock_after_ms(POLL_MS));
     }
     return r;
 }
@@ -320,7 +314,7 @@ static int wait_until_it_listens(const struct start *s, int64_t until, struct er
         if (clock_ns() >= until) {
             return START_WAITING;
         }
-        pause_ms(POLL_MS);
+        clock_sleep(clock_after_ms(POLL_MS));
     }
     return 0;
 }

@@ -6,6 +6,7 @@ What shapes, strides and types decide is worked out once and kept as a Route; a 
 same copies its arguments and fills in the pointers.
 """
 import threading
+from typing import NamedTuple
 
 import torch
 
@@ -26,22 +27,18 @@ _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 # ---- operands ------------------------------------------------------------------------------------
 
-def _index(t):
-    return t.contiguous()
-
-
 def _weights(t, dtype):
     return (t if t.dtype in (torch.float32, dtype) else t.float()).contiguous()
 
 
 # ---- routes --------------------------------------------------------------------------------------
 
-class Route:
+class Route(NamedTuple):
     """What is the same in every launch of these shapes, strides and types."""
-    __slots__ = ("call", "names", "lie_well", "args")
-
-    def __init__(self, call, names, lie_well, args):
-        self.call, self.names, self.lie_well, self.args = call, names, lie_well, args
+    call: Call
+    names: tuple
+    lie_well: list
+    args: ffi.Args
 
 
 def _set_strides(args, name, shape, stride):
@@ -108,8 +105,8 @@ def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None):
             with torch.cuda.device(device):
                 return launch(mode, flags, rows, out, a, b, m_sizes, gather, weights)
         _bind(device)
-    m_sizes = _index(m_sizes)
-    gather = _index(gather) if flags.permute_x or flags.permute_y else None
+    m_sizes = m_sizes.contiguous()
+    gather = gather.contiguous() if flags.permute_x or flags.permute_y else None
     weights = None if weights is None else _weights(weights, a.dtype)
     route = _route(mode, flags, rows, a, b, m_sizes, gather, weights)
     plan = plans.find(route.call)

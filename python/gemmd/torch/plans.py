@@ -125,10 +125,6 @@ def _is_capturing(device):
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def _may_be_captured(device):
-    return device.type == "cuda"
-
-
 def _fits(answer, device):
     """$GEMMD_SOCKET may name the daemon of another kind of device."""
     return (answer.target == "cpu") == (device.type == "cpu")
@@ -292,7 +288,7 @@ class Plans:
         kernel = self._kernels.get(key)
         if kernel is None:
             kernel = self._kernels[key] = make()
-            if _may_be_captured(call.device):
+            if call.device.type == "cuda":  # a graph may capture its launches
                 self._captured.append(kernel)
         return kernel
 
