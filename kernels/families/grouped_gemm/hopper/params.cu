@@ -53,9 +53,9 @@
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STAGE_ROWS, STORE_SLABS, the registers) the
- * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 9.
+ * host fills in. A change of these rules in host/tile.c adds 1 to LAUNCH_RULES, and older answers become hints.
  */
+#define LAUNCH_RULES 9
 #define MODE_FORWARD 0
 #define MODE_DX 1
 #define MODE_DW 2

@@ -90,7 +90,7 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
 
 /* ---- what a config leaves out ------------------------------------------------------------------
  *
- * A change here is another kernel, or launch, for configs that are stored: see "Rules" in
+ * A change here is another kernel, or launch, for configs that are stored: see LAUNCH_RULES in
  * hopper/params.cu. What is compiled in is chosen by the rows of the bucket that was tuned, what is
  * an argument (l2_ahead) by the job's own; a launch takes nothing for granted that was compiled in
  * by such a rule (hopper/host/tensor_maps.c). */
