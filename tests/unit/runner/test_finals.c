@@ -216,6 +216,35 @@ static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
     child_end(&c);
 }
 
+/* Finalists are at most six configs within 3 % of the best; the winner is within a tie of the
+ * fastest. A winner that no config comes near needs no final. */
+static void test_the_fastest_finalist_wins_within_a_tie(void **state)
+{
+    (void)state;
+    int with_finals = 0;
+    for (int seed = 1; seed <= 8; seed++) {
+        struct child c;
+        int finalists = 0;
+        double best = INFINITY;
+        run(&c, order("random", seed));
+        for (uint32_t i = 0; i < c.n_trials; i++) {
+            const struct trial *t = &c.trials[i];
+            if (strcmp(t->stage, "final") == 0 && strcmp(t->status, "ok") == 0) {
+                finalists++;
+                best = t->ratio < best ? t->ratio : best;
+                assert_non_null(find_trial(&c, &t->config, "measure"));
+            }
+        }
+        const struct trial *winner =
+            find_trial(&c, &c.result.config, finalists ? "final" : "measure");
+        assert_true(finalists <= 6 && winner && c.result.time_us == winner->time_us);
+        assert_true(!finalists || winner->ratio <= best * 1.003);
+        with_finals += finalists > 1;
+        child_end(&c);
+    }
+    assert_true(with_finals >= 2);
+}
+
 /* ---- the same seed --------------------------------------------------------------------------- */
 
 static bool same_trials(const struct child *a, const struct child *b)
@@ -277,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_a_long_reason_is_cut_behind_a_word),
         cmocka_unit_test(test_a_ratio_of_another_load_wins_nothing),
         cmocka_unit_test(test_a_final_compares_with_the_reference_of_its_rounds),
+        cmocka_unit_test(test_the_fastest_finalist_wins_within_a_tie),
         cmocka_unit_test(test_the_same_seed_is_the_same_run),
         cmocka_unit_test(test_another_seed_is_another_run),
     };
