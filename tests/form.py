@@ -5,7 +5,7 @@
     tests/form.py          looks
     tests/form.py --fix    puts them right
 
-Releases of clang-format differ in what they make of the same rules, so it is this one or none: where it is
+Releases of clang-format apply the same rules differently, so only this release will do: where it is
 not installed, the test is skipped. Device code (.cu) is laid out by hand, between lines of assembly.
 """
 import pathlib

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who may include whom (docs/architecture.md), said aloud: fails with the offending lines."""
+"""Checks the include rules of docs/architecture.md. Fails with the offending lines."""
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# folder -> what of ours it may include besides itself: folders, headers
+# folder -> our folders and headers that the folder may include besides itself
 MAY = {
     "proto": set(),
     "store": {"proto"},
@@ -46,7 +46,7 @@ ONLY = {
     "nvml.h": "kernels/devices/",
 }
 # Inside a folder of gemmd, from the ground up: a file may include those before it, and its own header.
-# docs/architecture.md says what each is for. Of the ledger's files all may include all.
+# docs/architecture.md describes each folder. All files of the ledger may include each other.
 ORDER = {
     "daemon/base": "list log notify config account lock turns poller probe",
     "daemon/cache": "confidence answer quarantine_set defaults entry memo hash_table cache holdings partials"
@@ -63,7 +63,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 
 def includes(file):
-    """(line number, '"' or '<', what is included) of a file."""
+    """(line number, '"' or '<', included name) of a file."""
     for number, line in enumerate(file.read_text().splitlines(), 1):
         match = INCLUDE.match(line)
         if match:

@@ -10,7 +10,7 @@
 #include "proto/hash.h"
 #include "tests/family/transpose.h"
 
-/* ---- the op: what can be asked --------------------------------------------------------------- */
+/* ---- the op: its fields --------------------------------------------------------------- */
 
 static const char *const dtypes[] = {"bf16", "fp32", NULL};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A second family, small enough to read in one sitting: it transposes a matrix. It proves that
- * nothing outside kernels/families/grouped_gemm knows what is computed, and it is the example of
- * docs/adding-a-family.md.
+ * nothing outside kernels/families/grouped_gemm knows the computation, and the family is the
+ * example of docs/adding-a-family.md.
  */
 #ifndef GEMMD_TESTS_FAMILY_TRANSPOSE_H
 #define GEMMD_TESTS_FAMILY_TRANSPOSE_H
@@ -18,7 +18,7 @@ struct transpose_args {
     uint32_t reserved;
     const void *in;
     void *out;
-    void *workspace; /* 8 bytes, whose content does not matter */
+    void *workspace; /* 8 bytes of any content */
     int64_t workspace_bytes;
     void *stream;
 };

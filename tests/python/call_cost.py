@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a call through gemmd.torch costs on the host, without a GPU: microseconds of this thread's
+"""Cost of a call through gemmd.torch on the host, without a GPU: microseconds of this thread's
 processor time, least of many blocks.
 
     call_cost.py [--package python] [--blocks 30] [--json FILE]
 
-The launch itself is a C function that does nothing, in place of libgemmd's: everything else is what
+The launch itself is a C function that does nothing, in place of libgemmd's: everything else is the code that
 a job runs, from the dispatcher of PyTorch over gemmd's plan and arguments to the call by ctypes.
 Left out is what only a GPU has: the current device and stream (under a microsecond), and libgemmd's
-own work; and what only the CPU has, a look at the numbers in m_sizes and gather_indices. --package:
+own work; and a check that only the CPU has, of the numbers in m_sizes and gather_indices. --package:
 the folder of another tree's gemmd, to compare. Exit status 77: no PyTorch.
 """
 import argparse
@@ -40,7 +40,7 @@ def parse():
 
 
 def stub_library(folder):
-    """A library whose kernels do nothing."""
+    """A library with kernels that do nothing."""
     from gemmd import ffi
     (folder / "stub.c").write_text(STUB)
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", folder / "stub.so", folder / "stub.c"],
@@ -70,7 +70,7 @@ def use_stub(folder):
 
 
 def calls(torch, gt):
-    """{what: a function to time}"""
+    """{name: a function to time}"""
     ids = torch.rand(TOKENS, EXPERTS).topk(TOPK).indices
     m_sizes, gather = gt.sort_by_expert(ids, EXPERTS)
     x, w = torch.randn(TOKENS, K), torch.randn(EXPERTS, N, K)

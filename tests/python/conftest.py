@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """python/gemmd from the sources, the libgemmd.so of the build, and a real daemon on the CPU: the
-one of tests/integration/conftest.py, whose fixtures these tests use."""
+one of tests/integration/conftest.py, with fixtures for these tests."""
 import contextlib
 import importlib.util
 import os
@@ -21,7 +21,7 @@ SANITIZED = "sanitize" in os.environ.get("GEMMD_BUILD_KIND", "")
 
 sys.path[:0] = [str(PYTHON), str(ROOT / "tests" / "bench")]
 os.environ["GEMMD_LIBRARY"] = LIB
-# What is compiled in this process goes into a cache of its own.
+# Kernels that this process compiles go into a cache of its own.
 _cache = tempfile.TemporaryDirectory(prefix="gemmd-cache-")
 os.environ.update(GEMMD_SYSTEM="0", XDG_CACHE_HOME=_cache.name)
 
@@ -45,14 +45,14 @@ def pytest_configure(config):
 
 
 def environment(**more):
-    """Of a Python program of the tests' own."""
+    """Environment of a Python program of the tests."""
     env = {**os.environ, "PYTHONPATH": str(PYTHON), "GEMMD_LIBRARY": LIB, **more}
     return {name: str(value) for name, value in env.items()}
 
 
 @pytest.fixture(scope="session")
 def shared_cache():
-    """What a daemon compiles, this process finds, and the other way round."""
+    """The daemon and this process find each other's compiled kernels."""
     path = pathlib.Path(_cache.name) / "gemmd"
     path.mkdir(mode=0o700, exist_ok=True)
     return path
@@ -65,7 +65,7 @@ def cpu(daemon):
 
 
 class Refused(Exception):
-    """What a strange daemon answers with: an error's name and code."""
+    """The answer of a strange daemon: an error's name and code."""
 
 
 def strange_daemon(path, result):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What inductor makes of a layer's step: what its code launches and allocates. For the CPU that is
-C++ instead of Triton; what is fused, copied and allocated around an op that inductor does not know
+"""Launches and allocations in inductor's code of a layer's step. For the CPU that is
+C++ instead of Triton; fusions, copies and allocations around an op that inductor does not know
 is decided by the same code. The C++ is not compiled, and nothing runs."""
 import math
 import re
@@ -23,7 +23,7 @@ BUFFER = re.compile(r"= empty_strided_\w+\(\(([\d, ]*)\)")
 
 
 class Code(NamedTuple):
-    """Of one direction of a step."""
+    """Launches and allocations of one direction of a step."""
     kernels: int      # made by inductor
     ours: list        # names of gemmd's ops, in the order of their calls
     grouped_mm: int
@@ -53,7 +53,7 @@ def _stop(args):
 
 
 def compile_step(form, inputs):
-    """[forward, backward] as Code. `inputs`: what is to be differentiated."""
+    """[forward, backward] as Code. `inputs`: the differentiated inputs."""
     sources, codegen = [], GraphLowering.codegen
 
     def keep(graph):

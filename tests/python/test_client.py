@@ -153,7 +153,7 @@ def test_what_a_kernel_is_loaded_by_goes_back_whole():
 # ---- errors --------------------------------------------------------------------------------------
 
 def test_a_kernel_is_not_loaded_for_another_problem(cpu):
-    """Its code would read and write what that problem does not have."""
+    """Its code would read and write operands that the problem lacks."""
     others = ({"dtype_in": "bf16"}, {"permute_x": False}, {"mode": "dW"},
               {"permute_x": False, "permute_y": True}, {"experts": 1, "topk": 1})
     with client(cpu) as g:
@@ -163,7 +163,7 @@ def test_a_kernel_is_not_loaded_for_another_problem(cpu):
                 g.kernel(dataclasses.replace(SMALL, **change), answer)
         for change in ({}, {"m": 48}, {"m": 26}, {"rows_per_expert": [24, 0, 0, 0]}):
             g.kernel(dataclasses.replace(SMALL, **change), answer)
-        cpu.call("evict", key=answer.key)  # then nobody knows what it was for
+        cpu.call("evict", key=answer.key)  # then nobody knows its problem
         kernel = g.kernel(SMALL, answer)
     assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel  # it is freed once
     with pytest.raises(TypeError, match="send its answer, and load it there"):
@@ -361,7 +361,7 @@ def test_a_pinned_client(cpu):
         with client(cpu, generation=number) as rank, client(cpu, generation="now", lazy=True) as lazy:
             assert rank.generations().pinned == lazy.generations().pinned == number
             new = g.tune(later, budget=2)
-            copy = pickle.loads(pickle.dumps(lazy))  # not of what is newest by now
+            copy = pickle.loads(pickle.dumps(lazy))  # not the newest generation
             for pinned in (rank, lazy, copy):
                 assert pinned.get(SMALL, deadline_ms=60000).config == known.config
                 assert pinned.get(later, wait="cached").tier == "default"
@@ -518,7 +518,7 @@ LIMIT_MS = 50
 
 
 def import_ms(what):
-    """Of one import in a fresh interpreter, by its own clock: without the interpreter's start."""
+    """Milliseconds of one import in a fresh interpreter, without the interpreter's start."""
     program = (f"import time; a = time.perf_counter(); import {what}; "
                "b = time.perf_counter(); import sys; "
                "print((b - a) * 1e3, int('torch' in sys.modules or 'numpy' in sys.modules))")
@@ -543,7 +543,7 @@ def test_parts_are_imported_at_their_first_use():
 
 @pytest.mark.no_library
 def test_a_package_without_its_library_has_no_version():
-    """As whoever asks all modules for theirs expects it."""
+    """Code that asks all modules for their version expects a string."""
     program = "import gemmd; print(getattr(gemmd, '__version__', 'none'))"
     done = subprocess.run([sys.executable, "-c", program], env=environment(GEMMD_LIBRARY="/nowhere.so"), text=True,
                           capture_output=True)
@@ -553,7 +553,7 @@ def test_a_package_without_its_library_has_no_version():
 def test_the_import_takes_less_than_50_ms():
     """Quietest of nine, since a busy machine only adds; held against an import of the standard
     library in the same minute where even that is slow."""
-    import_ms("gemmd")  # writes or warms what the next ones read
+    import_ms("gemmd")  # writes or warms files that the next imports read
     ours = [import_ms("gemmd") for _ in range(9)]
     yard = min(import_ms("dataclasses, ctypes") for _ in range(3))
     limit = max(LIMIT_MS, 4 * yard)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile makes around gemmd's ops: no break in the graph, and no copy. Skipped where
-there is no PyTorch, or one whose inductor cannot be asked for its code like this."""
+"""torch.compile makes no break in the graph around gemmd's ops, and no copy. Skipped where
+there is no PyTorch, or where inductor does not show its code this way."""
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
@@ -28,7 +28,7 @@ def x():
 
 
 def weighted_after(layer, x):
-    """The layer as one writes it who has grouped_gemm() only: the weights multiply the output."""
+    """The layer with grouped_gemm() only: the weights multiply the output."""
     weights, ids = gt.route(layer.router(x), layer.topk)
     m_sizes, gather = gt.sort_by_expert(ids, layer.experts)
     h = gt.grouped_gemm(x, layer.gate_up, m_sizes, gather, layer.topk, permute_x=True)
@@ -47,7 +47,7 @@ def test_nothing_as_large_as_the_routed_rows_is_made_around_the_products(layer, 
         assert ROUTED not in code.elements and code.grouped_mm == 0
     h = TOKENS * TOPK * 2 * INTER
     assert forward.elements.count(h) == 0 and backward.elements.count(h) == 0
-    assert forward.elements.count(h // 2) == 1  # what goes into the second product
+    assert forward.elements.count(h // 2) == 1  # the input of the second product
     assert backward.elements.count(h // 2) == 0
 
 

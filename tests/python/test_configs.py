@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configs as text: what Python writes, libgemmd and the daemon read as it was meant, and the other
-way round; text that looks like a number, or like nothing, stays what it is."""
+"""Configs as text: libgemmd and the daemon read Python's configs as meant, and the other
+way round; text that looks like a number, or empty text, stays text."""
 import math
 import random
 

@@ -34,7 +34,7 @@ def layout():
 
 
 def layout_source():
-    """A C program over gemmd.h that prints what layout() says."""
+    """A C program over gemmd.h that prints the result of layout()."""
     lines = ['#include <stdio.h>', '#include "client/gemmd.h"', "int main(void)", "{"]
     lines += [f'    printf("{name} %d\\n", (int){name});' for name in CONSTANTS]
     for s in ffi.STRUCTS:

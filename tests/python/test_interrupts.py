@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, and what else a signal's handler or progress raises, while gemmd.Client waits: it comes
+"""Ctrl-C, and other exceptions of a signal's handler or of progress, while gemmd.Client waits: it comes
 at once, nobody goes on tuning for the caller, and the Client can be used as before."""
 import os
 import signal
@@ -190,14 +190,14 @@ def test_ctrl_c_while_another_one_holds_the_key(cpu):
             g.acquire(CUSTOM)
         assert ctrl_c.late_s() < PROMPT_S
         holder.release(CUSTOM)
-        with gemmd.Client(cpu.socket) as third:  # it did not go to whom nobody waits for
+        with gemmd.Client(cpu.socket) as third:  # the lease did not go to a client that left
             assert third.acquire(CUSTOM, now=True).outcome == "lease"
         assert g.status()["pid"] == cpu.process.pid
 
 
 def run_closing_at(n):
     """A call of a Client that is closed by its own thread, as by a signal's handler, before the n-th
-    bytecode of what guards it. What came of the call, and whether there were so many."""
+    bytecode of the guarding code. Returns the outcome of the call, and whether n bytecodes ran."""
     client, seen, outcome = gemmd.Client("/none/gemmd.sock", lazy=True), [], []
 
     def trace(frame, event, _):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of one's own through gemmd.Client: one holder, waiters, what is known of each config."""
+"""Kernels of one's own through gemmd.Client: one holder, waiters, the known result of each config."""
 import os
 import threading
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/gpu/moe_layer.py makes of its times. Needs neither PyTorch nor a GPU."""
+"""Summaries that tests/gpu/moe_layer.py makes of times. Needs neither PyTorch nor a GPU."""
 import sys
 import time
 import types

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed: every file of the package, and nothing that is not there."""
+"""The installation has every file of the package, and no other file."""
 import json
 import pathlib
 import re

@@ -124,7 +124,7 @@ def test_all_keys_are_tuned_once_however_many_ask(cpu):
 
 
 def test_what_else_is_asked_of_them_is_asked_of_all(cpu):
-    """For another target, in another bucket, again: what is known otherwise is no answer."""
+    """For another target, in another bucket, again: another known key is no answer."""
     with gemmd.Client(cpu.socket) as g:
         gemmd.prefetch(TINY, 17, dtype="fp32", client=g, budget=1)
         known = cpu.status()["jobs"]["done"]
@@ -194,7 +194,7 @@ def test_products_that_cannot_be_are_a_warning(cpu):
 
 @pytest.mark.parametrize("which", [{}, {"bucket": "exact"}])
 def test_a_daemon_that_hangs_costs_no_more_than_the_deadline(cpu, which):
-    """And it is said which one, and what to do about it."""
+    """The warning names the argument and the remedy."""
     os.kill(cpu.process.pid, signal.SIGSTOP)
     began = time.monotonic()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/gpu/moe_profile.py makes of a profiler's events. Needs neither PyTorch nor a GPU."""
+"""Summaries that tests/gpu/moe_profile.py makes of a profiler's events. Needs neither PyTorch nor a GPU."""
 import sys
 
 import pytest
@@ -43,7 +43,7 @@ def test_what_is_busy_and_idle_in_a_step():
     parts = moe_profile.split(two_steps())
     forward, backward = (moe_profile.tables(parts[d]) for d in ("forward", "backward"))
     assert forward["busy_us"] == pytest.approx((46 + 50) / 2)
-    assert forward["gaps_us"] == pytest.approx((2 + 4) / 2)  # not what is around the markers
+    assert forward["gaps_us"] == pytest.approx((2 + 4) / 2)  # without the time around the markers
     assert forward["kernels"]["triton_poi_0"] == {"count": 1, "us": 7}
     assert backward["kernels"] == {"grouped_gemm_hopper": {"count": 2, "us": 82}}
     assert backward["gaps_us"] == pytest.approx(3) and backward["launches"] == 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.torch on the CPU: results and gradients against a loop over the experts, torch.compile, and
-a job that goes on whatever becomes of the daemon. Skipped where there is no PyTorch."""
+a job that goes on when the daemon fails. Skipped where there is no PyTorch."""
 import gc
 import os
 import re
@@ -200,7 +200,7 @@ def test_the_sum_over_a_token_s_experts(tuned, wanted):
 @pytest.mark.parametrize("product", ["grouped_gemm", "grouped_gemm_sum"])
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_only_what_a_gradient_needs_is_kept(tuned, product, wanted, compiled):
-    """With frozen experts x is not: it is most of what a step keeps."""
+    """With frozen experts x is not kept: x is most of a step's memory."""
     m_sizes, gather = routing()
     x, w = operands()
     x.requires_grad_("x" in wanted)
@@ -245,7 +245,7 @@ def forward_call(rows):
 
 
 def test_plans_are_bounded_and_kernels_of_a_gpu_stay(tuned, monkeypatch):
-    """What was used last stays; a captured graph may launch what no plan names any more."""
+    """Plans that were used last stay; a captured graph may launch a kernel that no plan names any more."""
     monkeypatch.setattr(plans, "PLANS_MOST", 4)
     monkeypatch.setattr(plans, "_may_be_captured", lambda device: True)
     w, x, launched = torch.randn(E, N, K), torch.randn(12, K), set()
@@ -508,7 +508,7 @@ def test_operands_of_two_types_are_an_error(tuned):
 
 @pytest.mark.skipif(torch.__version__ < (2, 9), reason="torch._grouped_mm takes CPU tensors since 2.9")
 def test_plain_products_of_operands_as_they_lie(monkeypatch):
-    """torch._grouped_mm refuses what kernels get a copy of; on the CPU it has the same checks."""
+    """torch._grouped_mm refuses operands that our kernels get as a copy; on the CPU it has the same checks."""
     monkeypatch.setattr(plain, "_can_group", lambda *operands: True)
     gt.configure(enabled=False)
     m_sizes, gather = routing()
@@ -555,7 +555,7 @@ def products(m_sizes, gather):
 
 @pytest.mark.parametrize("product", ["grouped_gemm", "grouped_gemm_sum", "swiglu", "MoEMLP"])
 def test_so_it_is_of_a_loss_that_is_linear(tuned, product):
-    """What comes in is a constant then: only by what was saved does a gradient depend on anything."""
+    """The incoming gradient is a constant then: the result depends on saved tensors only."""
     run, (a, b) = products(*routing())[product]
     y = run(a, b)
     da, = torch.autograd.grad(y.sum(), [a], create_graph=True)
@@ -586,7 +586,7 @@ def test_what_depends_on_constants_alone_has_no_gradient(tuned):
 
 
 def test_gradients_where_operands_are_made_again(tuned):
-    """torch.utils.checkpoint gives what was saved out once."""
+    """torch.utils.checkpoint hands saved tensors out once."""
     m_sizes, gather = routing()
     x, w = operands()
 
@@ -699,7 +699,7 @@ def test_a_daemon_that_hangs(cpu):
     finally:
         os.kill(cpu.process.pid, signal.SIGCONT)
     compiling = 6 * 3  # this test is about waiting: one deadline, not six
-    within = re.search(r"within (\d+) ms", said[0])  # what connecting has left of it
+    within = re.search(r"within (\d+) ms", said[0])  # the rest of the deadline after connecting
     assert len(said) == 1 and 300 <= int(within[1]) <= 400 and took < 0.4 + compiling
     waited = [p for p in gt.status() if "within" in p["reason"]]
     assert len(waited) == 1 and hows() == {"compiled here"}
@@ -754,7 +754,7 @@ def test_a_daemon_of_another_version(folder, kind):
 @pytest.mark.parametrize("name, code, how", [("no_memory", -24, "compiled here"),
                                              ("quarantined", -31, "plain")])
 def test_one_refused_key_is_not_taken_for_no_daemon(folder, name, code, how):
-    """Of one whose default is in quarantine, too, no kernel is run at all."""
+    """A product with a quarantined default runs no kernel at all."""
     asked = []
 
     def result(method, params):

@@ -31,7 +31,7 @@ def start(socket, blocks, n=64, odd=(), **env):
 
 
 def run_together(jobs):
-    """What each printed, and its stderr."""
+    """Output and stderr of each job."""
     for job in jobs:
         assert job.stdout.readline() == "ready\n", job.communicate()[1]
     for job in jobs:
@@ -79,7 +79,7 @@ def test_a_moved_result_answers_as_it_did_where_it_was_measured(cpu, tmp_path):
 
 
 def test_a_constant_of_one_job_is_not_that_of_the_next(cpu):
-    """Though it is no key: the same for all its launches, and what is best for one may not launch for another."""
+    """Though it is no key: the same for all its launches, and the best config of one launch may fail for another."""
     assert run(cpu.socket, "4,64", HEAD="64") == {"timed": [4, 64], "best": 64, "right": True}
     assert run(cpu.socket, "4,64", HEAD="128")["best"] == 4
     assert run(cpu.socket, "4,64", HEAD="128") == {"timed": [], "best": 4, "right": True}
@@ -93,7 +93,7 @@ def test_a_code_base_whose_triton_autotune_is_gemmd_s(cpu):
 
 
 def test_what_triton_s_compiler_gets_and_how_it_ends(tmp_path):
-    """Of the installed Triton, without a GPU; ptxas is another program."""
+    """Backend of the installed Triton, without a GPU; ptxas is another program."""
     real = next(pathlib.Path(triton.__file__).parent.glob("backends/nvidia/bin/ptxas"))
 
     def compiled(end, **env):
@@ -154,7 +154,7 @@ def test_a_daemon_that_hangs_is_met_once(tmp_path, deadline_ms):
 
 
 def connections(listener):
-    """That nobody has taken yet."""
+    """A name that no test has taken yet."""
     listener.setblocking(False)
     n = 0
     with contextlib.suppress(BlockingIOError):
@@ -165,7 +165,7 @@ def connections(listener):
 
 
 class Late:
-    """A Client whose daemon lives, and has not said "held" by the deadline."""
+    """A Client with a live daemon that has not said "held" by the deadline."""
 
     def acquire(self, *_, **__):
         raise gemmd.errors.make_error("acquire", -1, "deadline", "late")
@@ -191,7 +191,7 @@ def test_what_is_taken_meanwhile_is_asked_for_again(monkeypatch):
 
 
 def test_a_cache_that_is_looked_into_outside_a_launch(monkeypatch):
-    """By a debugger, say: what is there is there, and nobody is asked for the rest."""
+    """By a debugger, say: known configs stay, and no daemon is asked for the rest."""
     import gemmd.triton as shared
     monkeypatch.setattr(shared, "_client", lambda *_: pytest.fail("gemmd is asked"))
     cache = shared.SharedCache(types.SimpleNamespace(), None, 0)

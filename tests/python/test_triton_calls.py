@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd.triton over a stand-in for Triton (triton_stand_in.py): what of a call tells rows apart, and
-what a failure, a slow day and a killed compiler leave behind."""
+"""gemmd.triton over a stand-in for Triton (triton_stand_in.py): parts of a call that tell rows apart, and
+traces of a failure, a slow day and a killed compiler."""
 import functools
 import sys
 import types
@@ -56,7 +56,7 @@ def statuses(cpu):
     return sorted(t["status"] for t in cpu.call("list", what="trials", filter={})["rows"])
 
 
-# ---- what tells rows apart ------------------------------------------------------------------------
+# ---- rows apart ------------------------------------------------------------------------
 
 def by_shape(fn):
     return Heuristics(fn, {"HEAD": lambda args: args["x"].shape[-1]})
@@ -84,7 +84,7 @@ class Asker:
 
 @pytest.fixture
 def row(triton, monkeypatch):
-    """row(...) -> what a job's launch would ask for."""
+    """row(...) -> the problem that a job's launch would ask for."""
     monkeypatch.setattr(gemmd.triton, "_client", lambda *_: Asker())
 
     def ask(x=Tensor(8, 64), n=8, at_launch=None, **options):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.triton on configs that are hard to write: each is timed once, and is the answer from then
-on; and on threads. Without Triton: what it would do is stubbed."""
+on; and on threads. Without Triton: a stub stands for Triton."""
 import sys
 import threading
 import types
@@ -171,7 +171,7 @@ def test_nothing_is_asked_or_timed_in_a_capture(gt, monkeypatch):
 
 
 def test_a_problem_of_any_text(gt, cpu, monkeypatch):
-    """Of arguments and sources that look like numbers, or have quotes."""
+    """Names of arguments and sources that look like numbers, or have quotes."""
     monkeypatch.setattr(gt, "source_hash", lambda fn: "1e5")
     gt.triton.__version__ = "3.1"
     tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], configs=[], fn=lambda s: s,

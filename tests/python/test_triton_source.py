@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Triton kernel is made of, for those that are kept beside its results. Without Triton: a
-decorated function is what has one as its `fn`."""
+"""The source of a Triton kernel, as rows name it. Without Triton: a
+decorated function is an object with a function as its `fn`."""
 import importlib.util
 import types
 

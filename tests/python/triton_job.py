@@ -3,7 +3,7 @@
 of elements. Arguments: sizes of BLOCK to choose among, then how many elements. $DEADLINE_MS: for
 another process's tuning; $HEAD: a constant of the job, and HEAD * BLOCK may be 4096; $CONVERTED: gemmd's
 autotune stands in triton.autotune's place. Prints the winner and what was timed, as JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
-that the largest wins; further arguments, 16=inf say, are what the benchmark returns of a size."""
+that the largest wins; further arguments, 16=inf say, are the benchmark's result for a size."""
 import json
 import os
 import sys
@@ -52,7 +52,7 @@ def add_one(x, out, n, HEAD: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def run(n):
-    """Whether the result is right."""
+    """True when the result is right."""
     x, out = torch.arange(n, dtype=torch.float32), torch.zeros(n)
     add_one[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, HEAD=HEAD)
     return torch.equal(out, x + 1)

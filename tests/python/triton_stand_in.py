@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A package in Triton's place, for tests without Triton and GPU: the autotuner, heuristics and jit as
 far as gemmd.triton looks into them. A kernel is a Python function that is called with its arguments;
-it raises what a compiler or a driver would. Times are what the kernel leaves in `clock.ms`."""
+it raises the errors of a compiler or a driver. The kernel leaves times in `clock.ms`."""
 import collections
 import inspect
 import os
@@ -111,7 +111,7 @@ def autotune(configs, key, prune_configs_by=None, reset_to_zero=None, restore_va
 
 
 def put_in_place(monkeypatch):
-    """The package `triton` in sys.modules. Its `installed` holds what a Triton has beside its source."""
+    """The package `triton` in sys.modules. Its `installed` holds the files that Triton has beside its source."""
     installed = types.SimpleNamespace(files="files", ptxas="12.8")
     target = types.SimpleNamespace(backend="cuda", arch=90)
     active = types.SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0)

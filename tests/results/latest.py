@@ -7,9 +7,9 @@
 Benches in Python do the same with --csv. CARD is h200, h100 or host. Columns:
 
     date      when the bench ran, UTC
-    workload  what was measured; a line of docs/performance.md shows one workload
-    peer      what it is compared with; empty when the figure stands alone
-    case      one of those that the workload is the geometric mean of, or what was counted; may be empty
+    workload  the measured thing; a line of docs/performance.md shows a workload
+    peer      the other side of the comparison; empty for a figure that stands alone
+    case      a case of the workload's geometric mean, or the counted things; may be empty
     ours, theirs, unit
 
 A file keeps the two latest dates of each workload and peer. performance.py makes docs/performance.md.
@@ -78,7 +78,7 @@ def card_of(name):
     return found.group(0).lower() if found else "host"
 
 
-# ---- what each bench says ----------------------------------------------------------------------------
+# ---- readers of benches ----------------------------------------------------------------------------
 
 TORCH, TORCH_PERMUTED = "torch._grouped_mm", "torch: permute and _grouped_mm"
 MODES = ("forward", "dX", "dW")
@@ -251,7 +251,7 @@ READERS = {f.__name__: f for f in OF_TEXT + OF_JSON}
 
 
 def add(bench, card, said, date=None):
-    """`said`: what the bench found, as its reader above takes it."""
+    """`said`: the bench's record or text, for its reader above."""
     append(bench, card, list(READERS[bench](said)), date)
 
 

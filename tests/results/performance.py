@@ -52,8 +52,8 @@ HEAD = """# Performance
 
 Each row is the latest run of its bench. "Ours" and "theirs" are geometric means over the cases of a workload. A ratio
 above 1 means that gemmd is faster. GPU times change by some per cent from card to card: compare the ratios.
-The command of a row stands below the tables. [kernel-notes.md](kernel-notes.md) says what limits the kernels,
-[verified.md](verified.md) how we know that they are right.
+The command of a row stands below the tables. [kernel-notes.md](kernel-notes.md) names the limits of the kernels,
+[verified.md](verified.md) the evidence of right results.
 """
 
 
