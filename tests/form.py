@@ -5,7 +5,7 @@
     tests/form.py          looks
     tests/form.py --fix    puts them right
 
-Releases of clang-format apply the same rules differently, so only this release will do: where it is
+Releases of clang-format apply the same rules differently, so only this release will do: where this release is
 not installed, the test is skipped. Device code (.cu) is laid out by hand, between lines of assembly.
 """
 import pathlib

@@ -35,7 +35,7 @@ MAY = {
     "client/ctl": {"client/gemmd.h", "proto/std_files.h", "proto/uuid.h"},
     "client": {"kernels", "proto"},
 }
-# library header -> the only folder that may include it
+# library header -> the only folder that may include the header
 ONLY = {
     "sqlite3.h": "store/",
     "msgpack.h": "proto/",
@@ -45,7 +45,7 @@ ONLY = {
     "nvrtc.h": "kernels/devices/",
     "nvml.h": "kernels/devices/",
 }
-# Inside a folder of gemmd, from the ground up: a file may include those before it, and its own header.
+# Inside a folder of gemmd, from the ground up: a file may include the files before, and its own header.
 # docs/architecture.md describes each folder. All files of the ledger may include each other.
 ORDER = {
     "daemon/base": "list log notify config account lock turns poller probe",
@@ -71,7 +71,7 @@ def includes(file):
 
 
 def faults_of_order():
-    """Includes inside a folder against its order, and files that have no place in it."""
+    """Includes against the order inside a folder, and files without a place in the order."""
     for folder, names in ORDER.items():
         known = {name: i for i, name in enumerate(names.split())}
         for file in sorted((ROOT / folder).glob("*.[ch]")):

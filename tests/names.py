@@ -7,7 +7,7 @@
 
 A folder narrows the printed names, not the compared names: a name is shared when any other file of the product
 defines it. Definitions are found by layout, as .clang-format gives it: the name at the end of a line that
-begins in column 0, the opening brace alone in column 0. `main` does not count, C names it.
+begins in column 0, the opening brace alone in column 0. `main` does not count.
 """
 import argparse
 import collections

@@ -4,11 +4,11 @@
 
     prose.py                       a line for each folder; exit status 1 when a folder is above a limit
     prose.py --worst 20 [PATH...]  the sentences that gather most of the counted words
-    prose.py --draw 30 [--seed 1]  comments drawn at random, for a reader who has not written them
+    prose.py --draw 30 [--seed 1]  comments drawn at random, for another reader than their writer
     prose.py --file                a line for each file instead of each folder
 
-Counted for each folder: words of WHO and VAGUE in 1,000 words, sentences that open as INVERTED do, and sentences of more
-than 30 words. Code in backquotes counts as one word.
+The columns are, for each folder: words of the lists below in 1,000 words; per cent of inverted openings; per cent of
+sentences with more than 30 words. Code in backquotes counts as a word.
 """
 import argparse
 import collections
@@ -27,7 +27,7 @@ INVERTED = re.compile(r"(What|Who|Whose|Of|Whether|Nor|Such|Those|That)\b")
 LONG_WORDS = 30
 LIMITS = {"who": 3, "vague": 30, "inverted": 3, "long": 1}  # per 1,000 words, and per cent of sentences
 SKIPPED = ("tests/data/", "tests/fuzz/corpus/", "LICENSE")
-# Folders whose sentences are not rewritten yet. A folder leaves this list for good.
+# Folders with sentences that are not rewritten yet. A folder leaves this list for good.
 NOT_YET = set((ROOT / "tests" / "prose_not_yet.txt").read_text().split())
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of the documents for users runs, as a reader would run it: all blocks of a page in one shell.
+"""Every command of the documents for users runs as for a reader: all blocks of a page in one shell.
 
     ```sh            runs
     ```python        runs with the shell's variables; ```python torch where PyTorch is installed
-    ```sh build, ```sh gpu, ```sh root    run elsewhere: by CI itself, on a GPU, on a host of one's own
+    ```sh build, ```sh gpu, ```sh root    run elsewhere: by CI itself, on a GPU, on a host of your own
 
 Other blocks show something and hold no command.
 """

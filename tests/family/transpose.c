@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The family `transpose`: op, work, workload, and its one target, "cpu". In the order in which
- * docs/adding-a-family.md explains it.
+ * The family `transpose`: op, work, workload, and its target, "cpu", in the order of
+ * docs/adding-a-family.md.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@ SANITIZED = "sanitize" in os.environ.get("GEMMD_BUILD_KIND", "")
 
 sys.path[:0] = [str(PYTHON), str(ROOT / "tests" / "bench")]
 os.environ["GEMMD_LIBRARY"] = LIB
-# Kernels that this process compiles go into a cache of its own.
+# Kernels that this process compiles go into a cache for this process alone.
 _cache = tempfile.TemporaryDirectory(prefix="gemmd-cache-")
 os.environ.update(GEMMD_SYSTEM="0", XDG_CACHE_HOME=_cache.name)
 
@@ -69,7 +69,7 @@ class Refused(Exception):
 
 
 def strange_daemon(path, result):
-    """Answers every request with result(method, params), or refuses it, or hangs up (OSError). A
+    """Answers every request with result(method, params), or refuses the request, or hangs up (OSError). A
     listening socket, to be closed."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))

@@ -23,7 +23,7 @@ BUFFER = re.compile(r"= empty_strided_\w+\(\(([\d, ]*)\)")
 
 
 class Code(NamedTuple):
-    """Launches and allocations of one direction of a step."""
+    """Launches and allocations of a direction of a step."""
     kernels: int      # made by inductor
     ours: list        # names of gemmd's ops, in the order of their calls
     grouped_mm: int

@@ -153,7 +153,7 @@ def test_what_a_kernel_is_loaded_by_goes_back_whole():
 # ---- errors --------------------------------------------------------------------------------------
 
 def test_a_kernel_is_not_loaded_for_another_problem(cpu):
-    """Its code would read and write operands that the problem lacks."""
+    """The kernel would read and write operands that the problem lacks."""
     others = ({"dtype_in": "bf16"}, {"permute_x": False}, {"mode": "dW"},
               {"permute_x": False, "permute_y": True}, {"experts": 1, "topk": 1})
     with client(cpu) as g:
@@ -163,9 +163,9 @@ def test_a_kernel_is_not_loaded_for_another_problem(cpu):
                 g.kernel(dataclasses.replace(SMALL, **change), answer)
         for change in ({}, {"m": 48}, {"m": 26}, {"rows_per_expert": [24, 0, 0, 0]}):
             g.kernel(dataclasses.replace(SMALL, **change), answer)
-        cpu.call("evict", key=answer.key)  # then nobody knows its problem
+        cpu.call("evict", key=answer.key)  # then nobody knows the problem
         kernel = g.kernel(SMALL, answer)
-    assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel  # it is freed once
+    assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel  # the kernel is freed once
     with pytest.raises(TypeError, match="send its answer, and load it there"):
         pickle.dumps(kernel)
 
@@ -347,7 +347,7 @@ def test_less_than_nothing_is_refused_though_the_answer_is_known(cpu, name):
 def test_a_pickled_client_is_a_connection_of_its_own(cpu):
     with gemmd.Client(cpu.socket, deadline_ms=700) as g:
         copy = pickle.loads(pickle.dumps(g))
-    with copy:  # the first one is closed by now
+    with copy:  # the first client is closed by now
         assert copy.hello()["build"] and "deadline_ms=700" in repr(copy)
 
 
@@ -444,7 +444,7 @@ def locks_of_starts():
 
 
 def test_a_child_of_a_fork_does_not_hold_the_lock_of_a_start(folder, monkeypatch):
-    """Nobody could start a daemon while it lives: a worker that loads data, say."""
+    """Nobody could start a daemon while the process lives: a worker that loads data, say."""
     slow, go = folder / "slow.sh", folder / "go"
     slow.write_text(f'#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.05; done\n'
                     f'exec {BUILD}/daemon/gemmd "$@"\n')
@@ -469,7 +469,7 @@ def test_a_child_of_a_fork_does_not_hold_the_lock_of_a_start(folder, monkeypatch
 
 def test_a_fork_inside_a_call(cpu):
     """In progress: the child comes back out of the call, too, and only then close() takes effect
-    there, as everywhere. Calls of threads that only the parent has do not count in it."""
+    in the child, too. Calls of threads that only the parent has do not count in the child."""
     g, children, too_early = client(cpu), [], []
 
     def fork(_):

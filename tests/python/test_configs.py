@@ -30,7 +30,7 @@ def kinds(config):
 
 
 def as_daemon_reads(g):
-    """The config that is kept, as the daemon tells it by JSON."""
+    """The kept config, as the daemon's JSON has it."""
     return g.call("get", {"problem": PROBLEM, "wait": "cached"})["config"]
 
 
@@ -53,7 +53,7 @@ def test_what_python_writes_is_read_as_it_was_meant(cpu):
 
 
 def test_what_is_typed_is_read_as_the_daemon_reads_it(cpu):
-    """Also of random lines: both take it and mean the same, or neither takes it."""
+    """Random lines: both readers take a line and mean the same, or neither reader takes the line."""
     dice = random.Random(5)
     pieces = ["x", "y=", '"', '"', "\\", "\\x4", " ", ",", "1", "0", "-", ".", "e5", "true", "é",
               "\n"]
@@ -61,7 +61,7 @@ def test_what_is_typed_is_read_as_the_daemon_reads_it(cpu):
     taken = 0
     with gemmd.Client(cpu.socket) as g:
         for given in WORDS + WRONG + lines:
-            line = f"p=0 {given}"  # an empty config is none
+            line = f"p=0 {given}"  # an empty config is no config
             try:
                 g.put(KEY, line)
             except gemmd.Invalid:
@@ -83,7 +83,7 @@ def test_what_no_config_can_hold():
 
 
 def test_text_is_known_again(cpu):
-    """A config that was measured, told and put is the one that is asked for."""
+    """A config that was measured, told and put is the config of the answer."""
     for n, config in enumerate(({"s": "64"}, {"s": 64}, {"s": ""}, {"s": "a,b"}, {"s": "a b"},
                                 {"s": "inf", "t": True}, {"s": 1.0})):
         key = f"custom:again n={n}"

@@ -24,7 +24,7 @@ def cc():
 
 
 def layout():
-    """As layout_source()'s program prints it."""
+    """The layout that layout_source()'s program prints."""
     out = [f"{name} {value}" for name, value in CONSTANTS.items()]
     for s in ffi.STRUCTS:
         out.append(f"{s.c_name} {ctypes.sizeof(s)}")

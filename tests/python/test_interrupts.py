@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, and other exceptions of a signal's handler or of progress, while gemmd.Client waits: it comes
+"""Ctrl-C, and other exceptions of a signal's handler or of progress, while gemmd.Client waits: the exception comes
 at once, nobody goes on tuning for the caller, and the Client can be used as before."""
 import os
 import signal
@@ -34,7 +34,7 @@ def until(condition, seconds=20):
 
 
 class Signal(threading.Thread):
-    """Sends one to this process as soon as `condition` holds, and notes when."""
+    """Sends a signal to this process as soon as `condition` holds, and notes when."""
 
     def __init__(self, condition, number=signal.SIGINT):
         super().__init__()
@@ -122,7 +122,7 @@ def test_what_progress_raises_ends_the_call(cpu):
 
 
 class Other(threading.Thread):
-    """Tunes in a thread of its own, until `enough` is set."""
+    """Tunes in another thread, until `enough` is set."""
 
     def __init__(self, g):
         super().__init__()
@@ -196,7 +196,7 @@ def test_ctrl_c_while_another_one_holds_the_key(cpu):
 
 
 def run_closing_at(n):
-    """A call of a Client that is closed by its own thread, as by a signal's handler, before the n-th
+    """A call of a Client that its own thread closes, as by a signal's handler, before the n-th
     bytecode of the guarding code. Returns the outcome of the call, and whether n bytecodes ran."""
     client, seen, outcome = gemmd.Client("/none/gemmd.sock", lazy=True), [], []
 

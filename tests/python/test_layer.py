@@ -13,7 +13,7 @@ T = TOKENS * TOPK
 
 
 class Layer:
-    """Its tensors, and numpy's results for them."""
+    """The layer's tensors, and numpy's results for these tensors."""
 
     def __init__(self):
         draw = numpy.random.default_rng(7)
@@ -39,7 +39,7 @@ class Layer:
 
 
 def product(kernel, out, layer, **operands):
-    """One launch over numpy arrays."""
+    """A launch over numpy arrays."""
     args = ffi.Args(out=out.ctypes.data, rows=T, m_sizes=layer.m_sizes.ctypes.data,
                     m_sizes_dtype=ffi.INT64, gather_indices=layer.gather.ctypes.data,
                     gather_dtype=ffi.INT32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of one's own through gemmd.Client: one holder, waiters, the known result of each config."""
+"""Custom kernels through gemmd.Client: a holder, waiters, the known result of each config."""
 import os
 import threading
 

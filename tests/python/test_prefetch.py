@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd.prefetch: the products of a model by its shape, tuned before a job starts."""
+"""gemmd.prefetch: the products of a model by the model's shape, tuned before a job starts."""
 import os
 import signal
 import socket
@@ -72,7 +72,7 @@ def test_a_model_more_is_a_line_more(tmp_path, monkeypatch):
 
 
 class Asked(Exception):
-    """A Client was made; its device."""
+    """The device of the Client that was made."""
 
 
 @pytest.mark.no_library
@@ -81,7 +81,7 @@ class Asked(Exception):
     ({"is_available": True, "is_initialized": False}, "cuda:0"),
     ({"is_available": True, "is_initialized": True, "current_device": 3}, "cuda:3")])
 def test_the_daemon_of_pytorch_s_device_is_asked(monkeypatch, cuda, asked):
-    """Though no context is there yet, and without one that is made for it."""
+    """Before the process has a context, and without making a context."""
     functions = {name: lambda result=result: result for name, result in (cuda or {}).items()}
     torch = cuda and types.SimpleNamespace(cuda=types.SimpleNamespace(**functions))
     monkeypatch.setitem(sys.modules, "torch", torch)

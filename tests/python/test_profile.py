@@ -15,7 +15,7 @@ SPIN = "at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
 def line(*events):
-    """Events one after the other: (name, gap before it, microseconds)."""
+    """Events in a row: (name, gap before it, microseconds)."""
     out, at = [], 100.0
     for name, gap, us in events:
         out.append(Event(name, at + gap, at + gap + us))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd.torch.swiglu and its gradients; the kernel of these under Triton's interpreter, without a
+"""gemmd.torch.swiglu and the gradients; the gradients' kernel under Triton's interpreter, without a
 GPU. Skipped where there is no PyTorch."""
 import os
 import subprocess

@@ -38,7 +38,7 @@ def fresh():
 
 @pytest.fixture
 def tuned(cpu):
-    """gemmd.torch over a daemon that tunes one config a key."""
+    """gemmd.torch over a daemon that tunes a single config for each key."""
     gt.configure(socket=cpu.socket, budget=1)
     return cpu
 
@@ -164,7 +164,7 @@ def test_operands_as_they_lie(tuned):
 
 
 def test_rows_that_begin_at_no_multiple_of_16_bytes_are_copied(tuned):
-    """The strides are those of an operand that may be read as it lies: only its beginning is
+    """The strides are of an operand that kernels may read in place: only the beginning is
     not."""
     m_sizes, gather = routing()
     wide, w = torch.randn(T, 2 * K), torch.randn(E, N, K)
@@ -293,7 +293,7 @@ def test_a_kernel_is_not_freed_while_it_is_launched(tuned, monkeypatch):
     thread = threading.Thread(target=lambda: results.append(gt.grouped_gemm(x, w, m_sizes, gather, TOPK)))
     thread.start()
     assert inside.wait(60)
-    gt.configure()  # no plan has it any more
+    gt.configure()  # no plan has the kernel any more
     gc.collect()
     early = list(freed)
     go.set()
@@ -489,7 +489,7 @@ def test_a_layer_without_memory(under):
 
 
 def test_under_autocast_sums_stay_in_its_type(tuned, monkeypatch):
-    """On a GPU autocast makes fp32 sums of all that do not say their type. (On the CPU none: so here it does.)"""
+    """On a GPU autocast makes fp32 sums of all that do not say their type. (On the CPU autocast does not: so this test does.)"""
     real = torch.Tensor.sum
     monkeypatch.setattr(torch.Tensor, "sum", lambda t, *dims, dtype=torch.float32, **more:
                         real(t, *dims, dtype=dtype, **more))
@@ -508,7 +508,7 @@ def test_operands_of_two_types_are_an_error(tuned):
 
 @pytest.mark.skipif(torch.__version__ < (2, 9), reason="torch._grouped_mm takes CPU tensors since 2.9")
 def test_plain_products_of_operands_as_they_lie(monkeypatch):
-    """torch._grouped_mm refuses operands that our kernels get as a copy; on the CPU it has the same checks."""
+    """torch._grouped_mm refuses operands that our kernels get as a copy; on the CPU torch has the same checks."""
     monkeypatch.setattr(plain, "_can_group", lambda *operands: True)
     gt.configure(enabled=False)
     m_sizes, gather = routing()
@@ -698,7 +698,7 @@ def test_a_daemon_that_hangs(cpu):
         took = time.monotonic() - began
     finally:
         os.kill(cpu.process.pid, signal.SIGCONT)
-    compiling = 6 * 3  # this test is about waiting: one deadline, not six
+    compiling = 6 * 3  # this test is about waiting: a single deadline, not six
     within = re.search(r"within (\d+) ms", said[0])  # the rest of the deadline after connecting
     assert len(said) == 1 and 300 <= int(within[1]) <= 400 and took < 0.4 + compiling
     waited = [p for p in gt.status() if "within" in p["reason"]]

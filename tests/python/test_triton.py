@@ -63,14 +63,14 @@ def test_many_processes_one_tuning_and_none_at_the_next_start(cpu):
 
 def test_only_what_is_new_is_timed(cpu):
     assert run(cpu.socket, "4,8")["timed"] == [4, 8]
-    assert run(cpu.socket, "4,8,16") == {"timed": [8, 16], "best": 16, "right": True}  # beside the best known one
-    assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # one: nothing to choose
+    assert run(cpu.socket, "4,8,16") == {"timed": [8, 16], "best": 16, "right": True}  # beside the best known config
+    assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # nothing to choose
     assert run(cpu.socket, "8,4") == {"timed": [], "best": 8, "right": True}  # the winner is gone
     assert run(cpu.socket, "4,8", n=32)["timed"] == [4, 8]  # another key
 
 
 def test_a_moved_result_answers_as_it_did_where_it_was_measured(cpu, tmp_path):
-    assert run(cpu.socket, "4,8,2")["timed"] == [4, 8, 2]  # the last one fails
+    assert run(cpu.socket, "4,8,2")["timed"] == [4, 8, 2]  # the last config fails
     cpu.ctl("export", "--to", tmp_path / "moved.json")
     row, = cpu.call("list", what="best", filter={})["rows"]
     cpu.call("evict", key=row["key"])
@@ -79,7 +79,7 @@ def test_a_moved_result_answers_as_it_did_where_it_was_measured(cpu, tmp_path):
 
 
 def test_a_constant_of_one_job_is_not_that_of_the_next(cpu):
-    """Though it is no key: the same for all its launches, and the best config of one launch may fail for another."""
+    """An argument that is no key: the same for all launches of the row, and the best config of one launch may fail for another."""
     assert run(cpu.socket, "4,64", HEAD="64") == {"timed": [4, 64], "best": 64, "right": True}
     assert run(cpu.socket, "4,64", HEAD="128")["best"] == 4
     assert run(cpu.socket, "4,64", HEAD="128") == {"timed": [], "best": 4, "right": True}
@@ -150,7 +150,7 @@ def test_a_daemon_that_hangs_is_met_once(tmp_path, deadline_ms):
         (result, said), = run_together([start(path, "4,16", "64,32,48", DEADLINE_MS=deadline_ms)])
         assert result == {"timed": [4, 16] * 3, "best": 16, "right": True}
         assert said.count("RuntimeWarning") == 1 and "Triton tunes by itself" in said
-        assert connections(listener) <= 2  # one asks, one looks whether it lives
+        assert connections(listener) <= 2  # a connection asks, another looks whether the daemon lives
 
 
 def connections(listener):
@@ -198,7 +198,7 @@ def test_a_cache_that_is_looked_into_outside_a_launch(monkeypatch):
     cache["known"], cache["stopgap"] = triton.Config({"B": 1}), triton.Config({"B": 2})
     cache.stopgaps["stopgap"] = 0.0
     assert "known" in cache and "other" not in cache and "stopgap" not in cache
-    assert "stopgap" in cache.stopgaps  # asked for again at its next launch
+    assert "stopgap" in cache.stopgaps  # asked for again at the next launch
 
 
 def test_a_holder_that_dies_leaves_what_it_timed(cpu):
@@ -212,12 +212,12 @@ def test_a_holder_that_dies_leaves_what_it_timed(cpu):
     holder.wait()
     blocks = ",".join(["4"] + [str(2 ** i) for i in range(3, 9)])
     result = run(cpu.socket, blocks)
-    new = [block for i, block in enumerate(result["timed"]) if i % 2]  # each after the best known one
+    new = [block for i, block in enumerate(result["timed"]) if i % 2]  # each after the best known config
     assert result["best"] == 256 and 0 < len(new) < 7 and 4 not in new
 
 
 def test_a_child_of_a_fork_does_not_inherit_a_held_lock():
-    """Another thread decides while the process forks: it is not there in the child."""
+    """Another thread decides while the process forks: the child lacks this thread."""
     import gemmd.triton
     guard, exits = gemmd.triton.Guard(), []
 

@@ -29,7 +29,7 @@ def triton(monkeypatch):
 
 
 def job(socket, body, blocks=(4, 64), below=lambda fn: fn, tune=None, hook=None, **options):
-    """A kernel of a job that has just started: run(*args) launches it, and returns the BLOCKs that were timed."""
+    """A kernel of a job that has just started: run(*args) launches the kernel, and returns the BLOCKs that were timed."""
     def kernel(x, n, HEAD: constexpr, BLOCK: constexpr):
         clock.ms = 1.0 / BLOCK
         body(HEAD, BLOCK)
@@ -63,7 +63,7 @@ def by_shape(fn):
 
 
 def test_a_heuristic_s_value_of_one_job_is_not_that_of_the_next(triton, cpu):
-    """The second job would die with the first one's config."""
+    """The second job would die with the first job's config."""
     first = job(cpu.socket, fits, below=by_shape)
     assert first(Tensor(8, 64), 8) == [4, 64] and first.tuner.best_config.kwargs == {"BLOCK": 64}
     second = job(cpu.socket, fits, below=by_shape)
@@ -152,7 +152,7 @@ def test_what_reaches_the_compiler_is_in_the_row(row, one, other):
 
 @pytest.mark.no_library
 def test_a_number_that_is_no_key_counts_as_triton_compiles_it(row, monkeypatch):
-    """It is compiled in when it is 1, and so is its being a multiple of 16."""
+    """Triton compiles in that an argument is 1, or a multiple of 16."""
     def asked(n):
         return row(tune=lambda configs, key, **more: gemmd.triton.autotune(configs, [], **more), n=n)
 
@@ -183,7 +183,7 @@ def counts(call, quantiles):
 
 @pytest.mark.no_library
 def test_a_kernel_that_is_interpreted_beside_a_gpu_has_rows_of_the_interpreter(row, monkeypatch):
-    """No compiler sees it, and nothing of it is a compiler's."""
+    """No compiler sees the argument, and no compiler option names it."""
     assert "backend=cuda:90" in row()[0][0] and " compiler=" in row()[0][0]
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert "backend=interpreter" in row()[0][0] and " compiler=" not in row()[0][0]

@@ -39,7 +39,7 @@ class Tuner:
 
 
 class Runner(Tuner):
-    """As far as the decorator does: a call's arguments are the tuner's while it lasts."""
+    """As the decorator does: during a call the arguments are the tuner's."""
 
     def __init__(self):
         super().__init__()
@@ -111,7 +111,7 @@ def test_what_was_timed_before_is_not_timed_again(gt, cpu):
     with gemmd.Client(cpu.socket) as g:
         decide(gt, g, PROBLEM, configs[:-1])
         config, timed = decide(gt, g, PROBLEM, configs)
-    assert timed == [configs[0], configs[-1]] and config is configs[0]  # the best known one beside it
+    assert timed == [configs[0], configs[-1]] and config is configs[0]  # with the best known config
 
 
 def test_configs_that_gemmd_cannot_tell_apart_are_timed_once(gt, cpu):
@@ -186,7 +186,7 @@ def test_a_problem_of_any_text(gt, cpu, monkeypatch):
 
 
 def test_the_daemon_of_the_device_that_triton_launches_on_is_asked(gt, cpu, monkeypatch):
-    """Though the thread has no context yet; each device's daemon by a Client of its own."""
+    """Though the thread has no context yet; each device's daemon has its own Client."""
     current, asked = [0], []
     active = types.SimpleNamespace(
         get_current_target=lambda: types.SimpleNamespace(backend="cuda", arch=90),
@@ -219,7 +219,7 @@ def test_what_a_kernel_was_called_with_is_kept_no_longer(gt, cpu, monkeypatch):
 
 
 def shared(gt, cpu, monkeypatch):
-    """A kernel under the decorator; a key of it is known."""
+    """A kernel under the decorator, with a known key."""
     monkeypatch.setattr(gt, "problem_of", lambda tuner, key, *_: f"{PROBLEM} n={key}")
     kernel = gt.autotune([], [], gemmd_socket=str(cpu.socket))(None)
     kernel.run(1)
@@ -245,5 +245,5 @@ def test_threads_launch_while_one_waits_for_another_process(gt, cpu, monkeypatch
         holder.put(f"{PROBLEM} n=2", {"x": 1, "num_warps": 4}, 1.0)
         waits.join()
     assert stuck == 0
-    assert kernel.seen[-1] == (2, {"n": 2}, 2.0)  # its own arguments again, and the other's winner
+    assert kernel.seen[-1] == (2, {"n": 2}, 2.0)  # the job's own arguments again, and the other job's winner
     assert sorted(n for n, *_ in kernel.seen + other.seen) == [1, 1, 1, 1, 2, 3, 4]

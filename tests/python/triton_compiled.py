@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of its own for tests: a kernel that the installed Triton compiles for a GPU that is not there.
-Prints how many rows seven calls have, whether two that are compiled alike have one, a row, and how the
+"""A job for tests: a kernel that the installed Triton compiles for a GPU that is not there.
+Prints how many rows seven calls have, whether two calls that compile alike share a row, a row, and how the
 compiler ended. $TRITON_PTXAS_PATH is the test's."""
 import triton
 import triton.language as tl

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once for each number
+"""A job for tests: a Triton kernel under gemmd.triton.autotune, run once for each number
 of elements. Arguments: sizes of BLOCK to choose among, then how many elements. $DEADLINE_MS: for
 another process's tuning; $HEAD: a constant of the job, and HEAD * BLOCK may be 4096; $CONVERTED: gemmd's
 autotune stands in triton.autotune's place. Prints the winner and what was timed, as JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
@@ -39,7 +39,7 @@ HEAD = int(os.environ.get("HEAD", 1))
 
 def note_block(arguments, **_):
     kernel_block[0] = arguments["BLOCK"]
-    if arguments["BLOCK"] * arguments["HEAD"] > 4096:  # as a driver would refuse it, at any launch
+    if arguments["BLOCK"] * arguments["HEAD"] > 4096:  # as a driver would refuse the launch
         raise triton.runtime.errors.OutOfResources(300000, 232448, "shared memory")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A package in Triton's place, for tests without Triton and GPU: the autotuner, heuristics and jit as
 far as gemmd.triton looks into them. A kernel is a Python function that is called with its arguments;
-it raises the errors of a compiler or a driver. The kernel leaves times in `clock.ms`."""
+the function raises the errors of a compiler or a driver. The kernel leaves times in `clock.ms`."""
 import collections
 import inspect
 import os

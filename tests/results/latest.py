@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The latest results of each bench, in one small CSV file for each bench and card.
 
-    latest.py BENCH CARD [FILE]    reads what BENCH printed, from FILE or standard input
+    latest.py BENCH CARD [FILE]    reads BENCH's output, from FILE or standard input
 
 Benches in Python do the same with --csv. CARD is h200, h100 or host. Columns:
 
