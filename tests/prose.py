@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How plain the sentences of comments, docstrings and documents are (CONTRIBUTING.md, "Plain words").
 
-    prose.py                       a line for each folder; exit status 1 when a folder is above a limit
-    prose.py --worst 20 [PATH...]  the sentences that gather most of the counted words
-    prose.py --draw 30 [--seed 1]  comments drawn at random, for another reader than their writer
-    prose.py --file                a line for each file instead of each folder
+    prose.py                       a line for each folder; exit status 1 above a limit.
+    prose.py --worst 20 [PATH...]  the sentences with most of the counted words.
+    prose.py --draw 30 [--seed 1]  comments drawn at random, for another reader.
+    prose.py --file                a line for each file.
 
 The columns are, for each folder: words of the lists below in 1,000 words; per cent of inverted openings; per cent of
 sentences with more than 30 words. Code in backquotes counts as a word.

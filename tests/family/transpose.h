@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A second family, small enough to read in one sitting: it transposes a matrix. It proves that
- * nothing outside kernels/families/grouped_gemm knows the computation, and the family is the
- * example of docs/adding-a-family.md.
+ * A second family, which transposes a matrix. The family proves that nothing outside
+ * kernels/families/grouped_gemm knows the computation, and is the example of
+ * docs/adding-a-family.md.
  */
 #ifndef GEMMD_TESTS_FAMILY_TRANSPOSE_H
 #define GEMMD_TESTS_FAMILY_TRANSPOSE_H
