@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The launch ABI: what a job passes to launch a kernel, and what the runner passes to measure it.
- * One code path. It has a version, which is part of every answer's stamp. gemmd.h repeats these
- * structs for users; a test (client_launch) holds the two against each other.
+ * The launch ABI: the arguments with which a job launches a kernel. The runner measures with the
+ * same arguments, on the same code path. Every stamp names the ABI's version. gemmd.h repeats these
+ * structs for users; the test client_launch compares the two.
  *
- * Rules for every launch: in the caller's current context, on the caller's stream; no allocation,
- * no synchronisation; safe to capture in a CUDA graph; safe on several streams at once as long as
- * each has its own workspace.
+ * Rules for every launch:
+ * - in the caller's current context, on the caller's stream
+ * - no allocation, no synchronisation
+ * - safe to capture in a CUDA graph
+ * - safe on several streams at once as long as each stream has a workspace of its own
  */
 #ifndef GEMMD_KERNELS_ABI_H
 #define GEMMD_KERNELS_ABI_H
@@ -25,8 +27,8 @@ enum dtype {
     DTYPE_INT64 = 5
 };
 
-/* dW: out += result, whatever the problem's field says. Kernels that add in fp32 only refuse it for
- * other outputs (ERROR_CONFLICT): a problem that says `accumulate` gets kernels that do not. */
+/* dW: out += result, whatever the problem's field is. For outputs other than fp32, some kernels
+ * return ERROR_CONFLICT; a problem with `accumulate` gets kernels without this limit. */
 enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 };
 
 /*
@@ -44,14 +46,14 @@ struct grouped_gemm_args {
     uint32_t flags;         /* GROUPED_GEMM_* */
     const void *x, *w, *dy; /* borrowed; NULL where the mode does not read it */
     void *out;
-    int64_t x_stride;           /* between rows; 0: K */
-    int64_t w_stride;           /* between rows n; 0: K */
-    int64_t w_stride_expert;    /* 0: N * w_stride */
-    int64_t dy_stride;          /* 0: N */
-    int64_t out_stride;         /* forward 0: N; dX 0: K; dW (between rows n) 0: K */
-    int64_t out_stride_expert;  /* dW 0: N * out_stride */
-    const void *m_sizes;        /* [E] rows of each expert, on the device; zeros allowed, sum = T.
-                                   NULL only when experts = 1: then all rows are its */
+    int64_t x_stride;          /* between rows; 0: K */
+    int64_t w_stride;          /* between rows n; 0: K */
+    int64_t w_stride_expert;   /* 0: N * w_stride */
+    int64_t dy_stride;         /* 0: N */
+    int64_t out_stride;        /* forward 0: N; dX 0: K; dW (between rows n) 0: K */
+    int64_t out_stride_expert; /* dW 0: N * out_stride */
+    const void *m_sizes; /* [E] rows of each expert, on the device; zeros allowed, sum = T. NULL,
+                            for all rows: only when experts = 1 */
     const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the
                                    device; needed by permute_x, permute_y */
     const void *topk_weights; /* [T] in token order, dtype weights_dtype; needed by fuse_mul_post */
@@ -60,7 +62,7 @@ struct grouped_gemm_args {
     uint32_t weights_dtype;   /* DTYPE_FP32 or the input dtype */
     uint32_t reserved;
     int64_t rows;    /* T; the sum of m_sizes */
-    void *workspace; /* at least what the launcher's workspace call said; 256-aligned */
+    void *workspace; /* 256-aligned, at least the bytes that launcher_workspace returns */
     int64_t workspace_bytes;
     void *stream; /* CUstream; NULL: the legacy default stream; ignored on the CPU */
 };

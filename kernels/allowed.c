@@ -20,7 +20,7 @@ static bool allowed_is_legal(const struct allowed_place *at, const struct record
            !(at->barred && at->barred(at->ctx, config));
 }
 
-/* The first that is legal of the values that are allowed; false: none is. */
+/* Sets the first allowed value with which the config is legal; false when no value is legal. */
 static bool set_allowed(const struct allowed_place *at, const struct restriction *t,
                         struct record *config)
 {

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a request allows: its restrictions, and its list of configs where it gives one. A default,
- * which no search has chosen, is brought within it as far as that goes; by the daemon and by the
- * library alike, so that both answer the same.
- */
+/* The configs that a request allows, by its restrictions and its list of configs. The daemon and
+ * the library move an analytic default to an allowed config in the same way. */
 #ifndef GEMMD_KERNELS_ALLOWED_H
 #define GEMMD_KERNELS_ALLOWED_H
 
@@ -18,11 +15,11 @@ struct allowed_place { /* all borrowed */
     const void *ctx;
 };
 
-/* Of a given list, those that are in it. */
+/* True when the request's list has the config, or the request has no list. */
 bool allowed_config(const struct request *r, const struct record *config);
-/* From a config that is legal there to one that is, and that the request allows: the first legal
- * one of a given list, else one parameter after the other; none that `barred` names (NULL: it names
- * none). False: that leads to none, and the config is as it was. */
+/* Changes a legal config into a legal and allowed config. Takes the first legal config of the
+ * request's list; without a list, changes one parameter after the other. Skips configs for which
+ * `barred` (may be NULL) is true. Returns false, and leaves `config` alone, when none is found. */
 bool allowed_within(const struct request *r, const struct allowed_place *at, struct record *config);
 
 #endif

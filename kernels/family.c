@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What is the same for every family: finding one, naming what makes an answer valid, the identity
- * of a variant, the floor of a problem. Pure functions over the list that the program was linked
- * with.
- */
+/* Functions that are the same for every family: lookup, stamps, the identity of a variant, the
+ * floor of a problem. Pure functions over the list that the program was linked with. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +53,7 @@ const struct family *family_of_problem(const struct problem *p)
 
 /* ---- identity -------------------------------------------------------------------------------- */
 
-/* The text of the source, not our version, decides whether an old measurement still counts. */
+/* The source text, not gemmd's version, decides if an old measurement still counts. */
 void family_stamp(const struct family *f, const struct family_target *t,
                   const struct device_info *info, char out[STAMP_MAX])
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a family's targets does a problem, and which one a config or a variant is of. */
+/* Chooses a problem's target, and finds the target of a config or a variant. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the clusters of a launch lie on a device, so that those with neighbouring tiles are
- * neighbours there.
+ * The order of a launch's clusters on a device, so that clusters with neighbouring tiles run next
+ * to each other.
  *
- * SMs come in groups (GPCs) whose reads of the same lines at about the same time L2 serves once. An
- * idle H200 deals single thread blocks group by group, but clusters of two one to each group in
- * turn: dealt tiles in that order, pairs of a group share as little as they can
- * (tests/gpu/results/2026-11-25-h200-order.txt).
+ * SMs are grouped into GPCs. L2 serves reads of the same lines by one GPC at about the same time
+ * once. An idle H200 deals single thread blocks GPC by GPC, but clusters of two in turn, one to
+ * each GPC. Tiles dealt in that order share as little as possible within a GPC
+ * (docs/kernel-notes.md).
  */
 #ifndef GEMMD_KERNELS_LAUNCH_ORDER_H
 #define GEMMD_KERNELS_LAUNCH_ORDER_H
@@ -17,19 +17,19 @@
 enum { LAUNCH_ORDER_MAX = 96, /* clusters of two */ LAUNCH_ORDER_SMS_MAX = 2 * LAUNCH_ORDER_MAX };
 
 struct launch_order {
-    uint32_t n;                      /* clusters; 0: not known */
-    uint8_t place[LAUNCH_ORDER_MAX]; /* of each of them, by its number, when they are counted group
-                                        by group: a permutation */
+    uint32_t n;                      /* clusters; 0: unknown */
+    uint8_t place[LAUNCH_ORDER_MAX]; /* by cluster number: its place when the clusters are counted
+                                        GPC by GPC; a permutation */
 };
 
-/* From what a device did with two launches that had a thread block for each of `sms` SMs: the SM of
- * each block, without clusters and with clusters of two. False, and an order that is not known: the
- * blocks were not one to an SM, or clusters do not lie where two blocks that follow each other
- * did. */
+/* Makes the order from two probe launches with one thread block for each of `sms` SMs: the SM of
+ * each block, without clusters and with clusters of two. Returns false, and an unknown order, when
+ * two blocks shared an SM, or when clusters do not lie on the SMs of two consecutive single blocks.
+ */
 bool launch_order_make(const int32_t single[], const int32_t paired[], uint32_t sms,
                        struct launch_order *out);
 
-/* Whether a launch asks for an order, and has as many clusters as this one. */
+/* True when a launch wants an order and has as many clusters as this order. */
 struct launch;
 bool launch_is_ordered(const struct launch *l, const struct launch_order *order);
 

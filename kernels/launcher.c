@@ -1,12 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * From an image, a problem and a config to launches: one code path for what the runner measures and
- * for what a training job runs. Everything about geometry comes from the family's plan(),
- * everything about a kind of device from its launch_backend, chosen by the ELF machine of the
- * image.
- *
- * A launcher is immutable after launcher_new, so launches may come from any thread.
- */
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +45,7 @@ static int backend_of(const void *image, size_t size, const struct launch_backen
         head.e_machine, cuda_launch_backend.elf_machine, cpu_launch_backend.elf_machine);
 }
 
-/* The config says which target it is of, whatever the device would choose. */
+/* The config decides the target, not the device's own choice. */
 static int launcher_find_target(struct launcher *l, struct error *err)
 {
     struct rejection why;
@@ -114,9 +106,9 @@ static int launcher_make_plan(struct launcher *l, const void *args, struct launc
         return error_set(err, ERROR_INVALID, "the launch arguments are NULL");
     }
     out->n = 0;
-    out->workspace_bytes = -1; /* not known yet */
+    out->workspace_bytes = -1; /* unknown */
     int r = l->target->plan(&l->problem, &l->config, &l->info, args, out, err);
-    /* After plan(), which has looked at the size of args. */
+    /* Only after plan() has checked the size of args. */
     if (out->workspace_bytes >= 0) {
         l->family->context(args, context);
     }
@@ -130,7 +122,7 @@ int launcher_workspace(struct launcher *l, const void *args, int64_t *bytes, str
     int r = launcher_make_plan(l, args, &context, &steps, err);
     if (r && !(steps.workspace_bytes > 0 &&
                (!context.workspace || context.workspace_bytes < steps.workspace_bytes))) {
-        return r; /* wrong for another reason than the workspace we are asked about */
+        return r; /* an error other than a missing or too small workspace */
     }
     if (err) {
         *err = ERROR_NULL;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The launcher: from an image, a problem and a config to launches. What the runner measures and
- * what a training job runs both go through here. The image says by its ELF machine where it runs.
+ * The launcher: from an image, a problem and a config to launches. The runner's measurements and
+ * training jobs both use this code path. The image's ELF machine names the kind of device; the
+ * family's plan() gives the geometry, the launch_backend of that kind the rest.
  *
- * launcher_new loads into the caller's current CUDA context (or by dlopen for the CPU);
- * launcher_launch may be called from any thread that has that context current.
+ * launcher_new loads into the caller's current CUDA context (or by dlopen for the CPU). A launcher
+ * does not change afterwards: any thread with that context current may call launcher_launch.
  */
 #ifndef GEMMD_KERNELS_LAUNCHER_H
 #define GEMMD_KERNELS_LAUNCHER_H
@@ -13,14 +14,14 @@
 
 struct launcher;
 
-/* `info` may be NULL: then the current device is asked. */
+/* `info` may be NULL: the current device is described. */
 int launcher_new(const struct family *f, const struct problem *p, const struct record *config,
                  const void *image, size_t size, const struct device_info *info,
                  struct launcher **out, struct error *err);
 struct launcher *
 launcher_free(struct launcher *l); /* NULL in, NULL out; from any thread and context */
 
-/* Bytes of workspace that a launch with these args needs (args->workspace may be NULL here). */
+/* Bytes of workspace that a launch with these args needs. args->workspace may be NULL here. */
 int launcher_workspace(struct launcher *l, const void *args, int64_t *bytes, struct error *err);
 /* Asynchronous on args' stream (CPU: done on return). */
 int launcher_launch(struct launcher *l, const void *args, struct error *err);

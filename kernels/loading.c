@@ -18,7 +18,7 @@ static void loading_after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* By its number the child's thread is not the one that locked it. */
+/* A new mutex, since the child's thread has another id than the owner of the lock. */
 static void loading_after_fork_child(void)
 {
     lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -45,8 +45,8 @@ void loading_end(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* glibc before 2.36 holds a lock of its own while it calls handlers before a fork, which a library
- * that goes takes, too. */
+/* glibc before 2.36 holds an internal lock while it calls fork handlers; dlclose takes this lock,
+ * too. With these releases a lock here could deadlock. */
 void loading_close(void *library)
 {
 #if __GLIBC_PREREQ(2, 36)

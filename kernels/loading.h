@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Shared libraries come into this process, and leave it, between loading_begin and loading_end, and
- * a fork() waits until that is over: its child, which lacks the thread that was loading, would find
- * the loader's lists half changed, and locks held by nobody.
- */
+/* Shared libraries are loaded and unloaded between loading_begin and loading_end; a fork() waits
+ * for loading_end. The child of a fork lacks the loading thread: it would find the loader's lists
+ * half changed, and locks that no thread will release. */
 #ifndef GEMMD_KERNELS_LOADING_H
 #define GEMMD_KERNELS_LOADING_H
 
-/* One thread at a time; it may begin again within, and may fork (libcuda does, to make its device
- * files). So a fork takes this first of all locks: who takes others before a fork begins here
- * (client/handle.c), and nobody begins who holds one of those. */
+/* One thread at a time. The thread may begin again within, and may fork (libcuda forks to make its
+ * device files). Lock order: before every lock that a fork handler takes (client/handle.c). */
 void loading_begin(void);
 void loading_end(void);
 
-/* dlclose, when no fork is under way. */
+/* dlclose, while no fork is under way. */
 void loading_close(void *library);
 
-/* To be called before the first fork, by whoever begins in its handlers of forks. */
+/* Call before the first fork, and before registering fork handlers that take other locks. */
 void loading_watch_forks(void);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What is in the module cache (modules.h says which files), by variant and by content.
- * The record of a variant decides; the link beside it is for people.
- */
+/* The content of the module cache (modules.h lists the files), by variant and by content id. The
+ * record of a variant is authoritative; the link beside it is for people. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,7 +27,7 @@ static int link_variant(const char *cache_dir, const struct image *image, const 
     int r = modules_folder(cache_dir, "variants", true, folder, err);
     r = r ? r : modules_path(target, err, "../modules/%s.%s", image->meta.id, suffix);
     r = r ? r : modules_path(path, err, "%s/%s", folder, image->meta.variant);
-    /* The address of a local tells threads of one process apart. */
+    /* The address of a local variable makes the name unique among threads of this process. */
     r = r ? r : modules_path(aside, err, "%s.%ld.%p", path, (long)getpid(), (void *)&target);
     if (r) {
         return r;
@@ -63,7 +61,7 @@ int modules_put_refusal(const char *cache_dir, const struct image *image, const 
     return record_write(cache_dir, image, "", why, err);
 }
 
-/* Reads `path`, whose name says `id`. A damaged file is removed, and counts as not there. */
+/* Reads `path`, which is named by `id`. A damaged file is removed and counts as missing. */
 static int read_checked(const char *path, const char *id, struct image *out, struct error *err)
 {
     *out = (struct image){0};
@@ -80,7 +78,7 @@ static int read_checked(const char *path, const char *id, struct image *out, str
         return MODULES_MISS;
     }
     utimensat(AT_FDCWD, path, NULL,
-              0); /* used now; of a cache that is not ours, it does not tell */
+              0); /* marks the use; fails silently in a cache of another owner */
     out->meta.size = (int64_t)out->size;
     return 0;
 }
@@ -89,10 +87,10 @@ bool modules_has(const char *cache_dir, const char *variant)
 {
     char path[PATH_MAX];
     return modules_path(path, NULL, "%s/variants/%s", cache_dir, variant) == 0 &&
-           access(path, F_OK) == 0; /* the link's target */
+           access(path, F_OK) == 0; /* follows the link */
 }
 
-/* An image that is gone takes the record and the link with it. */
+/* When the image is missing, removes the record and the link, too. */
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
 {
     char suffix[16], name[HASH_HEX + 16], path[PATH_MAX];
@@ -119,7 +117,7 @@ int modules_find(const char *cache_dir, const char *variant, struct image *out, 
     return 0;
 }
 
-/* The file of a content id, whatever its suffix: asked for by name, since the folder is large. */
+/* The file of a content id, with any suffix. Tries names: the folder is too large to list. */
 static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], const char **suffix,
                      struct error *err)
 {

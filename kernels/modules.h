@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiled modules on disk, shared by every shape, process and daemon that has the same cache
- * directory, so that nothing is compiled twice:
+ * Compiled modules on disk, shared by every shape, process and daemon with the same cache
+ * directory, so that each variant is compiled once:
  *
  *   <cache>/modules/<id>.<suffix>     an image, named by its content
- *   <cache>/records/<variant>         what the compiler said of a variant: its image's id,
- *                                     registers, spills, seconds, log; or that it was refused, and
- *                                     why
- *   <cache>/variants/<variant>        a symbolic link to the image, for people and scripts
- *   <cache>/serving/<database>        the images that the bests of a database name
- *   <cache>/compiling                 locks: one byte for each variant that is being compiled
+ *   <cache>/records/<variant>         the compiler's report on a variant: the image's id,
+ * registers, spills, seconds, log; or the refusal and its reason <cache>/variants/<variant> a
+ * symbolic link to the image, for people and scripts <cache>/serving/<database>        the images
+ * that the bests of a database name <cache>/compiling                 locks: one byte for each
+ * variant that is being compiled
  *
- * All but the last are written aside, fsynced, renamed: losing a race is normal. What is read back
- * is believed only when it still has the hash that it was written with; a damaged file is removed
- * (stderr says so), and counts as not there: the next compile writes it again. An image's mtime is
- * when it was last used.
+ * All files but the last are written under a temporary name, fsynced, renamed: losing a race is
+ * normal. A file is used only when its content still has the recorded hash. A damaged file is
+ * removed with a line on stderr and counts as missing; the next compile writes it again. An image's
+ * mtime is its last use.
  */
 #ifndef GEMMD_KERNELS_MODULES_H
 #define GEMMD_KERNELS_MODULES_H
@@ -23,30 +22,30 @@
 
 enum modules_outcome { MODULES_MISS = 1, MODULES_REFUSED = 2 };
 
-/* Sets the image's id and size, and keeps it with all that its `meta` says of its variant. */
+/* Sets the image's id and size, and stores the image with its `meta`. */
 int modules_put(const char *cache_dir, struct image *image, const char *suffix, struct error *err);
-/* Keeps that a variant was refused: `why`, and of `image` meta (variant and what it was) and log.
- * It holds for this build of gemmd, whose rules are part of the verdict. */
+/* Stores the refusal of a variant: `why`, and the meta and log of `image`. A refusal holds for this
+ * build of gemmd only, because gemmd's own rules are part of the verdict. */
 int modules_put_refusal(const char *cache_dir, const struct image *image, const struct error *why,
                         struct error *err);
-/* 0; MODULES_MISS; MODULES_REFUSED: err is what it was refused with. */
+/* 0; MODULES_MISS; MODULES_REFUSED, and the refusal in err. */
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err);
-/* Whether there is an image, which may be found to be damaged: a look, and no reading. */
+/* True when the image file exists. Reads nothing: the image may be damaged. */
 bool modules_has(const char *cache_dir, const char *variant);
 /* 0 or MODULES_MISS. */
 int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err);
-/* A part of a module, not checked against its id: that can only who has the whole. */
+/* A part of a module. The id is not checked: only a reader of the whole module can. */
 struct chunk {
-    char *data;         /* owned by who asked: free() */
-    size_t n, size;     /* of the part, of the whole */
+    char *data;         /* owned by the caller: free() */
+    size_t n, size;     /* of the part; of the whole */
     const char *suffix; /* static */
 };
 int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
                  struct error *err);
-/* Whether the folders that are there are nobody else's (proto/trust.h): the cache may have been
- * open to others once. Each use of a folder checks that folder again. */
+/* Checks that the cache's existing folders belong to nobody else (proto/trust.h), because the cache
+ * may have been open to others once. Each use of a folder checks that folder again. */
 int modules_check(const char *cache_dir, struct error *err);
-/* Removes what writers that were killed left behind, when it is old: others may be writing. */
+/* Removes old temporary files of killed writers. Younger files may belong to running writers. */
 void modules_tidy(const char *cache_dir);
 
 /* ---- find, or compile once (kernels/modules_make.c) ------------------------------------------ */
@@ -57,20 +56,20 @@ struct modules_order { /* all borrowed */
     const char *cache_dir;
     const struct variant *variant;
     const char *hash; /* variant_hash */
-    /* While somebody else compiles it: how long to wait for that before compiling it all the same
-     * (a stopped process must not stop others; the second copy is the same bytes). 0: do not wait,
-     * ERROR_BUSY. */
+    /* While another process compiles the variant: how long to wait before compiling anyway. A
+     * stopped process must not stop others; both copies have the same bytes. 0: ERROR_BUSY at once.
+     */
     int wait_ms;
 };
 struct modules_made {
-    struct image image; /* owned by who asked; empty after an error */
-    bool found;         /* the cache knew it (also a refusal): nothing was compiled */
-    bool refused;       /* an error that is the variant's fault, and is kept */
-    bool unsaved;       /* compiled, but the disk did not take it: stderr has said why */
+    struct image image; /* owned by the caller; empty after an error */
+    bool found;         /* the cache had the image or the refusal: nothing was compiled */
+    bool refused;       /* the error is the variant's fault, and is stored */
+    bool unsaved;       /* compiled, but not stored; stderr has the reason */
     double compile_ms;  /* 0 when found */
 };
 int modules_make(const struct modules_order *o, struct modules_made *out, struct error *err);
-/* The same of what the cache knows; of anything else MODULES_MISS, at once. */
+/* The same from the cache only: returns MODULES_MISS at once for an unknown variant. */
 int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err);
 
 /* ---- how much it may hold (kernels/modules_limit.c) ------------------------------------------ */
@@ -80,14 +79,14 @@ struct modules_usage {
     int64_t bytes;             /* on disk, as blocks of 4 KiB: images and records */
     int64_t removed;           /* by this trim */
 };
-/* Counts; a cache that is not there holds nothing. */
+/* Counts; a missing cache counts as empty. */
 void modules_count(const char *cache_dir, struct modules_usage *out);
 /* Tells other trims of this directory which images `database` (an absolute path) serves. */
 int modules_serve(const char *cache_dir, const char *database, const char (*ids)[HASH_HEX],
                   size_t n, struct error *err);
-/* When there are more than `limit` bytes (0: no limit), removes what was used longest ago until a
- * tenth is free again; never what some database serves, nor what was used in the last
- * MODULES_YOUNG_S: that is in use. */
+/* Above `limit` bytes (0: no limit), removes the least recently used files until the cache is a
+ * tenth below the limit. Keeps images that a database serves, and files used in the last
+ * MODULES_YOUNG_S. */
 enum { MODULES_YOUNG_S = 600 };
 int modules_trim(const char *cache_dir, int64_t limit, struct modules_usage *out,
                  struct error *err);

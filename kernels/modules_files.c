@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Files of the module cache, whatever is in them. Nothing is ever changed in place: they are
- * written under a name of their own, fsynced and renamed. So two writers of one module write the
- * same bytes, and a reader sees a whole file or none. What a writer that was killed left behind
- * goes when it is old.
- */
+/* Files of the module cache, independent of content. Files are never changed in place: a writer
+ * uses a temporary name, fsyncs and renames. Two writers of one module write the same bytes, and a
+ * reader sees a whole file or no file. Temporary files of killed writers are removed when old. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +17,7 @@
 
 enum {
     IMAGE_BYTES_MAX = 256 * 1024 * 1024,
-    ASIDE_SECONDS = 3600, /* nobody writes one file for so long */
+    ASIDE_SECONDS = 3600, /* no writer takes this long */
 };
 
 /* ---- paths ----------------------------------------------------------------------------------- */
@@ -119,7 +116,7 @@ int modules_write(const char *path, const void *data, size_t n, struct error *er
     if (fd < 0) {
         return modules_io_error(err, "create", aside);
     }
-    /* fsync before rename: a crash must not leave a whole name with half a content. */
+    /* fsync before rename: after a crash no final name may have a partial content. */
     if (write_all(fd, data, n) < 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0) {
         r = modules_io_error(err, "write", aside);
         close(fd);
@@ -154,12 +151,12 @@ ssize_t modules_read_all(int fd, char *data, size_t n)
 
 int modules_read_file(const char *path, struct image *out, struct error *err)
 {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* of a FIFO that somebody left, too */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* O_NONBLOCK: the path may be a FIFO */
     if (fd < 0) {
         return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }
     struct stat st;
-    int r = trust_opened(path, fd, err); /* it may be older than the folder's mode */
+    int r = trust_opened(path, fd, err); /* the file may be older than the folder's mode */
     if (r) {
         close(fd);
         return r;
@@ -199,8 +196,8 @@ void modules_forget(const char *cache_dir, const char *variant)
     }
 }
 
-/* Is this the name of a file that was being written: "<id>.so.Ab12Cd", "<variant>.<pid>.<address>",
- * "<variant>.Ab12Cd"? What is done has an id for its name, and after it as many dots. */
+/* True for names of temporary files: "<id>.so.Ab12Cd", "<variant>.<pid>.<address>",
+ * "<variant>.Ab12Cd". Finished files are named by an id and have at most `dots` dots after it. */
 static bool is_aside(const char *name, int dots)
 {
     const char *dot = strchr(name, '.');

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the module cache share. */
+/* Functions shared by the files of the module cache. */
 #ifndef GEMMD_KERNELS_MODULES_INNER_H
 #define GEMMD_KERNELS_MODULES_INNER_H
 
@@ -14,32 +14,32 @@
 int modules_path(char out[PATH_MAX], struct error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int modules_io_error(struct error *err, const char *what, const char *path);
-/* <cache>/<name>, which is nobody else's by the rule of proto/trust.h; `out` is its resolved path.
- * `make`: with those above it, for somebody may have emptied the cache while we run. Without `make`
- * MODULES_MISS where it is not there. */
+/* Writes the resolved path of <cache>/<name> to `out`, after the check of proto/trust.h. `make`:
+ * creates the folder and its parents, because somebody may have emptied the cache meanwhile.
+ * Without `make` a missing folder is MODULES_MISS. */
 int modules_folder(const char *cache_dir, const char *name, bool make, char out[PATH_MAX],
                    struct error *err);
-/* <cache>/<folder>/<name>, the folder as above, not made. */
+/* <cache>/<folder>/<name>, the folder checked as above, not created. */
 int modules_file(const char *cache_dir, const char *folder, const char *name, char out[PATH_MAX],
                  struct error *err);
-/* NULL: it is not there, or not to be trusted. */
+/* NULL: missing, or not to be trusted. */
 DIR *modules_open_folder(const char *cache_dir, const char *name);
 int modules_write(const char *path, const void *data, size_t n, struct error *err);
 /* Returns bytes read, or -1. */
 ssize_t modules_read_all(int fd, char *data, size_t n);
-/* Into data and size of `out`, nothing else. 0, MODULES_MISS when it is not there, or ERROR_*. */
+/* Sets only data and size of `out`. 0, MODULES_MISS when the file is missing, or ERROR_*. */
 int modules_read_file(const char *path, struct image *out, struct error *err);
 void modules_forget(const char *cache_dir, const char *variant); /* record and link */
-void modules_damaged(const char *path);                          /* says so, to stderr */
+void modules_damaged(const char *path);                          /* reports to stderr */
 bool modules_is_id(const char *text, size_t n);                  /* 32 hex digits */
 
 /* ---- modules_record.c ----------------------------------------------------------------------- */
 
-/* `suffix`: of the image. `why`: NULL, or why there is none. */
+/* `suffix`: of the image. `why`: NULL, or why the variant was refused. */
 int record_write(const char *cache_dir, const struct image *image, const char *suffix,
                  const struct error *why, struct error *err);
-/* Into meta and log of `out`, and the image's suffix. 0, MODULES_REFUSED and *err; MODULES_MISS. A
- * record that is damaged, or a refusal of another build, is removed, and the link. */
+/* Sets meta and log of `out`, and the image's suffix. 0, MODULES_REFUSED and *err, or MODULES_MISS.
+ * Removes a damaged record, or a refusal of another build, together with the link. */
 int record_read(const char *cache_dir, const char *variant, struct image *out, char suffix[16],
                 struct error *err);
 

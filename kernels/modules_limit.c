@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much the module cache may hold. What was used longest ago goes first, images and refusals
- * alike, but never what some database serves: each database that uses this directory has a list of
- * the images that its bests name, <cache>/serving/<hash of its file>, so that the daemon of one GPU
- * does not remove what the daemon of another one hands out. A list goes when its database is gone
- * and nobody has written it for a month: a database of another container is not seen here, or
- * another one in its place, and its daemon writes its list whenever it looks after the cache.
+ * The size limit of the module cache. Trimming removes the least recently used images and refusals
+ * first, but never an image that some database serves. Each database that uses the directory lists
+ * the images of its bests in <cache>/serving/<hash of its file>. So the daemon of one GPU does not
+ * remove images that another GPU's daemon hands out.
  *
- * Two trims at once remove no more than they should by much, and nothing that is protected.
+ * A list is removed when its database is missing and the list was not written for a month. A
+ * database of another container is invisible here, or another file may have its path. Its daemon
+ * rewrites its list at every check of the cache.
+ *
+ * Two trims at the same time may remove slightly too much, but no protected image.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +28,7 @@ enum { BLOCK = 4096, GONE_S = 30 * 24 * 3600, SKEW_S = 24 * 3600 /* of hosts' cl
 struct file {
     struct timespec used;
     int64_t bytes;
-    bool image; /* else a refusal's record */
+    bool image; /* false: the record of a refusal */
     char name[64];
 };
 
@@ -63,7 +65,7 @@ static bool has_link(const char *cache_dir, const char *variant)
            lstat(path, &st) == 0;
 }
 
-/* The record of an image is no file of its own here: it goes with its image. */
+/* The record of an image is not counted as a separate file: it goes with its image. */
 static void files_look_at(struct files *f, const char *cache_dir, bool image, int folder,
                           const char *name)
 {
@@ -75,8 +77,8 @@ static void files_look_at(struct files *f, const char *cache_dir, bool image, in
         return;
     }
     bool refusal = !image && !has_link(cache_dir, name);
-    /* What says that it will be used (copied, or of a day when the clock was wrong) would else stay
-     * until then, and what is used go. */
+    /* A time in the future (a copied file, a wrong clock) counts as oldest. Otherwise the file
+     * would stay until that time and push out files in use. */
     file.used = st.st_mtim.tv_sec > f->now + SKEW_S ? (struct timespec){0} : st.st_mtim;
     file.bytes = (st.st_size + BLOCK - 1) / BLOCK * BLOCK;
     f->usage->bytes += file.bytes;
@@ -123,7 +125,7 @@ struct served {
 
 enum { MARK_MAX = 64 };
 
-/* Which file it is: another container may have another one of that name. */
+/* Identifies the database file: another container may have another file of that name. */
 static void mark_of(const char *database, char out[MARK_MAX])
 {
     struct stat st = {0};
@@ -174,7 +176,7 @@ static void add_served(struct served *s, const char *id)
     snprintf(s->ids[s->n++], HASH_HEX, "%s", id);
 }
 
-/* A list: the database's path, which file that is, and an id a line. */
+/* Format of a list: the database's path, the mark of that file, then one id per line. */
 static void read_served(struct served *s, const char *path, bool old)
 {
     struct image file = {0};
@@ -196,7 +198,7 @@ static void read_served(struct served *s, const char *path, bool old)
             add_served(s, line);
         }
     }
-    if (gone || (old && !marked)) { /* the latter of a gemmd that wrote none */
+    if (gone || (old && !marked)) { /* lists of older releases have no mark */
         unlink(path);
     }
     image_deinit(&file);
@@ -213,9 +215,9 @@ static int read_all_served(struct served *s, const char *cache_dir, struct error
     struct stat st;
     int r = modules_folder(cache_dir, "serving", false, folder, err);
     DIR *d = r ? NULL : opendir(folder);
-    r = r == MODULES_MISS ? 0 : r; /* nobody serves anything */
+    r = r == MODULES_MISS ? 0 : r; /* no database serves images */
     for (struct dirent *e; d && (e = readdir(d));) {
-        /* Whatever else may stand there, a FIFO for one, has nothing to say. */
+        /* Skips other files, for example a FIFO. */
         if (modules_is_id(e->d_name, strlen(e->d_name)) &&
             modules_path(path, err, "%s/%s", folder, e->d_name) == 0 && lstat(path, &st) == 0 &&
             S_ISREG(st.st_mode)) {
@@ -239,7 +241,7 @@ static int read_all_served(struct served *s, const char *cache_dir, struct error
 static bool is_served(const struct served *s, const char *file)
 {
     char id[HASH_HEX];
-    snprintf(id, sizeof(id), "%.32s", file); /* less the suffix */
+    snprintf(id, sizeof(id), "%.32s", file); /* without the suffix */
     return s->n && bsearch(id, s->ids, s->n, sizeof(*s->ids), by_id);
 }
 
@@ -278,7 +280,7 @@ static void remove_oldest(struct files *f, const struct served *s, const char *c
     }
 }
 
-/* Records and links of images that are gone. */
+/* Removes records and links whose images are missing. */
 static void forget_dangling(const char *cache_dir)
 {
     struct stat st;
@@ -317,7 +319,7 @@ int modules_trim(const char *cache_dir, int64_t limit, struct modules_usage *out
         r = error_set(err, ERROR_NO_MEMORY, "no memory to list %zu modules", f.n);
     } else if (limit > 0 && out->bytes > limit && f.n > 0) {
         r = files_trim(&f, cache_dir, limit, err);
-        if (r == 0 && out->removed) { /* the records that went with their images */
+        if (r == 0 && out->removed) { /* count again: records went with their images */
             int64_t removed = out->removed;
             modules_count(cache_dir, out);
             out->removed = removed;

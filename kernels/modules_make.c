@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A variant from the cache, or else from the compiler, and then into the cache.
+ * Gets a variant from the cache, or compiles it and stores the image.
  *
- * One process compiles a variant, others wait for it: a runner and `gemmctl precompile`, the
- * daemons of eight GPUs. The lock is one byte, at the variant's hash, of <cache>/compiling: nothing
- * to create or to clean up for a variant, and the kernel lets go of it however its owner dies. It
- * is an open file description's lock (F_OFD_SETLK), so that threads of one process exclude one
- * another, too.
+ * One process compiles a variant while others wait: a runner and `gemmctl precompile`, or the
+ * daemons of eight GPUs. The lock is one byte, at the variant's hash, of <cache>/compiling. A
+ * variant needs no lock file of its own, and the kernel releases the lock however its owner dies.
+ * The lock belongs to an open file description (F_OFD_SETLK), so it also excludes threads of one
+ * process.
  *
- * The lock saves work, and nothing depends on it. Who cannot have it (no folder, a file system
- * without locks), or has waited for long enough, compiles: both write the same names, and whole.
+ * The lock only saves work. A process without the lock (no folder, a file system without locks, or
+ * a long wait) compiles anyway: both write the same names, and whole files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static off_t modules_lock_place(const char *hash)
     return (off_t)strtoll(digits, NULL, 16);
 }
 
-/* 1: it is ours; 0: somebody else's; -1: there are no locks here. */
+/* 1: locked; 0: another process holds the lock; -1: no locks here. */
 static int modules_try_lock(int fd, const char *hash)
 {
     struct flock byte = {
@@ -65,7 +65,7 @@ static int modules_try_lock(int fd, const char *hash)
     return errno == EAGAIN || errno == EACCES ? 0 : -1;
 }
 
-/* Whether the caller may go on; *fd: to be closed, which lets go. */
+/* True when the caller may go on. The caller closes *fd, which unlocks. */
 static bool modules_claim(const struct modules_order *o, int *fd)
 {
     double until = modules_clock_ms() + o->wait_ms;
@@ -80,7 +80,7 @@ static bool modules_claim(const struct modules_order *o, int *fd)
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* What the variant says of its module: compilers and older caches may leave it out. */
+/* Fills the meta fields that follow from the variant: compilers and older caches may omit them. */
 static void modules_describe(const struct modules_order *o, struct module *m)
 {
     const struct variant *v = o->variant;
@@ -95,7 +95,7 @@ static void modules_describe(const struct modules_order *o, struct module *m)
     m->created_s = m->created_s ? m->created_s : m->used_s;
 }
 
-/* MODULES_MISS also of a cache that cannot be read. */
+/* An unreadable cache is MODULES_MISS, too. */
 int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err)
 {
     struct error why = ERROR_NULL;
@@ -115,7 +115,7 @@ static void modules_keep_made(const struct modules_order *o, struct modules_made
     struct error why = ERROR_NULL;
     int r = refused ? modules_put_refusal(o->cache_dir, &out->image, refused, &why)
                     : modules_put(o->cache_dir, &out->image, o->compiler->ops->suffix, &why);
-    if (r) { /* it can be measured, but not handed out or found again */
+    if (r) { /* usable for measuring, but not for handing out or finding again */
         out->unsaved = !refused;
         fprintf(stderr, "variant %s is not cached: %s\n", o->hash, why.text);
     }
@@ -154,7 +154,7 @@ int modules_make(const struct modules_order *o, struct modules_made *out, struct
         close(fd);
         return error_set(err, ERROR_BUSY, "another process is compiling variant %s", o->hash);
     }
-    r = modules_make_known(o, out, err); /* whom we waited for may have made it */
+    r = modules_make_known(o, out, err); /* the lock's last owner may have made the image */
     r = r == MODULES_MISS ? modules_compile(o, out, err) : r;
     if (fd >= 0) {
         close(fd);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of a variant beside its image: one small file each, <cache>/records/<variant>. It
- * is the hash of the rest in hex and a newline, and the rest: two maps in MessagePack, what we add
- * and the row that the database has of a module (proto/message.h).
+ * The report on a variant beside its image: one small file each, <cache>/records/<variant>. The
+ * file is the hash of the rest in hex, a newline, and the rest: two MessagePack maps. The first has
+ * the fields below, the second the database's row of a module (proto/message.h).
  *
  * A refusal is a verdict of the compiler and of gemmd's own rules about spills, so it holds only
- * for the build that wrote it.
+ * for the build that wrote the record.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "proto/scan.h"
 
 #define ABOUT_FIELDS(X, T)                                                                         \
-    X(T, INT, code, 0) /* 0: there is an image; else it was refused with this */                   \
+    X(T, INT, code, 0) /* 0: an image; else the error code of the refusal */                       \
     X(T, TEXT, text, ERROR_TEXT_MAX)                                                               \
     X(T, TEXT, build, 64)                                                                          \
     X(T, TEXT, suffix, 16)                                                                         \
@@ -82,8 +82,7 @@ static bool is_whole(const struct image *file)
     return memcmp(file->data, head, HEAD) == 0;
 }
 
-/* The hash tells damage, not intent: whoever may write here could make msgpack-c allocate gigabytes
- * with five bytes. */
+/* The hash detects damage, not malice: five bytes could make msgpack-c allocate gigabytes. */
 static bool is_bounded(const void *data, size_t n)
 {
     struct scan s;
@@ -92,7 +91,7 @@ static bool is_bounded(const void *data, size_t n)
     return scan_feed(&s, data, n, &used, NULL) == SCAN_DONE && used == n;
 }
 
-/* False: not what we wrote. */
+/* False: not a valid record of this variant. */
 static bool modules_decode_record(const struct image *file, const char *variant,
                                   struct about *about, struct module *meta)
 {
@@ -140,7 +139,7 @@ int record_read(const char *cache_dir, const char *variant, struct image *out, c
         snprintf(out->log, sizeof(out->log), "%s", a->log);
         snprintf(suffix, 16, "%s", a->suffix);
     }
-    if (r == MODULES_REFUSED) { /* used now, as an image would be */
+    if (r == MODULES_REFUSED) { /* marks the use, as for an image */
         utimensat(AT_FDCWD, path, NULL, 0);
     }
     free(a);

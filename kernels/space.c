@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The legal configs of a problem on a device: the product of the target's tunables, in
- * lexicographic order (the last tunable varies fastest), less what a restriction or a rule drops.
- * Each rule is counted, with what it said first, so that people can see why a space is as small as
- * it is. Run-time tunables come last, whatever order the target gives: the points of one variant
- * then stand together, and can be counted without remembering them.
+ * lexicographic order (the last tunable varies fastest), less the points that a restriction or a
+ * rule drops. Each rule has a count and the text of its first rejection, which explain the size of
+ * the space to users. Run-time tunables come last, in any order of the target, so that the points
+ * of one variant are adjacent and countable without remembering them.
  *
- * check() is asked for every point, but for the settings of a variant of which the first is not
- * legal or not worth a place, and for what a rule settles with the first few tunables
- * (rejection.settled_by). It is pure arithmetic, about half a microsecond. But spaces have up to a
- * million points, so who must not be away for so long takes it in parts (space_more).
+ * The walk calls check() for every point, except:
+ * - other run-time settings of a variant whose first setting is illegal or not worth a place
+ * - points that a rule settled with the first few tunables (rejection.settled_by)
+ *
+ * check() is pure arithmetic, about half a microsecond. But spaces have up to a million points, so
+ * callers that must not block for long use space_more.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -88,7 +90,7 @@ static int set_value(const struct space *s, uint32_t param, uint32_t at, struct 
     return record_set(config, s->params[param].name, s->params[param].values[at], err);
 }
 
-/* The next point, or false after the last. Only what changed is set in `config`. */
+/* Goes to the next point; false after the last. Sets only the changed values in `config`. */
 static bool space_step(struct space *s)
 {
     for (uint32_t i = s->n_params; i-- > s->fixed;) {
@@ -104,7 +106,7 @@ static bool space_step(struct space *s)
     return false;
 }
 
-/* Stable: within each kind the target's order holds. */
+/* Stable: keeps the target's order within both kinds. */
 static void run_time_last(struct space *s)
 {
     for (uint32_t i = 1; i < s->n_params; i++) {
@@ -134,7 +136,8 @@ int space_begin(struct space *s, const struct space_setup *setup, bool keep, str
     return 0;
 }
 
-/* The tunables from which on no value can mend what a rule found; n_params: all can. */
+/* The index of the first tunable that the rejecting rule does not look at. A rule without
+ * settled_by is taken to look at all compile-time tunables. */
 static uint32_t settled_from(const struct space *s, const struct rejection *why)
 {
     uint32_t from = s->n_params;
@@ -149,8 +152,8 @@ static uint32_t settled_from(const struct space *s, const struct rejection *why)
     return from;
 }
 
-/* We are at the first of all points that differ in the tunables from `from` on: goes to the last.
- * Returns how many there are; 1: we are at none's first. */
+/* When `at` is the first of the points that differ only in the tunables from `from` on: goes to the
+ * last of these points and returns their number. Otherwise returns 1. */
 static uint64_t space_pass_points(struct space *s, uint32_t from)
 {
     uint64_t points = 1;
@@ -166,8 +169,9 @@ static uint64_t space_pass_points(struct space *s, uint32_t from)
     return points;
 }
 
-/* The point, and with it all that are dropped for the same reason: with a variant's first setting
- * the others (struct param; worth() looks at none), with a settled rule all that it settled. */
+/* Drops the point and all points that share the reason: all settings of a variant when the point is
+ * its first setting (struct param; worth() ignores them), all points that a settled rule excludes.
+ */
 static void space_drop_point(struct space *s, const struct rejection *why, bool legal)
 {
     const uint64_t points = s->setup.allow ? 1 : space_pass_points(s, settled_from(s, why));
@@ -194,8 +198,8 @@ static int space_check_point(struct space *s, struct error *err)
     return 0;
 }
 
-/* Who restricts a space to what is not worth it, wants that. space_step() has gone round: `at` and
- * `config` are those of the first point again. */
+/* A restriction to points that are not worth() a place wants these points. space_step() has wrapped
+ * around: `at` and `config` are at the first point again. */
 static void begin_again(struct space *s)
 {
     s->all = true;
@@ -259,10 +263,10 @@ enum { THREADS_MAX = 32, PARTS_ENOUGH = 32 };
 
 struct space_parts {
     const struct space_setup *setup; /* borrowed */
-    uint32_t n, leading;             /* leading: tunables whose values a part has */
+    uint32_t n, leading;             /* leading: tunables whose values are fixed in a part */
     struct space *parts;             /* owned, n of them */
     atomic_uint next;
-    atomic_bool failed; /* for want of memory */
+    atomic_bool failed; /* out of memory */
 };
 
 static int space_walk_all(struct space *s, struct error *err)
@@ -274,7 +278,7 @@ static int space_walk_all(struct space *s, struct error *err)
     return r;
 }
 
-/* Part k begins at its first point; the tunables before `fixed` stay. */
+/* Part k begins at its first point; the tunables before `fixed` keep their values. */
 static int space_parts_walk(struct space_parts *p, uint32_t k)
 {
     struct space *s = &p->parts[k];
@@ -306,7 +310,7 @@ static void space_parts_run_all(struct space_parts *p, unsigned threads)
            pthread_create(&ids[n], NULL, space_parts_run, p) == 0) {
         n++;
     }
-    space_parts_run(p); /* this thread, too; and alone where there are no others */
+    space_parts_run(p); /* this thread works, too, possibly alone */
     while (n > 0) {
         pthread_join(ids[--n], NULL);
     }
@@ -345,9 +349,10 @@ static int space_join_parts(struct space *s, struct space_parts *p, struct error
     return 0;
 }
 
-/* So many of the first tunables that there are parts enough, since some are much longer than
- * others, and no more: what a rule settles for all values of a tunable (rejection.settled_by) each
- * part would look at anew. None at run time: the points of a variant are one part's. */
+/* Fixes as many leading tunables as give enough parts, because some parts are much longer than
+ * others. More parts would repeat work: each part checks again the points that a rule settles for
+ * all values of a tunable (rejection.settled_by). Run-time tunables are never fixed: the points of
+ * a variant belong to one part. */
 static void space_parts_split(struct space_parts *p, const struct space *s)
 {
     p->n = 1;
@@ -384,7 +389,7 @@ int space_build_on(unsigned threads, struct space *s, const struct space_setup *
         if (r || s->n > 0 || s->unworthy == 0) {
             return r;
         }
-        space_deinit(s); /* what is not worth it, is wanted */
+        space_deinit(s); /* again, with points that are not worth() a place */
         r = space_begin(s, setup, true, err);
     }
     return r ? r : space_walk_all(s, err);
@@ -400,8 +405,8 @@ int space_build(struct space *s, const struct family_target *t, const struct pro
 
 /* ---- what restricts it ----------------------------------------------------------------------- */
 
-/* A value of another type is a mistake; one that this problem's space does not have need not be: a
- * list may serve several problems. */
+/* A value of another type is an error. A value that this problem's space lacks is allowed: a list
+ * may serve several problems. */
 static int space_check_values(const struct restriction *r, const struct param *p, struct error *err)
 {
     for (uint32_t i = 0; i < r->n; i++) {

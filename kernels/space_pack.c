@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A space as people see it: what can be tuned, how much is legal, what was dropped and why. */
+/* Encodes a space for users: tunables, numbers of legal and dropped points, reasons. */
 #include <string.h>
 
 #include "kernels/space.h"
@@ -48,7 +48,7 @@ static void put_rules(struct wire_buf *b, const struct space *s)
     }
 }
 
-/* Those of the device, in the family's order, with why one does not do this problem. */
+/* The device's targets in the family's order; for a target that refuses the problem, the reason. */
 static void put_targets(struct wire_buf *b, const struct family *f, const struct space_setup *u)
 {
     size_t n = 0;

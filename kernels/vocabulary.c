@@ -49,7 +49,7 @@ int rejection_settled(struct rejection *why, int rejected, const char *tunable)
 
 double dtype_grain(enum dtype t)
 {
-    /* bf16 and fp32 share an exponent range in which nothing here comes near the end. */
+    /* bf16 and fp32 share an exponent range whose end no value here comes near. */
     return t == DTYPE_FP16 ? 0x1p-25 : 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words that all kernels share: types of data, reasons of a rejection, random numbers. */
+/* Vocabulary of all kernels: data types, reasons of a rejection, random numbers. */
 #ifndef GEMMD_KERNELS_VOCABULARY_H
 #define GEMMD_KERNELS_VOCABULARY_H
 
@@ -15,29 +15,29 @@ struct rejection {
     int64_t required, limit;
     char rule[32]; /* short stable name of the rule, for counting: "unroll_rows_divides" */
     char text[320];
-    /* The last tunable, in the target's order, that the rule looks at: who walks a space drops the
-     * points that differ in later ones only with this one. NULL: it may look at all. */
+    /* The last tunable, in the target's order, that the rule looks at. A walk then drops all points
+     * that differ only in later tunables. NULL: the rule may look at all tunables. */
     const char *settled_by;
 };
 
 /* Fills `why` and returns 1, so that `return rejection_set(...)` ends a check(). The sentence names
- * the value, what is accepted and what to do. */
+ * the value, the accepted values and the remedy. */
 int rejection_set(struct rejection *why, int code, const char *rule, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Names the tunable that settles it, a constant; returns what rejection_set() did. */
+/* Sets settled_by to `tunable`, a constant, after a rejection; returns `rejected`. */
 int rejection_settled(struct rejection *why, int rejected, const char *tunable);
-/* The same for a device limit: code ERROR_RESOURCE, rule = resource, "<what> needs <required> ...,
- * the device has <limit>" as the sentence's end. */
+/* A rejection by a device limit: code ERROR_RESOURCE, rule = resource. The sentence ends with
+ * "<what> needs <required> ..., the device has <limit>". */
 int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 size_t dtype_size(enum dtype t); /* bytes; 0 for DTYPE_NONE */
-/* Half of the type's smallest step: what rounding may do to a value near zero, whatever its size.
- * A row of tiny values cannot be held to a part of its own norm more closely than this. */
+/* Half of the type's smallest step: the rounding error of a value near zero, whatever its size. No
+ * result of tiny values can be closer than this, not even within a part of the row's norm. */
 double dtype_grain(enum dtype t);
 const char *dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64", else "none" */
 
-/* A deterministic generator (splitmix64 steps) for routing and seeds; same everywhere. */
+/* A deterministic generator (splitmix64 steps) for routing and seeds; equal on all machines. */
 uint64_t random_next(uint64_t *state);
 double random_unit(uint64_t *state); /* [0, 1) */
 
