@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What an architecture is: the limits that its devices share, and the SMs and L2 cache of its usual
- * chip. Known in every build, so that a person can plan for a GPU on a machine without one.
- */
+/* Architectures: the limits that their devices share, and the SMs and L2 cache of the usual
+ * chip. Part of every build, so that users can plan for a GPU on a machine without one. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The cuda device of a gemmd that was built without CUDA headers: it takes the place of
- * kernels/devices/cuda and says why there is none.
- */
+/* The cuda device in a build without CUDA headers: replaces kernels/devices/cuda, reports why. */
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 
@@ -49,7 +46,7 @@ static int load_none(const void *image, size_t size, void **handle, struct error
     return no_device(err);
 }
 
-/* Only open() can be reached: without a device nothing else is ever called. */
+/* Without a device only open() is ever called. */
 const struct device_ops cuda_device_ops = {.kind = "cuda", .open = device_none};
 const struct compiler_ops cuda_compiler_ops = {.suffix = "cubin", .open = compiler_none};
 const struct launch_backend cuda_launch_backend = {

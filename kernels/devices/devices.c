@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The kinds of device compiled in, and finding the one that a spec names. A new kind is a line here
- * and a folder beside this file.
- */
+/* The kinds of device compiled in, and the lookup of a spec's kind. A new kind is a line here
+ * and a folder beside this file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +23,7 @@ static const struct {
 
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* The row whose kind is the spec's part before ':'; negative when there is none. */
+/* The row of a spec's kind, the part before ':'; negative when not found. */
 static int devices_find_kind(const char *spec, struct error *err)
 {
     size_t n = strcspn(spec, ":");
@@ -90,7 +88,7 @@ void device_sleep_ms(double ms)
     }
 }
 
-/* 0: what is said is no share. */
+/* 0: not a valid share. */
 static double share_said(const char *text)
 {
     char *end;

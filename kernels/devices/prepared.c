@@ -10,7 +10,7 @@ static int64_t prepared_buffer_bytes(const struct buffer *b)
     return b->count * (int64_t)dtype_size(b->dtype);
 }
 
-/* The output has a guard on both sides; the others need none, nobody writes there. */
+/* Only the output has guards, because nothing writes to the other buffers. */
 static int64_t prepared_guard_of(const struct prepared *w, const struct buffer *b)
 {
     return b->init == BUFFER_OUTPUT ? w->ops->guard_bytes : 0;
@@ -28,10 +28,10 @@ static int64_t prepared_expected_bytes(const struct workload *load)
 
 /* ---- how much -------------------------------------------------------------------------------- */
 
-/* Enough that between two uses of a copy the others have swept the cache; two copies at least,
- * where they fit: the one not in use is cold when all of it is larger than the cache. More only
- * where as much stays free for a candidate's workspace. ERROR_NO_MEMORY when not even one copy is
- * allowed. */
+/* Enough copies that the other copies sweep the cache between two uses of a copy. At least two
+ * copies, when they fit: the unused copy is cold when all copies together exceed the cache. More
+ * copies only while the same amount remains for a candidate's workspace. ERROR_NO_MEMORY when a
+ * single copy exceeds the limit. */
 static int prepared_count_copies(struct device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
@@ -84,7 +84,7 @@ static int prepared_make_buffer(struct device *d, struct prepared *w, uint32_t c
     const int64_t bytes = prepared_buffer_bytes(b), guard = prepared_guard_of(w, b);
     void *at;
     if (bytes == 0) {
-        return 0; /* a problem without this operand: NULL */
+        return 0; /* the problem lacks this operand: NULL */
     }
     if (copy > 0 && !b->rotate) {
         w->buffers[copy][i] = w->buffers[0][i];
@@ -218,7 +218,7 @@ static int prepared_plan_into(const struct device *d, const struct prepared *w,
     return t->plan(&load->problem, config, &d->info, args, out, err);
 }
 
-/* The launches of a kernel over one copy of the buffers; grows the workspace as the plan asks. */
+/* Plans a kernel's launches over one copy of the buffers; grows the workspace if needed. */
 static int prepared_plan(struct device *d, struct prepared *w, const struct kernel *k,
                          const struct record *config, uint32_t copy, struct launch_plan *out,
                          struct error *err)
@@ -286,7 +286,7 @@ static void row_name(const struct workload *w, uint32_t check, char *out, size_t
              place[0] ? " (" : "", place, place[0] ? ")" : "");
 }
 
-/* Names the worst element of all check rows; where all are within tolerance, the worst row. */
+/* Names the worst element of all check rows; if all are within tolerance, the worst row. */
 static void prepared_judge_rows(const struct prepared *w, const struct tolerance *tol,
                                 const struct row_error *rows, struct verdict *out)
 {
@@ -404,7 +404,7 @@ int prepared_time(struct device *d, struct prepared *w, struct kernel *k,
     const struct prepared_work work = {.queue = candidate_queue, .ctx = &c};
     int r = c.plans ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to plan launches");
     *n = 0;
-    /* The workspace may grow with the first plan and is the same for all: plan that one again. */
+    /* The first plan may move the workspace, which all plans share: make the first plan again. */
     for (uint32_t i = 0; i < w->n_copies + 1 && r == 0; i++) {
         r = prepared_plan(d, w, k, config, i % w->n_copies, &c.plans[i % w->n_copies], err);
     }

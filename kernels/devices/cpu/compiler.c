@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variants to shared objects by the host's C compiler: $GEMMD_CC, else cc, gcc or clang from PATH.
- * Every compile has a private directory, which is removed whatever happens, unless this very
- * process is killed: so a runner compiles in others.
+ * Compiles variants to shared objects with the host's C compiler: $GEMMD_CC, else cc, gcc or clang
+ * from PATH. Every compile has a private directory, which is always removed, unless this process is
+ * killed. Therefore a runner compiles in child processes.
  *
- * Images are reproducible (no symbols, no build id), so that their content hash is an identity.
- * What -march=native means depends on the CPU, so its name is part of the version.
+ * Images are reproducible (no symbols, no build id), so that their content hash is an identity. The
+ * effect of -march=native depends on the CPU, so the CPU's name is part of the version.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -30,7 +30,7 @@
 enum {
     COMPILE_LIMIT_MS = 120 * 1000,
     VERSION_LIMIT_MS = 10 * 1000,
-    ABANDONED_S = 3600, /* far more than the first */
+    ABANDONED_S = 3600, /* far above COMPILE_LIMIT_MS */
     ARGV_MAX = 128
 };
 
@@ -38,7 +38,7 @@ struct cpu_compiler {
     struct compiler base; /* first */
     char path[PATH_MAX];
     char version[96];
-    struct stat file; /* what was at the path when it told its version */
+    struct stat file; /* the file at the path when its version was read */
 };
 
 /* ---- finding it ------------------------------------------------------------------------------ */
@@ -57,7 +57,7 @@ static bool search_path(const char *name, char out[PATH_MAX])
     }
     for (const char *at = path ? path : "/usr/bin:/bin"; *at;) {
         int n = (int)strcspn(at, ":");
-        /* Only absolute folders: the daemon's current directory means nothing. */
+        /* Only absolute folders: the daemon's current directory is arbitrary. */
         if (*at == '/' && snprintf(out, PATH_MAX, "%.*s/%s", n, at, name) < PATH_MAX &&
             cpu_compiler_is_program(out)) {
             return true;
@@ -67,8 +67,8 @@ static bool search_path(const char *name, char out[PATH_MAX])
     return false;
 }
 
-/* root runs no program that another user can replace. The PATH of others names programs of the
- * site, such as a shared tool chain, whose owner they trust anyhow. */
+/* root runs no program that another user can replace. Other users trust the owners of the site's
+ * programs in their PATH, such as a shared tool chain. */
 static int check_cc(const char *path, struct error *err)
 {
     char whole[PATH_MAX];
@@ -132,7 +132,7 @@ static int compiler_open_cpu(const char *spec, struct compiler **out, struct err
     }
     int r = find_cc(c->path, err);
     if (r == 0 &&
-        stat(c->path, &c->file) < 0) { /* before it is asked: one that comes later is another */
+        stat(c->path, &c->file) < 0) { /* before the version: a later file is another compiler */
         r = error_set(err, ERROR_NO_COMPILER, "%s has just gone: start again", c->path);
     }
     r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
@@ -165,7 +165,7 @@ void cpu_compiler_version(char *out, size_t size)
     if (r == 0) {
         snprintf(out, size, "%s", compiler_version_cpu(c));
         compiler_close_cpu(c);
-    } else if (r == ERROR_DENIED) { /* there is one: the user would look for another reason */
+    } else if (r == ERROR_DENIED) { /* a compiler exists: tell the user why it is not used */
         fprintf(stderr, "%s\n", err.text);
     }
 }
@@ -212,8 +212,8 @@ static int cpu_compiler_begin_job(struct job *j, const struct cpu_compiler *c,
     return 0;
 }
 
-/* Compilers let others write to the output where our umask does: O_CREAT takes that right away.
- * Where there is no output, an empty one is made. */
+/* Compilers create the output with our umask, perhaps writable for others; trust_open() takes that
+ * right away. Creates an empty file when the output is missing. */
 static int read_output(const struct job *j, struct image *out, struct error *err)
 {
     struct stat st;
@@ -235,7 +235,7 @@ static int read_output(const struct job *j, struct image *out, struct error *err
                              out->size);
 }
 
-/* "....c:12:5: error: ": the source is at fault, and not the disk, a limit or the compiler. */
+/* "....c:12:5: error: ": the error is in the source, not from the disk, a limit or the compiler. */
 static bool blames_source(const char *log)
 {
     static const char word[] = ": error: ";
@@ -269,15 +269,14 @@ static bool cpu_compiler_log_says(const char *log, const char *const words[])
     return *words != NULL;
 }
 
-/* By others, who say nothing of the variant: whoever ends processes, or Linux where memory is
- * short. */
+/* Killed from outside, by a user or by Linux when memory is short: no verdict on the variant. */
 static bool was_killed(int status)
 {
     const int of = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     return of == SIGKILL || of == SIGTERM || of == SIGINT || of == SIGHUP;
 }
 
-/* Of its exit status and its log. */
+/* Result from the exit status and the log. */
 static int how_it_ended(const struct job *j, int status, struct image *out, struct error *err)
 {
     char text[400];
@@ -286,7 +285,7 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
     }
     image_log_excerpt(out->log, j->folder, text, sizeof(text));
     if (cpu_compiler_log_says(out->log,
-                              no_room)) { /* these two pass, and the variant is tried again */
+                              no_room)) { /* temporary, like a lack of memory: retried later */
         return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s",
                          text);
     }
@@ -318,8 +317,7 @@ static int run_cc(const struct job *j, const struct variant *v, struct image *ou
     return r ? r : how_it_ended(j, status, out, err);
 }
 
-/* A system may be upgraded while a runner compiles; what another compiler makes is not this
- * version's. */
+/* After a system upgrade: another compiler's output must not get this version's stamp. */
 static int still_itself(const struct cpu_compiler *c, struct error *err)
 {
     struct stat st;
@@ -374,8 +372,7 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
 
 const struct compiler_ops cpu_compiler_ops = {
     .suffix = "so",
-    .apart = true, /* a process that outlives the runner's end, whatever it is, ends the compiler
-                      and removes its folder */
+    .apart = true, /* a child that outlives the runner stops the compiler and removes its folder */
     .open = compiler_open_cpu,
     .close = compiler_close_cpu,
     .version = compiler_version_cpu,

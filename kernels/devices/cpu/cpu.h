@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cpu device inside: kernels are C functions `void entry(const void *params, uint32_t block)`
- * in a shared object, and a launch calls one for every block, in any order, on a pool of threads.
+ * Inside the cpu device. Kernels are C functions `void entry(const void *params, uint32_t block)`
+ * in a shared object. A launch calls the function for every block, in any order, on a pool of
+ * threads.
  *
- *   host.c      what this machine is, and its clock
- *   peaks.c     what it can do at most
- *   compiler.c  variants to shared objects, by the host's C compiler (spawn.c runs it)
- *   scratch.c   the folders that it works in
+ *   host.c      describes this machine; its memory and clock
+ *   peaks.c     measures its peaks
+ *   compiler.c  compiles variants to shared objects with the host's C compiler (spawn.c runs it)
+ *   scratch.c   the compiler's folders
  *   pool.c      the threads
- *   load.c      shared objects into the process; the launch backend
+ *   load.c      loads shared objects; the launch backend
  *   device.c    the table of functions
- *   run.c       a prepared problem: memory, launches, looking at results
+ *   run.c       a prepared problem: memory, launches, comparing results
  */
 #ifndef GEMMD_KERNELS_DEVICES_CPU_H
 #define GEMMD_KERNELS_DEVICES_CPU_H
@@ -28,7 +29,7 @@ struct pool *pool_free(struct pool *p);  /* NULL in, NULL out */
 /* In a forked child, from the child handler of pthread_atfork. */
 void pool_forked(struct pool *p);
 /* Calls run(ctx, i) once for every i < n, on the pool's threads (never on the caller's, whose stack
- * may be small); returns when all are done. */
+ * may be small). Returns when all calls have ended. */
 void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uint32_t n);
 
 /* ---- host.c, peaks.c ------------------------------------------------------------------------- */
@@ -36,10 +37,10 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
 enum { CPU_THREADS_MAX = 1024 };
 /* "cpu" | "cpu:<threads>": threads, or ERROR_INVALID. */
 int cpu_threads(const char *spec, struct error *err);
-/* Everything but peaks and compiler: microseconds. */
+/* Fills everything but peaks and compiler; takes microseconds. */
 int cpu_describe(const char *spec, struct device_info *out, struct error *err);
-/* Measures peak_tflops (fp32 multiply-add; bf16 kernels compute in fp32) and peak_gbps (reads), at
- * most about 60 ms. Memory of fewer bytes than the last-level cache is measured as that cache. */
+/* Measures peak_tflops (fp32 multiply-add; bf16 kernels compute in fp32) and peak_gbps (reads), in
+ * about 60 ms. READ_BYTES below the size of the last-level cache measure that cache. */
 void cpu_measure_peaks(struct device_info *info, struct pool *pool);
 void cpu_model_name(char *out, size_t size);
 
@@ -56,19 +57,19 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
 /* ---- spawn.c --------------------------------------------------------------------------------- */
 
 /* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated) and `tmp` as
- * its TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid.
- * ERROR_HUNG at the limit, ERROR_CANCELLED by spawn_end(), ERROR_IO. */
+ * TMPDIR (NULL: inherited). Kills the program and its children after limit_ms. *status is as from
+ * waitpid. ERROR_HUNG at the limit, ERROR_CANCELLED by spawn_end(), ERROR_IO. */
 int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
               int *status, const void *owner, struct error *err);
-/* From another thread: kills the programs of this owner that have begun, and their children. */
+/* From another thread: kills this owner's running programs and their children. */
 void spawn_end(const void *owner);
 
 /* ---- scratch.c: folders that a C compiler works in ------------------------------------------- */
 
 int scratch_make(char folder[PATH_MAX], struct error *err);
-/* With all files in it. */
+/* Removes the folder with all its files. */
 void scratch_remove(const char *folder);
-/* Those of our user that nobody has changed for so long. */
+/* Removes our user's folders that are unchanged for `older_s` seconds. */
 void scratch_sweep(int older_s);
 
 /* ---- device.c, run.c, compiler.c --------------------------------------------------------------
@@ -88,9 +89,9 @@ int cpu_fits(struct device *d, const struct family *f, const struct problem *p, 
 int cpu_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                 struct prepared **out, struct error *err);
 
-/* The compiler's name and settings for device_info.compiler and stamps; "" when there is none. */
+/* The compiler's name and settings for device_info.compiler and stamps; "" without a compiler. */
 void cpu_compiler_version(char *out, size_t size);
-/* Whether there is a compiler that may be run, and why not; none is run. */
+/* Checks for a compiler that may be run; err has the reason when there is none. Runs nothing. */
 int cpu_compiler_find(struct error *err);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The cpu device: the same pipeline as on a GPU, with real kernels and real times, for newcomers
- * and for CI. A candidate that crashes or hangs takes the process with it, as on a GPU.
- */
+/* The cpu device: the same pipeline as on a GPU, with real kernels and real times, for newcomers
+ * and for CI. A candidate that crashes or hangs takes the process with it, as on a GPU. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +44,7 @@ static int device_load_cpu(struct device *base, const struct image *image, const
                            struct kernel **out, struct rejection *why, struct error *err)
 {
     struct cpu_device *d = (struct cpu_device *)base;
-    (void)why; /* whatever loads can be launched: a CPU has no launch limits */
+    (void)why; /* every loaded kernel can be launched: a CPU has no launch limits */
     *out = NULL;
     struct cpu_kernel *k = calloc(1, sizeof(*k));
     if (!k) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elements of a tensor on this host: a float into bf16, fp16 or fp32, and back. */
+/* Elements of a tensor on this host: converts a float to bf16, fp16 or fp32, and back. */
 #ifndef GEMMD_KERNELS_DEVICES_CPU_ELEMENTS_H
 #define GEMMD_KERNELS_DEVICES_CPU_ELEMENTS_H
 
@@ -16,7 +16,7 @@ static inline uint16_t element_to_bf16(float v)
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); /* v is finite */
 }
 
-/* Of a finite value. Rounds to nearest even. */
+/* v is finite. Rounds to nearest even. */
 static inline uint16_t element_to_fp16(float v)
 {
     uint32_t bits;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What this machine is. The numbers of a GPU that have no counterpart get the
- * nearest thing that bounds a CPU kernel: an "SM" is a thread, the shared memory that a block may
- * use is the L2 cache of one core, the L2 cache is the last-level cache.
- */
+/* Describes this machine. A GPU's fields get the nearest bound of a CPU kernel: an "SM" is a
+ * thread, a block's shared memory is a core's L2 cache, the L2 cache is the last-level cache. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -14,7 +11,7 @@
 
 #include "kernels/devices/cpu/cpu.h"
 
-/* Used where sysfs does not say (containers may hide it). */
+/* Defaults when sysfs is hidden, as in containers. */
 enum { L2_BYTES_GUESS = 1024 * 1024, LLC_BYTES_GUESS = 32 * 1024 * 1024 };
 
 /* ---- description ----------------------------------------------------------------------------- */
@@ -25,7 +22,7 @@ static int allowed_threads(void)
     if (sched_getaffinity(0, sizeof(set), &set) == 0) {
         return CPU_COUNT(&set);
     }
-    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than cpu_set_t holds */
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than cpu_set_t has room for */
     return n > 0 ? (int)n : 1;
 }
 
@@ -47,7 +44,7 @@ int cpu_threads(const char *spec, struct error *err)
     return (int)n;
 }
 
-/* The value after "<name> :" in /proc/cpuinfo or /proc/meminfo; false when there is none. */
+/* The value after "<name> :" in /proc/cpuinfo or /proc/meminfo; false when not found. */
 static bool proc_value(const char *file, const char *name, char *out, size_t size)
 {
     FILE *f = fopen(file, "re");
@@ -159,14 +156,14 @@ int cpu_describe(const char *spec, struct device_info *out, struct error *err)
 
 /* ---- its memory ------------------------------------------------------------------------------ */
 
-/* A problem takes never more than a share of what is free, since gemmd is a guest beside a training
- * job. What is drawn for it is there twice: for the search, and for the device. */
+/* A problem takes only a share of the free memory, since gemmd is a guest beside a training job.
+ * The search and the device each hold a copy of a problem's drawn rows. */
 enum { WORKLOADS = 2 };
 
 static int64_t free_bytes(void)
 {
     int64_t available = cpu_read_meminfo("MemAvailable", INT64_MAX);
-    /* In a container the limit of the group may be the nearer one. */
+    /* In a container the limit of the group may be lower. */
     int64_t max = cpu_read_number("/sys/fs/cgroup/memory.max");
     int64_t used = cpu_read_number("/sys/fs/cgroup/memory.current");
     if (max > 0 && max - used < available) {

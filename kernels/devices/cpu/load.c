@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared objects from memory into the process (memfd and dlopen: no file that another could swap
- * between check and use), and the launch backend over them.
+ * Loads shared objects from memory (memfd and dlopen: no other process can swap a file between
+ * check and use), and the launch backend over them.
  *
- * Jobs that launch through kernels/launcher.h share one pool, made with the first module and gone
- * with the last; the device of gemmd-runner brings its own. A fork waits until nobody is making or
- * ending it: the child would have a pool whose threads were told to go.
+ * Jobs that launch through kernels/launcher.h share one pool, from the first module's load to the
+ * last module's unload; the device of gemmd-runner has a pool of its own. A fork waits while a
+ * thread creates or ends the shared pool: the child would get a pool whose threads are stopping.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -36,8 +36,8 @@ static int write_image(int fd, const void *image, size_t size)
 
 enum { PATH_LENGTH = 128 };
 
-/* dlopen knows objects by the text of their path, and the descriptor's number is used again once it
- * is closed: each module gets a spelling of its own, by number (each 0 is "/.", each 1 "//"). */
+/* dlopen identifies objects by the text of their path, and a closed descriptor's number is used
+ * again. So each module spells the path in a unique way, a number in binary: 0 is "/.", 1 "//". */
 static void name_module(int fd, char out[PATH_LENGTH])
 {
     static atomic_uint modules;
@@ -103,7 +103,7 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
         if (!symbol) {
             return error_set(err, ERROR_INVALID, "the module has no entry \"%s\"", l->entry);
         }
-        memcpy(&call.entry, &symbol, sizeof(symbol)); /* POSIX allows it, ISO C has no cast */
+        memcpy(&call.entry, &symbol, sizeof(symbol)); /* POSIX allows this; ISO C has no cast */
     }
     pool_run(m->pool, call_block, &call, l->grid[0]);
     return 0;
@@ -111,15 +111,15 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 
-/* Recursive, since handlers may be there twice: where a fork came between pthread_atfork and the
- * end of pthread_once, the child begins the latter anew. */
+/* Recursive, since the fork handlers may be registered twice: a child forked between pthread_atfork
+ * and the end of pthread_once repeats the pthread_once. */
 static pthread_mutex_t shared_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct pool *shared_pool;
 static unsigned shared_users;
 
 static void cpu_load_before_fork(void)
 {
-    loading_begin(); /* first of all locks (kernels/loading.h) */
+    loading_begin(); /* first in the lock order (kernels/loading.h) */
     pthread_mutex_lock(&shared_lock);
 }
 
@@ -129,8 +129,7 @@ static void cpu_load_after_fork(void)
     loading_end();
 }
 
-/* Loading is begun anew by itself. So is this lock: by its number the child's thread is not the one
- * that locked it. */
+/* A new mutex, as in loading.c, since the child's thread has another id than the owner. */
 static void cpu_load_after_fork_child(void)
 {
     if (shared_pool) {

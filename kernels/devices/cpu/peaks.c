@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reachable peaks of this CPU, measured, since no table knows every CPU: multiply-adds with the
- * widest vectors it has, on all threads at once, and reads of a buffer. A few tens of milliseconds.
+ * Measures the reachable peaks of this CPU, since no table lists every CPU: multiply-adds with the
+ * widest vectors on all threads at once, and reads of a buffer. Takes a few tens of milliseconds.
  *
- * This file has compiler flags of its own (kernels/meson.build): optimised in every build, and
+ * This file has its own compiler flags (kernels/meson.build): optimised in every build, and
  * multiply and add contracted, as kernels are compiled.
  */
 #include <stdatomic.h>
@@ -60,7 +60,7 @@ static float (*widest(int *lanes))(float)
 struct peaks {
     float (*fma)(float);
     const uint64_t *data;
-    atomic_uint_fast64_t sink; /* what keeps the work from being optimised away */
+    atomic_uint_fast64_t sink; /* keeps the work from being optimised away */
 };
 
 static void run_fma(void *ctx, uint32_t i)
@@ -81,7 +81,7 @@ static void run_read(void *ctx, uint32_t i)
     p->sink = sum;
 }
 
-/* Best of a few rounds, milliseconds: the peak is what is reachable. */
+/* Milliseconds of the best of a few rounds: a peak is the best that is reachable. */
 static double best_ms(struct pool *pool, void (*run)(void *, uint32_t), struct peaks *p, uint32_t n)
 {
     double best = 1e9;
@@ -98,13 +98,13 @@ void cpu_measure_peaks(struct device_info *info, struct pool *pool)
 {
     int lanes;
     struct peaks p = {.fma = widest(&lanes)};
-    enum { PER_THREAD = 4 }; /* so that one late thread does not decide */
+    enum { PER_THREAD = 4 }; /* limits the effect of a late thread */
     uint32_t n = (uint32_t)info->sm_count * PER_THREAD;
     double flops = (double)n * ROUNDS * CHAINS * lanes * 2;
     info->peak_tflops = flops / (best_ms(pool, run_fma, &p, n) * 1e9);
     void *data = mmap(NULL, READ_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
-        return; /* no rate is known then: the floor is the compute's */
+        return; /* unknown rate: the floor is the compute time */
     }
     memset(data, 1, READ_BYTES);
     p.data = data;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pool of threads that runs one piece of work at a time: blocks 0..n-1 of a launch, taken from a
- * shared counter, so that uneven blocks (empty experts, ragged ends) balance themselves.
+ * A pool of threads that runs one launch at a time. Threads take the blocks 0..n-1 from a shared
+ * counter, which balances uneven blocks (empty experts, ragged ends).
  *
- * A launch is a "round": the caller sets it up under the lock and wakes everybody; each thread
- * joins a round once, and the last to leave it wakes the caller. Callers on several threads queue.
+ * A launch is a "round": the caller fills in the round under the lock and wakes all threads. Each
+ * thread joins a round once, and the last thread to leave wakes the caller. Callers on several
+ * threads queue.
  *
- * After fork() the child has none of the threads, and maybe a lock that one of them held: it starts
- * threads of its own at its first launch.
+ * After fork() the child has no pool threads, and perhaps a locked lock: the child starts new
+ * threads at its first launch.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -74,7 +75,7 @@ static void cpu_pool_start(struct pool *p, uint32_t threads)
     sigset_t all, before;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all); /* a job's signals are for its own threads, of which some may block them */
+    sigfillset(&all); /* signals are for the job's own threads, which may block some of them */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     p->n_threads = 0;
     while (p->n_threads < threads &&
@@ -142,7 +143,7 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
     while (p->active > 0) {
         pthread_cond_wait(&p->end, &p->lock);
     }
-    for (uint32_t i = 0; p->n_threads == 0 && i < n; i++) { /* a fork that may have no threads */
+    for (uint32_t i = 0; p->n_threads == 0 && i < n; i++) { /* a fork without threads */
         run(ctx, i);
     }
     pthread_mutex_unlock(&p->lock);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A prepared problem in this host's memory (kernels/devices/prepared.h): filled from a generator
- * whose value depends only on seed and position, so that threads can fill in any order and two runs
- * agree; and launches on the pool. All is done when a call returns.
- */
+/* A prepared problem in this host's memory (kernels/devices/prepared.h). Random values depend on
+ * seed and position only, so that threads can fill in any order and two runs agree. Launches run on
+ * the pool. All work is done when a call returns. */
 #include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -45,7 +43,7 @@ static int cpu_allocate(struct device *d, int64_t bytes, void **out, struct erro
         return error_set(err, ERROR_NO_MEMORY, "cannot allocate %.1f MiB for a buffer: %s",
                          (double)bytes / 0x1p20, strerror(errno));
     }
-    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* fewer TLB misses; no matter if it is refused */
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* fewer TLB misses; refusal is fine */
     *out = p;
     return 0;
 }
@@ -56,7 +54,7 @@ static void cpu_free(struct device *d, void *at, int64_t bytes)
     munmap(at, (size_t)bytes);
 }
 
-/* Fresh pages are mapped here, not in a launch. */
+/* Maps fresh pages now, rather than in a launch. */
 static int cpu_set(struct device *d, void *to, int value, int64_t bytes, const char *what,
                    struct error *err)
 {
@@ -87,7 +85,7 @@ static int cpu_wait(struct device *d, const char *what, struct error *err)
 
 /* ---- filling --------------------------------------------------------------------------------- */
 
-/* About normal, mean 0, deviation 1: the sum of four 16-bit uniform numbers (never beyond 3.5). */
+/* Nearly normal, mean 0, deviation 1: the sum of four 16-bit uniform numbers (at most 3.5). */
 static float random_value(uint64_t seed, uint64_t i)
 {
     uint64_t state = seed + i * UINT64_C(0x9e3779b97f4a7c15);
@@ -141,7 +139,7 @@ static int cpu_run_reference(struct device *d, const struct family_target *t,
                              const struct launch *l, struct error *err)
 {
     (void)t;
-    struct cpu_module none = {.pool = pool_of(d)}; /* the launch brings its function */
+    struct cpu_module none = {.pool = pool_of(d)}; /* the launch has its function in cpu_entry */
     return cpu_module_launch(&none, l, err);
 }
 
@@ -206,7 +204,7 @@ static void compare_row(const struct buffer *b, const void *data, int64_t at,
     for (int64_t i = 0; i < n; i++) {
         double got = element_read(b->dtype, data, at + i), x = fabs(got - expected[i]);
         double over = x - (tol->atol + tol->rtol * fabs(expected[i]));
-        if (!(over <= e->excess)) { /* also when NaN */
+        if (!(over <= e->excess)) { /* true for NaN, too */
             e->excess = isnan(over) ? INFINITY : over;
             e->worst = i;
             e->got = got;
@@ -239,7 +237,7 @@ static int cpu_inspect(struct device *d, const struct prepared *w, const struct 
     return 0;
 }
 
-/* fp32 sums are rounded at every term, up or down: over very long ones about half of this. */
+/* fp32 sums round up or down at every term. The tolerance is twice the error of long sums. */
 static double cpu_rel_norm(const struct workload *w)
 {
     enum dtype t = w->buffers[w->output].dtype;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Folders that a C compiler works in: below $TMPDIR, or /tmp. A process that is killed while it
- * compiles (not the runner, which has others compile: runner/compile/apart.h) leaves its
- * folder there; whoever opens a compiler next, and later than any compile may take, removes it.
- */
+/* The C compiler's folders, below $TMPDIR or /tmp. A process that is killed while it compiles
+ * leaves its folder. (The runner compiles in child processes: runner/compile/apart.h.) The next
+ * process that opens a compiler removes folders that are older than any compile may take. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -45,14 +43,14 @@ int scratch_make(char folder[PATH_MAX], struct error *err)
     return 0;
 }
 
-/* By descriptor: whatever takes the folder's name meanwhile is left alone. */
+/* Works on the descriptor: leaves a new file of the folder's name alone. */
 void scratch_remove(const char *folder)
 {
     struct stat st;
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd < 0 || fstat(fd, &st) || st.st_uid != geteuid() ? NULL : fdopendir(fd);
     for (struct dirent *e; d && (e = readdir(d));) {
-        unlinkat(fd, e->d_name, 0); /* there are only files; "." and ".." it leaves alone */
+        unlinkat(fd, e->d_name, 0); /* only files; fails for "." and ".." */
     }
     if (d) {
         closedir(d);

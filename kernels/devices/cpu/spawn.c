@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Running the compiler: with a deadline, in a process group of its own so that the deadline reaches
- * the processes that a compiler driver starts (cc1, as, ld), as does whoever ends it before, and
- * with its output kept.
- */
+/* Runs the compiler with a deadline and keeps its output. Kills the compiler's process group, which
+ * includes the processes that the driver starts (cc1, as, ld). */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,19 +18,18 @@
 
 extern char **environ;
 
-/* A program under way. */
+/* A running program. */
 struct spawned {
-    const void *owner; /* borrowed: a name, and no more */
+    const void *owner; /* borrowed: only compared */
     pid_t pid;
     bool ended; /* by spawn_end() */
     struct spawned *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct spawned *running; /* borrowed: each is its thread's */
+static struct spawned *running; /* borrowed: each entry is on the stack of its thread */
 
-/* Our own, but for TMPDIR: a driver that is killed leaves what it wrote for the next stage. NULL:
- * no memory. */
+/* Our environment with another TMPDIR, where a killed driver leaves its files. NULL: no memory. */
 static char **spawn_make_environment(const char *tmp, char *name, size_t size)
 {
     size_t n = 0, kept = 0;
@@ -67,7 +63,7 @@ static int spawn_start_program(const char *const argv[], const char *tmp, int ou
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO);
-    /* The caller may have blocked signals for its own loop: the compiler must die of them. */
+    /* The caller may block signals for its event loop, but signals must end the compiler. */
     sigset_t none;
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&attr, &none);
@@ -79,8 +75,8 @@ static int spawn_start_program(const char *const argv[], const char *tmp, int ou
     return r;
 }
 
-/* Keeps what fits in the log and reads the rest away, until the end of the output. False: the time
- * was over before. */
+/* Keeps the output that fits in the log and discards the rest, until the end of the output. False:
+ * the deadline came first. */
 static bool spawn_drain_output(int fd, double until, char *log, size_t log_size)
 {
     size_t have = 0;
@@ -125,7 +121,7 @@ static void spawn_add(struct spawned *s)
     pthread_mutex_unlock(&lock);
 }
 
-/* Before its pid is given back, and might be another's. */
+/* Call before waitpid frees the pid, which another process may then get. */
 static void spawn_remove(struct spawned *s)
 {
     pthread_mutex_lock(&lock);
@@ -137,7 +133,7 @@ static void spawn_remove(struct spawned *s)
     pthread_mutex_unlock(&lock);
 }
 
-/* Waits for the exit, and leaves its status to be taken. False: the time was over before. */
+/* Waits for the exit without taking its status. False: the deadline came first. */
 static bool await_exit(pid_t pid, double until)
 {
     for (;;) {
@@ -149,7 +145,7 @@ static bool await_exit(pid_t pid, double until)
         if (device_clock_ms(NULL) >= until) {
             return false;
         }
-        /* The output has ended, so the exit is near. */
+        /* The output has ended: the exit is near. */
         device_sleep_ms(0.2);
     }
 }
@@ -178,7 +174,7 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
         kill(-s.pid, SIGKILL);
     }
     spawn_remove(&s);
-    *status = 0; /* stays so when SIGCHLD is ignored: the output file tells how it went */
+    *status = 0; /* remains 0 when SIGCHLD is ignored: the output file shows the result */
     while (waitpid(s.pid, status, 0) < 0 && errno == EINTR) {
     }
     if (s.ended) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The problem by cuBLAS, a product for each expert: all are queued while the GPU spins, and timed
- * from the first one's begin to the last one's end. Nothing is waited for in between. Where the
- * products compute what the op does, they are compared with the reference, as any candidate is.
- */
+/* The problem in cuBLAS, one product for each expert. All products are queued while the GPU spins,
+ * and timed together. Products that compute the op's output are compared with the reference, as for
+ * a candidate. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,11 +11,10 @@
 
 /* ---- cuBLAS --------------------------------------------------------------------------------- */
 
-/* Opened at run time; its absence is fine. Prototypes and numbers are written out, so that its
- * headers are not needed to build. */
+/* Opened at run time, optional. Prototypes and numbers are here: no cuBLAS headers needed. */
 typedef struct cublas_context *handle;
 
-/* Of library_types.h and cublas_api.h. */
+/* From library_types.h and cublas_api.h. */
 enum { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 enum { OP_N = 0, OP_T = 1, COMPUTE_32F = 68, GEMM_DEFAULT = -1 };
 enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 11 };
@@ -33,7 +30,7 @@ enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 11 };
        int type_c, int ldc, int compute, int algorithm))
 
 struct cublas {
-    void *library; /* borrowed: it stays open, as libraries with threads of their own must */
+    void *library; /* borrowed: stays open, because the library has threads of its own */
     handle handle; /* owned */
 #define X(member, symbol, parameters) int(*member) parameters;
     FUNCTIONS(X)
@@ -131,7 +128,7 @@ static int cublas_multiply(struct cublas *b, const struct dense_product *p, stru
 
 struct products {
     struct cublas *cublas;                         /* owned */
-    uint32_t n;                                    /* of one copy */
+    uint32_t n;                                    /* products of one copy */
     struct dense_product *of[PREPARED_COPIES_MAX]; /* owned */
     bool exact;
 };
@@ -173,7 +170,7 @@ static int cuda_baseline_verify(struct device *d, const struct prepared *w, stru
     if (!p->exact || w->workload.n_checks == 0) {
         return 0;
     }
-    /* Output that no product writes (of experts without rows) is to be zeros. */
+    /* Output that no product writes (experts without rows) must be zeros. */
     int r = prepared_poison(d, w, err);
     r = r ? r : prepared_fill(d, w, output, w->buffers[0][output], err);
     r = r ? r : cuda_baseline_queue(p, 0, err);
@@ -202,7 +199,7 @@ int cuda_baseline(struct device *d, struct prepared *w, const struct tolerance *
     const struct prepared_work work = {.launches = p.n, .queue = cuda_baseline_queue, .ctx = &p};
     r = r ? r : prepared_samples(d, w, &work, t, samples_us, n, err);
     if (r == 0) {
-        p.cublas->get_version(p.cublas->handle, &out->version); /* 130001 */
+        p.cublas->get_version(p.cublas->handle, &out->version); /* for example 130001 */
         out->products = p.n;
     }
     for (uint32_t copy = 0; copy < w->n_copies; copy++) {

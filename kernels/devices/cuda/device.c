@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A GPU, opened: a context and a stream of our own, and candidates as modules.
+ * An opened GPU: its own context and stream, and candidates as modules.
  *
- * Opening asks the driver what the GPU is (0.1 s). The context (0.1 s, half a GiB of its memory) is
- * made when something is loaded or prepared: compilers can run meanwhile.
+ * Opening describes the GPU through the driver (0.1 s). The context (0.1 s, half a GiB of GPU
+ * memory) is created by the first load or prepare: compilers can run meanwhile.
  */
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ static int create_context(struct cuda_device *d, struct error *err)
                          "DEFAULT allows it",
                          d->base.info.uuid);
     }
-    /* Waiting yields: a runner must not burn a core beside a training job. */
+    /* Waiting yields: a runner must not use a whole core beside a training job. */
     int r = cuda_check(cu, cu->context_create(&d->context, CU_CTX_SCHED_BLOCKING_SYNC, d->device),
                        err, "creating a context on %s", d->base.info.name);
     r = r ? r
@@ -118,8 +118,7 @@ static int device_load_cuda(struct device *base, const struct image *image, cons
     int r = cuda_wake(d, err);
     r = r ? r : cuda_module_load(&k->module, d->cu, image->data, image->meta.id, err);
     r = r ? r : cuda_module_find(&k->module, v->entry, &f, err);
-    /* Threads and dynamic memory come with the launch, which checks them; what the kernel has by
-     * itself is known now. */
+    /* The launch checks threads and dynamic memory, this call the kernel's static needs. */
     r = r ? r : cuda_module_fits(&k->module, f, 1, 0, why, err);
     if (r) {
         cuda_module_unload(&k->module);

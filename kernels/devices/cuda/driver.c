@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening libcuda, and the one place that knows what its errors mean to us. */
+/* Opens libcuda, and translates CUDA's errors to gemmd's. */
 #include "kernels/devices/cuda/driver.h"
 
 #include <dlfcn.h>
@@ -10,10 +10,10 @@
 
 #include "kernels/loading.h"
 
-enum { VERSION_LEAST = 12000 }; /* the first whose cubins and cuLaunchKernelEx we use */
+enum { VERSION_LEAST = 12000 }; /* cubins and cuLaunchKernelEx need this release */
 
 static struct cuda_driver driver;
-static bool opened, initialised; /* all three: while loading */
+static bool opened, initialised; /* all three: written between loading_begin and loading_end */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ static int cuda_driver_open_library(struct error *err)
 {
     const char *named = getenv("GEMMD_LIBCUDA");
     const char *name = named && *named ? named : "libcuda.so.1";
-    /* A training job has it loaded already, maybe from a place that we would not find. */
+    /* A training job has loaded the library already, perhaps from an unusual place. */
     void *library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
     library = library ? library : dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -104,10 +104,10 @@ int cuda_driver_version(void)
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-/* By number: the toolkit that we are built with may not know the newest names. */
+/* By number: the toolkit of the build may lack the newest names. */
 static const struct {
     int cuda, ours;
-    const char *advice; /* NULL: CUDA's own text says enough */
+    const char *advice; /* NULL: CUDA's own text is enough */
 } meanings[] = {
     {1, ERROR_INTERNAL, NULL}, /* INVALID_VALUE */
     {2, ERROR_NO_MEMORY, "free GPU memory, or ask for a smaller problem"},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libcuda as a table of function pointers, opened at run time: one gemmd runs with and without a
- * GPU. Only the folder kernels/devices/cuda includes this.
+ * libcuda as a table of function pointers, opened at run time: the same gemmd runs with and without
+ * a GPU. Included only in kernels/devices/cuda.
  *
- * Symbols are named with their ABI version, never through the macros of cuda.h, so that it does not
- * matter which toolkit's headers we were built with, nor which driver (12.0 or newer) is there.
+ * Symbols are named with their ABI version, never through the macros of cuda.h. So neither the
+ * toolkit of the build nor the driver's release (12.0 or newer) matters.
  */
 #ifndef GEMMD_KERNELS_DEVICES_CUDA_DRIVER_H
 #define GEMMD_KERNELS_DEVICES_CUDA_DRIVER_H
@@ -14,7 +14,7 @@
 #include "proto/device.h"
 #include "proto/error.h"
 
-/* X(member, "symbol", parameters): without them there is no device. */
+/* X(member, "symbol", parameters): required for a device. */
 #define CUDA_DRIVER_NEEDED(X)                                                                      \
     X(init, "cuInit", (unsigned flags))                                                            \
     X(driver_version, "cuDriverGetVersion", (int *version))                                        \
@@ -63,7 +63,7 @@
     X(event_wait, "cuEventSynchronize", (CUevent event))                                           \
     X(event_elapsed, "cuEventElapsedTime", (float *ms, CUevent begin, CUevent end))
 
-/* NULL where the driver has none. */
+/* NULL when the driver lacks the function. */
 #define CUDA_DRIVER_OPTIONAL(X)                                                                    \
     X(event_elapsed_v2, "cuEventElapsedTime_v2", (float *ms, CUevent begin, CUevent end))          \
     X(map_encode, "cuTensorMapEncodeTiled",                                                        \
@@ -87,26 +87,26 @@ struct cuda_driver {
 #undef X
 };
 
-/* The driver's library, opened once per process and never closed; no cuInit. $GEMMD_LIBCUDA names
- * another file. ERROR_NO_DEVICE says what is missing and what to do. Thread-safe. */
+/* Opens the driver's library, once per process; never closed; no cuInit. $GEMMD_LIBCUDA names
+ * another file. ERROR_NO_DEVICE names the missing part and the remedy. Thread-safe. */
 int cuda_driver_open(const struct cuda_driver **out, struct error *err);
-/* The same, and cuInit: what a process with its own context needs (a training job has done it). */
+/* The same, and cuInit: for processes with a context of their own, other than training jobs. */
 int cuda_driver_init(const struct cuda_driver **out, struct error *err);
-/* The CUDA version of the driver, or 0 when there is none. */
+/* The CUDA version of the driver, or 0 without a driver. */
 int cuda_driver_version(void);
 
-/* Turns a CUresult into ours, with CUDA's own name and text and, where there is one, what to do:
- * "<what>: CUDA_ERROR_... (...)". Forwards 0. */
+/* Turns a CUresult into gemmd's error code. The text has CUDA's name and text and, where known, the
+ * remedy: "<what>: CUDA_ERROR_... (...)". Returns 0 for success. */
 int cuda_check(const struct cuda_driver *cu, CUresult r, struct error *err, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Everything that is known about a device without a context on it (probe.c). */
+/* Everything that is known about a device without a context (probe.c). */
 struct nvml;
 int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nvml *nvml,
                   struct device_info *out, struct error *err);
-/* NULL: NVML is not there, or does not know the GPU. */
+/* NULL: no NVML, or NVML does not know the GPU. */
 struct nvml *cuda_nvml(const struct cuda_driver *cu, CUdevice device);
-/* The device that a spec names: "cuda", "cuda:<index>", "cuda:GPU-<uuid>", "cuda:MIG-<uuid>". */
+/* Finds the device of a spec: "cuda", "cuda:<index>", "cuda:GPU-<uuid>", "cuda:MIG-<uuid>". */
 int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, struct error *err);
 
 #endif

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cuda device inside: what its files share.
+ * Inside the cuda device: declarations shared by its files.
  *
- *   driver.c   libcuda as function pointers; CUDA's errors as ours
- *   nvml.c     what only NVML knows
- *   health.c   how the GPU is, and who else uses it
+ *   driver.c   libcuda as function pointers; CUDA's errors as gemmd's
+ *   nvml.c     state and clocks through NVML
+ *   health.c   the GPU's state and its other users
  *   nvrtc*.c   libnvrtc: found, called; the compiler of this device
- *   ptxas.c    what its log says of a kernel
- *   probe.c    what a GPU is, without a context on it
+ *   ptxas.c    reads ptxas's report in the log
+ *   probe.c    describes a GPU without a context
  *   module.c   a loaded cubin and its launches
- *   order.c    in which order it deals clusters to its SMs
- *   launch.c   the same for a training job's launcher
- *   device.c   a context of our own; loading candidates
+ *   order.c    the order in which the GPU deals clusters to its SMs
+ *   launch.c   modules and launches for a training job's launcher
+ *   device.c   the device's context; loading candidates
  *   helpers.c  tools.cu and the op's reference, as modules
  *   prepare.c  a problem on the GPU: memory, tools.cu's small kernels, timing
- *   baseline.c the same work by the vendor's dense products, timed
+ *   baseline.c the same work as dense products of the vendor's library, timed
  *
- * One thread calls a device. Its context is its own, not the primary one: when a candidate poisons
- * it the process exits, and nothing else lives there.
+ * One thread calls a device. The device has a context of its own, not the primary context: a
+ * candidate can poison the context, and then the process exits without loss.
  */
 #ifndef GEMMD_KERNELS_DEVICES_CUDA_GPU_H
 #define GEMMD_KERNELS_DEVICES_CUDA_GPU_H
@@ -35,22 +35,22 @@ enum { CUDA_UNWRITTEN, CUDA_GUARD_BEFORE, CUDA_GUARD_BEHIND, CUDA_COUNTERS };
 
 struct cuda_helper {
     struct cuda_module module;
-    const char *source; /* borrowed, static: of what is loaded */
+    const char *source; /* borrowed, static: the source of the loaded module */
 };
 
 struct cuda_device {
     struct device base;           /* first */
     const struct cuda_driver *cu; /* borrowed */
     CUdevice device;
-    struct nvml *nvml;                   /* owned; NULL: there is none */
+    struct nvml *nvml;                   /* owned; NULL: no NVML */
     struct cuda_watch *watch;            /* owned; while a problem is prepared */
-    double left_ms;                      /* when the last one was released */
+    double left_ms;                      /* clock when the last problem was released */
     CUcontext context;                   /* owned; NULL until the first load or prepare */
-    CUstream stream;                     /* owned: everything runs in it */
+    CUstream stream;                     /* owned: for all work */
     CUevent begin, end;                  /* owned */
     struct cuda_helper tools, reference; /* owned; loaded by the first prepare */
     CUdeviceptr counters;                /* owned: CUDA_COUNTERS of 64 bits */
-    CUdeviceptr sweep;                   /* owned: what is read to empty L2; 0 until it is needed */
+    CUdeviceptr sweep; /* owned: memory that is read to empty L2; 0 until needed */
 };
 
 struct cuda_kernel {
@@ -60,11 +60,11 @@ struct cuda_kernel {
 
 /* ---- device.c, helpers.c -------------------------------------------------------------------- */
 
-/* The context, when there is none yet. */
+/* Creates the context, unless it exists. */
 int cuda_wake(struct cuda_device *d, struct error *err);
 uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
                       struct variant out[DEVICE_HELPERS_MAX]);
-/* Into the context, unless they are there. */
+/* Load into the context, unless already loaded. */
 int cuda_load_tools(struct cuda_device *d, struct error *err);
 int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the GPU is. While a problem is on it, a thread asks NVML, which may take milliseconds, so
- * that measuring never waits for it.
+ * The GPU's state. While a problem is prepared, a separate thread calls NVML, because a call may
+ * take milliseconds and measuring must not wait for it.
  *
- * Who else uses the GPU is seen before we have a context on it; after that, other processes are all
- * but one, and how busy they keep it is known only when we have left it alone for longer than
- * NVML's own sampling takes.
+ * Other users of the GPU are visible until this process creates its context. Afterwards all
+ * processes but one are others. Their load is known only after this process was idle for longer
+ * than NVML's sampling period.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ struct cuda_watch {
     const struct nvml *nvml; /* borrowed */
     pthread_t thread;
     atomic_bool stop;
-    pthread_mutex_t lock; /* of the rest */
+    pthread_mutex_t lock; /* for the fields below */
     bool sampled;
     struct device_health last;
 };
@@ -43,7 +43,7 @@ void cuda_watch_begin(struct cuda_device *d)
 {
     struct cuda_watch *w = d->nvml && !d->watch ? calloc(1, sizeof(*w)) : NULL;
     if (!w) {
-        return; /* nothing is known then: no reason not to measure */
+        return; /* the state stays unknown, which does not prevent measuring */
     }
     w->nvml = d->nvml;
     pthread_mutex_init(&w->lock, NULL);
@@ -68,7 +68,7 @@ void cuda_watch_end(struct cuda_device *d)
     d->watch = NULL;
 }
 
-/* The thread's last sample, while it runs and has one; else one of our own. */
+/* The watch thread's last sample; without one, takes a sample here. */
 static void cuda_watch_read_sample(struct cuda_device *d, struct device_health *out)
 {
     bool sampled = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the device needs beside candidates: the kernels of tools.cu, and the op's reference. They
- * are variants like any other, so that they can be compiled and cached like any other. */
+/* Modules that the device needs beside candidates: the kernels of tools.cu, and the op's reference.
+ * They are normal variants, so that they are compiled and cached in the normal way. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Launching in a training job: its process, its current context, its stream. Nothing is created but
- * the loaded module, which belongs to that context.
- */
+/* Launches in a training job: in its process, current context and stream. Creates only the
+ * loaded module, which belongs to that context. */
 #include <stdlib.h>
 
 #include "kernels/devices/cuda/module.h"
@@ -11,7 +9,7 @@
 
 struct loaded {
     struct cuda_module module;
-    CUcontext context; /* borrowed: the job's, in which it is */
+    CUcontext context; /* borrowed: the job's context, which has the module */
 };
 
 static int cuda_get_current(const struct cuda_driver **cu, CUcontext *context, struct error *err)
@@ -45,7 +43,7 @@ static int cuda_read_info(struct device_info *out, struct error *err)
 
 static int cuda_load_image(const void *image, size_t size, void **handle, struct error *err)
 {
-    (void)size; /* the launcher has checked that the ELF file is whole */
+    (void)size; /* the launcher has checked the ELF file's size */
     const struct cuda_driver *cu;
     CUcontext context;
     *handle = NULL;
@@ -67,8 +65,8 @@ static int cuda_load_image(const void *image, size_t size, void **handle, struct
     return 0;
 }
 
-/* A module can be unloaded where its context is current only, and a job frees kernels from any
- * thread. Where the context is gone, so is the module. */
+/* A module can only be unloaded while its context is current, and a job frees kernels from any
+ * thread. A destroyed context has already freed its modules. */
 
 static void cuda_unload_image(void *handle)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Tensor maps: what a launch asks for in words, encoded by the driver into the kernel's params.
- * This takes 0.05 microseconds a map and no call to the GPU, so maps are not kept.
- */
+/* Tensor maps: the driver encodes the maps of a launch into the kernel's params. Encoding takes
+ * 0.05 microseconds per map and no call to the GPU, so maps are not cached. */
 #include "kernels/devices/cuda/module.h"
 
 #include <assert.h>

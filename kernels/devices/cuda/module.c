@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With lazy loading (the driver's default) a function's code is copied at its first launch, which
- * would synchronise there. Drivers before 12.4 cannot be asked to do it earlier. */
+/* Lazy loading, the driver's default, copies a function's code at its first launch, which would
+ * synchronise. Drivers before 12.4 cannot load functions earlier. */
 static int load_functions(struct cuda_module *m, struct error *err)
 {
     const struct cuda_driver *cu = m->cu;
@@ -154,7 +154,7 @@ int cuda_module_fits(const struct cuda_module *m, const struct cuda_function *f,
     return 0;
 }
 
-/* Above 48 KiB the driver must be told once. */
+/* Sizes above 48 KiB must be set in the driver once. */
 static int allow_smem(struct cuda_module *m, struct cuda_function *f, uint32_t bytes,
                       struct error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A loaded cubin: its functions by name, and launching them. For the runner's device and for a
- * training job's launcher alike. */
+/* A loaded cubin: finds its functions by name and launches them, for the runner's device and for a
+ * training job's launcher. */
 #ifndef GEMMD_KERNELS_DEVICES_CUDA_MODULE_H
 #define GEMMD_KERNELS_DEVICES_CUDA_MODULE_H
 
@@ -17,7 +17,7 @@ struct cuda_function {
     CUfunction function;
     int registers, static_smem;
     int threads_max;  /* of a block, given its registers */
-    int dynamic_smem; /* most that was asked of the driver so far */
+    int dynamic_smem; /* largest size set in the driver so far */
 };
 
 struct cuda_module {
@@ -25,21 +25,20 @@ struct cuda_module {
     CUmodule module;              /* owned */
     int smem_optin;
     const struct launch_order *order; /* of its device */
-    pthread_mutex_t lock;             /* of the functions: a job launches from any thread */
+    pthread_mutex_t lock;             /* of the functions: any thread of a job launches */
     int n_functions;
     struct cuda_function functions[CUDA_FUNCTIONS_MAX];
 };
 
-/* Into the current context, with every function loaded now (a later first launch must not allocate:
- * it may be inside a stream capture). `name` is for sentences. */
+/* Loads into the current context, with every function: a first launch must not allocate, because it
+ * may be inside a stream capture. `name` is for messages. */
 int cuda_module_load(struct cuda_module *m, const struct cuda_driver *cu, const void *image,
                      const char *name, struct error *err);
-void cuda_module_unload(struct cuda_module *m); /* of a zeroed struct too */
-/* ERROR_INVALID when there is no such entry. */
+void cuda_module_unload(struct cuda_module *m); /* also for a zeroed struct */
+/* ERROR_INVALID when the module lacks the entry. */
 int cuda_module_find(struct cuda_module *m, const char *entry, struct cuda_function **out,
                      struct error *err);
-/* ERROR_RESOURCE when the function cannot be launched with so many threads or so much memory; `why`
- * may be NULL. */
+/* ERROR_RESOURCE: too many threads or too much memory for the function. `why` may be NULL. */
 int cuda_module_fits(const struct cuda_module *m, const struct cuda_function *f, uint32_t threads,
                      uint32_t smem_bytes, struct rejection *why, struct error *err);
 /* Asynchronous; no allocation, no synchronisation. */
@@ -52,17 +51,17 @@ struct cuda_params {
     _Alignas(TENSOR_MAP_ALIGN) uint8_t bytes[LAUNCH_PARAMS_MAX];
 };
 
-/* ERROR_INVALID or what cuda_check makes of it when the driver refuses a map. */
+/* When the driver refuses a map: ERROR_INVALID, or the code of cuda_check(). */
 int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struct cuda_params *out,
                      struct error *err);
 
 /* ---- order.c -------------------------------------------------------------------------------- */
 
-/* The order of the device of the current context: found out by two launches of some microseconds,
- * once in a process, on a stream of their own. Never NULL; not known (n is 0) where clusters do not
- * exist, the driver has no compiler for PTX, or others used the device meanwhile: then clusters
- * have the places of their numbers, which is slower by 0.5 % and no fault. Thread-safe; not for
- * launches, since it waits, maybe for all that the context has under way. */
+/* The launch order of the current context's device. Measured once per process by two launches of
+ * some microseconds on a separate stream. Never NULL. The order is unknown (n is 0) when the GPU
+ * has no clusters, the driver cannot compile PTX, or other work used the GPU meanwhile. Then
+ * clusters take the places of their numbers, which is correct and 0.5 % slower. Thread-safe. Not
+ * for launch paths: the call may wait for all work of the context. */
 const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice device);
 
 #endif

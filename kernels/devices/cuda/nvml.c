@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The few prototypes are written out, so that nvml.h is not needed to build. $GEMMD_LIBNVML names
- * another file. */
+/* The prototypes are here, so that a build needs no nvml.h. $GEMMD_LIBNVML names another file. */
 #include "kernels/devices/cuda/nvml.h"
 
 #include <dlfcn.h>
@@ -22,7 +21,7 @@ struct utilization {
     unsigned gpu, memory; /* percent of the last sampling period */
 };
 
-/* X(member, "symbol", parameters): without them NVML is of no use; the rest may be missing. */
+/* X(member, "symbol", parameters): required; OPTIONAL functions may be missing. */
 #define NEEDED(X)                                                                                  \
     X(init, "nvmlInit_v2", (void))                                                                 \
     X(shutdown, "nvmlShutdown", (void))                                                            \
@@ -126,8 +125,8 @@ void nvml_describe(const struct nvml *n, struct device_info *info)
     }
 }
 
-/* Bits of NVML's clock event reasons. Idle (1) and clocks that somebody set (2, 256) slow nothing
- * down that was not meant to be. */
+/* Bits of NVML's clock event reasons. Idle (1) and clocks set by a user (2, 256) are left out,
+ * because they are intended. */
 static void name_throttling(unsigned long long reasons, char *out, size_t size)
 {
     static const struct {
@@ -178,7 +177,7 @@ static void sample_users(const struct nvml *n, struct device_health *out)
         out->free_mib = (int64_t)(memory.free >> 20);
         out->total_mib = (int64_t)(memory.total >> 20);
     }
-    if (n->processes) { /* no room for any: it says how many there are */
+    if (n->processes) { /* the call fails for lack of room, and returns the number */
         int r = n->processes(n->device, &count, NULL);
         out->processes = r == 0 || r == INSUFFICIENT_SIZE ? (int64_t)count : -1;
     }

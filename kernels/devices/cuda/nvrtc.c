@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiling with NVRTC; the compiler of the cuda device.
+ * Compiles with NVRTC; the compiler of the cuda device.
  *
- * Options are fixed here but for a variant's own: the real architecture (so the result is a cubin:
- * nothing is left for the driver to compile), ptxas's figures in the log, and no cache of NVRTC's
- * own, which since 12.9 may answer without a log. -Ofast-compile is never used: it ignores
- * setmaxnreg and serialises wgmma.
+ * Options are fixed here, except a variant's own:
+ * - the real architecture, so that the result is a cubin and the driver compiles nothing
+ * - ptxas's figures in the log
+ * - no cache of NVRTC, which since 12.9 may answer without a log
+ *
+ * -Ofast-compile is never used: it ignores setmaxnreg and serialises wgmma.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +24,13 @@ struct compile_job {
     const struct cuda_nvrtc *n;
     nvrtcProgram program;
     char arch[64];
-    char words[OPTIONS_MAX]; /* the variant's options, cut */
+    char words[OPTIONS_MAX]; /* the variant's options, split */
     const char *options[OPTIONS_COUNT_MAX];
     int n_options;
     char *log; /* owned */
 };
 
-/* Cubins of one major version run on later minor ones: a GPU newer than NVRTC gets the nearest. */
+/* Cubins of a major version run on later minor versions: a GPU newer than NVRTC gets the best. */
 static int nvrtc_set_arch(struct compile_job *j, const char *arch, struct error *err)
 {
     int n = 0, known[64], wanted = atoi(arch + (strncmp(arch, "sm_", 3) == 0 ? 3 : 0)), best = 0;
@@ -75,7 +77,7 @@ static int set_options(struct compile_job *j, const struct variant *v, struct er
     add_option(j, j->arch);
     add_option(j, "--std=c++17");
     add_option(j, "-default-device");
-    add_option(j, "--diag-suppress=177"); /* a variant leaves functions unused */
+    add_option(j, "--diag-suppress=177"); /* unused functions of a variant */
     add_option(j, "-Xptxas=-v");
     if (j->n->major > 12 || j->n->minor >= 9) {
         add_option(j, "--no-cache");
@@ -108,9 +110,8 @@ static int read_log(struct compile_job *j, struct image *out, struct error *err)
     return 0;
 }
 
-/* What NVRTC 13.0 says where memory is short: its front end "catastrophic error: out of memory";
- * ptxas no more than that it gave up, without an error of the program's. Both have the code of a
- * program that is wrong. */
+/* Recognises lack of memory in NVRTC 13.0's log. The front end logs "catastrophic error: out of
+ * memory"; ptxas only that it gave up. Both return a wrong program's code. */
 static bool ran_short(const char *log)
 {
     return strstr(log, "out of memory") || strstr(log, "Memory allocation failure") ||
@@ -118,7 +119,7 @@ static bool ran_short(const char *log)
             !strstr(log, ": error"));
 }
 
-/* ERROR_COMPILE is a verdict on the variant. The others pass. */
+/* ERROR_COMPILE is a verdict on the variant; the other codes are temporary. */
 static int code_of(nvrtcResult r, const char *log)
 {
     if (r == NVRTC_ERROR_OUT_OF_MEMORY || ran_short(log)) {
@@ -168,7 +169,7 @@ static int nvrtc_run_job(struct compile_job *j, const struct variant *v, struct 
     nvrtcResult compiled = j->n->compile(j->program, j->n_options, j->options);
     int r = read_log(j, out, err);
     if (r) {
-        return r; /* without its log a verdict looks like a shortage */
+        return r; /* without the log an error looks like lack of memory */
     }
     if (compiled) {
         return nvrtc_refuse_variant(j, v, compiled, out, err);
@@ -219,7 +220,7 @@ static void compiler_close_cuda(struct compiler *c)
     free(c);
 }
 
-/* "cuda:sm_90a" compiles for machines that have the GPU, whatever driver is here. */
+/* "cuda:sm_90a" compiles for machines with that GPU, regardless of the driver here. */
 static int compiler_open_cuda(const char *spec, struct compiler **out, struct error *err)
 {
     const int driver_version = strncmp(spec, "cuda:sm_", 8) == 0 ? 0 : cuda_driver_version();

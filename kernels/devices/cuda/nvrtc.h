@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVRTC, opened at run time: CUDA source to cubins. It needs neither a GPU nor a driver. */
+/* NVRTC, opened at run time: compiles CUDA source to cubins. Needs neither a GPU nor a driver. */
 #ifndef GEMMD_KERNELS_DEVICES_CUDA_NVRTC_H
 #define GEMMD_KERNELS_DEVICES_CUDA_NVRTC_H
 
@@ -7,7 +7,7 @@
 
 #include "kernels/device.h"
 
-/* The best kernels known spill a little; more is a bad config. */
+/* The best known kernels spill a little; a config that spills more is bad. */
 enum { CUDA_SPILL_BYTES_MAX = 16 };
 
 #define NVRTC_FUNCTIONS(X)                                                                         \
@@ -23,7 +23,7 @@ enum { CUDA_SPILL_BYTES_MAX = 16 };
     X(arch_count, nvrtcGetNumSupportedArchs)                                                       \
     X(archs, nvrtcGetSupportedArchs)
 
-/* The functions of a library, which is never closed. */
+/* The functions of an NVRTC library, which stays open. */
 struct cuda_nvrtc {
     int major, minor;
     char name[32]; /* "nvrtc 13.0" */
@@ -32,18 +32,18 @@ struct cuda_nvrtc {
 #undef X
 };
 
-/* The best library for a driver that supports CUDA `driver_version` (12080 = 12.8; 0: no driver,
- * any library will do). A cubin loads on drivers of NVRTC's own major version or a later one, so
- * newer libraries than the driver are passed over. $GEMMD_NVRTC names the one to use. Thread-safe.
- * ERROR_NO_COMPILER says what was found and what to do. */
+/* Opens the best library for a driver that supports CUDA `driver_version` (12080 = 12.8; 0: no
+ * driver, any library). A cubin loads on drivers of NVRTC's own major version or later, so
+ * libraries newer than the driver are skipped. $GEMMD_NVRTC names a library. Thread-safe.
+ * ERROR_NO_COMPILER names the libraries found and the remedy. */
 int cuda_nvrtc_open(int driver_version, struct cuda_nvrtc *out, struct error *err);
 
-/* Thread-safe. As compiler_ops.compile; meta.variant and compile_ms are filled in too. */
+/* Thread-safe. As compiler_ops.compile; also fills meta.variant and compile_ms. */
 int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, struct image *out,
                        struct error *err);
 
-/* What ptxas said of registers, spills and shared memory (the most of all functions), into m; -1
- * for registers where the log says nothing. 0, or ERROR_RESOURCE: not good enough to be run. */
+/* Reads ptxas's registers, spills and shared memory (each the maximum of all functions) into m;
+ * registers are -1 when the log has none. 0, or ERROR_RESOURCE: the kernel is too bad to run. */
 int cuda_ptxas_judge(const char *log, struct module *m, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding an NVRTC that fits the driver. Those that are opened stay open. */
+/* Finds an NVRTC that fits the driver. Opened libraries stay open. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ static bool nvrtc_load_symbols(void *library, struct cuda_nvrtc *n)
     return all && n->version(&n->major, &n->minor) == NVRTC_SUCCESS;
 }
 
-/* NVRTC opens its builtins by name alone, and finds what is open already. So that one in a folder
- * where the linker does not look can be named (a Python package's), they are opened from there. */
+/* NVRTC opens its builtins by name alone, and finds an already open library. Opening the builtins
+ * from NVRTC's own folder makes folders outside the linker's path usable (a Python package's). */
 static void load_builtins(const struct cuda_nvrtc *n)
 {
     Dl_info own;
@@ -33,11 +33,11 @@ static void load_builtins(const struct cuda_nvrtc *n)
     if (end) {
         snprintf(file, sizeof(file), "%.*s/libnvrtc-builtins.so.%d.%d", (int)(end - own.dli_fname),
                  own.dli_fname, n->major, n->minor);
-        dlopen(file, RTLD_NOW | RTLD_LOCAL); /* stays; where it is not there, it may be elsewhere */
+        dlopen(file, RTLD_NOW | RTLD_LOCAL); /* stays open; when missing, NVRTC searches itself */
     }
 }
 
-/* False when the file cannot be opened or is no NVRTC of use; `why` says it. */
+/* False when the file cannot be opened or is no usable NVRTC; `why` has the reason. */
 static bool nvrtc_open_library(const char *file, struct cuda_nvrtc *n, char *why, size_t size)
 {
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -60,8 +60,8 @@ static bool nvrtc_fits_driver(const struct cuda_nvrtc *n, int driver_version)
     return driver_version == 0 || n->major <= driver_version / 1000;
 }
 
-/* By major version, the newest that the driver can take first; then names without a version, which
- * may be anything. False, and *newer is the last one found that the driver is too old for. */
+/* Searches by major version, the newest for the driver first, then names without a version. When
+ * false, *newer is the last library found that is too new for the driver. */
 static bool nvrtc_search_names(int driver_version, struct cuda_nvrtc *out, struct cuda_nvrtc *newer)
 {
     static const char *const folders[] = {

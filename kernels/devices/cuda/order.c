@@ -5,7 +5,7 @@
 
 enum { DEVICES_MAX = 32 };
 
-/* Each thread block says which SM it has, and keeps it until all have one. */
+/* Each thread block records its SM, and keeps the SM until all blocks have started. */
 static const char source[] = ".version 7.8\n"
                              ".target sm_90\n"
                              ".address_size 64\n"
@@ -35,7 +35,7 @@ struct asking {
     CUmodule module;
     CUfunction where;
     CUstream stream;
-    CUdeviceptr sms; /* of each block */
+    CUdeviceptr sms; /* the SM of each block */
     int n, smem;
 };
 
@@ -55,7 +55,7 @@ static bool cuda_order_begin(struct asking *a, CUdevice device)
            !cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX);
 }
 
-/* One block to an SM: each wants all of its shared memory. */
+/* One block to an SM: each block requests all of the SM's shared memory. */
 static bool cuda_order_ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_SMS_MAX])
 {
     CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
@@ -93,7 +93,7 @@ static void cuda_order_end(struct asking *a)
     }
 }
 
-/* A thread may be recording a stream meanwhile, which most calls would end. */
+/* Relaxed capture mode: most calls would end the capture of a stream by another thread. */
 static void find_out(const struct cuda_driver *cu, CUdevice device, struct launch_order *out)
 {
     int32_t single[LAUNCH_ORDER_SMS_MAX], paired[LAUNCH_ORDER_SMS_MAX];
@@ -111,8 +111,8 @@ static void find_out(const struct cuda_driver *cu, CUdevice device, struct launc
     cu->capture_mode(&mode);
 }
 
-/* Each has a lock of its own: to free what was used may wait for all that a context has under way,
- * which may be a collective that waits for a thread with another device. */
+/* One lock for each device: freeing memory may wait for all work of a context, perhaps for a
+ * collective that waits for a thread with another device. */
 static struct {
     pthread_mutex_t lock;
     bool asked;

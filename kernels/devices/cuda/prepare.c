@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A prepared problem on the GPU (kernels/devices/prepared.h): memory within our share, the small
+ * A prepared problem on the GPU (kernels/devices/prepared.h): memory within the share, the small
  * kernels of tools.cu, and timing.
  *
- * Timing single launches: after an idle gap (so that every candidate meets the same power budget
- * and none is charged for its neighbours) a spin kernel, an event, the launch, an event, all queued
- * while the GPU spins: the host's path is not in the time.
+ * Timing of a single launch: first an idle gap, which gives every candidate the same power budget.
+ * Then a spin kernel, an event, the launch and an event are queued while the GPU spins, so that the
+ * time excludes the host's path.
  *
- * L2 is cold: a call's launches rotate over copies of the operands, and before each other memory is
- * read, as much as L2 holds twice. It is read, for lines that were written would have to be stored
- * by whoever comes next: where a launch was preceded by the one before alone, kernels that take all
- * of memory's time paid for that one's output, up to 7 % of 150 microseconds, and others did not
- * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 5).
+ * L2 is cold: a call's launches rotate over copies of the operands, and before each launch the GPU
+ * reads other memory of twice L2's size. The sweep reads instead of writing: a later kernel would
+ * have to store written lines. Without a sweep, memory-bound kernels paid for the previous launch's
+ * output, up to 7 % of 150 microseconds, and other kernels did not (docs/kernel-notes.md).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +20,7 @@
 
 enum { GUARD_BYTES = 4096, THREADS = 256 };
 
-/* Longer than queueing four launches and two events takes, and what a library's call may. */
+/* Longer than queueing four launches and two events; EACH: longer than a library's call. */
 static const double SPIN_US = 60, SPIN_EACH_US = 12;
 
 static struct cuda_device *cuda_of(struct device *d)
@@ -55,8 +54,8 @@ static int64_t sweep_bytes(const struct cuda_device *d)
     return 2 * (d->base.info.l2_bytes > 0 ? d->base.info.l2_bytes : 64 << 20) / 16 * 16;
 }
 
-/* A share of what is free, as we are a guest beside training jobs, less what cuda_sweep_l2 is going
- * to take. */
+/* The share of the free memory, as gemmd is a guest beside training jobs, less the buffer that
+ * cuda_sweep_l2 is going to allocate. */
 static int cuda_limit(struct device *base, int64_t *bytes, struct error *err)
 {
     struct cuda_device *d = cuda_of(base);
@@ -134,7 +133,7 @@ static int cuda_launch_tool(struct cuda_device *d, const char *entry, uint32_t b
     return cuda_module_launch(&d->tools.module, &l, d->stream, err);
 }
 
-/* Enough blocks to fill the GPU; the kernels walk over the rest. */
+/* Enough blocks to fill the GPU; the kernels loop over the rest. */
 static uint32_t blocks_for(const struct cuda_device *d, int64_t count)
 {
     int64_t wanted = (count + THREADS - 1) / THREADS, most = d->base.info.sm_count * 8;
@@ -216,7 +215,7 @@ static int cuda_sweep_l2(struct cuda_device *d, struct error *err)
     return cuda_launch_tool(d, "cuda_sweep", blocks_for(d, bytes / 16), &p, sizeof(p), err);
 }
 
-/* Adds to a counter how many of `count` elements of `size` bytes are all ones. */
+/* Counts poisoned elements (all bits ones) among `count` elements of `size` bytes. */
 static int cuda_count_poison(struct cuda_device *d, const void *data, int64_t count, size_t size,
                              uint32_t counter, struct error *err)
 {
@@ -259,7 +258,7 @@ static int elapsed_us(struct cuda_device *d, double *us, struct error *err)
     return r;
 }
 
-/* The GPU is kept busy until all is queued. */
+/* The GPU spins until all work is queued. */
 static int cuda_sample(struct device *base, const struct prepared_work *work, uint32_t copy,
                        double *us, struct error *err)
 {
@@ -275,7 +274,7 @@ static int cuda_sample(struct device *base, const struct prepared_work *work, ui
 
 /* ---- looking at results --------------------------------------------------------------------- */
 
-/* Elements not written, and bytes of the guards that were not: into the counters. */
+/* Counts unwritten elements, and unwritten bytes of the guards, into the counters. */
 static int cuda_count_unwritten(struct cuda_device *d, const struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
@@ -307,7 +306,7 @@ static int cuda_read_findings(struct cuda_device *d, const struct prepared *w,
                             err, "reading how the check rows compare");
 }
 
-/* Everything is queued behind the candidate: one wait. */
+/* All work is queued behind the candidate: a single wait. */
 static int cuda_inspect(struct device *base, const struct prepared *w, const struct tolerance *tol,
                         struct prepared_findings *out, struct error *err)
 {
@@ -318,10 +317,9 @@ static int cuda_inspect(struct device *base, const struct prepared *w, const str
     return r ? r : cuda_read_findings(d, w, out, err);
 }
 
-/* Rounding to bf16 makes at most 3.9e-3 of a row's norm, to fp16 4.9e-4. fp32 sums of tensor cores
- * cut bits off at every step, of 16 terms each, and always downwards: that adds up over very long
- * ones (dW of an expert that has hundreds of thousands of rows), to about a third of what is
- * granted here (tests/gpu/results/2026-11-27-h100-long_sums.txt). */
+/* Rounding to bf16 makes at most 3.9e-3 of a row's norm, to fp16 4.9e-4. Tensor cores cut bits off
+ * fp32 sums at every step of 16 terms, always downwards. In very long sums (dW of an expert with
+ * hundreds of thousands of rows) the error reaches a third of this tolerance. */
 static double cuda_rel_norm(const struct workload *w)
 {
     static const double CUT_EACH = 0x1p-24 / 16;

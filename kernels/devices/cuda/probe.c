@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a GPU is, without a context on it: gemmd asks this at start and then leaves the GPU alone.
+ * Describes a GPU without a context on it: gemmd calls this at start and then leaves the GPU alone.
  *
- * Peaks are what kernels reach, not data sheets: measured where somebody has, else estimated from
- * attributes (see estimate_peaks).
+ * Peaks are rates that kernels reach, not data sheet values: measured for known cards, else
+ * estimated from attributes (see estimate_peaks).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void format_uuid(const CUuuid *uuid, bool mig, char out[64])
              b[11], b[12], b[13], b[14], b[15]);
 }
 
-/* "NVIDIA H100 80GB HBM3 MIG 1g.10gb": the profile is the end of the name. NULL: it is no MIG. */
+/* "NVIDIA H100 80GB HBM3 MIG 1g.10gb": the profile is the end of the name. NULL: not MIG. */
 static const char *mig_of_name(const char *name)
 {
     const char *at = strstr(name, " MIG ");
@@ -169,8 +169,8 @@ static const struct {
     {"NVIDIA H100 80GB HBM3", 132, 800, 3030},
 };
 
-/* FLOP per SM and cycle of dense bf16 products with fp32 sums, by compute capability. Where
- * consumer and data-centre chips share a number, the consumer's (half) rate is taken. */
+/* FLOP per SM and cycle of dense bf16 products with fp32 sums, by compute capability. Numbers
+ * shared by consumer and data-centre chips get the consumer's (half) rate. */
 static double flops_per_cycle(const struct device_info *info)
 {
     switch (info->cc_major * 10 + info->cc_minor) {
@@ -183,20 +183,20 @@ static double flops_per_cycle(const struct device_info *info)
     case 100:
     case 103:
         return 8192;
-    default: /* 86, 89, 110, 120, 121 and what is not known yet */
+    default: /* 86, 89, 110, 120, 121 and unknown */
         return 512;
     }
 }
 
-/* Of its tensor rate at the highest clock: Hopper's measured cards reach 0.74 and 0.75, their power
- * limit lets no such clock last. */
+/* Reachable share of the tensor rate at the highest clock. Measured Hopper cards reach 0.74 and
+ * 0.75, because their power limit does not sustain that clock. */
 static double tensor_share(const struct device_info *info)
 {
     return info->cc_major == 9 ? 0.74 : 0.8;
 }
 
-/* Reachable, from attributes: tensor rate = FLOP/cycle/SM x SMs x clock x a share; memory = bus
- * width x memory clock x 2 (double data rate) x 0.88, which the measured cards reach, too. */
+/* Estimates reachable peaks from attributes: tensor rate = FLOP/cycle/SM x SMs x clock x a share;
+ * memory = bus width x memory clock x 2 (double data rate) x 0.88, as on the measured cards. */
 static void estimate_peaks(const struct cuda_driver *cu, CUdevice device, struct device_info *info)
 {
     int width = 0, khz = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ptxas says of a kernel, in NVRTC's log: registers, spills, and what it could not do well. */
+/* Reads ptxas's report on a kernel in NVRTC's log: registers, spills, missed optimisations. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/devices/cuda/nvrtc.h"
 
-/* The number in front of `unit`, the greatest of all lines. */
+/* The number before `unit`, the maximum over all lines. */
 static int64_t greatest_before(const char *log, const char *unit)
 {
     int64_t most = -1;
@@ -30,7 +30,7 @@ static void ptxas_read(const char *log, struct module *m)
     m->smem_static = shared > 0 ? shared : 0;
 }
 
-/* A line with "(C75xx)": ptxas gave up an optimisation that such a kernel lives by. */
+/* Finds a line with "(C75xx)": ptxas gave up an optimisation that is essential for the kernel. */
 static const char *find_advisory(const char *log)
 {
     for (const char *at = strstr(log, "(C75"); at; at = strstr(at + 1, "(C75")) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the cuda device needs beside the kernels that it measures: filling operands, counting what
- * was not written, comparing check rows, keeping the GPU busy while a launch is queued, and
- * sweeping L2. No headers (NVRTC).
+ * Kernels that the cuda device needs beside candidates: filling operands, counting unwritten
+ * elements, comparing check rows, keeping the GPU busy while a launch is queued, sweeping L2. No
+ * headers (NVRTC).
  */
 typedef unsigned long long u64;
 typedef unsigned u32;
@@ -22,8 +22,8 @@ static __device__ __forceinline__ u64 all_threads(void)
     return (u64)gridDim.x * blockDim.x;
 }
 
-/* As random_next() of kernels/vocabulary.c, and as the cpu device draws: about normal, mean 0,
- * deviation 1, the sum of four 16-bit uniform numbers. It depends on seed and position only. */
+/* As random_next() of kernels/vocabulary.c, and as the cpu device draws: nearly normal, mean 0,
+ * deviation 1, the sum of four 16-bit uniform numbers. Depends on seed and position only. */
 static __device__ __forceinline__ float random_value(u64 seed, u64 i)
 {
     u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
@@ -60,7 +60,7 @@ GLOBAL cuda_fill(const struct fill_params p)
     }
 }
 
-/* How many elements of 1, 2 or 4 bytes are still all ones: added to *out. */
+/* Adds the number of poisoned elements (all bits ones; 1, 2 or 4 bytes) to *out. */
 struct count_params {
     const void *data;
     u64 count;
@@ -85,12 +85,12 @@ GLOBAL cuda_count_poison(const struct count_params p)
         atomicAdd(p.out, (u64)n);
 }
 
-/* How far a check row, `length` elements from at[check] on, is from the reference: one block each. */
+/* The error of a check row: `length` elements from at[check] on. One block per row. */
 struct row_error {
     double max_error;
-    double difference, norm; /* sums of squares; what rounding may do to tiny values is no difference */
-    double excess;           /* by how much the worst element is over its tolerance; 0: none is */
-    long long worst;         /* that element's index, the first of equals */
+    double difference, norm; /* sums of squares; without the rounding of tiny values */
+    double excess;           /* excess of the worst element over its tolerance; 0: none */
+    long long worst;         /* the worst element's index, the first of equals */
     double got, expected;    /* there */
 };
 
@@ -170,7 +170,7 @@ GLOBAL cuda_compare(const struct compare_params p)
         p.out[check] = part[0];
 }
 
-/* What the check rows hold, to what is expected of them: of an output that a kernel adds to. */
+/* Adds the check rows' content to their expected values: for an output that a kernel adds to. */
 struct add_params {
     const void *data;
     const long long *at;
@@ -186,8 +186,7 @@ GLOBAL cuda_add_rows(const struct add_params p)
         p.expected[check * p.length + j] += element(p.data, (u64)p.at[check] + j, p.dtype);
 }
 
-/* Busy for some cycles: while it runs, what is to be timed is queued behind it, so that the host's
- * path is not in the measurement. */
+/* Spins while the timed work is queued behind, so that the time excludes the host's path. */
 struct spin_params {
     long long cycles;
 };
@@ -199,7 +198,7 @@ GLOBAL cuda_spin(const struct spin_params p)
     }
 }
 
-/* Reads memory to push everything else out of L2; what it leaves is clean. */
+/* Reads memory to push all other data out of L2; leaves clean lines. */
 struct sweep_params {
     const uint4 *data;
     u64 count;

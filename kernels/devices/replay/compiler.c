@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The replay compiler: an image that says which variant it stands for. Its version begins with
- * "replay ", so that such images never share a cache entry with real ones. Thread-safe: the
- * landscape is only read.
- */
+/* The replay compiler: its image only names a variant. Its version begins with "replay ", so these
+ * images never share a cache entry with real images. Thread-safe: only reads the landscape. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

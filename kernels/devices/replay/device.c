@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The replay device: answers what the landscape says, in virtual time. See replay.h for the
- * promises.
+ * The replay device: plays the landscape in virtual time. See replay.h for the contract.
  *
  * The clock counts, in milliseconds: prepare 50, load 0.05, verify three launches and 0.2, each
  * timed launch its time, its gap and 0.01.
@@ -20,7 +19,7 @@ struct replay_device {
     struct device base;  /* first */
     struct landscape *l; /* owned */
     double clock_ms;
-    uint64_t calls; /* of time(): each draws other samples */
+    uint64_t calls; /* of time(): each call draws other samples */
 };
 
 struct prepared {
@@ -115,7 +114,7 @@ static int replay_load(struct device *base, const struct image *image, const str
                        struct kernel **out, struct rejection *why, struct error *err)
 {
     struct replay_device *d = (struct replay_device *)base;
-    (void)image; /* the compiler's word for it: there is nothing in it to run */
+    (void)image; /* the image only names the variant: nothing to load */
     *out = NULL;
     int r = replay_inject_fault(d, STAGE_LOAD, NULL, v, err);
     if (r) {
@@ -145,8 +144,7 @@ static void replay_unload(struct device *base, struct kernel *k)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* The true time of a config in a synthetic landscape: the model of its target, times what the model
- * does not know. */
+/* The true time of a config in a synthetic landscape: the target's model times a random factor. */
 static double synthetic_us(const struct replay_device *d, const struct prepared *w,
                            const struct kernel *k, const struct record *config)
 {
@@ -159,7 +157,7 @@ static double synthetic_us(const struct replay_device *d, const struct prepared 
     return us * exp(d->l->spread * noise_gauss(&state));
 }
 
-/* 0 and where times come from: an entry, or NULL for synthetic ones. */
+/* 0 and the source of times: an entry, or NULL for a synthetic config. */
 static int find_times(const struct replay_device *d, const struct prepared *w,
                       const struct record *config, const struct landscape_entry **out,
                       struct error *err)
@@ -200,7 +198,7 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     } else {
         noise.scale = synthetic_us(d, w, k, config);
     }
-    if (!e && !isfinite(noise.scale)) { /* the clock would stand still */
+    if (!e && !isfinite(noise.scale)) { /* the clock would stop */
         char text[256];
         record_format(config, text, sizeof(text));
         return error_set(
@@ -254,7 +252,7 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
     return 0;
 }
 
-/* What is not recorded would only fail: a search over a part of a space has that part to search. */
+/* False for unrecorded configs, which would fail: a search covers the recorded part of a space. */
 static bool replay_knows(const struct device *base, const struct problem *p,
                          const struct record *config)
 {
@@ -279,7 +277,7 @@ static bool replay_reference(const struct device *base, const struct problem *p,
     return true;
 }
 
-/* The model must look at the rows that were measured; other seeds are other noise. */
+/* The model must use the recorded rows; other seeds only change the noise. */
 static uint64_t replay_rows_seed(const struct device *base, uint64_t asked)
 {
     const struct landscape *l = ((const struct replay_device *)base)->l;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clocks and temperature change while a space is measured, so every time is divided by how slow the
- * reference kernel was then, between its turn before and its turn after. How a point varies is
- * known for those that were measured often; the others vary as these do (noise.c). And since the
- * least of many times of two samples is too small by luck, the others' times are made longer by
- * what measuring again showed of the best.
+ * Corrects times for clocks and temperature, which change while a space is measured. Every time is
+ * divided by the slowness of the reference kernel at that time, interpolated between two turns.
+ * Entries that were measured often have their own variation; the others draw from these (noise.c).
+ * The minimum over many configs with two samples each is too small by luck. Therefore the other
+ * entries' times are lengthened by the amount that measuring the best again showed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "kernels/devices/replay/reader.h"
 
-/* Turns become ratios to their median, which is said. */
+/* Divides the turns by their median; returns the median. */
 static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, double *median,
                                  struct error *err)
 {
@@ -31,7 +31,7 @@ static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, doubl
     return 0;
 }
 
-/* How slow things were while the best were measured again: after the last variant. */
+/* The mean slowness while the best were measured again: after the last variant. */
 static double finals_slow(const struct table *t, const struct landscape_turn *turns, uint32_t n)
 {
     double sum = 0;
@@ -63,8 +63,8 @@ static void drift_correct_entry(struct landscape *l, const struct table *t,
     }
 }
 
-/* The reference's own time is that of its turns: many, and spread over all of the recording. It is
- * known also where it is not in the space, or not among what was recorded of that. */
+/* The reference's time is the median of its turns: many samples over the whole recording. Adds an
+ * entry also when the reference is outside the space or its recorded part. */
 static int settle_reference(struct reader *r, double turns_us, struct error *err)
 {
     const struct table *t = r->table;
@@ -84,7 +84,8 @@ static int settle_reference(struct reader *r, double turns_us, struct error *err
     return 0;
 }
 
-/* What two samples call fast is often just lucky: those measured again say by how much. */
+/* The mean factor between the second and the first measurement of the finals: a config that is fast
+ * in two samples is often just lucky. */
 static double luck_of(const struct landscape *l, const struct table *t)
 {
     double sum = 0;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lines of both formats become: entries of a landscape, with samples or the reason of a
- * failure.
+ * Makes entries of a landscape from lines of both formats, with samples or the reason of a failure.
  *
- * A recorded failure of a compile or a load belongs to a variant, since that is all that is known
- * when it happens: its hash is computed here, by the target that the config is of.
+ * A recorded failure of a compile or a load belongs to a variant, because run-time parameters are
+ * unknown then. The config's target computes the variant's hash here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +71,7 @@ uint64_t reader_variant(const struct landscape *l, const struct problem *p,
     if (f) {
         t = family_target_of_config(f, p, &l->info, config, &why);
     }
-    if (f && !t) { /* recorded under other rules: what it would have been then */
+    if (f && !t) { /* recorded under other rules: use the target of that time */
         family_target_choose(f, p, &l->info, NULL, &t, NULL);
     }
     return t && t->variant(p, config, l->info.arch, &v, NULL) == 0 ? replay_variant_hash(&v) : 0;

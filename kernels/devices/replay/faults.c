@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults on order: what a landscape or an overlay asks the replay device to do wrong. */
+/* Injected faults: a landscape or an overlay makes the replay device fail. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -106,7 +106,7 @@ static bool in_config(const struct record *pattern, const struct record *config)
     return true;
 }
 
-/* The text of "-DNAME=..." among a variant's options, names without case; NULL: it is not there. */
+/* The text after "-DNAME=" in a variant's options, ignoring case; NULL: not found. */
 static const char *find_option(const char *options, const char *name)
 {
     size_t n = strlen(name);
@@ -133,7 +133,7 @@ static bool option_is(const char *option, const struct value *v)
     return strlen(text) == n && strncmp(option, text, n) == 0;
 }
 
-/* Run-time parameters are not known of a variant: they are passed over, but not all of them. */
+/* A variant has no run-time parameters: they are ignored, but at least one parameter must match. */
 static bool in_variant(const struct record *pattern, const struct variant *v)
 {
     uint32_t known = 0;

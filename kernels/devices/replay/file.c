@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Reading landscapes (the format is in replay.h). Each line is JSON, taken through MessagePack by
- * proto/, so that there is one reader of maps.
- */
+/* Reads landscapes (replay.h has the format). proto/ converts each JSON line to MessagePack, so
+ * that one reader of maps is enough. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,7 +216,7 @@ static int read_file(struct landscape *l, const char *path, bool faults_only, st
     return status;
 }
 
-/* What tells a replayed device from a real one. */
+/* Marks the device as replayed. */
 static void landscape_mark_device(struct landscape *l, const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A landscape that has been read: in order, and looked up by the hashes of configs and variants. */
+/* A landscape after reading: sorted, with lookup by the hashes of configs and variants. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ void landscape_sleep(const struct landscape *l, double ms)
 
 /* ---- a problem that is not there ------------------------------------------------------------- */
 
-/* Of one field in two problems: 0: equal; from 1 to 2, the more the farther apart in size. */
+/* Distance of one field in two problems: 0 when equal; from 1 to 2 by the ratio of sizes. */
 static double field_distance(const struct record *a, const struct record *b, const char *name)
 {
     struct value x = {0}, y = {0};
@@ -110,7 +110,7 @@ static double landscape_problem_distance(const struct problem *a, const struct p
     return sum;
 }
 
-/* "M=4096 topk=1": what p has and `other` has not; a field that p lacks is none of its. */
+/* "M=4096 topk=1": fields of p whose value differs in `other`; ignores fields that p lacks. */
 static void landscape_problem_differences(const struct problem *p, const struct problem *other,
                                           char *out, size_t size)
 {
@@ -128,7 +128,7 @@ static void landscape_problem_differences(const struct problem *p, const struct 
     }
 }
 
-/* In what it differs from the nearest: whole problems would be equal as far as a sentence goes. */
+/* Lists the differences to the nearest problem: whole problems would be cut before they differ. */
 static int landscape_explain_missing(const struct landscape *l, const struct problem *p,
                                      struct error *err)
 {
@@ -205,7 +205,7 @@ double landscape_compile_ms(const struct landscape *l, uint64_t variant)
     if (v || l->compile_ms > 0 || l->n_variants == 0) {
         return v ? v->compile_ms : l->compile_ms;
     }
-    double sum = 0; /* of one that was not recorded: as most */
+    double sum = 0; /* the average, for an unrecorded variant */
     for (uint32_t i = 0; i < l->n_variants; i++) {
         sum += l->variants[i].compile_ms;
     }

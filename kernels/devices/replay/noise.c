@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a replayed point varies. One that was measured in blocks varies as it did: a call draws one
- * block, and its launches from that block, so that what samples of one visit have in common
- * (clocks, placement) they have here. One that was measured a few times varies as a block of
- * another one does, drawn by chance. All that happens at one time of the virtual clock is as slow
- * or fast as the reference kernel then was; where in that recording a run begins is drawn, too.
+ * The variation of a replayed config. A config that was measured in blocks: a call draws a block,
+ * and its launches from that block, so that the samples of a visit share their clocks and
+ * placement. A config that was measured a few times varies like a random block of another config.
+ * All times of the virtual clock are scaled by the reference kernel's slowness at that time. The
+ * point of the recording where a run begins is random, too.
  */
 #include <math.h>
 
@@ -34,7 +34,7 @@ double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, d
     double length = turns[n - 1].at_ms - turns[0].at_ms;
     uint64_t state = seed;
     double at = fmod(random_unit(&state) * length + clock_ms, 2 * length);
-    at = at < length ? at : 2 * length - at; /* there and back: no jump */
+    at = at < length ? at : 2 * length - at; /* back and forth: no jump */
     return landscape_slow(turns, n, turns[0].at_ms + at);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading landscapes, inside:
+ * Inside the landscape reader:
  *
- *   file.c       files, their lines, those of format 1
- *   table.c      lines of format 2
- *   drift.c      its times, corrected
- *   entries.c    what all of these make
- *   landscape.c  the whole, in order
+ *   file.c       files, lines, format 1
+ *   table.c      format 2
+ *   drift.c      corrects the times of format 2
+ *   entries.c    entries, from both formats
+ *   landscape.c  the complete landscape, sorted
  */
 #ifndef GEMMD_KERNELS_DEVICES_REPLAY_READER_H
 #define GEMMD_KERNELS_DEVICES_REPLAY_READER_H
@@ -24,51 +24,51 @@ struct tunable {
 };
 
 struct table {
-    uint32_t n, n_settings; /* tunables; products of those at run time, which are last */
+    uint32_t n, n_settings; /* tunables; combinations of run-time values (the last tunables) */
     struct tunable tunables[PARAMS_MAX];
-    uint32_t first_entry;    /* of this problem in the landscape */
-    struct record reference; /* empty: not said */
+    uint32_t first_entry;    /* of this problem's entries */
+    struct record reference; /* empty: not given */
     double reference_us;
-    double walked_ms; /* when the last variant was measured */
+    double walked_ms; /* time of the last variant's measurement */
 };
 
 struct reader {
     struct landscape *l;
-    struct table *table;  /* owned; of the last problem; NULL: it has none */
+    struct table *table;  /* owned; of the last problem; NULL: none */
     struct wire_doc *doc; /* owned */
     struct wire_buf buf;
     const char *path;
     unsigned line;
-    bool faults_only; /* an overlay */
+    bool faults_only; /* the file is an overlay */
 };
 
 /* entries.c: room for one more element of an array. */
 int reader_grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err);
 double reader_median(double *v, uint32_t n); /* sorts v; n is small, not 0 */
-/* Status, reason, resource of a line: what a config or a variant failed with. */
+/* Reads status, reason and resource: the failure of a config or a variant. */
 int reader_failure(struct rejection *why, const struct wire_obj *line, struct error *err);
 /* The hash of a config's variant; 0: this build has no kernels for the recorded device. */
 uint64_t reader_variant(const struct landscape *l, const struct problem *p,
                         const struct record *config);
-/* A new entry of the last problem, which is returned; NULL: no memory. */
+/* Appends an entry to the last problem. NULL: no memory. */
 struct landscape_entry *reader_entry(struct landscape *l, const struct record *config,
                                      struct error *err);
-/* The entry of a config, from the first-th on; NULL: none. */
+/* The config's entry, from index `first` on; NULL: not found. */
 struct landscape_entry *reader_find(struct landscape *l, uint32_t first,
                                     const struct record *config);
 int reader_sample(struct landscape *l, double us, struct error *err);
 
 /* table.c: the lines of format 2 below a problem. */
 int table_begin(struct reader *r, const struct wire_obj *line, struct error *err);
-/* TABLE_NONE: it is none of these. */
+/* TABLE_NONE: the line is not of format 2. */
 enum { TABLE_NONE = 1 };
 int table_read(struct reader *r, const struct wire_obj *line, struct error *err);
 int table_end(struct reader *r, struct error *err); /* after the last line of its problem */
 
-/* drift.c: corrects the times of the last problem by what the reference did meanwhile. */
+/* drift.c: divides the last problem's times by the reference's slowness at that time. */
 int drift_correct(struct reader *r, struct error *err);
 
-/* landscape.c: all has been read: sorts, and lists what is looked up often. */
+/* landscape.c: after the last line: sorts, and builds the lists for lookups. */
 int landscape_settle(struct landscape *l, struct error *err);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The replay device plays recorded landscapes: trials measured on a real device, or made by a
- * seeded model, so that search quality, scheduling, budgets and faults can be tested on any
- * machine, the same way every time. Nothing is computed; only its clock moves.
+ * seeded model. So search quality, scheduling, budgets and faults can be tested on any machine,
+ * with the same result every time. Nothing is computed; only the virtual clock moves.
  *
  * A landscape is a text file of JSON lines:
  *
  *   {"gemmd_landscape": 2, "device": {the fields of DEVICE_INFO_FIELDS}, "compile_ms": 300,
  *    "gemmd": "<build>", "note": "recorded on ... | synthetic by ..."}                first line
- *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0, ...}  what follows: of it
+ *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0, ...}  then its lines:
  *   {"config": "BLOCK_SIZE_M=128 ...", "samples_us": [801.2, 799.9, ...]}
  *   {"config": "...", "status": "resource", "reason": "...", "resource": "shared_memory",
  *    "required": 245760, "limit": 232448}           any name of proto/error.h but not_found
@@ -17,27 +17,27 @@
  *                             `spread`, samples with sigma `noise`
  *   {"config": "BLOCK_SIZE_M=64", "fault": "crash", "stage": "verify", "ms": 0, "once": "/a/path"}
  *
- * Whole spaces, as `gemmd-runner --landscape` records them, are written shorter (table.c): the
- * problem's line holds {"params": [{"name", "run_time", "values"}, ...], "reference": config,
- * "stamp", "space": points there are, "variants": of them, "seed": of routing (1)}, a config is a
- * list of indices into values, a time is in hundredths of a microsecond:
+ * `gemmd-runner --landscape` records whole spaces in a shorter form (table.c). The problem's line
+ * has {"params": [{"name", "run_time", "values"}, ...], "reference": config, "stamp", "space":
+ * number of points, "variants": number of variants, "seed": of the routing (1)}. A config is a list
+ * of indices into values, a time is in hundredths of a microsecond:
  *
  *   {"variant": [2, 0, ...], "compile_ms": 312, "at_ms": 1840, "times": [[25012, 25100], ...]}
- *                             its samples by run-time setting (the last varies fastest); null: not
+ *                             samples by run-time setting (the last varies fastest); null: not
  *                             recorded; or {"status", "reason", ...}. Without "times" the whole
- *                             variant failed: "status", "reason" ... stand beside
- *   {"reference": [25300, 25280, 25310], "at_ms": 2000}       its turn between the others
+ *                             variant failed: the line has "status", "reason" ...
+ *   {"reference": [25300, 25280, 25310], "at_ms": 2000}       the reference, between variants
  *   {"final": [2, 0, ..., 1], "blocks": [[25012, ...], ...]}  measured again, all tunables' indices
- *   {"clocks": ...}, {"end": ...}                             for people, and passed over
+ *   {"clocks": ...}, {"end": ...}                             for people; skipped
  *
  * Problems and configs are one-line texts or maps. Empty lines and lines that begin with '#' are
- * passed over.
+ * skipped.
  *
- * A fault hits every config that has all the parameters named (none: all configs). While compiling
- * and loading only compile-time parameters are known: the others are passed over there, so that
- * such a fault hits all configs of the variant. `once`: it happens only while that file does not
- * exist, and makes it. Faults may also stand in a file of their own, $GEMMD_REPLAY_FAULTS. Kinds,
- * and their stages (the first is the default):
+ * A fault hits every config that has all the named parameters (none: all configs). Compiling and
+ * loading know compile-time parameters only: these stages ignore the others, so the fault hits all
+ * configs of the variant. With `once` the fault happens only while that file does not exist, and
+ * creates it. Faults may also be in a separate file, $GEMMD_REPLAY_FAULTS. Kinds and their stages
+ * (the first is the default):
  *
  *   crash         SIGSEGV                 verify prepare compile load time
  *   hang          for ever                time prepare compile load verify
@@ -48,16 +48,14 @@
  *   compile       ERROR_COMPILE           compile
  *   slow_compile  takes `ms` longer       compile
  *
- * The device says that it is of the recorded kind, so that the recorded family target's space and
- * rules hold; its uuid is "replay-<file name up to its first dot>", its class begins with
- * "replay:", its compiler with "replay ", so that nothing it says is ever taken for a real
- * device's.
+ * The device reports the recorded kind, so that the recorded family target's space and rules apply.
+ * The uuid is "replay-<file name up to the first dot>"; class and compiler begin with "replay:" and
+ * "replay ". So no answer from replay is taken for a real device's.
  *
- * Times are drawn from the recorded samples, seeded, in the order of the calls (noise.c). A device
- * that was recorded knows the recorded configs only: there is no other in its space. The clock
- * counts them, the gaps between them, and a little for everything else; nothing sleeps, unless
- * $GEMMD_REPLAY_SPEED says how many times faster than real time it should run (1: as long as it
- * really took).
+ * Times are drawn from the recorded samples, seeded, in the order of the calls (noise.c). A
+ * recorded device has only the recorded configs in its space. The clock counts the drawn times, the
+ * gaps between them, and a little for all other work. Nothing sleeps, unless $GEMMD_REPLAY_SPEED
+ * gives a speed as a multiple of real time (1: as fast as the recording).
  */
 #ifndef GEMMD_KERNELS_DEVICES_REPLAY_H
 #define GEMMD_KERNELS_DEVICES_REPLAY_H
@@ -69,12 +67,12 @@ struct landscape_entry {
     uint64_t config;      /* hash of its text */
     int status;           /* 0: measured; ERROR_* */
     double us;            /* when measured */
-    double walked_us;     /* before it was measured again */
-    bool sure;            /* measured often: its time can be relied on */
-    double at_ms;         /* when, since its recording began */
-    uint32_t first, n;    /* into samples; n 0: it varies as others do */
-    uint32_t each;        /* samples of a block; 0: all are one */
-    uint64_t variant;     /* of a failure: replay_variant_hash; 0: not known */
+    double walked_us;     /* before the second measurement */
+    bool sure;            /* measured often: the time is reliable */
+    double at_ms;         /* since the begin of its recording */
+    uint32_t first, n;    /* into samples; n 0: draws from other entries' samples */
+    uint32_t each;        /* samples of a block; 0: a single block */
+    uint64_t variant;     /* of a failure: replay_variant_hash; 0: unknown */
     struct rejection why; /* of a failure */
 };
 
@@ -83,15 +81,15 @@ struct landscape_variant {
     double compile_ms;
 };
 
-/* The reference kernel's turn between others: what clocks and temperature did. */
+/* The reference kernel, measured between variants: the effect of clocks and temperature. */
 struct landscape_turn {
-    double at_ms, slow; /* slow: its time over the median of its times */
+    double at_ms, slow; /* slow: its time over the median of the reference's times */
 };
 
 struct landscape_problem {
     struct problem problem;
-    struct record reference;      /* the recorded reference kernel's config; empty: not said */
-    uint32_t first_turn, n_turns; /* into turns, which are by time */
+    struct record reference;      /* the recorded reference kernel's config; empty: not given */
+    uint32_t first_turn, n_turns; /* into turns, sorted by time */
 };
 
 enum fault_kind { FAULT_CRASH, FAULT_HANG, FAULT_WRONG, FAULT_SLOW_COMPILE, FAULT_ERROR };
@@ -115,14 +113,14 @@ struct landscape {
     uint32_t n_entries;
     struct landscape_entry *entries; /* owned; by problem, then config */
     uint32_t n_often;
-    uint32_t *often; /* owned; the entries that were measured in blocks */
+    uint32_t *often; /* owned; entries that were measured in blocks */
     uint32_t n_samples;
     double *samples; /* owned */
     uint32_t n_variants;
     struct landscape_variant *variants; /* owned; by hash */
     uint32_t n_turns;
     struct landscape_turn *turns; /* owned */
-    uint64_t rows_seed;           /* that spread the recorded rows over the experts; 0: not said */
+    uint64_t rows_seed; /* seed of the recorded rows' distribution over the experts; 0: not given */
     bool synthetic;
     uint64_t seed;
     double noise, spread;
@@ -136,11 +134,11 @@ struct landscape {
 /* Loads the file of a spec "replay:<file>", and the faults beside it. */
 int landscape_load(const char *spec, struct landscape **out, struct error *err);
 struct landscape *landscape_free(struct landscape *l);
-/* The index of a problem; ERROR_NOT_FOUND says in what the nearest differs. A synthetic landscape
- * knows all: n_problems. */
+/* The index of a problem. ERROR_NOT_FOUND names the fields in which the nearest problem differs. A
+ * synthetic landscape knows all problems: n_problems. */
 int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
                       struct error *err);
-/* Those of a problem; n_problems has none. */
+/* The turns of a problem; index n_problems has none. */
 struct landscape_turn *landscape_turns(const struct landscape *l, uint32_t problem, uint32_t *n);
 /* NULL: not recorded. */
 const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_t problem,
@@ -148,9 +146,9 @@ const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_
 /* A recorded failure of this status for a variant, or NULL. */
 const struct landscape_entry *landscape_failure(const struct landscape *l, uint64_t variant,
                                                 int status);
-/* As long as this takes on the virtual clock. */
+/* Sleeps for the real time of `ms` on the virtual clock. */
 void landscape_sleep(const struct landscape *l, double ms);
-/* Milliseconds that compiling a variant took. */
+/* Compile time of a variant in milliseconds. */
 double landscape_compile_ms(const struct landscape *l, uint64_t variant);
 uint64_t replay_config_hash(const struct record *config);
 uint64_t replay_variant_hash(const struct variant *v);
@@ -158,29 +156,29 @@ uint64_t replay_variant_hash(const struct variant *v);
 /* noise.c */
 struct noise { /* of one call */
     const struct landscape *landscape;
-    double scale;        /* times a sample of the block; or the time itself */
+    double scale;        /* factor of the block's samples; without a block, the time */
     const double *block; /* borrowed */
     uint32_t n;
 };
-/* How slow the n turns say that things were. */
+/* The slowness at `at_ms`, interpolated between the n turns. */
 double landscape_slow(const struct landscape_turn *turns, uint32_t n, double at_ms);
-/* The same for the virtual clock of a run. */
+/* The slowness at a time of the virtual clock of a run. */
 double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, double clock_ms);
 void noise_visit(const struct landscape *l, const struct landscape_entry *e, uint64_t *state,
                  struct noise *out);
 double noise_draw(const struct noise *v, uint64_t *state); /* microseconds */
 double noise_gauss(uint64_t *state);
 
-/* entries.c: of a text, or of a map. */
+/* entries.c: reads a text or a map. */
 int replay_read_record(struct record *out, const struct wire_obj *given, struct error *err);
 
 /* faults.c */
 int fault_read(struct fault *f, const struct wire_obj *line, struct error *err);
-/* The first fault that hits this config (or, when it is NULL, this variant; or, when both are,
- * anything) in this stage, and that is due now; NULL: none. */
+/* The first fault that is due in this stage for the config; for the variant when `config` is NULL;
+ * for anything when both are NULL. NULL: no fault. */
 const struct fault *fault_find(const struct landscape *l, enum fault_stage stage,
                                const struct record *config, const struct variant *v);
-/* Does what it says: does not return from a crash or hang. 0, or the error that the call returns.
+/* Executes the fault: does not return from a crash or hang. Returns 0, or the error for the call.
  * FAULT_WRONG is left to the caller. */
 int fault_happen(const struct fault *f, struct error *err);
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Format 2, in which gemmd-runner --landscape records whole spaces: a config is its indices into
- * the values of the tunables, a time is a number of hundredths of a microsecond. One line holds all
- * points of a variant.
- */
+/* Format 2, in which gemmd-runner --landscape records whole spaces. A config is a list of
+ * indices into the values of the tunables, a time is a number of hundredths of a microsecond. One
+ * line has all points of a variant. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/devices/replay/reader.h"
 
-enum { SHOTS_MAX = 64, ROWS_SEED = 1 /* when not said */ };
+enum { SHOTS_MAX = 64, ROWS_SEED = 1 /* default */ };
 static const double UNIT_US = 0.01;
 
 /* ---- tunables -------------------------------------------------------------------------------- */
@@ -121,7 +119,7 @@ static int set_index(const struct table *t, uint32_t i, int64_t at, struct recor
     return record_set(config, p->name, p->values[at], err);
 }
 
-/* Of all tunables, or of those at compile time. */
+/* Indices of all tunables, or of the compile-time tunables. */
 static int read_indices(const struct table *t, const struct wire_obj *list, bool all,
                         struct record *config, struct error *err)
 {
@@ -166,7 +164,7 @@ static uint32_t read_times(const struct wire_obj *list, double us[SHOTS_MAX])
     return n <= SHOTS_MAX ? (uint32_t)n : 0;
 }
 
-/* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
+/* The smaller of two samples: a disturbed sample must not hide a good config. */
 static double table_time_of(double *us, uint32_t n)
 {
     return n < 3 ? fmin(us[0], us[n - 1]) : reader_median(us, n);
@@ -198,8 +196,7 @@ static int read_point(struct reader *r, const struct wire_obj *point, const stru
     return 0;
 }
 
-/* All points of a variant that failed: which of them are legal is not known here, and does no
- * harm. */
+/* Fails all points of a variant. Illegal points, which nothing looks at, fail, too. */
 static int fail_points(struct reader *r, const struct wire_obj *line, const struct record *config,
                        struct error *err)
 {
