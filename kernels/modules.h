@@ -72,7 +72,7 @@ int modules_make(const struct modules_order *o, struct modules_made *out, struct
 /* The same from the cache only: returns MODULES_MISS at once for an unknown variant. */
 int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err);
 
-/* ---- how much it may hold (kernels/modules_limit.c) ------------------------------------------ */
+/* ---- size limit (kernels/modules_limit.c) ---------------------------------------------------- */
 
 struct modules_usage {
     int64_t modules, refusals; /* files */

@@ -115,7 +115,7 @@ void modules_count(const char *cache_dir, struct modules_usage *out)
     files_look(&f, cache_dir);
 }
 
-/* ---- what is served ------------------------------------------------------------------------- */
+/* ---- served images -------------------------------------------------------------------------- */
 
 struct served {
     char (*ids)[HASH_HEX]; /* owned, sorted */

@@ -403,7 +403,7 @@ int space_build(struct space *s, const struct family_target *t, const struct pro
     return space_build_on(1, s, &(struct space_setup){t, p, info, allow, ctx}, err);
 }
 
-/* ---- what restricts it ----------------------------------------------------------------------- */
+/* ---- restrictions ---------------------------------------------------------------------------- */
 
 /* A value of another type is an error. A value that this problem's space lacks is allowed: a list
  * may serve several problems. */

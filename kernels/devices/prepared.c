@@ -147,7 +147,7 @@ static int prepared_run_reference(struct device *d, struct prepared *w, struct e
     return r ? r : prepared_launch_reference(d, w, err);
 }
 
-/* ---- its life -------------------------------------------------------------------------------- */
+/* ---- making and freeing ---------------------------------------------------------------------- */
 
 int prepared_new(struct device *d, const struct prepared_ops *ops, void *stream,
                  const struct family *f, const struct problem *p, uint64_t seed,

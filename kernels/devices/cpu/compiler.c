@@ -41,7 +41,7 @@ struct cpu_compiler {
     struct stat file; /* the file at the path when its version was read */
 };
 
-/* ---- finding it ------------------------------------------------------------------------------ */
+/* ---- finding the compiler -------------------------------------------------------------------- */
 
 static bool cpu_compiler_is_program(const char *path)
 {
@@ -176,7 +176,7 @@ int cpu_compiler_find(struct error *err)
     return find_cc(path, err);
 }
 
-/* ---- one compile ----------------------------------------------------------------------------- */
+/* ---- a compile ------------------------------------------------------------------------------- */
 
 struct job {
     char folder[PATH_MAX];

@@ -21,7 +21,7 @@
 #include "kernels/devices/prepared.h"
 #include "kernels/launcher.h"
 
-/* ---- pool.c: work for n threads, one piece of work at a time; any thread may ask for it ------ */
+/* ---- pool.c ---------------------------------------------------------------------------------- */
 
 struct pool;
 struct pool *pool_new(uint32_t threads); /* NULL: no memory or no threads */
@@ -72,8 +72,7 @@ void scratch_remove(const char *folder);
 /* Removes our user's folders that are unchanged for `older_s` seconds. */
 void scratch_sweep(int older_s);
 
-/* ---- device.c, run.c, compiler.c --------------------------------------------------------------
- */
+/* ---- device.c, run.c, compiler.c ------------------------------------------------------------- */
 
 struct cpu_device {
     struct device base; /* first */

@@ -154,7 +154,7 @@ int cpu_describe(const char *spec, struct device_info *out, struct error *err)
     return 0;
 }
 
-/* ---- its memory ------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* A problem takes only a share of the free memory, since gemmd is a guest beside a training job.
  * The search and the device each hold a copy of a problem's drawn rows. */

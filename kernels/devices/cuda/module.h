@@ -45,7 +45,7 @@ int cuda_module_fits(const struct cuda_module *m, const struct cuda_function *f,
 int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream stream,
                        struct error *err);
 
-/* ---- maps.c: a launch's params with its tensor maps encoded --------------------------------- */
+/* ---- maps.c: params with encoded tensor maps ------------------------------------------------ */
 
 struct cuda_params {
     _Alignas(TENSOR_MAP_ALIGN) uint8_t bytes[LAUNCH_PARAMS_MAX];

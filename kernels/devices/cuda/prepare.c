@@ -121,7 +121,7 @@ static int cuda_wait(struct device *base, const char *what, struct error *err)
     return cuda_check(d->cu, d->cu->stream_wait(d->stream), err, "%s", what);
 }
 
-/* ---- tools.cu: the structs are its own ------------------------------------------------------ */
+/* ---- launching tools.cu, with the structs defined there ------------------------------------- */
 
 static int cuda_launch_tool(struct cuda_device *d, const char *entry, uint32_t blocks,
                             const void *params, size_t size, struct error *err)

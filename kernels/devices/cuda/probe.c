@@ -16,7 +16,7 @@
 #include "kernels/devices/cuda/nvrtc.h"
 #include "proto/uuid.h"
 
-/* ---- which one ------------------------------------------------------------------------------ */
+/* ---- finding a device ----------------------------------------------------------------------- */
 
 static void format_uuid(const CUuuid *uuid, bool mig, char out[64])
 {
@@ -113,7 +113,7 @@ int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, str
     return cuda_check(cu, cu->device_get(out, (int)index), err, "asking for GPU %ld", index);
 }
 
-/* ---- what it is ----------------------------------------------------------------------------- */
+/* ---- describing a device -------------------------------------------------------------------- */
 
 static int read_attributes(const struct cuda_driver *cu, CUdevice device, struct device_info *info,
                            struct error *err)

@@ -25,7 +25,7 @@ uint64_t replay_variant_hash(const struct variant *v)
     return hash ? hash : 1;
 }
 
-/* ---- its life -------------------------------------------------------------------------------- */
+/* ---- making and freeing ---------------------------------------------------------------------- */
 
 static int landscape_compare_entries(const void *a, const void *b)
 {
@@ -84,7 +84,7 @@ void landscape_sleep(const struct landscape *l, double ms)
     }
 }
 
-/* ---- a problem that is not there ------------------------------------------------------------- */
+/* ---- missing problems ------------------------------------------------------------------------ */
 
 /* Distance of one field in two problems: 0 when equal; from 1 to 2 by the ratio of sizes. */
 static double field_distance(const struct record *a, const struct record *b, const char *name)
