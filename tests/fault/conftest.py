@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness of tests/integration, and runners that are none."""
+"""The harness of tests/integration, and fake runners."""
 import importlib.util
 import pathlib
 import sys
@@ -51,7 +51,7 @@ def attempt(o, stage="time", limit_ms=300, **more):
 
 @pytest.fixture
 def fake(daemon, folder):
-    """fake(body, options=[...]) -> a daemon that knows one answer, with that runner."""
+    """fake(body, options=[...]) -> a daemon with a known answer, and a runner that executes `body`."""
 
     def make(body, options=()):
         d = daemon()

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One bit of a file turned over, anywhere, many times: in the database, in its log after a kill, in
- * the files of the module cache. What is served is what was put in, or nothing; and every flip that
- * changed something is reported.
+ * Flips a random bit, many times: in the database, in its log after a kill, in the files of the
+ * module cache. The store serves the original rows or no rows, and reports every flip that changed
+ * something.
  *
  *   flips [--flips 300] [--seed 1]
  *
- * What a flip in the database changed is asked of SQLite alone: whether all rows of all tables read
- * as before, without our checksums, and what integrity_check says. A flip that changed nothing may
- * not be reported either: such alarms would hide the others.
+ * SQLite alone decides if a flip in the database changed something: all rows of all tables, read
+ * without our checksums, and integrity_check. A flip without effect must not be reported: false
+ * alarms would hide true alarms.
  */
 #include <stdio.h>
 #include <sys/stat.h>
@@ -62,13 +62,13 @@ static void turn(struct bytes *b, size_t bit)
     b->data[bit / 8] ^= (uint8_t)(1 << bit % 8);
 }
 
-/* ---- what SQLite alone says of a file -------------------------------------------------------- */
+/* ---- SQLite's own view of a file ------------------------------------------------------------- */
 
 static uint64_t cell_hash(uint64_t hash, sqlite3_stmt *st, int c)
 {
     int type = sqlite3_column_type(st, c);
     uint64_t part[3] = {hash, (uint64_t)type, 0};
-    if (type == SQLITE_FLOAT) { /* as text it would have fewer digits */
+    if (type == SQLITE_FLOAT) { /* text would have fewer digits */
         double v = sqlite3_column_double(st, c);
         memcpy(&part[2], &v, sizeof(v));
     } else {
@@ -78,7 +78,7 @@ static uint64_t cell_hash(uint64_t hash, sqlite3_stmt *st, int c)
     return hash64(part, sizeof(part)) | 1;
 }
 
-/* Goes on with the rows of one query; 0: they cannot be read. */
+/* Continues the hash with the rows of a query; 0: unreadable. */
 static uint64_t query_hash(uint64_t hash, sqlite3 *h, const char *sql)
 {
     sqlite3_stmt *st;
@@ -95,7 +95,7 @@ static uint64_t query_hash(uint64_t hash, sqlite3 *h, const char *sql)
     return rc == SQLITE_DONE ? hash : 0;
 }
 
-/* Over all rows of all tables as they read, the description of the tables, and whose file it is. */
+/* Hashes all rows of all tables, the schema, and the ids of the file. */
 static uint64_t rows_hash(sqlite3 *h)
 {
     uint64_t hash = query_hash(1, h, "SELECT * FROM sqlite_schema");
@@ -108,7 +108,7 @@ static uint64_t rows_hash(sqlite3 *h)
     return hash;
 }
 
-/* False: rows are not what they were, or the file is not sound. */
+/* False: rows have changed, or the file is not sound. */
 static bool reads_the_same(const char *path, uint64_t *hash)
 {
     sqlite3 *h;
@@ -127,11 +127,11 @@ static bool reads_the_same(const char *path, uint64_t *hash)
     return sound;
 }
 
-/* ---- what the store says --------------------------------------------------------------------- */
+/* ---- the store's view ------------------------------------------------------------------------ */
 
 struct original {
-    struct best bests[KEYS]; /* the current ones */
-    struct trial *trials;    /* owned; by id, from 1 */
+    struct best bests[KEYS]; /* current bests */
+    struct trial *trials;    /* owned; index: id, from 1 */
     uint64_t rows;           /* rows_hash */
 };
 
@@ -194,7 +194,7 @@ struct served {
     bool seen[KEYS];
 };
 
-/* A reference to a row that was lost is dropped; all else must be as it was. */
+/* Drops a reference to a lost row; all other fields must be unchanged. */
 static int see_best(void *ctx, const struct best *b)
 {
     struct served *x = ctx;
@@ -230,7 +230,7 @@ static void see_trials(struct store *s, const struct original *o)
     }
 }
 
-/* Opens, loads and looks at everything, as a daemon does when it starts and is then left alone. */
+/* Opens, loads and reads everything, as an idle daemon does after its start. */
 static bool is_reported(struct fixture *f, const struct original *o, struct served *x)
 {
     struct store_options options = fixture_options(f);
@@ -268,7 +268,7 @@ static void of_the_database(void **state)
     struct error err = ERROR_NULL;
     struct served x;
     struct store *s = fixture_open(f);
-    fixture_fill(s); /* a few of everything, of keys 0 to 11 */
+    fixture_fill(s); /* a few rows of each table, of keys 0 to 11 */
     fill_more(s);
     assert_ok(store_each_best(s, keep_best, o, &err));
     keep_trials(s, o);
@@ -304,12 +304,12 @@ static void of_the_database(void **state)
 /* ---- the log of a killed daemon -------------------------------------------------------------- */
 
 struct history {
-    struct best *by_generation; /* owned; from 1 */
-    int64_t n, newest[KEYS];    /* of each key, in what is read now */
+    struct best *by_generation; /* owned; index: generation, from 1 */
+    int64_t n, newest[KEYS];    /* for each key: its newest generation read so far */
     int wrong;
 };
 
-/* A row that came back is as it was when it had that generation. */
+/* A returned row must equal the original row of its generation. */
 static int see_row_of_history(void *ctx, const struct best *b)
 {
     struct history *x = ctx;
@@ -334,7 +334,7 @@ static void keep_history(struct store *s, struct history *x)
     }
 }
 
-/* The log as a kill leaves it: what came before is in the file already. */
+/* Leaves the log as a kill does: earlier rows are already in the file. */
 static void leave_log(struct fixture *f, struct history *x, struct bytes *file, struct bytes *log)
 {
     char path[128];
@@ -378,7 +378,7 @@ static void of_the_log(void **state)
     put_back(f, &file, &log);
     assert_true(reads_the_same(f->path, &rows));
     for (long i = 0; i < flips; i++) {
-        size_t bit = i ? random_below(8 * log.n) : 8; /* the first one is in the header */
+        size_t bit = i ? random_below(8 * log.n) : 8; /* the first flip hits the header */
         turn(&log, bit);
         put_back(f, &file, &log);
         bool harmless = reads_the_same(f->path, &rows);
@@ -431,7 +431,7 @@ static void put_modules(const struct fixture *f, struct kept kept[MODULES])
     }
 }
 
-/* One bit of a module or of its record, whichever is hit by chance. */
+/* Flips a bit of a module or of its record, at random. */
 static void turn_bit_of_module(const struct fixture *f, const struct kept *k)
 {
     char path[200];
@@ -444,7 +444,7 @@ static void turn_bit_of_module(const struct fixture *f, const struct kept *k)
     free(b.data);
 }
 
-/* What comes out is what went in, or nothing. */
+/* Returns the original bytes or a miss. */
 static int look_up(const struct fixture *f, const struct kept *k, bool by_id)
 {
     struct image out;
@@ -463,7 +463,7 @@ static int look_up(const struct fixture *f, const struct kept *k, bool by_id)
     return r;
 }
 
-/* Everything is looked up; what that said on stderr, in bytes. */
+/* Looks up everything. Returns the number of bytes on stderr. */
 static off_t said_by_looking(const struct fixture *f, const struct kept kept[MODULES], int *misses)
 {
     struct stat st;

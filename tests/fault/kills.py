@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 at random moments, any number of them: nothing that was acknowledged is lost, nothing that
-was acknowledged as removed comes back, and the database is sound each time.
+"""kill -9 at random moments: no acknowledged row is lost, no acknowledged removal is undone, and
+the database is sound each time.
 
     kills.py --count 1000 --seed 1 [--daemons 4] [--build build]
 
-Four clients tune, put, pin, unpin, evict and ask all the while, each over keys of its own, so that
-what a key may hold after a crash is known: what was acknowledged last, or what was asked for since
-and not answered. The kill hits the daemon and its runner, the daemon alone, the runner alone (then
-nothing may happen at all), a daemon that is starting (it replays the log), or one that is stopping
-(it moves the log into the file). After each, a copy of the files as they lie goes through SQLite's
-integrity_check, and the daemon that is started on them must have every row that SQLite counts:
-one with a wrong checksum would be missing there.
+Four clients tune, put, pin, unpin, evict and query all the time, each over keys of its own. So the
+possible states of a key after a crash are known: the last acknowledged state, or the state of a
+later unanswered request. A kill hits the daemon and its runner, the daemon alone, the runner alone
+(without any effect), a starting daemon (which replays the log), or a stopping daemon (which moves
+the log into the file). After each kill, a copy of the files goes through SQLite's integrity_check.
+A daemon started on the files must have every row that SQLite counts: rows with a wrong checksum
+would be missing.
 
-With `--daemons N` that many daemons serve one database, each with clients of its own; each kill hits one of
-them. The others live on, and must hear of all that the one that died had acknowledged.
+With `--daemons N`, N daemons serve the database, each with its own clients, and each kill hits a
+single daemon. The others live on, and must learn everything that the killed daemon acknowledged.
 
-`--spoil` shows that a loss is found: after each kill the log is cut to half, as by a store that
-acknowledged too early; the program then fails unless it says what was lost.
+`--spoil` proves that a loss is found: after each kill the log is cut to half, as if the store had
+acknowledged too early. The program then fails unless it reports the loss.
 """
 import argparse
 import collections
@@ -41,8 +41,8 @@ import latest  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 KINDS = ["both"] * 5 + ["daemon"] * 2 + ["runner", "starting", "stopping"]
 CLIENTS, CUSTOM_KEYS, TUNED_KEYS = 4, 8, 5
-GONE = (EOFError, OSError)  # the daemon died before it answered
-ANY_TUNED = object()  # a search was asked for: whatever it found
+GONE = (EOFError, OSError)  # the daemon died before its answer
+ANY_TUNED = object()  # the result of an unanswered search: any config
 
 
 def load_harness(build):
@@ -60,14 +60,14 @@ class Lost(AssertionError):
 
 
 def state_of(answer):
-    """What a key holds, as far as an answer says it: (source, config), or None."""
+    """The state of a key in an answer: (source, config), or None."""
     if answer["tier"] != "exact":
         return None
     return answer["source"], json.dumps(answer["config"], sort_keys=True)
 
 
 class Key:
-    """One problem, and what it may hold: `acked`, or any of `maybe`, asked for since."""
+    """A problem and its possible states: `acked`, or any of `maybe`, requested since."""
 
     def __init__(self, problem):
         self.problem, self.acked, self.maybe, self.configs = problem, None, [], []
@@ -85,11 +85,11 @@ class Key:
 
 
 class Client(threading.Thread):
-    """Asks until the daemon is gone, over keys that no other client touches."""
+    """Sends requests until the daemon is gone, over keys that no other client touches."""
 
     def __init__(self, harness, daemon, keys, rng, counts, enough):
         super().__init__()
-        self.enough = enough  # set: everybody stops after what is asked
+        self.enough = enough  # an event: all clients stop after their current request
         self.harness, self.daemon, self.keys, self.rng = harness, daemon, keys, rng
         self.counts, self.error = counts, None
 
@@ -101,17 +101,17 @@ class Client(threading.Thread):
                     time.sleep(self.rng.choice([0, 0, 0, 0.002]))
         except GONE:
             pass
-        except Exception as e:  # told by the thread that joins
+        except Exception as e:  # raised by the joining thread
             if getattr(e, "name", "") != "shutting_down":
                 self.error = e
 
     def ask(self, c, key, wanted, method, **params):
-        """A call that changes what the key holds, to `wanted`, once it is acknowledged."""
+        """Requests the state `wanted` for a key, and waits for the acknowledgement."""
         key.maybe.append(wanted)
         try:
             answer = c.call(method, problem=key.problem, **params)
         except self.harness.RpcError as e:
-            if e.name == "crashed":  # the runner was killed, and its job could not go on
+            if e.name == "crashed":  # the runner was killed, and the job could not go on
                 return None
             raise
         if isinstance(answer, dict) and answer.get("saved") is False:
@@ -167,16 +167,16 @@ class Storm:
     def __init__(self, harness, folder, seed, spoil=False, daemons=1):
         self.harness, self.rng, self.spoil = harness, random.Random(seed), spoil
         self.members = [self.member(folder, i) for i in range(daemons)]
-        self.daemon = self.members[0]  # that is killed next
+        self.daemon = self.members[0]  # the next to be killed
         self.counts, self.kills = collections.Counter(), collections.Counter()
         self.starts_ms, self.recovered = [], 0
-        self.longest = 0.25  # seconds, from a start to the kill
+        self.longest = 0.25  # seconds from a start to the kill
         self.sets = [[Key({"op": f"custom:kill{i}", "n": n}) for n in range(CUSTOM_KEYS)] +
                      [Key(harness.gemm(n=64 * (8 * i + n + 1))) for n in range(TUNED_KEYS)]
                      for i in range(CLIENTS)]
 
     def member(self, folder, i):
-        """A daemon with a device, a socket and a log of its own."""
+        """A daemon with its own device, socket and log."""
         landscape = folder / f"gpu{i}.jsonl"
         shutil.copy(self.harness.DATA / "synthetic.jsonl", landscape)
         d = self.harness.Daemon(folder, f"replay:{landscape}")
@@ -184,7 +184,7 @@ class Storm:
         return d
 
     def copy_is_sound(self):
-        """SQLite's own verdict over the files as the kill left them; rows by table."""
+        """SQLite's integrity check of the killed daemon's files; returns row counts by table."""
         with tempfile.TemporaryDirectory(dir=self.daemon.folder) as t:
             copy = pathlib.Path(t) / "copy.db"
             for suffix in ("", "-wal"):
@@ -202,7 +202,7 @@ class Storm:
                         for what, table in (("history", "best"), ("trials", "trial"))}
 
     def launch(self):
-        """A daemon that is starting, not waited for."""
+        """Starts a daemon without waiting."""
         d = self.daemon
         d.process = subprocess.Popen(list(map(str, d.command())), env=d.env,
                                      stdin=subprocess.DEVNULL, stdout=d.log.open("a"),
@@ -212,7 +212,7 @@ class Storm:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it was quicker
+            pass  # the process has ended already
 
     def kill(self, kind):
         d = self.daemon
@@ -220,7 +220,7 @@ class Storm:
         if kind == "runner":
             if runner:
                 self.slay(runner)
-            time.sleep(self.rng.uniform(0, 0.1))  # tuning goes on; then all of it
+            time.sleep(self.rng.uniform(0, 0.1))  # tuning goes on; then kill the daemon, too
         if kind == "stopping":
             d.process.terminate()
             time.sleep(self.rng.uniform(0, 0.02))
@@ -235,7 +235,7 @@ class Storm:
             d.process.wait()
 
     def hears(self, d):
-        """A daemon that lived on holds what the killed one had acknowledged, soon."""
+        """A surviving daemon soon holds everything that the killed daemon acknowledged."""
         deadline = time.monotonic() + 20 * self.harness.PATIENCE
         with d.connect() as c:
             for key in (k for keys in self.sets for k in keys):
@@ -248,7 +248,7 @@ class Storm:
         try:
             return state_of(c.call("get", problem=key.problem, wait="cached"))
         except self.harness.RpcError as e:
-            assert e.name == "not_found", e  # a custom op has no default to fall back on
+            assert e.name == "not_found", e  # a custom op has no default
             return None
 
     def verify(self, rows, where):

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shows that each danger has a test that fails without its guard.
+"""Proves that each danger has a test that fails without its guard.
 
-    tests/fault/mutate.py [NAME...]      take a guard away, build, run the test: it must fail; minutes
-    tests/fault/mutate.py --check        every entry still applies and names a test; at once, in CI
+    tests/fault/mutate.py [NAME...]      remove a guard, build, run its test, which must fail; minutes
+    tests/fault/mutate.py --check        check that every entry applies and names a test; fast, in CI
 
 guards.toml is the table of guards: file, text, replacement, and the test that must fail
-(tests/fault/test_x.py::test_y, or unit_name::function of a C test in build/tests/unit). `danger` is a row of
-README.md.
+(tests/fault/test_x.py::test_y, or unit_name::function of a C test in build/tests/unit). `danger` is
+a row of README.md.
 
-The tree is copied into WORK (default: build/mutants) and built there, once; a guard is taken out of the copy, what
-its test needs is built, the test runs, and the file is put back. Tests that say nothing because this
-machine lacks something (root, a package) are reported as skipped.
+The tree is copied into WORK (default: build/mutants) and built there, once. For each guard: remove
+it from the copy, build the test's programs, run the test, restore the file. Tests that cannot run
+on this machine (root, a package) are reported as skipped.
 """
 import argparse
 import os
@@ -27,14 +27,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "guards.toml"
 TEST_LIMIT_S = 180
-# As meson.build chooses it: the packaged one, which has the packaged modules.
+# As in meson.build: the packaged Python, which has the packaged modules.
 PYTHON = next((p for p in ("/usr/bin/python3",) if os.access(p, os.X_OK)), sys.executable)
-# What tests in Python start.
+# Programs that Python tests start.
 PROGRAMS = ["daemon/gemmd", "runner/gemmd-runner", "client/gemmctl"]
 
 
 class Guard:
-    """One entry of the table."""
+    """An entry of the table."""
 
     def __init__(self, entry):
         self.name, self.danger, self.test_name = entry["name"], entry["danger"], entry["test"]
@@ -42,7 +42,7 @@ class Guard:
         self.edits = [(e["file"], e["old"], e["new"]) for e in entry["edit"]]
 
     def texts(self, tree):
-        """{path: text without the guard}. ValueError: it does not apply."""
+        """{path: text without the guard}. ValueError: the entry does not apply."""
         out = {}
         for path, old, new in self.edits:
             try:
@@ -94,11 +94,11 @@ def check(guards):
 
 
 class BuildError(Exception):
-    """What the compiler said."""
+    """The compiler's output."""
 
 
 class Tree:
-    """The copy, and its build."""
+    """The copy and its build."""
 
     def __init__(self, work, options):
         self.source, self.build = work / "source", work / "build"
@@ -106,7 +106,7 @@ class Tree:
         if not (self.build / "build.ninja").exists():
             run(["meson", "setup", self.build, self.source, "--buildtype=debugoptimized",
                  "-Db_ndebug=true", *options])
-        run(["ninja", "-C", self.build, "build.ninja"]) # targets may have come since the last time
+        run(["ninja", "-C", self.build, "build.ninja"]) # new targets since the last run
         self.env = {**os.environ, "GEMMD_BUILD": str(self.build), "PYTHONDONTWRITEBYTECODE": "1",
                     "GEMMCTL": str(self.build / "client" / "gemmctl"),
                     "GEMMD": str(self.build / "daemon" / "gemmd")}
@@ -118,22 +118,22 @@ class Tree:
             old, new = ROOT / name, self.source / name
             if old.is_file() and not (new.exists() and new.read_bytes() == old.read_bytes()):
                 new.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(old, new) # not its time: ninja must see that it is new
+                shutil.copy(old, new) # with a new mtime: ninja must rebuild
 
     def program(self, guard):
-        """Of a C test: where its target is in the build."""
+        """The path of a C test's program in the build."""
         targets = (self.build / "build.ninja").read_text()
         return re.search(rf"^build (tests/unit/(?:\w+/)?test_{guard.file}):", targets, re.M).group(1)
 
     def make(self, guard):
         target = PROGRAMS if guard.in_python() else [self.program(guard)]
-        if guard.in_python() or guard.file.startswith("cuda_"): # libraries that these tests open by name
+        if guard.in_python() or guard.file.startswith("cuda_"): # libraries that these tests load by name
             targets = (self.build / "build.ninja").read_text()
             target += re.findall(r"^build (tests/cuda_stub/\S+\.so):", targets, re.M)
-        run(["nice", "ninja", "-C", self.build, *target]) # not the tests: some look at priorities
+        run(["nice", "ninja", "-C", self.build, *target]) # only the build is nice: some tests check priorities
 
     def test(self, guard):
-        """passed, failed or skipped; and what it printed."""
+        """(passed, failed or skipped; the output)"""
         if guard.in_python():
             command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
                        self.source / self.file_of(guard)]
@@ -158,7 +158,7 @@ class Tree:
                 if done.returncode == 0 else "failed" if done.returncode == 1 else "broken"
         if done.returncode == 0:
             return "skipped" if f"SKIPPED ] {guard.test}" in text else "passed"
-        # A crash ends the whole program, as a failure of the test would not.
+        # A crash ends the whole program without a FAILED line.
         return "failed" if f"FAILED  ] {guard.test}" in text or done.returncode < 0 else "broken"
 
 
@@ -169,7 +169,7 @@ def run(command):
 
 
 def mutate(tree, guard):
-    """(with the guard, without it, output of the latter)"""
+    """(result with the guard, result without, output without)"""
     tree.make(guard)
     whole, said = tree.test(guard)
     if whole != "passed":
@@ -222,7 +222,7 @@ def main():
         if a.check:
             return check(guards)
         for p in chosen:
-            p.texts(ROOT) # before anything is built
+            p.texts(ROOT) # before the build
         return show(chosen, Tree(a.work.resolve(), a.option))
     except (ValueError, BuildError) as e:
         sys.exit(str(e))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loss of power, at any write, truncation or sync of SQLite: what the store said is durable is
- * there afterwards, what it said is removed is not, and the file is sound. The disk is that of
- * power_vfs.h, which keeps nothing for certain but what was synced.
+ * Loss of power at any write, truncation or sync of SQLite. Afterwards acknowledged rows exist,
+ * acknowledged removals hold, and the file is sound. The disk is that of power_vfs.h, which keeps
+ * only synced data for certain.
  *
  *   power [--cuts 300] [--seed 1]
  *
- * That the disk is one on which things get lost is shown on the same work without syncs
- * (synchronous=OFF) and with fewer of them (NORMAL): both must lose.
+ * To prove that this disk loses data, the same work runs without syncs (synchronous=OFF) and with
+ * fewer syncs (NORMAL): both must lose rows.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -17,21 +17,21 @@
 #include "tests/unit/store/fixture.h"
 
 enum {
-    ROWS_MAX = 1 << 16, /* generations of one file's life */
-    LIFE = 12,          /* cuts of one file: it is made anew after them, also to cut its making */
-    OPERATIONS = 600,   /* the power goes within so many */
+    ROWS_MAX = 1 << 16, /* generations in the life of a file */
+    LIFE = 12,          /* cuts per file; then a new file, so that its creation is cut, too */
+    OPERATIONS = 600,   /* the power fails within this many */
     KEYS = 20,
 };
 
-enum fate { UNTOLD, SAVED, REMOVED }; /* what the store has said of a generation */
+enum fate { UNTOLD, SAVED, REMOVED }; /* the store's acknowledgement for a generation */
 
 struct life {
     struct fixture *f;
-    const char *settings; /* SQL for each connection; NULL: as the store wants it */
+    const char *settings; /* SQL for each connection; NULL: the store's own settings */
     enum fate fate[ROWS_MAX];
     int serial[ROWS_MAX], key[ROWS_MAX];
-    bool trial[ROWS_MAX]; /* the trial of that number is saved */
-    int64_t top;          /* highest generation tried */
+    bool trial[ROWS_MAX]; /* the trial of that id is saved */
+    int64_t top;          /* highest generation used */
     struct best *b;       /* owned: scratch */
     struct trial *t;      /* owned: scratch */
     int n;
@@ -60,7 +60,7 @@ static int open_store(struct life *x, struct store **s)
     return r;
 }
 
-/* Up to four bests with their trials, as one transaction or, when it is one, by itself. */
+/* Publishes up to four bests with their trials, as a transaction when more than one. */
 static void publish(struct life *x, struct store *s)
 {
     struct error err;
@@ -79,11 +79,11 @@ static void publish(struct life *x, struct store *s)
             break;
         }
         r = store_publish(s, x->b, &err);
-        /* what failed has no number, but may have reached the disk with the one that it got */
+        /* a failed publish returns no generation, but may have reached the disk with the last id */
         generations[done] = r ? s->next_id[TABLE_BEST] - 1 : x->b->generation;
         trials[done] = x->t->id;
         assert_in_range(generations[done], 0, ROWS_MAX - 1);
-        x->serial[generations[done]] = serial; /* also what failed may have reached the disk */
+        x->serial[generations[done]] = serial; /* also for a failed publish */
         x->key[generations[done]] = key;
         x->fate[generations[done]] = UNTOLD;
         x->top = generations[done] > x->top ? generations[done] : x->top;
@@ -113,10 +113,10 @@ static void evict(struct life *x, struct store *s)
     bool done = store_evict(s, id, NULL, &err) == 0;
     for (int64_t g = 1; g <= x->top; g++) {
         if (x->fate[g] == SAVED && x->key[g] == key) {
-            x->fate[g] = done ? REMOVED : UNTOLD; /* asked for, and not answered: either */
+            x->fate[g] = done ? REMOVED : UNTOLD; /* not acknowledged: both are possible */
         }
     }
-    /* Trials go with it; they are not told of one by one. */
+    /* An evict removes trials, too, without an acknowledgement for each. */
     memset(x->trial, 0, sizeof(x->trial));
 }
 
@@ -132,7 +132,7 @@ static void work(struct life *x)
             publish(x, s);
         } else if (what < 88) {
             evict(x, s);
-        } else if (what < 95) { /* as a full log does */
+        } else if (what < 95) { /* like a full log */
             sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
         } else {
             s = store_close(s);
@@ -144,7 +144,7 @@ static void work(struct life *x)
     store_close(s);
 }
 
-/* ---- what is there afterwards ---------------------------------------------------------------- */
+/* ---- after the cut --------------------------------------------------------------------------- */
 
 static void look_at_best(struct life *x, struct store *s, int64_t g, struct outcome *o)
 {
@@ -157,7 +157,7 @@ static void look_at_best(struct life *x, struct store *s, int64_t g, struct outc
     if (there && record_int(&x->b->config, "serial", -1) != x->serial[g]) {
         o->unsound++;
     }
-    x->fate[g] = there ? SAVED : REMOVED; /* from here on */
+    x->fate[g] = there ? SAVED : REMOVED; /* from now on */
 }
 
 static void look_at_trial(struct life *x, struct store *s, int64_t id, struct outcome *o)
@@ -169,7 +169,7 @@ static void look_at_trial(struct life *x, struct store *s, int64_t id, struct ou
     }
 }
 
-/* A file set aside, a row with a wrong checksum; not that a making was gone on with. */
+/* Notes a file set aside or a wrong checksum; ignores a resumed creation. */
 static void note_damage(void *noted, const char *kind, const char *text)
 {
     (void)text;
@@ -217,7 +217,7 @@ static struct outcome cut_power(struct fixture *f, const char *settings, int n)
         if (i % LIFE == 0) {
             begin_life(x);
         }
-        /* A making takes few operations, and is worth a cut of its own. */
+        /* Creating a file takes few operations, and deserves a cut of its own. */
         uint64_t most = i % LIFE == 0 ? OPERATIONS / 6 : OPERATIONS;
         power_on(seed + (uint64_t)i, 0);
         power_on(power_random(), (long)power_below(most));

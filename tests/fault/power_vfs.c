@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See power_vfs.h. Two records are kept of each file: the real one, which is what the page cache
- * would hold and what SQLite reads back, and `synced`, which is what the platter holds for certain.
+ * See power_vfs.h. Each file has two records: the real file, which stands for the page cache and
+ * which SQLite reads back, and `synced`, which the platter holds for certain.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum { SECTOR = 512, FILES_MAX = 64, PATH_MOST = 512 };
 
 struct change { /* since the last sync, in order */
     struct change *next;
-    int64_t at; /* of a write; -1: a truncation to n bytes */
+    int64_t at; /* offset of a write; -1: a truncation to n bytes */
     int64_t n;
     uint8_t data[];
 };
@@ -31,7 +31,7 @@ struct followed {
     struct content synced;
     struct change *first, **last;
     bool made, removed; /* since the folder was synced */
-    bool syncs_folder;  /* as SQLite's own VFS does with journals and logs that it made */
+    bool syncs_folder;  /* like SQLite's own VFS for new journals and logs */
 };
 
 struct power_file {
@@ -101,7 +101,7 @@ static void content_apply(struct content *c, const struct change *x)
     }
 }
 
-/* The parts of a write that lie in different sectors get there, or not, each by itself. */
+/* Each sector of a write reaches the disk or not, independently. */
 static void content_apply_some(struct content *c, const struct change *x)
 {
     if (x->at < 0) {
@@ -143,7 +143,7 @@ static void content_save(const struct content *c, const char *path)
     }
 }
 
-/* ---- what is followed ------------------------------------------------------------------------ */
+/* ---- recorded files -------------------------------------------------------------------------- */
 
 static struct followed *follow(const char *path)
 {
@@ -211,7 +211,7 @@ static void sync_content(struct followed *f)
     }
 }
 
-/* True: the power is off, or goes off now. */
+/* True: the power is off, or fails now. */
 static bool fails(void)
 {
     if (following && !off && left-- <= 0) {
@@ -247,7 +247,7 @@ static void lay_down(struct followed *f)
 {
     bool there = access(f->path, F_OK) == 0;
     lay_changes(f);
-    if (f->made || f->removed) { /* the folder says the one or the other */
+    if (f->made || f->removed) { /* the folder's entry may be old or new */
         there = power_below(2);
     }
     if (there) {
@@ -323,7 +323,7 @@ static int file_truncate(sqlite3_file *f, sqlite3_int64 n)
 
 static int file_sync(sqlite3_file *f, int flags)
 {
-    (void)flags; /* the real file needs none: its machine is not losing power */
+    (void)flags; /* the real file needs no sync: the machine keeps its power */
     if (of(f)->f && fails()) {
         return SQLITE_IOERR_FSYNC;
     }
@@ -365,7 +365,7 @@ static int file_reserved(sqlite3_file *f, int *out)
 
 static int file_control(sqlite3_file *f, int op, void *arg)
 {
-    /* Space ahead would be a change of the file that is not followed. */
+    /* Reserving space would change the file without a record. */
     return op == SQLITE_FCNTL_SIZE_HINT ? SQLITE_OK
                                         : REAL(f)->pMethods->xFileControl(REAL(f), op, arg);
 }
@@ -401,7 +401,7 @@ static int shm_unmap(sqlite3_file *f, int remove)
 }
 
 static const sqlite3_io_methods methods = {
-    .iVersion = 2, /* no xFetch: nothing is mapped */
+    .iVersion = 2, /* no xFetch: no memory maps */
     .xClose = file_close,
     .xRead = file_read,
     .xWrite = file_write,
@@ -431,7 +431,7 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
     p->f = following && name && flags & KEPT ? follow(name) : NULL;
     bool fresh = p->f && access(name, F_OK) != 0;
     if (fresh && fails()) {
-        return SQLITE_CANTOPEN; /* nor is a file made without power */
+        return SQLITE_CANTOPEN; /* without power no file is created */
     }
     if (fresh) {
         p->f->synced.n = 0;

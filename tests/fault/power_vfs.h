@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A disk that loses power: a SQLite VFS around the real one, which remembers of each file what has
- * been synced, and every write and truncation since. When the power goes, a file holds what was
- * synced and, of what came after, whatever a disk may have written by then: nothing, all, the first
- * ones with the last one torn, or any of the sectors in any order. A file whose folder was not
- * synced since it was made, or removed, may be there or not.
+ * A disk that loses power: a SQLite VFS around the real VFS. It remembers each file's synced
+ * content, and every write and truncation since. After a power cut, a file holds its synced content
+ * and any part of the later changes: no change, all, the first changes with the last change torn,
+ * or any sectors in any order. A file that was created or removed after the last sync of its folder
+ * may exist or not.
  *
  * The model keeps the promise that SQLite relies on by default (SQLITE_IOCAP_POWERSAFE_OVERWRITE):
- * a write harms no byte outside its range; and sectors are not torn inside.
+ * a write harms no byte outside its range. Sectors are never torn.
  */
 #ifndef GEMMD_TESTS_FAULT_POWER_VFS_H
 #define GEMMD_TESTS_FAULT_POWER_VFS_H
@@ -15,23 +15,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Becomes the default VFS of this process. Without power_on it passes everything through. */
+/* Makes this the default VFS of the process. Before power_on, all calls pass through. */
 void power_install(void);
 
-/* From now on files are followed; the write, truncation or sync number `operations` from now is
- * the first that does not reach the disk, and all after it fail. */
+/* Begins to record files. The power fails at the write, truncation or sync number `operations` from
+ * now: this and all later operations fail. */
 void power_on(uint64_t seed, long operations);
 bool power_is_off(void);
 
-/* With all files closed: the power goes, when it is not off yet. Lays each file down as the disk
- * may hold it, and stops following. Files of shared memory are gone. */
+/* Call with all files closed. Cuts the power if still on. Writes each file as the disk may hold it,
+ * and stops recording. Shared memory files are removed. */
 void power_cut(void);
 
-/* What the last cut threw away: writes that had not been synced and did not reach the disk
- * whole. */
+/* Unsynced writes that the last cut dropped or tore. */
 long power_dropped(void);
 
-/* The generator of this test: the same seed, the same cuts. */
+/* The test's generator: equal seeds make equal cuts. */
 uint64_t power_random(void);
 uint64_t power_below(uint64_t n); /* 0 .. n - 1 */
 

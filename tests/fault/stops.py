@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons that are stopped (SIGSTOP) in the middle of a commit: the others go on, nothing is lost, and nothing is
-written twice.
+"""Daemons stopped (SIGSTOP) in the middle of a commit: the other daemons go on, no row is lost, and
+no row is written twice.
 
     stops.py --count 50 --seconds 10 [--daemons 4] [--most-ms 50] [--build build]
 
-All daemons serve one database. Clients of the ones that are not stopped tune, put and ask for a known key all the
-while. What they are told is not saved must be saved once the stopped one goes on. --most-ms: fail when a hit took
-longer; without it the longest is only printed.
+All daemons serve one database. Clients of the running daemons tune, put and query a known key all
+the time. Unsaved answers must be saved after the stopped daemon goes on. --most-ms: fail when a hit
+took longer; otherwise the longest time is only printed.
 """
 import argparse
 import fcntl
@@ -37,13 +37,13 @@ def load(name):
 
 
 class Holder:
-    """Who holds the commit lock."""
+    """The process that holds the commit lock."""
 
     def __init__(self, database):
         self.file = open(f"{database}.lock", "r+")
 
     def pid(self):
-        """0: nobody."""
+        """Its pid; 0: the lock is free."""
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -54,7 +54,7 @@ class Holder:
 
 
 class Work(threading.Thread):
-    """One kind of work at one daemon, until `enough`."""
+    """A client that repeats a call to a daemon, until `enough`."""
 
     def __init__(self, daemon, what, enough):
         super().__init__()
@@ -65,7 +65,7 @@ class Work(threading.Thread):
             with self.daemon.connect() as c:
                 while not self.enough.is_set():
                     self.done.append(self.what(c))
-        except Exception as e:  # told by the thread that joins
+        except Exception as e:  # raised by the joining thread
             self.error = e
 
 
@@ -104,7 +104,7 @@ class Stops:
         return took
 
     def stop_in_commit(self, victim):
-        """Stops it while it holds the lock; what it commits is a put of ours."""
+        """Stops the daemon while it holds the lock, during a put of our own client."""
         holder = Holder(victim.database)
         enough = threading.Event()
         busy = Work(victim, self.put_at(victim), enough)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may come near: modes of directory and socket, paths that others prepared, text that is no config."""
+"""Access: modes of directory and socket, paths prepared by other users, malicious text in configs."""
 import os
 import socket
 import stat
@@ -15,7 +15,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
 
 def refuses(folder, path, env=None):
-    """gemmd must not start there. Returns what it said."""
+    """gemmd must not start there. Returns its stderr."""
     result = subprocess.run(
         list(map(str, [GEMMD, "--device", SYNTHETIC, "--runner", RUNNER, "--database",
                        folder / "d.db", "--cache-dir", folder / "cache",
@@ -75,7 +75,7 @@ INJECTIONS = ['64\n#include "/etc/passwd"', '64 -I/etc -include passwd', "64;sys
 
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_no_text_of_a_client_reaches_a_compiler(daemon_of_module, text):
-    """Parameters are numbers and words of a list; what is not one of them is no config."""
+    """Parameters are numbers and listed words; any other text is an invalid config."""
     d = daemon_of_module
     with d.connect() as c:
         config = c.call("get", problem=gemm(), wait="cached")["config"]
@@ -107,7 +107,7 @@ def test_descriptors_of_clients_are_dropped(daemon):
 
 @ROOT_ONLY
 def test_the_event_of_a_stop_says_who_asked(folder):
-    """Of a gemmd of one user that is stopped by root, and by its own user."""
+    """Root, and then the user itself, stop the gemmd of a user."""
     os.chown(folder, 1, 1)
     d = Daemon(folder, SYNTHETIC)
     as_daemon = {"user": "daemon", "group": "daemon", "extra_groups": []}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients and runners that do their worst: the one who does it is cut off, in time, and nobody else
-notices. Deadlines are set short here; their defaults are in gemmd(8)."""
+"""Hostile clients and runners: they are cut off in time, and other clients notice nothing.
+Deadlines are short here; gemmd(8) has the defaults."""
 import os
 import resource
 import signal
@@ -19,8 +19,7 @@ HELLO = msgpack.packb([0, 1, "hello", {}])
 
 
 class Asker:
-    """Asks all the while. `usual` is the median of its waits, in seconds: what a machine with other work
-    does to a single one says nothing."""
+    """Queries all the time. `usual` is the median wait in seconds: other work affects single waits."""
 
     def __init__(self, d):
         self.d, self.waits = d, []
@@ -37,7 +36,7 @@ class Asker:
 
     def __enter__(self):
         self.thread.start()
-        eventually(lambda: self.waits)  # it has its place before others come
+        eventually(lambda: self.waits)  # its connection exists before the others come
         return self
 
     def __exit__(self, *_):
@@ -52,7 +51,7 @@ class Asker:
 # ---- clients that do not read, or write slowly ------------------------------------------------------
 
 def test_who_does_not_read_is_not_read_from(daemon):
-    """What it may make the daemon hold is bounded; when it reads again, no answer is missing."""
+    """The client's unread output is bounded. When the client reads again, no answer is missing."""
     d = daemon()
     silent, = flood_unread(d, 1, HELLO)
     status = d.status()
@@ -97,7 +96,7 @@ def test_a_byte_at_a_time_is_cut_off_and_silence_between_messages_is_not(daemon)
 
 
 def test_the_daemons_own_sleep_is_no_clients_fault(daemon):
-    """What came while it was stopped is read before anybody is judged by the clock."""
+    """After a stop, the daemon reads pending messages before it checks deadlines."""
     d = daemon(options=["--message-ms", "1000"])
     message = msgpack.packb([0, 1, "hello", {"version": 1}])
     with d.connect() as c:
@@ -110,7 +109,7 @@ def test_the_daemons_own_sleep_is_no_clients_fault(daemon):
         assert c.read()[3]["version"] == 1
 
 def test_a_sleep_moves_no_deadline_into_the_future(daemon):
-    """A message that began between two sweeps slept shorter than the sweep is late."""
+    """A stop that is shorter than the sweep interval does not extend a message's deadline."""
     d = daemon(options=["--message-ms", "3000"])
     message = msgpack.packb([0, 1, "hello", {"version": 1}])
     with d.connect() as first, d.connect() as second:
@@ -128,8 +127,8 @@ def test_a_sleep_moves_no_deadline_into_the_future(daemon):
 
 
 def test_one_who_floods_waits_for_the_others(daemon):
-    """All have sent before the daemon looks: eight with hundreds of requests each, one with one. How many it has
-    answered by then it says itself: no clock is in this."""
+    """All clients have sent before the daemon looks: eight with hundreds of requests each, the last
+    with a single request. The test reads the daemon's own count of answers, and needs no clock."""
     each, d = 450, daemon()
     flooders = [d.connect() for _ in range(8)]
     with d.connect() as c:
@@ -154,7 +153,7 @@ def test_one_who_floods_waits_for_the_others(daemon):
 
 @ROOT_ONLY
 def test_ten_thousand_half_open_connections(daemon):
-    """Of one user whose share is 200: the others are told to come again, another user is served."""
+    """All of one user, whose share is 200: the others get busy, another user is served."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     n = 10000
     if hard < n + 500:
@@ -172,7 +171,7 @@ def test_ten_thousand_half_open_connections(daemon):
                 try:
                     s.send(half)
                 except BrokenPipeError:
-                    pass # refused already
+                    pass # already refused
             said = as_nobody(d, "with Client(socket, 5) as c: print(c.call('status')['connections'])")
         assert int(said[0]) <= 200 + 8 + 2
         served = refused = 0
@@ -192,7 +191,7 @@ def test_ten_thousand_half_open_connections(daemon):
 
 
 def test_a_thousand_connects_while_the_daemon_is_busy(daemon):
-    """Nobody is turned away by a full queue."""
+    """A full queue turns no client away."""
     with open("/proc/sys/net/core/somaxconn") as f:
         if int(f.read()) < 1000:
             pytest.skip("the kernel's own limit (net.core.somaxconn) is below")
@@ -255,7 +254,7 @@ order()
 
 
 def test_who_does_not_read_gets_no_more_news(fake):
-    """What is kept for it is bounded, and the answer is among it."""
+    """The client's unread output is bounded, and includes the answer."""
     d = fake(NEWS)
     with d.connect(30) as c:
         request = c.send("get", problem=gemm(), budget=4, progress=True)
@@ -281,7 +280,7 @@ def test_the_runner_has_a_lower_priority_than_the_loop(daemon):
     with d.connect() as c:
         c.send("get", problem=gemm(), budget=400, iters=100)
         eventually(lambda: d.status()["runner"]["state"] == "busy")
-        # Its compilers are even lower, from their first instruction but one.
+        # The runner's compilers have a lower priority, almost from their first instruction.
         runner = eventually(lambda: (lambda n: len(n) > 1 and max(n) >= 10 and n)(nice_values(d.runner_pid())))
         assert min(runner) >= 5, runner
         assert nice_values(d.process.pid) in ([mine] * 2, [mine] * 3), (
@@ -291,7 +290,7 @@ def test_the_runner_has_a_lower_priority_than_the_loop(daemon):
 # ---- daemons ----------------------------------------------------------------------------------------
 
 def test_many_daemons_at_once_are_one(daemon, folder):
-    """Over a stale socket, too: one of them serves, the others leave and say who does."""
+    """Also with a stale socket: one daemon serves, the others leave and name it."""
     d = daemon()
     d.kill()
     assert d.socket.exists()
@@ -306,7 +305,7 @@ def test_many_daemons_at_once_are_one(daemon, folder):
     def serves():
         try:
             return d.status()["pid"] == d.process.pid
-        except OSError: # the stale socket, or none: it is still on its way
+        except OSError: # a stale socket or no socket: the daemon is still starting
             return False
 
     eventually(serves)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that dies, stops at any moment, or has no descriptors left. kill -9 at random moments: what was
-answered as saved stays, nothing finished is measured again. kills.py has more kinds of changes to lose."""
+"""Daemons that die, stop at any moment, or have no descriptors left. kill -9 at random moments:
+saved answers stay, and finished searches are not repeated. kills.py has more kinds of changes."""
 import os
 import random
 import resource
@@ -22,7 +22,7 @@ def measured_twice(d):
 
 
 def ask(d, problems, answers):
-    """Asks one after the other until the daemon is gone."""
+    """Sends one query after the other until the daemon is gone."""
     try:
         with d.connect() as c:
             for p in problems:
@@ -46,7 +46,7 @@ def test_kill_loop(daemon):
         d.kill()
         [t.join() for t in threads]
         answers.update(new)
-        if not new:  # this machine is slower: kills are to come after answers, too
+        if not new:  # this machine is slower: some kills must come after answers
             longest *= 2
         with sqlite3.connect(f"file:{d.database}?mode=ro", uri=True) as db:
             assert db.execute("PRAGMA quick_check").fetchall() == [("ok",)]
@@ -90,8 +90,7 @@ def test_a_stop_is_clean_at_every_moment(daemon):
 
 
 def test_a_stop_right_after_the_start(daemon):
-    """SIGTERM while it starts ends it at once, by its handler or, before that is there, by the signal; and
-    the next start finds nothing in its way."""
+    """SIGTERM during a start ends the daemon, by its handler or the signal; the next start works."""
     rng = random.Random(3)
     d = daemon()
     known = d.call("get", problem=gemm(), budget=4)
@@ -107,7 +106,7 @@ def test_a_stop_right_after_the_start(daemon):
 
 
 def test_no_descriptors_left(daemon):
-    """Connections beyond the limit of open files are dropped or refused; it recovers."""
+    """Connections beyond the limit of open files are dropped or refused; the daemon recovers."""
     d = daemon()
     known = d.call("get", problem=gemm(), budget=4)
     resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (48, 48))
@@ -124,7 +123,7 @@ def test_no_descriptors_left(daemon):
     def answers_again():
         try:
             return d.call("get", problem=gemm()) == known
-        except OSError:  # it has not come to the closed ones yet
+        except OSError:  # the daemon has not seen the closed connections yet
             return False
 
     eventually(answers_again)

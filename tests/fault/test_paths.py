@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose paths gemmd trusts (proto/trust.h), and what another program's lock does. Another user is a number:
-nobody needs to be made."""
+"""Owners of trusted paths (proto/trust.h); locks of other programs. The other user is a uid only."""
 import os
 import pathlib
 import socket
@@ -14,11 +13,11 @@ from conftest import GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC, Daemon, RpcErr
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 OTHER = 54321
-LIMIT = 60 * PATIENCE  # against hanging
+LIMIT = 60 * PATIENCE  # against hanging tests
 
 
 def run(folder, *options, device=SYNTHETIC, env=None):
-    """A gemmd that must not start: (status, what it said)."""
+    """A gemmd that must not start: (status, stderr)."""
     result = subprocess.run(
         list(map(str, [GEMMD, "--device", device, "--runner", RUNNER, "--socket", folder / "gemmd.sock",
                        "--database", folder / "cache.db", "--cache-dir", folder / "cache", *options])),
@@ -27,7 +26,7 @@ def run(folder, *options, device=SYNTHETIC, env=None):
 
 
 def of_other(path):
-    """A folder of another user, which all may enter."""
+    """A folder of another user, open for all to enter."""
     path.mkdir()
     os.chown(path, OTHER, OTHER)
     path.chmod(0o755)
@@ -44,7 +43,7 @@ def test_root_loads_no_kernels_from_a_cache_of_another_user(folder):
 
 @ROOT_ONLY
 def test_root_loads_no_kernel_that_another_user_put_into_its_cache(daemon, folder):
-    """The folder was open to others once."""
+    """The folder was once open to others."""
     d = daemon("cpu", own_cache=True)
     with d.connect() as c:
         module = c.call("get", problem=gemm(n=64, k=64, dtype_in="fp32"), budget=1)["module"]
@@ -59,7 +58,7 @@ def test_root_loads_no_kernel_that_another_user_put_into_its_cache(daemon, folde
 @ROOT_ONLY
 @pytest.mark.parametrize("name", ["modules", "records", "variants", "serving"])
 def test_root_uses_no_folder_that_another_user_made_in_its_cache(folder, name):
-    """While the cache was open to all; or a link, which leads root's files elsewhere."""
+    """Created while the cache was open to all; or a link, which redirects root's files."""
     cache = folder / "cache"
     cache.mkdir(mode=0o755)
     of_other(cache / name)
@@ -149,7 +148,7 @@ def test_a_database_has_no_second_name(folder, part):
 
 @ROOT_ONLY
 def test_a_client_talks_to_no_other_user_in_its_place_below_tmp():
-    """Who listens is who called listen(2)."""
+    """The listening process is the caller of listen(2)."""
     place = pathlib.Path(f"/tmp/gemmd-{os.geteuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     path = place / f"test-{os.getpid()}.sock"
@@ -173,7 +172,7 @@ def test_root_reads_no_configuration_of_another_user(folder):
 
 
 def test_a_configuration_may_be_a_link_of_ours(folder):
-    """As files of a mounted volume are."""
+    """As in mounted volumes."""
     (folder / "real.conf").write_text("[gemmd]\nlog-level = debug\n")
     (folder / "gemmd.conf").symlink_to("real.conf")
     result = subprocess.run([GEMMD, "--config", folder / "gemmd.conf", "--print-config"], capture_output=True,
@@ -248,7 +247,7 @@ def test_the_database_is_nobody_elses_to_open(daemon, folder):
     files = [folder / f"cache.db{part}" for part in ("", "-wal", "-shm")]
     assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
     for p in files:
-        p.chmod(0o644)  # as an older gemmd left them
+        p.chmod(0o644)  # as an older gemmd did
     d.start()
     assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
 
@@ -270,7 +269,7 @@ sys.stdin.read()
 
 
 class Holder:
-    """Another program that has the database, or a lock of it."""
+    """Another program that holds the database or a lock of the database."""
 
     def __init__(self, what, path):
         self.process = subprocess.Popen([sys.executable, "-c", HOLD, what, str(path)], stdin=subprocess.PIPE,
@@ -287,7 +286,7 @@ class Holder:
 
 @pytest.mark.parametrize("what", ["exclusive", "shm"])
 def test_a_start_names_the_program_that_has_locked_the_database(daemon, folder, what):
-    """And ends with a status after which a service manager tries again."""
+    """The exit status makes a service manager try again."""
     d = daemon()
     d.call("get", problem=gemm(), budget=2)
     assert d.stop() == 0

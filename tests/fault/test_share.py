@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One user's share: whatever one does, another one connects, asks, is answered and can have tuned."""
+"""A user's share: whatever a user does, other users can connect, query, get answers and tune."""
 import contextlib
 import json
 import os
@@ -29,8 +29,9 @@ socket = {socket!r}
 
 
 def nobody_asks(d, call, first=None):
-    """Another user's question to a stopped daemon, which goes on when it was sent: the process, which prints
-    when it was answered, and when the daemon went on. `first`: what it asks before."""
+    """Sends another user's call to a stopped daemon, then continues the daemon. Returns the
+    process, which prints the time of its answer, and the time of continuing. `first`: an earlier
+    call."""
     other = start_as_nobody(d, "c = Client(socket, 60)\n"
                                + (f"c.send({first})\n" if first else "") +
                                f"request = c.send({call})\n"
@@ -45,7 +46,7 @@ def nobody_asks(d, call, first=None):
 
 
 def start_as_nobody(d, body):
-    """Runs it as another user, who may connect."""
+    """Runs `body` as another user with the right to connect."""
     d.folder.chmod(0o755)
     d.socket.chmod(0o666)
     harness = pathlib.Path(__file__).parent.parent / "integration"
@@ -56,7 +57,7 @@ def start_as_nobody(d, body):
 
 
 def as_nobody(d, body):
-    """What it printed."""
+    """Returns the words of its output."""
     process = start_as_nobody(d, body)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -79,7 +80,7 @@ def user(status, uid=os.geteuid()):
 def test_connections_of_one_user_leave_room_for_others(daemon):
     d = daemon(options=["--max-connections", "8"])
     held = [d.connect()]
-    eventually(lambda: held[0].call("status")["connections"] == 1) # that of the start is closed
+    eventually(lambda: held[0].call("status")["connections"] == 1) # the connection of the start is closed
     held += [d.connect() for _ in range(5)]
     eventually(lambda: user(held[0].call("status"))["connections"] == 6)
     error = refused(d)
@@ -136,7 +137,7 @@ def test_background_work_of_another_user_is_theirs(daemon):
 
 
 def flood_unread(d, n, request):
-    """Connections that ask and never read, until nothing goes in any more."""
+    """Connections that send and never read, until all buffers are full."""
     silent = [d.connect() for _ in range(n)]
     for c in silent:
         c.socket.setblocking(False)
@@ -204,7 +205,7 @@ print(max(seen), seen[-1])
 
 @ROOT_ONLY
 def test_bytes_of_half_messages_are_bounded(daemon):
-    """Each within its own limit, all together more than the user's share."""
+    """Each message is within its own limit; all together exceed the user's share."""
     d = daemon(options=["--user-mib", "1", "--message-ms", "500"])
     watch = start_as_nobody(d, WATCH)
     assert watch.stdout.readline() == "ready\n"
@@ -225,7 +226,7 @@ def test_bytes_of_half_messages_are_bounded(daemon):
 
 @ROOT_ONLY
 def test_questions_of_one_user_do_not_fill_the_ledger(daemon):
-    """The ledger answers one after the other: whoever asks next waits for what is before."""
+    """The ledger answers in order: each question waits for all earlier questions."""
     d = daemon()
     page = b"".join(msgpack.packb([0, i, "list", {"what": "trials"}]) for i in range(64))
     askers = [d.connect() for _ in range(60)]
@@ -244,7 +245,7 @@ def test_questions_of_one_user_do_not_fill_the_ledger(daemon):
 
 @ROOT_ONLY
 def test_leases_of_one_user_are_bounded_and_given_back(daemon):
-    """Each is looked after, and renewed in the database, every few seconds."""
+    """The daemon renews each lease in the database every few seconds."""
     d = daemon()
     holders, outcomes = [d.connect() for _ in range(9)], []
     for n, c in enumerate(holders):
@@ -274,7 +275,7 @@ def test_leases_of_one_user_are_bounded_and_given_back(daemon):
 
 @ROOT_ONLY
 def test_subscriptions_of_one_user_are_bounded_and_given_back(daemon):
-    """Each is sent every improvement."""
+    """Each subscription receives every improvement."""
     d = daemon()
     told = [d.connect() for _ in range(512)]
     assert all(c.call("subscribe")["subscribed"] for c in told)
@@ -327,7 +328,7 @@ def test_a_client_that_finds_no_room_comes_again_until_its_deadline(daemon):
 
 @ROOT_ONLY
 def test_a_user_of_many_connections_takes_no_more_of_the_loop(daemon):
-    """All have sent before the daemon looks: a hundred connections of one user, one of another."""
+    """All clients send before the daemon looks: a hundred connections of a user, one of another."""
     d = daemon()
     flooders = [d.connect() for _ in range(100)]
     d.process.send_signal(signal.SIGSTOP)
@@ -344,8 +345,8 @@ def test_a_user_of_many_connections_takes_no_more_of_the_loop(daemon):
 
 @ROOT_ONLY
 def test_acquires_of_one_user_do_not_fill_the_ledger(daemon):
-    """Each that names configs reads all that was recorded of its key: another user's question waits
-    for a few of them, not for all."""
+    """Each acquire with configs reads all trials of its key. Another user waits for a few of them
+    only."""
     d = daemon()
     problem = {"op": "custom:mine"}
     askers = [d.connect() for _ in range(4)]
@@ -369,8 +370,8 @@ def test_acquires_of_one_user_do_not_fill_the_ledger(daemon):
 @ROOT_ONLY
 @pytest.mark.parametrize("call", ["'list', what='best'", "'get', problem=gemm()"], ids=["list", "pinned"])
 def test_lists_of_one_user_keep_another_one_waiting_for_few_of_them(daemon, call):
-    """Each reads the whole table: a page of another user's, or what a key answered in the generation that its
-    job has pinned, waits for a few, not for all."""
+    """Each list reads the whole table. Another user's page or old pinned answer waits for a few
+    only."""
     d = daemon()
     askers = [d.connect() for _ in range(8)]
     old = askers[0].call("get", problem=gemm(), budget=4)
@@ -394,7 +395,7 @@ def test_lists_of_one_user_keep_another_one_waiting_for_few_of_them(daemon, call
 
 
 def put_all(c, problems, config):
-    """Their generations; some are on their way at a time."""
+    """Returns their generations; sends all requests before the first answer."""
     asked = [(c.send("put", problem=p, config=config, time_us=5)) for p in problems]
     return [c.wait(request)["generation"] for request in asked]
 
@@ -411,7 +412,7 @@ def peak_bytes(d):
 
 
 def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
-    """Each key that was improved since is a question to the ledger; a request has 256."""
+    """Each key improved since is a question to the ledger; a request has 256 keys."""
     d = daemon()
     with d.connect() as c:
         problems = [{"op": "custom:mine", "n": i} for i in range(2048)]
@@ -430,12 +431,12 @@ def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
                  for rank in ranks for i in range(256, 2048, 256)]
         for rank, request in asked:
             assert [a["config"] for a in rank.wait(request)["answers"]] == [{"A": 1}] * 256
-        if "sanitize" not in os.environ.get("GEMMD_BUILD_KIND", ""):  # which keeps what was freed for a while
+        if "sanitize" not in os.environ.get("GEMMD_BUILD_KIND", ""):  # sanitizers keep freed memory for a while
             assert peak_bytes(d) < before + 48 * 2**20
 
 
 def test_what_is_read_for_pinned_jobs_is_bounded(daemon):
-    """Each generation has answers of its own: what was asked for longest ago is read again."""
+    """Each generation has its own answers: the least recently used are read again."""
     d = daemon()
     with d.connect() as c:
         problems = [{"op": "custom:mine", "n": i} for i in range(256)]
@@ -446,16 +447,16 @@ def test_what_is_read_for_pinned_jobs_is_bounded(daemon):
         for rank in [*ranks, ranks[0]]:
             answers = rank.call("get_many", problems=problems)["answers"]
             assert [a["config"] for a in answers[128:]] == configs[:1] * 128
-        if "sanitize" not in os.environ.get("GEMMD_BUILD_KIND", ""):  # which keeps what was freed for a while
+        if "sanitize" not in os.environ.get("GEMMD_BUILD_KIND", ""):  # sanitizers keep freed memory for a while
             assert peak_bytes(d) < before + 13 * 2**20
 
 
 def fill_line(d, connections, **params):
-    """Acquires of a key that another one holds: what waits, and what was refused."""
+    """Acquires of a leased key: returns the waiting and the refused requests."""
     asked, refused = [], []
     for c in connections:
         requests = [c.send("acquire", problem={"op": "custom:mine"}, **params) for _ in range(250)]
-        c.call("hello")  # they have been handled
+        c.call("hello")  # all requests are handled
         eventually(lambda: user(d.status())["asked"] == 1)
         c.call("hello")
         refused += [c.responses.pop(r)[2] for r in requests if r in c.responses]
@@ -472,7 +473,7 @@ def test_acquires_that_wait_are_bounded_for_each_user_and_given_back(daemon):
     assert len(refused) == 9 * 250 - 2048
     assert all(e["name"] == "busy" and "deadline_ms" in e["message"] for e in refused)
     assert user(holder.call("status"))["waiting"] == 2048
-    # who holds a key goes on, and so does another user
+    # the lease holder goes on, and so does another user
     assert holder.call("acquire", problem={"op": "custom:mine"})["outcome"] == "lease"
     ask = "c.call('acquire', problem={'op': 'custom:mine'})"
     assert as_nobody(d, f"with Client(socket) as c: print({ask}['outcome'])") == ["lease"]
@@ -498,7 +499,7 @@ def test_configs_of_acquires_that_wait_are_bounded_for_each_user(daemon):
 @ROOT_ONLY
 @pytest.mark.parametrize("problem", ["gemm(m=512)", "gemm(n=64 * 119)"], ids=["own", "joined"])
 def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, problem):
-    """Also when it is the last of these tunings that the other one waits for, too."""
+    """Also when both users wait for the last of these tunings."""
     d = daemon()
     other = start_as_nobody(d, "with Client(socket) as c:\n"
                                "    print('ready', flush=True)\n"
@@ -516,7 +517,7 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
 
 @ROOT_ONLY
 def test_keys_that_users_record_trials_of_are_bounded(daemon):
-    """Their rows are kept, too, though no answer is known; what has a place may go on."""
+    """Trials are kept and count without an answer of their key. A key with a place may go on."""
     d = daemon(options=["--max-keys", "3", "--user-keys", "3"])
     told = ("with Client(socket) as c:\n"
             "    for method, i, more in {calls}:\n"
@@ -573,7 +574,7 @@ def test_keys_that_users_put_are_bounded(daemon):
 
 @ROOT_ONLY
 def test_keys_of_one_user_leave_room_for_others_and_the_user_evicts_them(daemon):
-    d = daemon(options=["--max-keys", "20"])  # of these one user has three quarters
+    d = daemon(options=["--max-keys", "20"])  # a single user has three quarters
     body = ("with Client(socket) as c:\n"
             "    for method, problem, more in {calls}:\n"
             "        try: c.call(method, problem=problem, **more); print('ok')\n"
@@ -615,7 +616,7 @@ def test_bytes_that_one_user_records_are_bounded_for_others_to_have_room(daemon)
     d = daemon(options=["--user-mib", "1"])
     body = ("n = 0\n"
             "for i in range({n}):\n"
-            "    with Client(socket) as c:\n" # a new connection has no share of its own
+            "    with Client(socket) as c:\n" # a new connection gets no new share
             "        try: n += c.call('record', problem={{'op': 'custom:much', 'n': {key}}}, trials=[\n"
             "            {{'config': {{'A': 'x' * 400, 'B': 40 * i + k}}, 'time_us': 5}} for k in range(40)])['recorded']\n"
             "        except RpcError as e: print(e.name, '--user-mib' in e.message); break\n"
@@ -634,7 +635,7 @@ def test_bytes_that_one_user_records_are_bounded_for_others_to_have_room(daemon)
 
 @ROOT_ONLY
 def test_lists_that_one_user_does_not_read_are_bounded(daemon):
-    """An answer is charged before it is read: many that are being read at once are many megabytes."""
+    """An answer is charged before it is read: many concurrent reads are many megabytes."""
     d = daemon(options=["--user-mib", "4"])
     with d.connect() as c:
         for i in range(256):
@@ -660,12 +661,12 @@ def test_lists_that_one_user_does_not_read_are_bounded(daemon):
     out, err = watch.communicate(timeout=120)
     assert out, err
     assert 3 * 2**20 < int(out) < 6 * 2**20, "the share, and one answer more"
-    with silent[0] as c: # who reads is served on
+    with silent[0] as c: # a client that reads is served on
         assert all(len(c.wait(i)["rows"]) == 256 for i in range(8))
     [c.close() for c in silent]
 
 
-# ---- one user's answers are not another one's ------------------------------------------------------
+# ---- answers of other users ------------------------------------------------------------------------
 
 LOOSE = "budget=8, atol=1.0, rtol=1.0"
 
@@ -699,7 +700,7 @@ PUT = "c.call('put', problem=gemm(), config=config, time_us=0.001)"
 
 @ROOT_ONLY
 def test_a_put_of_one_user_answers_nobody_else_until_it_is_measured(daemon):
-    """The put config is the default's own: slower ones answer nobody."""
+    """The put config is the default's own: slower configs answer no other user."""
     d = daemon()
     with d.connect() as c:
         default = c.call("get", problem=gemm(), wait="cached")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runners that misbehave in every way: who waits gets an error with the reason, in time; the daemon
-goes on answering what it knows; when it goes on like that, tuning is switched off."""
+"""Runners that misbehave in every way. The waiters get an error with the reason, in time; the
+daemon continues to serve known answers; repeated failures switch tuning off."""
 import os
 import signal
 import sqlite3
@@ -14,7 +14,7 @@ from conftest import RpcError, eventually, gemm
 CONFIG = {"BLOCK_SIZE_M": 64}
 
 BAD_RUNNERS = {
-    # body, error, a word of its sentence
+    # body, error name, word of the message
     "ends at once": ("sys.exit(3)", "crashed", "status 3"),
     "says nothing and ends": ("os.close(FD); sys.exit(0)", "crashed", "start"),
     "is no msgpack": ("os.write(FD, b'\\xc1 what?')", "crashed", "no message"),
@@ -113,7 +113,7 @@ def test_tuning_is_tried_again_after_a_while_and_twice_as_long(fake, folder):
         assert "unhealthy" in c.call("status")["tuning"]
         assert c.call("get", problem=gemm(n=1024)) == d.known
         eventually(is_on)
-        began = time.monotonic()  # before: on a busy machine, after it some of the time has passed
+        began = time.monotonic()  # before the failure: on a busy machine some of the time passes before the return
         assert fails(c, 64) == "crashed" and not is_on(), "one more is enough"
         (folder / "healed").touch()
         eventually(is_on)
@@ -149,7 +149,7 @@ def test_a_hang_is_killed_in_time_and_the_job_goes_on(fake):
         assert [q["status"] for q in c.list("quarantine")] == ["hung"]
 
 
-# The order that crosses the runner's bye is given to the next one.
+# The next runner gets the order that crosses the runner's bye.
 LEAVES = """
 hello()
 marker = os.path.join(os.path.dirname(sys.argv[0]), "left")
@@ -171,7 +171,7 @@ def test_an_order_that_crosses_bye_is_not_lost(fake):
         assert c.call("status")["runner"]["deaths"] == 0
 
 
-# Garbage after its job is done; it is killed at once, and its end takes a while.
+# Sends garbage after its job. The runner is killed at once, and its end takes a while.
 FAILS_IDLE = """
 hello()
 r, o = order()
@@ -242,7 +242,7 @@ while True:
 
 
 def test_what_hung_is_not_launched_again_while_no_database_takes_it(fake):
-    """Nor is an idle gemmd done while it alone knows of it."""
+    """An idle gemmd stays while only its memory has the quarantine."""
     d = fake(HANGS, ["--idle-exit-s", "1"])
     h = sqlite3.connect(d.database, isolation_level=None)
     h.execute("BEGIN IMMEDIATE")
@@ -263,7 +263,7 @@ STAYS = LEAVES.replace("sys.exit(0)", "attempt(o, limit_ms=0); time.sleep(100)")
 
 
 def test_a_runner_that_says_bye_and_stays_is_killed(fake):
-    """5 s: the longest that leaving may take."""
+    """5 s: the limit for leaving."""
     d = fake(STAYS)
     with d.connect(30) as c:
         assert c.call("get", problem=gemm(), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
@@ -317,7 +317,7 @@ def test_a_daemon_stops_while_its_runner_hangs(fake):
 
 
 def test_a_silent_runner(fake):
-    """30 s: the longest that a start may take."""
+    """30 s: the limit for a start."""
     d = fake("time.sleep(100)")
     with d.connect(60) as c:
         began = time.monotonic()
@@ -345,7 +345,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("both,stopped_s", [(False, 2.4), (True, 2.4), (True, 1.2)])
 def test_who_is_stopped_blames_no_kernel(fake, both, stopped_s):
-    """Ctrl-Z, a paused container, a debugger: shorter than the step may take, and longer."""
+    """Ctrl-Z, a paused container, a debugger: shorter and longer than the step's limit."""
     d = fake(STEPS.format(variants="abc", limit_ms=1500, step_ms=800))
     with d.connect(30) as c:
         request = c.send("get", problem=gemm(), budget=4)
