@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real daemon in a temporary folder, and an independent MessagePack-RPC client.
 
-The client knows docs/protocol.md and Python's msgpack, nothing of ours: what it can do, any language
-can. Every test gets its own folder, socket, database and cache; `daemon()` starts a gemmd in it (and
-again after a crash: the folder stays for the test's life). Compiled modules are shared between the
-tests of a run, unless a test asks for its own cache, since compiling is what takes time.
+The client knows only docs/protocol.md and Python's msgpack, so any language can do the same. Every
+test gets its own folder, socket, database and cache. `daemon()` starts a gemmd there, and again
+after a crash: the folder stays for the whole test. Tests of a run share compiled modules, to save
+time, unless a test uses its own cache.
 """
 import json
 import os
@@ -28,7 +28,7 @@ GEMMD = BUILD / "daemon" / "gemmd"
 RUNNER = BUILD / "runner" / "gemmd-runner"
 GEMMCTL = BUILD / "client" / "gemmctl"
 SYNTHETIC = f"replay:{DATA / 'synthetic.jsonl'}"
-# A sanitizer build is slower: every patience below is multiplied by this.
+# Multiplies every timeout below, for slower sanitizer builds.
 PATIENCE = float(os.environ.get("GEMMD_TEST_PATIENCE", "1"))
 
 
@@ -64,7 +64,7 @@ class Client:
         return self.next_id
 
     def read(self):
-        """One more message of the stream."""
+        """Returns the next message of the stream."""
         while True:
             for message in self.unpacker:
                 return message
@@ -106,9 +106,9 @@ class Daemon:
         self.cache = cache or folder / "cache"
         self.options, self.env = list(options), {**os.environ, **(env or {})}
         self.log = folder / "log"
-        self.launcher = []  # a command that becomes gemmd, or starts it
+        self.launcher = []  # a command that becomes or starts gemmd
         self.process = None
-        self.killed = False  # by the test: its exit status says nothing
+        self.killed = False  # by the test: ignore the exit status
 
     def command(self):
         return [*self.launcher, GEMMD, "--device", self.device, "--socket", self.socket, "--database",
@@ -168,7 +168,7 @@ class Daemon:
             try:
                 os.kill(runner, signal.SIGKILL)
             except ProcessLookupError:
-                pass  # it dies with its parent
+                pass  # the runner dies with its parent
 
     def stop(self):
         if self.process and self.process.poll() is None:
@@ -182,7 +182,7 @@ class Daemon:
         return self.process.returncode if self.process else 0
 
     def sql(self, query, *args):
-        """Read as ops would, while the daemon runs or not."""
+        """Reads the database from outside, while the daemon runs or not."""
         connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)
         try:
             return connection.execute(query, args).fetchall()
@@ -207,8 +207,8 @@ def folder():
 
 @pytest.fixture
 def daemon(folder, shared_cache):
-    """daemon(device=..., options=[...], env={...}, own_cache=False) starts one; all stop at the end,
-    and must stop cleanly unless the test killed them."""
+    """daemon(device=..., options=[...], env={...}, own_cache=False) starts a daemon. All daemons
+    are stopped at the end, and must stop cleanly unless the test killed them."""
     running = []
 
     def start(device=SYNTHETIC, options=(), env=None, own_cache=False):
@@ -226,7 +226,7 @@ def daemon(folder, shared_cache):
 
 @pytest.fixture(scope="module")
 def daemon_of_module(shared_cache):
-    """One daemon for a module's tests that only ask and must not disturb each other."""
+    """A daemon shared by a module's tests, which must not disturb each other."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
     d = Daemon(path, SYNTHETIC, cache=shared_cache).start()
     yield d
@@ -237,7 +237,7 @@ def daemon_of_module(shared_cache):
 
 
 class EndlessCompiler:
-    """A C compiler that tells its version and then compiles for ever, in a TMPDIR of its own."""
+    """A C compiler that reports its version, then compiles for ever in a private TMPDIR."""
 
     def __init__(self, folder):
         self.tmp, cc = folder / "tmp", folder / "endless-cc"
@@ -251,7 +251,7 @@ class EndlessCompiler:
 
 
 def connected(path):
-    """A client, or None while nobody listens: a socket is a file before it is listened on."""
+    """A client, or None without a listener: the socket file exists before listen()."""
     try:
         return Client(path)
     except (FileNotFoundError, ConnectionRefusedError):
@@ -264,7 +264,7 @@ def gemm(mode="forward", m=256, n=256, k=256, experts=4, topk=2, **more):
 
 
 class Watched:
-    """A program that a person watches: its stderr is a terminal, its stdout goes nowhere."""
+    """A program as seen by a user: stderr is a terminal, stdout goes nowhere."""
 
     def __init__(self, command, env):
         self.terminal, its = os.openpty()
@@ -274,7 +274,7 @@ class Watched:
         self.shown = b""
 
     def until(self, *ends):
-        """Reads until one of these comes, or nothing more does."""
+        """Reads until one of `ends` or the end of the output."""
         while not any(end in self.shown for end in ends):
             assert select.select([self.terminal], [], [], 60 * PATIENCE)[0], self.shown
             try:
@@ -287,7 +287,7 @@ class Watched:
         self.process.send_signal(signal.SIGINT)
 
     def end(self):
-        """What it showed, and how it ended."""
+        """Returns its output and exit status."""
         code = self.process.wait(20 * PATIENCE)
         self.until()
         os.close(self.terminal)
@@ -295,7 +295,7 @@ class Watched:
 
 
 def runs(pid):
-    """False also of one that has ended, and that nobody has waited for."""
+    """False also for a zombie."""
     try:
         return "State:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:

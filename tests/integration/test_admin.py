@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the owner may do, who may not, what is listed, and how the daemon is set up."""
+"""The owner's methods, denied to others; lists; the daemon's options."""
 import os
 import pathlib
 import subprocess
@@ -58,7 +58,7 @@ def test_an_unknown_group_is_refused(folder):
 def test_more_connections_than_allowed_are_answered_busy(daemon):
     d = daemon(options=["--max-connections", "3"])
     held = [d.connect()]
-    # asked on the connection that stays: one of its own would still be closing
+    # through a connection that stays: a new connection would still be closing
     eventually(lambda: held[0].call("status")["connections"] == 1)
     held += [d.connect() for _ in range(2)]
     for c in held:
@@ -159,7 +159,7 @@ def test_a_put_does_not_push_out_what_was_measured(daemon):
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_put_at_the_last_moment_does_not_push_out_what_was_measured(host, n):  # noqa: F811
-    """The runner has said what won, and its row is on its way to the database, or to another daemon."""
+    """The runner has reported the winner, and the row is on its way to the database or a daemon."""
     members = host(n)
     d = members[0]
     problems = [gemm(n=64 * i) for i in range(1, 11)]
@@ -317,7 +317,7 @@ def test_it_leaves_when_idle_if_told_to(daemon):
 
 
 def test_a_socket_from_systemd(folder, shared_cache):
-    """LISTEN_FDS: the socket is the manager's, and stays when the daemon goes."""
+    """LISTEN_FDS: the socket belongs to the manager, and outlives the daemon."""
     import socket
     path = folder / "unit.sock"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input gets a clear error, and nothing is lost: the daemon answers the next request."""
+"""Bad input gets a clear error, and the connection survives: the daemon answers the next request."""
 import os
 import pathlib
 import random
@@ -14,7 +14,7 @@ import pytest
 from conftest import RpcError, gemm
 
 BAD_PROBLEMS = [
-    # problem, name of the error, what the sentence must hold
+    # problem, name of the error, word of the message
     (gemm(m=0), "invalid", "M"),
     (gemm(n=-64), "invalid", "N"),
     (gemm(k=2**31), "invalid", "K"),
@@ -109,7 +109,7 @@ def custom(**fields):
     return {"op": "custom:limits", **fields}
 
 
-# of each limit: a request with as much as it allows, what is one too much, and the error
+# for each limit: a method, its parameters by size, the largest allowed size, the error
 LIMITS = {
     "fields of a config": ("put", lambda n: {"config": {f"a{i}": 1 for i in range(n)}}, 40, "invalid"),
     "fields of a problem": (
@@ -145,7 +145,7 @@ def test_a_value_above_its_limit_is_refused_and_the_connection_stays(daemon_of_m
         assert c.call("status")["pid"], "on the same connection"
 
 
-# of each method its parameters; those of `status` and `shutdown` are not looked at
+# the parameters of each method; `status` and `shutdown` ignore theirs
 REPEATABLE = {
     "get": {"problem": gemm(), "wait": "cached", "configs": [{"a": 1}], "restrict": {}},
     "tune": {"problem": gemm(), "deadline_ms": 1}, "space": {"problem": gemm(), "target": ""},
@@ -161,7 +161,7 @@ REPEATABLE = {
 
 
 def pairs(fields, *more):
-    """A map of MessagePack, which may name a field twice."""
+    """A MessagePack map, which may have a field twice."""
     all_of_them = [*fields.items(), *more]
     head = bytes([0x80 | len(all_of_them)])
     return head + b"".join(msgpack.packb(part) for pair in all_of_them for part in pair)
@@ -261,8 +261,7 @@ def text(word, head):
                          ids=["a map", "too many"])
 @pytest.mark.parametrize("forms", [b"\xa8\xa8", b"\xa8\xd9", b"\xd9\xa8", b"\xd9\xd9"], ids=bytes.hex)
 def test_an_argument_given_twice(daemon_of_module, forms, second):
-    """Who looks for its name and who looks for the bytes of its name would find another one: text of so
-    few bytes has two forms."""
+    """A short text has two encodings: readers by name and readers by bytes could disagree."""
     params = b"\x82" + text(b"problems", forms[:1]) + b"\x90" + text(b"problems", forms[1:]) + second
     with daemon_of_module.connect() as c:
         c.socket.sendall(b"\x94\x00\x01\xa8get_many" + params)

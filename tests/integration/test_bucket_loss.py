@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verify --exact`, and the query field `bucket` that it stands on."""
+"""`verify --exact`, and the query field `bucket` that it uses."""
 import pathlib
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def test_one_query_rounds_otherwise(daemon):
         with pytest.raises(RpcError) as e:
             c.call("get", problem=problem, bucket="cube")
         assert e.value.name == "invalid" and "sqrt2" in e.value.message
-        # what a query said is not left behind for the next one
+        # a query's bucket does not affect the next query
         assert c.call("why", problem=problem)["key"] == pow2["key"]
     assert d.stop() == 0
     d.start()
@@ -65,7 +65,7 @@ def test_losses_are_those_of_the_trials(daemon):
         with d.connect() as c:
             times = {str(t["config"]): t for t in c.list("trials", key=key, status="ok")}
         best = next(r for r in shape if r["same"])
-        for r in shape:  # each was measured on the shape itself
+        for r in shape:  # each config was measured on the exact shape
             ratio = times[str(r["config"])]["ratio"] / times[str(best["config"])]["ratio"]
             assert r["loss_percent"] == pytest.approx(100 * max(0, ratio - 1), abs=8)
     jobs = d.status()["jobs"]["done"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that are nearly equal: another power limit, a GiB less, another MIG profile. Their results are
-hints here, and answers when the owner says so."""
+"""Nearly equal devices: another power limit, a GiB less, another MIG profile. Their results are
+hints, and answers when the owner trusts them."""
 import json
 import pathlib
 
@@ -13,7 +13,7 @@ SIZE = ["--m", 256, "--n", 256, "--k", 256]
 
 
 def device(folder, name, **changes):
-    """The synthetic landscape as of a device of another class."""
+    """The synthetic landscape on a device of another class."""
     head, rest = ORIGINAL.split("\n", 1)
     head = json.loads(head)
     head["device"].update(changes)
@@ -24,7 +24,7 @@ def device(folder, name, **changes):
 
 
 def odd_config(c, problem):
-    """A legal one that no search with a small budget would try."""
+    """A legal config that no search with a small budget would try."""
     default = c.call("get", problem=problem, wait="cached")["config"]
     params = [p for p in c.call("space", problem=problem)["params"] if not p["run_time"]]
     return [config for p in params for v in p["values"] if v != default[p["name"]]
@@ -66,7 +66,7 @@ def test_results_of_a_nearly_equal_device_are_tried_first(results, folder, chang
 
 
 def test_results_of_a_nearly_equal_device_in_the_database_are_tried_first(results, folder):
-    """Also after a restart: nobody has to move what is there."""
+    """Also after a restart, without moving any rows."""
     d, config, _ = results
     (folder / "results.db").rename(d.database)
     d.device = device(folder, "other", power_limit_w=300)
@@ -82,7 +82,7 @@ def test_trusted_results_of_a_nearly_equal_device_answer_until_they_are_measured
     d.start()
     for _ in range(2):
         assert d.ctl("import", "--trust", export).stdout == "1 imported, 0 skipped\n"
-    for _ in range(2):  # it outlives a restart
+    for _ in range(2):  # also after a restart
         with d.connect() as c:
             answer = c.call("get", problem=gemm(), wait="cached")
             assert (answer["tier"], answer["source"], answer["config"]) == ("exact", "trusted", config)

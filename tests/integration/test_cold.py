@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cold start on a GPU, over stubs of its libraries: what is compiled, when, and how often.
+"""A cold start on a GPU, with stubs of the CUDA libraries: the compiled variants, their order and
+their number.
 
-The stub of NVRTC appends a byte to a file for each compile; where kernels must compute, it compiles
-them for the CPU (tests/cuda_stub/emulate.h).
+The stub of NVRTC appends a byte to a file for each compile. For tests whose kernels must compute,
+the stub compiles them for the CPU (tests/cuda_stub/emulate.h).
 """
 import json
 import os
@@ -35,20 +36,20 @@ class Stubbed(Daemon):
             "GEMMD_NVRTC": str(STUBS / "libstub_nvrtc.so"),
             "GEMMD_LIBNVML": str(STUBS / "libstub_nvml.so"),
             "GEMMD_LIBCUBLAS": "/nowhere/libcublas.so",
-            "GEMMD_STUB_UUID": str(os.getpid()),  # others may run this test here
+            "GEMMD_STUB_UUID": str(os.getpid()),  # unique among concurrent test runs
             "GEMMD_STUB_TALLY": str(self.tally), **env})
 
     def compiles(self):
         return self.tally.stat().st_size if self.tally.exists() else 0
 
     def runner(self, *args, stdin=None):
-        """gemmd-runner by hand, with this daemon's device and cache directory."""
+        """Runs gemmd-runner with this daemon's device and cache directory."""
         subprocess.run([str(RUNNER), "--device", "cuda", "--target", "portable", "--cache-dir",
                         str(self.cache), "--quiet", *args], input=stdin, text=True,
                        env=self.env, check=True, timeout=120 * PATIENCE)
 
     def tune(self, **problem):
-        """The analytic default alone: one variant to compile."""
+        """Tunes with the analytic default only: compiles a single variant."""
         p = gemm(**problem)
         default = self.call("get", problem=p, wait="cached", target="portable")
         assert default["tier"] in ("default", "portfolio")
@@ -57,12 +58,12 @@ class Stubbed(Daemon):
 
 
 def records_of(d):
-    """Whole ones: each is written under a longer name, from which it is soon gone, and may be meanwhile."""
+    """Complete records: a writer's temporary file has a longer name, and may vanish at any time."""
     return [p for p in (d.cache / "records").glob("*") if not p.suffix]
 
 
 def stages_of(record):
-    """NUM_STAGES of a record's variant; None: it is a kernel of the device's own."""
+    """NUM_STAGES of a record's variant; None: a kernel of the device itself."""
     found = re.search(r"NUM_STAGES=(\d+)", record.read_text(errors="replace"))
     return found and int(found[1])
 
@@ -75,7 +76,7 @@ def problem_text(**fields):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Compiled kernels, for tests that do not count them."""
+    """Compiled kernels, for tests that do not count compiles."""
     with tempfile.TemporaryDirectory(prefix="gemmd-stubbed-") as path:
         yield pathlib.Path(path)
 
@@ -133,7 +134,7 @@ def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbe
     d = stubbed(cache=None, GEMMD_STUB_GATE=str(gate))
     gate.touch()
     search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
-    with d.connect(timeout=200) as c:  # compilers come last, on a busy machine
+    with d.connect(timeout=200) as c:  # compilers have the lowest priority on a busy machine
         last = c.send("tune", **search)
         eventually(lambda: d.compiles() > HELPERS + 1)
         gate.unlink()
@@ -143,7 +144,7 @@ def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbe
 
 
 def test_openings_are_compiled_one_search_after_the_other(stubbed):
-    d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="20")  # files have times that differ
+    d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="20")  # slow, so that the files' times differ
     searches = [{"problem": gemm(M=m, N=128, K=256), "target": "portable",
                  "restrict": {"num_stages": stages}} for m, stages in ((128, 2), (256, 3))]
     d.runner("--precompile", "--problems", "--openings", "--compile-threads", "1",
@@ -151,7 +152,7 @@ def test_openings_are_compiled_one_search_after_the_other(stubbed):
     records = sorted(records_of(d), key=lambda p: p.stat().st_mtime_ns)
     order = [s for s in map(stages_of, records) if s in (2, 3)]
     assert order.count(2) >= 3 and order.count(3) >= 3
-    # but for the analytic default of the first, which its restriction need not allow
+    # except the first search's analytic default, which its restriction may exclude
     assert order[order.index(2):] == sorted(order[order.index(2):])
 
 
@@ -185,15 +186,15 @@ def test_where_the_time_went_is_an_event(stubbed):
     total, inside, phases = re.fullmatch(
         r"\w+: (\d+) ms, of these (\d+) in the runner: (.*)", event["text"]).groups()
     ms = {name: int(n) for name, n in (p.rsplit(" ", 1) for p in phases.split(", "))}
-    # the helpers are compiled while the candidate is: both are waited for
+    # the helpers and the candidate compile at the same time: the runner waits for both
     assert ms["helpers"] > 0 and "time" in ms
     assert abs(sum(ms.values()) - int(inside)) <= len(ms) + 1
     assert int(inside) <= int(total) + 1
 
 
 def ask_for_two(d, first, second):
-    """NVRTC's stub takes its time with the device's own kernels: the other job has to wait. That nothing computes is
-    found out later. The process that compiles ahead."""
+    """The stub of NVRTC compiles the device's own kernels slowly, so the second job must wait. The
+    wrong results of the stub's kernels show later. Returns the pid of the precompile process."""
     default = first.call("get", problem=gemm(M=96, N=64, K=64), wait="cached", target="portable")
     first.send("tune", problem=gemm(M=96, N=64, K=64), strategy="given", target="portable", configs=[default["config"]])
     second.send("tune", problem=gemm(M=128, N=128, K=256), target="portable", restrict={"num_stages": 2})
@@ -220,7 +221,7 @@ def test_what_compiles_ahead_does_not_outlive_its_daemon(stubbed):
         eventually(lambda: not any(map(runs, [ahead, *compilers])))
 
 
-# What a recorded device says of its compilers is in test_set_aside.py; of these nothing is known before.
+# test_set_aside.py has a device with recorded compile times; here the times are unknown at first.
 def test_a_search_gives_way_by_what_compilers_took_so_far(stubbed):
     d = stubbed(cache=None, GEMMD_STUB_MS="400")
     with d.connect(timeout=200) as c:
@@ -229,7 +230,7 @@ def test_a_search_gives_way_by_what_compilers_took_so_far(stubbed):
         keys = [c.wait(r)["key"] for r in requests]
         aside = [e["text"] for e in c.list("events", kind="set_aside")]
         assert aside and {text[:32] for text in aside} <= set(keys)
-        # where its time went; on a busy machine it may be aside before it has waited for compilers at all
+        # the phases; on a busy machine a search may be set aside before it has waited for compilers
         assert all(re.search(r"in the runner: [a-z]", text) for text in aside), aside
         for key in keys:
             configs = [repr(t["config"]) for t in c.list("trials", key=key, stage="measure")]
@@ -283,7 +284,7 @@ PLAIN = {"M": 96, "N": 64, "K": 64}
 
 @pytest.fixture
 def doubted(stubbed, folder):
-    """A key of low confidence on a GPU that another process uses, for as long as `processes` says so."""
+    """A key of low confidence, on a GPU that another process uses while `processes` is above 0."""
     busy, processes = folder / "busy", folder / "processes"
     busy.write_text("87")
     processes.write_text("1")
@@ -305,8 +306,8 @@ def traces(d):
 
 def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_gpu(doubted):
     d = doubted
-    for times in (1, 2, 3):  # as many as it may be tried
-        d.tune(M=64, N=64, K=64)  # the rest begins anew
+    for times in (1, 2, 3):  # the maximum number of tries
+        d.tune(M=64, N=64, K=64)  # the idle time begins anew
         before = traces(d)
         eventually(lambda: d.text().count(": put off after") == times, 30)
         assert traces(d) == before
@@ -342,7 +343,7 @@ def test_memory_is_shared(stubbed):
 # ---- compilers are processes of their own --------------------------------------------------------
 
 def compilers(d):
-    """Pids of this daemon's processes that compile."""
+    """Pids of this daemon's compiling processes."""
     mark = f"GEMMD_STUB_TALLY={d.tally}".encode()
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
@@ -350,7 +351,7 @@ def compilers(d):
             if b"--compile" in (path / "cmdline").read_bytes().split(b"\0") and mark in (
                     path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             pass
     return found
 
@@ -370,7 +371,7 @@ def test_a_compile_that_never_ends_goes_with_its_runner(stubbed, death):
 
 
 def kill_compilers(d):
-    """Those that compile now. Returns how many."""
+    """Kills the compiling processes. Returns their number."""
     found = compilers(d)
     for pid in found:
         try:
@@ -394,7 +395,7 @@ def test_a_compile_that_is_always_killed_says_nothing_of_later_ones(stubbed):
     d = stubbed(cache=None, GEMMD_STUB_MS="300")
     with d.connect() as c:
         asked = c.send("tune", problem=gemm(M=96, N=64, K=64), target="portable")
-        while not select.select([c.socket], [], [], 0.02)[0]:  # the device's own kernels among them
+        while not select.select([c.socket], [], [], 0.02)[0]:  # also the device's own kernels
             kill_compilers(d)
         with pytest.raises(RpcError, match=r"killed twice \(signal 9\)"):
             c.wait(asked)
@@ -409,7 +410,7 @@ def test_a_crash_of_the_compiler_is_not_the_runners(stubbed):
     assert d.status()["runner"]["deaths"] == 0
 
 
-# What makes gemmd the process that orphans are given to.
+# Makes gemmd the process that inherits orphans.
 AS_SUBREAPER = [sys.executable, "-c", "import ctypes, os, sys\n"
                 "assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER\n"
                 "os.execv(sys.argv[1], sys.argv[1:])"]
@@ -424,12 +425,12 @@ def can_unshare():
 
 
 def children(pid):
-    """{pid: state} of a process's children, by the numbers that hold here. Z: a zombie."""
+    """{pid: state} of a process's children, with pids of this namespace. Z: a zombie."""
     found = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]  # what is after the name
-        except OSError:  # it has ended
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]  # the fields after the name
+        except OSError:  # the process has ended
             continue
         if int(parent) == pid:
             found[int(path.parent.name)] = state
@@ -437,7 +438,7 @@ def children(pid):
 
 
 def number_within(pid):
-    """What a process is called where it lives; None: it has ended."""
+    """The pid of a process in its own namespace; None: the process has ended."""
     try:
         return int(re.search(r"^NSpid:.*?(\d+)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
     except OSError:
@@ -453,7 +454,7 @@ def test_what_a_killed_runner_leaves_behind_is_waited_for(stubbed, place):
     gemmd, = [d.process.pid] if place == "subreaper" else children(d.process.pid)
 
     def working(starts):
-        """(the runner of so many starts, its compilers) once it has some, by the numbers that hold here."""
+        """(runner pid, pids of its compilers) of the given start, or None before it compiles."""
         status = d.status()["runner"]
         if (status["starts"], status["state"]) != (starts, "busy"):
             return None
@@ -517,12 +518,13 @@ def test_cublas_is_measured_when_nothing_else_is_to_be_done(stubbed):
         assert row["baseline_us"] == pytest.approx(250) and row["speedup"] == pytest.approx(1)
     said = d.ctl("trials", key).stderr
     assert "baseline: cublas 13.0.1 over the experts, rows in expert order" in said
-    # it is no candidate: a tuning that goes on from what was measured does not meet it
+    # the baseline is no candidate: a resumed tuning skips it
     assert d.tune(M=96, N=64, K=64, experts=4)["measured"] == 1
 
 
 def test_trials_of_several_keys_go_by_what_they_are_compared_with(stubbed):
-    """One key was compared with cuBLAS, which took twice as long: its trials are the best of all, also of the first alone."""
+    """A key was compared with cuBLAS, which took twice as long: its trials are the best overall,
+    also against the key without a baseline."""
     d = stubbed(["--no-baseline"])
     d.tune(M=96, N=64, K=64, experts=4)
     assert d.stop() == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl as people type it, with the mistakes that they make, against a real daemon."""
+"""gemmctl as users type it, with typical mistakes, against a real daemon."""
 import json
 import os
 import re
@@ -19,7 +19,7 @@ SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
 
 def ctl(d, *args, code=0, env=None, **more):
-    """gemmctl with these words, bytes as they are."""
+    """gemmctl with these words, as raw bytes."""
     result = subprocess.run([GEMMCTL, *args], capture_output=True, timeout=60 * PATIENCE,
                             env={**d.env, "GEMMD_SOCKET": str(d.socket), **(env or {})}, **more)
     said = result.stderr.decode(errors="replace")
@@ -35,7 +35,7 @@ def ctl(d, *args, code=0, env=None, **more):
     ["evict", b"custom:x name=\xff"],
 ], ids=lambda args: args[0])
 def test_what_is_no_text_is_not_left_out(daemon_of_module, args):
-    """A config or a filter that was dropped would tune, or list, everything."""
+    """Without the dropped config or filter, gemmctl would tune or list everything."""
     _, said = ctl(daemon_of_module, *args, code=2)
     assert "is not UTF-8" in said
 
@@ -137,9 +137,9 @@ def test_no_row_of_a_table_becomes_another(daemon_of_module, folder, table, opti
 
 
 def test_what_never_ends_is_not_read_to_its_end(daemon_of_module, folder):
-    """A shell's mistake must not take the machine's memory."""
+    """A mistake in a shell must not use up the machine's memory."""
     at_most = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))}
-    if "sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""):  # these reserve terabytes
+    if "sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""):  # sanitizers reserve terabytes
         at_most = {}
     assert "zero byte at 0" in ctl(daemon_of_module, "import", "/dev/zero", code=1, **at_most)[1]
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
@@ -187,7 +187,7 @@ def test_nothing_is_verified_of_no_tokens(daemon_of_module, args, said):
 @pytest.mark.parametrize("words,lacks,give", [([], "N and K", "--n and --k"), (["--n", "512"], "K", "--k"),
                                               (["--k", "256"], "N", "--n")], ids=str)
 def test_a_file_of_aiters_whose_name_says_no_sizes_is_named(daemon_of_module, folder, words, lacks, give):
-    """Of several files, too: the first says its own."""
+    """Also among several files: the name of the first file has its sizes."""
     source = DATA / "exchange" / "GEMM-A16W16-N=512-K=256.json"
     path = folder / "DEFAULT.json"
     path.write_bytes(source.read_bytes())
@@ -212,7 +212,7 @@ def test_bash_offers_a_commands_own_options(daemon_of_module):
 
 
 def test_the_version_among_several_daemons(daemon, folder):
-    """Not "not running": which one is meant, is the question."""
+    """The error is the ambiguous daemon, not "not running"."""
     d = daemon()
     (folder / "gemmd").mkdir(mode=0o700)
     for name in ("cpu.sock", "replay-other.sock"):
@@ -224,7 +224,7 @@ def test_the_version_among_several_daemons(daemon, folder):
 
 
 def test_a_recorded_landscape_names_its_daemon(folder):
-    """Its lines are of problems, which the client has to know before it reads them."""
+    """The landscape's problem lines need ops that the client must register before it reads them."""
     env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "GEMMD_SYSTEM": "0", "GEMMD_SOCKET": ""}
     result = subprocess.run([GEMMCTL, "status", "--device", f"replay:{DATA / 'cpu-small.jsonl'}"],
                             env=env, capture_output=True, text=True, timeout=60 * PATIENCE)
@@ -239,7 +239,7 @@ def test_a_deadline_holds_for_a_daemon_that_hangs(folder):
         result = subprocess.run([GEMMCTL, "get", *SIZE, "--deadline-ms", "200", "--socket",
                                  str(folder / "s")], capture_output=True, text=True)
         took = time.monotonic() - began
-    # A command takes a second at least; what it says is what was left of it after connecting.
+    # A command takes a second at least; the message has the time left after connecting.
     said = re.search(r"did not answer `hello` within (\d+) ms", result.stderr)
     assert result.returncode == 3 and said and 0 < int(said[1]) <= 1000, result
     assert 1 <= took < 3 * PATIENCE
@@ -256,7 +256,7 @@ def test_a_stopped_daemon_is_named_with_what_to_do(daemon, words):
 
 
 def test_a_daemon_that_stops_while_it_is_asked_is_named(daemon):
-    """Its silence is noticed without a deadline, too."""
+    """gemmctl notices the silence also without a deadline."""
     d = daemon()
     with subprocess.Popen([GEMMCTL, "tune", *SIZE, "--budget", "200", "--iters", "100"], text=True, stderr=subprocess.PIPE,
                           env={**d.env, "GEMMD_SOCKET": str(d.socket)}, stdout=subprocess.DEVNULL) as asks:
@@ -270,7 +270,7 @@ def test_a_daemon_that_stops_while_it_is_asked_is_named(daemon):
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:2", "cuda:0", "cuda:GPU-1", "replay-other", "bogus"])
 def test_a_daemon_of_another_device_does_not_answer(daemon_of_module, device):
-    """A socket in the environment names one; its answers are not those of the device that was typed."""
+    """The socket in the environment belongs to another device than the typed device."""
     d = daemon_of_module
     pid = d.status()["pid"]
     for words in (["get", *SIZE, "--wait", "cached"], ["start"], ["stop"], ["version"], ["status", "--socket", d.socket]):
@@ -284,7 +284,7 @@ def test_a_daemon_of_that_device_answers(daemon_of_module):
     d = daemon_of_module
     for device in (SYNTHETIC, d.status()["device"]["uuid"], "any"):
         assert "runs already" in ctl(d, "start", "--device", device)[0]
-    ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # a default, which the socket goes before
+    ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # a default, which the socket overrides
 
 
 STUBS = BUILD / "tests" / "cuda_stub"
@@ -293,9 +293,8 @@ STUBS = BUILD / "tests" / "cuda_stub"
 @pytest.mark.skipif(not (STUBS / "libstub_cuda.so").exists(), reason="built without cuda")
 @pytest.mark.parametrize("unit", [False, True], ids=["by itself", "as a unit"])
 def test_a_gpu_is_found_by_every_spelling_of_its_uuid(folder, unit):
-    """Upper case, and its beginning: what CUDA_VISIBLE_DEVICES takes. An instance of the unit has its socket
-    where its own name says."""
-    first = os.getpid()  # others may run this test here
+    """Upper case and prefixes, as in CUDA_VISIBLE_DEVICES. A unit's instance names the socket."""
+    first = os.getpid()  # unique among concurrent test runs
     whole = f"MIG-{first.to_bytes(4, 'little').hex()}-0405-0607-0809-0a0b0c0d0e0f"
     short = whole[:9].upper()
     spellings = [whole, "cuda:" + whole.upper(), "cuda:" + short, whole[:12]]
@@ -328,7 +327,7 @@ def test_a_gpu_is_found_by_every_spelling_of_its_uuid(folder, unit):
 
 
 def test_a_daemon_of_other_threads_does_not_answer(daemon):
-    """One socket is of the CPU, however many of its threads a daemon has; the answers are of that many."""
+    """The CPU has one socket for any number of threads, but answers depend on the number."""
     d = daemon("cpu:1")
     for words in (["get", *SIZE, "--wait", "cached"], ["start"], ["stop"]):
         said = ctl(d, *words, "--device", "cpu:2", code=2)[1]
@@ -339,7 +338,7 @@ def test_a_daemon_of_other_threads_does_not_answer(daemon):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_who_is_denied_is_told_by_the_commands_name(daemon, folder):
-    """And not of rows that may have been taken."""
+    """The message must not speak of rows that may have been imported."""
     d = daemon()
     folder.chmod(0o755)
     d.socket.chmod(0o666)
@@ -353,7 +352,7 @@ def test_who_is_denied_is_told_by_the_commands_name(daemon, folder):
 
 
 def test_what_failed_of_given_configs_is_said(daemon_of_module, folder):
-    """The winner alone would look as if all had been measured; an earlier run's failures are not counted."""
+    """The winner alone would hide the failures. An earlier run's failures do not count."""
     d = daemon_of_module
     good, size = d.ctl_json("get", *SIZE, "--budget", "4")[0]["config"], ["--m", "256", "--n", "256", "--k", "512"]
     (folder / "configs").write_text(json.dumps([good, {**good, "BLOCK_SIZE_M": 77}]))
@@ -377,11 +376,11 @@ def headings(d, *args):
 
 
 def test_rows_of_several_devices_can_be_told_apart(daemon, folder):
-    """Of one database, as GPUs of several kinds share it; a limit of power makes another class, too."""
+    """GPUs of several kinds share a database; another power limit is another class, too."""
     hopper = (DATA / "synthetic-hopper.jsonl").read_text()
     (folder / "weak.jsonl").write_text(hopper.replace('"power_limit_w": 700', '"power_limit_w": 500'))
     for n, device in enumerate((SYNTHETIC, f"replay:{DATA}/synthetic-hopper.jsonl", f"replay:{folder}/weak.jsonl")):
-        d = daemon(device)  # all in one folder, so of one database
+        d = daemon(device)  # all in the same folder, with the same database
         ctl(d, "tune", "-q", *SIZE, "--budget", "2")
         rows = d.ctl_json("list")
         assert len(rows) == n + 1 and "device" not in rows[0]
@@ -418,7 +417,7 @@ def test_devices_that_no_daemon_can_be_of(folder, device, why):
     result = subprocess.run([GEMMCTL, "start", "--device", device], capture_output=True, text=True, env=env,
                             timeout=60 * PATIENCE)
     assert result.returncode == 2 and why in result.stderr, result.stderr
-    assert not list(folder.glob("**/*.log"))  # none was started
+    assert not list(folder.glob("**/*.log"))  # no daemon was started
 
 
 def test_what_help_says_of_devices_and_of_no_limit():
@@ -438,7 +437,7 @@ def test_a_landscape_does_not_take_the_place_of_a_device(folder):
 
 
 def test_a_key_without_an_answer_is_still_the_key(daemon):
-    """Its trials are its own, of all that there are, and there is nothing of it to export."""
+    """Lists only the key's own trials; has no answer to export."""
     d = daemon()
     custom = [{"op": "custom:fails", "n": n} for n in (1, 2)]
     with d.connect() as c:
@@ -531,7 +530,7 @@ CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd &&
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, in a /run of its own")
 def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
-    """Who is not in the system's group may still start a gemmd."""
+    """A user outside the system's group can still start a gemmd."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("this machine does not let us mount")
     os.chown(folder, 65534, 65534)
@@ -549,7 +548,7 @@ def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_closed_landscape_is_not_said_to_be_missing(daemon, folder):
-    """Who may not connect is told so: there is one of that name."""
+    """A user who may not connect is told so, because a daemon of that name exists."""
     d = daemon(f"replay:{DATA}/synthetic-hopper.jsonl")
     folder.chmod(0o755)
     d.socket.chmod(0o600)
@@ -578,7 +577,7 @@ int nanosleep(const struct timespec *t, struct timespec *left)
 
 @pytest.mark.skipif("sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""), reason="preloads a library")
 def test_start_where_one_is_busy(daemon, folder):
-    """That half a minute is waited for room: by a clock that nothing but the pauses moves, at once."""
+    """gemmctl waits half a minute for a free connection, by a fake clock that only the waits move."""
     d = daemon(options=["--max-connections", "1"])
     (folder / "clock.c").write_text(CLOCK_OF_PAUSES)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "clock.so", folder / "clock.c"], check=True)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A best that was measured on a disturbed device says so wherever it is shown, and is measured again when
-the device is idle."""
+"""A best measured on a disturbed device is marked, and measured again when the device is idle."""
 import time
 
 import pytest
@@ -13,7 +12,7 @@ WORDS = "something disturbed the device"
 
 @pytest.fixture
 def landscape(folder):
-    """A replayed device whose samples scatter by so much."""
+    """A replayed device with the given noise of samples."""
     path = folder / "device.jsonl"
 
     def noisy(sigma):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several daemons, one database, all as equals: a key is tuned once, everybody gets it, nobody's death
-loses what was acknowledged, and whoever stops in a commit keeps the others from saving, and from nothing else."""
+"""Several equal daemons on one database: a key is tuned once and served by all. No daemon's death
+loses acknowledged rows. A daemon that stops in a commit prevents the others only from saving."""
 import contextlib
 import fcntl
 import json
@@ -21,7 +21,7 @@ CUSTOM = {"op": "custom:mine", "n": 1}
 
 
 class Member(Daemon):
-    """One of the daemons of a folder: a device, a socket and a log of its own."""
+    """A daemon of a shared folder, with its own device, socket and log."""
 
     def __init__(self, folder, number, cache, env, options=()):
         landscape = folder / f"gpu{number}.jsonl"
@@ -33,7 +33,7 @@ class Member(Daemon):
 
 @pytest.fixture
 def host(folder, shared_cache):
-    """host(n) -> n more daemons of one database; all of them."""
+    """host(n) starts n more daemons of one database; returns all daemons."""
     members = []
 
     def start(n=2, env=None, options=()):
@@ -61,7 +61,7 @@ def problems(n):
 
 
 def keys_tuned(m):
-    """How often each key was tuned, by the reference that every search measures first."""
+    """The number of tunings of each key."""
     return m.sql("SELECT key, count(*) FROM best WHERE source = 'tuned' GROUP BY key")
 
 
@@ -100,7 +100,7 @@ def test_what_one_takes_out_is_out_everywhere(host):
 
 
 def test_evicts_and_puts_in_turn_are_the_same_everywhere(host):
-    """Each cache ends up with what the file has, whoever asked for what in between."""
+    """Each cache ends with the rows of the file, in any order of requests."""
     one, two = host(2)
     problems = [{**CUSTOM, "n": i} for i in range(20)]
     with one.connect() as a, two.connect() as b:
@@ -131,7 +131,7 @@ def test_two_clients_of_two_daemons_one_tuning(host):
         first = a.send("get", problem=gemm(), budget=12)
         eventually(lambda: one.status()["runner"]["state"] == "busy")
         second = b.send("get", problem=gemm(), budget=12)
-        other = b.call("get", problem=gemm(m=1024), budget=4)  # its device is not idle meanwhile
+        other = b.call("get", problem=gemm(m=1024), budget=4)  # keeps its device busy
         answer = a.wait(first)
         assert answer == b.wait(second) and other["key"] != answer["key"]
     assert sorted(keys_tuned(one)) == sorted([(answer["key"], 1), (other["key"], 1)])
@@ -181,7 +181,7 @@ def test_leases_of_clients_hold_across_daemons(host):
 
 
 def ask_all(m, wanted, answers, failures):
-    """A rank: everything in one go, again at whichever daemon is left when its own dies."""
+    """A rank: sends all queries at once, and records the failure when its daemon dies."""
     with m.connect() as c:
         requests = [c.send("get", problem=p, budget=2) for p in wanted]
         try:
@@ -193,7 +193,7 @@ def ask_all(m, wanted, answers, failures):
 
 
 def run_ranks(members, ranks, wanted):
-    """`ranks` clients ask for everything at once, rank i at daemon i (mod n). Seconds."""
+    """`ranks` clients send all queries at once, rank i to daemon i (mod n). Returns seconds."""
     answers, failures = [], []
     threads = [threading.Thread(target=ask_all,
                                 args=(members[i % len(members)], wanted, answers, failures))
@@ -212,8 +212,8 @@ def run_ranks(members, ranks, wanted):
 
 @pytest.mark.parametrize("daemons", [1, DAEMONS])
 def test_ranks_cold(host, daemons, record_property):
-    """8 ranks ask the same keys, cold: as many tunings as keys. `tests/bench/cold_ranks.py` has it with
-    200 keys, timed."""
+    """8 ranks query the same keys, cold: as many tunings as keys. tests/bench/cold_ranks.py times
+    200."""
     members = host(daemons, env={"GEMMD_REPLAY_SPEED": "20"})
     wanted = problems(KEYS)
     run_ranks(members, 8, wanted)
@@ -225,7 +225,7 @@ def test_ranks_cold(host, daemons, record_property):
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_the_misses_of_one_daemon_spread_over_all(host, asked):
-    """A job that knows one daemon only: the others were idle."""
+    """A job that uses only one daemon, while the others are idle."""
     members = host(4, env={"GEMMD_REPLAY_SPEED": "4"})
     wanted = problems(40)
     run_ranks(members[asked:asked + 1], 2, wanted)
@@ -236,7 +236,7 @@ def test_the_misses_of_one_daemon_spread_over_all(host, asked):
 
 
 def answers(m, n):
-    """Config, generation, saved; None: it knows nothing."""
+    """(config, generation, saved); None: no answer."""
     try:
         answer = m.call("get", problem={**CUSTOM, "n": n}, wait="cached")
     except RpcError as e:
@@ -250,8 +250,8 @@ def put(m, n, a):
 
 
 def look_and_tune(one, two):
-    """One daemon verifies the known config for a tighter tolerance, the other is to tune meanwhile: what they answer,
-    and the phases that the second one went through."""
+    """`one` verifies the known config for a tighter tolerance, `two` must tune meanwhile. Returns
+    both answers and the phases of the second."""
     one.call("evict", problem=gemm())
     assert one.call("get", problem=gemm(), budget=10)["measured"] == 10
     eventually(lambda: two.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
@@ -265,12 +265,12 @@ def look_and_tune(one, two):
 
 
 def test_a_tune_that_waits_for_another_daemon_is_a_search(host):
-    """What the other one does may be to verify the known config, and no more."""
-    one, two = host(2, options=["--linger-ms", "0"])  # so that a look takes a runner's start
+    """The other daemon may only verify the known config."""
+    one, two = host(2, options=["--linger-ms", "0"])  # so that the verification includes a runner's start
     one.call("get", problem=gemm(), budget=10)
     phases = set()
     for _ in range(9):
-        if "elsewhere" not in phases:  # else it had ended before
+        if "elsewhere" not in phases:  # otherwise the verification had ended before
             looked, tuned, phases = look_and_tune(one, two)
             assert looked["tier"] == "exact" and tuned["measured"] == 40 and "measure" in phases
     assert "elsewhere" in phases and two.status()["jobs"]["shared"] == 0
@@ -310,7 +310,7 @@ def test_kill_9_in_the_middle(host):
     for m in left:
         shown = m.connect()
         for key, answer in saved.items():
-            # published twice, when a daemon died before it could say so: still this answer's config
+            # a daemon that died before its reply made the row twice: the config is the same
             got = shown.call("show", key=key)["answer"]
             assert got["config"] == answer["config"] and got["generation"] >= answer["generation"]
         assert {shown.call("get", problem=p, wait="cached")["tier"] for p in wanted} == {"exact"}
@@ -327,7 +327,7 @@ def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host):
     os.kill(away.process.pid, signal.SIGSTOP)
     for key in (keys[0], keys[1], tuned["key"]):
         assert other.call("evict", key=key)["removed"] > 0
-    put(other, 1, 7)  # evicted, and put again
+    put(other, 1, 7)  # evicted and put again
     put(other, 5, 5)
     os.kill(away.process.pid, signal.SIGCONT)
     eventually(lambda: answers(away, 5))
@@ -339,7 +339,7 @@ def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host):
 
 
 def test_more_changes_than_are_kept(host):
-    """Who has slept through some that are gone reads all keys anew."""
+    """A daemon that missed deleted changes reads all keys again."""
     away, other = host(2)
     gone = put(other, 0, 0)["key"]
     eventually(lambda: answers(away, 0))
@@ -358,7 +358,7 @@ def test_more_changes_than_are_kept(host):
 def test_what_one_could_not_save_the_others_hear_when_it_can(host):
     one, two = host(2)
     for n in range(20):
-        put(one, 1, n)  # the log has some length
+        put(one, 1, n)  # so that the log has some length
     limit_files(one, True)
     for a in range(2, 5):
         unsaved = put(one, 2, a)
@@ -366,7 +366,7 @@ def test_what_one_could_not_save_the_others_hear_when_it_can(host):
     assert answers(two, 2) is None and answers(one, 2) == (4, 0, False)
     assert put(two, 3, 3)["saved"], "one daemon's limit is not another's"
     limit_files(one, False)
-    eventually(lambda: (answers(two, 2) or [0])[0] == 4)  # after those that were put before it
+    eventually(lambda: (answers(two, 2) or [0])[0] == 4)  # after the earlier unsaved puts
     number = answers(two, 2)[1]
     assert answers(two, 2) == (4, number, True) and number > 0
     eventually(lambda: answers(one, 2) == (4, number, True))
@@ -378,7 +378,7 @@ def test_what_one_could_not_save_the_others_hear_when_it_can(host):
 
 @contextlib.contextmanager
 def commit_lock(m):
-    """As a daemon that is stopped in the middle of a commit holds it."""
+    """Holds the lock like a daemon stopped in the middle of a commit."""
     with open(f"{m.database}.lock", "r+") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
@@ -424,7 +424,7 @@ def test_what_a_person_asks_for_is_refused_and_not_done_later(host):
 
 
 def test_a_pinned_generation_does_not_see_what_has_none(host):
-    """What the key answered when the connection was pinned, it answers on."""
+    """The pinned connection keeps the key's answer of its pin."""
     one, two = host(2)
     before = put(one, 1, 7)
     eventually(lambda: answers(two, 1))

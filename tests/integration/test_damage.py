@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that is damaged while gemmd runs: what was told as saved is there again, from memory, and
-nothing comes back that was taken out."""
+"""A database damaged while gemmd runs: saved rows return from memory, removed rows stay removed."""
 import os
 import re
 import resource
@@ -16,7 +15,7 @@ MANY = 300
 
 
 def put_many(d, n=MANY):
-    """Keys 0 to n - 1, config A=<key>. Returns their answers."""
+    """Puts keys 0 to n - 1 with config A=<key>. Returns the answers."""
     got = []
     with d.connect() as c:
         for at in range(0, n, 500):
@@ -27,7 +26,7 @@ def put_many(d, n=MANY):
 
 
 def leaf_pages(database):
-    """All is in the file then, and whoever has read it reads it anew."""
+    """Moves the log into the file, so that readers read again; returns the leaf pages of `best`."""
     with sqlite3.connect(database) as db:
         eventually(lambda: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
         return [n for n, in db.execute("SELECT pageno FROM dbstat WHERE name = 'best' AND"
@@ -42,14 +41,14 @@ def spoil(database, pages):
 
 
 def lose_bests(database):
-    """Zeros in every other page of the table that holds them."""
+    """Writes zeros into every other page of the table `best`."""
     pages = leaf_pages(database)
     assert len(pages) > 10
     spoil(database, pages[::2] + pages[-1:])
 
 
 def read_all(d):
-    """A client that reads, then what is quiet: the damage is met."""
+    """Reads everything twice, so that the daemon finds the damage."""
     for _ in range(2):
         try:
             d.call("list", what="history", filter={})
@@ -68,7 +67,7 @@ def limit_file(d, size=None):
 
 
 def flip(database, text):
-    """One bit of a row."""
+    """Flips a bit of a row."""
     leaf_pages(database)
     data = bytearray(database.read_bytes())
     data[data.index(text) + 2] ^= 1
@@ -76,7 +75,7 @@ def flip(database, text):
 
 
 def freeze(member):
-    """Stopped, but not while it reads: the log of a database cannot be emptied then."""
+    """Stops the daemon, but not during a read: a read keeps the log from being emptied."""
     def is_frozen():
         os.kill(member.process.pid, signal.SIGSTOP)
         with sqlite3.connect(member.database, timeout=0) as db:
@@ -89,7 +88,7 @@ def freeze(member):
 
 
 def stop_one(host):  # noqa: F811
-    """Of two daemons one is stopped: that one, and the other."""
+    """Starts two daemons and stops one. Returns (stopped, running)."""
     away, other = host(2)
     put_many(other)
     eventually(lambda: away.status()["keys"] == MANY)
@@ -98,7 +97,7 @@ def stop_one(host):  # noqa: F811
 
 
 def test_what_a_rebuild_loses_is_written_again_from_memory(daemon):
-    """As it was: with its generation, and what is not known of it is not 0."""
+    """Rows keep their generation, and unknown values do not become 0."""
     d = daemon()
     rows = [{"op": "custom:lost", "problem": {"n": i}, "config": {"A": i}, "time_us": 5.0, "flops": 1e9,
              "bytes": 1e6, "floor_us": 2.0, "doubt": "hot"} for i in range(50)]
@@ -147,7 +146,7 @@ def test_a_bad_row_is_written_again_from_memory(daemon):
 
 
 def test_what_is_evicted_meanwhile_stays_out(daemon):
-    """All the time that rows are written again, some are on their way out."""
+    """Evicts keys during the whole rewrite."""
     d = daemon()
     keys = [a["key"] for a in put_many(d, 3000)]
     evicted = 0
@@ -176,10 +175,10 @@ def test_a_stop_before_it_is_written_again_loses_nothing(daemon):
 
 
 def test_a_rebuild_without_room_is_made_when_there_is_some(daemon):
-    """Though nobody asks, and a best waits to be saved."""
+    """Without any query, and with a best that waits to be saved."""
     d = daemon()
     put_many(d)
-    time.sleep(6)  # the look at all of the file when it is quiet, once, finds nothing
+    time.sleep(6)  # the single check of an idle file has run and found nothing
     lose_bests(d.database)
     limit_file(d, 40000)
     read_all(d)
@@ -194,7 +193,7 @@ def test_a_rebuild_without_room_is_made_when_there_is_some(daemon):
 
 
 def test_what_one_finds_damaged_it_writes_again_for_all(host):  # noqa: F811
-    """It knows by news what another daemon wrote."""
+    """The daemon knows the other daemon's rows from its changes."""
     one, other = host(2)
     put_many(one)
     known = [answers(one, n) for n in range(MANY)]
@@ -213,7 +212,7 @@ def test_what_one_finds_damaged_it_writes_again_for_all(host):  # noqa: F811
 
 @pytest.mark.parametrize("page", ["bests", "events"])
 def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
-    """What it knows may have been taken out, or overtaken, while it was away."""
+    """Rows in its memory may have been removed or replaced in the meantime."""
     away, next_one = stop_one(host)
     with next_one.connect() as c:
         keys = [a["key"] for a in (c.call("get", problem={**CUSTOM, "n": n}, wait="cached") for n in range(50))]
@@ -242,7 +241,7 @@ def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
 
 
 def test_a_start_takes_what_is_lost_from_the_snapshot(daemon):
-    """Made at the last clean stop; what was changed since is not in it."""
+    """The snapshot is from the last clean stop, without later changes."""
     d = daemon()
     keys = [a["key"] for a in put_many(d)]
     before = [answers(d, n) for n in range(MANY)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk without room, and others who read: nothing of it needs privileges. (A file system of its own,
-really full: test_life.py, where one may mount.)"""
+"""A full disk, and readers of the database, without privileges. (test_life.py fills a real file
+system, where mounting is allowed.)"""
 import json
 import os
 import resource
@@ -21,7 +21,7 @@ print(db.execute("SELECT count(*) FROM current_best").fetchone()[0],
 
 
 def limit_files(d, full):
-    """No file of the daemon may grow beyond half of its database's log: to it, a full disk (EFBIG)."""
+    """Limits files to half the size of the database's log: for the daemon, a full disk (EFBIG)."""
     hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
     half = d.database.with_name(d.database.name + "-wal").stat().st_size // 2
     assert half > 2 * d.log.stat().st_size, "there must be room for words"
@@ -57,7 +57,7 @@ def test_serves_and_tunes_on_without_room(daemon):
 
 
 def test_idle_is_not_who_has_what_no_disk_has(daemon):
-    """Answers that are only in memory are work: an idle exit would lose them."""
+    """An idle exit would lose answers that are only in memory."""
     d = daemon(options=["--idle-exit-s", "1"])
     with d.connect() as c:
         assert c.call("get", problem=gemm(), budget=4)["saved"]
@@ -72,7 +72,7 @@ def test_idle_is_not_who_has_what_no_disk_has(daemon):
 
 
 def test_gemmctl_says_what_is_not_saved(daemon, folder):
-    """An export is somebody's copy: what it lacks must not be learnt when the daemon is gone."""
+    """An export is a user's copy: gemmctl must report missing rows while the daemon still has them."""
     d = daemon()
     size = ["--m", 256, "--k", 256]
     assert "saved" not in d.ctl("get", *size, "--n", 256, "--budget", 4).stderr
@@ -140,7 +140,7 @@ def test_show_and_why_name_the_row_that_answers_not_an_older_one(daemon):
 
 
 def test_a_disk_that_has_room_again_is_not_said_to_be_full(daemon):
-    """Also when nothing is left to be written."""
+    """Also when no row is left to be written."""
     d = daemon()
     key = d.call("put", problem={"op": "custom:saved"}, config={"x": 1}, time_us=1)["key"]
     limit_files(d, True)
@@ -165,7 +165,7 @@ def test_a_stop_says_that_answers_may_be_lost(daemon):
 
 
 def test_a_pinned_job_answers_from_the_file_without_room(daemon):
-    """What is only in memory is part of no generation: neither before it is saved nor after."""
+    """Unsaved rows belong to no generation, neither before nor after saving."""
     d = daemon()
     with d.connect() as c, d.connect() as job, d.connect() as empty:
         def put(n, value):
@@ -221,7 +221,7 @@ def test_a_stop_without_room_says_what_is_lost(daemon):
 
 
 def test_words_without_room_end_nothing(daemon):
-    """Its log is a file, too, and the loop writes it."""
+    """The loop writes the log, which is a file under the limit, too."""
     d = daemon(options=["--log-level", "debug"])
     hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (64, hard))
@@ -251,7 +251,7 @@ def test_a_runner_without_room_fails_and_does_not_die(daemon):
 
 
 def read_apart(d, path, other=False):
-    """As ops do, in a process of its own: as the owner, or as another user."""
+    """Reads in a separate process, as the owner or as another user."""
     d.folder.chmod(0o755)
     out = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True,
                          **({"user": 65534, "group": 65534} if other else {}))

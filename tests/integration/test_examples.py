@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of examples/, as their readers would run them."""
+"""The programs of examples/, run as in their README."""
 import os
 import subprocess
 
@@ -22,7 +22,7 @@ def test_a_step_in_c_with_measured_kernels(daemon, folder):
     lines = run(folder, "cpu", d.socket).stdout.splitlines()
     assert len([line for line in lines if " exact " in line and " tuned " in line]) == 6
     assert len([line for line in lines if "relative error" in line]) == 6
-    assert not (folder / "own").exists()  # nothing was compiled in the job
+    assert not (folder / "own").exists()  # the job compiled no kernel
     assert d.status()["jobs"]["done"] == 6
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`export` of one key while the database has no room: it fails for its own answer, not for others'."""
+"""`export` of a single key on a full disk: fails only for an unsaved answer of that key."""
 import json
 import resource
 
@@ -12,7 +12,7 @@ MISSING = "1 answer is only in the daemon's memory and not in this export"
 
 
 def limit_files(d, full):
-    """No file of the daemon may grow beyond half of its database's log: to it, a full disk (EFBIG)."""
+    """Limits files to half the size of the database's log: for the daemon, a full disk (EFBIG)."""
     hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
     half = d.database.with_name(d.database.name + "-wal").stat().st_size // 2
     resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (half if full else hard, hard))
@@ -24,7 +24,7 @@ def put(d, n, value=1):
 
 @pytest.fixture
 def full(daemon):
-    """One answer is saved, another is not."""
+    """A saved and an unsaved answer."""
     d = daemon()
     assert put(d, 1)["saved"]
     limit_files(d, True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of other tuners: what gemmctl writes is their format, and what it reads becomes hints that
-are tried first and trusted only when measured. A bad file changes nothing."""
+"""Files of other tuners. gemmctl writes their formats; imported configs are hints, tried first and
+trusted only after measuring. A bad file changes nothing."""
 import csv
 import io
 import json
@@ -41,7 +41,7 @@ def stopped(d):
 
 @pytest.fixture(scope="module")
 def tuned(shared_cache):
-    """Dense and grouped answers of all modes, of portable kernels."""
+    """Dense and grouped answers of all modes, by portable kernels."""
     d = started(SYNTHETIC, shared_cache)
     with d.connect() as c:
         for m, n in ((16, 512), (150, 512), (256, 512), (20000, 512), (256, 1024), (256, 768)):
@@ -93,7 +93,7 @@ def test_unsloths_csv(tuned, mode):
     assert rows and speedups == sorted(speedups, reverse=True)
     trials = [t for t in tuned.ctl_json("trials", *args) if t["status"] == "ok"]
     assert 0 < len(rows) <= len(trials)
-    assert speedups[0] in [t["speedup"] for t in trials]  # of the finals, where it was in them
+    assert speedups[0] in [t["speedup"] for t in trials]  # of the finals, for configs in the finals
     for r in rows:
         assert r["permute_x"] == "True" and r["permute_y"] == "False" and r["flatten"] == "True"
         assert float(r["torch_time"]) / float(r["triton_time"]) == pytest.approx(float(r["speedup"]))
@@ -182,8 +182,7 @@ def test_a_hint_is_tried_first_and_not_trusted(daemon):
         lower = c.call("get", problem=problem, wait="cached")
         assert lower["tier"] == "default", "nobody measured the hint, and the model prefers another"
         assert hint["key"][:6] in lower["note"] and "not expected to be faster" in lower["note"]
-        # Kernels are measured as they come from the compilers: of a budget of two, none but the default
-        # and the hint can be.
+        # In the order of compiling: a budget of two only has room for the default and the hint.
         answer = c.call("get", problem=problem, budget=2)
         assert (answer["tier"], answer["source"]) == ("exact", "tuned")
         tried = [t["config"] for t in c.list("trials", key=answer["key"])]
@@ -194,7 +193,7 @@ def test_a_hint_is_tried_first_and_not_trusted(daemon):
 
 def test_hints_again_and_for_hopper(daemon):
     d = daemon(HOPPER)
-    for _ in range(2):  # the second time a hint is all that is known
+    for _ in range(2):  # the second time only the hint is known
         result = d.ctl("import", "--format", "unsloth", CSV, *SIZE)
         assert "1 hints imported" in result.stdout
     config = d.call("list", what="best")["rows"][0]["config"]
@@ -226,7 +225,7 @@ def test_classes_of_m(daemon):
     assert problems == {(16, 32), (256, 64), (1024, 64)}, result.stderr
     assert "became the nearest legal value: BLOCK_SIZE_K (1), NUM_KSPLIT (1)" in result.stderr
     assert "no upper bound" in result.stderr
-    assert "line 38" in result.stderr  # of `any`
+    assert "line 38" in result.stderr  # the line of `any`
     assert "waves_per_eu" in result.stderr
     result = d.ctl("import", "--format", "aiter", AITER, "--m", "100,5000", "--dtype", "fp16")
     got = {(b["problem"]["M"], b["config"]["BLOCK_SIZE_M"]) for b in d.ctl_json("list")
@@ -280,7 +279,7 @@ def test_of_two_csvs_with_one_shape_the_faster_row_wins_in_either_order(empty, f
 
 
 def test_of_two_files_of_aiters_with_one_shape_the_faster_config_wins_in_either_order(empty, folder):
-    """These files have no times: the daemon's model says which config is faster."""
+    """These files have no times: the daemon's model decides which config is faster."""
     names = {}
     for name, block in (("slow", 32), ("fast", 128)):
         (folder / name).mkdir()
@@ -302,7 +301,7 @@ def test_an_unknown_column_of_a_csv_is_passed_over_and_counted(empty, folder):
 
 
 def test_folders_around_a_default_may_be_called_anything(tuned, folder):
-    """What a DEFAULT.json is about its own folder says."""
+    """The own folder of a DEFAULT.json names its kernel."""
     around = folder / "gemm-tuning" / "gemm_out"
     (around / "gemm_a16w16").mkdir(parents=True)
     (around / "gemm_a8w8").mkdir()
@@ -467,7 +466,7 @@ def raw_import(d, name, path):
 
 @pytest.mark.parametrize("name", ["unsloth", "aiter"])
 def test_mutated_files(empty, folder, name):
-    """Whatever the bytes: a status that gemmctl documents, and unless it is 0 nothing imported."""
+    """Any bytes: gemmctl returns a documented status, and imports nothing unless the status is 0."""
     text = (CSV if name == "unsloth" else AITER).read_text()
     rng, codes = random.Random(7), set()
     path = folder / f"m.{name}"
@@ -487,7 +486,7 @@ def test_mutated_files(empty, folder, name):
 
 @pytest.fixture
 def many(shared_cache):
-    """400 keys that stay, and as many that go."""
+    """400 keys that stay, and 400 keys that are evicted."""
     d = started(SYNTHETIC, shared_cache)
     with d.connect() as c:
         for i in range(400):
@@ -498,7 +497,7 @@ def many(shared_cache):
 
 
 def test_a_page_begins_behind_the_last_row_of_the_one_before(many):
-    """Others add and remove rows between two pages: none that stays is missed, or comes twice."""
+    """Clients add and remove rows between two pages: remaining rows are listed exactly once."""
     with many.connect() as c:
         rows, after = [], None
         while True:

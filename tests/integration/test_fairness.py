@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One user's questions do not stop everybody's answers, and nothing is worked out for clients that
-have left. Nothing here is measured by the clock: what was answered before what is counted."""
+"""A user's slow questions do not block answers to others, and clients that have left get no work.
+These tests compare the order of answers and need no clock."""
 import signal
 import socket
 
@@ -13,7 +13,7 @@ KEYS, LISTS = 3000, 60
 
 @pytest.fixture(scope="module")
 def filled(daemon_of_module):
-    """A daemon whose lists by a part of a text take a while: each reads every row twice."""
+    """A daemon with slow lists: a filter by a part of a text reads every row twice."""
     with daemon_of_module.connect() as c:
         puts = []
         for i in range(KEYS):
@@ -31,19 +31,19 @@ def slow_list(c):
 
 
 def asked(d):
-    """What waits at the ledger, without the `status` that asks."""
+    """The questions waiting at the ledger, without the `status` call itself."""
     return sum(user["asked"] for user in d.status()["users"]) - 1
 
 
 def test_lists_of_a_client_that_left_are_not_made(filled):
     before = filled.status()["store"]["withdrawn"]
     with filled.connect() as c:
-        filled.process.send_signal(signal.SIGSTOP)  # it has made none when the client leaves
+        filled.process.send_signal(signal.SIGSTOP)  # no list is made before the client leaves
         for _ in range(LISTS):
             slow_list(c)
     filled.process.send_signal(signal.SIGCONT)
     with filled.connect() as c:
-        assert c.wait(slow_list(c))["total"] == 0  # behind all of them, being the same user's
+        assert c.wait(slow_list(c))["total"] == 0  # behind all other lists of this user
         store = c.call("status")["store"]
     assert store["withdrawn"] - before >= LISTS // 2, store
     eventually(lambda: filled.status()["store"]["lists"] == 0 and asked(filled) == 0)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program with another list of families: the daemon and its runner tune an op that they have never
-heard of (tests/family), and still know the first one."""
+"""A program with another list of families tunes the op of tests/family, and knows the first family."""
 import pytest
 
 import conftest
@@ -27,8 +26,8 @@ def test_a_second_family_is_tuned_like_the_first(second):
         bucket = c.call("show", key=answer["key"])["problem"]
         assert bucket["rows"] > 200 and bucket["cols"] == 96, "its own rounding"
         assert c.call("get", problem=dict(reversed(bucket.items()))) == answer
-        # A neighbour answers where it is expected to be no slower than the default: of a config
-        # that is the default's own, no clock can say otherwise.
+        # A neighbour answers if expected to be no slower than the default, as the default's config
+        # is.
         c.call("pin", problem=problem, config=default["config"])
         near = c.call("get", problem={**problem, "rows": 4096}, wait="cached")
         assert near["tier"] == "near" and near["config"] == default["config"]

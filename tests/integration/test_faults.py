@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates that crash, hang, lie, or cannot be built: the job ends with a best, hits are answered
-all the while, the reasons are kept, and the bad ones are skipped next time."""
+"""Candidates that crash, hang, return wrong results or cannot be built: the job ends with a best,
+hits are served meanwhile, the reasons are stored, and the bad candidates are skipped next time."""
 import json
 import os
 import signal
@@ -20,12 +20,12 @@ def faults(folder, *rules):
 
 
 def compiled(config):
-    """The compile-time part: what a module is made of, and what a quarantine is of."""
+    """The compile-time part: identifies a module, and a quarantined variant."""
     return json.dumps({k: v for k, v in config.items() if k != "GROUP_SIZE_M"}, sort_keys=True)
 
 
 def candidates(d, n):
-    """Configs of n modules that a ranked search measures, not the reference's."""
+    """Configs of n modules that a ranked search measures, without the reference's."""
     with d.connect() as c:
         key = c.call("tune", problem=gemm(), budget=30)["key"]
         trials = c.list("trials", key=key, stage="measure", sort="id")
@@ -41,7 +41,7 @@ def candidates(d, n):
 
 @pytest.fixture
 def with_faults(daemon, folder):
-    """with_faults([(fault, stage), ...]): a daemon whose first ranked candidates fault so."""
+    """with_faults([(fault, stage), ...]): a daemon whose first ranked candidates have these faults."""
 
     def make(kinds, options=()):
         d = daemon(options=options)
@@ -97,7 +97,7 @@ def test_crash_hang_and_wrong_answer(with_faults):
     assert {q["status"] for q in quarantined} >= {"crashed", "hung"}
     assert status["runner"]["deaths"] == 2
 
-    # next time: skipped, no death any more
+    # next time the candidates are skipped, without another death
     with d.connect() as c:
         c.call("tune", problem=gemm(m=1024), budget=40)
         c.call("tune", problem=gemm(), budget=40)
@@ -134,7 +134,7 @@ def test_a_given_config_that_kills_the_runner_is_told_how(with_faults):
             d.call(method, problem=gemm(), **params)
         return e.value.name, e.value.message
 
-    for _ in range(2):  # the same after it was taken out of quarantine
+    for _ in range(2):  # the same again after the unquarantine
         name, text = fails("pin", config=crash)
         assert name == "crashed" and "signal 11" in text and "in time; this variant is in quarantine now" in text
         name, text = fails("pin", config=crash)

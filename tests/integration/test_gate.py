@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A key that is tuned again keeps its best, unless the new winner is better by more than --min-gain in
-the same finals. Landscapes without noise, so that the gains are what they say."""
+"""A key that is tuned again keeps its best, unless the new winner is better by more than --min-gain
+in the same finals. The landscapes have no noise, so gains are exact."""
 import json
 
 import pytest
@@ -26,7 +26,7 @@ OLD, NEW = config(1), config(3)
 
 
 class Key:
-    """One key on a replayed device whose times can be changed while the daemon is down."""
+    """A key on a replayed device whose times can be changed while the daemon is down."""
 
     def __init__(self, daemon, folder, options=()):
         self.folder, self.env = folder, {"GEMMD_REPLAY_FAULTS": str(folder / "faults.jsonl")}
@@ -35,7 +35,7 @@ class Key:
         self.d = daemon(f"replay:{folder / 'landscape.jsonl'}", options, self.env)
 
     def times(self, us):
-        """What each config takes; the others 120 us and more."""
+        """Sets the times of these configs; the others take 120 us and more."""
         everything = {text(config(tile, group)): 120.0 + tile + group
                       for tile in range(len(TILES)) for group in (1, 4, 8)}
         everything.update({text(c): value for c, value in us})
@@ -48,7 +48,7 @@ class Key:
         (self.folder / "faults.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rules))
 
     def again(self, us, *faults, **query):
-        """Another day: the daemon is stopped, times are others, and the key is tuned again."""
+        """Stops the daemon, changes the times, and tunes the key again."""
         assert self.d.stop() == 0
         self.times(us)
         self.faults(*faults)
@@ -56,7 +56,7 @@ class Key:
         return self.d.call("tune", problem=gemm(), **query)
 
     def gate(self):
-        """What is said of the last re-tuning: by why, in words, the events, and the log."""
+        """The reason of the last re-tuning, which `why`, the events and the log must all have."""
         why = self.d.call("why", problem=gemm())
         reason = why["trial"]["reason"]
         with self.d.connect() as c:
@@ -134,14 +134,14 @@ def test_one_that_fails_defends_nothing(key, fault, stage):
 def test_a_quarantined_one_defends_nothing(key):
     crash = {"config": text(OLD), "fault": "crash", "stage": "time"}
     key.again([(OLD, 100.0), (NEW, 130.0)], crash)
-    key.again([(OLD, 100.0), (NEW, 99.5)])  # nothing crashes any more; its variant is still avoided
+    key.again([(OLD, 100.0), (NEW, 99.5)])  # without the crash; the variant is still in quarantine
     with key.d.connect() as c:
         assert c.list("quarantine")
     assert key.d.call("get", problem=gemm())["config"] == NEW
 
 
 def test_hints_and_pins_are_not_defended(key):
-    """A best of other kernels is tried, and goes for any gain; a pin stays for any."""
+    """A best of other kernels loses to any gain; a pin stays."""
     landscape = key.folder / "landscape.jsonl"
     assert key.d.stop() == 0
     key.times([(OLD, 100.0), (NEW, 99.5)])
@@ -157,7 +157,7 @@ def test_hints_and_pins_are_not_defended(key):
 
 
 def test_killed_in_between(key):
-    """The former best is still the one to beat when the tuning that was cut off is asked for again."""
+    """After a kill, the repeated tuning must still beat the former best."""
     slow = {"config": text(NEW), "fault": "hang", "stage": "time", "once": str(key.folder / "hung")}
     assert key.d.stop() == 0
     key.times([(OLD, 100.0), (NEW, 99.5)])

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that pins a generation has one set of answers for its whole life; who wants to hear of
-improvements subscribes."""
+"""A job that pins a generation gets the same answers all its life; others subscribe to changes."""
 import contextlib
 import itertools
 import shutil
@@ -22,7 +21,7 @@ def pinned(d, generation=-1):
 
 
 def improve(c, problem):
-    """A newer answer of the key, that has another config."""
+    """Pins another config for the key. Returns the old and the new answer."""
     old = c.call("get", problem=problem)
     other = next(t["config"] for t in c.list("trials", key=old["key"], status="ok")
                  if t["config"] != old["config"])
@@ -38,12 +37,12 @@ def test_a_pinned_job_sees_what_was_when_it_began(daemon):
         job = pinned(d)
         assert job.hello["pinned"] == job.hello["generation"] == first["generation"]
         old, new = improve(c, gemm())
-        late = pinned(d, first["generation"])  # a rank that comes late, or again
+        late = pinned(d, first["generation"])  # a late or restarted rank
         for rank in (job, late):
             for wait in ("tuned", "now", "cached"):
-                for _ in range(2):  # the second time from what was remembered
+                for _ in range(2):  # the second time from the daemon's memory
                     assert rank.call("get", problem=gemm(), wait=wait) == first
-        # the very bytes that hit for others are not answered by their answer, and the reverse
+        # the same bytes that hit for other connections do not hit here, and the reverse
         assert c.call("get", problem=gemm()) == new
         assert c.call("hello")["pinned"] is None
         assert pinned(d).call("get", problem=gemm())["config"] == new["config"]
@@ -72,23 +71,23 @@ def test_a_key_that_came_later_answers_all_ranks_alike(daemon):
 def test_who_does_not_wait_gets_the_same_lower_tier_all_the_time(daemon):
     d = daemon()
     with d.connect() as c:
-        c.call("get", problem=gemm(n=512), budget=4)  # a neighbour, before
+        c.call("get", problem=gemm(n=512), budget=4)  # an earlier neighbour
         job = pinned(d)
         before = [job.call("get", problem=gemm(), wait=w) for w in ("now", "cached")]
         assert {b["tier"] for b in before} == {"default"}
         eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
-        c.call("get", problem=gemm(m=512), budget=4)  # and a nearer one, after
+        c.call("get", problem=gemm(m=512), budget=4)  # a nearer neighbour, after the pin
         for wait in ("now", "cached"):
             again = job.call("get", problem=gemm(), wait=wait)
             assert again["tier"] == "default" and again["config"] == before[0]["config"]
         answer, = job.call("get_many", problems=[gemm()], wait="now")["answers"]
         assert answer["tier"] == "default" and answer["config"] == before[0]["config"]
-        # what was known before the pin is exact
+        # keys known before the pin are exact
         assert job.call("get", problem=gemm(n=512), wait="cached")["tier"] == "exact"
 
 
 def test_who_has_a_deadline_gets_the_same_lower_tier_all_the_time(daemon):
-    """Whether a tuning is done in time is chance; which bucket is the nearest one changes."""
+    """The end of a tuning in time is chance, and the nearest bucket changes."""
     d = daemon()
     with d.connect() as c:
         c.call("get", problem=gemm(n=512), budget=4)  # a neighbour
@@ -133,7 +132,7 @@ def test_many_keys_of_an_old_generation_at_once(daemon):
 
 
 def test_a_key_that_changes_while_many_are_answered(daemon):
-    """Many are answered in slices; a `put` comes between two of them."""
+    """get_many answers in slices; a `put` comes between two slices."""
     d = daemon()
     others = [gemm(m=128 * (i + 1), n=64 * (3 + i % 50), k=64 * (5 + i // 3),
                    routing=f"zipf:{0.3 + i / 100:.2f}") for i in range(250)]
@@ -165,14 +164,14 @@ def test_a_row_of_ones_own_does_not_take_the_place_of_the_shared_one(daemon):
             assert rank.call("get", problem=CUSTOM) == shared
             assert rank.call("get", problem=CUSTOM, wait="cached") == shared
             assert rank.call("get_many", problems=[CUSTOM])["answers"] == [shared]
-        # of two that came later, the first; at once there is none
+        # waiting gets the first of the two later rows; without waiting there is no answer
         assert nothing_yet.call("get", problem=CUSTOM) == shared
         with pytest.raises(RpcError, match="nothing was known in the pinned generation"):
             nothing_yet.call("get", problem=CUSTOM, wait="cached")
 
 
 def test_searches_of_ones_own_are_of_no_generation(daemon):
-    """Restricted ones, and those that are made again: pinned or not, who does not wait gets the same."""
+    """Restricted or repeated searches: pinned or not, clients that do not wait get the same answer."""
     d = daemon(options=["--user-jobs", "1"])
     with d.connect() as pinned, d.connect() as free:
         pinned.call("hello", version=1, generation=0)
@@ -183,7 +182,7 @@ def test_searches_of_ones_own_are_of_no_generation(daemon):
             answer = free.call(method, wait="cached", **params)
             assert answer["tier"] in ("exact", "near") and pinned.call(method, wait="cached", **params) == answer
         assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"
-        busy = free.send("tune", problem=gemm(m=2048), budget=300, iters=100)  # the one job that this user may have
+        busy = free.send("tune", problem=gemm(m=2048), budget=300, iters=100)  # the only job that this user may have
         eventually(lambda: d.status()["jobs"]["running"])
         answer = pinned.call("tune", problem=gemm(), wait="now", budget=9)
         assert answer["tier"] == "exact" and "not being tuned" in answer["note"]
@@ -210,7 +209,7 @@ def test_who_waits_for_the_rows_of_a_generation_can_be_cancelled(daemon):
         first = c.call("get", problem=gemm(), budget=6)
         job = pinned(d)
         improve(c, gemm())
-        get, cancel = job.next_id + 1, job.next_id + 2  # in one piece: the rows may be there at once
+        get, cancel = job.next_id + 1, job.next_id + 2  # in one write: the rows may arrive at once
         job.socket.sendall(msgpack.packb([0, get, "get", {"problem": gemm()}])
                            + msgpack.packb([0, cancel, "cancel", {"request": get}]))
         job.next_id = cancel
@@ -245,7 +244,7 @@ def test_ranks_at_several_daemons_agree(host):  # noqa: F811
 
 
 def test_a_number_is_known_where_its_news_has_not_arrived_yet(host):  # noqa: F811
-    """One rank says to the others which generation the job has, and is faster than the daemons."""
+    """A rank tells the others the job's generation, faster than the daemons read changes."""
     one, two = host(2)
     done = threading.Event()
 
@@ -281,7 +280,7 @@ def test_improvements_are_announced_to_those_who_want_them(host):  # noqa: F811
     one, two = host(2)
     with one.connect() as c, two.connect() as quiet, one.connect() as asking:
         assert c.call("subscribe")["subscribed"]
-        c.call("subscribe")  # twice is once
+        c.call("subscribe")  # a second subscription has no effect
         answer = two.call("get", problem=gemm(), budget=6)
         while not any(n == "improved" for n, _ in c.notifications):
             c.notifications.append(tuple(c.read()[1:]))
@@ -296,7 +295,7 @@ def test_improvements_are_announced_to_those_who_want_them(host):  # noqa: F811
 
 
 def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
-    """What a key answered in a generation must be the same at all daemons."""
+    """A key's answer in a generation must be the same at all daemons."""
     one, two = host(2)
     with one.connect() as c:
         old = c.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)
@@ -318,7 +317,7 @@ def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
 
 
 def restore(d, copy):
-    """As ops do: stop, put the copy in the file's place, start."""
+    """Stops the daemon, replaces the database with the copy, starts the daemon."""
     assert d.stop() == 0
     for part in ("", "-wal", "-shm"):
         d.database.with_name(d.database.name + part).unlink(missing_ok=True)
@@ -342,6 +341,6 @@ def test_no_generation_is_given_to_another_key_after_an_older_backup_is_restored
         again = c.call("put", problem=keys[4], config={"a": 1}, time_us=1)["generation"]
         assert again > newest
         assert job.call("get", problem=keys[0], wait="cached")["generation"] < min(lost)
-    restore(d, copy)  # a second time: what came after the first one counts
+    restore(d, copy)  # a second time: generations after the first restore count
     with d.connect() as c:
         assert c.call("put", problem=keys[5], config={"a": 1}, time_us=1)["generation"] > again

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gemmctl landscape`: what it records on a device, the replay device plays."""
+"""`gemmctl landscape` records on a device; the replay device plays the recording."""
 import json
 import os
 import signal
@@ -49,7 +49,7 @@ def test_what_cannot_be_recorded_leaves_nothing(folder, shared_cache, words):
 
 @pytest.mark.parametrize("umask", [0o000, 0o002], ids=oct)
 def test_a_loose_umask_is_no_fault(folder, shared_cache, umask):
-    """A recording refused its own file, which others could have written to, and left it behind."""
+    """With a umask that lets others write, a recording must accept and finish its own file."""
     before = os.umask(umask)
     try:
         landscape("--to", folder / "x.jsonl", "--device", "cpu", "--cache-dir", shared_cache, "-q", *WORDS, *FEW)
@@ -85,7 +85,7 @@ def test_a_bad_problem_leaves_no_file(folder, shared_cache):
 
 
 def test_two_recordings_into_one_file(folder, shared_cache):
-    """The second is refused at once, and takes nothing of the first one's away."""
+    """The second recording is refused at once, and removes no data of the first."""
     path = folder / "x.jsonl"
     first = subprocess.Popen([str(GEMMCTL), "landscape", *map(str, WORDS), "--device", "cpu", "--to", str(path),
                               "--cache-dir", shared_cache, "-q", "--note", "the first", "--seconds", "4",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users' own kernels: one works an answer out, the others wait for it, and nobody's row answers
-anybody else until the owner says so."""
+"""Users' own kernels: a lease holder measures, the others wait for the answer. A row answers only
+its own user until the owner promotes it."""
 import multiprocessing
 import os
 import pathlib
@@ -27,7 +27,7 @@ def trials(**times):
 
 
 def rank(socket, barrier, outcomes):
-    """A job's process: asks, and measures when it has to."""
+    """A process of a job: acquires, and measures when it gets the lease."""
     with Client(socket) as c:
         barrier.wait()
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
@@ -52,14 +52,14 @@ def test_eight_processes_one_tunes(daemon):
     assert sorted(first for first, _, _ in seen) == ["hit"] * 7 + ["lease"]
     assert all(last == "hit" and config == {"BLOCK": 128} for _, last, config in seen)
     assert d.stop() == 0
-    d.start()  # the second start of the job: nothing is measured
+    d.start()  # the second start of the job: no measurement
     got = d.call("acquire", problem=PROBLEM, configs=CONFIGS)
     assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 128}
 
 
 @pytest.fixture
 def elsewhere(daemon):
-    """A daemon with a database of its own, as on another host."""
+    """A daemon with its own database, as on another host."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
     d = Daemon(path, SYNTHETIC).start()
     yield d
@@ -68,7 +68,7 @@ def elsewhere(daemon):
 
 
 def test_a_job_whose_results_were_exported_and_imported_times_nothing_again(daemon, elsewhere, folder):
-    """Row and trials travel: of a custom op, what is known of all named configs is the answer."""
+    """Row and trials are exported: for a custom op, trials of all named configs give an answer."""
     a, b = daemon(), elsewhere
     many = [{"config": {"BLOCK": i}, "status": "compile", "reason": "no " * 90} for i in range(1000, 1300)]
     with a.connect() as c:
@@ -81,7 +81,7 @@ def test_a_job_whose_results_were_exported_and_imported_times_nothing_again(daem
         c.call("record", problem={"op": "custom:my_kernel", "n": 1}, trials=trials(BLOCK_64=9.0))
     a.ctl("export", "--to", folder / "a.json")
     with b.connect() as c:
-        c.call("record", problem=PROBLEM, trials=trials(BLOCK_64=8.0))  # its own, which stays
+        c.call("record", problem=PROBLEM, trials=trials(BLOCK_64=8.0))  # the daemon's own trial, which stays
         said = b.ctl("import", folder / "a.json").stdout
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS + [many[-1]["config"]])
         assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 128}
@@ -108,7 +108,7 @@ def test_a_config_more_is_one_measurement_more(daemon):
         c.call("put", problem=PROBLEM, config={"BLOCK": 256}, time_us=3.0)
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
         assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 256}
-        # the winner is taken out of the list: the best of the others, with no measurement
+        # without the winner: the best of the remaining configs, without a measurement
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:2])
         assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
         assert got["answer"]["time_us"] == 9.0
@@ -118,10 +118,10 @@ def test_a_config_more_is_one_measurement_more(daemon):
 
 
 def test_what_answers_the_key_has_not_failed(daemon):
-    """Whatever is known of the config besides: no time, or a failure from before it was put."""
+    """Other facts on the config do not matter: no time, or a failure before the put."""
     d = daemon()
     with d.connect() as c:
-        c.call("put", problem=PROBLEM, config={"BLOCK": 64})  # its time is nobody's business
+        c.call("put", problem=PROBLEM, config={"BLOCK": 64})  # put without a time
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:1])
         assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
         assert got["known"] == [{"config": {"BLOCK": 64}, "status": "ok", "time_us": None, "reason": ""}]
@@ -139,7 +139,7 @@ def test_what_answers_the_key_has_not_failed(daemon):
         c.call("put", problem=other, config={"BLOCK": 64}, time_us=7)
         got = c.call("acquire", problem=other, configs=CONFIGS[:1])
         assert got["outcome"] == "hit" and got["answer"]["time_us"] == 7
-        timed = {**PROBLEM, "n": 2}  # what it took is known, whatever was put with it
+        timed = {**PROBLEM, "n": 2}  # the recorded time counts, whatever was put
         c.call("acquire", problem=timed)
         c.call("record", problem=timed, trials=trials(BLOCK_64=5.0, BLOCK_128=7.0))
         c.call("put", problem=timed, config={"BLOCK": 64})
@@ -162,7 +162,7 @@ def test_a_lease_goes_with_its_connection(daemon):
         holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
         holder.close()
         assert c.wait(asked)["outcome"] == "lease"
-        # what the lost holder recorded is not lost with him
+        # trials of the lost holder remain
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
         assert got["outcome"] == "lease" and [k["time_us"] for k in got["known"]] == [9.0]
 
@@ -177,7 +177,7 @@ def test_a_silent_holder_loses_it_and_a_busy_one_does_not(daemon):
             holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
         assert c.call("acquire", problem=PROBLEM, wait="now")["outcome"] == "held"
         assert c.wait(asked)["outcome"] == "lease"
-        # late, but he is a witness all the same; the lease is not his any more
+        # a late put is still accepted, but the lease is lost
         assert holder.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)["saved"]
         assert not holder.call("release", problem=PROBLEM)["released"]
         assert c.call("release", problem=PROBLEM)["released"]
@@ -186,7 +186,7 @@ def test_a_silent_holder_loses_it_and_a_busy_one_does_not(daemon):
 
 @pytest.mark.parametrize("asleep_s", [0.75, 1.5])
 def test_a_daemon_that_slept_takes_no_lease_away(daemon, asleep_s):
-    """What the holder said meanwhile is read before he is judged by the clock."""
+    """The daemon reads the holder's pending messages before it checks the lease's deadline."""
     d = daemon()
     with d.connect() as holder, d.connect() as c:
         holder.call("acquire", problem=PROBLEM, lease_ms=600)
@@ -200,7 +200,7 @@ def test_a_daemon_that_slept_takes_no_lease_away(daemon, asleep_s):
         holder.wait(recorded)
         assert holder.wait(released)["released"]
         assert c.wait(asked)["outcome"] == "lease"
-    with d.connect() as holder, d.connect() as c:  # and who is silent afterwards loses it
+    with d.connect() as holder, d.connect() as c:  # a holder that stays silent afterwards loses the lease
         holder.call("acquire", problem=PROBLEM, lease_ms=600)
         asked = c.send("acquire", problem=PROBLEM)
         c.call("hello")
@@ -223,7 +223,7 @@ def test_waiting_ends_by_release_by_deadline_and_by_put(daemon):
         first, second = one.send("acquire", problem=PROBLEM), two.send("acquire", problem=PROBLEM)
         one.call("hello")
         assert holder.call("release", problem=PROBLEM)["released"]
-        assert one.wait(first)["outcome"] == "lease"  # in the order of asking
+        assert one.wait(first)["outcome"] == "lease"  # in the order of the requests
         one.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)
         assert two.wait(second)["outcome"] == "hit"
 
@@ -240,11 +240,11 @@ def test_who_waits_is_answered_when_the_key_is_known_by_another_way(daemon):
         for request in asked:
             got = waiting.wait(request)
             assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
-        # the holder goes on, and so does who wants to know of all his configs
+        # the holder goes on, as does the request that wants all its configs known
         holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9, BLOCK_128=4, BLOCK_256=6))
         assert holder.call("release", problem=PROBLEM)["released"]
         assert late.wait(of_configs)["answer"]["config"] == {"BLOCK": 128}
-        # the answer for all, too
+        # also by the answer for all users
         holder.call("acquire", problem=other)
         request = waiting.send("acquire", problem=other)
         waiting.call("hello")
@@ -291,7 +291,7 @@ def test_a_stop_ends_those_who_wait(daemon):
 
 
 def test_thousands_who_wait_have_their_turns_one_after_the_other(folder):
-    """Each passes the key on to the next one: with a stack of 1 MiB none of it may pile up there."""
+    """Each waiter passes the key to the next: with a stack of 1 MiB this must not recurse."""
     d = Daemon(folder, SYNTHETIC)
     d.launcher = ["prlimit", "--stack=1048576"]
     d.start()
@@ -300,7 +300,7 @@ def test_thousands_who_wait_have_their_turns_one_after_the_other(folder):
         waiting = [(c, [c.send("acquire", problem=PROBLEM) for _ in range(250)])
                    for c in (d.connect() for _ in range(8))]
         for c, _ in waiting:
-            c.call("hello")  # all of its requests are in line
+            c.call("hello")  # all of its requests are waiting
         holder.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)
         assert holder.call("acquire", problem=PROBLEM)["outcome"] == "hit"
         for c, asked in waiting:
@@ -331,13 +331,13 @@ def test_bad_requests_say_what_is_wrong(daemon):
             assert e.value.name == name and word in e.value.message, (method, params, e.value)
 
 
-# ---- whose row it is -------------------------------------------------------------------------------
+# ---- owners of rows --------------------------------------------------------------------------------
 
-OTHER = 54321  # a user that need not exist
+OTHER = 54321  # a user without an account
 
 
 def as_user(uid, f):
-    """f() in a process of that user: its result."""
+    """Runs f() in a process of that user; returns its result."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
 
@@ -373,7 +373,7 @@ def test_a_row_is_its_users_own_until_it_is_promoted(daemon, folder):
             with pytest.raises(RpcError, match="not_found|no_config"):
                 c.call("get", problem=PROBLEM, wait=wait)
         assert c.call("acquire", problem=PROBLEM, wait="now")["outcome"] == "lease"
-        # the very bytes of a request that hit for its user do not hit for another one
+        # the same bytes of a request that hit for its user do not hit for another user
         assert as_user(OTHER + 1, lambda: d.call("get", problem=PROBLEM))[0] in ("not_found",
                                                                                  "no_config")
         assert as_user(OTHER + 1, lambda: d.call("get", problem=private))[0] == "denied"
@@ -390,7 +390,7 @@ def test_a_row_is_its_users_own_until_it_is_promoted(daemon, folder):
         assert row["tflops"] is row["floor_percent"] is row["flops"] is None, "of a kernel that nobody knows"
         got = c.call("acquire", problem=PROBLEM, configs=["BLOCK=64"])
         assert got["outcome"] == "hit" and got["answer"]["key"] == promoted["key"]
-        # one's own row goes before the shared one
+        # a user's own row precedes the shared row
         assert as_user(OTHER, lambda: d.call("get", problem=PROBLEM))[1]["key"] == theirs["key"]
         with pytest.raises(RpcError, match="conflict"):
             c.call("promote", key=promoted["key"])
@@ -410,7 +410,7 @@ def trials_of(d, name):
 
 
 def test_what_is_said_to_be_recorded_is(host):  # noqa: F811
-    """Also of a flood, also after kill -9 of the daemon that answers or writes."""
+    """Also during a flood, and after kill -9 of the daemon that answers or writes."""
     one, two = host(2)
     for d in (two, one):
         with d.connect() as c:
@@ -449,7 +449,7 @@ def test_who_records_while_the_database_takes_nothing_is_told(daemon):
 
 
 def test_a_stop_while_trials_are_read_for_a_lease(daemon):
-    """What is read for two that want one key comes after the end of all leases."""
+    """The trials read for two waiters of one key arrive after the end of all leases."""
     for pause in range(4):
         d = daemon()
         key = {"op": "custom:mine", "n": 3}
@@ -474,5 +474,5 @@ def test_leases_and_subscriptions_are_no_requests_that_wait(daemon):
         assert c.call("record", problem=keys[1], trials=trials(x_1=2.0))["recorded"] == 1
         assert c.call("put", problem=keys[0], config={"x": 1}, time_us=1)["tier"] == "exact"
         assert c.call("list", what="best")["total"] == 1
-    with d.connect() as other:  # ... and all of them end with their holder
+    with d.connect() as other:  # ... and all leases end with their holder
         assert other.call("acquire", problem=keys[7], wait="now")["outcome"] == "lease"

@@ -19,7 +19,7 @@ from conftest import (BUILD, GEMMD, RUNNER, PATIENCE, SYNTHETIC, Client, Daemon,
 
 
 def start_fails(folder, *options, device=SYNTHETIC, env=None, database=None, socket=None):
-    """Runs gemmd, which must refuse to start. Returns (exit code, what it said)."""
+    """Runs gemmd, which must refuse to start. Returns (exit status, output)."""
     result = subprocess.run(
         list(map(str, [GEMMD, "--device", device, "--socket", socket or folder / "other.sock",
                        "--database", database or folder / "other.db", "--cache-dir",
@@ -73,7 +73,7 @@ def test_without_standard_files_nothing_is_printed_into_others(folder):
 
 
 def full_pipe():
-    """Whoever writes one byte more into it waits."""
+    """A pipe without room: the next writer blocks."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with pytest.raises(BlockingIOError):
@@ -84,7 +84,7 @@ def full_pipe():
 
 
 def test_a_log_that_nobody_reads_keeps_nobody_waiting(daemon):
-    """Neither gemmd nor its runner, which has something to say, too."""
+    """Neither gemmd nor its runner, which logs, too, may block."""
     d = daemon("cpu", own_cache=True)
     asked = {"problem": gemm(dtype_in="fp32"), "budget": 2}
     d.call("get", **asked)
@@ -98,7 +98,7 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting(daemon):
         with eventually(lambda: connected(d.socket)) as c:
             assert c.call("tune", **asked)["tier"] == "exact"
             assert c.call("status")["runner"]["deaths"] == 0
-        os.read(reader, 1 << 20)  # all of it
+        os.read(reader, 1 << 20)  # empties the pipe
         process.terminate()
         assert process.wait(20 * PATIENCE) == 0
         said = os.read(reader, 65536).decode()
@@ -208,7 +208,7 @@ def test_two_daemons_on_one_device(daemon, folder):
 
 
 def test_an_offline_daemon_beside_another_one(daemon):
-    """They are equals: what one writes, the other hears of."""
+    """Equal daemons: each reads the other's changes."""
     d = daemon()
     mine = {"op": "custom:mine", "n": 1}
     command = [GEMMD, "--device", SYNTHETIC, "--offline", "--database", d.database, "--cache-dir", d.cache]
@@ -281,7 +281,7 @@ def test_settings_that_cannot_be_written():
 
 
 def test_an_indented_configuration(folder):
-    """Each line is a key of its own, as gemmd(8) shows it."""
+    """Each line is a separate key, as in gemmd(8)."""
     file = folder / "gemmd.conf"
     file.write_text(f"  [gemmd]\n\tdatabase = {folder}/db\n    ; a remark\n\n   log-level = error\n")
     run = subprocess.run([GEMMD, f"--config={file}", "--print-config"], capture_output=True, text=True)
@@ -291,11 +291,11 @@ def test_an_indented_configuration(folder):
 
 
 def test_nobody_else_can_take_a_lock(daemon, folder):
-    """flock(2) asks for no more than to read the file."""
+    """flock(2) only needs a file that is open for reading."""
     d = daemon()
     lock = folder / "cache.db.lock"
     assert {p.stat().st_mode & 0o777 for p in folder.glob("*.lock")} == {0o600}
-    lock.chmod(0o644)  # as an older gemmd left it
+    lock.chmod(0o644)  # as an older gemmd created it
     assert d.stop() == 0
     d.start()
     assert lock.stat().st_mode & 0o777 == 0o600
@@ -326,7 +326,7 @@ def test_a_socket_that_is_removed_comes_back(daemon, folder):
     d.socket = folder / "run" / "gemmd.sock"
     d.start()
     with d.connect() as before:
-        shutil.rmtree(folder / "run")  # as a login's end does
+        shutil.rmtree(folder / "run")  # as at logout
         assert eventually(lambda: connected(d.socket)).call("status")["pid"] == d.process.pid
         assert before.call("status")["pid"] == d.process.pid, "connections stay"
     assert d.socket.stat().st_mode & 0o777 == 0o660
@@ -348,7 +348,7 @@ def test_who_took_a_lost_path_keeps_it(daemon, folder):
         d.process.send_signal(signal.SIGCONT)
         said = "cannot be bound again"
         eventually(lambda: said in d.text())
-        time.sleep(3.5)  # it is looked at every 3 s
+        time.sleep(3.5)  # gemmd checks the path every 3 s
         assert d.text().count(said) == 1 and f"pid {other.process.pid}" in d.text()
         assert d.stop() == 0
         assert other.status()["pid"] == other.process.pid
@@ -418,7 +418,7 @@ def test_a_removed_database_is_put_back(daemon):
     new = d.call("get", problem=gemm(n=512), budget=4)
     assert new["tier"] == "exact" and new["saved"] is True and "put back" in d.text()
     assert {r[0] for r in d.sql("SELECT key FROM best")} == {known["key"], new["key"]}
-    (d.folder / "cache.db").unlink()  # and nothing is written any more
+    (d.folder / "cache.db").unlink()  # from now on nothing is written
     assert d.stop() == 0
     d.start()
     assert d.call("get", problem=gemm(), wait="cached") == known
@@ -567,7 +567,7 @@ time.sleep(30)
 
 
 def test_a_late_idle_does_not_end_the_watch_of_the_next_order(daemon, folder):
-    """The runner says that it is idle when the next order is on its way to it, and hangs."""
+    """The runner reports idle while the next order is on its way, and then hangs."""
     fake = folder / "runner"
     d = daemon(options=["--hang-limit-ms", "500"])
     build = d.status()["build"]

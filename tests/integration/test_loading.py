@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large database: served while it is loaded, and no answer is less than what it holds."""
+"""A large database is served while loading, and no answer is worse than after loading."""
 import shutil
 import sqlite3
 import subprocess
@@ -15,7 +15,7 @@ FILL = BUILD / "tests" / "bench" / "serving" / "serving_fill"
 
 
 def problem(i):
-    """As tests/bench/serving/problems.c numbers them."""
+    """Problem i, as in tests/bench/serving/problems.c."""
     return {"op": "grouped_gemm", "mode": ["forward", "dX", "dW"][i % 3], "M": 32768, "topk": 8,
             "N": 128 * (1 + i // 3 % 256), "K": 128 * (1 + i // 768), "experts": 128}
 
@@ -33,7 +33,7 @@ def filled(tmp_path_factory):
 
 @pytest.fixture
 def large(daemon, filled):
-    """A stopped daemon whose database takes longer to load than is waited for."""
+    """A stopped daemon with a database that takes long to load."""
     d = daemon()
     assert d.stop() == 0
     shutil.copyfile(filled, d.database)
@@ -41,7 +41,7 @@ def large(daemon, filled):
 
 
 def spoil(d, i):
-    """Changes one row behind its checksum."""
+    """Changes a row without its checksum."""
     with sqlite3.connect(d.database) as db:
         changed = db.execute("UPDATE best SET measured = 7 WHERE time_us = ?",
                              (100 + i / 8,)).rowcount
@@ -60,7 +60,7 @@ def test_every_key_is_answered_while_others_are_loaded(large):
                 assert is_answered(c.wait(request), i)
         assert c.wait(loading)["loading"], "the test's database is too small to show anything"
         assert c.call("status")["loading"], "the keys were not found one by one"
-        assert c.wait(requests[KEYS - 2])["tier"] != "exact"  # corrupt: as if it were not there
+        assert c.wait(requests[KEYS - 2])["tier"] != "exact"  # a corrupt row counts as missing
         status = eventually(lambda: (lambda s: not s["loading"] and s)(c.call("status")))
         assert status["keys"] == KEYS - 1
         for i in range(0, KEYS - 2, 97):
@@ -76,7 +76,7 @@ def test_what_needs_the_whole_waits_for_it(large):
         put = c.send("put", problem=custom, config={"number": 1}, time_us=10)
         gone.send("get", problem=unknown, wait="cached")
         gone.send("get", problem=problem(KEYS - 1), wait="cached")
-        gone.close()  # while its requests are put off
+        gone.close()  # while its requests are deferred
         answers = c.wait(many)["answers"]
         assert all(is_answered(a, i * (KEYS // 200)) for i, a in enumerate(answers))
         assert c.wait(near)["tier"] != "exact"
@@ -87,7 +87,7 @@ def test_what_needs_the_whole_waits_for_it(large):
 
 def test_the_generation_is_right_while_the_rows_are_still_loaded(large):
     newest, i = large.sql("SELECT generation, (time_us - 100) * 8 FROM best ORDER BY 1 DESC LIMIT 1")[0]
-    spoil(large, int(i))  # no row tells of it any more, as none does before the first are loaded
+    spoil(large, int(i))  # no valid row has this generation, as before the first rows are loaded
     large.start()
     with large.connect() as c:
         requests = [c.send("hello"), c.send("subscribe"), c.send("status")]
@@ -128,14 +128,14 @@ def test_many_again_are_the_same_and_follow_what_changes(large):
     with large.connect() as c:
         first = c.call("get_many", problems=problems)
         hits = c.call("status")["hits"]
-        assert c.call("get_many", problems=problems) == first  # from the same bytes now
+        assert c.call("get_many", problems=problems) == first  # now a hit by the same bytes
         assert c.call("get_many", problems=problems, wait="now") == first
         assert c.call("status")["hits"] == hits + 2 * len(problems)
-        for form in ([{"problems": problems}], {"problems": problems}):  # both are params
+        for form in ([{"problems": problems}], {"problems": problems}):  # both forms are valid params
             c.next_id += 1
             c.socket.sendall(msgpack.packb([0, c.next_id, "get_many", form]))
             assert c.wait(c.next_id) == first
-        name = b"\xd9\x08problems"  # a longer head than needed
+        name = b"\xd9\x08problems"  # a longer header than needed
         c.next_id += 1
         c.socket.sendall(b"\x94\x00" + msgpack.packb(c.next_id) + msgpack.packb("get_many") +
                          b"\x81" + name + msgpack.packb(problems))
@@ -151,7 +151,8 @@ def test_many_again_are_the_same_and_follow_what_changes(large):
 
 
 def test_known_bytes_that_are_no_whole_message_wait_for_their_rest(daemon):
-    """The daemon knows problems of get_many by their bytes, and requests whole: one is not the other."""
+    """The daemon knows problems of get_many and whole requests by their bytes, and keeps them
+    apart."""
     d = daemon()
     with d.connect() as c:
         c.call("get", problem=gemm(), budget=4)
@@ -164,7 +165,7 @@ def test_known_bytes_that_are_no_whole_message_wait_for_their_rest(daemon):
         with pytest.raises(TimeoutError):
             c.socket.recv(1)
         whole = b"\x94\x00\x64" + msgpack.packb("get") + msgpack.packb({"problem": gemm()})
-    for cut in range(1, len(whole)):  # known, and never taken for less or more than it is
+    for cut in range(1, len(whole)):  # at any cut, a hit is neither shorter nor longer than the message
         with d.connect() as c:
             c.socket.sendall(whole[:cut])
             time.sleep(0.002)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event loop and its surroundings: nobody waits for another's work, late answers arrive, and what
-is missing outside (folders, descriptors, rights) is said and survived."""
+"""The event loop and its surroundings: no client waits for another's work, late answers arrive, and
+missing resources (folders, descriptors, rights) are reported and survived."""
 import grp
 import os
 import shutil
@@ -43,7 +43,7 @@ def test_a_half_closed_client_that_leaves_ends_its_tuning(daemon):
     assert jobs["cancelled"] == 1, f"{jobs}\n{d.text()}"
 
 
-# ---- work of others ---------------------------------------------------------------------------------
+# ---- other clients' work ----------------------------------------------------------------------------
 
 def test_many_misses_keep_nobody_waiting(daemon):
     d = daemon()
@@ -72,7 +72,7 @@ def test_many_misses_keep_nobody_waiting(daemon):
 
 @pytest.fixture
 def files_limit(monkeypatch):
-    """files_limit("64:1024"): daemons start with so many open files, soft and hard."""
+    """files_limit("64:1024"): starts daemons with these limits of open files, soft and hard."""
     command = Daemon.command
 
     def limit(files):
@@ -85,7 +85,7 @@ def files_limit(monkeypatch):
 def test_the_soft_limit_of_open_files_is_raised(daemon, files_limit):
     files_limit("64:512")
     d = daemon(options=["--max-connections", "200"])
-    held = [d.connect() for _ in range(140)]  # a user's share is 150, and one may not be closed yet
+    held = [d.connect() for _ in range(140)]  # a user's share is 150, and a connection may still be closing
     for c in held:
         assert c.call("hello", version=1)["version"] == 1
     for c in held:
@@ -102,7 +102,7 @@ def test_under_a_hard_limit_of_open_files_others_are_busy_and_tuning_works(daemo
         try:
             c.send("hello", version=1)
         except BrokenPipeError:
-            pass  # refused before it could ask
+            pass  # refused before its request
         error = c.read()[2]
         if error:
             assert error["name"] == "busy" and "connections" in error["message"]
@@ -125,7 +125,7 @@ def test_a_runner_that_cannot_be_started_is_no_crash(daemon, folder):
     assert e.value.name == "io" and str(copy) in e.value.message
 
 
-# ---- whose directory ---------------------------------------------------------------------------------
+# ---- owners of directories ---------------------------------------------------------------------------
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_group_gets_the_socket_and_only_a_directory_of_gemmd(daemon, folder):
@@ -216,7 +216,7 @@ def test_a_home_that_cannot_be_made_is_said_with_the_way_out(folder):
 
 @pytest.fixture
 def no_kill(folder):
-    """SIGKILL does nothing, as to a process that hangs in a driver."""
+    """SIGKILL has no effect, as for a process that hangs in a driver."""
     if "sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""):
         pytest.skip("a sanitizer wants to be loaded first")
     (folder / "kill.c").write_text("int kill(int pid, int n) { return pid && n ? 0 : 0; }\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people decided outlives what happens around it, and what is written down is true."""
+"""Users' decisions outlive changes, and recorded evidence is true."""
 import os
 
 import msgpack
@@ -10,7 +10,7 @@ from conftest import DATA, RpcError, gemm
 
 @pytest.fixture
 def pinned(daemon, folder):
-    """A daemon of a landscape of its own, where a config that a tuning does not choose is pinned."""
+    """A daemon with its own landscape, and a pin of a config that tuning does not choose."""
     landscape = folder / "own.jsonl"
     landscape.write_text((DATA / "synthetic.jsonl").read_text())
     d = daemon(f"replay:{landscape}")
@@ -24,7 +24,7 @@ def pinned(daemon, folder):
 
 
 def change_compiler(d):
-    """Another stamp, at the next start."""
+    """Changes the stamp at the next start."""
     path = d.folder / "own.jsonl"
     text = path.read_text()
     assert "synthetic 1" in text
@@ -32,7 +32,7 @@ def change_compiler(d):
 
 
 def trials(d):
-    return d.call("list", what="trials")["total"]  # in order with what is being written
+    return d.call("list", what="trials")["total"]  # ordered after pending writes
 
 
 def test_a_pin_outlives_a_new_stamp(pinned):
@@ -112,7 +112,7 @@ def test_tighter_tolerances_verify_a_pin_once(pinned):
         assert answer["source"] == "manual" and answer["config"] == pin["config"]
         before = trials(d)
         assert c.call("get", problem=gemm(), atol=1e-3) == answer
-        # the tighter of both in each: what was asked for before still holds
+        # atol and rtol each keep the tightest value: earlier requirements still hold
         answer = c.call("get", problem=gemm(), rtol=1e-3)
         assert answer["source"] == "manual"
         after = trials(d)

@@ -10,7 +10,7 @@ SIZES = [(256, 256), (1024, 256), (256, 512), (4096, 512)]
 
 
 def tune_all(d, configs=None, **more):
-    """Each shape; by default with all configs of the first one's search, so that they compare."""
+    """Tunes each shape; by default with all configs of the first search, so that shapes compare."""
     with d.connect() as c:
         first = c.call("tune", problem=gemm(m=SIZES[0][0], n=SIZES[0][1], **more), budget=12)
         configs = configs or [t["config"] for t in c.list("trials", key=first["key"], status="ok")]
@@ -25,7 +25,7 @@ def tier_of(d, problem):
 
 
 def served(d, problem, config=None):
-    """It is made some time after results have changed: what it answers until then is of those before."""
+    """Waits for the new portfolio, which is made some time after results have changed."""
     return eventually(lambda: (a := tier_of(d, problem))["tier"] == "portfolio"
                       and (config is None or a["config"] == config) and a)
 
@@ -40,7 +40,7 @@ def test_bounded_regret_over_all_shapes(daemon):
             assert len(rows) == len(SIZES) == rows[0]["shapes"]
             sizes.append(rows[0]["members"])
             assert len({str(r["config"]) for r in rows}) == sizes[-1]
-            for r in rows:  # as the trials say, of which the newest of a config counts
+            for r in rows:  # according to the trials; the newest trial of a config counts
                 ratios = {}
                 for t in c.list("trials", key=r["key"], status="ok"):
                     ratios[str(t["config"])] = t["ratio"]
@@ -67,7 +67,7 @@ def test_it_answers_between_near_and_default(daemon):
     d = daemon()
     tune_all(d)
     assert tier_of(d, gemm(m=362))["tier"] == "near", "a neighbour is better"
-    asked = gemm(m=4096, n=512, permute_x=True)  # of no known key's kind
+    asked = gemm(m=4096, n=512, permute_x=True)  # no known key has these fields
     with d.connect() as c:
         member = next(r for r in c.list("portfolio") if r["problem"]["M"] == 4096)
     answer = served(d, asked, member["config"])
@@ -77,7 +77,7 @@ def test_it_answers_between_near_and_default(daemon):
     why = d.call("why", problem=asked)
     assert why["answer"]["tier"] == "portfolio" and why["confidence"] == "low"
     assert why["row"]["key"] == member["key"]
-    # other types and modes have none of theirs
+    # other types and modes have no members
     assert tier_of(d, gemm(permute_x=True, dtype_in="fp16"))["tier"] == "default"
     assert tier_of(d, gemm("dX", permute_x=True))["tier"] == "default"
     assert d.stop() == 0
@@ -103,7 +103,7 @@ def test_members_are_checked_for_the_asked_problem(daemon):
 
 
 def test_an_evicted_key_chooses_nothing(daemon):
-    """At once, not when the portfolio is next made."""
+    """At once, before the portfolio is made again."""
     d = daemon()
     with d.connect() as c:
         key = c.call("get", problem=gemm(), budget=8)["key"]
@@ -130,7 +130,7 @@ def test_old_stamps_choose_nothing(daemon, folder):
     assert old and all(r["stamp"].endswith("synthetic 1") for r in old), "it is still listed"
     exported = d.ctl("export", "--format", "portfolio")
     assert "not served" in exported.stderr
-    with d.connect() as c:  # something new, so that it has been fetched with the old rows there
+    with d.connect() as c:  # new results, so that a portfolio is made while the old rows exist
         c.call("tune", problem=gemm("dX"), budget=16)
         eventually(lambda: tier_of(d, gemm("dX", permute_x=True))["tier"] == "portfolio")
     assert tier_of(d, asked)["tier"] == "default"

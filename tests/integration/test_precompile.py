@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module cache: nothing is compiled twice, and `gemmctl precompile` compiles ahead.
+"""The module cache: no variant is compiled twice, and `gemmctl precompile` compiles ahead.
 
-Compilers are counted: a C compiler that is a script around cc, and the stub of NVRTC, which appends a
-byte to a file for each compile.
+Two counted compilers: a script around cc, and the stub of NVRTC, which appends a byte to a file for
+each compile.
 """
 import json
 import os
@@ -18,7 +18,7 @@ from conftest import BUILD, GEMMCTL, PATIENCE, RUNNER, Watched, eventually, gemm
 
 STUB = BUILD / "tests" / "cuda_stub" / "libstub_nvrtc.so"
 PROBLEM = ["--mode", "dW", "--m", "512", "--n", "1024", "--k", "1024", "--experts", "8"]
-# hopper's space has hundreds of variants, which the stub compiles in no time
+# hopper's space has hundreds of variants, which the stub compiles at once
 needs_stub = pytest.mark.skipif(not STUB.exists(), reason="built without the cuda device")
 HELPERS = 2  # the device's own kernels: tools.cu and the reference
 SPILLS = "ptxas info    : 96 bytes stack frame, 96 bytes spill stores, 96 bytes spill loads\n"
@@ -44,7 +44,7 @@ class Cache:
         return json.loads(result.stdout) if code == 0 else result.stderr
 
     def precompile_search(self, search, each, device, **env):
-        """The first variants of a search, as gemmd has them compiled while it is queued."""
+        """The first variants of a search, as gemmd precompiles them for queued searches."""
         result = subprocess.run([str(RUNNER), "--precompile", "--problems", "--each", str(each), "--device",
                                  device, "--cache-dir", str(self.path), "--json", "--quiet"],
                                 input=json.dumps(search), capture_output=True, text=True, check=True,
@@ -63,7 +63,7 @@ def cache(folder):
 
 @needs_stub
 def test_a_limit_of_file_sizes_is_a_full_disk(cache):
-    """Neither it nor the processes that compile for it die of SIGXFSZ."""
+    """Neither precompile nor its compiling processes die of SIGXFSZ."""
     result = subprocess.run(cache.command(*PROBLEM), capture_output=True, text=True, env=cache.env,
                             timeout=400 * PATIENCE, preexec_fn=lambda: resource.setrlimit(
                                 resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY)))
@@ -79,7 +79,7 @@ def test_a_space_is_compiled_once_without_gpu_driver_and_daemon(cache):
     first = cache.precompile(*PROBLEM)
     space = json.loads(subprocess.run([str(GEMMCTL), "space", "--arch", "sm_90a", "--json", *PROBLEM],
                                       capture_output=True, text=True, check=True).stdout)
-    # some of a space's variants are the same code: a parameter may be without effect beside another
+    # some variants have the same code: a parameter may have no effect beside another
     assert 0.9 * space["variants"] < first["variants"] - HELPERS <= space["variants"]
     assert first["variants"] > 100 and first["compiled"] == first["variants"] == cache.compiles()
     assert first["left"] == first["failed"] == first["refused"] == 0
@@ -112,7 +112,7 @@ def test_no_memory_is_no_refusal(cache):
 
 @needs_stub
 def test_several_at_once_share_the_work(cache):
-    # so slow that they meet often
+    # slow, so that they often want the same variant
     children = [cache.start(*PROBLEM, "--jobs", "2", GEMMD_STUB_MS="5") for _ in range(3)]
     outcomes = [json.loads(c.communicate(timeout=400 * PATIENCE)[0]) for c in children]
     assert [c.returncode for c in children] == [0, 0, 0]
@@ -237,7 +237,7 @@ def test_without_the_runner(cache):
 # ---- the daemon's runner and the same cache -----------------------------------------------------
 
 def counting_cc(folder):
-    """A C compiler that counts."""
+    """A C compiler that counts its compiles."""
     script = folder / "counting-cc"
     script.write_text(f'#!/bin/sh\ncase "$*" in *-shared*) printf x >> {folder}/tally ;; esac\n'
                       f'exec {shutil.which("cc")} "$@"\n')
@@ -252,7 +252,7 @@ def modules_of(d):
     return {r["variant"]: r for r in d.call("list", what="modules", filter={})["rows"]}
 
 
-# What ranked asks for depends on what it measures: the second time perhaps another variant, too.
+# The variants of ranked depend on measured times: the second run may compile another.
 @pytest.mark.parametrize("strategy", ["ranked", "random"])
 def test_a_restart_compiles_nothing_again(daemon, folder, cache, strategy):
     tune = {**TUNE, "strategy": strategy, "seed": 1}
@@ -310,11 +310,11 @@ def test_the_cache_is_kept_below_its_limit(daemon, folder):
     (modules / "notes").write_text("not ours")
     d = daemon(device="cpu:1", own_cache=True, options=["--cache-max-mib", "1"])
     answer = d.call("get", problem=gemm(m=64, n=64, k=64), **TUNE)
-    for path in modules.glob("*.so"):  # all are old: what serves stays all the same
+    for path in modules.glob("*.so"):  # all are old, but served images stay
         if not path.name.startswith("0000"):
             os.utime(path, (old - 100, old - 100))
     status = eventually(lambda: (lambda s: s["cache"]["bytes"] < 1 << 20 and s)(d.status()), 30,
-                        every=6)  # not more often: it waits for a quiet moment
+                        every=6)  # rarely, because the trim waits for a quiet moment
     assert status["cache"]["max_bytes"] == 1 << 20
     assert status["cache"]["path"] == str(d.cache)
     left = sorted(p.name for p in modules.iterdir())
@@ -335,6 +335,6 @@ def test_without_a_limit_nothing_is_removed(daemon, folder):
     os.utime(path, (1, 1))
     d = daemon(own_cache=True, options=["--cache-max-mib", "0"])
     d.call("get", problem=gemm(), budget=2)
-    eventually(lambda: (d.cache / "serving").exists(), 20)  # it has been looked after
+    eventually(lambda: (d.cache / "serving").exists(), 20)  # the daemon has checked the cache
     assert path.exists()
     assert "none" in d.ctl("status").stdout

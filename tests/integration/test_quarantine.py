@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has crashed a runner is no answer where it did so, nor where it was not measured."""
+"""A variant that crashed a runner does not answer there, or at keys where it was not measured."""
 import os
 import signal
 import sqlite3
@@ -16,28 +16,28 @@ OTHER = gemm(m=700)
 
 
 def crash_of(config):
-    """The fault of its compile-time part: whatever else it is launched with."""
+    """The fault of the config's compile-time part, with any run-time settings."""
     part = " ".join(f"{k}={v}".replace("True", "true").replace("False", "false")
                     for k, v in config.items() if k != "GROUP_SIZE_M")
     return {"config": part, "fault": "crash", "stage": "time"}
 
 
 def crash_it_unsaved(c, problem, config):
-    """A person tries it."""
+    """A user tries the config."""
     with pytest.raises(RpcError) as e:
         c.call("get", problem=problem, configs=[config])
     assert e.value.name in ("crashed", "quarantined")
 
 
 def crash_it(c, problem, config):
-    """And its row is to be read."""
+    """A user tries the config, and the quarantine row is saved."""
     crash_it_unsaved(c, problem, config)
     return c.list("quarantine")[-1]["variant"]
 
 
 @pytest.fixture
 def crashing(daemon, folder):
-    """crashing(d, config): the daemon begins anew, and the config's kernel crashes from now on."""
+    """crashing(d, config): restarts the daemon; the config's kernel crashes from now on."""
 
     def make(d, config):
         assert d.stop() == 0
@@ -87,7 +87,7 @@ def test_taken_out_of_quarantine_it_answers_again(daemon, crashing):
         assert c.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
         assert pinned.call("get", problem=gemm(), wait="cached")["tier"] == "default"
     assert d.stop() == 0
-    with d.start().connect() as c:  # it is known from the start
+    with d.start().connect() as c:  # known since the start
         eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] != "exact")
         c.call("unquarantine", variant=variant)
         assert c.call("get", problem=gemm(), wait="cached") == best
@@ -95,7 +95,7 @@ def test_taken_out_of_quarantine_it_answers_again(daemon, crashing):
 
 
 def test_where_it_was_measured_it_answers_with_a_doubt_and_nowhere_else(daemon, crashing):
-    """A failing device puts into quarantine whatever it tries: that takes no key its answer."""
+    """A failing device quarantines whatever it tries: other keys must keep their answers."""
     d = daemon()
     with d.connect() as c:
         best = c.call("get", problem=gemm(), budget=20)
@@ -138,7 +138,7 @@ def test_a_default_whose_kernel_crashed_is_another_one(daemon, crashing):
         assert other["tier"] == "default"
         assert compiled(other["config"]) != compiled(usual["config"])
         assert c.call("check", problem=gemm(), config=other["config"])["valid"]
-        # nor is it brought to it by what is allowed
+        # moving the default to an allowed config does not choose the variant
         part = {k: v for k, v in usual["config"].items() if k != "GROUP_SIZE_M"}
         only = c.call("get", problem=OTHER, wait="cached", restrict=part)
         assert compiled(only["config"]) != compiled(usual["config"])
@@ -211,7 +211,7 @@ def test_who_heard_nothing_for_a_while_knows_what_is_in_quarantine(host, folder,
 
 
 def test_what_crashed_while_nothing_could_be_saved_is_heard_of_later(host, folder):  # noqa: F811
-    """Who met it keeps away from it at once; the others when its row is saved."""
+    """The daemon that saw the crash avoids the variant at once, the others when its row is saved."""
     best = host(1)[0].call("get", problem=gemm(), budget=20)
     _, one, other = host(2, env=faults(folder, crash_of(best["config"])))
     with commit_lock(one):
@@ -225,7 +225,7 @@ def test_what_crashed_while_nothing_could_be_saved_is_heard_of_later(host, folde
 
 
 def test_ranks_of_a_generation_agree_on_what_is_in_quarantine(daemon, crashing):
-    """The newest row of the generation decides, and not an older one when a newer has come."""
+    """The newest row of the generation decides, not an older row."""
     d = daemon()
     with d.connect() as c:
         first = c.call("get", problem=gemm(), budget=20)
@@ -266,5 +266,5 @@ def test_one_that_could_not_be_written_down_can_be_taken_out(daemon, crashing):
         assert c.call("get", problem=gemm(), wait="cached")["generation"] == best["generation"]
         with pytest.raises(RpcError, match="there is no"):
             c.call("unquarantine", variant=variant)
-        with pytest.raises(RpcError):  # it serves again: nobody's put pushes it out
+        with pytest.raises(RpcError):  # the variant serves again: a user's put does not replace it
             c.call("put", problem=gemm(), config=best["config"], time_us=1)

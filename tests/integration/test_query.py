@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking, tuning, answering: the way of a query through the real daemon."""
+"""Queries and tunings through the real daemon, from request to answer."""
 import threading
 import time
 
@@ -88,7 +88,7 @@ def test_near_is_the_nearest_bucket_checked_for_validity(daemon):
 
 
 def test_a_neighbour_that_is_slower_than_the_default_does_not_answer(daemon):
-    """Whatever the way to ask: the best of 64 rows takes twice the default's time with 65536."""
+    """For every kind of query: the best of 64 rows takes twice the default's time with 65536 rows."""
     sizes = {"n": 4096, "k": 4096, "experts": 64, "topk": 4}
     far = gemm(m=65536, **sizes)
     few = {"num_stages": [3, 4]}
@@ -205,12 +205,12 @@ def test_the_same_restricted_query_is_not_searched_again(daemon):
             assert other.call("get", **narrow, deadline_ms=60000) == first
         now = d.status()["jobs"]
         assert now["done"] == jobs and now["queued"] == 0 and len(c.list("history")) == rows
-        # another search, or the same one when that is asked for, is one
+        # another search, or an explicit repetition, is a new job
         assert c.call("get", **dict(narrow, budget=5))["measured"] >= first["measured"]
         c.call("tune", **narrow)
         assert d.status()["jobs"]["done"] == jobs + 2
 
-        # beside the key's own answer it is kept, too, until that is another one
+        # stored beside the key's own answer, until that changes
         best = c.call("get", problem=gemm(), budget=8)
         breaks, _ = others(best["config"])
         apart = c.call("get", problem=gemm(), restrict=breaks, budget=4)
@@ -227,7 +227,7 @@ def test_the_same_restricted_query_is_not_searched_again(daemon):
 
 
 def others(config):
-    """A restriction that the config breaks, and one that it obeys."""
+    """A restriction that excludes the config, and a restriction that allows it."""
     m = config["BLOCK_SIZE_M"]
     return {"BLOCK_SIZE_M": [32 if m != 32 else 64]}, {"BLOCK_SIZE_M": [m]}
 
@@ -245,11 +245,11 @@ def test_who_does_not_wait_for_a_search_again_gets_what_it_came_to(daemon):
 
 
 def test_a_budget_of_one_is_for_one_that_may_win(daemon):
-    """The reference, which is measured first, may be one that the restriction excludes."""
+    """The reference, which is measured first, may be excluded by the restriction."""
     some = {"BLOCK_SIZE_K": 32, "num_stages": [2, 3]}
     answer = daemon().call("get", problem=gemm(m=512), restrict=some, budget=1)
     assert answer["source"] == "partial" and answer["config"]["num_stages"] in (2, 3)
-    assert answer["measured"] == 2  # with the reference
+    assert answer["measured"] == 2  # including the reference
 
 
 @pytest.mark.parametrize("wait", ["now", "cached"])
@@ -446,7 +446,7 @@ def test_module_in_chunks(daemon):
 
 
 def test_import_takes_no_times_of_other_sizes(daemon):
-    """Rows of `verify --exact` and of databases with other buckets: here they are rounded."""
+    """Rows of `verify --exact` and of databases with other buckets: this daemon rounds them."""
     d = daemon()
     with d.connect() as c:
         fits = c.call("get", problem=gemm(m=1024), budget=4)
@@ -493,7 +493,7 @@ def test_get_many_says_what_is_not_being_tuned(daemon):
 
 
 def test_a_tune_that_joins_a_queued_get_is_a_search(daemon):
-    """Also when another search of the key has answered that get meanwhile."""
+    """Also when another search of the key has answered the get meanwhile."""
     d = daemon(env={"GEMMD_REPLAY_SPEED": "0.05"})
     with d.connect() as a, d.connect() as b, d.connect() as c:
         a.send("tune", problem=gemm(m=8192, n=4096, k=4096), budget=60)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gemmctl shows of answers to `custom:` problems, which have no mode, no experts and no topk."""
+"""gemmctl's tables for `custom:` problems, which have no mode, no experts and no topk."""
 import os
 
 PROBLEM = "custom:sort dtype=fp32 n=4096"
@@ -12,7 +12,7 @@ def put(d, problem, config):
 
 
 def shown(result):
-    """The one row of a table, by its titles. Blanks are in FLAGS and CONFIG only."""
+    """The single row of a table, by its titles. Only FLAGS and CONFIG have blanks."""
     titles, row = result.stdout.splitlines()
     first = dict(zip(titles.split(), row.split()[:6]))
     flags = row[titles.index("FLAGS"):titles.index("TIME us")].strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How rows are spread over experts: asked for, part of the key, drawn for the measurement."""
+"""The distribution of rows over experts: a query field, part of the key, drawn for the measurement."""
 import json
 
 import pytest
@@ -24,7 +24,7 @@ def test_measured_rows_are_tuned_as_they_are(daemon):
         assert best["problem"]["M"] == 48 and best["problem"]["routing"] == "rows:37,0,1,10"
         trials = c.list("trials", key=tuned["key"], status="ok")
         assert trials and all(t["rel_norm"] < 1e-3 for t in trials), "verified on these rows"
-        # what must move is counted with them: dW writes the experts without rows, too
+        # bytes count these rows: dW also writes experts without rows
         assert best["bytes"] == 4 * (48 * 32 * 2 + 4 * 32 * 32)
         assert c.call("get", problem=asked, wait="cached")["key"] != tuned["key"]
     listed = d.ctl_json("get", *size, "--rows-per-expert", "37,0,1,10")[0]

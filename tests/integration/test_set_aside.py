@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searches that share the device: one that waits for compilers is set aside while others wait.
+"""Searches that share the device: a search that waits for compilers is set aside while others wait.
 
-On a recorded device whose kernels take 300 ms each to compile, so that a search has long waits.
+The recorded device compiles a kernel in 300 ms, so that a search has long waits.
 """
 import os
 import re
@@ -124,7 +124,7 @@ def test_the_runner_dies_while_some_are_set_aside(daemon):
 
 @pytest.fixture
 def two(folder):
-    """Two daemons of one database, each with a device and compilers of its own."""
+    """Two daemons of one database, each with its own device and compilers."""
     members = []
     for name in ("a", "b"):
         shutil.copy(DATA / "synthetic.jsonl", folder / f"{name}.jsonl")
@@ -139,7 +139,7 @@ def two(folder):
 
 @pytest.mark.parametrize("waited", [False, True])
 def test_what_nobody_waits_for_here_may_be_tuned_elsewhere(two, waited):
-    """It has begun, and is set aside behind six that somebody waits for."""
+    """The tuning has begun, and is set aside behind six tunings with waiters."""
     a, b = two
     left = gemm(m=2048, n=2048)
     with a.connect() as idle, b.connect() as busy, b.connect() as watcher, b.connect() as other:
@@ -148,10 +148,10 @@ def test_what_nobody_waits_for_here_may_be_tuned_elsewhere(two, waited):
         if waited:
             ask(other, 2048)
         eventually(lambda: watcher.call("status")["jobs"]["running"], every=0.001)
-        # each a tuning of its own, which is offered to nobody
+        # each a separate tuning, not offered to other daemons
         requests = [busy.send("tune", problem=gemm(m=size, n=size), budget_ms=20000)
                     for size in (256, 512, 768, 1024, 1536, 3072)]
-        # by the log, which says it before the ledger does: it is soon back when somebody waits
+        # by the log, which is earlier than the ledger: with waiters the tuning soon resumes
         eventually(lambda: "job 1: set aside" in b.text(), seconds=30, every=0.001)
         other.close()
         eventually(lambda: not a.sql("SELECT key FROM lease WHERE key = ?", key), every=0.005)
@@ -171,7 +171,7 @@ def test_the_owner_ends_any_tuning_whoever_waits_for_it(daemon):
     with d.connect() as user, d.connect() as owner:
         runs, waits = ask(user, 2048), ask(user, 4096)
         eventually(lambda: owner.call("status")["jobs"]["queued"] == 1, every=0.002)
-        owner.call("get", problem=gemm(m=512, n=512), wait="now")  # nobody waits for this one
+        owner.call("get", problem=gemm(m=512, n=512), wait="now")  # without a waiter
         left = owner.call("why", problem=gemm(m=512, n=512))["key"]
         for problem, request in ((gemm(m=4096, n=4096), waits), (gemm(m=2048, n=2048), runs)):
             assert owner.call("cancel", problem=problem) == {"cancelled": True}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query may cost, and what a shortage that passes leaves behind: on the cpu device, with compilers that are slow,
-or have no room."""
+"""Limits on a query's cost, and the effect of temporary shortages: on the cpu device, with
+compilers that are slow or have no room."""
 import os
 import re
 import shutil
@@ -15,7 +15,7 @@ FLOATS = {"dtype_in": "fp32", "dtype_out": "fp32"}
 
 
 def compiler(folder, before):
-    """A compiler that does something else first, when it compiles."""
+    """A compiler that first runs `before`, when it compiles."""
     script = folder / "slowcc"
     script.write_text(f'#!/bin/sh\ncase " $* " in *" -o "*) {before} ;; esac\nexec cc "$@"\n')
     script.chmod(0o755)
@@ -46,7 +46,7 @@ def test_no_number_of_warm_ups_puts_a_kernel_in_quarantine(daemon):
 
 
 def test_compilers_are_waited_for_no_longer_than_the_wall_time(daemon, folder):
-    """Eight compile at once, others in a minute."""
+    """The first eight compiles run at once, later compiles take a minute."""
     env = compiler(folder, f'mktemp {folder}/began.XXXXXX > /dev/null; '
                            f'if [ $(ls {folder} | grep -c began) -gt 8 ]; then sleep 60 & wait $!; fi')
     d = daemon("cpu:2", env=env, own_cache=True)

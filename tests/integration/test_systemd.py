@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a service manager gives and hears: a socket with clients in its queue, READY, WATCHDOG, STOPPING;
-and the installed units, held against what gemmd knows."""
+"""The interface to a service manager: a socket with queued clients, READY, WATCHDOG, STOPPING; and
+the installed units, compared with gemmd's own options."""
 import ctypes
 import os
 import re
@@ -17,7 +17,7 @@ from conftest import BUILD, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, C
 
 @pytest.fixture
 def manager(folder, shared_cache):
-    """manager(env={}) -> a gemmd started as by a manager, and what it says to it."""
+    """manager(env={}) -> a gemmd started as by a manager, and the socket with its notifications."""
     said = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     said.bind(str(folder / "notify"))
     said.settimeout(10 * PATIENCE)
@@ -64,14 +64,14 @@ def test_a_restart_loses_no_client(manager, folder):
     d, _ = manager()
     assert d.call("get", problem=gemm(), budget=4)["tier"] == "exact"
     d.kill()
-    with Client(folder / "unit.sock") as c: # nobody is there, and it connects
+    with Client(folder / "unit.sock") as c: # connects although no daemon runs
         request = c.send("get", problem=gemm())
         manager()
         assert c.wait(request)["tier"] == "exact"
 
 
 def test_a_stop_does_not_start_the_next_one(manager, folder):
-    """Whoever connects to the manager's socket starts a gemmd."""
+    """A connection to the manager's socket starts a gemmd."""
     d, _ = manager()
     d.call("hello")
     stop = subprocess.Popen([GEMMCTL, "stop", "--socket", str(folder / "unit.sock")], env=d.env,
@@ -80,7 +80,7 @@ def test_a_stop_does_not_start_the_next_one(manager, folder):
     assert stop.communicate(timeout=10 * PATIENCE)[0] == "gemmd has stopped\n" and stop.returncode == 0
     d.killed = True
     left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    left.connect(str(folder / "unit.sock"))  # the queue has room, and nobody in it
+    left.connect(str(folder / "unit.sock"))  # waits in the queue of the socket
     next_one, _ = manager()
     assert next_one.status()["connections"] == 1 + 1, "whoever asks, and the one that was left"
 
@@ -93,7 +93,7 @@ PTRACE_CONT, PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 7, 0x4206, 0x4207, 
 
 
 def test_the_watchdog_is_fed_by_the_loop_only(manager):
-    """The loop's thread alone is stopped; all others run on."""
+    """Only the loop's thread is stopped; all others run on."""
     d, said = manager(WATCHDOG_USEC="100000")
     assert "READY=1" in [w for _ in range(3) for w in hear(said)]
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_the_watchdog_is_fed_by_the_loop_only(manager):
     if libc.ptrace(PTRACE_SEIZE, d.process.pid, None, None):
         pytest.skip("this machine does not let us trace")
     libc.ptrace(PTRACE_INTERRUPT, d.process.pid, None, None)
-    os.waitpid(d.process.pid, 0x40000000) # __WALL: it has stopped
+    os.waitpid(d.process.pid, 0x40000000) # __WALL: the thread has stopped
     time.sleep(0.2)
     said.setblocking(False)
     try:
@@ -172,7 +172,7 @@ READ = "import sqlite3, sys; print(sqlite3.connect(f'file:{sys.argv[1]}?mode=ro'
 
 
 def test_readers_get_a_copy_and_no_right_on_the_database(daemon, folder):
-    """The commands of gemmd-copy@.service, in this folder, with a group that exists."""
+    """The commands of gemmd-copy@.service, in this folder, with an existing group."""
     group = 54321 if os.geteuid() == 0 else os.getegid()
     (folder / "gemmd-copy").mkdir(mode=0o750)
     os.chown(folder / "gemmd-copy", -1, group)

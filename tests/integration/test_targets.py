@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several targets on one device: which one is chosen, what a forced one may answer, and what becomes of
-answers of a target that is not the choice any more."""
+"""Several targets on one device: the choice, a forced target's answers, a former choice's answers."""
 import threading
 import time
 
@@ -13,7 +12,7 @@ MOE = dict(m=4096, n=1536, k=2048, experts=128, topk=8)
 
 
 def is_hopper(config):
-    return "schedule" in config  # a parameter of that target only
+    return "schedule" in config  # only that target has this parameter
 
 
 def target_of(row):
@@ -67,7 +66,7 @@ def test_a_forced_winner_is_partial_and_answers_nobody_else(hopper):
         assert c.call("get", problem=gemm()) == own
         def lower():
             return c.call("get", problem=gemm(), target="portable", wait="cached")
-        # the best of what was measured of that target, once the portfolio knows it
+        # the target's best trial, when the portfolio has it
         eventually(lambda: lower()["tier"] == "portfolio")
         assert lower()["config"] == again["config"] and not is_hopper(again["config"])
 
@@ -99,7 +98,7 @@ def test_who_forces_the_same_shares_a_job(hopper):
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert all(target_of(a) == ("portable" if i % 2 else "hopper") for i, a in enumerate(answers))
-    assert hopper.status()["jobs"]["done"] <= 4  # not one each: late ones may find it done already
+    assert hopper.status()["jobs"]["done"] <= 4  # fewer than requests: a late request may be a hit
 
 
 @pytest.mark.parametrize("params,name,sentence", [
@@ -136,7 +135,7 @@ def test_a_deadline_answers_of_the_forced_target(daemon):
 
 
 def test_a_resumed_search_does_not_mix_targets(hopper):
-    """Killed in mid-search, each of the two goes on with its own trials."""
+    """After a kill, each of the two searches resumes with its own trials."""
     hopper.stop()
     hopper.env["GEMMD_REPLAY_SPEED"] = "0.7"
     hopper.start()
@@ -220,7 +219,7 @@ def test_a_stale_pin_of_another_target_is_looked_at_alone(daemon, folder):
         answer = c.call("get", problem=gemm())
         assert answer["source"] == "manual" and answer["config"] == portable
         assert target_of(answer) == "portable" and "synthetic 2" in answer["stamp"]
-    # it does not hold any more: then the device's own target is searched
+    # after a failed measurement the device's own target is searched
     assert d.stop() == 0
     landscape.write_text(text.replace("synthetic 1", "synthetic 3"))
     wrong = " ".join(f"{k}={v}" for k, v in portable.items())
@@ -234,8 +233,9 @@ def test_a_stale_pin_of_another_target_is_looked_at_alone(daemon, folder):
 # ---- answers of before ------------------------------------------------------------------------------
 
 def old_answer(daemon, folder, problem):
-    """What a gemmd without the better kernels left behind: a tuned row of the portable target. The
-    landscape of the same name, class and compiler is given another architecture afterwards."""
+    """A tuned row of the portable target, from a gemmd without the better kernels. Afterwards the
+    landscape, with the same name, class and compiler, gets the architecture of the better kernels.
+    """
     landscape = folder / "gpu.jsonl"
     new = (DATA / "synthetic-hopper.jsonl").read_text()
     landscape.write_text(new.replace('"cc_major": 9', '"cc_major": 8'))
@@ -368,7 +368,7 @@ def test_the_command_line(hopper):
 
 
 def test_a_forced_target_in_get_many(hopper):
-    """Of a pinned connection, too; and what a search for it came to is not searched again."""
+    """Also on a pinned connection; a known result of a forced search is not searched again."""
     problem = gemm(m=1024, n=192)
     tuned = hopper.call("get", problem=problem, budget=6)
     with hopper.connect() as c, hopper.connect() as job:

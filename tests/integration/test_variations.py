@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search's best config is tried with at its end: run-time settings that are in no space. On a
-synthetic landscape of a Hopper GPU, where each config has a time of its own."""
+"""Variations of a search's best config: run-time settings outside the space, tried at the end. The
+device is a synthetic Hopper GPU with random times."""
 import json
 
 import pytest
@@ -27,7 +27,7 @@ def problem_of(mode):
 
 
 def measured(d, key):
-    """The trials of a search, in order, those of its finals not counted."""
+    """The trials of a search in order, without its finals."""
     rows = d.connect().list("trials", key=key, stage="measure", sort="id")
     return [r for r in rows if r["status"] in ("ok", "aborted")]
 
@@ -59,8 +59,8 @@ def test_the_best_is_tried_with_more(hopper, mode):
 
 @pytest.mark.parametrize("budget, tried", [(15, 1), (24, 2), (40, 4)])
 def test_the_best_of_dw_is_tried_with_more(hopper, budget, tried):
-    """A first key: later ones begin with what won before, and so with such settings. The first of them, where the
-    budget is not for all."""
+    """The database's first key: later keys begin with earlier winners, and so with such settings. A
+    small budget tries only the first variations."""
     answer = hopper.call("tune", problem=gemm("dW", m=8192, n=512, k=2048, experts=16), budget=budget)
     trials = measured(hopper, answer["key"])
     varied = [t for t in trials if is_varied(t["config"])]
@@ -68,7 +68,7 @@ def test_the_best_of_dw_is_tried_with_more(hopper, budget, tried):
     group = best["config"]["GROUP_SIZE_M"]
     wanted = [("GROUP_SIZE_M", (3 * group + 1) // 2)]
     wanted += [("GROUP_SIZE_M", 3 * group // 4)] if group > 1 else []
-    if best["config"]["expert_order"] == "index":  # else the next expert would not be the next one
+    if best["config"]["expert_order"] == "index":  # with another order the next expert is not adjacent
         wanted += [("l2_ahead", 1)]
     assert len(trials) <= budget and 1 <= len(varied) <= tried
     assert trials[-len(varied):] == varied, "they come last"

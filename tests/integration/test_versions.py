@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Databases of earlier gemmds (tests/data/databases): they open, are migrated, and hold all that they held."""
+"""Databases of earlier releases (tests/data/databases) open, are migrated, and keep all their rows."""
 import json
 import lzma
 
@@ -11,7 +11,7 @@ SCHEMA = 4
 
 @pytest.fixture
 def earlier(folder, shared_cache):
-    """A daemon on a database of schema 3, and what the gemmd that wrote it said of it."""
+    """A daemon on a database of schema 3, and the rows and answers that its writer reported."""
     d = Daemon(folder, SYNTHETIC, cache=shared_cache)
     d.database.write_bytes(lzma.decompress((DATA / "databases" / "schema3.db.xz").read_bytes()))
     d.database.chmod(0o600)
@@ -27,7 +27,7 @@ def test_every_row_is_there(earlier):
         for what in ("best", "history", "trials", "quarantine", "runs", "modules"):
             rows, before = c.list(what), expected[what]
             assert len(rows) == len(before) > 0
-            # columns may have come since; none has gone, and none holds something else
+            # columns may have been added; none is removed or changed
             for row, old in zip(rows, before):
                 assert {name: row[name] for name in old} == old, what
 
@@ -40,7 +40,7 @@ def test_what_answered_answers_as_before(earlier):
             answer = c.call("get", problem=problem, wait="cached")
             if before["stamp"] in ("", stamp) and before["tier"] == "exact":
                 assert {name: answer[name] for name in before} == before
-        evicted = expected["generation"] + 1  # its number is not given again
+        evicted = expected["generation"] + 1  # this generation is not used again
         assert c.call("hello")["generation"] == evicted
         new = c.call("put", problem={"op": "custom:new", "n": 1}, config={"A": 1}, time_us=1)
         assert new["generation"] == evicted + 1

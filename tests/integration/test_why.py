@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`why`: the tier, the row, the evidence, and on a miss the field that differs."""
+"""`why`: the tier, the row, the evidence, and for a miss the field that differs."""
 import pytest
 
 from conftest import DATA, SYNTHETIC, RpcError, gemm
@@ -9,7 +9,7 @@ BASE = gemm(m=500)
 
 @pytest.fixture(scope="module")
 def known(daemon_of_module):
-    """One tuned key, of M=512."""
+    """A tuned key with M=512."""
     daemon_of_module.call("tune", problem=BASE, budget=12)
     return daemon_of_module
 
@@ -37,7 +37,7 @@ def test_an_answer_and_its_evidence(known):
     assert w["trial"]["rel_norm"] == trial["rel_norm"]
     assert w["run"]["compiler"] == run["compiler"] == "replay synthetic 1"
     assert w["stamp"]["fits"] and w["stamp"]["row"] == w["stamp"]["now"]
-    # those of the finals are trials, too, of configs that have been measured before
+    # trials of the finals count, too, though their configs were measured before
     assert w["trials"] == len(trials) >= best["measured"] >= 12 and w["failed"] == 0
     assert w["confidence"] in ("high", "medium") and w["closest"] is None and w["elsewhere"] == []
 
@@ -47,7 +47,7 @@ def test_a_miss_names_the_field_that_differs(known):
     assert (w["verdict"], w["action"], w["answer"]["tier"]) == ("unknown", "tune", "near")
     assert fields(w["closest"]["differs"], "known") == {"M": (362, 512)}
     assert w["confidence"] == "low" and w["row"]["key"] == w["closest"]["key"] != w["key"]
-    # the nearest key may be of no use as an answer: then it still says why
+    # the nearest key is listed even when it cannot answer
     w = why(known, {**BASE, "dtype_in": "fp16"})
     assert w["answer"]["tier"] == "default" and w["confidence"] == "none" and w["row"] is None
     assert fields(w["closest"]["differs"], "known") == {"dtype_in": ("fp16", "bf16"),
@@ -103,7 +103,7 @@ def test_tolerances_and_restricted_winners(known):
 
 
 def test_a_key_of_a_bucket_of_its_own(daemon):
-    """Whose sizes the database would round to another one."""
+    """A key with sizes that the database's scheme would round."""
     d = daemon()
     answer = d.call("get", problem=gemm(m=200), bucket="exact", budget=4)
     w = d.call("why", key=answer["key"])
@@ -112,7 +112,7 @@ def test_a_key_of_a_bucket_of_its_own(daemon):
 
 
 def test_a_search_of_other_kernels_that_was_made_before(daemon):
-    """It answers who asks for the same, whatever the key's own row is."""
+    """The same query gets this answer, with or without a row of the key."""
     d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
     for own in (False, True):
         if own:
@@ -122,13 +122,13 @@ def test_a_search_of_other_kernels_that_was_made_before(daemon):
         assert d.call("get", problem=BASE, target="portable", wait="cached") == forced
         w = why(d, BASE, target="portable")
         assert (w["verdict"], w["action"], w["answer"]) == ("restricted", "none", forced)
-        assert (w["row"] is None) == own  # the key keeps its own
+        assert (w["row"] is None) == own  # the key keeps its own row
         assert own or w["row"]["config"] == w["trial"]["config"] == forced["config"]
         assert why(d, BASE, target="portable", atol=1e-3)["verdict"] != "restricted"
 
 
 def test_a_row_that_no_tuning_takes_up(daemon):
-    """Of other kernels than the device chooses now."""
+    """A row of kernels that the device no longer chooses."""
     d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
     config = d.call("get", problem=BASE, target="portable", budget=4)["config"]
     d.call("evict", problem=BASE)
