@@ -18,8 +18,8 @@ struct launcher;
 int launcher_new(const struct family *f, const struct problem *p, const struct record *config,
                  const void *image, size_t size, const struct device_info *info,
                  struct launcher **out, struct error *err);
-struct launcher *
-launcher_free(struct launcher *l); /* NULL in, NULL out; from any thread and context */
+/* NULL in, NULL out; from any thread and context. */
+struct launcher *launcher_free(struct launcher *l);
 
 /* Bytes of workspace that a launch with these args needs. args->workspace may be NULL here. */
 int launcher_workspace(struct launcher *l, const void *args, int64_t *bytes, struct error *err);

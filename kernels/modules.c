@@ -77,8 +77,7 @@ static int read_checked(const char *path, const char *id, struct image *out, str
         image_deinit(out);
         return MODULES_MISS;
     }
-    utimensat(AT_FDCWD, path, NULL,
-              0); /* marks the use; fails silently in a cache of another owner */
+    utimensat(AT_FDCWD, path, NULL, 0); /* marks the use, except in another owner's cache */
     out->meta.size = (int64_t)out->size;
     return 0;
 }

@@ -254,10 +254,10 @@ void space_predict(const struct space *s, const struct family_target *t, const s
     }
 }
 
-/* ---- the whole of it, on several threads ------------------------------------------------------
- *
- * A part for each combination of values of the first few tunables, walked by whichever thread is
- * free, and put together in order. */
+/* ---- a whole space, on several threads ------------------------------------------------------- */
+
+/* A part for each combination of values of the first few tunables. Free threads walk the parts,
+ * which are then joined in order. */
 
 enum { THREADS_MAX = 32, PARTS_ENOUGH = 32 };
 

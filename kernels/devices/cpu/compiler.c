@@ -131,8 +131,7 @@ static int compiler_open_cpu(const char *spec, struct compiler **out, struct err
         return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
     }
     int r = find_cc(c->path, err);
-    if (r == 0 &&
-        stat(c->path, &c->file) < 0) { /* before the version: a later file is another compiler */
+    if (r == 0 && stat(c->path, &c->file) < 0) { /* before the version is read */
         r = error_set(err, ERROR_NO_COMPILER, "%s has just gone: start again", c->path);
     }
     r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
@@ -284,8 +283,7 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
         return read_output(j, out, err);
     }
     image_log_excerpt(out->log, j->folder, text, sizeof(text));
-    if (cpu_compiler_log_says(out->log,
-                              no_room)) { /* temporary, like a lack of memory: retried later */
+    if (cpu_compiler_log_says(out->log, no_room)) { /* temporary, as is no_memory */
         return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s",
                          text);
     }
