@@ -81,8 +81,7 @@ static int replay_compile(struct compiler *base, const struct variant *v, struct
 {
     const struct replay_compiler *c = (const struct replay_compiler *)base;
     *out = (struct image){0};
-    const struct fault *f = fault_find(c->l, STAGE_COMPILE, NULL, v);
-    int r = f ? fault_happen(f, err) : 0;
+    int r = fault_happen(fault_find(c->l, STAGE_COMPILE, NULL, v), err);
     if (r) {
         return r;
     }

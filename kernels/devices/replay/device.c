@@ -70,20 +70,12 @@ static void replay_close(struct device *base)
 
 /* ---- prepare, load --------------------------------------------------------------------------- */
 
-static int replay_inject_fault(const struct replay_device *d, enum fault_stage stage,
-                               const struct record *config, const struct variant *v,
-                               struct error *err)
-{
-    const struct fault *f = fault_find(d->l, stage, config, v);
-    return f ? fault_happen(f, err) : 0;
-}
-
 static int replay_prepare(struct device *base, const struct family *f, const struct problem *p,
                           uint64_t seed, struct prepared **out, struct error *err)
 {
     struct replay_device *d = (struct replay_device *)base;
     *out = NULL;
-    int r = replay_inject_fault(d, STAGE_PREPARE, NULL, NULL, err);
+    int r = fault_happen(fault_find(d->l, STAGE_PREPARE, NULL, NULL), err);
     if (r) {
         return r;
     }
@@ -116,7 +108,7 @@ static int replay_load(struct device *base, const struct image *image, const str
     struct replay_device *d = (struct replay_device *)base;
     (void)image; /* the image only names the variant: nothing to load */
     *out = NULL;
-    int r = replay_inject_fault(d, STAGE_LOAD, NULL, v, err);
+    int r = fault_happen(fault_find(d->l, STAGE_LOAD, NULL, v), err);
     if (r) {
         return r;
     }
@@ -186,7 +178,7 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     struct replay_device *d = (struct replay_device *)base;
     const struct landscape_entry *e;
     *n = 0;
-    int r = replay_inject_fault(d, STAGE_TIME, config, NULL, err);
+    int r = fault_happen(fault_find(d->l, STAGE_TIME, config, NULL), err);
     r = r ? r : find_times(d, w, config, &e, err);
     if (r) {
         return r;
@@ -229,7 +221,7 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
     (void)tol;
     *out = (struct verdict){.right = true, .max_error = NAN, .rel_norm = NAN};
     const struct fault *f = fault_find(d->l, STAGE_VERIFY, config, NULL);
-    int r = f ? fault_happen(f, err) : 0;
+    int r = fault_happen(f, err);
     if (r) {
         return r;
     }

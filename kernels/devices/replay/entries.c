@@ -24,19 +24,18 @@ int replay_read_record(struct record *out, const struct wire_obj *given, struct 
                : error_set(err, ERROR_INVALID, "the config's text is too long");
 }
 
-int reader_grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err)
+/* Room for 64 elements, then for the next power of two. */
+int reader_grow(void *array, uint32_t n, size_t size, struct error *err)
 {
-    if (n < *room) {
+    void **at = array;
+    if (n > 0 && (n < 64 || (n & (n - 1)) != 0)) {
         return 0;
     }
-    uint32_t more = *room ? *room * 2 : 64;
-    void **at = array;
-    void *moved = realloc(*at, more * size);
+    void *moved = realloc(*at, (n ? 2 * (size_t)n : 64) * size);
     if (!moved) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
     }
     *at = moved;
-    *room = more;
     return 0;
 }
 
@@ -54,7 +53,7 @@ double reader_median(double *v, uint32_t n)
 
 int reader_sample(struct landscape *l, double us, struct error *err)
 {
-    int r = reader_grow(&l->samples, l->n_samples, &l->room_samples, sizeof(*l->samples), err);
+    int r = reader_grow(&l->samples, l->n_samples, sizeof(*l->samples), err);
     if (r == 0) {
         l->samples[l->n_samples++] = us;
     }
@@ -99,7 +98,7 @@ int reader_failure(struct rejection *why, const struct wire_obj *line, struct er
 struct landscape_entry *reader_entry(struct landscape *l, const struct record *config,
                                      struct error *err)
 {
-    if (reader_grow(&l->entries, l->n_entries, &l->room_entries, sizeof(*l->entries), err)) {
+    if (reader_grow(&l->entries, l->n_entries, sizeof(*l->entries), err)) {
         return NULL;
     }
     struct landscape_entry *e = &l->entries[l->n_entries++];

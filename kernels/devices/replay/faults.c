@@ -179,6 +179,9 @@ const struct fault *fault_find(const struct landscape *l, enum fault_stage stage
 
 int fault_happen(const struct fault *f, struct error *err)
 {
+    if (!f) {
+        return 0;
+    }
     switch (f->kind) {
     case FAULT_CRASH:
         raise(SIGSEGV); /* in this thread */

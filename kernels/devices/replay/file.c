@@ -41,9 +41,7 @@ static int read_problem(struct reader *r, const struct wire_obj *line, struct er
     const struct wire_obj *given = wire_find(line, "problem");
     char text[TEXT_MAX];
     int status = table_end(r, err);
-    status = status ? status
-                    : reader_grow(&l->problems, l->n_problems, &l->room_problems,
-                                  sizeof(*l->problems), err);
+    status = status ? status : reader_grow(&l->problems, l->n_problems, sizeof(*l->problems), err);
     if (status) {
         return status;
     }
@@ -123,7 +121,7 @@ static int read_synthetic(struct landscape *l, const struct wire_obj *given, str
 
 static int read_fault(struct landscape *l, const struct wire_obj *line, struct error *err)
 {
-    int r = reader_grow(&l->faults, l->n_faults, &l->room_faults, sizeof(*l->faults), err);
+    int r = reader_grow(&l->faults, l->n_faults, sizeof(*l->faults), err);
     r = r ? r : fault_read(&l->faults[l->n_faults], line, err);
     l->n_faults += r == 0;
     return r;
@@ -250,16 +248,12 @@ int landscape_load(const char *spec, struct landscape **out, struct error *err)
     if (r == 0 && overlay && overlay[0]) {
         r = read_file(l, overlay, true, err);
     }
+    r = r ? r : landscape_settle(l, err);
     if (r) {
         landscape_free(l);
         return r;
     }
     landscape_mark_device(l, path);
-    r = landscape_settle(l, err);
-    if (r) {
-        landscape_free(l);
-        return r;
-    }
     *out = l;
     return 0;
 }

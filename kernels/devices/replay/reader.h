@@ -43,7 +43,7 @@ struct reader {
 };
 
 /* entries.c: room for one more element of an array. */
-int reader_grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err);
+int reader_grow(void *array, uint32_t n, size_t size, struct error *err);
 double reader_median(double *v, uint32_t n); /* sorts v; n is small, not 0 */
 /* Reads status, reason and resource: the failure of a config or a variant. */
 int reader_failure(struct rejection *why, const struct wire_obj *line, struct error *err);

@@ -127,8 +127,6 @@ struct landscape {
     double speed; /* of the clock; 0: nothing sleeps */
     uint32_t n_faults;
     struct fault *faults; /* owned */
-    /* growth */
-    uint32_t room_problems, room_entries, room_samples, room_faults, room_variants, room_turns;
 };
 
 /* Loads the file of a spec "replay:<file>", and the faults beside it. */
@@ -178,7 +176,7 @@ int fault_read(struct fault *f, const struct wire_obj *line, struct error *err);
  * for anything when both are NULL. NULL: no fault. */
 const struct fault *fault_find(const struct landscape *l, enum fault_stage stage,
                                const struct record *config, const struct variant *v);
-/* Executes the fault: does not return from a crash or hang. Returns 0, or the error for the call.
+/* Executes the fault (NULL: none): does not return from a crash or hang. 0, or the call's error.
  * FAULT_WRONG is left to the caller. */
 int fault_happen(const struct fault *f, struct error *err);
 

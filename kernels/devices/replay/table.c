@@ -222,8 +222,7 @@ static int remember_variant(struct reader *r, const struct record *config, doubl
 {
     struct landscape *l = r->l;
     struct record first;
-    int status =
-        reader_grow(&l->variants, l->n_variants, &l->room_variants, sizeof(*l->variants), err);
+    int status = reader_grow(&l->variants, l->n_variants, sizeof(*l->variants), err);
     if (status == 0) {
         record_copy(&first, config);
         set_settings(r->table, 0, &first);
@@ -304,7 +303,7 @@ static int read_turn(struct reader *r, const struct wire_obj *line, struct error
     if (n == 0 || !wire_get_real(wire_find(line, "at_ms"), &at_ms)) {
         return error_set(err, ERROR_INVALID, "reference: times, and at_ms");
     }
-    int status = reader_grow(&l->turns, l->n_turns, &l->room_turns, sizeof(*l->turns), err);
+    int status = reader_grow(&l->turns, l->n_turns, sizeof(*l->turns), err);
     if (status == 0) {
         l->turns[l->n_turns++] =
             (struct landscape_turn){.at_ms = at_ms, .slow = reader_median(us, n)};
