@@ -6,6 +6,8 @@
 
 #include "kernels/devices/cuda/gpu.h"
 
+static const char TOOLS[] = "cuda_tools", REFERENCE[] = "cuda_reference"; /* entries */
+
 static void cuda_helper_describe(const struct device_info *info, const char *entry,
                                  const char *source, struct variant *v)
 {
@@ -15,55 +17,42 @@ static void cuda_helper_describe(const struct device_info *info, const char *ent
     snprintf(v->arch, sizeof(v->arch), "%s", info->arch);
 }
 
-static void describe_tools(const struct device_info *info, struct variant *v)
-{
-    cuda_helper_describe(info, "cuda_tools", cuda_tools_source, v);
-}
-
-static void describe_reference(const struct device_info *info, const struct family_target *t,
-                               struct variant *v)
-{
-    cuda_helper_describe(info, "cuda_reference", t->reference_source, v);
-}
-
 uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
                       struct variant out[DEVICE_HELPERS_MAX])
 {
-    describe_tools(info, &out[0]);
-    describe_reference(info, t, &out[1]);
+    cuda_helper_describe(info, TOOLS, cuda_tools_source, &out[0]);
+    cuda_helper_describe(info, REFERENCE, t->reference_source, &out[1]);
     return 2;
 }
 
-static int cuda_helper_load(struct cuda_device *d, struct cuda_helper *h, const struct variant *v,
-                            struct error *err)
+static int cuda_helper_load(struct cuda_device *d, struct cuda_helper *h, const char *entry,
+                            const char *source, struct error *err)
 {
     const struct device_supply *supply = &d->base.supply;
+    struct variant v;
     struct cuda_nvrtc n;
     struct image own = {0};
     const struct image *image = &own;
-    if (h->module.module && h->source == v->source) {
+    if (h->module.module && h->source == source) {
         return 0;
     }
+    cuda_helper_describe(&d->base.info, entry, source, &v);
     cuda_module_unload(&h->module);
-    h->source = v->source;
-    int r = supply->image ? supply->image(supply->ctx, v, &image, err)
+    h->source = source;
+    int r = supply->image ? supply->image(supply->ctx, &v, &image, err)
                           : cuda_nvrtc_open(d->cu->version, &n, err);
-    r = r || supply->image ? r : cuda_nvrtc_compile(&n, v, &own, err);
-    r = r ? r : cuda_module_load(&h->module, d->cu, image->data, v->entry, err);
+    r = r || supply->image ? r : cuda_nvrtc_compile(&n, &v, &own, err);
+    r = r ? r : cuda_module_load(&h->module, d->cu, image->data, entry, err);
     image_deinit(&own);
     return r;
 }
 
 int cuda_load_tools(struct cuda_device *d, struct error *err)
 {
-    struct variant v;
-    describe_tools(&d->base.info, &v);
-    return cuda_helper_load(d, &d->tools, &v, err);
+    return cuda_helper_load(d, &d->tools, TOOLS, cuda_tools_source, err);
 }
 
 int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err)
 {
-    struct variant v;
-    describe_reference(&d->base.info, t, &v);
-    return cuda_helper_load(d, &d->reference, &v, err);
+    return cuda_helper_load(d, &d->reference, REFERENCE, t->reference_source, err);
 }
