@@ -29,6 +29,8 @@ void image_deinit(struct image *i);
 /* The first three lines of the log that name an error, else its first line, joined to one line and
  * without the paths of `folder` (may be NULL). */
 void image_log_excerpt(const char *log, const char *folder, char *out, size_t size);
+/* Sets the fields that follow from a variant and its compiler; created_s only when 0. */
+void module_describe(struct module *m, const struct variant *v, const char *compiler);
 /* After a successful compile: sets the `meta` fields that need no compiler's report; registers -1.
  */
 void image_describe(struct image *i, const struct variant *v, const char *compiler,

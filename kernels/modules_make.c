@@ -80,21 +80,6 @@ static bool modules_claim(const struct modules_order *o, int *fd)
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* Fills the meta fields that follow from the variant: compilers and older caches may omit them. */
-static void modules_describe(const struct modules_order *o, struct module *m)
-{
-    const struct variant *v = o->variant;
-    snprintf(m->variant, sizeof(m->variant), "%s", o->hash);
-    snprintf(m->family, sizeof(m->family), "%s", v->family);
-    snprintf(m->target, sizeof(m->target), "%s", v->arch);
-    snprintf(m->compiler, sizeof(m->compiler), "%s", o->compiler->ops->version(o->compiler));
-    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
-    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
-    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
-    m->used_s = (int64_t)time(NULL);
-    m->created_s = m->created_s ? m->created_s : m->used_s;
-}
-
 /* An unreadable cache is MODULES_MISS, too. */
 int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err)
 {
@@ -103,7 +88,7 @@ int modules_make_known(const struct modules_order *o, struct modules_made *out, 
     int r = modules_find(o->cache_dir, o->hash, &out->image, &why);
     out->found = r == 0 || r == MODULES_REFUSED;
     if (r == 0) {
-        modules_describe(o, &out->image.meta);
+        module_describe(&out->image.meta, o->variant, o->compiler->ops->version(o->compiler));
         return 0;
     }
     return r == MODULES_REFUSED ? error_set(err, why.code, "%s", why.text) : MODULES_MISS;
@@ -128,7 +113,7 @@ static int modules_compile(const struct modules_order *o, struct modules_made *o
     double began = modules_clock_ms();
     int r = o->compiler->ops->compile(o->compiler, o->variant, &out->image, &why);
     struct module *m = &out->image.meta;
-    modules_describe(o, m);
+    module_describe(m, o->variant, o->compiler->ops->version(o->compiler));
     m->compile_ms = m->compile_ms > 0 ? m->compile_ms : modules_clock_ms() - began;
     if (r == 0) {
         out->compile_ms = m->compile_ms;

@@ -129,11 +129,8 @@ int compiler_open(const char *spec, struct compiler **out, struct error *err)
     return i < 0 ? i : kinds[i].compiler->open(spec, out, err);
 }
 
-void image_describe(struct image *i, const struct variant *v, const char *compiler,
-                    double compile_ms)
+void module_describe(struct module *m, const struct variant *v, const char *compiler)
 {
-    struct module *m = &i->meta;
-    hash128_hex(i->data, i->size, m->id);
     variant_hash(v, compiler, m->variant);
     snprintf(m->family, sizeof(m->family), "%s", v->family);
     snprintf(m->target, sizeof(m->target), "%s", v->arch);
@@ -141,10 +138,18 @@ void image_describe(struct image *i, const struct variant *v, const char *compil
     snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
     snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
     snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
-    m->registers = -1;
-    m->size = (int64_t)i->size;
-    m->compile_ms = compile_ms;
-    m->created_s = m->used_s = (int64_t)time(NULL);
+    m->used_s = (int64_t)time(NULL);
+    m->created_s = m->created_s ? m->created_s : m->used_s;
+}
+
+void image_describe(struct image *i, const struct variant *v, const char *compiler,
+                    double compile_ms)
+{
+    hash128_hex(i->data, i->size, i->meta.id);
+    module_describe(&i->meta, v, compiler);
+    i->meta.registers = -1;
+    i->meta.size = (int64_t)i->size;
+    i->meta.compile_ms = compile_ms;
 }
 
 void image_log_excerpt(const char *log, const char *folder, char *out, size_t size)
