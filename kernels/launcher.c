@@ -45,20 +45,13 @@ static int backend_of(const void *image, size_t size, const struct launch_backen
         head.e_machine, cuda_launch_backend.elf_machine, cpu_launch_backend.elf_machine);
 }
 
-/* The config decides the target, not the device's own choice. */
-static int launcher_find_target(struct launcher *l, struct error *err)
-{
-    struct rejection why;
-    l->target = family_target_of_config(l->family, &l->problem, &l->info, &l->config, &why);
-    return l->target ? 0 : error_set(err, why.code, "the config cannot be launched: %s", why.text);
-}
-
 int launcher_new(const struct family *f, const struct problem *p, const struct record *config,
                  const void *image, size_t size, const struct device_info *info,
                  struct launcher **out, struct error *err)
 {
     *out = NULL;
     const struct launch_backend *backend = NULL;
+    struct rejection why;
     int r = backend_of(image, size, &backend, err);
     if (r) {
         return r;
@@ -73,21 +66,21 @@ int launcher_new(const struct family *f, const struct problem *p, const struct r
     record_copy(&l->config, config);
     if (info) {
         l->info = *info;
-    } else if ((r = backend->info(&l->info, err)) != 0) {
-        goto err_new;
+    } else {
+        r = backend->info(&l->info, err);
     }
-    if ((r = launcher_find_target(l, err)) != 0) {
-        goto err_new;
+    /* The config decides the target, not the device's own choice. */
+    l->target = r ? NULL : family_target_of_config(f, p, &l->info, config, &why);
+    if (r == 0 && !l->target) {
+        r = error_set(err, why.code, "the config cannot be launched: %s", why.text);
     }
-    if ((r = backend->load(image, size, &l->handle, err)) != 0) {
-        goto err_new;
+    r = r ? r : backend->load(image, size, &l->handle, err);
+    if (r) {
+        free(l);
+        return r;
     }
     *out = l;
     return 0;
-
-err_new:
-    free(l);
-    return r;
 }
 
 struct launcher *launcher_free(struct launcher *l)

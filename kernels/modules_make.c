@@ -16,20 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "kernels/modules_inner.h"
 #include "proto/trust.h"
 
 enum { LOOK_MS = 10 };
-
-static double modules_clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
 
 /* ---- the lock ------------------------------------------------------------------------------- */
 
@@ -68,11 +60,11 @@ static int modules_try_lock(int fd, const char *hash)
 /* True when the caller may go on. The caller closes *fd, which unlocks. */
 static bool modules_claim(const struct modules_order *o, int *fd)
 {
-    double until = modules_clock_ms() + o->wait_ms;
+    double until = device_clock_ms(NULL) + o->wait_ms;
     *fd = open_locks(o->cache_dir);
     int r = *fd < 0 ? -1 : modules_try_lock(*fd, o->hash);
-    while (r == 0 && modules_clock_ms() < until) {
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+    while (r == 0 && device_clock_ms(NULL) < until) {
+        device_sleep_ms(LOOK_MS);
         r = modules_try_lock(*fd, o->hash);
     }
     return r != 0 || o->wait_ms > 0;
@@ -110,11 +102,11 @@ static int modules_compile(const struct modules_order *o, struct modules_made *o
                            struct error *err)
 {
     struct error why = ERROR_NULL;
-    double began = modules_clock_ms();
+    double began = device_clock_ms(NULL);
     int r = o->compiler->ops->compile(o->compiler, o->variant, &out->image, &why);
     struct module *m = &out->image.meta;
     module_describe(m, o->variant, o->compiler->ops->version(o->compiler));
-    m->compile_ms = m->compile_ms > 0 ? m->compile_ms : modules_clock_ms() - began;
+    m->compile_ms = m->compile_ms > 0 ? m->compile_ms : device_clock_ms(NULL) - began;
     if (r == 0) {
         out->compile_ms = m->compile_ms;
         modules_keep_made(o, out, NULL);
