@@ -15,7 +15,7 @@ struct allowed_place { /* all borrowed */
     const void *ctx;
 };
 
-/* True when the request's list has the config, or the request has no list. */
+/* True when the restrictions allow the config, and the list, if any, has it. */
 bool allowed_config(const struct request *r, const struct record *config);
 /* Changes a legal config into a legal and allowed config. Takes the first legal config of the
  * request's list; without a list, changes one parameter after the other. Skips configs for which

@@ -132,9 +132,9 @@ struct family_target {
     const char *label;  /* "portable", "hopper", "cpu" */
     const char *source; /* text that its variants compile; hashed into the stamp */
     bool (*supports)(const struct device_info *info);
-    /* 0 when the target can do the problem at all, with any config; else 1 and *why. Equal for a
-     * problem and its bucket. Takes about a microsecond, because every miss calls it. NULL: the
-     * target takes every problem of the op, and check() rejects single configs. */
+    /* 0 when the target can do the problem with some config; else 1 and *why. Equal for a problem
+     * and its bucket. Takes about a microsecond, because every miss calls it. NULL: the target
+     * takes every problem of the op, and check() rejects single configs. */
     int (*takes)(const struct problem *p, const struct device_info *info, struct rejection *why);
     /* The tunables of this problem on this device, in a fixed order. Returns their number. */
     uint32_t (*params)(const struct problem *p, const struct device_info *info,

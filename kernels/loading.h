@@ -13,7 +13,7 @@ void loading_end(void);
 /* dlclose, while no fork is under way. */
 void loading_close(void *library);
 
-/* Call before the first fork, and before registering fork handlers that take other locks. */
+/* Registers the fork handlers. Call before registering fork handlers that call loading_begin. */
 void loading_watch_forks(void);
 
 #endif

@@ -67,7 +67,6 @@ static int cuda_load_image(const void *image, size_t size, void **handle, struct
 
 /* A module can only be unloaded while its context is current, and a job frees kernels from any
  * thread. A destroyed context has already freed its modules. */
-
 static void cuda_unload_image(void *handle)
 {
     struct loaded *l = handle;
