@@ -1,21 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`export` of a single key on a full disk: fails only for an unsaved answer of that key."""
 import json
-import resource
 
 import pytest
 
 from conftest import eventually
+from test_disk import limit_files
 
 SAVED, UNSAVED = "custom:one n=1", "custom:one n=2"
 MISSING = "1 answer is only in the daemon's memory and not in this export"
-
-
-def limit_files(d, full):
-    """Limits files to half the size of the database's log: for the daemon, a full disk (EFBIG)."""
-    hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
-    half = d.database.with_name(d.database.name + "-wal").stat().st_size // 2
-    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (half if full else hard, hard))
 
 
 def put(d, n, value=1):
