@@ -169,9 +169,8 @@ static uint64_t space_pass_points(struct space *s, uint32_t from)
     return points;
 }
 
-/* Drops the point and all points that share the reason: all settings of a variant when the point is
- * its first setting (struct param; worth() ignores them), all points that a settled rule excludes.
- */
+/* Drops the point and all points that share the reason: all settings of a variant at its first
+ * setting (struct param; worth() ignores them), all points of a settled rule. */
 static void space_drop_point(struct space *s, const struct rejection *why, bool legal)
 {
     const uint64_t points = s->setup.allow ? 1 : space_pass_points(s, settled_from(s, why));
