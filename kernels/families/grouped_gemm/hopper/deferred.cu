@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- deferred: a tile is written while the next one is multiplied ----------------------------------- */
 /*
- * DEFERRED, with SWAP_AB: when a consumer has a tile's sums it does not write them and then begin the next tile, while the
- * tensor cores have nothing to do. It rounds them, which halves the registers that they take, and begins the next
- * tile; behind each of its first blocks, which wgmma multiplies by itself, it writes a piece of what was kept. Pieces that find
- * no room beside the next tile's sums are written before it: those of the first 64 columns while the last block's others are
- * multiplied.
+ * DEFERRED, with SWAP_AB: a consumer with a finished tile does not first write the tile while the tensor cores idle.
+ * The consumer rounds the sums, which halves their registers, and begins the next tile. After each of the next tile's
+ * first blocks, while wgmma runs, the consumer writes a kept piece. Pieces without room beside the next tile's sums
+ * are written before: pieces of the first 64 columns while the other columns of the last block are multiplied.
  *
- * There is one loop over blocks, whether anything is left to write or not: the piece to write is always the first of those
- * that are kept, and the others move up.
+ * A single loop over blocks serves with and without pieces to write. The next piece is always the first kept piece;
+ * the further pieces move up.
  */
 #if DEFERRED
 
-/* Pieces are numbered so that those of the first 64 columns, which are done first, come first, and of each the last part, which may
- * be smaller than others. */
-#define PARTS_EACH ((TILE_C + 63) / 64) /* pieces of one of the MMAS */
+/* Pieces are numbered in the order of 64 columns, which finish in that order. Within 64 columns the last part, which
+ * may be smaller, comes first. */
+#define PARTS_EACH ((TILE_C + 63) / 64) /* pieces of 64 columns */
 #define ALL_PIECES (MMAS * PARTS_EACH)
 #define PIECE_MMA(n) ((n) / PARTS_EACH)
 #define PIECE_PART(n) (PARTS_EACH - 1 - (n) % PARTS_EACH)
 
-/* What is left to write of a tile. */
+/* The pieces of a tile that are still to write. */
 struct kept {
     u32 pairs[KEPT][PIECE_PAIRS]; /* of pieces `next` and on */
     struct tile t;
     int r0; /* the consumer's first row */
-    int next; /* > ALL_PIECES: of the next tile it has been asked where its rows go */
+    int next; /* > ALL_PIECES: the destinations of the next tile's rows are requested */
     struct rows rows;
 };
 
-/* A piece of a tile, if it exists: of its sums, or of which the pairs were kept. */
+/* Writes a piece of a tile, if the piece exists: from the sums, or from the kept pairs. */
 INLINE void write_nth(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared, int n,
                       float acc[MMAS][ACCUMULATORS], const u32 *kept, const struct rows *rows, u32 *ring)
 {
@@ -49,7 +48,7 @@ INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, 
             k->pairs[n][i] = k->pairs[n + 1][i];
 }
 
-/* When all of a tile's pieces are written: where the rows of the next go, from `row` on. */
+/* When all of a tile's pieces are written: requests the destinations of the next tile's rows, from `row` on. */
 INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int consumer, struct kept *k)
 {
     if (SCATTER && k->next == ALL_PIECES) {
@@ -58,7 +57,7 @@ INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int con
     }
 }
 
-/* Of a tile's i-th 64 columns, the pieces that find no room are written. */
+/* Writes the pieces of a tile's i-th 64 columns that find no room. */
 INLINE void write_others(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared, int i,
                          float acc[MMAS][ACCUMULATORS], const struct rows *rows, u32 *ring)
 {
@@ -68,7 +67,7 @@ INLINE void write_others(const struct hopper_params *p, const struct tile *t, in
         write_nth(p, t, r0, consumer, shared, n, acc, NULL_PAIRS, rows, ring);
 }
 
-/* A tile's sums, of which the others were written. */
+/* Keeps a tile's sums, except the pieces that were written. */
 INLINE void keep(const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS], struct kept *k)
 {
 #pragma unroll
@@ -84,7 +83,7 @@ INLINE void keep(const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS], st
     k->next = ALL_PIECES - KEPT;
 }
 
-/* Columns by 64, each a group of its own: of the last block, what is done first is written while the others are multiplied. */
+/* Each 64 columns are a wgmma group, so that finished columns of the last block are written while the others run. */
 INLINE void multiply_columns(float acc[MMAS][ACCUMULATORS], int width, u32 consumer_a, u32 b, int first)
 {
     const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, SLAB_BYTES) | consumer_a >> 4;
@@ -100,7 +99,7 @@ INLINE void multiply_columns(float acc[MMAS][ACCUMULATORS], int width, u32 consu
     }
 }
 
-/* As mainloop_of() (mainloop.cu), and behind each block a piece of the tile before. */
+/* As mainloop_of() (mainloop.cu); after each block writes a piece of the tile before. */
 INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], int width, u32 shared,
                                  int consumer, u32 from, int row, int blocks, struct kept *k, u32 *ring)
 {
@@ -133,7 +132,7 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
     return last;
 }
 
-/* Leaves the last block's groups running, one for each 64 columns. Returns its stage. */
+/* Leaves the last block's groups running, a group for each 64 columns. Returns the last block's stage. */
 INLINE u32 multiply_and_write(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
                               const struct tile *t, int blocks, struct kept *k, u32 *ring)
 {
@@ -166,14 +165,14 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         const u32 last = multiply_and_write(p, acc, shared, consumer, from, &t, blocks, &k, &ring);
         const int r0 = t.r0 + consumer * ROWS_EACH;
 #pragma unroll 1
-        while (k.next < ALL_PIECES) /* of the tile before: there were fewer blocks than pieces */
+        while (k.next < ALL_PIECES) /* the tile before had more pieces than blocks */
             write_next(p, consumer, shared, acc, &k, &ring);
         ask_once(p, t.first + t.c0, shared, consumer, &k);
         find_rows(p, &t, r0, consumer, &k.rows);
         from += blocks;
         walk_next(shared, &w);
         const struct tile next = tile_at(p, s, w.id, tiles);
-#define WRITE_FROM_LAST(n) /* those whose group is the n-th from the last */                        \
+#define WRITE_FROM_LAST(n) /* pieces of the n-th group from the last */                        \
     if (MMAS > n) {                                                                                \
         WGMMA_WAIT(n);                                                                             \
         write_others(p, &t, r0, consumer, shared, MMAS - 1 - n, acc, &k.rows, &ring);              \

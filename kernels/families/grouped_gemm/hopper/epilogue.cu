@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- epilogue: from registers to global memory --------------------------------------------------------- */
 /*
- * A consumer writes its part of the tile in pieces of 128 bytes of every row: registers -> staging
- * buffer (swizzled like the stages) -> global memory. Staging buffers are a ring that runs on over
- * tiles: were it to begin anew with every tile, an uneven number of pieces would meet a buffer whose
- * store is still being read.
+ * A consumer writes its part of the tile in pieces of 128 bytes of every row: registers -> staging buffer (swizzled
+ * like the stages) -> global memory. The ring of staging buffers runs on over tiles. If it began anew with every
+ * tile, an uneven number of pieces would meet a buffer whose store still reads.
  *
- *   TMA_STORE 1  one thread stores the piece by TMA, which clips rows and columns that do not exist
- *   TMA_STORE 0  each warp writes its own 16 of 64 rows, wherever they belong, eight threads a row
+ *   TMA_STORE 1  a thread stores the piece by TMA, which clips rows and columns that do not exist
+ *   TMA_STORE 0  each warp writes its own 16 of 64 rows to their places, eight threads a row
  *
- * With STORE_SLABS 2 a piece has 256 bytes of every row, side by side: where a launch is mostly writing (dW of few
- * rows), memory takes them up to a tenth faster than 128 and then 128 (tests/gpu/results/2026-11-23-h200-dw_wide.txt).
+ * With STORE_SLABS 2 a piece has 256 adjacent bytes of every row. In launches that mostly write (dW of few rows),
+ * memory takes these up to a tenth faster than two stores of 128 bytes.
  */
 
-/* Of a row of the output, as a pair of itself; 0 where there is no row. */
+/* The weight of a row of the output, twice in a pair; 0 for a row that does not exist. */
 INLINE u32 weight_pair(const struct hopper_params *p, int row)
 {
     u32 one;
@@ -26,13 +25,13 @@ INLINE u32 weight_pair(const struct hopper_params *p, int row)
     return (one & 0xffff) | one << 16;
 }
 
-/* Of the consumer: one thread of it stores, always the same. */
+/* True in the consumer's first warp, which stores by TMA. */
 INLINE int first_warp(void)
 {
     return (THREAD & 96) == 0;
 }
 
-/* Shared memory must outlive the stores that read it. */
+/* Shared memory must outlive the stores that read from it. */
 INLINE void stores_end(void)
 {
     if (TMA_STORE && first_warp() && elected())
@@ -71,9 +70,9 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
 }
 
 /*
- * A slab of 64 rows (16 of them this warp's) to shared memory. A thread has, of every 8 columns, two
- * of row lane / 4 and two of row lane / 4 + 8. With STORE_SLABS 2 a row is two lines, and rows r and r + 4 have
- * the same swizzle: so that they meet in no bank, the lanes of the one store a chunk's neighbour first.
+ * Writes a slab of 64 rows (16 of this warp) to shared memory. Of every 8 columns a thread has two of row lane / 4
+ * and two of row lane / 4 + 8. With STORE_SLABS 2 a row is two lines, and rows r and r + 4 have the same swizzle. To
+ * avoid bank conflicts, the lanes of rows with bit 2 store the neighbour chunk first.
  */
 #define NEIGHBOUR_FIRST(row) (STORE_SLABS > 1 ? (row) >> 2 & 1 : 0)
 #define SWIZZLE_OF(row, slab) (((row) * STORE_SLABS + (slab)) & 7)
@@ -108,7 +107,7 @@ INLINE void stage_32(u32 to, const float *d, int slab)
 {
     const u32 row = to + ((LANE >> 2) * STORE_SLABS + slab) * ROW_BYTES, half = (LANE & 1) << 3;
 #pragma unroll
-    for (int q = 0; q < 4; q++) { /* 8 columns: two chunks, of which this lane writes in one */
+    for (int q = 0; q < 4; q++) { /* 8 columns: two chunks, this lane writes in a single chunk */
         const u32 at = row + (((q * 2 + (LANE >> 1 & 1)) ^ SWIZZLE_OF(LANE >> 2, slab)) << 4) + half;
         shared_store8(at, d[q * 4], d[q * 4 + 1]);
         shared_store8(at + 8 * STORE_SLABS * ROW_BYTES, d[q * 4 + 2], d[q * 4 + 3]);
@@ -133,7 +132,7 @@ INLINE void stage_piece(u32 buffer, float acc[WRITTEN][ACCUMULATORS], int piece,
     }
 }
 
-/* dW's output is most of its traffic, and nobody reads it here: it need not push operands out of L2. */
+/* dW's output is most of dW's traffic, and the kernel does not read it: it need not push operands out of L2. */
 INLINE u64 store_policy(const struct hopper_params *p)
 {
     return p->flags & FLAG_STORE_FIRST ? policy_evict_first() : policy_normal();
@@ -152,7 +151,7 @@ INLINE void send_sums(const struct hopper_params *p, const struct tile *t, u32 b
         store_3d(&p->out, buffer, c, r, t->expert, store_policy(p));
 }
 
-/* By one thread of the consumer. */
+/* By a single thread of the consumer. */
 INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
 {
     if (MODE == MODE_DW)
@@ -171,7 +170,7 @@ INLINE void add_16(u32 v[4], const char *to)
         v[i] = float_bits(bits_float(v[i]) + bits_float(old[i]));
 }
 
-/* By each warp, of its own rows: four a turn. */
+/* By each warp, for its own rows: four a turn. */
 INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c,
                         const struct rows *rows)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- gather: operands by threads -------------------------------------------------------------------- */
 /*
- * Hopper's TMA cannot gather. So the producer's threads copy the gathered operand, 16 bytes ("chunk") at a time, with
- * cp.async; its completion is as many of the arrivals that a full barrier waits for. The other operand still comes
- * by TMA. Chunk c of a row in shared memory lies at c xor (row mod 8), which is what TMA's 128-byte swizzle does. Where a row
- * begins is kept as a 32-bit offset in units of 16 bytes: pointers would not fit the registers.
+ * Hopper's TMA cannot gather. So the producer's threads copy the gathered operand with cp.async, 16 bytes ("chunk")
+ * at a time; a full barrier counts an arrival of each thread when its copies are complete. TMA still loads the second
+ * operand. Chunk c of a row in shared memory lies at c xor (row mod 8), as TMA's 128-byte swizzle puts it. The begin
+ * of a row is kept as a 32-bit offset in units of 16 bytes, because pointers would not fit the registers.
  */
 #if GATHER
 
@@ -32,7 +32,7 @@ INLINE u32 swizzled_start(void)
     return ROW * ROW_BYTES + ((CHUNK ^ (ROW & 7)) << 4);
 }
 
-/* The TMA part is first: it takes longest. */
+/* The TMA part comes first, because it takes longest. */
 INLINE void load_other(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int d, u32 shared, u32 stage, u64 policy)
 {
@@ -40,8 +40,8 @@ INLINE void load_other(const struct hopper_params *p, const struct tile *t, cons
         load_block(p, t, x, d, shared + stage * STAGE_BYTES, full_barrier(shared, stage), policy);
 }
 
-/* The operand's rows are the tile's, the same for all blocks. Rows past its end are not copied: what
- * they give is not written. */
+/* The rows of the operand are the tile's rows, the same for all blocks. Rows past the tile's end are not copied:
+ * their results are not written. */
 #define COPIES (TILE_ROWS / PASS)
 #define GATHERED_AT (GATHER_A ? 0 : A_BYTES) /* in a stage */
 #define NOWHERE ~0u /* a row that does not exist */
@@ -67,7 +67,7 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
             copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
 }
 
-/* When tiles are dealt in turn, the next one's indices are fetched while this one is copied. */
+/* When tiles are dealt in turn, the indices of the next tile are fetched while this tile is copied. */
 #define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* more do not fit in the registers twice */
 
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
@@ -121,25 +121,27 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     }
     copies_wait();
     if (HEARS_OUT)
-        hear_out(shared, at, 0, &w); /* how many blocks there were is not looked at */
+        hear_out(shared, at, 0, &w); /* does not use the number of blocks */
 }
 
 #else
 /*
- * dW: rows are the reduction, others in every block, and tiles are short. To find a tile, read a block's indices and ask for its
- * rows takes a warp longer than the block is multiplied, however few of the rows are its own: so each warp has 64 rows to
- * itself, and four times as many are under way. Each has stages of its own: so it cannot come to one a round of the ring
- * too early, whose parity it would take for its own. Where 64 rows are two blocks it has both, and reads their indices at once.
+ * dW: the reduction runs over rows, so each block has new rows, and tiles are short. A warp needs longer to find a
+ * tile, read a block's indices and issue its copies than the consumers need to multiply the block, even with a part
+ * of the rows. So each warp copies 64 rows alone, and four times as many rows are under way. Each warp has stages of
+ * its own, so that no warp can reach a stage a round too early, with the parity of another round. Where two blocks
+ * make up 64 rows, the warp copies both and reads their indices at once.
  *
- * Lane l knows where rows l and l + 32 begin; the eight lanes that copy 128 bytes of a row ask it.
+ * Lane l knows where rows l and l + 32 begin; the eight lanes that copy 128 bytes of a row get the offset from lane
+ * l.
  */
-#define ROW (LANE >> 3) /* of those that are copied at a time */
+#define ROW (LANE >> 3) /* of the rows copied at a time */
 #define PASS 4
 #define OFFSETS 2 /* a lane knows: of 64 rows */
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
 #define NOWHERE ~0u /* a row that does not exist: zeros */
 
-/* Of 64 rows from d on. What the indices are is asked once, so that all are on their way at the same time. */
+/* Offsets of 64 rows from d on. The flag is tested once, so that all index loads are under way at the same time. */
 INLINE void find_gathered(const struct hopper_params *p, const struct tile *t, int d, u32 offset[OFFSETS])
 {
     const int left = t->rows - d - LANE, first = t->first + d + LANE;
@@ -158,7 +160,7 @@ INLINE void find_gathered(const struct hopper_params *p, const struct tile *t, i
         offset[i] = index[i] < 0 ? NOWHERE : row_offset(p, index[i]);
 }
 
-/* Of the lane's row in a pass: where it begins, and where its chunk goes (every other pass has the other half of the swizzle). */
+/* The offset of the lane's row in a pass. */
 INLINE u32 offset_in(const u32 offset[TILE_D / 32], int pass)
 {
     return (u32)shuffle_from((int)offset[pass * PASS / 32], pass * PASS % 32 + ROW);
@@ -169,8 +171,8 @@ INLINE u32 chunk_at(u32 start, int pass)
     return (start ^ (pass & 1) << 6) + pass * PASS * ROW_BYTES;
 }
 
-/* `to`: where the operand begins in its stage. A warp has little more time for a block than its copies take: so where all
- * rows and columns exist, nothing is asked of each. */
+/* `to`: begin of the operand in its stage. A warp has little more time for a block than the copies take. So where all
+ * rows and columns exist, no row or column is tested. */
 INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int d, const u32 offset[TILE_D / 32], u32 to)
 {
     const int first = GATHER_A ? t->r0 : t->c0, columns = GATHER_A ? p->tile_rows : p->tile_cols;
@@ -198,13 +200,13 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int 
     }
 }
 
-/* Warps take 64 rows in turn. Of three stages of as many the fourth warp has none. */
+/* Warps take 64 rows in turn. With three stages of 64 rows the fourth warp has no stage. */
 INLINE int is_own(u32 stage)
 {
     return stage / HALVES % LOADERS == (u32)THREAD / 32;
 }
 
-/* The second of two blocks, of a tile of which this warp has copied the first: where its rows begin is known. */
+/* The second block of 64 rows, when this warp has copied the first for the same tile: the offsets are known. */
 INLINE int goes_on(u32 stage, int block)
 {
     return HALVES > 1 && block > 0 && stage % HALVES != 0;
@@ -243,7 +245,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             for (int i = 0; i < TILE_D / 32; i++)
                 begins[i] = HALVES > 1 && second ? offset[1] : offset[i];
             barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
-            if (elected()) /* first: it takes longest */
+            if (elected()) /* takes longest */
                 load_block(p, &t, &x, d, stage, full, policy_normal());
             copy_block(p, &t, d, begins, stage + (GATHER_A ? 0 : A_BYTES));
             copies_arrive(full);
@@ -252,7 +254,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     }
     copies_wait();
     if (HEARS_OUT)
-        hear_out(shared, at, 0, &w); /* a stage says whose it is */
+        hear_out(shared, at, 0, &w); /* each stage belongs to one warp */
 }
 #endif
 #endif

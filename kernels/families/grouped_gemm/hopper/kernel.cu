@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
-/* By one thread. Those of the first loads come first. */
+/* By a single thread. The maps of the first loads come first. */
 INLINE void prefetch_maps(const struct hopper_params *p)
 {
-    if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* else parts bring all (load_box) */
+    if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* else parts load all (load_box) */
         map_prefetch(&p->a);
     if (!GATHER_B && !(TILE_C == 64 && !B_TRANSPOSED))
         map_prefetch(&p->b);
@@ -19,7 +19,7 @@ INLINE void prefetch_maps(const struct hopper_params *p)
 INLINE void init_barriers(u32 shared)
 {
     for (int i = 0; i < NUM_STAGES; i++) {
-        /* TMA's own arrival, and one of every thread that gathers it; one of every multiplying warp */
+        /* full: an arrival of TMA, and of every gathering thread; empty: of every multiplying warp */
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
         barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS) * CLUSTER);
     }
@@ -32,7 +32,7 @@ INLINE void init_barriers(u32 shared)
 }
 
 #if ONE_EXPERT
-/* By those warps of the producer that do not load. */
+/* By the producer warps that do not load. */
 INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
 {
     const int warp = THREAD >> 5;
@@ -52,7 +52,7 @@ INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
 #else
 #define set_up_for_others(p, shared) ((void)0)
 
-/* What must be done before the first load, each by a warp of its own. */
+/* The set-up before the first load; each warp does a part. */
 INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 shared)
 {
     const int warp = THREAD >> 5;
@@ -73,12 +73,11 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
 #endif
 
 #if !STAGGERED && !DEFERRED /* else staggered.cu, deferred.cu */
-/* In ping-pong every other tile is this consumer's. Its next ticket comes late where tiles are not
- * dealt in turn, so that it is waited for only when this tile is written. */
+/* In ping-pong the consumers take tiles alternately. Where tiles are not dealt in turn, the next ticket comes late,
+ * so the consumer waits for the ticket only when it writes this tile. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)
 
-/* LOCATE_EARLY: the first tile is found while operands are on their way, and after the last nothing is left to
- * find. */
+/* LOCATE_EARLY: finds the first tile while operands load; after the last tile no tile is left to find. */
 INLINE struct tile tile_early(const struct hopper_params *p, const struct tables *s, int id, int tiles)
 {
     return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : no_tile();
@@ -99,12 +98,12 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     struct work work = work_at(p, s, w.id, tiles, consumer);
 #pragma unroll 1
     while (w.id < tiles) {
-        float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile ignores what is in it */
+        float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile overwrites them */
         const int id = w.id, steps = work.steps;
         ask_for_rows(p, work.row, shared, consumer);
         const u32 last = mainloop(acc, shared, consumer, from, &work, &w);
 
-        /* While the last group runs: where this tile goes, and where the next one begins. */
+        /* While the last group runs: the destination of this tile, and the begin of the next. */
         if (!LOCATE_EARLY)
             t = locate_tile(p, s, id);
         const int r0 = t.r0 + (PINGPONG ? 0 : consumer * ROWS_EACH);
@@ -146,7 +145,7 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
     const int tiles = count_tiles(&p, &s);
     if (warpgroup == 0) {
         registers_give();
-        /* With KSPLIT others are waited for where it costs nothing: each block loads its own. */
+        /* With KSPLIT each thread block loads its own operands, so the wait for the cluster comes after the loads. */
         if (CLUSTER > 1)
             set_up_everywhere();
         if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)

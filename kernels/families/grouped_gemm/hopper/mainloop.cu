@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- mainloop: multiplication ------------------------------------------------------------------------ */
 /*
- * For each block of the reduction: wait until the stage is full, issue its wgmmas as one group, and
- * give back the stage of the group that is done: the previous one (IN_FLIGHT 1), so that the tensor
- * cores never run dry between groups, or this one (IN_FLIGHT 0).
+ * For each block of the reduction: wait until the stage is full, issue the block's wgmmas as a group, and give back
+ * the stage of the finished group. With IN_FLIGHT 1 that is the previous group, so that the tensor cores never run
+ * dry between groups; with IN_FLIGHT 0 the same group.
  *
- * A descriptor tells wgmma where an operand lies, in units of 16 bytes: its start, the distance
- * between groups of 8 rows of 128 bytes (1024) and, for transposed operands, between slabs. The
- * start moves by 16 elements of d per step: 32 bytes within rows where d is contiguous, 16 rows where
- * it is not; and for the consumer's next 64 rows by 8 KiB in both layouts.
+ * A descriptor tells wgmma where an operand lies, in units of 16 bytes: the start, the distance between groups of 8
+ * rows of 128 bytes (1024) and, for transposed operands, between slabs. Per step the start moves by 16 elements of d:
+ * 32 bytes within rows where d is contiguous, otherwise 16 rows. For the consumer's next 64 rows the start moves by 8
+ * KiB in both layouts.
  */
-/* The bits of an address that it has room for. In a cluster there are more: the block's rank, which
+/* The address bits that a descriptor can hold. In a cluster an address also has the rank of the thread block, which
  * would fall into the distance of slabs. */
 #define DESCRIPTOR_ADDRESS 0x3ffff
 #define DESCRIPTOR_HIGH (1u << 30 | 1024 >> 4) /* 128-byte swizzle, distance of groups */
@@ -31,9 +31,9 @@ INLINE void wait_full(u32 shared, const struct place *at)
 }
 
 /*
- * What is multiplied of a tile, and has rows: `mmas` times 64 rows (fewer than all with SKIP_ROWS), and
- * `width` columns (with SWAP_AB). Constants, wherever they are used, and not in a struct: else the
- * compiler would copy the wgmmas of all widths into the loop of each before it sees which is meant.
+ * `mmas` times 64 rows (with SKIP_ROWS only existing rows) and `width` columns (with SWAP_AB) of a tile are
+ * multiplied. Callers pass both as constants, not in a struct. Otherwise the compiler copies the wgmmas of all widths
+ * into each width's loop.
  */
 
 /* `slab`: bytes from 64 rows of A to the next. */
@@ -58,9 +58,8 @@ INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], int mmas, int width, u
     wgmma_commit();
 }
 
-/* dW's last block: its slabs are as high as the part that brought it; those that threads gathered
- * are whole. Each step is a group of its own: in one group, ptxas would run them one after the
- * other. */
+/* dW's last block: slabs from TMA are as high as the part that was loaded, gathered slabs are whole. Each step is a
+ * wgmma group: in a single group ptxas would serialise the steps. */
 INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 stage,
                           int consumer, int first, int steps)
 {
@@ -77,14 +76,14 @@ INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], int mmas, int width, u3
     }
 }
 
-/* One arrival per warp: each knows only that its own part of the wgmmas is done. */
+/* One arrival per warp: a warp knows only that its own part of the wgmmas is done. */
 INLINE void give_stage(u32 shared, u32 stage)
 {
     give_to_all(empty_barrier(shared, stage));
 }
 
-/* In ping-pong a consumer multiplies in its turn. This is also what keeps it from waiting for a stage
- * a whole round too early, where it would take the parity of the round before for its own. */
+/* In ping-pong the consumers multiply in turn. The turn also keeps a consumer from waiting for a stage a round too
+ * early, where the previous round's parity would look right. */
 INLINE void wait_turn(int consumer)
 {
     if (PINGPONG)
@@ -97,7 +96,7 @@ INLINE void give_turn(int consumer, int wanted)
         group_arrive(BARRIER_TURN + (consumer ^ 1), 256);
 }
 
-/* The other consumer's tile is the next, if there is one. */
+/* The other consumer has the next tile, if any tile is left. */
 INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
 {
     if (PINGPONG) {
@@ -106,18 +105,19 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
     }
 }
 
-/* What the compiler knows to be the same in all lanes it keeps in registers that descriptors are taken from. It is
- * told once a tile: in dW with one consumer, whose tiles are short, this costs more than it spares, and where
- * accumulators fill the registers of a thread there is none left for it. */
+/* The compiler keeps values that are known to be the same in all lanes in uniform registers, where descriptors come
+ * from. `uniform` states this once a tile. In dW with one consumer, whose tiles are short, that costs more than it
+ * saves. Where accumulators fill a thread's registers, no register is left for the value. */
 #define UNIFORM_RING (MMAS * ACCUMULATORS <= 64 && (MODE != MODE_DW || CONSUMERS > 1))
 
-/* With one consumer nothing is multiplied while it finds its next tile, but what it has begun itself. In dW that is
- * little: so it goes on when the rest of a tile has been begun, without waiting for the block before that, and gives
- * two stages back at the end. Tiles of 64 rows lose by it; and in a cluster a tile may have no rows, nor stages held. */
+/* A single consumer that looks for its next tile keeps the tensor cores busy only with wgmmas already issued, and in
+ * dW these are few. So in dW the consumer goes on when the rest of a tile is issued, without waiting for the block
+ * before, and gives two stages back at the end. Not for tiles of 64 rows, which lose time, nor in clusters, where a
+ * tile may have no rows and hold no stages. */
 #define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && CLUSTER == 1 && MMAS > 1 && IN_FLIGHT && !STAGGERED)
 
-/* Leaves the last group running (REST_LATE: and the one before): mainloop_end waits for it. Returns the last
- * block's stage. In dW the last block is multiplied as far as there are rows; elsewhere a rest is rare. */
+/* Leaves the last group running (REST_LATE: also the group before); mainloop_end waits. Returns the last block's
+ * stage. In dW the existing rows of the last block are multiplied; in other modes a rest is rare. */
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared,
                        int consumer, u32 from, int steps, struct walk *w)
 {
@@ -162,8 +162,9 @@ INLINE u32 stage_before(u32 stage)
     return stage ? stage - 1 : NUM_STAGES - 1;
 }
 
-/* The same for a consumer that has no rows of the tile. One lane gives a stage back for all, and no other may still look when it is filled
- * anew: so they meet at each block. (At a barrier the compiler would no longer know that they are together: SAY_TOGETHER.) */
+/* mainloop_of() for a consumer without rows in the tile. One lane gives a stage back for all lanes, and the others
+ * must not read the barrier after the stage is filled anew: so the lanes meet at each block. (After a named barrier
+ * the compiler would no longer know that the lanes are together: SAY_TOGETHER.) */
 INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 {
     struct place at = place_of(from);
@@ -179,14 +180,14 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
     return last;
 }
 
-/* What a consumer must know of a tile before it multiplies. */
+/* A consumer's part of a tile. */
 struct work {
     int steps; /* wgmmas along d; 0: no tile */
-    int mmas, width; /* what is multiplied */
+    int mmas, width; /* multiplied (mainloop_of) */
     int row;         /* SWAP_AB: the first routed row */
 };
 
-/* Columns that are multiplied where so many exist. */
+/* Columns to multiply where `exist` columns exist. */
 INLINE int width_of(int exist)
 {
     return GRAIN < 16               ? round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN)
@@ -215,12 +216,15 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
     return w;
 }
 
-/* Where a warp's lanes are known to be together, the compiler works out descriptors once for all of them, in the
- * registers that wgmma takes them from; elsewhere it fills these anew from a lane's own for every wgmma, and a kernel takes
- * 1 to 3 % longer, in ping-pong 6 (tests/gpu/results/2026-11-24-h200-together.txt; tests/gpu/descriptors.py says which kernels do). Barriers
- * say so; but not behind a loop over lanes' own numbers, unless it is in a function that is called (order_experts). In
- * ping-pong there is one, and 64 x 64 tiles of one expert need none; larger ones want to be told of the steps, too.
- * dW with one consumer loses 1 % by it. */
+/*
+ * If the compiler knows that a warp's lanes are together, it computes descriptors once for the warp, in the registers
+ * that wgmma reads. Otherwise it refills these registers from a lane's own before every wgmma: a kernel takes 1 to 3
+ * % longer, in ping-pong 6 %. tests/gpu/descriptors.py lists the kernels concerned.
+ *
+ * A barrier states that lanes are together, but not after a loop over lanes' own numbers, unless a called function
+ * has the loop (order_experts). Ping-pong already has a barrier. 64 x 64 tiles of one expert need no barrier; larger
+ * tiles of one expert also need a uniform step count. dW with one consumer loses 1 % by the barrier.
+ */
 #define SAY_TOGETHER                                                                               \
     (!PINGPONG && !(ONE_EXPERT && MMAS * ACCUMULATORS <= 32) && (MODE != MODE_DW || CONSUMERS > 1))
 
@@ -244,7 +248,7 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
     return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, steps, w);
 }
 
-/* `steps` that were multiplied. */
+/* `steps`: steps that were multiplied. */
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, int steps)
 {
     WGMMA_WAIT(0);
@@ -253,6 +257,6 @@ INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, in
         wgmma_settle(acc, i);
     if (REST_LATE && steps > STEPS && steps % STEPS)
         give_stage(shared, stage_before(last));
-    if (!KSPLIT) /* sums are sent by way of it */
+    if (!KSPLIT) /* sums are sent through the stage */
         give_stage(shared, last);
 }

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- one expert: before the first load --------------------------------------------------------------- */
 /*
- * A product of one expert is often small, and takes hardly longer than what comes before its first load, the time in
- * which that arrives, and its end. There are no tables to make, and each warp does what only it must: one loads, one
- * makes the mbarriers, one fetches tensor maps. Consumers, which have nothing to do yet, ask L2 for what their first tile
- * begins with: TMA waits for its maps, which memory brings as slowly as operands.
+ * A product of one expert is often small: its time is little more than the set-up before the first load, the latency
+ * of that load, and the end. No tables are made, and the set-up is divided: one warp loads, one makes the mbarriers,
+ * one fetches tensor maps. The consumers, still idle, ask L2 for the first operands of their first tile, because TMA
+ * waits for its maps, and maps come from memory as slowly as operands.
  *
- * Both together took off 3 % of 12 products of 16 to 512 rows whose operands L2 did not have
- * (tests/gpu/results/2026-11-24-h200-first_load.txt). Not so where tiles are large, nor in dX, whose weights come
- * by other lines.
+ * Both levers together saved 3 % of 12 products of 16 to 512 rows with operands outside L2 (H200). They save no time
+ * in large tiles, nor in dX, whose weights lie in other lines.
  */
 
-/* Tiles whose sums leave registers free are found before they are multiplied. */
+/* If the sums leave registers free, a tile is found before it is multiplied. */
 #define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)
 #define ASKS_FIRST (LOCATE_EARLY && !WEIGHTS_TRANSPOSED)
 
 #if ONE_EXPERT
 #define ASKED_COLS 128 /* of a row: two blocks of the reduction, 256 bytes */
 
-/* 16 bytes that this thread's warp alone writes to, and not before it writes its output. */
+/* 16 bytes that only this thread's warp writes, and only with its output. */
 INLINE u32 touched_at(u32 shared, int consumer)
 {
     const int warp = THREAD >> 5 & 3;
@@ -26,8 +25,8 @@ INLINE u32 touched_at(u32 shared, int consumer)
            LANE * 16;
 }
 
-/* The n-th of a tile's rows, then of its weights' rows. With KSPLIT other blocks of threads send sums to where touches would
- * go, and do not wait for them. */
+/* Requests the n-th row of a tile's rows and weights. With KSPLIT other thread blocks send sums to the touched bytes
+ * and do not wait for touches, so lines are only prefetched. */
 INLINE void ask_nth(const struct hopper_params *p, const struct tile *t, int n, u32 to)
 {
     const int of_weights = n >= TILE_ROWS, first = FIRST_BLOCK(p) * TILE_D;
@@ -44,7 +43,7 @@ INLINE void ask_nth(const struct hopper_params *p, const struct tile *t, int n, 
         ask_line(from + ASKED_COLS);
 }
 
-/* Touches are waited for: until operands come there is nothing else to do. */
+/* Waits for touches: until operands come, the warp has no other work. */
 INLINE void ask_first(const struct hopper_params *p, const struct tile *t, u32 to)
 {
 #pragma unroll
@@ -60,7 +59,7 @@ INLINE void set_up_for_loader(void)
     group_barrier(BARRIER_LOADER, 64);
 }
 
-/* By the warp that makes the mbarriers; those who wait for it have found their first tile meanwhile. */
+/* By the warp that makes the mbarriers. The waiting warps have found their first tile meanwhile. */
 INLINE void set_up_done(void)
 {
     group_arrive(BARRIER_LOADER, 64);
@@ -68,7 +67,7 @@ INLINE void set_up_done(void)
     set_up_arrive();
 }
 
-/* `first`: the consumer's first tile, or none. */
+/* `first`: the consumer's first tile, or no_tile(). */
 INLINE void set_up_for_consumers(const struct hopper_params *p, const struct tile *first, u32 shared, int consumer)
 {
     if (ASKS_FIRST && first->rows > 0)

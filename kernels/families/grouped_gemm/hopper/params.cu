@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. One template in
- * parts, which the build joins in this order: params, ptx, wgmma, scheduler, cluster, one_expert, producer,
- * gather, mainloop, epilogue, swapped, split, kernel, permute. A variant is the joined text and a set of -D
- * options (hopper_launch.c writes them). No headers, so that NVRTC takes it as it is. Only what C and C++ have in common is used, so
- * that tests can run the same text on the CPU with the part "ptx" replaced.
+ * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. The build joins one template from
+ * parts, in this order: params, ptx, wgmma, scheduler, cluster, one_expert, producer, gather, mainloop, epilogue,
+ * swapped, split, staggered, deferred, kernel, permute. A variant is the joined text and a set of -D options (written
+ * by host/launch.c). The text includes no headers, so that NVRTC takes it as it is. It uses only the common part of C
+ * and C++: tests run the same text on the CPU, with another part "ptx".
  *
  * Every mode is a matrix product per expert, D[r,c] = sum over d of A[r,d] B[c,d]:
  *
@@ -13,47 +13,49 @@
  *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contiguous: transposed
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
  *
- * SWAP_AB: the weights are A. wgmma takes 64 r, but any multiple of 8 c: so no tile multiplies more
- * than 15 rows (GRAIN) that its expert does not have, where one of 128 rows multiplies 64 on average.
+ * SWAP_AB: the weights are A. wgmma takes 64 r, but any multiple of 8 c. So a tile multiplies at most 15 rows (GRAIN)
+ * that its expert does not have; a tile of 128 rows in r multiplies 64 on average.
  *
  *   0 forward    n         row k          w rows n, k contiguous  x  rows, k contiguous
  *   1 dX         k         row n          w rows n: transposed    dy rows, n contiguous
  *
- * A block of threads is a producer warpgroup, which moves operands into a ring of NUM_STAGES stages
- * of shared memory, and one or two consumer warpgroups, which multiply and write. It takes tiles
- * blockIdx, blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in steps ("blocks") of TILE_D along d.
+ * A thread block has a producer warpgroup and one or two consumer warpgroups. The producer moves operands into a ring
+ * of NUM_STAGES stages of shared memory; the consumers multiply and write. The thread block takes tiles blockIdx,
+ * blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in steps ("blocks") of TILE_D along d.
  *   cooperative   the consumers split TILE_R and work on one tile
- *   ping-pong     each has every other tile to itself: one writes while the other multiplies
+ *   ping-pong     each takes every other tile: one writes while the other multiplies
  *
- * With KSPLIT a cluster of blocks of threads takes each tile: every one sums over its part of d, and
- * split.cu adds the parts up. For problems of fewer tiles than SMs. With CLUSTER_R or CLUSTER_C 2 the two blocks of a
- * cluster have a tile each, and share an operand (cluster.cu).
+ * KSPLIT, for problems of fewer tiles than SMs: a cluster of thread blocks takes each tile. Each thread block sums
+ * over its part of d, and split.cu adds the parts. With CLUSTER_R or CLUSTER_C 2 the two thread blocks of a cluster
+ * have a tile each, and share an operand (cluster.cu).
  *
  * Shared memory, from a 1024-byte boundary:
- *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An
- *              operand whose d is contiguous lies as rows of 128 bytes, one per r (or c); a
- *              transposed one as slabs of 64 r (or c), each of TILE_D rows of 128 bytes, one per d
+ *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An operand
+ *              with contiguous d lies as rows of 128 bytes, one per r (or c); a transposed operand lies as
+ *              slabs of 64 r (or c), each of TILE_D rows of 128 bytes, one per d
  *   staging    per consumer STAGING_BUFFERS x PIECE_ROWS rows of STORE_SLABS x 128 bytes: pieces of the output.
  *              KSPLIT: TILE_R x TILE_C sums in fp32, as the cluster sends them
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
  *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
  *   split      KSPLIT: two barriers, "all sums have come" and "all have read theirs"
- *   rows       SWAP_AB: per consumer where each row goes (SCATTER), and its weight (FUSE_MUL_POST)
+ *   rows       SWAP_AB: per consumer the place of each row (SCATTER), and its weight (FUSE_MUL_POST)
  *   tables     start[experts + 1], then ends[experts] (dW: order[experts])
  *
- * Bounds aimed at: the wgmma rate at the clock that the power limit allows; for few rows the memory
- * bandwidth. Sizes are run-time arguments; what must hold (hopper.c and hopper_launch.c check it):
- * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^30 tiles,
- * gather indices below 2^30, gathered tensors below 64 GiB.
+ * Bounds aimed at: the wgmma rate at the clock that the power limit allows; for few rows the memory bandwidth.
+ *
+ * Sizes are run-time arguments. The host (host/validity.c, host/launch.c) checks: n and k are multiples of 8;
+ * pointers and row strides are multiples of 16 bytes; a launch has fewer than 2^30 tiles; gather indices are below
+ * 2^30; gathered tensors are below 64 GiB.
  *
  * Options: MODE, ONE_EXPERT (forward and dX, rows in place: no tables), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS,
- * PINGPONG, NUM_STAGES (of TILE_D: with STAGE_ROWS=32 two for each that num_stages says), STAGE_ROWS (dW: TILE_D),
+ * PINGPONG, NUM_STAGES (of TILE_D: with STAGE_ROWS=32 two for each of num_stages), STAGE_ROWS (dW: TILE_D),
  * STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, STAGGERED, DEFERRED, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
  * blocks on an SM), LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
- * Answers are stamped with this text. What their configs leave out (LOADERS, STAGE_ROWS, STORE_SLABS, the registers) the
- * host fills in. A change of these rules in host/tile.c adds 1 to LAUNCH_RULES, and older answers become hints.
+ * Answers are stamped with this text. The host fills in the parameters that a config leaves out (LOADERS, STAGE_ROWS,
+ * STORE_SLABS, the registers). A change of these rules in host/tile.c adds 1 to LAUNCH_RULES, and older answers
+ * become hints.
  */
 #define LAUNCH_RULES 9
 #define MODE_FORWARD 0
@@ -86,32 +88,32 @@
 #define CLUSTER (CLUSTER_R * CLUSTER_C) /* blocks of threads that share an operand (cluster.cu) */
 #define SHARE_A (CLUSTER_C > 1)
 #define SHARE_B (CLUSTER_R > 1)
-#define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this one among them */
+#define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this thread block in its cluster */
 
 #define GATHERERS (!GATHER ? 0 : MODE == MODE_DW ? 32 : 128) /* threads that copy a block */
 #define THREADS (128 * (1 + CONSUMERS))
-#define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
+#define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of a consumer's part of a tile */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
 #define WRITTEN (STAGGERED ? 1 : MMAS)                     /* of them, how many are written at once */
-#define ACCUMULATORS (TILE_C / 2)                          /* registers of one of them */
-#define STEPS (TILE_D / 16)                                /* wgmmas one after the other */
+#define ACCUMULATORS (TILE_C / 2)                          /* registers of such a wgmma */
+#define STEPS (TILE_D / 16)                                /* wgmmas in sequence */
 
 #define ROW_BYTES 128   /* of every row in shared memory */
-#define SLAB_BYTES 8192 /* 64 such rows */
+#define SLAB_BYTES 8192 /* 64 rows */
 #define BLOCK_SLAB_BYTES (MODE == MODE_DW ? TILE_D * ROW_BYTES : SLAB_BYTES) /* 64 r, or c, of an operand's block */
 #define A_BYTES (TILE_R * TILE_D * 2)
 #define B_BYTES (TILE_C * TILE_D * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole one would reach past the end */
-#define WHOLE_PART ((64 - TILE_D) / 16) /* dW: of them, the one that is as high as a block */
+#define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole box would reach past the end */
+#define WHOLE_PART ((64 - TILE_D) / 16) /* dW: the part that is as high as a block */
 #define HALVES (64 / TILE_D)            /* dW: blocks of 64 rows, 1 or 2 */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */
 #define SLAB_COLS (ROW_BYTES / OUT_SIZE)
 #define PIECES (TILE_C / PIECE)
-/* SWAP_AB: tiles are cut to a multiple of so many rows. Of two that share weights the one of fewer rows waits for the other: so
- * these differ by less. */
+/* SWAP_AB: tiles are cut to a multiple of GRAIN rows. In a pair the narrower tile waits for the other: a smaller
+ * grain makes the two differ by less. */
 #define GRAIN (SWAP_AB && CLUSTER > 1 ? 8 : 16)
 #define EACH_WIDTH_16(X)                                                                           \
     X(16) X(32) X(48) X(64) X(80) X(96) X(112) X(128)                                              \
@@ -124,24 +126,24 @@
 #else
 #define EACH_WIDTH(X) EACH_WIDTH_16(X)
 #endif
-/* Widths that have a loop of their own: each costs the compiler as long as a quarter of the rest.
- * Tiles of an expert that has several are wider than half (place_swapped); one that has so few rows that
- * its only tile is narrower waits for weights, however little is multiplied. Of tiles that are cut finer those above are twice as
- * many: so there is none below; an expert with one pair has some 200 rows at least, for 160 that a tile has (hopper_worth.c). Wider
- * tiles take longest to compile, and are for experts of several pairs, whose tiles are nearly full. */
+/* Widths with a loop of their own; each costs a quarter of the rest's compile time. An expert with several tiles has
+ * tiles wider than half (place_swapped). A narrower tile is an expert's only tile, and waits for weights, however few
+ * rows it multiplies. With GRAIN 8 the widths above half are twice as many, and there are no widths below: an expert
+ * with a single pair has about 200 rows or more, for 160 of a tile. Wider tiles take longest to compile, and serve
+ * experts of several nearly full pairs. */
 #define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
-#define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* each grain has one */
+#define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* each grain */
 #define HAS_WIDTH(n)                                                                               \
     ((n) > WIDTH_ABOVE ? (n) <= TILE_C : GRAIN == 16 && ((n) == WIDTH_HALF || (n) == WIDTH_QUARTER))
 #define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
 #define BUFFER_BYTES (PIECE_ROWS * STORE_SLABS * ROW_BYTES)
 
-/* DEFERRED: of the pieces of 64 x 64 of a consumer's part of a tile, how many wait, rounded, in registers until the next tile is
- * multiplied: as many as fit beside its sums. */
+/* DEFERRED: number of 64 x 64 pieces, of a consumer's part of a tile, that wait in registers, rounded, until the next
+ * tile is multiplied: as many as fit beside its sums. */
 #define PIECE_PAIRS 16 /* registers of a piece, of a thread */
 #define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
-#define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64)) /* the last before one that is not 64 rows high */
+#define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64)) /* pieces before the first that is not 64 rows high */
 #define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
 #define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and for pairs that wait; a gathering producer takes some */
 
@@ -225,8 +227,8 @@ typedef unsigned short u16;
 #define FLAG_SORT 32u     /* dW: experts with many rows first */
 #define FLAG_WIDE_A 64u   /* dW: the map has slabs for a dimension */
 #define FLAG_WIDE_B 128u
-#define FLAG_STORE_FIRST 256u /* dW: what is stored is the first to leave L2 */
-#define FLAG_W_FIRST 512u     /* forward and dX: of the weights the same, */
-#define FLAG_W_UNCHANGED 1024u /* ... or loading them leaves what L2 keeps, and for how long, as it was */
+#define FLAG_STORE_FIRST 256u /* dW: stores are the first to leave L2 */
+#define FLAG_W_FIRST 512u     /* forward and dX: the same for weights */
+#define FLAG_W_UNCHANGED 1024u /* loads of weights leave L2's eviction order unchanged */
 #define WIDE_A(p) (((p)->flags & FLAG_WIDE_A) != 0)
 #define WIDE_B(p) (((p)->flags & FLAG_WIDE_B) != 0)

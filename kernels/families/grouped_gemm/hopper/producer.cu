@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- producer: operands by TMA ---------------------------------------------------------------------- */
 /*
- * Rows of one expert are read through a "ragged" map: a plain 2-D map would read on into the next
- * expert's rows, whose NaNs would poison a reduction over rows. Its dimensions are (inner, 2^30,
- * 2^31, 2^31) with strides (row, row, 2^35 - row); row r of an expert whose last row ends at `end`
- * and which has `rows` rows is at (x, 2^30 - rows + r, end, 2^30): the address is
- * row * (2^30 - rows + r + end) + 2^30 * (2^35 - row), and 2^65 is 0 modulo 2^64; r >= rows is out of
- * bounds of the second dimension, and so is read as zeros and not written.
+ * TMA reads the rows of an expert through a "ragged" map. A plain 2-D map would read on into the next expert's rows,
+ * whose NaNs would poison a reduction over rows.
+ *
+ * Dimensions: (inner, 2^30, 2^31, 2^31); strides: (row, row, 2^35 - row). Row r of an expert with `rows` rows, the
+ * last of which ends at `end`, is at (x, 2^30 - rows + r, end, 2^30). The address is row * (2^30 - rows + r + end) +
+ * 2^30 * (2^35 - row), and 2^65 is 0 modulo 2^64. A row r >= rows is out of bounds of the second dimension: TMA reads
+ * zeros and does not write.
  */
 #define RAGGED (1 << 30)
 
 /*
- * What does not exist is not asked for: TMA fills 64 rows that are out of bounds with zeros in 0.22
- * microseconds, longer than it takes to load 64 that are not (H200). So where a box would reach past
- * the end, boxes of 64, 32 and 16 rows bring what there is, and what was in shared memory before stays. It
- * meets only sums that are not written: rows and columns of a product do not mix. Along the
- * reduction, where they do, the part's own rest is zeros, and no step beyond it is multiplied.
+ * Loads skip rows out of bounds: TMA fills 64 of them with zeros in 0.22 microseconds, longer than a load of 64
+ * existing rows takes (H200). Where a box would reach past the end, boxes of 64, 32 and 16 rows load the existing
+ * rows. Old bytes stay in the rest of the stage; they enter only sums that nobody writes, because rows and columns of
+ * a product do not mix. Along the reduction, where rows do mix, the rest of a part is zeros and the consumer
+ * multiplies no step beyond the part.
  */
 /*
- * dW has both operands transposed, in slabs of 64 columns, and short tiles. One box brings all slabs of
- * a tile, if its map has slabs for a dimension ("wide"): that is 1 to 3 % faster than one for each
- * (not so in dX). Columns that are no multiple of 64 have no such map; the last tile of a row, where
- * it has fewer slabs, gets them one by one, too.
+ * dW has both operands transposed, in slabs of 64 columns, and short tiles. If the map has slabs as a dimension
+ * ("wide"), one box loads all slabs of a tile: 1 to 3 % faster than a box for each slab (not so in dX). A map whose
+ * columns are no multiple of 64 is not wide. The last tile of a row also loads its slabs singly when it has fewer.
  */
 struct extent {
     int a, b;  /* rows (transposed operands: slabs) of the tile that exist */
@@ -33,7 +33,7 @@ INLINE int slabs_in(int width)
     return (width + 63) / 64;
 }
 
-/* The part that brings `rows` rows, no more than a block has: one box, for each costs, too. */
+/* The smallest part (box) with at least `rows` rows, at most a block: each further box costs time. */
 INLINE int part_of(int rows)
 {
     const int last = rows > 1 ? at_most(rows, MODE == MODE_DW ? TILE_D : 64) - 1 : 0;
@@ -45,7 +45,7 @@ INLINE int part_rows(int part)
     return 64 - 16 * part;
 }
 
-/* Of a slab in shared memory. */
+/* Bytes of a slab in shared memory. */
 INLINE u32 part_bytes(int part)
 {
     return (u32)(part_rows(part) * ROW_BYTES);
@@ -74,7 +74,7 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
         x.b = at_most(slabs_in(end_c - t->c0), TILE_C / 64);
     else
         x.b = at_most(end_c - t->c0, TILE_C);
-    if (CLUSTER > 1) { /* of what dW shares, all; of the other, there may be nothing */
+    if (CLUSTER > 1) { /* dW: all of a shared operand; the own operand may be empty */
         x.a = SHARE_A && MODE == MODE_DW ? TILE_R / 64 : x.a < 0 ? 0 : x.a;
         x.b = SHARE_B ? TILE_C / 64 : x.b < 0 ? 0 : x.b;
     }
@@ -86,11 +86,11 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
     return x;
 }
 
-/* Where a box goes: to a stage, or no further than to L2, where its load finds it later. `only_l2`
- * is a constant, wherever it is used. */
+/* Destination of a box: a stage, or only L2, from where a later load reads the box. Each caller passes a constant
+ * `only_l2`. */
 struct goal {
     u32 to;  /* in shared memory */
-    u32 bar; /* that its bytes are counted by */
+    u32 bar; /* barrier that counts the bytes */
     int only_l2;
 };
 
@@ -127,8 +127,8 @@ INLINE void load_rows(struct goal g, const struct tensor_map *map, const struct 
         load_4d(g.to, map, x, y, z, RAGGED, g.bar);
 }
 
-/* `rows` exist of a box of `whole` from r on. Where that is 64, the largest part is as high: nothing but the map
- * depends on how many exist. */
+/* A box of `whole` rows from r on, of which `rows` exist. If `whole` is 64, the largest part is as high: only the map
+ * depends on `rows`. */
 INLINE void load_box(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                      const struct tile *t, int x, int r, int rows, int whole)
 {
@@ -141,7 +141,7 @@ INLINE void load_box(struct goal g, const struct tensor_map *map, const struct t
         load_rows(goal_at(g, i * ROW_BYTES), part + part_of(rows - i), t, x, r + i);
 }
 
-/* dW: 64 columns from x on, or in a wide map as many slabs as its box has. */
+/* dW: 64 columns from x on; in a wide map all slabs of its box. */
 INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct tile *t, int wide,
                       int x, int d)
 {
@@ -149,8 +149,8 @@ INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct 
     load_5d(g.to, map, wide ? 0 : x, y, z, RAGGED, slab, g.bar);
 }
 
-/* dW: `slabs` of `most` exist, from column x on, and of the block as many rows as `part` brings. A
- * wide box brings also slabs that do not exist: that is slow, and only done where it is rare. */
+/* dW: `slabs` of `most` slabs, from column x on, and the rows of part `i`. A wide box also loads slabs that do not
+ * exist; that is slow, and happens only in rare cases. */
 INLINE void load_slabs(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                        const struct tile *t, int wide, int slabs, int most, int x, int d, int i)
 {
@@ -247,7 +247,7 @@ INLINE void load_b(const struct hopper_params *p, const struct tile *t, const st
         load_weights(g, &p->b, p->b_part, t, d, t->c0, x->b, policy);
 }
 
-/* What TMA brings of dW's last block: slabs as high as their part. An expert without rows has one, of
+/* Bytes that TMA loads for dW's last block: slabs as high as their part. An expert without rows has a block of
  * zeros. */
 INLINE u32 last_bytes(const struct hopper_params *p, const struct extent *x, int part)
 {
@@ -259,7 +259,7 @@ INLINE u32 last_bytes(const struct hopper_params *p, const struct extent *x, int
     return slabs * part_bytes(part);
 }
 
-/* By one thread: what TMA brings of a block. */
+/* By one thread: the boxes of a block that TMA loads. */
 INLINE void load_block(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int d, u32 stage, u32 bar, u64 policy)
 {
@@ -271,7 +271,7 @@ INLINE void load_block(const struct hopper_params *p, const struct tile *t, cons
         load_b(p, t, x, d, part, goal_stage(stage + A_BYTES, bar), policy);
 }
 
-/* How long L2 keeps what is loaded of the weights (usual_w_eviction() in hopper_tile.c says why it matters). */
+/* How long L2 keeps loaded weights; usual_w_eviction() in host/tile.c explains the choice. */
 INLINE u64 weight_policy(const struct hopper_params *p)
 {
     return p->flags & FLAG_W_FIRST       ? policy_evict_first()
@@ -280,25 +280,26 @@ INLINE u64 weight_policy(const struct hopper_params *p)
 }
 
 /*
- * LOADERS warps of the producer take a block each in turn: one alone needs some 300 cycles to see that a
- * stage is empty, work out where its box lies and ask for it, and some 1000 to find the next tile, which in
- * dW may be multiplied sooner. (Elsewhere four were slower than one by a per cent.) A barrier's
- * parity tells a round of the ring from the next, not from the one after that, so no warp may come to a
- * stage two rounds ahead of its release. With no more warps than stages none does, if blocks are released
- * in order: a warp's last block was loaded after the one that many before it. In ping-pong two consumers
- * release them, each in its own time, and in a cluster another block, from where it may come in any order: there the
- * warps divide the stages, and each has its own.
+ * LOADERS warps of the producer load blocks in turn. A single warp needs about 300 cycles to see that a stage is
+ * empty, compute the box and issue the load, and about 1000 to find the next tile. In dW the consumers may need less.
+ * (In other modes four warps were 1 % slower than one.)
  *
- * The first block of a tile that this warp loads; `from`: blocks before the tile.
+ * A barrier's parity tells a round of the ring only from the next round. So no warp may reach a stage two rounds
+ * before its release:
+ * - If consumers release blocks in order, at most as many warps as stages suffice.
+ * - In ping-pong two consumers release blocks independently, and in a cluster another thread block
+ * releases them in any order. There the warps divide the stages, and each warp has its own.
+ *
+ * Returns the first block of a tile that this warp loads; `from`: blocks before the tile.
  */
 INLINE int loader_first(u32 from)
 {
     return LOADERS == 1 ? 0 : (int)(((u32)THREAD / 32 + LOADERS - from % LOADERS) % LOADERS);
 }
 
-/* By the warp that hands out tickets, in each block of a tile that it loads: asks for the next number in
- * time, unless the next tile is in turn. That is worked out before the loads: in their loop it takes
- * registers that the widest tiles do not have. */
+/* By the warp that hands out tickets, in each block of a tile that it loads: draws the next number early enough,
+ * unless the next tile is dealt in turn. The test comes before the loads, because in their loop it takes registers
+ * that the widest tiles lack. */
 INLINE void draw_in_time(const struct hopper_params *p, int tiles, int block, int blocks, int *number)
 {
     const int late = blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0;
@@ -306,7 +307,7 @@ INLINE void draw_in_time(const struct hopper_params *p, int tiles, int block, in
         *number = ticket_draw(p, tiles);
 }
 
-/* ... and after it. The producer's other warps read the ticket. */
+/* Goes on to the next tile after the loads. The producer's other warps read the ticket. */
 INLINE void walk_on(u32 shared, struct walk *w, int number)
 {
     if (!DRAWS) {
@@ -320,23 +321,23 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
 
 #if CLUSTER > 1
 #if MODE == MODE_DW
-#define HEARS_OUT 1 /* each warp that loads, */
-/* ... blocks that it loads. */
+#define HEARS_OUT 1 /* in each warp that loads */
+/* True for a block that this warp loads. */
 INLINE int is_loaded_here(u32 block, u32 stage)
 {
     return (GATHER ? stage / HALVES : block) % LOADERS == (u32)THREAD / 32;
 }
 #else
-#define HEARS_OUT (THREAD < 32) /* which loads all, or with others that gather a part of all */
+#define HEARS_OUT (THREAD < 32) /* one warp loads all blocks, or a part of each */
 #define is_loaded_here(block, stage) 1
 #endif
 
 /*
- * By a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is behind them. What blocks of the
- * cluster tell this one, that a stage has been read and (the first) a ticket, is on its way for longer than it takes
- * them to end: a block that has left by then is a fault. So it waits for all of it, as if the stages were to be
- * filled once more and as many tickets handed on. Each warp for stages that it has waited for before: of another's it does
- * not know the round, and would take one two rounds back for the last.
+ * By a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is behind them. Waits for the
+ * messages from the cluster's thread blocks: released stages and (the first thread block) read tickets. A thread
+ * block that leaves before a message arrives causes a fault. So the warp waits as if it filled all stages, and handed
+ * on all tickets, once more. A warp waits only for its own stages: it does not know the round of another warp's
+ * stage, and could mistake an older round for the last.
  */
 INLINE void hear_out(u32 shared, struct place at, u32 from, const struct walk *w)
 {
@@ -355,9 +356,9 @@ INLINE void hear_out(u32 shared, struct place at, u32 from, const struct walk *w
 
 #if MODE == MODE_DW
 /*
- * p->ahead: the rows of so many experts are asked for at once, by all blocks of threads and into L2,
- * while those of as many experts before them are multiplied. Where experts have few rows, a launch
- * writes much more than it reads, and loads that wait behind writes are what it waits for.
+ * p->ahead: all thread blocks ask L2 for the rows of this many experts at once, while the consumers multiply the rows
+ * of as many earlier experts. Where experts have few rows, a launch writes much more than it reads, and waits for
+ * loads that queue behind writes.
  */
 INLINE void ask_rows(const struct hopper_params *p, int from, int to)
 {
@@ -370,14 +371,14 @@ INLINE void ask_rows(const struct hopper_params *p, int from, int to)
     }
 }
 
-/* Experts that are asked for when a tile of `expert` is loaded: those of its batch and of the next. */
+/* End of the experts to ask for before a tile of `expert` is loaded: its batch and the next. */
 INLINE int ask_until(const struct hopper_params *p, int expert)
 {
     return at_most(((expert >> p->ahead_shift) + 2) << p->ahead_shift, p->experts);
 }
 
-/* By the warps that load, before the loads of a tile of `expert`; that of the tile before, or -1, says what
- * the warp has asked for. */
+/* By the warps that load, before the loads of a tile of `expert`. `before` is the expert of the previous tile, or -1:
+ * the rows up to its ask_until() are already requested. */
 INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
                         int expert)
 {
@@ -399,10 +400,9 @@ INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, i
 #if !GATHER
 #if MODE != MODE_DW
 /*
- * p->ahead: when the ring is full, L2 is asked for as many blocks of the same tile beyond it. A ring
- * holds only so many bytes, and each filling of it waits for memory anew: 64 x 64 tiles with 8 stages
- * take 0.18 microseconds a block however few they are, so 1.5 for eight
- * (tests/gpu/results/2026-11-21-h200-split_sums.txt, K of 1024 and 8192). After the load of `block`.
+ * p->ahead: when the ring is full, asks L2 for as many blocks of the same tile beyond the ring; called after the load
+ * of `block`. Each filling of the ring waits for memory anew. 64 x 64 tiles with 8 stages (K of 1024 and 8192) take
+ * 0.18 microseconds a block, so 1.5 for eight.
  */
 INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int first, int blocks, int block, int *asked)
@@ -421,9 +421,9 @@ INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, cons
 }
 #endif
 
-/* Whether tiles have a loop of their own where each operand of a block is a box that is known beforehand (the whole one, or of
- * 64 rows at most the part that exists): small ones of one expert, whose blocks are multiplied sooner than the other
- * loop asks for the next. */
+/* Small tiles of one expert have a loop of their own for blocks with boxes that are known beforehand: the whole
+ * box, or up to 64 rows the existing part. The consumers multiply such a block before the general loop asks for
+ * the next. */
 #define FAST_SIMPLE (ONE_EXPERT && TILE_R * TILE_C <= 128 * 64)
 
 INLINE struct extent simple_extent(const struct extent *x)
@@ -441,8 +441,8 @@ INLINE int is_simple(const struct hopper_params *p, const struct extent *x)
     return x->a == simple.a && x->b == simple.b && !p->ahead;
 }
 
-/* Blocks of a tile that this warp loads, from `block` on. That of a simple tile is constant: then little is left
- * to work out for each block. */
+/* Loads this warp's blocks of a tile, from `block` on. The extent of a simple tile is constant, which leaves little
+ * to compute for each block. */
 INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x, int ask,
                         u32 shared, int tiles, u32 from, int block, int blocks, struct place *at, int *number,
                         u64 policy)
@@ -465,8 +465,8 @@ INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, con
     }
 }
 
-/* By the producer warpgroup: blocks by those of its warps that load, in turn. One alone has less to
- * work out: a small product takes hardly longer than that. */
+/* By the producer warpgroup: its loading warps take blocks in turn. A single loading warp computes less for each
+ * block; a small product takes hardly longer than that. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(p, tiles);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- ptx: the instructions ---------------------------------------------------------------------- */
 /*
- * Everything that C cannot say, one function each. Addresses called `at`, `to` (shared memory) are
- * byte addresses in the shared window; `bar` is the address of an mbarrier.
+ * PTX instructions, a function each. `at` and `to` (shared memory) are byte addresses in the shared window; `bar` is
+ * the address of an mbarrier.
  */
 #ifndef HOPPER_EMULATED
 #pragma nv_diag_suppress 128 /* loops that a variant's options make empty */
-#pragma nv_diag_suppress 177 /* functions that it does not need */
+#pragma nv_diag_suppress 177 /* functions that a variant does not use */
 
 #define THREAD ((int)threadIdx.x)
 #define BLOCK ((int)blockIdx.x)
@@ -28,15 +28,15 @@ INLINE u32 shared_base(void)
     return (u32)__cvta_generic_to_shared(shared_memory);
 }
 
-/* A value that is the same in all lanes, so that the compiler knows it. */
+/* Returns v, which is the same in all lanes, so that the compiler knows so. */
 INLINE int uniform(int v)
 {
     return __shfl_sync(~0u, v, 0);
 }
 
-/* True in one lane of the whole warp, always the same one: `leader`. What only it does, the compiler then
- * knows to be done once: it takes arguments of TMA straight to uniform registers, where behind a
- * test of LANE it writes a loop over lanes that takes 0.1 microseconds for each box. */
+/* True in one lane of the whole warp, always the same: `leader`. The compiler knows that code under this test runs
+ * once, and passes arguments of TMA straight to uniform registers. Under a test of LANE the compiler would write a
+ * loop over lanes that takes 0.1 microseconds for each box. */
 INLINE int elected_by(u32 *leader)
 {
     u32 one;
@@ -75,7 +75,7 @@ INLINE int count_lanes(int yes)
     return __popc(__ballot_sync(~0u, yes));
 }
 
-/* Whether one does: all of them meet here, and get the same answer. */
+/* True in all lanes if `yes` is true in any lane. All lanes meet here. */
 INLINE int any_lane(int yes)
 {
     return __any_sync(~0u, yes);
@@ -91,7 +91,7 @@ INLINE void block_barrier(void)
     __syncthreads();
 }
 
-/* Named barriers: `threads` counts those who wait and those who only arrive. */
+/* Named barriers: `threads` counts the waiting and the arriving threads. */
 INLINE void group_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
@@ -130,7 +130,7 @@ INLINE void barrier_init_fence(void)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* One arrival, and `bytes` more to come before the phase ends. */
+/* One arrival, and `bytes` more before the phase ends. */
 INLINE void barrier_expect(u32 bar, u32 bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"
@@ -160,7 +160,7 @@ INLINE void barrier_wait(u32 bar, u32 parity)
 /* -- clusters -- */
 
 #if KSPLIT || CLUSTER > 1
-/* The number of this block of threads in its cluster, and how many there are. */
+/* The number of this thread block in its cluster, and the size of the cluster. */
 INLINE u32 cluster_rank(void)
 {
     u32 r;
@@ -181,8 +181,8 @@ INLINE u32 divide_by_size(u32 v)
     return v >> (31 - __clz((int)cluster_size()));
 }
 
-/* Of all threads of the cluster: first each arrives, then each waits until all have. Only mbarriers
- * must be seen by the others, and those barrier_init_fence shows: a release would wait for all memory. */
+/* Barrier of all threads of the cluster: each arrives, then each waits for all. Other thread blocks must see only
+ * mbarriers, which barrier_init_fence publishes; a release would wait for all memory. */
 INLINE void cluster_barrier_arrive(void)
 {
     asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -201,7 +201,7 @@ INLINE u32 cluster_address(u32 at, u32 rank)
     return r;
 }
 
-/* 16 bytes to the shared memory of any block of the cluster, counted by a barrier there. */
+/* 16 bytes to the shared memory of any thread block of the cluster, counted by a barrier of that thread block. */
 INLINE void cluster_store16(u32 to, const u32 v[4], u32 bar)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
@@ -216,8 +216,8 @@ INLINE void cluster_hand4(u32 to, int v, u32 bar)
                  :: "r"(to), "r"(v), "r"(bar) : "memory");
 }
 
-/* An arrival at the barrier of any block of the cluster by those who have only read, and whose loads are done: what
- * they had has been computed with. A release at the scope of the cluster would say so to PTX's memory model, too; it
+/* An arrival at the barrier of any thread block of the cluster, by threads that have only read. Their loads are
+ * complete, because the values have been used. PTX's memory model would need a release at cluster scope, but that
  * becomes MEMBAR.ALL.GPU, which waits until the output has reached L2. */
 INLINE void cluster_arrive_read(u32 bar)
 {
@@ -308,7 +308,7 @@ INLINE void load_5d_to_all(u32 to, const struct tensor_map *map, int x, int y, i
 }
 #endif
 
-/* The same boxes to L2 only: nobody waits for it. */
+/* The same boxes to L2 only; no barrier counts them. */
 INLINE void ask_3d(const struct tensor_map *map, int x, int y, int z)
 {
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
@@ -340,7 +340,7 @@ INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z
                  :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "l"(policy) : "memory");
 }
 
-/* The same, added to what is there. */
+/* The same, added to the destination. */
 INLINE void add_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
 {
     asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
@@ -378,7 +378,7 @@ INLINE void stores_commit(void)
 #define STORES_WAIT_READ(pending)                                                                  \
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(pending) : "memory")
 
-/* What this thread wrote to (or saw written to) shared memory is visible to TMA and wgmma. */
+/* Makes this thread's writes to shared memory, and writes that it saw, visible to TMA and wgmma. */
 INLINE void async_fence(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -386,8 +386,8 @@ INLINE void async_fence(void)
 
 /* -- copies by threads -- */
 
-/* The same address, of which the compiler no longer knows how it came about: what is added to it in many places is one
- * multiply-add in each, where it would add up the parts anew. */
+/* The same address, with its origin hidden from the compiler. Each later sum is a single multiply-add; otherwise the
+ * compiler would add up the parts of the address each time. */
 INLINE const char *as_it_is(const char *at)
 {
     asm("" : "+l"(at));
@@ -467,7 +467,7 @@ INLINE void shared_store4(u32 at, int v)
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(at), "r"(v) : "memory");
 }
 
-/* What was there before. */
+/* Returns the value before the addition. */
 INLINE u32 global_add(u32 *at, u32 v)
 {
     return atomicAdd(at, v);
@@ -485,7 +485,7 @@ INLINE void store_matrices(u32 at, u32 a, u32 b, u32 c, u32 d)
                  :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-/* The same: rows of what is stored are columns of what the lanes have. */
+/* The same, transposed: rows of the stored matrix are columns of the lanes' matrix. */
 INLINE void store_matrices_transposed(u32 at, u32 a, u32 b, u32 c, u32 d)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- scheduler: experts and tiles ---------------------------------------------------------------- */
 /*
- * Each block of threads scans the experts' sizes once into shared memory; from then on a tile's
- * number says where it lies, by whole warps and without walking the experts. All roles walk the same
- * numbers, so that nothing needs to be handed from one to the other.
+ * Each thread block scans the experts' sizes once into shared memory. From then on whole warps compute a tile's place
+ * from its number, without walking the experts. All roles walk the same numbers, so roles hand nothing to each other.
  *
- * Numbers of one expert are contiguous. Within it, GROUP_SIZE_M row tiles are walked before the next
- * column tile (FLAG_RASTER_C: column tiles before the next row tile), so that blocks that run at
- * the same time share operands in L2.
+ * The numbers of an expert are contiguous. Within an expert, GROUP_SIZE_M row tiles are walked before the next column
+ * tile (FLAG_RASTER_C: column tiles before the next row tile), so that thread blocks that run at the same time share
+ * operands in L2.
  */
 
 #define ORDER_MAX 96 /* as in launch_order.h */
 
 struct hopper_params { /* as in hopper_launch.c; strides in bytes */
-    struct tensor_map a, b, out;      /* those that TMA moves */
+    struct tensor_map a, b, out;      /* operands that TMA moves */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     const char *gathered;        /* the operand that is gathered by the producer's threads */
     char *out_data;
-    const void *m_sizes;         /* not looked at with one expert: that has all rows */
+    const void *m_sizes;         /* not read with one expert, which has all rows */
     const void *gather;
     const void *weights;
     u32 *counter;                /* DYNAMIC: tiles drawn (ticket_draw) */
@@ -32,27 +31,27 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 flags;
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: rows of a tile, at most; dW: tiles of an expert */
-    u32 height_mul, height_shift; /* to divide by it */
-    int ahead;                   /* what L2 is asked for before it is loaded: blocks; dW: experts */
+    u32 height_mul, height_shift; /* to divide by height */
+    int ahead;                   /* requested from L2 before the load: blocks; dW: experts */
     u32 cols_mul, cols_shift;    /* to divide by the column tiles; ONE_EXPERT: by a group's tiles */
     u32 group_mul, group_shift;  /* ... by group */
-    int ahead_shift;             /* dW: ahead is 1 << it */
+    int ahead_shift;             /* dW: log2 of ahead */
     int cols;                    /* column tiles: with clusters, of theirs */
     const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
-    u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
-    struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension; GRAIN 8: of so many rows */
-#if CLUSTER > 1                       /* others are launched with as much, and do not look at it */
+    u32 a_rows_bytes, b_rows_bytes;   /* ... and bytes of a row */
+    struct tensor_map out_wide;       /* STORE_SLABS 2: `out` with slabs as a dimension; GRAIN 8: `out` with 8 rows */
+#if CLUSTER > 1                       /* launches without clusters pass these too */
     unsigned char order[ORDER_MAX];   /* the place of each cluster among all */
-    int last_rounds;                  /* DYNAMIC: of tiles, that are taken as clusters come free; those before are dealt in turn */
+    int last_rounds;                  /* DYNAMIC: rounds of tiles drawn; earlier rounds are dealt in turn */
 #endif
 };
 
 /* Named barriers; 0 is the whole block of threads. */
-#define BARRIER_WRITE 1 /* + consumer: its 128 threads; KSPLIT: both */
-#define BARRIER_TURN 3 /* + consumer: it may multiply; the other arrives */
-#define BARRIER_LOADER 5 /* ONE_EXPERT: mbarriers are there, for the warp that loads, */
-#define BARRIER_CONSUMERS 6 /* ... and for those that multiply */
+#define BARRIER_WRITE 1 /* + consumer: 128 threads; KSPLIT: both consumers */
+#define BARRIER_TURN 3 /* + consumer: this consumer may multiply; the other arrives */
+#define BARRIER_LOADER 5 /* ONE_EXPERT: mbarriers are ready, for the loading warp */
+#define BARRIER_CONSUMERS 6 /* ... and for the multiplying warps */
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */
@@ -97,8 +96,8 @@ INLINE int expert_size(const struct hopper_params *p, int e)
     return ((const int *)p->m_sizes)[e];
 }
 
-/* Rows that count: sums are cut at p->rows, so that wrong sizes cannot make us touch what is not ours;
- * each summand is below 2^30, and two never overflow. */
+/* Rows that count. add_rows() cuts sums at p->rows, so that wrong sizes cannot reach memory outside the tensors. Each
+ * summand is below 2^30, so two never overflow. */
 INLINE u32 expert_rows(const struct hopper_params *p, int e)
 {
     const int m = expert_size(p, e);
@@ -122,7 +121,7 @@ INLINE int row_tiles_of(const struct hopper_params *p, u32 rows)
     return (int)((rows + TILE_ROWS - 1) / TILE_ROWS);
 }
 
-/* Of all lanes up to this one. */
+/* The sum over all lanes up to this lane. */
 INLINE u32 scan_rows(const struct hopper_params *p, u32 rows)
 {
 #pragma unroll
@@ -145,7 +144,7 @@ INLINE int scan_tiles(int tiles)
     return tiles;
 }
 
-#define EACH 8 /* experts of a lane: most problems need one pass */
+#define EACH 8 /* experts per lane: one pass for most problems */
 
 /* A lane's experts, from e on, which have m[] rows; `rows` and `tiles` come before all of them. */
 INLINE void scan_each(const struct hopper_params *p, const struct tables *s, int e,
@@ -178,9 +177,9 @@ INLINE void scan_each(const struct hopper_params *p, const struct tables *s, int
     *tiles += shuffle_from(upto, 31);
 }
 
-/* By one warp. All sizes of a pass are on their way from memory at the same time. A function that is
- * called: inlined, it makes the compiler keep more than fits where accumulators fill the registers.
- * And by pointers, not by the struct: that would lie in memory for the whole kernel. */
+/* By one warp. All sizes of a pass are loaded at the same time. Not inlined: inlined, the compiler keeps too many
+ * values where accumulators fill the registers. Takes pointers, because the struct would lie in memory for the whole
+ * kernel. */
 CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
 {
     const struct tables s = {start, ends};
@@ -196,7 +195,7 @@ CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
     }
 }
 
-/* By one warp: all tables that are looked at. */
+/* By one warp: the tables that this variant reads. */
 INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
 {
     if (p->experts > 1) {
@@ -209,9 +208,9 @@ INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
     }
 }
 
-/* dW, by all threads after the scan: where each expert comes. Its tiles are as many as everybody
- * else's but last as long as its rows; long ones first leave short ones to fill the end. A function that is
- * called: see mainloop(). */
+/* dW, by all threads after the scan: the experts in the order of their tiles. All experts have equally many tiles,
+ * but an expert with many rows takes longer: long tiles first, so that short tiles fill the end. Not inlined: see
+ * mainloop(). */
 CALLED void order_experts(const struct hopper_params *p, const int *start, int *order)
 {
 #pragma unroll 1
@@ -272,9 +271,9 @@ INLINE int round_up(int v, int to)
     return (v + to - 1) / to * to;
 }
 
-/* An expert's rows are shared out among as many tiles as they need, in grains: some tiles have
- * one more than others, and none but the expert's last grain has rows that do not exist. The first have it,
- * of every other expert the last: a block of threads that is dealt every 132nd tile may get the same one of each. */
+/* Divides an expert's rows among the least number of tiles, in grains: some tiles have a grain more, and only the
+ * expert's last grain may have rows that do not exist. Even experts give the extra grain to their first tiles, odd
+ * experts to their last: a thread block takes every 132nd tile, possibly the same of each expert. */
 INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
 {
     const int tiles = t->row_tiles * CLUSTER;
@@ -290,7 +289,7 @@ INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
         t->width = 0;
 }
 
-/* The expert and its rows of a tile, whose number becomes one within the expert. By whole warps. */
+/* The expert of a tile and the expert's rows; `id` becomes the number within the expert. By whole warps. */
 INLINE struct tile locate_expert(const struct hopper_params *p, const struct tables *s, u32 *id)
 {
     const u32 cols = (u32)column_tiles(p);
@@ -317,8 +316,8 @@ INLINE struct tile locate_expert(const struct hopper_params *p, const struct tab
     return t;
 }
 
-/* By whole warps. Unsigned, for the sake of the divisions: one takes 0.1 microseconds, unless the host
- * knows by what. */
+/* By whole warps. Unsigned, because of the divisions: each takes 0.1 microseconds, unless the host prepared the
+ * divisor. */
 INLINE struct tile locate_tile(const struct hopper_params *p, const struct tables *s, int number)
 {
     u32 id = (u32)number, turn, major;
@@ -361,8 +360,8 @@ INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
 }
 
 #if KSPLIT
-/* Blocks of the reduction before the part of this rank. There are at least as many blocks as parts:
- * no part is empty. */
+/* Blocks of the reduction before the part of this rank. No part is empty: the reduction has at least as many blocks
+ * as parts. */
 INLINE int part_begin(const struct hopper_params *p, u32 rank)
 {
     const u32 blocks = ((u32)p->depth + TILE_D - 1) / TILE_D;
@@ -373,9 +372,9 @@ INLINE int part_begin(const struct hopper_params *p, u32 rank)
 #define FIRST_BLOCK(p) 0
 #endif
 
-/* Steps of 16 along the reduction, or along this thread block's part of it. In dW an expert without
- * rows has one, of zeros: so its output becomes zeros without a case of its own. Elsewhere blocks
- * are whole. */
+/* Steps of 16 along the reduction, or along this thread block's part of the reduction. In dW an expert without
+ * rows has a step of zeros, so that its output becomes zeros without a special case. In the other modes blocks are
+ * whole. */
 INLINE int steps_of(const struct hopper_params *p, int rows)
 {
     if (MODE == MODE_DW)
@@ -407,14 +406,13 @@ INLINE int blocks_of(const struct hopper_params *p, int rows)
     return blocks_in(steps_of(p, rows));
 }
 
-/* Whether a sum is long enough for a block of each end to be staggered (staggered.cu). */
+/* True if a sum is long enough for a staggered block at each end (staggered.cu). */
 INLINE int is_staggered(int steps)
 {
     return steps >= 2 * STEPS;
 }
 
-/* dW: the row that a block begins with. Staggered, the block that has fewer steps than others comes not
- * last, but second. */
+/* dW: the first row of a block. Staggered tiles take the block with fewer steps second, not last. */
 INLINE int block_row(const struct hopper_params *p, const struct tile *t, int block)
 {
     const int steps = STAGGERED ? steps_of(p, t->rows) : 0;
@@ -472,18 +470,18 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
 
 /* ---- which tiles ------------------------------------------------------------------------------------ */
 /*
- * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; where there are clusters, a cluster does so as one, and begins
- * with its place. With DYNAMIC a block takes only the first so, and each other when it is nearly done with the
- * one before; a cluster does in the last rounds. Then tiles that are quickly done (the last rows of experts, with SKIP_ROWS) neither
- * leave SMs idle at the end, nor let SMs drift so far apart that those which share weights no
- * longer find them in L2.
+ * A thread block takes tiles BLOCK, BLOCK + BLOCKS, ...; a cluster takes tiles in the same way, and begins with its
+ * place. With DYNAMIC only the first tile comes so: a thread block draws each further tile when the tile before is
+ * nearly done. A cluster draws in the last rounds only. So tiles that end early (the last rows of experts, with
+ * SKIP_ROWS) do not leave SMs idle at the end. SMs that share weights also do not drift so far apart that L2 has
+ * dropped the weights.
  *
- * The producer's first warp draws a number (ticket_draw) and hands it on
- * through a ring of tickets. All other warps read all tickets in order, also those of tiles that
- * are not theirs. The last ticket has a number past the end. In a cluster the first block's warp draws for all, and hands
- * on through the ring of each; that a ticket has been read, all tell the first.
+ * The producer's first warp draws a number (ticket_draw) and hands the number on through a ring of tickets. All other
+ * warps read all tickets in order, also tickets of other warps' tiles. The last ticket has a number past the end. In
+ * a cluster the first thread block's warp draws for all, and hands the number to the ring of each thread block; all
+ * tell the first when a ticket has been read.
  */
-#define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* whether this is that warp */
+#define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
 #define TICKET_LEAD 4 /* blocks before the end of a tile that the next number is asked for */
 
@@ -549,7 +547,7 @@ INLINE void hand_ticket(u32 to, int id, u32 bar)
 }
 #endif
 
-/* Where a warp is in its block's tiles. */
+/* A warp's position in the tiles of its thread block. */
 struct walk {
     int id;    /* >= tiles: at the end */
     int tiles;
@@ -566,8 +564,7 @@ INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
     return w;
 }
 
-/* By whole warps, other than the one that hands the tickets out. The lane that reads says itself that it
- * has. */
+/* By whole warps, except the warp that hands tickets out. The lane that reads reports the reading. */
 INLINE void walk_next(u32 shared, struct walk *w)
 {
     if (!DYNAMIC) {
@@ -585,16 +582,15 @@ INLINE void walk_next(u32 shared, struct walk *w)
 }
 
 #if CLUSTER > 1
-/* The first tile of the last rounds; the first of each cluster is not one of them. */
+/* The first tile of the last rounds; the first tile of each cluster is dealt in turn. */
 INLINE int last_rounds_from(const struct hopper_params *p, int tiles)
 {
     const int from = tiles - p->last_rounds * WALKERS;
     return from > WALKERS ? from : WALKERS;
 }
 
-/* The tile after w's, or -1: it is one of the last rounds. Clusters whose tiles lie side by side stay
- * in step, and so share what they read, as long as they are dealt in turn: so only the last rounds are
- * drawn, which is when it matters that some are done sooner. */
+/* The tile after w's, or -1 if that tile is in the last rounds. Clusters with adjacent tiles stay in step, and share
+ * their reads, while tiles are dealt in turn. So only the last rounds are drawn, where early ends matter. */
 INLINE int number_in_turn(const struct hopper_params *p, const struct walk *w)
 {
     const int next = w->id + WALKERS;
@@ -605,14 +601,14 @@ INLINE int number_in_turn(const struct hopper_params *p, const struct walk *w)
 #define number_in_turn(p, w) 0
 #endif
 
-/* By one thread. */
+/* Draws the next number. By one thread. */
 INLINE int ticket_draw(const struct hopper_params *p, int tiles)
 {
     (void)tiles;
     return last_rounds_from(p, tiles) + (int)global_add(p->counter, 1);
 }
 
-/* Until the one that had the n-th one's place has been read. */
+/* Waits until the ticket that had the n-th ticket's place has been read. */
 INLINE void ticket_wait(u32 shared, u32 n)
 {
     barrier_wait(ticket_empty(shared, n), (n / TICKETS & 1) ^ 1);

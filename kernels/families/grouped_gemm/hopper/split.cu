@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- split: one tile by several blocks of threads ----------------------------------------------- */
 /*
- * KSPLIT: the blocks of a cluster have the same tile, and each has summed over its own part of the
- * reduction. Rows are dealt in turn (rank, rank + size, ...): a tile with few rows is shared out, too. Each
- * block sends its sums of a row to the shared memory of the one that has the row, which adds up what all have
- * sent, always in the order of their ranks, so that results do not depend on who is first; rounds
- * once, and stores. Nothing goes through global memory.
+ * KSPLIT: the thread blocks of a cluster have the same tile, and each has summed over its own part of the reduction.
+ * Rows are dealt in turn (rank, rank + size, ...), so that a tile with few rows is shared out, too. Each thread block
+ * sends its sums of a row to the shared memory of the row's owner. The owner adds all sums in the order of ranks, so
+ * that results do not depend on arrival, rounds once, and stores. No sum goes through global memory.
  *
- * A warp lays its sums out in rows first, in the stage that was multiplied last: sent straight from the
- * accumulators, 8 or 16 bytes a lane and rows between them, they took up to 0.6 microseconds longer
- * (tests/gpu/results/2026-11-23-h200-dense_small.txt).
+ * A warp first lays its sums out in rows, in the stage that was multiplied last. Sent straight from the accumulators,
+ * 8 or 16 bytes a lane with rows between them, the sums took up to 0.6 microseconds longer.
  *
- * Two barriers in each block: "full" (all bytes of a tile have come) and "free" (all blocks have read theirs),
- * on which every consumer warp of the cluster arrives, but after the last tile: nobody sends again,
- * and a block that has all its bytes may end. Producers take no part, and may be a tile ahead or gone.
+ * Each thread block has two barriers: "full" (all bytes of a tile have come) and "free" (all thread blocks have read
+ * their sums). Every consumer warp of the cluster arrives at "free", except after the last tile: no sums follow, and
+ * a thread block with all its bytes may end. Producers take no part, and may be a tile ahead or gone.
  *
- * Each four sums (16 bytes) of a row lie where banks are kept apart: eight lanes read every other 16 bytes of
- * 256, so bit 3 of the place goes into bit 0; lanes that write come by fours of a row, so the row goes into bits 1 and 2.
+ * The layout of four sums (16 bytes) of a row avoids bank conflicts. Eight lanes read every other 16 bytes of 256, so
+ * bit 3 of the place goes into bit 0. Writing lanes come by fours of a row, so the row goes into bits 1 and 2.
  */
 #if KSPLIT
 #define SPLIT_THREADS (128 * CONSUMERS)
@@ -42,7 +40,7 @@ INLINE void split_init(u32 shared)
     barrier_init(sums_free(shared), 4 * CONSUMERS * cluster_size());
 }
 
-/* By whole warps: what was sent to this block has been read. */
+/* By whole warps: tells all thread blocks that the sums sent to this thread block have been read. */
 INLINE void sums_read(u32 shared)
 {
     warp_barrier();
@@ -61,14 +59,14 @@ INLINE u32 sums_at(u32 line, int four)
     return STAGING_AT + line * SUMS_ROW + ((four ^ (four >> 3 & 1) ^ (line & 3) << 1) << 4);
 }
 
-/* Where the block that has the row gets it from a rank: all rows of rank 0 come first. */
+/* The place of a row's sums from a rank, at the owner of the row: all rows of rank 0 come first. */
 INLINE u32 received_at(u32 rank, u32 row, int four)
 {
     return sums_at(divide_by_size(rank * TILE_R + row), four);
 }
 
-/* Of a warp's 16 rows, SENT_COLS columns, as its lanes have them: of every 8, two of row lane / 4 and
- * two of row lane / 4 + 8: half a warp writes 32 bytes in each of 4 rows. */
+/* Lays out SENT_COLS columns of a warp's 16 rows. Of every 8 columns a lane has two of row lane / 4 and two of row
+ * lane / 4 + 8: half a warp writes 32 bytes in each of 4 rows. */
 INLINE void lay_out(u32 to, const float *sums)
 {
     const int row = LANE >> 2;
@@ -97,7 +95,7 @@ INLINE void send(u32 shared, u32 laid_out, int first, int from)
     }
 }
 
-/* By way of `stage`, which all consumers have read and each of their warps has a part of. */
+/* Sends sums through `stage`, which all consumers have read; each warp has a part of the stage. */
 INLINE void send_tile(u32 shared, u32 stage, int consumer, int rows, float acc[MMAS][ACCUMULATORS])
 {
     const u32 mine = stage + (THREAD / 32 - 4) * 16 * SENT_ROW;
@@ -113,12 +111,12 @@ INLINE void send_tile(u32 shared, u32 stage, int consumer, int rows, float acc[M
             warp_barrier();
         }
     }
-    async_fence(); /* TMA writes to the stage next */
+    async_fence(); /* 16 bytes of the output, and their destination. */
 }
 
 /* 16 bytes of the output, and where they go. */
 struct share {
-    int row;    /* of the tile; it exists when below the tile's rows */
+    int row;    /* of the tile; exists if below the tile's rows */
     int chunk;
     int to;     /* row of the output */
     u32 weight; /* FUSE_MUL_POST */
@@ -199,7 +197,7 @@ INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int 
         barrier_expect(sums_full(shared), sums_bytes(rows));
     send_tile(shared, shared + last * STAGE_BYTES, consumer, rows, acc);
     give_stage(shared, last);
-    const struct share first = share_at(p, t, rows, THREAD - 128); /* loads, while others send */
+    const struct share first = share_at(p, t, rows, THREAD - 128); /* loads, while sums are sent */
     cluster_wait(sums_full(shared), *done & 1);
     if (size == 2)
         store_shares(p, t, shared, rows, first, 2);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- staggered: half of a consumer's rows is written while the other half is multiplied ------------- */
 /*
- * STAGGERED: a consumer that has twice 64 rows of a tile begins with a block of the first 64 and ends with a
- * block of the second; in between it multiplies both side by side. wgmma runs on its own meanwhile, so that
- * the tensor cores need not wait for what is written. Of a tile with n blocks:
+ * STAGGERED: a consumer with twice 64 rows of a tile begins with a block of the first 64 and ends with a block of the
+ * second. In between it multiplies both side by side. wgmma runs asynchronously, so the tensor cores need not wait
+ * for writes. For a tile with n blocks:
  *
  *   multiplied           written
  *   both 1 ... n - 2
@@ -12,13 +12,12 @@
  *   first 0 of the next  second 64 rows
  *   second 0
  *
- * More blocks ahead would hide more, but the stages that they hold are missing elsewhere: with two of four
- * this was slower than not staggered (H200, 23 November). Shorter sums (dW) and tiles of which a consumer has 64 rows or none
- * (SKIP_ROWS) are multiplied as elsewhere.
+ * More blocks ahead would hide more, but hold stages that other loads need: with two of four stages the kernel was
+ * slower than without staggering (H200). Shorter sums (dW), and tiles with 64 rows or none for a consumer
+ * (SKIP_ROWS), use the plain loop.
  *
- * The compiler must see which wgmmas are over where a half is read, or it runs all of them one after the
- * other: so all that was begun is waited for between the two halves, and what begins wgmmas is not under a
- * condition.
+ * The compiler must see which wgmmas are complete where a half is read; otherwise it serialises all wgmmas. So the
+ * consumer waits for all wgmmas between the two halves, and issues wgmmas unconditionally.
  */
 #if STAGGERED
 
@@ -39,7 +38,7 @@ INLINE void multiply_half(float acc[MMAS][ACCUMULATORS], int i, const struct ope
               descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !(step == 0 && first), TILE_C);
 }
 
-/* A block of a half, `first`: the tile's. Returns the next one's place. */
+/* Multiplies a block of a half; `first`: the tile's first block. Returns the next block's place. */
 INLINE struct place multiply_ahead(float acc[MMAS][ACCUMULATORS], int i, const struct operands *o,
                                    struct place at, int first)
 {
@@ -52,8 +51,8 @@ INLINE struct place multiply_ahead(float acc[MMAS][ACCUMULATORS], int i, const s
     return at;
 }
 
-/* A tile whose first block has been begun, up to `at`. Leaves the last block of the second half running, and
- * returns where it ends. In dW the block with fewer rows comes next (block_row). */
+/* Multiplies a tile whose first block is begun, up to `at`. Leaves the last block of the second half running, and
+ * returns the place after that block. In dW the block with fewer rows comes next (block_row). */
 INLINE struct place multiply_tile(float acc[MMAS][ACCUMULATORS], const struct operands *o,
                                   struct place at, int consumer, int steps)
 {
@@ -91,9 +90,8 @@ INLINE struct place multiply_tile(float acc[MMAS][ACCUMULATORS], const struct op
     return multiply_ahead(acc, 1, o, at, 0);
 }
 
-/* Whether a tile is multiplied as elsewhere, nothing ahead of anything: the consumer has 64 rows of it, or none,
- * or the sum is too short. In dW a sum that is not has its blocks in another order: then of 64 rows both
- * halves are multiplied. */
+/* True if a tile is multiplied without staggering: the consumer has at most 64 of its rows, or the sum is too short.
+ * In dW a longer sum has its blocks in another order, so both halves are multiplied even for 64 rows. */
 INLINE int is_plain(const struct work *work)
 {
     if (MODE == MODE_DW)
@@ -144,7 +142,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
             WGMMA_WAIT(0);
             give_stage(shared, last);
             write_half(p, &t, r0, consumer, shared, acc, 0, &rows, &ring);
-            if (MODE == MODE_DW) { /* elsewhere there is no other half */
+            if (MODE == MODE_DW) { /* the other modes skip this half */
                 find_rows(p, &t, r0 + 64, consumer, &rows);
                 write_half(p, &t, r0, consumer, shared, acc, 1, &rows, &ring);
             }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- swapped: the epilogue where columns of the tile are rows of the output -------------------------- */
 /*
- * SWAP_AB: a thread's accumulators lie along rows of the output, of which each 64 columns are contiguous
- * in memory only after the turn that stmatrix makes on the way to the staging buffer. A piece is 64
- * columns of the output, those of one wgmma, of up to 64 rows; each warp has 16 of the columns, so
- * all four are waited for before it is stored.
+ * SWAP_AB: a thread's accumulators lie along rows of the output. 64 columns become contiguous in memory only when
+ * stmatrix turns them on the way to the staging buffer. A piece is 64 columns of the output, those of a wgmma, of up
+ * to 64 rows. Each warp has 16 of the columns, so a store waits for all four warps.
  *
- *   TMA_STORE 1  boxes of 16 rows, and of 8 where a tile is cut to these: a box must not reach into the rows of the expert's
- *                next tile, and those past its end TMA clips
- *   TMA_STORE 0  each warp writes 16 of the 64 rows, wherever they belong, eight threads a row
+ *   TMA_STORE 1  boxes of 16 rows, or of 8 where tiles are cut to 8. A box must not reach into the rows of the
+ *                expert's next tile; TMA clips rows past the expert's end
+ *   TMA_STORE 0  each warp writes 16 of the 64 rows to their places, eight threads a row
  */
 #if SWAP_AB
 
@@ -20,10 +19,10 @@ struct rows { /* of the tile, in shared memory; each consumer has its own */
 };
 
 /*
- * Where the rows of a tile go, from `row` on, is asked for as soon as the tile before has been written: what comes
- * from memory takes as long as a block or two, and find_rows() would wait for it where nothing else is left to multiply.
- * Of more rows than there are the last ones are other tiles'. Where the tile before goes nobody looks up any more: find_written() comes
- * before the last barrier of its last piece.
+ * Requests the destinations of a tile's rows, from `row` on, as soon as the tile before has been written. A load from
+ * memory takes as long as a block or two, and find_rows() would wait where no other multiplication is left. The last
+ * loaded rows may belong to other tiles. No thread still reads the destinations of the tile before: find_written()
+ * comes before the last barrier of that tile's last piece.
  */
 INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int consumer)
 {
@@ -31,12 +30,12 @@ INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int
     if (!SCATTER)
         return;
 #pragma unroll
-    for (int c = THREAD & 127; c < TILE_C; c += 128) /* of 64 bits the lower half: the first four bytes */
+    for (int c = THREAD & 127; c < TILE_C; c += 128) /* lower half of 64 bits: the first four bytes */
         if (row + c < p->rows)
             copy4(to + c * 4, (const char *)p->gather + ((i64)(row + c) << (p->flags & FLAG_GATHER_64 ? 3 : 2)));
 }
 
-/* While the last wgmmas still run. */
+/* Runs while the last wgmmas still run. */
 INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                       struct rows *rows)
 {
@@ -54,7 +53,7 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
         rows->weight[c] = (u16)weight_pair(p, c >= t->width ? -1 : SCATTER ? rows->to[c] : t->first + t->c0 + c);
 }
 
-/* Of rows c and c + 1. */
+/* The weights of rows c and c + 1, as a pair. */
 INLINE u32 weights_of(const struct rows *rows, int c)
 {
     return rows->weight[c] | (u32)rows->weight[c + 1] << 16;
@@ -62,7 +61,7 @@ INLINE u32 weights_of(const struct rows *rows, int c)
 
 #define NULL_PAIRS ((const u32 *)0)
 
-/* The i-th pair of what a thread writes: of sums, or of those that were rounded before (deferred.cu). */
+/* The i-th pair that a thread writes: of sums, or of pairs rounded before (deferred.cu). */
 INLINE u32 pair_of(const float *sums, const u32 *kept, int i)
 {
     return kept ? kept[i] : round_pair(sums[i * 2], sums[i * 2 + 1]);
@@ -85,7 +84,7 @@ INLINE void stage_swapped(u32 buffer, int row, const float *d, const u32 *kept, 
     store_matrices_transposed(at, v[0], v[1], v[2], v[3]);
 }
 
-/* By one thread of the consumer: `exist` rows from c on. */
+/* By a single thread of the consumer: stores `exist` rows from c on. */
 INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u32 buffer, int column,
                          int c, int exist)
 {
@@ -99,8 +98,8 @@ INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u3
 #define WRITES (PIECE_ROWS / 16) /* of a thread, of a piece */
 #define WRITTEN_ROW(j) ((((j) * 4 + ((THREAD >> 5) & 3)) * 4) + (LANE >> 3))
 
-/* Rows of the output that this thread writes of the piece from row c on, -1: none. Asked for before the barrier that a piece is
- * waited for at. */
+/* Rows of the output that this thread writes of the piece from row c on; -1: no row. Called before the piece's
+ * barrier. */
 INLINE void find_written(const struct tile *t, int c, int exist, const struct rows *rows, int to[WRITES])
 {
 #pragma unroll
@@ -122,8 +121,8 @@ INLINE void write_swapped(const struct hopper_params *p, u32 buffer, int column,
     }
 }
 
-/* A piece by all threads of the consumer: what lies at `d` (or of which the pairs were kept), of 64 columns and the rows from
- * c on. `ring` counts this consumer's pieces modulo the staging buffers. */
+/* A piece of 64 columns and the rows from c on, by all threads of the consumer: the sums at `d`, or the `kept` pairs.
+ * `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32 shared, int column, int c, int consumer,
                         const float *d, const u32 *kept, const struct rows *rows, u32 *ring)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- wgmma: the matrix product, an instruction for each width ---------------------------------------- */
 /*
- * wgmma's columns are a part of its name, and its accumulator is a list of registers: so there is a
- * function for each multiple of 16 columns (for tiles that are cut finer, of 8) up to 256. What the hardware does and how operands lie in
- * shared memory, mainloop.cu says.
+ * wgmma's columns are a part of its name, and its accumulator is a list of registers. So each multiple of 16 columns
+ * (for tiles in grains of 8 rows, of 8) up to 256 has a function. mainloop.cu describes the hardware and the layout
+ * of operands.
  */
 #ifndef HOPPER_EMULATED
 #if A_TRANSPOSED && B_TRANSPOSED
@@ -17,10 +17,10 @@
 #endif
 
 /*
- * Accumulators are registers that PTX text declares and names, and of which the compiler's
- * front end knows nothing: as operands of inline assembly, up to 128 each way of every wgmma, they take it
- * longer than all the rest of the kernel. Register 8 g + j of the i-th 64 rows is called after i (a, b,
- * c or d), g (a hexadecimal digit) and j. C gets their values by wgmma_settle, when a tile is done.
+ * Accumulators are registers that PTX text declares and names, unknown to the compiler's front end. As operands of
+ * inline assembly, up to 128 each way of every wgmma, they would cost more compile time than the rest of the kernel.
+ * Register 8 g + j of the i-th 64 rows is named by i (a, b, c or d), g (a hexadecimal digit) and j. wgmma_settle
+ * moves the values to C variables when a tile is done.
  */
 #define SUMS_8(l, g)                                                                               \
     l g "0, " l g "1, " l g "2, " l g "3, " l g "4, " l g "5, " l g "6, " l g "7"
@@ -144,7 +144,7 @@ WGMMA(248, TO_124)
     if (g * 8 < ACCUMULATORS && MMAS > 3 && i == 3)                                                \
         TAKE_8(d + g * 8, "d", name);
 
-/* Before this there is nothing in acc[i]. */
+/* Moves the i-th sums to acc[i], which is undefined before. */
 INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
 {
     float *d = acc[i];
@@ -166,7 +166,7 @@ INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
     TAKE(0xF, "F")
 }
 
-/* `columns` is a constant: of these lines one is left. */
+/* `columns` is a constant: the compiler keeps a single line. */
 INLINE void wgmma(float acc[MMAS][ACCUMULATORS], int i, u64 a, u64 b, int scale, int columns)
 {
     (void)acc;
