@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grouped_gemm inside: what its files share. Outside this folder only `grouped_gemm_family` (in
- * kernels/families/families.c) and the args struct of kernels/abi.h are known.
+ * grouped_gemm inside: declarations that its files share. Code outside this folder knows only
+ * `grouped_gemm_family` (in kernels/families/families.c) and the args struct of kernels/abi.h.
  *
- *   family.c        the description that ties these together
+ *   family.c        the description of the family
  *   op/op.c         the op: fields, contradictions, buckets
  *   op/view.c       a problem's record as a typed struct
  *   op/routing.c    the routing profiles: expected and drawn rows per expert
@@ -11,16 +11,16 @@
  *   op/work.c       the least flops and bytes
  *   op/products.c   the same work as dense products, for a library that knows no groups
  *   op/args.c       a launch's args: checked, strides filled in
- *   op/rules.c      what every target's check() asks of a config
+ *   op/rules.c      checks of a config that all targets share
  *   cpu/            the target "cpu": kernel.c.in is its source, reference.c its reference
  *   portable/       the target "portable" of the cuda device: its template and the reference (.cu),
- *                   its host side (.c), with what both cuda targets make of args alike
+ *                   its host side (.c), and the conversion of args that both cuda targets share
  *   hopper/         the target "hopper" of the cuda device: its template
- *   hopper/host/    what a config of it is, which are legal and in the space, how one is launched
- *   hopper/model/   how long a config should take, and the default
+ *   hopper/host/    its configs: meaning, legality, space, launch
+ *   hopper/model/   predicted times, and the default
  *
- * The maths, for row i of expert e (rows in expert order; start[e] <= i < start[e] + m_sizes[e]),
- * g = gather_indices, token(i) = g[i] div topk, W is [E, N, K] in every mode:
+ * The maths, for row i of expert e (rows in expert order; start[e] <= i < start[e] + m_sizes[e]), g
+ * = gather_indices, token(i) = g[i] div topk, W is [E, N, K] in every mode:
  *
  *   forward              Y[i,:]    = X[i,:] W[e]^T                     Y [T, N]
  *     permute_x          Y[i,:]    = X[token(i),:] W[e]^T              X [tokens, K]
@@ -77,8 +77,8 @@ struct grouped_gemm_problem {
 /* The problem must have been checked by the op (problem_make does). */
 void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v);
 
-/* The values of some fields, sorted as a record's are: one walk over both. VALUE_NONE where the
- * record has no such field. */
+/* The values of some fields, sorted as in a record, by a single walk over both. VALUE_NONE where
+ * the record lacks the field. */
 void grouped_gemm_read_values(const struct record *r, const char *const fields[], size_t n,
                               struct value out[]);
 
@@ -101,8 +101,8 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
 void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
 /* The same, spread around the expectation as draws are: some experts have more rows, some less. */
 void grouped_gemm_typical_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
-/* log2 of how many times more rows the expert of an average row has than an average expert: 0 for
- * uniform routing, log2(experts) when one has all. */
+/* log2 of (rows of the expert of an average row / rows of an average expert): 0 for uniform
+ * routing, log2(experts) when a single expert has all rows. */
 double grouped_gemm_unevenness(const struct grouped_gemm_problem *v);
 
 /* ---- workload.c ------------------------------------------------------------------------------ */
@@ -120,19 +120,20 @@ enum gemm_buffer {
 
 struct grouped_gemm_state {           /* workload.state */
     struct grouped_gemm_problem view; /* view.routing points into workload.problem */
-    int index[GEMM_BUFFERS]; /* into workload.buffers; -1: this problem has no such buffer */
-    int32_t *m_sizes;        /* owned, [experts] */
-    int64_t *start;          /* owned, [experts + 1]: first row of each expert, then m */
-    int32_t *gather;         /* owned, [m], a permutation of 0..m-1; always there */
-    float *weights;          /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
-    /* What check i of the workload is: a row in expert order (forward, dX), or e * N + n (dW). */
+    int index[GEMM_BUFFERS];          /* into workload.buffers; -1: the problem lacks the buffer */
+    int32_t *m_sizes;                 /* owned, [experts] */
+    int64_t *start;                   /* owned, [experts + 1]: first row of each expert, then m */
+    int32_t *gather;                  /* owned, [m], a permutation of 0..m-1; always there */
+    float *weights; /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
+    /* Position of check i of the workload: a row in expert order (forward, dX), or e * N + n
+     * (dW). */
     int64_t *check_row;    /* owned, [n_checks] */
     int32_t *check_expert; /* owned, [n_checks] */
 };
 /* The rows of each expert: as drawn, or as expected where `w` is NULL. */
 void grouped_gemm_rows(const struct grouped_gemm_problem *v, const struct workload *w,
                        int64_t rows[]);
-/* The device pointer of a buffer, NULL when the problem has none. */
+/* The device pointer of a buffer, NULL when the problem lacks the buffer. */
 void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
 
 uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
@@ -149,10 +150,10 @@ void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
 
 /* ---- args.c ---------------------------------------------------------------------------------- */
 
-/* Copies a caller's args of any size (older: absent fields are zero; newer: refused only when the
- * bytes that we do not know are not zero), checks them against the problem, and fills in the dense
- * strides. What a kernel of `align` bytes needs: pointers aligned to it, strides multiples of it
- * (1: no demand). The workspace is not looked at. ERROR_INVALID, ERROR_CONFLICT. */
+/* Copies a caller's args of any size, checks them against the problem, and fills in the dense
+ * strides. Fields that older args lack become zero. Newer args are refused only if their unknown
+ * bytes are not zero. A kernel of `align` bytes needs pointers and strides that are multiples of
+ * `align` (1: no demand). Does not check the workspace. ERROR_INVALID, ERROR_CONFLICT. */
 int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *args, size_t align,
                            struct grouped_gemm_args *out, struct error *err);
 
@@ -164,19 +165,21 @@ void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bo
 
 /* ---- rules.c --------------------------------------------------------------------------------- */
 
-/* What a config must obey on every target, whatever it runs on:
- *   names       each name is one of `known` (NULL-terminated: the target's own tunables) or one of
- *               the names of the common vocabulary below; else ERROR_INVALID listing them
+/*
+ * Checks of a config that are the same on every target:
+ *   names       each name is in `known` (NULL-terminated: the target's own tunables) or in the
+ *               common vocabulary below; else ERROR_INVALID lists the names
  *   flags       permute_x, permute_y, fuse_mul_post in the config agree with the problem
  *   modes       the manual prune table for TMA loads and stores in forward, dX, dW
  * Common vocabulary, accepted everywhere: permute_x, permute_y, fuse_mul_post; use_tma_load_x,
- * use_tma_load_w, use_tma_load_dy, use_tma_store, flatten (bools). The rules of the modes are
- * looked at first; a true use_tma_* that obeys them is ERROR_INVALID, rule "no_tma", for the target
- * named `without_tma` (NULL: it has TMA). Returns 0 or 1, as family_target.check. */
+ * use_tma_load_w, use_tma_load_dy, use_tma_store, flatten (bools). The mode rules come first. A
+ * true use_tma_* that obeys them is still ERROR_INVALID, rule "no_tma", for the target named
+ * `without_tma` (NULL: the target has TMA). Returns 0 or 1, as family_target.check.
+ */
 int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
                              const char *const known[], const char *without_tma,
                              struct rejection *why);
-/* What a parameter that is an integer may be. */
+/* The values that an integer parameter may take. */
 struct int_rule {
     int least, most, multiple; /* multiple: 0: any; POWER_OF_TWO */
     bool required;

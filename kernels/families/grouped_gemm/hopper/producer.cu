@@ -287,8 +287,8 @@ INLINE u64 weight_policy(const struct hopper_params *p)
  * A barrier's parity tells a round of the ring only from the next round. So no warp may reach a stage two rounds
  * before its release:
  * - If consumers release blocks in order, at most as many warps as stages suffice.
- * - In ping-pong two consumers release blocks independently, and in a cluster another thread block
- * releases them in any order. There the warps divide the stages, and each warp has its own.
+ * - In ping-pong two consumers release blocks independently, and in a cluster another thread block releases them in
+ *   any order. There the warps divide the stages, and each warp has its own.
  *
  * Returns the first block of a tile that this warp loads; `from`: blocks before the tile.
  */

@@ -4,9 +4,9 @@
  *
  *   target.c               the tunables
  *   tile.c                 a config as the template sees it
- *   validity.c             what is legal
- *   space.c                what of that is in the space
- *   ../model/              predicted time, and the analytic default chosen by it
+ *   validity.c             legal configs
+ *   space.c                legal configs that are in the space
+ *   ../model/              predicted time, and the analytic default
  *   launch.c               compile-time options, launch geometry and arguments
  *   tensor_maps.c          tensor maps
  */
@@ -21,15 +21,15 @@ extern const char *const hopper_schedules[],
                                                            *const hopper_evictions[],
                                                                *const hopper_schedulers[];
 
-/* Whether so many parts of each sum can help with tiles of r x c: where half as many leave SMs
- * without work. */
+/* True if `ksplit` parts of each sum can help tiles of r x c: half as many parts leave SMs without
+ * work. */
 bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device_info *info, int r,
                        int c, int ksplit);
-/* Whether experts have rows enough for schedule=staggered, */
+/* True if experts have enough rows for schedule=staggered. */
 bool hopper_stagger_pays(const struct grouped_gemm_problem *v);
-/* ... and for schedule=deferred, and not too many. */
+/* True if experts have enough rows for schedule=deferred, and not too many. */
 bool hopper_defer_pays(const struct grouped_gemm_problem *v);
-/* Whether experts have rows enough for two thread blocks to share weights. */
+/* True if experts have enough rows for two thread blocks to share weights. */
 bool hopper_pair_pays(const struct grouped_gemm_problem *v);
 
 bool hopper_supports(const struct device_info *info);

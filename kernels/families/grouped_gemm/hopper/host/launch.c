@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "hopper": from a config to compiler options, and from a launch's args to grid and
- * kernel arguments. test_emulated.c runs the template on the CPU with what is made here.
+ * The target "hopper": compiler options of a config, and grid and kernel arguments of a launch.
+ * test_emulated.c runs the template on the CPU with these.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 
 /* ---- the variant ----------------------------------------------------------------------------- */
 
-/* What tables would say of one expert is known without them. A small product, which it often is,
- * takes hardly longer than what comes before its first load. Where threads gather, or sums fill the
- * registers, there are none left for it. */
+/* A single expert needs no tables. Such a product is often small, and then takes hardly longer than
+ * the set-up before its first load. No registers are left for this where threads gather or sums
+ * fill the registers. */
 static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
@@ -71,7 +71,7 @@ static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
         .b_cols = (uint64_t)v->k,
         .gather_b = gather && dw && v->gather_x,
     };
-    /* Without rows operands may have no address. Nothing is read, but a map needs one. */
+    /* Without rows operands may be NULL. The kernel reads nothing, but a map needs an address. */
     o.a = o.a ? o.a : a->out;
     o.b = o.b ? o.b : a->out;
     return o;
@@ -79,7 +79,7 @@ static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
 
 /* ---- checks of a launch ---------------------------------------------------------------------- */
 
-/* What a tensor map and 32-bit offsets can hold. */
+/* Limits of tensor maps and 32-bit offsets. */
 static int hopper_check_sizes(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
                               const struct grouped_gemm_args *a, int64_t rows, struct error *err)
 {
@@ -121,8 +121,8 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
 
 /* ---- the steps of a launch ------------------------------------------------------------------- */
 
-/* GROUP_SIZE_M, but not more tiles than there are: the template divides by it without knowing of
- * the last group's width, where all groups are whole. */
+/* GROUP_SIZE_M, at most the number of tiles: where all groups are whole, the template divides by
+ * the group without testing the last group's width. */
 static int hopper_group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            int64_t rows)
 {
@@ -134,8 +134,7 @@ static int hopper_group_of(const struct grouped_gemm_problem *v, const struct ho
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
-/* Of one expert: those that are walked before the next group of rows (raster=columns: of
- * columns). */
+/* One expert: tiles before the next group of rows (raster=columns: of columns). */
 static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const struct hopper_params *p)
 {
     const int64_t high = rows > 0 ? (rows + t->height - 1) / t->height : 1;
@@ -168,8 +167,7 @@ static void hopper_fill_params(const struct grouped_gemm_problem *v, const struc
         .out_data = a->out,
         .out_stride = a->out_stride * out,
         .out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0,
-        .m_sizes =
-            v->experts > 1 ? a->m_sizes : NULL, /* one expert has all rows: nothing to read */
+        .m_sizes = v->experts > 1 ? a->m_sizes : NULL, /* one expert has all rows */
         .gather = a->gather_indices,
         .weights = a->topk_weights,
         .counter = t->dynamic ? a->workspace : NULL,
@@ -221,7 +219,7 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     if (hopper_sharers(t) > 1 && slots > LAUNCH_ORDER_MAX) {
         slots = LAUNCH_ORDER_MAX;
     }
-    if (tiles >= 1 << 30) { /* what cuda_divide_by is exact for */
+    if (tiles >= 1 << 30) { /* cuda_divide_by is exact below */
         return error_set(
             err, ERROR_RESOURCE,
             "%lld tiles of %d x %d are more than a launch can count (2^30): take larger "
@@ -261,7 +259,7 @@ static struct copied copied_of(const struct grouped_gemm_problem *v, struct grou
     return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
 }
 
-/* Whether rows are copied by token: what L2 need not give again takes longer than finding the
+/* True if rows are copied by token: reading rows from L2 again would take longer than finding the
  * places, 3 microseconds (hopper/permute.cu). */
 static bool copies_by_token(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
 {
@@ -283,7 +281,7 @@ static void add_copying(const char *entry, const struct permute_params *p, int64
     memcpy(l->params, p, sizeof(*p));
 }
 
-/* `places`: NULL, or room for one of each row. */
+/* `places`: NULL, or an int for each row. */
 static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
                         const struct copied *c, void *to, void *places,
                         const struct device_info *info, struct launch_plan *out)

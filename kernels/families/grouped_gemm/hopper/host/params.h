@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arguments of the template's kernels, field by field as they have them, and the tensor maps
- * among them: what hopper/host/launch.c fills in and hopper/host/tensor_maps.c describes.
+ * The arguments of the template's kernels, field by field, with their tensor maps.
+ * hopper/host/launch.c fills them in; hopper/host/tensor_maps.c describes the maps.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_PARAMS_H
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_PARAMS_H
@@ -12,7 +12,7 @@
 #include "kernels/families/grouped_gemm/portable/portable.h"
 #include "kernels/launch_order.h"
 
-/* Flags, behind those of portable/portable.h. */
+/* Flags, after the flags of portable/portable.h. */
 enum {
     HOPPER_RASTER_COLUMNS = CUDA_FLAGS_NEXT,
     HOPPER_SORT = 32,
@@ -41,7 +41,7 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t height_mul, height_shift;
     int32_t ahead;
     uint32_t cols_mul, cols_shift, group_mul, group_shift;
-    int32_t ahead_shift; /* dW: ahead is 1 << it */
+    int32_t ahead_shift; /* dW: log2 of ahead */
     int32_t cols;
     const void *a_rows, *b_rows;
     uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
@@ -71,8 +71,8 @@ struct permute_params { /* as in hopper/permute.cu */
 };
 _Static_assert(sizeof(struct permute_params) == 64, "hopper/permute.cu counts on this layout");
 
-/* What the modes call x, w and dy, in the terms of the template without swap_ab: with it, a's maps
- * are those of the template's B. Strides in bytes. */
+/* x, w and dy of each mode as the template's operands, without swap_ab. With swap_ab, a's maps
+ * become the maps of the template's B. Strides in bytes. */
 struct hopper_operands {
     const void *a, *b;
     int64_t a_stride, b_stride, b_expert;
@@ -80,8 +80,8 @@ struct hopper_operands {
     bool gather_a, gather_b;
 };
 
-/* Whether slabs of 64 columns can be a dimension of dW's maps: the last must not reach into the
- * next row. */
+/* True if slabs of 64 columns can be a dimension of dW's maps: the last slab must not reach into
+ * the next row. */
 bool hopper_is_wide(uint64_t cols);
 
 /* Adds the maps of a launch of the main kernel to l. */

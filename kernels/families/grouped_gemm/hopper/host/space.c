@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which of the legal configs are in the space. All that hopper_check() takes compile and are right,
- * but most cannot win: they give something away and get nothing for it. A space without them is
- * compiled and searched in a third of the time; a person may still ask for any of them.
+ * Legal configs that are in the space. hopper_check() accepts only configs that compile and give
+ * right results, but most of them cannot win. Without these the space is compiled and searched in a
+ * third of the time. A person may still ask for any legal config.
  *
- * Every tile that can win, in every schedule, has its usual config: as many stages as fit, one
- * block in flight, TMA stores, two staging buffers (one, where that buys a stage; where threads
- * write sooner than TMA, these), all rows multiplied, no copy. What departs from it may win, alone
- * or with one more: no block in flight, skipped rows and dynamic tiles, copies and other numbers of
- * buffers each have, somewhere on an H200. Three together would have to gain by all of them at
- * once: no measured winner has three.
+ * Every tile that can win, in every schedule, has a usual config: all stages that fit, one block in
+ * flight, TMA stores, two staging buffers, all rows multiplied, no copy. The usual config has one
+ * staging buffer where that makes room for a stage, and no TMA stores where threads write sooner.
+ * Each single departure wins somewhere on an H200, alone or with a second: no block in flight,
+ * skipped rows and dynamic tiles, copies, other numbers of buffers. Three departures would have to
+ * gain together; no measured winner has three.
  */
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 enum {
     SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
-    SPLIT_TILE_MOST = 128,    /* rows and columns of a tile whose sums are split */
+    SPLIT_TILE_MOST = 128,    /* rows and columns of a tile with split sums */
     SPLIT_DEPARTURES = 1,
-    STAGGERED_ROWS_LEAST =
-        1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
+    STAGGERED_ROWS_LEAST = 1024,
     STAGGERED_COLS_LEAST = 128,
     DEFERRED_ROWS_LEAST = 128, /* the same, where tiles are not yet filled (H200, 24 November) */
     PAIRED_ROWS_LEAST = 192, /* where most experts have two tiles of rows; of a dense product more,
@@ -27,10 +26,10 @@ enum {
     STAGES_LEAST = 3, /* that the space has */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
-    DEPARTURES_SCATTER = 4, /* all there are: without a choice of stores and buffers they are few */
+    DEPARTURES_SCATTER = 4, /* all: without a choice of stores and buffers there are few */
 };
 
-/* Stages that fit beside `staging` buffers, of those that the space has. */
+/* Stages of the space that fit beside `staging` buffers. */
 static int stages_that_fit(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            const struct device_info *info, int staging)
 {
@@ -43,13 +42,13 @@ static int stages_that_fit(const struct grouped_gemm_problem *v, const struct ho
     return other.stages;
 }
 
-/* A dense product whose sums are split: with few stages, two of its thread blocks fit on an SM. */
+/* A dense product with split sums: with few stages, two thread blocks fit on an SM. */
 static bool is_dense_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && t->ksplit > 1;
 }
 
-/* Blocks of a part of the sum: it has no use for more stages. */
+/* Blocks of a part of the sum: more stages would stay empty. */
 static int64_t part_blocks(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
@@ -98,8 +97,8 @@ static int hopper_space_check_split(const struct grouped_gemm_problem *v,
                          : 0;
 }
 
-/* A tile is cut to the rows that an expert has left, so one with fewer routed rows (t->c) buys
- * stages, no more. Where rows are few all wait for weights, whatever the tile. */
+/* A tile is cut to the rows that an expert has left, so a tile with fewer routed rows (t->c) only
+ * gains stages. With few rows every tile waits for weights. */
 static int check_swapped(const struct hopper_tile *t, struct rejection *why)
 {
     const bool enough = t->consumers == 1 ? t->r == 128 && t->c == 64
@@ -162,9 +161,9 @@ bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
 }
 
-/* One consumer has no other that multiplies meanwhile. Fewer stages with more buffers lost 10 % and
- * more, skipped rows of tiles that are dealt in turn 2 to 7, one buffer about 1 (H200, 23 November;
- * tests/model/h200_staggered.json). */
+/* With one consumer no other consumer multiplies meanwhile. Losses on an H200
+ * (tests/model/h200_staggered.json): fewer stages with more buffers 10 % and more; skipped rows of
+ * tiles dealt in turn 2 to 7 %; one buffer about 1 %. */
 static int check_staggered(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
@@ -191,8 +190,8 @@ bool hopper_defer_pays(const struct grouped_gemm_problem *v)
            rows < STAGGERED_ROWS_LEAST;
 }
 
-/* What won is a tile of 256 columns that leaves registers for a part of it. With 128 rows, every
- * other expert of 256 needs a third tile (H200, 24 November). */
+/* The winners are tiles of 256 columns that leave registers for a part of the tile. With 128 rows,
+ * every other expert of 256 needs a third tile (H200). */
 static int hopper_space_check_deferred(const struct grouped_gemm_problem *v,
                                        const struct hopper_tile *t, const struct device_info *info,
                                        struct rejection *why)
@@ -268,8 +267,8 @@ static int hopper_space_check_tile(const struct grouped_gemm_problem *v,
     return hopper_space_check_usual(v, t, why);
 }
 
-/* More stages hide more latency and cost nothing. Fewer by one, or half as many, are tried for what
- * this leaves out: less asked of L2 and memory at once. */
+/* More stages hide more latency and cost nothing. One stage less, and half as many, are tried too:
+ * they ask less of L2 and memory at once. */
 static int check_stages(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int fit,
                         struct rejection *why)
 {
@@ -287,7 +286,7 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
     return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-/* A new choice adds a line; what can help only alone counts as two. */
+/* Each choice is a line. A choice that can only help alone counts as two. */
 static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                             const struct device_info *info, int fit)
 {

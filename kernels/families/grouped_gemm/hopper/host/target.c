@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The target "hopper" of the cuda device: what can be tuned in hopper/. See hopper.h for how its
- * files share the work.
- */
+/* The target "hopper" of the cuda device: its tunables. hopper.h lists the files of the target. */
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
@@ -54,9 +51,9 @@ static const char *const many_rows_schedules[] = {"cooperative", "pingpong", "st
 static const char *const some_rows_schedules[] = {"cooperative", "pingpong", "deferred", NULL};
 static const char *const other_schedules[] = {"cooperative", "pingpong", NULL};
 const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
-/* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose where rows are
- * many (tests/gpu/clusters.py): they are for who names them. Shared weights do, in forward and
- * dX. */
+/* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose with many rows
+ * (tests/gpu/clusters.py). So in dW only a config that names a cluster shape has one. Shared
+ * weights gain in forward and dX. */
 static const char *const no_clusters[] = {"1x1", NULL};
 static const char *const clusters_of_rows[] = {"1x1", "2x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
@@ -75,7 +72,8 @@ static const int *const role_values[HOPPER_ROLES] = {rows_values, cols_values, d
 static const char *const block_help[HOPPER_ROLES] = {"tile of the routed rows", "tile of N",
                                                      "tile of K"};
 
-/* A contiguous operand comes by TMA, a gathered one cannot: no choice, but users know the names. */
+/* A contiguous operand comes by TMA, and a gathered operand cannot. Users know the names, so each
+ * has a single value. */
 static void add_loads(const struct grouped_gemm_problem *v, struct param out[], uint32_t *n)
 {
     if (v->mode != GEMM_DX) {
@@ -169,8 +167,8 @@ static int width_above(const struct hopper_tile *t)
     return hopper_grain(t) == HOPPER_GRAIN ? t->c / 2 : t->c > 160 ? t->c * 3 / 4 : t->c * 11 / 16;
 }
 
-/* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a
- * loop for each of the widths above half, and two more, with clusters for the finer ones above
+/* Compile time grows with the sums that the kernel's loops keep in registers. With swap_ab each
+ * width above half has a loop, and so have two more widths; with clusters the finer widths above
  * eleven or twelve sixteenths (HAS_WIDTH in hopper/params.cu). */
 double hopper_effort(const struct problem *p, const struct record *config)
 {
@@ -199,7 +197,7 @@ struct setting {
     struct value value;
 };
 
-/* Of forward and dX: how long L2 keeps the weights. */
+/* Forward and dX: how long L2 keeps the weights. */
 static uint32_t settings_of_weights(const struct hopper_tile *t, struct setting out[])
 {
     static const char *const of[] = {[HOPPER_EVICT_NORMAL] = "evict_normal",
@@ -224,8 +222,8 @@ static bool in_space(int group)
     return false;
 }
 
-/* Of dW: tiles walked before turning, between those that the space has; and how many experts' rows
- * L2 is asked for at once, next to what is usual. */
+/* dW: tiles walked before turning, between the values of the space; and the number of experts whose
+ * rows are asked of L2 at once, next to the usual number. */
 static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct setting out[])
 {

@@ -21,7 +21,7 @@ static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dt
 
 enum { SLAB = 64 }; /* columns of dW's operands that lie together in shared memory */
 
-/* Of a box that brings a part of 64 rows (PARTS in hopper/params.cu). */
+/* Rows of a box that loads a part of 64 rows (PARTS in hopper/params.cu). */
 static int part_rows(int part)
 {
     return 64 - 16 * part;
@@ -32,7 +32,7 @@ bool hopper_is_wide(uint64_t cols)
     return cols % SLAB == 0;
 }
 
-/* Rows of one expert at a time (hopper/producer.cu says how). */
+/* A map of an expert's rows (explained in hopper/producer.cu). */
 static struct tensor_map *add_ragged(struct launch *l, size_t offset, enum dtype dtype,
                                      const void *base, uint64_t cols, int64_t stride, int box_rows)
 {
@@ -46,7 +46,7 @@ static struct tensor_map *add_ragged(struct launch *l, size_t offset, enum dtype
     return m;
 }
 
-/* The same for dW: `slabs` in a box, or one where it is not wide. */
+/* The same for dW: `slabs` in a box, or 1 if the map is not wide. */
 static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, const void *base,
                              uint64_t cols, int64_t stride, int box_rows, int slabs)
 {
@@ -58,7 +58,7 @@ static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, 
     m->box[4] = wide ? (uint32_t)slabs : 1;
 }
 
-/* The experts' matrices, one over the other: W, and dW's output. */
+/* A map of the experts' matrices, stacked: W, and dW's output. */
 static void hopper_map_experts(struct launch *l, size_t offset, enum dtype dtype, const void *base,
                                const struct grouped_gemm_problem *v, int64_t stride, int64_t expert,
                                int box_rows)
@@ -74,7 +74,7 @@ static void hopper_map_experts(struct launch *l, size_t offset, enum dtype dtype
 
 enum { PAIR = 2 };
 
-/* dW's output, slabs of it by two: rows of both lie one after the other in shared memory. */
+/* A map of dW's output in pairs of slabs: rows of both slabs are adjacent in shared memory. */
 static void add_expert_slabs(struct launch *l, size_t offset, const struct grouped_gemm_problem *v,
                              const struct hopper_tile *t, void *base, int64_t stride,
                              int64_t expert)
@@ -103,8 +103,9 @@ static struct places places_of(bool b)
                                offsetof(struct hopper_params, a_part)};
 }
 
-/* Boxes are whole tiles, or what a thread block of a cluster loads for all; slabs of them, where a
- * tile has fewer; and parts of them, where a whole one would reach past the end. */
+/* Adds A's maps. A box is a whole tile, or the share that a thread block of a cluster loads.
+ * Further maps have single slabs, for tiles with fewer slabs, and parts, where a whole box would
+ * reach past the end. */
 static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {
@@ -171,8 +172,8 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
     if (!t->tma_store) {
         return;
     }
-    /* Which of the two the kernel takes was chosen by the rows that it was tuned for, which may be
-     * others than this problem's. */
+    /* The kernel was compiled for the tuned rows and this problem may have others, so both maps are
+     * filled in. */
     if (hopper_can_pair(v, t)) {
         add_expert_slabs(l, offsetof(struct hopper_params, out_wide), v, t, a->out,
                          a->out_stride * size, a->out_stride_expert * size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A config of the target "hopper" as the template sees it: the tile, its shared memory, to the
- * byte, and how registers are shared out.
+ * byte, and the registers of each role.
  */
 #include <string.h>
 
@@ -31,13 +31,12 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
 };
 
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
- * together would wait for ever). Chosen so that nothing spills, or next to nothing: in forward and
- * dX a producer that gathers keeps an offset for each row. */
+ * together would wait for ever). The shares avoid spills, or nearly. In forward and dX a gathering
+ * producer keeps an offset for each row. */
 static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
-    /* What dW's consumers keep for these leaves no more to its producer, which then finds tiles
-     * late. */
+    /* dW's consumers would leave too few registers to the producer, which then finds tiles late. */
     bool full = v->mode == GEMM_DW && many &&
                 (!t->tma_store || (t->pingpong && t->skip_rows && t->staging > 1));
     if (t->consumers == 1) {
@@ -95,25 +94,24 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
  * an argument (l2_ahead) by the job's own; a launch takes nothing for granted that was compiled in
  * by such a rule (hopper/host/tensor_maps.c). */
 
-/* dW: fewer blocks for each expert. */
+/* dW: true if experts have fewer than `blocks` blocks of rows on average. */
 static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
 {
     return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
 }
 
-/* Each warp has stages of its own where they may be given back in another order than they were
- * loaded: by two consumers, or by another block of threads. */
+/* Where stages may be given back in another order than loaded (by two consumers, or by another
+ * thread block), each warp has stages of its own. */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 {
     const bool own = t->pingpong || hopper_sharers(t) > 1;
     return loaders <= hopper_places(t) && (!own || hopper_places(t) % loaders == 0);
 }
 
-/* Of wide tiles no more than three or four stages fit. By halves, what is given back of one is
- * filled again while the rest is multiplied: dW takes 1 to 6 % less. Smaller tiles, of which more
- * stages fit, take longer, by up to a tenth; where no block is in flight it is now more and now
- * less (tests/gpu/results/2026-11-26-h100-stage_rows.txt). Goes by the tile alone: a map's boxes
- * are as high (hopper/host/tensor_maps.c). */
+/* Only three or four stages of wide tiles fit. In halves, the released half of a stage is filled
+ * while the consumers multiply the rest: dW takes 1 to 6 % less. Smaller tiles, with more stages,
+ * take up to a tenth longer; without a block in flight the effect varies. Depends only on the tile,
+ * because a map's boxes have the same height (hopper/host/tensor_maps.c). */
 static int usual_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool wide = t->r >= 128 && t->c >= 128 && t->r * t->c >= 128 * 192;
@@ -122,9 +120,9 @@ static int usual_stage_rows(const struct grouped_gemm_problem *v, const struct h
     return halves ? HOPPER_HALF : HOPPER_DEPTH;
 }
 
-/* In dW an expert's rows may be so few that a tile is multiplied sooner than one warp finds and
- * loads the next: four are 2 to 4 % faster from 256 rows on. With 128 or fewer, writing is what
- * takes long, and they are up to 3 % slower (tests/gpu/results/2026-11-22-h200-dw_loaders.txt). */
+/* With few rows an expert, dW's consumers multiply a tile sooner than a single warp finds and loads
+ * the next: four warps are 2 to 4 % faster from 256 rows on. With 128 or fewer rows the launch
+ * mostly writes, and four warps are up to 3 % slower. */
 static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     if (t->gather) {
@@ -152,18 +150,18 @@ bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_t
            t->c % (2 * cols) == 0;
 }
 
-/* Where experts have few rows a launch is mostly writing, and 256 bytes of a row at once are
- * written up to a tenth faster; in ping-pong, whose consumers then have one buffer for two, hardly
- * with 64 rows any more, and not with 128 (tests/gpu/results/2026-11-23-h200-dw_wide.txt). */
+/* With few rows an expert a launch mostly writes, and stores of 256 bytes of a row are up to a
+ * tenth faster. In ping-pong each consumer then has one buffer instead of two: hardly faster with
+ * 64 rows, and not with 128. */
 static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
 }
 
-/* Experts whose rows come from memory in one burst. Reads that trickle in between writes cost
- * memory more than their bytes, and of bursts that are too large the first is gone from L2 before
- * it is needed: best were 2 MB to 3 MB, 4 % better than none and up to 3 % than twice as many
- * (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
+/* Experts whose rows memory delivers in one burst. Single reads between writes cost memory more
+ * than their bytes. In a burst that is too large, L2 drops the first rows before they are needed.
+ * Bursts of 2 MB to 3 MB were best: 4 % better than no burst, up to 3 % better than twice as many
+ * bytes. */
 static int hopper_count_burst_experts(const struct grouped_gemm_problem *v)
 {
     const int64_t most = 2900000;
@@ -175,16 +173,15 @@ static int hopper_count_burst_experts(const struct grouped_gemm_problem *v)
     return experts;
 }
 
-/* dW's l2_ahead: where an expert's rows are a block at most, most of a launch is writing, and what
- * is read in between had better come in bursts. With more rows bursts cost as much; but where about
- * every tile of a thread block is of another expert, the next one's rows had better be in L2: 1 to
- * 4 % with 256 rows, -3 % in larger problems
- * (..dw_loaders.txt). */
+/* dW's l2_ahead. With at most a block of rows an expert a launch mostly writes, and reads should
+ * come in bursts. With more rows bursts cost as much as they gain. But where nearly every tile of a
+ * thread block has another expert, L2 should already have the next expert's rows: this saves 1 to 4
+ * % with 256 rows, and costs 3 % in larger problems. */
 int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
     if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
-        return 0; /* the last two: of no config of this target, which others find out */
+        return 0; /* a sort or an empty tile: in no legal config of this target */
     }
     if (v->experts > 1 && v->m <= v->experts * HOPPER_DEPTH) {
         return hopper_count_burst_experts(v);
@@ -194,20 +191,23 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
 }
 
 /*
- * Memory gives more of a row at once than the 128 bytes that a block has of it in forward: what
- * lies beside them is the next block's. Where weights were the first to leave L2 it was gone by
- * then, and came again: 10 % more of Qwen3's down, which took 7 to 11 % longer; and as what L2
- * usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
- * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side
- * by side in a block, 512 bytes in a pair; there the first to leave is best in pairs where no other
- * tile reads them. In half of its single tiles what L2 usually keeps is best on an H100, by up to
- * 4 %, but on an H200 it costs up to 26; changing nothing costs at most 4 on either. Where experts
- * have few rows the first to leave is best in forward, too: what lies beside a block is asked for
- * before it is gone, and the output stays in L2 instead of being stored while weights are loaded,
- * up to 5 % of all bytes; and so it is in dense products of one row tile. A config that says what
- * it wants is measured so, and searches try their best one with the others, too
- * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6; 2026-11-26-h100-w_eviction.txt and
- * 2026-11-26-h200-w_eviction_64_rows.txt).
+ * Memory delivers more of a row at once than the 128 bytes of a block in forward; the rest belongs
+ * to the next block.
+ * - evict_first: L2 drops the rest before it is read. Qwen3's down read 10 % more and took 7 to 11
+ *   % longer.
+ * - evict_normal: the weights push out rows that other tiles read, the more so the more row tiles
+ *   read the weights.
+ * - evict_unchanged does neither.
+ *
+ * dX has pieces of a row side by side in a block, 512 bytes in a pair. There evict_first is best in
+ * pairs whose weights no other tile reads. In half of dX's single tiles evict_normal is best on an
+ * H100, by up to 4 %, but on an H200 it costs up to 26 %; evict_unchanged costs at most 4 % on
+ * either.
+ *
+ * With few rows an expert evict_first is best in forward, too. The rest of a row is read before L2
+ * drops it, and the output stays in L2 instead of being stored while weights are loaded, up to 5 %
+ * of all bytes. The same holds for dense products of one row tile. docs/kernel-notes.md has the
+ * figures. A config may name a value, and searches also try the other values.
  */
 static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v,
                                              const struct hopper_tile *t)
@@ -215,7 +215,7 @@ static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *
     enum { FEW = 48 /* measured: 32 and 64 */ };
     const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
     if (v->mode == GEMM_DW) {
-        return HOPPER_EVICT_NORMAL; /* it loads none */
+        return HOPPER_EVICT_NORMAL; /* dW loads no weights */
     }
     const bool leaves = v->experts == 1 || v->m <= v->experts * FEW ||
                         (v->mode == GEMM_DX && hopper_sharers(t) > 1);
@@ -230,8 +230,8 @@ static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum ho
                                                                  : usual;
 }
 
-/* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit
- * on one: those few whose sums leave registers for that are compiled so. */
+/* A device does not have room for as many clusters of four and eight as it has SMs, unless two
+ * thread blocks fit on an SM. The few tiles whose sums leave registers for two are compiled so. */
 static int hopper_count_resident_blocks(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
@@ -272,7 +272,8 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
         .raster_columns = hopper_says(h, FIELD_raster, "columns"),
         .sort_experts = hopper_says(h, FIELD_expert_order, "size"),
     };
-    /* dW is next read by the optimizer, and larger than L2; by threads it is stored slower so. */
+    /* The optimizer reads dW next, and dW is larger than L2. Stores by threads are slower with
+     * evict_first. */
     t->store_first = hopper_bool(h, FIELD_store_evict_first, v->mode == GEMM_DW && t->tma_store);
     const int height = hopper_int(h, FIELD_tile_rows, 0);
     t->height = height != 0 ? height : swap ? t->c : t->r;

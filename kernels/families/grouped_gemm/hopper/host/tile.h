@@ -8,8 +8,8 @@
  *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
  *
  * "256x192 cooperative" is a tile of 256 r and 192 c. With swap_ab, in forward and dX, r and c
- * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16, and no
- * more than tile_rows, a run-time parameter: how many rounds of tiles there are can be tuned.
+ * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16, and at
+ * most tile_rows. This run-time parameter tunes the number of rounds of tiles.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_TILE_H
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_TILE_H
@@ -19,12 +19,12 @@
 enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
     HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
-    HOPPER_HALF = HOPPER_DEPTH / 2, /* what dW may take of it at a time (stage_rows) */
+    HOPPER_HALF = HOPPER_DEPTH / 2, /* dW: half a block (stage_rows) */
     HOPPER_STAGES_MOST = 8,         /* of the space; a person may ask for more */
-    HOPPER_STAGES_DEEP = 12,        /* but for tiles of 64 x 64, whose sums are often no longer */
+    HOPPER_STAGES_DEEP = 12,        /* for 64 x 64, whose sums are short */
     HOPPER_PARTS = 4, /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
     HOPPER_GRAIN = 16,       /* GRAIN in hopper/: rows that swapped tiles are cut to, */
-    HOPPER_GRAIN_PAIRED = 8, /* ... and those of a cluster */
+    HOPPER_GRAIN_PAIRED = 8, /* ... and of a cluster */
     HOPPER_TICKETS = 4,      /* TICKETS in hopper/ */
     HOPPER_KSPLIT_MOST = 8,  /* blocks of threads in a cluster that every device can have */
     HOPPER_COUNTERS = 256,   /* bytes of workspace before anything else, when tiles are dynamic */
@@ -34,15 +34,15 @@ enum {
     HOPPER_ROUNDS_USUAL = 3, /* ... of pairs */
     HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
     HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
-    HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
+    HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers */
     HOPPER_SUMS_MOST = 192, /* SUMS_MOST in hopper/: registers for sums and for pairs that wait, */
     HOPPER_SUMS_GATHERED = 176, /* ... where the producer gathers */
     HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: of a piece that waits */
 };
 
-/* What a config may say, as it is spelt there, in the order of a record's fields. The values are
- * looked up once: the rules read each of them, some often, and are asked for tens of thousands of
- * configs before a search begins. */
+/* The parameters of a config, in the order of a record's fields. hopper_values looks them up once,
+ * because the rules read each several times, for tens of thousands of configs before a search
+ * begins. */
 #define HOPPER_FIELDS(X)                                                                           \
     X(BLOCK_SIZE_K)                                                                                \
     X(BLOCK_SIZE_M)                                                                                \
@@ -81,7 +81,7 @@ enum hopper_field { HOPPER_FIELDS(HOPPER_FIELD) FIELDS };
 extern const char *const hopper_field_names[FIELDS + 1]; /* the last is NULL */
 
 struct hopper_values {
-    struct value of[FIELDS]; /* VALUE_NONE: it does not say. Texts are the config's */
+    struct value of[FIELDS]; /* VALUE_NONE: left out. Texts are the config's */
 };
 
 /* Fields of other names, which the problem's flags may have, are passed over. */
@@ -98,25 +98,26 @@ static inline bool hopper_bool(const struct hopper_values *v, enum hopper_field 
     return v->of[f].type == VALUE_BOOL ? v->of[f].flag : fallback;
 }
 
-/* Whether it says this word. */
+/* True if the config has this word in the field. */
 bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char *word);
 
-/* What BLOCK_SIZE_M, N and K tile in each mode: the output's rows and columns, and the sum. */
+/* In each mode, the role of BLOCK_SIZE_M, N and K: rows of the output, columns of the output, or
+ * the sum. */
 enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
 extern const enum hopper_field hopper_blocks[HOPPER_ROLES];
 extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
 
-/* w_eviction: how long L2 keeps what is loaded of the weights, beside all else. */
+/* w_eviction: how long L2 keeps loaded weights. */
 enum hopper_eviction { HOPPER_EVICT_NORMAL, HOPPER_EVICT_FIRST, HOPPER_EVICT_UNCHANGED };
 
 struct hopper_tile {
     int r, c, d;
-    int consumers; /* warpgroups that multiply; one more loads */
+    int consumers; /* warpgroups that multiply */
     bool pingpong;
     int stages, staging; /* stages of operands; buffers of output per consumer, of a slab each */
     int stage_rows;      /* of d, how many are loaded, multiplied and given back at a time */
-    int resident;        /* blocks of threads of it on an SM */
-    int store_slabs;     /* slabs that one store brings */
+    int resident;        /* thread blocks on an SM */
+    int store_slabs;     /* slabs of a store */
     int in_flight;
     bool staggered; /* half of a consumer's rows is a block ahead of the other at a tile's ends */
     bool deferred;  /* a tile waits, rounded, in registers and is written while the next is
@@ -132,9 +133,9 @@ struct hopper_tile {
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;
-    int rows_each;                              /* rows of the tile of one consumer */
+    int rows_each;                              /* rows of a consumer */
     int rows_written;                           /* of them, how many are written at once */
-    int accumulators;                           /* registers of one thread's part of the output */
+    int accumulators;                           /* registers of a thread for sums */
     int consumer_registers, producer_registers; /* 0: as launched */
     int64_t smem;                               /* dynamic, bytes */
     /* run time */
@@ -148,10 +149,10 @@ struct hopper_tile {
     int ahead; /* l2_ahead: blocks, in dW experts, that L2 is asked for before they are loaded */
 };
 
-/* The tile of a config whose values are legal one by one. */
+/* The tile of a config with legal single values. */
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                       struct hopper_tile *t);
-/* The same for who has looked its values up. */
+/* hopper_tile_make() with values already looked up. */
 void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                     struct hopper_tile *t);
 
@@ -161,13 +162,13 @@ static inline int hopper_sharers(const struct hopper_tile *t)
     return t->cluster_r * t->cluster_c;
 }
 
-/* Of the ring: stages, or where less than a stage is loaded at a time, as many more. */
+/* Places of the ring: stages, or parts of stages where less than a stage is loaded at a time. */
 static inline int hopper_places(const struct hopper_tile *t)
 {
     return t->stage_rows > 0 ? t->stages * (HOPPER_DEPTH / t->stage_rows) : t->stages;
 }
 
-/* Of a cluster's tiles, those that lie side by side in the output's rows, and in its columns. */
+/* Tiles of a cluster that are adjacent in the output's rows, and in its columns. */
 static inline int hopper_rows_together(const struct hopper_tile *t)
 {
     return t->swap_ab ? t->cluster_c : t->cluster_r;
@@ -188,7 +189,8 @@ static inline int hopper_tile_cols(const struct hopper_tile *t)
     return t->swap_ab ? t->r : t->c;
 }
 
-/* l2_ahead where a config does not say: goes by the tile, its loaders and the order of experts. */
+/* l2_ahead where the config leaves the parameter out: depends on the tile, its loaders and the
+ * order of experts. */
 int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
 /* Columns of the output in a slab: 128 bytes of a row. */
@@ -200,12 +202,11 @@ static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
 /* schedule=deferred: pieces of a consumer's part of a tile that wait in registers. */
 int hopper_kept(const struct hopper_tile *t);
 
-/* Whether threads write a tile's rows sooner than TMA does
- * (tests/gpu/results/2026-11-25-h200-stores.txt): it is written while the next is multiplied, or
- * shares weights. Not measured of dense products. */
+/* True if threads write a tile's rows sooner than TMA: the tile is written while the next is
+ * multiplied, or shares weights. Not measured for dense products. */
 bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
-/* Whether slabs of the output can be stored by two. */
+/* True if slabs of the output can be stored in pairs. */
 bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
 /* So many warps can take a block each in turn (hopper/producer.cu says why). */
@@ -218,7 +219,7 @@ static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
     return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
 }
 
-/* The same as thread blocks take them: those of a cluster at once. */
+/* hopper_expert_tiles() in clusters: a thread block takes a cluster's tiles at once. */
 static inline int64_t hopper_expert_turns(const struct grouped_gemm_problem *v,
                                           const struct hopper_tile *t)
 {
@@ -229,7 +230,7 @@ static inline int64_t hopper_expert_turns(const struct grouped_gemm_problem *v,
 /* Dynamic shared memory, as t->smem. */
 int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
-/* Blocks of 64 along the reduction; in dW each expert has its own. */
+/* Blocks of 64 along the reduction; 0 in dW, where each expert has its own number. */
 int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v);
 
 #endif

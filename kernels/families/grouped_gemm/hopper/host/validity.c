@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "hopper": what is legal, and what is said when it is not.
+ * The target "hopper": legal configs, and the errors of all others.
  *
- * Legality is exact for shared memory, to the byte. Registers follow two rules that ptxas enforces:
- * one wgmma must fit into what a thread has at launch, and a consumer's accumulators into what it
- * has after it took the producer's registers. What a variant really spills, its compiler's log
- * says.
+ * Legality is exact for shared memory, to the byte. Registers follow two rules that ptxas enforces.
+ * A wgmma must fit into a thread's registers at launch. A consumer's accumulators must fit into its
+ * registers after it has taken the producer's. A variant's compiler log shows the real spills.
  */
 #include <stdio.h>
 
@@ -40,7 +39,7 @@ static const struct int_rule role_rules[HOPPER_ROLES] = {
     [HOPPER_SUM] = {HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
                     "64 for the dimension that this mode sums over"},
 };
-/* Of routed rows, with swap_ab. */
+/* Routed rows, with swap_ab. */
 static const struct int_rule swapped_rows = {32, 256, HOPPER_GRAIN, true,
                                              "with swap_ab=true a multiple of 16 from 32 to 256"};
 static const struct {
@@ -82,7 +81,7 @@ static int hopper_check_values(const struct grouped_gemm_problem *v, const struc
     for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
         r = hopper_check_int(h, int_rules[i].field, &int_rules[i].rule, why);
     }
-    /* Required, so that no config of the portable kernel passes for one of this. */
+    /* Required, so that no config of the portable kernel passes as a config of this target. */
     r = r ? r : hopper_check_text(h, FIELD_schedule, hopper_schedules, true, why);
     r = r ? r : hopper_check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, why);
     r = r ? r : hopper_check_text(h, FIELD_raster, hopper_rasters, false, why);
@@ -104,7 +103,7 @@ static int check_load(const struct hopper_values *h, enum hopper_field f, bool h
                       struct rejection *why)
 {
     if (!here || gathered || hopper_bool(h, f, true)) {
-        return 0; /* a true one for a gathered operand, the rules of the modes refuse */
+        return 0; /* the mode rules refuse true for a gathered operand */
     }
     return rejection_set(why, ERROR_INVALID, "tma_loads",
                          "%s=false: the hopper kernel loads "
@@ -124,7 +123,7 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
     return r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
 }
 
-/* Values that do not fit the problem, or one another. */
+/* Values that contradict the problem or another value. */
 static int check_others(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                         struct rejection *why)
 {
@@ -242,7 +241,7 @@ static int check_skip(const struct hopper_tile *t, struct rejection *why)
     return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-/* Of a consumer's part of the output, that staging buffers take one by one. */
+/* Pieces of a consumer's part of the output; each takes a staging buffer. */
 static int hopper_count_pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
@@ -289,7 +288,7 @@ static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_
          "schedule=staggered with # rows of a tile for each multiplying warpgroup: it takes 128, "
          "two halves; take a tile of # rows, or cooperative",
          t->rows_each, 128 * t->consumers},
-        {t->staggered && !dw && hopper_depth_blocks(v) < 2, /* one of each end */
+        {t->staggered && !dw && hopper_depth_blocks(v) < 2, /* a block at each end */
          "stagger_short",
          "schedule=staggered takes two blocks of # to sum over, there is one; take cooperative",
          HOPPER_DEPTH},
@@ -297,8 +296,8 @@ static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_
     return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-/* Of deferred tiles, dynamic and stored by TMA, whose sums and pieces fill a thread's registers,
- * those that were seen to spill more than 16 bytes with so many staging buffers (NVRTC 13.0). */
+/* Deferred tiles, dynamic and stored by TMA, whose sums and pieces fill a thread's registers: true
+ * if ptxas spilled more than 16 bytes with these staging buffers (NVRTC 13.0). */
 static bool deferred_spills(const struct hopper_tile *t)
 {
     const bool pair = hopper_sharers(t) > 1, flat = t->rows_each == 64 && t->c == 256;
@@ -308,7 +307,7 @@ static bool deferred_spills(const struct hopper_tile *t)
     return t->staging > 1 && ((flat && !pair) || (t->rows_each == 128 && t->c == 176 && pair));
 }
 
-/* A tile is written while the next one is multiplied. */
+/* Deferred tiles: written while the next tile is multiplied. */
 static int hopper_check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct rejection *why)
 {
@@ -317,7 +316,7 @@ static int hopper_check_deferred(const struct grouped_gemm_problem *v, const str
     const struct rule rules[] = {
         {v->mode == GEMM_DW, "deferred_mode",
          "schedule=deferred is for forward and dX: take cooperative or staggered"},
-        {!t->swap_ab, "deferred_swap", /* what else swap_ab refuses, it has refused */
+        {!t->swap_ab, "deferred_swap", /* swap_ab itself is checked before */
          "schedule=deferred takes swap_ab=true: other tiles were measured not to gain by it; set "
          "that, or take cooperative or staggered"},
         {kept < 1, "registers",
@@ -339,7 +338,7 @@ static int hopper_check_deferred(const struct grouped_gemm_problem *v, const str
                        : 0;
 }
 
-/* One tile by the thread blocks of a cluster. */
+/* NUM_KSPLIT: the thread blocks of a cluster share a tile. */
 static int hopper_check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                               struct rejection *why)
 {
@@ -366,8 +365,8 @@ static int hopper_check_split(const struct grouped_gemm_problem *v, const struct
                          : 0;
 }
 
-/* Two tiles by the thread blocks of a cluster, which share an operand: in forward and dX two row
- * tiles of an expert, which share its weights. */
+/* cluster_shape_mn: the thread blocks of a cluster have two tiles and share an operand. In forward
+ * and dX these are two row tiles of an expert, which share its weights. */
 static int check_cluster(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                          struct rejection *why)
 {
@@ -411,7 +410,7 @@ static int check_rounds(const struct hopper_tile *t, struct rejection *why)
                          t->last_rounds);
 }
 
-/* Where ptxas was seen to spill more than 16 bytes (tests/compile/compile_space says it again). */
+/* True where ptxas spilled more than 16 bytes (tests/compile/compile_space checks this). */
 static bool hopper_tile_spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
@@ -429,8 +428,8 @@ static bool hopper_tile_spills(const struct grouped_gemm_problem *v, const struc
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
 }
 
-/* What does not fit is settled by the stages, or beside several buffers by these: what comes behind
- * them in the space takes no less (dynamic tiles and split sums take more). */
+/* A tile that does not fit settles the later values of num_stages, or with several buffers of
+ * staging_buffers: they need as much memory or more (dynamic tiles and split sums need more). */
 static int check_shared(const struct hopper_tile *t, const struct device_info *info,
                         struct rejection *why)
 {
@@ -499,10 +498,10 @@ int hopper_check(const struct problem *p, const struct record *config,
     return r ? r : check_resources(&v, &t, info, why);
 }
 
-/* A problem that the smallest config is legal for. That config fits wherever any does, so what
- * check() says of it, it says of the problem (types, sums into bf16, rows that TMA cannot read,
- * more experts than fit into shared memory), and the rules stand in one place. All other problems
- * are the portable kernel's. */
+/* Takes a problem for which the smallest config is legal. That config fits wherever any config
+ * fits, so its errors are errors of the problem: types, sums into bf16, rows that TMA cannot read,
+ * more experts than fit into shared memory. So the rules are in a single place. The portable kernel
+ * takes all other problems. */
 int hopper_takes(const struct problem *p, const struct device_info *info, struct rejection *why)
 {
     struct record smallest;

@@ -5,22 +5,21 @@
 
 const struct hopper_corrections *hopper_corrections_used = &hopper_corrections_h200;
 
-/* A trait is of a group; what a config is in it is a number below the group's size. */
+/* A trait belongs to a group; a config's value in the group is a number below the group's size. */
 enum {
     ROWS = 4,                 /* of a tile, by 64 */
     COLS = 8,                 /* by 32 */
     SHAPES = ROWS * COLS * 2, /* and whether they are swapped */
-    TEAMS = 3,                /* one warpgroup multiplies; two share a tile; two take turns */
+    TEAMS = 3,                /* one warpgroup; two share a tile; two take turns */
     STAGES = HOPPER_STAGES_DEEP + 1,
     STAGINGS = 5,
     WALKS = 10, /* GROUP_SIZE_M 1, 2, 4, 8, 16 and more, in either direction */
     FLAG = 2,
-    STORES =
-        4, /* of dW: by one slab or two, of rows that begin at multiples of 256 bytes or do not */
+    STORES = 4, /* dW: one slab or two, rows that begin at multiples of 256 bytes or not */
 };
 
 static const double ROWS_LEAST = 16,
-                    ROWS_MOST = 1448; /* of an expert: what was recorded has 32 to 1024 */
+                    ROWS_MOST = 1448; /* of an expert: the recorded landscapes have 32 to 1024 */
 
 struct traits {
     uint16_t *out;
@@ -56,7 +55,7 @@ static uint32_t walk_of(const struct hopper_tile *t)
     return 2 * steps + t->raster_columns;
 }
 
-/* Two numbers as one; out of the product's range where one of them is out of its own. */
+/* Two numbers as a single number; out of the product's range if either is out of range. */
 static uint32_t traits_join_values(uint32_t a, uint32_t size_a, uint32_t b, uint32_t size_b)
 {
     return a < size_a && b < size_b ? a * size_b + b : size_a * size_b;
@@ -80,9 +79,10 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, FLAG, t->skip_rows);
     traits_put_value(&x, FLAG, t->dynamic);
     traits_put_value(&x, FLAG, t->gather);
-    traits_put_value(
-        &x, FLAG,
-        t->tma_store || (!f->v.scatter && hopper_threads_write(&f->v, t))); /* it was recorded so */
+    traits_put_value(&x, FLAG,
+                     t->tma_store ||
+                         (!f->v.scatter && hopper_threads_write(&f->v, t))); /* recorded with this
+                                                                              * value */
     traits_put_value(&x, WALKS, walk);
     traits_put_value(&x, FLAG * FLAG,
                      traits_join_values(t->swap_ab, FLAG, t->raster_columns, FLAG));
@@ -91,7 +91,7 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, SHAPES * TEAMS * FLAG,
                      traits_join_values(tile, SHAPES * TEAMS, t->gather, FLAG));
     traits_put_value(&x, SHAPES * STAGES, traits_join_values(shape, SHAPES, stages, STAGES));
-    /* What order tiles are taken in is more to dW, whose experts have the same few rows again and
+    /* The order of tiles matters more in dW, whose experts have the same few rows again and
      * again. */
     const uint32_t order = sums ? t->sort_experts : FLAG;
     traits_put_value(&x, FLAG, order);
@@ -99,8 +99,8 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, FLAG * WALKS, traits_join_values(order, FLAG, walk, WALKS));
     traits_put_value(&x, SHAPES * WALKS,
                      sums ? traits_join_values(shape, SHAPES, walk, WALKS) : SHAPES * WALKS);
-    /* Where rows straddle what memory takes at once, other tiles are best for gathered rows than
-     * for others (tests/search/results/2026-11-26-in_order.txt). */
+    /* Where rows straddle memory's units of access, other tiles are best for gathered rows than for
+     * rows in order. */
     const bool straddles = sums && f->v.k * (int64_t)dtype_size(f->v.out) % 256 != 0;
     const uint32_t stores = sums ? (t->store_slabs > 1) * 2u + straddles : STORES;
     traits_put_value(&x, STORES * TEAMS, traits_join_values(stores, STORES, team, TEAMS));
@@ -128,9 +128,9 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS])
     out[2] = corrections_clamp((log2(size) - 22) / 2, 0, 2.5);
 }
 
-/* What products of more rows and dense ones are limited by is in hopper_time(): there it errs less
- * than what few rows teach would. Up to here it errs more: dW with 1024 rows an expert was searched
- * among tiles that are 3 % slower on an H100 (tests/gpu/results/2026-11-25-h100-searches.txt). */
+/* hopper_time() already models the limits of products of more rows and of dense products, and errs
+ * less than corrections learnt from few rows. Below this limit hopper_time() errs more: in dW with
+ * 1024 rows an expert, searches on an H100 looked at tiles that are 3 % slower. */
 static bool is_like_recorded(const struct hopper_facts *f)
 {
     const double rows = rows_of_expert(f);

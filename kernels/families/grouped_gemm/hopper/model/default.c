@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The analytic default: the config that the model finds fastest among tiles that won somewhere when
- * they were measured, with all run-time settings of each. Not among the whole space: where nothing
- * was measured the model is least to be trusted, and nobody waits for a default.
+ * The analytic default: the config that the model finds fastest among tiles that have won a
+ * measurement, with all run-time settings of each. Not among the whole space: the model is least
+ * reliable where nothing was measured, and a default must not take long.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -20,9 +20,9 @@ struct winner {
     bool pair; /* cluster_shape_mn=2x1: two thread blocks share their weights */
 };
 
-/* Forward and dX: a greedy cover of what was measured, and what is within a per cent of it in many
- * places. Pairs and deferred tiles first: of 204 searches on H200s and an H100 (tests/gpu/results,
- * 25 November) they won 134. The last is the smallest: it always fits. */
+/* Forward and dX: a greedy cover of the measured winners, and of tiles within 1 % of the winner for
+ * many problems. Pairs and deferred tiles come first: they won 134 of 204 searches on H200s and an
+ * H100. The last tile is the smallest and always fits. */
 static const struct winner of_rows[] = {
     {192, 256, 12, "cooperative", 3, 1, 0, SWAP_DYNAMIC, .pair = true},
     {192, 256, 12, "cooperative", 3, 1, 0, SWAP, .pair = true},
@@ -131,9 +131,9 @@ static void put_run_time(const struct grouped_gemm_problem *v, const struct hopp
     }
 }
 
-static const int groups[] = {8, 1, 4, 16}; /* the first is usual, but in dW: there it is 1 */
+static const int groups[] = {8, 1, 4, 16}; /* the first is usual, except in dW: there 1 */
 
-/* The best run-time settings of a tile go into *t; returns its time. */
+/* Puts the best run-time settings of a tile into *t; returns its time. */
 static double best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
 {
     const bool sorts = f->v.mode == GEMM_DW && f->v.experts <= HOPPER_SORT_MAX;
@@ -183,7 +183,7 @@ static void make_tile(const struct hopper_facts *f, const struct candidate *c,
     t->group = f->v.mode == GEMM_DW ? 1 : groups[0];
 }
 
-/* Where such tiles were measured. */
+/* True for problems like the ones where such tiles were measured. */
 static bool hopper_winner_pays(const struct grouped_gemm_problem *v, const struct winner *w)
 {
     return (!w->pair || hopper_pair_pays(v)) &&
@@ -209,9 +209,9 @@ static int hopper_rank_winners(const struct hopper_facts *f, struct candidate ou
     return ranked;
 }
 
-/* Of the first few that are legal the best, with its settings: they can win back some per cent, no
- * more. `worthy`: of those that a search would look at. Returns its time; INFINITY: there is none,
- * *why says why. */
+/* The best of the first few legal tiles, with its settings; settings gain only some per cent.
+ * `worthy`: only tiles that a search would look at. Returns the time; INFINITY if no tile is left,
+ * with the reason in *why. */
 static double best_of(const struct hopper_facts *f, const struct problem *p,
                       const struct device_info *info, const struct candidate all[], int n,
                       bool worthy, struct record *config, struct rejection *why)
@@ -224,7 +224,7 @@ static double best_of(const struct hopper_facts *f, const struct problem *p,
         make_tile(f, &all[i], &point, &t);
         put_run_time(&f->v, &t, &point);
         if (hopper_check(p, &point, info, why) || (worthy && hopper_worth(p, &point, info, why))) {
-            continue; /* whatever its settings */
+            continue; /* illegal with any settings */
         }
         const double us = best_run_time(f, &t);
         put_run_time(&f->v, &t, &point);
@@ -245,7 +245,8 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
     struct rejection why = {.code = ERROR_NO_CONFIG};
     hopper_facts_init(&f, p, info, NULL);
     const int n = hopper_rank_winners(&f, all);
-    const bool several = f.v.experts > 1; /* of one, splits won that a search no longer looks at */
+    const bool several = f.v.experts > 1; /* with one expert, splits have won that a search no
+                                           * longer tries */
     if ((several && best_of(&f, p, info, all, n, true, config, &why) < INFINITY) ||
         best_of(&f, p, info, all, n, false, config, &why) < INFINITY) {
         return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the analytic model of the target "hopper" must know of a problem on a device: counted once,
- * so that a config costs no walk over the experts.
+ * Facts of a problem on a device for the analytic model of the target "hopper". They are counted
+ * once, so that a config costs no walk over the experts.
  */
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
 
@@ -11,7 +11,7 @@
 
 #include "kernels/space.h"
 
-/* The device that the constants are of: others' SMs are as fast as their share of the peak says. */
+/* The device of the constants. The speed of other SMs follows from their share of the peak. */
 static const double H200_SMS = 132, H200_TFLOPS = 788, H200_GBPS = 4300;
 static const double H200_L2_BYTES = 60 << 20;
 
@@ -42,8 +42,8 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
     }
 }
 
-/* As place_swapped() in hopper/scheduler.cu. Of a cluster's tiles each takes as long as the
- * longest. */
+/* Counts tiles as place_swapped() in hopper/scheduler.cu. Each tile of a cluster takes as long as
+ * the longest. */
 static void count_swapped(struct hopper_facts *f, int together, int grain, const int64_t rows[])
 {
     const int64_t units = grain / 8;
@@ -63,8 +63,8 @@ static void count_swapped(struct hopper_facts *f, int together, int grain, const
     }
 }
 
-/* Experts of about the same rows share a bin; the longest has one of its own, for it may be what
- * the others wait for. `rows` is sorted. */
+/* Experts of about the same rows share a bin. The longest expert has its own bin, because all SMs
+ * may wait for it. `rows` is sorted. */
 static void fill_bins(struct hopper_facts *f, const int64_t rows[])
 {
     const int64_t first = f->v.experts - (int64_t)f->active, last = f->v.experts - 1;

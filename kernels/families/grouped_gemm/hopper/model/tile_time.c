@@ -2,19 +2,26 @@
 /*
  * The time of a tile's config, from the facts of a problem.
  *
- * Tiles go round robin over the SMs, one block of threads each. A block of the reduction takes as
- * long as the slowest of multiplying (the whole tile, or its live 64 rows with skip_rows), loading
- * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach, and
- * once what two share) and waiting: a stage is free again one latency and one or two
- * multiplications after it was asked for. A cooperative tile adds the writing of its output, part
- * of which loading ahead hides, and of a staggered one the sums of its other half (in dW no more
- * than loading ahead would, as measured), of a deferred one those of the next tile; in ping-pong
- * the other tile's multiplication hides it. To that comes what the last round leaves idle and what
- * tiles of unlike length make others wait.
+ * Tiles go round robin over the SMs, with one thread block each. A block of the reduction takes as
+ * long as the slowest of:
+ * - multiplying: the whole tile, or its existing 64 rows with skip_rows;
+ * - loading: the existing rows and columns. L2 feeds all SMs at once at a rate that big tiles
+ *   reach, and a shared operand once;
+ * - waiting: a stage is free again one latency and one or two multiplications after its load was
+ *   issued.
  *
- * Memory must deliver each operand once, and again what did not stay in L2: a group of GROUP_SIZE_M
- * tiles walks along the other operand, so that the whole of it is read once per group, and its own
- * strip once per round when both do not fit.
+ * After its blocks a tile is written:
+ * - cooperative: adds the write; loading ahead hides a part;
+ * - staggered: the sums of the other half hide the write (in dW no more than loading ahead, as
+ *   measured);
+ * - deferred: the sums of the next tile hide the write;
+ * - ping-pong: the multiplication of the other tile hides the write.
+ *
+ * Further time is lost by SMs without a tile in the last round, and by waits for longer tiles.
+ *
+ * Memory delivers each operand once, and again the parts that L2 dropped. A group of GROUP_SIZE_M
+ * tiles walks along the second operand: all of that operand is read once per group, and the group's
+ * own strip once per round if both do not fit.
  */
 #include <math.h>
 
@@ -29,7 +36,7 @@ struct timing {
     double gather_a, gather_b; /* 1: by the producer's threads */
     double flops;              /* of an SM, per microsecond, as this kernel multiplies */
     double slots;              /* tiles that are worked on at the same time */
-    double part_a;             /* of A's rows, as L2 feels them: those that a cluster shares */
+    double part_a;             /* A's rows that load L2: a cluster shares them */
 };
 
 /* ---- one tile -------------------------------------------------------------------------------- */
@@ -53,15 +60,15 @@ static double at_once(double a, double b)
     return sqrt(sqrt(timing_square(timing_square(a)) + timing_square(timing_square(b))));
 }
 
-/* Pieces of a consumer's output, 64 rows or columns each, that go through its buffers in turn. */
+/* Pieces of a consumer's output, 64 rows or columns each, that pass through its buffers in turn. */
 static double timing_count_pieces(const struct hopper_tile *t, double c)
 {
     return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
 }
 
-/* A consumer's part of a tile: with one buffer each piece waits until the one before has left. What
- * threads write at least as soon as TMA is not slower for it; where rows are scattered, there is
- * nothing to compare with. */
+/* Stores of a consumer's part of a tile. With one buffer each piece waits until the piece before
+ * has left. Where threads write at least as soon as TMA, stores by threads get no penalty.
+ * Scattered rows always get it: TMA cannot scatter, so no comparison exists. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
@@ -81,14 +88,15 @@ static double split_us(const struct timing *x, double r, double c)
     return x->c->split_us + r * c * 4 / x->t->consumers / x->c->sums_us;
 }
 
-/* Of 16 rows or several: 48 come as 64, there is no box for them. */
+/* A box has 16, 32 or 64 rows: 48 rows load as 64. */
 static double timing_count_boxes(double exist)
 {
     const double rows = ceil(exist / 16) * 16;
     return rows - floor(rows / 64) * 64 == 48 ? rows + 16 : rows;
 }
 
-/* Of a block, or `part` of it; r, c: rows and columns that exist, rounded up to 16 or 8. */
+/* Loads of a block, or `part` of a block; r, c: existing rows and columns, rounded up to 16 or
+ * 8. */
 static double load_us(const struct timing *x, double r, double c, double part)
 {
     const double a = timing_count_boxes(r), b = timing_count_boxes(c),
@@ -106,7 +114,7 @@ static double multiply_us(const struct timing *x, double r, double exist)
     return fmax(us, (read + (x->t->r + c) * HOPPER_DEPTH * 2) / x->c->shared_us);
 }
 
-/* A stage is free again one latency and one or two multiplications after it was asked for. */
+/* A stage is free again one latency and one or two multiplications after its load was issued. */
 static double timing_block_us(const struct timing *x, double r, double c, double part,
                               double multiply)
 {
@@ -137,7 +145,8 @@ static double timing_tile_us(const struct timing *x, double blocks, double r, do
 
 /* ---- all tiles ------------------------------------------------------------------------------- */
 
-/* Tiles of an output side: whole ones, and one that is cut (of `rest`, rounded up; 0: none). */
+/* Tiles along a side of the output: whole tiles, and a cut tile of `rest`, rounded up (0: no cut
+ * tile). */
 struct side {
     double whole, rest;
 };
@@ -157,7 +166,7 @@ static double tiles_of(const struct side *s)
 /* Tiles of all lengths, as a launch feels them. */
 struct load {
     double tiles, us, squares, longest; /* squares: of all tiles' times */
-    double cut_tiles, cut_us;           /* of these, those with rows cut short */
+    double cut_tiles, cut_us;           /* tiles with rows cut short */
 };
 
 static void add_tiles(struct load *l, double tiles, double us)
@@ -168,7 +177,7 @@ static void add_tiles(struct load *l, double tiles, double us)
     l->longest = tiles > 0 ? fmax(l->longest, us) : l->longest;
 }
 
-/* A row of tiles: whole columns and a cut one. */
+/* A row of tiles: whole columns and a cut column. */
 static void add_columns(const struct timing *x, struct load *l, double n, double blocks, double r,
                         const struct side *cols)
 {
@@ -217,7 +226,7 @@ static void timing_add_experts(const struct timing *x, struct load *l)
     l->cut_us = l->us - whole_us;
 }
 
-/* dW: each expert's tiles are as many as another's, and as long as its rows. */
+/* dW: all experts have equally many tiles; an expert's rows determine the length. */
 static void add_sums(const struct timing *x, struct load *l)
 {
     const struct hopper_facts *f = x->f;
@@ -232,8 +241,8 @@ static void add_sums(const struct timing *x, struct load *l)
     add_columns(x, l, empty * tiles_of(&rows), 0.25, x->t->r, &cols);
 }
 
-/* dW: an expert's tiles go to some SMs and, by one more or less, not to others; over all experts
- * that adds up like a random walk. */
+/* dW: the numbers of an expert's tiles differ by one between SMs. Over all experts the differences
+ * add up like a random walk. */
 static double walk_us(const struct timing *x, const struct load *l)
 {
     const double mean = l->us / l->tiles, variance = l->squares / l->tiles - mean * mean;
@@ -242,8 +251,8 @@ static double walk_us(const struct timing *x, const struct load *l)
     return sqrt(fmax(0, variance) * experts * odd * (1 - odd));
 }
 
-/* How much longer the launch is than evenly spread work: the last round is not full, and tiles that
- * are cut short save next to nothing, since the SMs that get them are not those that end last. */
+/* Extra time of the launch over evenly spread work. The last round is not full. Tiles that are cut
+ * short save almost nothing, since the SMs with cut tiles are rarely the last to end. */
 static double sm_us(const struct timing *x, const struct load *l)
 {
     const double even = l->us / x->slots, more = l->longest - l->us / l->tiles;
@@ -264,14 +273,14 @@ static double sm_us(const struct timing *x, const struct load *l)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* 0: stays in L2 until it is wanted again, 1: does not. */
+/* 0: stays in L2 until the next read; 1: does not. */
 static double timing_missed_share(const struct timing *x, double bytes)
 {
     return fmin(1, bytes / (x->f->l2_bytes * x->c->l2_part));
 }
 
-/* Bytes read again for one expert, with `fast` and `slow` tiles along the two sides of its output
- * and strips of so many bytes. */
+/* Bytes read again for an expert, with `fast` and `slow` tiles along the two sides of its output,
+ * and strips of these bytes. */
 static double timing_bytes_again(const struct timing *x, double fast, double slow,
                                  double fast_strip, double slow_strip)
 {
@@ -314,8 +323,8 @@ static double timing_bytes_once(const struct hopper_facts *f, const struct hoppe
     }
 }
 
-/* Row tiles that are cut short run ahead of the whole ones that share their columns with them,
- * until what one has read is gone when the other wants it. */
+/* Row tiles that are cut short run ahead of the whole tiles with the same columns, until L2 drops a
+ * tile's operands before the other tile reads them. */
 static double timing_bytes_apart(const struct timing *x, const struct load *l, double cols,
                                  double depth)
 {
@@ -383,8 +392,8 @@ static double copy_us(const struct timing *x)
     return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
 }
 
-/* A cluster is within a group of SMs, whose number its size seldom divides (32 tiles of 4 blocks,
- * and 16 of 8, take two rounds on 132 SMs; 66 clusters of 2 fit). */
+/* A cluster lies within a GPC, and the cluster size seldom divides a GPC's SMs. Clusters on 132
+ * SMs: 32 tiles of 4 thread blocks, or 16 of 8, take two rounds; 66 clusters of 2 fit. */
 static double timing_count_slots(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     const double whole = t->ksplit > 2 ? 0.9 : 1;
@@ -401,9 +410,9 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
     return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
 }
 
-/* As with experts in order: searches over recorded keys miss more when expert_order=size, which
- * does without, is charged for that. Not where experts have a block of rows each: those keys were
- * recorded before they had it. */
+/* Reads ahead as with experts in order: searches over recorded keys miss more if expert_order=size,
+ * which does not read ahead, is charged for that. Not where experts have a block of rows each:
+ * these keys were recorded before reads ahead existed. */
 static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     struct hopper_tile in_order = *t;
