@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The families compiled in. This file is not part of the library `kernels`: each program links one
- * list, gemmd's programs this one, tests also tests/family/families.c.
+ * The families compiled in. This file is not part of the library `kernels`: each program links a
+ * list of families, gemmd's programs this list, tests also tests/family/families.c.
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 

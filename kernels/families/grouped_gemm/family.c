@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The family grouped_gemm: MoE grouped GEMM in three modes, and dense GEMM as its one-expert
- * case. */
+/* The family grouped_gemm: MoE grouped GEMM in three modes. Dense GEMM is the case of one
+ * expert. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,8 @@ static void gemm_write_check_place(const struct workload *w, uint32_t check, cha
 }
 
 /* The best first (family_target_choose): the Hopper template was faster than the portable kernel
- * wherever both were measured on an H200. What it does not take, the portable kernel does. */
+ * wherever both were measured on an H200. The portable kernel takes problems that hopper
+ * refuses. */
 static const struct family_target *const targets[] = {
     &grouped_gemm_hopper,
     &grouped_gemm_cuda,

@@ -5,11 +5,11 @@
  *
  *   family.c        the description of the family
  *   op/op.c         the op: fields, contradictions, buckets
- *   op/view.c       a problem's record as a typed struct
+ *   op/view.c       a problem's record as a typed struct;
  *   op/routing.c    the routing profiles: expected and drawn rows per expert
  *   op/workload.c   a problem made concrete: buffers, check rows, the args over them
  *   op/work.c       the least flops and bytes
- *   op/products.c   the same work as dense products, for a library that knows no groups
+ *   op/products.c   the same work as dense products, for a library that knows no groups;
  *   op/args.c       a launch's args: checked, strides filled in
  *   op/rules.c      checks of a config that all targets share
  *   cpu/            the target "cpu": kernel.c.in is its source, reference.c its reference
@@ -32,7 +32,7 @@
  *   dW                   dW[e]     = sum over i of dY[i,:]^T X[i,:]    [E, N, K], reduces over M
  *     permute_x          X row token(i), X [tokens, K]
  *     permute_y          dY row g[i]
- *     an expert without rows gets zeros
+ *     an expert without rows gets zeros.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_H
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_H
@@ -170,7 +170,7 @@ void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bo
  *   names       each name is in `known` (NULL-terminated: the target's own tunables) or in the
  *               common vocabulary below; else ERROR_INVALID lists the names
  *   flags       permute_x, permute_y, fuse_mul_post in the config agree with the problem
- *   modes       the manual prune table for TMA loads and stores in forward, dX, dW
+ *   modes       the manual prune table for TMA loads and stores in forward, dX, dW.
  * Common vocabulary, accepted everywhere: permute_x, permute_y, fuse_mul_post; use_tma_load_x,
  * use_tma_load_w, use_tma_load_dy, use_tma_store, flatten (bools). The mode rules come first. A
  * true use_tma_* that obeys them is still ERROR_INVALID, rule "no_tma", for the target named

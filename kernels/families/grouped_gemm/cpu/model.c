@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The analytic model of the target "cpu": cycles of one tile, times tiles, over threads; not less
- * than the memory needs. It only has to rank configs of one problem, so its constants are round
- * numbers for a wide out-of-order core.
+ * The analytic model of the target "cpu": cycles of a tile, times tiles, over threads; at least the
+ * time of memory. The model only ranks configs of a problem, so the constants are round numbers for
+ * a wide out-of-order core.
  */
 #include <math.h>
 
@@ -18,7 +18,7 @@ static double ceil_div(double a, double b)
     return ceil(a / b);
 }
 
-/* Cycles of one UNROLL_ROWS x UNROLL_COLS step of the reduction, one vector deep. */
+/* Cycles of an UNROLL_ROWS x UNROLL_COLS step of the reduction, a vector deep. */
 static double step_cycles(const struct cpu_tunables *t)
 {
     double rows = (double)t->unroll_rows, cols = (double)t->unroll_cols;
@@ -46,7 +46,7 @@ struct sum {
     double cycles, tiles, largest;
 };
 
-/* One expert: its full tiles and its last one, row-wise; columns likewise. */
+/* Adds an expert: full tiles and a last, partial tile in rows; columns likewise. */
 static void add_expert(const struct grouped_gemm_problem *v, const struct cpu_tunables *t, double m,
                        struct sum *s)
 {
@@ -77,7 +77,7 @@ double grouped_gemm_cpu_predict(const struct problem *p, const struct record *co
     }
     double threads = info->sm_count > 0 ? (double)info->sm_count : 1;
     double mhz = info->clock_khz > 0 ? (double)info->clock_khz * 1e-3 : 3000;
-    /* The threads share the tiles, and the last one to finish is half a tile late on average. */
+    /* The threads share the tiles, and the last thread is half a tile late on average. */
     double cycles = sum.cycles / threads + sum.largest / 2;
     double flops, bytes;
     grouped_gemm_work(p, &flops, &bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reference on the CPU: the definition of the op, row by row, in double precision. It shares
- * nothing with the kernel's source, and asks the workload's own routing (not the buffers that a
- * kernel reads) which row is which.
+ * The reference on the CPU: the definition of the op, row by row, in double precision. It shares no
+ * code with the kernel's source, and takes rows from the workload's own routing, not from the
+ * buffers that a kernel reads.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -120,7 +120,7 @@ static void reference_row_dw(const struct reference *r, int64_t e, int64_t n, do
     }
 }
 
-/* One check row. */
+/* A single check row. */
 static void check_row(const void *params, uint32_t check)
 {
     struct reference r;
@@ -155,7 +155,7 @@ int grouped_gemm_cpu_reference(const struct workload *w, void *const buffers[],
                                const int64_t *check_at, double *out, struct launch *launch,
                                struct error *err)
 {
-    (void)check_at; /* the state says what each check is */
+    (void)check_at; /* the state has each check */
     (void)err;
     struct reference r = {
         .workload = w,

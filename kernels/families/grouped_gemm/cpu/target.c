@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "cpu" of grouped_gemm: the host side of cpu/kernel.c.in. Tunables and what they must
- * obey, the analytic default, the compile-time part, and the launch.
+ * The target "cpu" of grouped_gemm: the host side of cpu/kernel.c.in. Tunables and their rules, the
+ * analytic default, the compile-time part, and the launch.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static bool gemm_cpu_supports(const struct device_info *info)
 static const struct {
     const char *name, *help;
     bool run_time;
-    int values[4]; /* of the space; a person may ask for others, by the rule */
+    int values[4]; /* of the space; the rule allows more */
     struct int_rule rule;
 } tunables[] = {
     {"BLOCK_SIZE_M", "tile of M", false, {16, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
@@ -180,7 +180,7 @@ static void set_tile(struct record *config, int64_t m, int64_t n, int64_t k)
     record_put_int(config, "BLOCK_SIZE_K", k);
 }
 
-/* Few rows per expert: tiles that do not pad them, and W read as it lies. Many: tiles that convert
+/* Few rows per expert: tiles without padding, and W read as it lies. Many rows: tiles that convert
  * little per multiply-add. */
 static int gemm_cpu_choose(const struct problem *p, const struct device_info *info,
                            struct record *config, struct error *err)
@@ -252,8 +252,8 @@ static int gemm_cpu_make_variant(const struct problem *p, const struct record *c
 
 /* ---- plan ------------------------------------------------------------------------------------ */
 
-/* Tiles of the output. m_sizes is not looked at (a launch may not wait for it): each expert may add
- * one partial tile of rows, and blocks past the last tile return at once. */
+/* Tiles of the output. m_sizes is not read, because a launch may not wait for it. Each expert may
+ * add a partial tile of rows, and blocks past the last tile return at once. */
 static double gemm_cpu_count_blocks(const struct grouped_gemm_problem *v,
                                     const struct cpu_tunables *t, int64_t rows)
 {

@@ -16,10 +16,10 @@ struct cpu_tunables {
     bool lanes_on_cols;
 };
 
-/* Reads a config for a problem; what is absent gets its default. Values are not judged. */
+/* Reads a config for a problem; absent parameters get their defaults. Values are not checked. */
 void cpu_tunables_read(const struct grouped_gemm_problem *v, const struct record *config,
                        struct cpu_tunables *t);
-/* Bytes of the tile buffers of one block. */
+/* Bytes of the tile buffers of a block. */
 int64_t cpu_tunables_bytes(const struct cpu_tunables *t);
 
 double grouped_gemm_cpu_predict(const struct problem *p, const struct record *config,

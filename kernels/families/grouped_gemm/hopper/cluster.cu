@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ---- clusters: blocks of threads that work together ---------------------------------------------- */
+/* ---- clusters: thread blocks that work together ---------------------------------------------- */
 /*
  * KSPLIT     the thread blocks of a cluster have the same tile, and parts of its sums (split.cu)
  * CLUSTER_R  in dW: two thread blocks have tiles of adjacent rows, and share B

@@ -5,8 +5,8 @@
  * like the stages) -> global memory. The ring of staging buffers runs on over tiles. If it began anew with every
  * tile, an uneven number of pieces would meet a buffer whose store still reads.
  *
- *   TMA_STORE 1  a thread stores the piece by TMA, which clips rows and columns that do not exist
- *   TMA_STORE 0  each warp writes its own 16 of 64 rows to their places, eight threads a row
+ *   TMA_STORE 1  a thread stores the piece by TMA, which clips rows and columns that do not exist;
+ *   TMA_STORE 0  each warp writes its own 16 of 64 rows to their places, eight threads a row.
  *
  * With STORE_SLABS 2 a piece has 256 adjacent bytes of every row. In launches that mostly write (dW of few rows),
  * memory takes these up to a tenth faster than two stores of 128 bytes.
@@ -107,7 +107,7 @@ INLINE void stage_32(u32 to, const float *d, int slab)
 {
     const u32 row = to + ((LANE >> 2) * STORE_SLABS + slab) * ROW_BYTES, half = (LANE & 1) << 3;
 #pragma unroll
-    for (int q = 0; q < 4; q++) { /* 8 columns: two chunks, this lane writes in a single chunk */
+    for (int q = 0; q < 4; q++) { /* 8 columns: two chunks; this lane writes a part of a chunk */
         const u32 at = row + (((q * 2 + (LANE >> 1 & 1)) ^ SWIZZLE_OF(LANE >> 2, slab)) << 4) + half;
         shared_store8(at, d[q * 4], d[q * 4 + 1]);
         shared_store8(at + 8 * STORE_SLABS * ROW_BYTES, d[q * 4 + 2], d[q * 4 + 3]);

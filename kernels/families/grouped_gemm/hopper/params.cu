@@ -9,8 +9,8 @@
  * Every mode is a matrix product per expert, D[r,c] = sum over d of A[r,d] B[c,d]:
  *
  *   MODE         r         c   d          A                       B
- *   0 forward    row       n   k          x  rows, k contiguous   w rows n, k contiguous
- *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contiguous: transposed
+ *   0 forward    row       n   k          x  rows, k contiguous   w rows n, k contiguous;
+ *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contiguous: transposed;
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
  *
  * SWAP_AB: the weights are A. wgmma takes 64 r, but any multiple of 8 c. So a tile multiplies at most 15 rows (GRAIN)
@@ -32,7 +32,7 @@
  * Shared memory, from a 1024-byte boundary:
  *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An operand
  *              with contiguous d lies as rows of 128 bytes, one per r (or c); a transposed operand lies as
- *              slabs of 64 r (or c), each of TILE_D rows of 128 bytes, one per d
+ *              slabs of 64 r (or c), each of TILE_D rows of 128 bytes, one per d;
  *   staging    per consumer STAGING_BUFFERS x PIECE_ROWS rows of STORE_SLABS x 128 bytes: pieces of the output.
  *              KSPLIT: TILE_R x TILE_C sums in fp32, as the cluster sends them
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
@@ -85,7 +85,7 @@
 #define GATHER_A (!SWAP_AB && (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY))
 #define GATHER_B (SWAP_AB ? GATHER : MODE == MODE_DW && GATHER_X)
 
-#define CLUSTER (CLUSTER_R * CLUSTER_C) /* blocks of threads that share an operand (cluster.cu) */
+#define CLUSTER (CLUSTER_R * CLUSTER_C) /* thread blocks that share an operand (cluster.cu) */
 #define SHARE_A (CLUSTER_C > 1)
 #define SHARE_B (CLUSTER_R > 1)
 #define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this thread block in its cluster */

@@ -18,7 +18,7 @@
 #define PERMUTE_OTHERS 8      /* rows that a warp tests at a time for rows without a note */
 #define NO_PLACE (-1)
 
-struct permute_params { /* as in hopper_launch.c */
+struct permute_params { /* as in host/params.h */
     const char *from;
     char *to;
     const void *gather;

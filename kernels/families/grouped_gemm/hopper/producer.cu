@@ -25,7 +25,7 @@
  */
 struct extent {
     int a, b;  /* rows (transposed operands: slabs) of the tile that exist */
-    u32 bytes; /* that TMA brings of a whole block */
+    u32 bytes; /* of a whole block, loaded by TMA */
 };
 
 INLINE int slabs_in(int width)
@@ -165,7 +165,7 @@ INLINE void load_slabs(struct goal g, const struct tensor_map *map, const struct
 }
 
 #if CLUSTER > 1
-/* dW: this block's half of an operand that two share, to both; `most` slabs from column x on. */
+/* dW: loads this thread block's half of a shared operand, into both; `most` slabs from column x on. */
 INLINE void load_half(struct goal g, const struct tensor_map *part, const struct tile *t, int most,
                       int x, int d, int i)
 {
@@ -190,10 +190,10 @@ INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, 
 #endif
 }
 
-#define WEIGHTS_EACH (TILE_COLS / CLUSTER) /* columns of the output of which a block of a cluster loads the weights */
+#define WEIGHTS_EACH (TILE_COLS / CLUSTER) /* a thread block of a cluster loads the weights of so many columns */
 
-/* Columns `from` and on of the output: as many rows of the weights as exist, or in dX slabs; in a cluster
- * this block's half of them. */
+/* Loads the weights of the output's columns from `from` on: `exist` rows of the weights, or in dX slabs; in a cluster
+ * this thread block's half. */
 INLINE void load_weights(struct goal g, const struct tensor_map *map,
                          const struct tensor_map *part, const struct tile *t, int d, int from,
                          int exist, u64 policy)

@@ -69,7 +69,7 @@ INLINE int shuffle_from(int v, int lane)
     return __shfl_sync(~0u, v, lane);
 }
 
-/* How many lanes of the warp say yes. */
+/* The number of lanes in the warp with `yes`. */
 INLINE int count_lanes(int yes)
 {
     return __popc(__ballot_sync(~0u, yes));
@@ -145,7 +145,7 @@ INLINE void barrier_arrive(u32 bar, int really)
                  :: "r"(bar), "r"(really) : "memory");
 }
 
-/* Until the phase of this parity has ended. */
+/* Waits until the phase of this parity has ended. */
 INLINE void barrier_wait(u32 bar, u32 parity)
 {
     asm volatile("{\n\t.reg .pred p;\n\t"
@@ -193,7 +193,7 @@ INLINE void cluster_barrier_wait(void)
     asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/* Where the same byte of shared memory of another block of the cluster is. */
+/* The address of the same byte of shared memory in another thread block of the cluster. */
 INLINE u32 cluster_address(u32 at, u32 rank)
 {
     u32 r;
@@ -208,7 +208,7 @@ INLINE void cluster_store16(u32 to, const u32 v[4], u32 bar)
                  :: "r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(bar) : "memory");
 }
 
-/* Four bytes likewise, and the arrival that expects them, at a barrier that waits for nothing else. */
+/* The same for four bytes, with the arrival that expects them, at a barrier that counts only these bytes. */
 INLINE void cluster_hand4(u32 to, int v, u32 bar)
 {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [%0], 4;" :: "r"(bar) : "memory");
@@ -321,13 +321,13 @@ INLINE void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
                  :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-/* The line of 128 bytes that this is in, likewise. */
+/* The same for the line of 128 bytes around `from`. */
 INLINE void ask_line(const char *of)
 {
     asm volatile("prefetch.global.L2 [%0];" :: "l"(of) : "memory");
 }
 
-/* A multiple of 16 bytes, likewise. */
+/* The same for a multiple of 16 bytes. */
 INLINE void ask_bytes(const char *from, u32 bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
@@ -374,7 +374,7 @@ INLINE void stores_commit(void)
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until all but this thread's newest `pending` stores have read their shared memory. */
+/* Waits until all but this thread's newest `pending` stores have read their shared memory. */
 #define STORES_WAIT_READ(pending)                                                                  \
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(pending) : "memory")
 
@@ -411,8 +411,8 @@ INLINE void copy4(u32 to, const char *from)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(from) : "memory");
 }
 
-/* The 256 bytes around these 16, to L2. With ask_line products that have no KSPLIT took 2 % longer, with ask_bytes 3
- * (tests/gpu/results/2026-11-24-h200-first_load.txt). */
+/* Copies 16 bytes, so that their 256 bytes come to L2. With ask_line products without KSPLIT took 2 % longer, with
+ * ask_bytes 3 %. */
 INLINE void touch(u32 to, const char *from)
 {
     asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");

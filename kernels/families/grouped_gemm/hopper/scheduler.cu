@@ -11,7 +11,7 @@
 
 #define ORDER_MAX 96 /* as in launch_order.h */
 
-struct hopper_params { /* as in hopper_launch.c; strides in bytes */
+struct hopper_params { /* as in host/params.h; strides in bytes */
     struct tensor_map a, b, out;      /* operands that TMA moves */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     const char *gathered;        /* the operand that is gathered by the producer's threads */
@@ -24,9 +24,9 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 gathered_stride;         /* in units of 16 bytes */
     int rows;                    /* routed rows in all */
     int experts;
-    int tile_rows;               /* dW: how many r (n) an expert's output has; else unused */
+    int tile_rows;               /* dW: rows (n) of an expert's output; else unused */
     int tile_cols;               /* how many c */
-    int depth;                   /* how long d is; dW: unused, an expert's rows */
+    int depth;                   /* length of d; dW: unused, an expert's rows */
     int group;
     u32 flags;
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
@@ -36,7 +36,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 cols_mul, cols_shift;    /* to divide by the column tiles; ONE_EXPERT: by a group's tiles */
     u32 group_mul, group_shift;  /* ... by group */
     int ahead_shift;             /* dW: log2 of ahead */
-    int cols;                    /* column tiles: with clusters, of theirs */
+    int cols;                    /* column tiles, or with clusters their number of clusters */
     const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and bytes of a row */
@@ -47,7 +47,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
 #endif
 };
 
-/* Named barriers; 0 is the whole block of threads. */
+/* Named barriers; 0 is the whole thread block. */
 #define BARRIER_WRITE 1 /* + consumer: 128 threads; KSPLIT: both consumers */
 #define BARRIER_TURN 3 /* + consumer: this consumer may multiply; the other arrives */
 #define BARRIER_LOADER 5 /* ONE_EXPERT: mbarriers are ready, for the loading warp */
@@ -249,7 +249,7 @@ INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
     return s->ends[p->experts - 1] * column_tiles(p);
 }
 
-/* The expert that the q-th row tile belongs to: how many ends are <= q. By whole warps. */
+/* The expert of the q-th row tile: the number of ends <= q. By whole warps. */
 INLINE int find_expert(const int *ends, int experts, int q)
 {
     int base = 0;
@@ -483,7 +483,7 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
-#define TICKET_LEAD 4 /* blocks before the end of a tile that the next number is asked for */
+#define TICKET_LEAD 4 /* blocks before a tile's end, at which the next number is drawn */
 
 INLINE u32 ticket_full(u32 shared, u32 n)
 {

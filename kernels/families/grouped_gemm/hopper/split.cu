@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ---- split: one tile by several blocks of threads ----------------------------------------------- */
+/* ---- split: one tile by several thread blocks ----------------------------------------------- */
 /*
  * KSPLIT: the thread blocks of a cluster have the same tile, and each has summed over its own part of the reduction.
  * Rows are dealt in turn (rank, rank + size, ...), so that a tile with few rows is shared out, too. Each thread block
@@ -80,7 +80,7 @@ INLINE void lay_out(u32 to, const float *sums)
     }
 }
 
-/* The same, lanes side by side in a row; from row `first` and column `from` of the tile on. */
+/* Sends a warp's laid-out sums, lanes side by side in a row; from row `first` and column `from` of the tile on. */
 INLINE void send(u32 shared, u32 laid_out, int first, int from)
 {
     const u32 rank = cluster_rank(), ranks = cluster_size() - 1;
@@ -122,7 +122,7 @@ struct share {
     u32 weight; /* FUSE_MUL_POST */
 };
 
-/* The n-th of this block. */
+/* The n-th share of this thread block. */
 INLINE struct share share_at(const struct hopper_params *p, const struct tile *t, int rows, int n)
 {
     struct share s;

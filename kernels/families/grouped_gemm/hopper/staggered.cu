@@ -10,7 +10,7 @@
  *   first n - 1
  *   second n - 1         first 64 rows
  *   first 0 of the next  second 64 rows
- *   second 0
+ *   second 0.
  *
  * More blocks ahead would hide more, but hold stages that other loads need: with two of four stages the kernel was
  * slower than without staggering (H200). Shorter sums (dW), and tiles with 64 rows or none for a consumer

@@ -187,7 +187,7 @@ INLINE void wgmma_commit(void)
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until all but the newest `pending` groups are done. */
+/* Waits until all but the newest `pending` groups are done. */
 #define WGMMA_WAIT(pending)                                                                        \
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A launch's args as a caller gives them, made whole: copied by their size, checked against the
- * problem, dense strides filled in. Every target's plan() begins here, so all give one sentence for
- * one mistake. What the pointers point to is on the device and is not looked at.
+ * Completes a launch's args from a caller: copies them by their size, checks them against the
+ * problem, and fills in dense strides. Every target's plan() begins here, so all give the same
+ * error for a mistake. The pointers lead to device memory, which is not read.
  */
 #include <stddef.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
-/* The first version's last field: nobody has a smaller struct. */
+/* The end of the first version's last field: no caller has a smaller struct. */
 enum { SIZE_LEAST = offsetof(struct grouped_gemm_args, stream) + sizeof(void *) };
 
 static int copy_args(const void *args, struct grouped_gemm_args *out, struct error *err)
@@ -36,7 +36,7 @@ static int copy_args(const void *args, struct grouped_gemm_args *out, struct err
     return 0;
 }
 
-/* Without rows there is nothing to read, and empty tensors often have no address; dW is still to be
+/* Without rows operands are not read, and empty tensors often have no address; dW is still
  * zeroed. */
 static int gemm_args_check_pointers(const struct grouped_gemm_problem *v,
                                     const struct grouped_gemm_args *a, struct error *err)
@@ -111,7 +111,7 @@ static int check_rest(const struct grouped_gemm_problem *v, const struct grouped
 struct stride {
     int64_t *value;
     const char *name;
-    int64_t dense; /* what 0 means */
+    int64_t dense; /* the meaning of 0 */
     int64_t least; /* less than this, and rows would overlap */
     size_t element;
 };
@@ -146,7 +146,7 @@ static int check_align(const void *pointer, const char *name, size_t align, stru
     return 0;
 }
 
-/* A matrix of rows, and where `expert` is not NULL, n rows of it for every expert. */
+/* A matrix of rows; where `expert` is not NULL, n rows for every expert. */
 struct tensor {
     const void *data;
     const char *name, *row_name, *expert_name;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The op grouped_gemm: its fields with their ranges, what contradicts what, and how sizes are
- * rounded into buckets. Nothing here depends on a device: what a kernel cannot do is for the
- * target's check() to say.
+ * The op grouped_gemm: its fields with their ranges, contradictions between fields, and the
+ * rounding of sizes into buckets. Device-independent: a target's check() reports the limits of its
+ * kernel.
  */
 #include <math.h>
 #include <string.h>
@@ -139,7 +139,7 @@ static int gemm_op_check_sizes(const struct grouped_gemm_problem *v, struct erro
 static int check_routing(struct problem *p, const struct grouped_gemm_problem *v, struct error *err)
 {
     if (strcmp(v->routing, "uniform") == 0) {
-        return 0; /* nearly every query, each of which comes through here */
+        return 0; /* the path of nearly every query */
     }
     struct routing routing;
     char text[RECORD_TEXT_MAX];
@@ -165,7 +165,7 @@ static int gemm_op_check(struct problem *p, struct error *err)
 
 /* ---- buckets --------------------------------------------------------------------------------- */
 
-/* Rounding may not make a problem that check() would refuse: then the size stays as it is. */
+/* Keeps the size if rounding would make a problem that check() refuses. */
 static void set_size(struct problem *p, struct grouped_gemm_problem *v, const char *name,
                      int64_t *size, int64_t rounded)
 {
@@ -207,7 +207,8 @@ static void gemm_op_round_bucket(struct problem *p, enum bucket_scheme scheme)
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
 
-/* Routings are alike when they are as uneven: kernels feel how full the experts' tiles are. */
+/* Routings are alike when they are equally uneven: times depend on how full the experts' tiles
+ * are. */
 static double gemm_op_place_field(const struct problem *p, const char *field)
 {
     struct grouped_gemm_problem v;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grouped_gemm as dense products, one for each expert that has rows: what somebody without a
- * grouped kernel calls a vendor's library for. Matrices are row-major; BLAS takes them as the
- * transposed column-major ones, and gives the transposed output.
+ * grouped_gemm as dense products, one for each expert with rows: the calls into a vendor's library
+ * without grouped kernels. Matrices are row-major; BLAS takes them as transposed column-major
+ * matrices, and gives the transposed output.
  *
- * Such a caller has the rows in expert order: where the op gathers rows of X, a product reads as
- * many rows of it that lie together, and where an expert has more rows than there are of X, which
- * only given rows per expert have, there is no such product; where it scatters rows of the output,
- * they are written in order; and nothing is multiplied by weights. What that would cost beside is
- * not in its time.
+ * Such a caller has the rows in expert order:
+ * - where the op gathers rows of X, a product reads equally many adjacent rows;
+ * - no product exists for an expert with more rows than X has, which only given rows per expert
+ *   allow;
+ * - where the op scatters rows of the output, a product writes them in order;
+ * - no product multiplies by weights. The time of the products leaves out the cost of these steps.
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 

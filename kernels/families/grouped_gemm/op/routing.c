@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Routing profiles: how many rows each expert gets. Times depend on it, so it is part of the
+ * Routing profiles: the rows of each expert. Times depend on them, so the profile is part of the
  * problem.
  *
- *   uniform         each token goes to topk distinct experts, all equally likely
- *   zipf:<s>        the same with expert e chosen by weight (e + 1)^-s, without replacement
+ *   uniform         each token goes to topk distinct experts, all equally likely;
+ *   zipf:<s>        the same with expert e chosen by weight (e + 1)^-s, without replacement;
  *   rows:<a,b,..>   as measured in a real run: the rows of each expert; they sum to M
  */
 #include <errno.h>
@@ -104,8 +104,8 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
     return n;
 }
 
-/* Expected share of each expert: weights capped at one choice per token (an expert gets a token
- * once), the excess spread over the others. */
+/* Expected share of each expert. Weights are capped at one choice per token, as an expert gets a
+ * token once; the excess goes to the other experts. */
 static void routing_fill_shares(const struct grouped_gemm_problem *v, double skew, double share[])
 {
     bool capped[GEMM_EXPERTS_MAX] = {0};
@@ -132,7 +132,7 @@ static void routing_fill_shares(const struct grouped_gemm_problem *v, double ske
     }
 }
 
-/* Whole numbers that sum to v->m, and whose running sum stays nearest to that of `exact`. */
+/* Whole numbers that sum to v->m; their running sum stays nearest to the running sum of `exact`. */
 static void round_rows(const struct grouped_gemm_problem *v, const double exact[], int64_t rows[])
 {
     int64_t given = 0;
@@ -146,7 +146,7 @@ static void round_rows(const struct grouped_gemm_problem *v, const double exact[
     }
 }
 
-/* The expected rows of each expert in exact[]; or true, and the given ones in rows[]. */
+/* False: the expected rows of each expert are in exact[]. True: the given rows are in rows[]. */
 static bool read_profile(const struct grouped_gemm_problem *v, double exact[], int64_t rows[])
 {
     struct routing r;
@@ -195,7 +195,7 @@ static double normal_quantile(double u)
     return u < 0.5 ? -z : z;
 }
 
-/* Of what n draws of chance mean / n give; few are counted as if rare (Poisson). */
+/* A quantile of n draws with chance mean / n; few draws are counted as rare events (Poisson). */
 static double drawn_quantile(double mean, double n, double u)
 {
     enum { FEW = 16, MOST = 64 };

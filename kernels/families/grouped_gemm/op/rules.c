@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a config must obey on every target. A config may come from a person, from another tool's
- * file or from a space; it may hold flags that belong to the problem, and TMA switches that a
- * target has no kernel for. The rules of the modes are those that make a combination impossible
- * whatever the kernel: TMA loads whole boxes, so it cannot gather, and stores whole boxes, so it
- * cannot scatter.
+ * Checks of a config that all targets share. A config may come from a person, from another tool's
+ * file or from a space. It may hold flags that belong to the problem, and TMA switches for which a
+ * target has no kernel. The mode rules reject combinations that no kernel can run: TMA moves whole
+ * boxes, so it can neither gather loads nor scatter stores.
  */
 #include <stdio.h>
 #include <string.h>
@@ -31,8 +30,8 @@ struct flags {
     bool said[COMMON], value[COMMON];
 };
 
-/* For each name of each config of a space: most differ in their first byte, which saves the
- * call. -1: it is not there. */
+/* Called for each name of each config of a space; the test of the first byte mostly saves the call.
+ * -1: not in the list. */
 static int rules_find_name(const char *const list[], const char *name)
 {
     for (int i = 0; list[i]; i++) {
@@ -43,7 +42,8 @@ static int rules_find_name(const char *const list[], const char *name)
     return -1;
 }
 
-/* Those that are not common: these come at the end. */
+/* Appends the names of a list, separated by blanks. A target's list may repeat common names; these
+ * appear only in the list `common`. */
 static size_t append_names(char *out, size_t size, size_t n, const char *const list[])
 {
     for (; *list && n < size; list++) {
@@ -78,7 +78,8 @@ static int rules_read_flags(const struct record *config, const char *const known
     return 0;
 }
 
-/* Both permutes in a config are wrong whatever the problem, and say more than a disagreement. */
+/* Both permutes in a config are wrong for every problem, so this error comes before a
+ * disagreement. */
 static int rules_check_flags(const struct grouped_gemm_problem *v, const struct flags *f,
                              struct rejection *why)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A problem's record as a typed struct, with what follows from mode and permutes worked out
- * once. */
+/* A problem's record as a typed struct, with values derived from mode and permutes. */
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The least work of a problem: every multiply-add once, every operand that is needed and the output
- * once. W counts for the experts that are expected to get rows; in dW every expert's output is
- * written, and read too when it is added to.
+ * The least work of a problem: every multiply-add, every needed operand and the output once. W
+ * counts for the experts with expected rows. In dW every expert's output is written, and also read
+ * when the launch adds to the output.
  */
 #include <math.h>
 

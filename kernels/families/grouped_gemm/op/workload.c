@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A problem made concrete. The routing is drawn from the profile with a seed, so that every machine
- * measures the same rows per expert; operands are random, scaled so that results are near 1; check
- * rows are chosen where kernels go wrong: at the ends of experts, and somewhere inside.
+ * measures the same rows per expert. Operands are random, scaled so that results are near 1. Check
+ * rows are where kernels go wrong: at the ends of experts, and inside.
  */
 #include <assert.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 enum { CHECKS_MAX = 512, CHECKS_MIN = 4 };
 static const double CHECK_WORK_MAX = 0x1p33, CHECK_RESULTS_MAX = 0x1p25;
 
-/* Looked at every few million rows. */
+/* Tests for a cancel every few million rows. */
 static bool is_stopped(int64_t row)
 {
     enum { EVERY = 1 << 22 };
@@ -52,8 +52,8 @@ static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem
     for (int64_t e = 0; e < v->experts; e++) {
         weight[e] = pow((double)(e + 1), -r->skew);
     }
-    /* Seconds: of very many tokens the rest goes where the first went, which by then shows all that
-     * the profile is. */
+    /* Seconds. With very many tokens, the rest repeats the experts of the first tokens, which by
+     * then show the whole profile. */
     const int64_t draws_most = 1 << 28, most = draws_most / v->experts,
                   drawn = v->tokens < most ? v->tokens : most;
     for (int64_t t = 0; t < drawn && !is_stopped(t); t++) {
@@ -94,10 +94,10 @@ static int64_t most_rows(const struct grouped_gemm_problem *v, const int32_t *id
 }
 
 /*
- * Of eight uniform routings the one whose largest expert is second to another's. A job routes
- * otherwise at each step: two tiles of 144 rows that just held every expert of one routing were
- * best of it by a per cent, and up to 9 % slower than two of 160 where one expert had more (Llama 4
- * Scout, 4096 tokens; tests/gpu/results/2026-11-25-h200-routings.txt).
+ * Of eight uniform routings, returns the seed of the routing whose largest expert is the second
+ * largest. A job routes differently at each step. For Llama 4 Scout with 4096 tokens, two tiles of
+ * 144 rows just held every expert of one routing and won by 1 %. In routings with a larger expert
+ * they were up to 9 % slower than two tiles of 160.
  */
 uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
 {
@@ -128,7 +128,7 @@ uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
             below = rows;
             second = next;
         }
-        next = random; /* in the sequence that `asked` begins */
+        next = random; /* a later seed of the sequence */
     }
     free(ids);
     return second;
@@ -213,7 +213,7 @@ struct checks {
     int32_t experts[GEMM_EXPERTS_MAX];
 };
 
-/* The rows of an expert that can be checked: in dW each has N of them, also without input. */
+/* The rows of an expert that can be checked: in dW each expert has N, even without input. */
 static int64_t workload_rows_of_expert(const struct grouped_gemm_state *s, int64_t e)
 {
     return s->view.mode == GEMM_DW ? s->view.n : s->m_sizes[e];
@@ -237,8 +237,8 @@ static void take_expert(struct checks *c, int64_t e)
     c->experts[c->n_experts++] = (int32_t)e;
 }
 
-/* First, last, most and least loaded, one without rows (it matters in dW); then evenly spread among
- * those that have something to check. */
+/* First, last, most and least loaded, an expert without rows (dW must write its zeros); then evenly
+ * spread among the experts with elements to check. */
 static void choose_experts(struct checks *c)
 {
     const struct grouped_gemm_state *s = c->state;
@@ -311,7 +311,7 @@ static int64_t checks_wanted(const struct grouped_gemm_problem *v)
     return (int64_t)fmin(n, (double)v->out_rows);
 }
 
-/* Of the longest sum of an output element. */
+/* Terms of the longest sum of an output element. */
 static int64_t most_terms(const struct grouped_gemm_state *s)
 {
     const struct grouped_gemm_problem *v = &s->view;
@@ -380,8 +380,8 @@ static void add_list(struct workload *w, enum gemm_buffer which, const char *nam
     b->host = host;
 }
 
-/* Deviations: x and dy 1, w so that a row of results has deviation 1. dW sums m_e products of
- * deviation 1: dy is scaled instead, by the mean rows of an expert. */
+/* Deviations: x and dy 1, and w such that a row of results has deviation 1. dW sums m_e products of
+ * deviation 1, so dy is scaled instead, by the mean rows of an expert. */
 static void add_buffers(struct workload *w, const struct grouped_gemm_state *s)
 {
     const struct grouped_gemm_problem *v = &s->view;

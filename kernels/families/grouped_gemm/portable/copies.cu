@@ -29,9 +29,9 @@ INLINE int chunk_below(int at, int passed, int chunks)
     return (at ^ (passed / rows_per_line & mask) * 16) + passed * chunks * 16;
 }
 
-/* A thread copies chunk THREAD % chunks of rows THREAD / chunks + j * (THREADS / chunks). `from` is
- * where the first of them begins, `step` the bytes to the next, `rows_left` how many rows of the
- * tile exist; others, and columns that do not exist, become zeros. */
+/* A thread copies chunk THREAD % chunks of rows THREAD / chunks + j * (THREADS / chunks). `from` is the begin of the
+ * first of these rows, `step` the bytes to the next. `rows_left` rows of the tile exist. Other rows, and columns that
+ * do not exist, become zeros. */
 INLINE void copy_tile(u32 to, const char *from, i64 step, int rows_left, int column_exists,
                       int rows, int chunks)
 {
@@ -49,7 +49,7 @@ INLINE void copy_tile(u32 to, const char *from, i64 step, int rows_left, int col
     }
 }
 
-/* The same where each row has its own place: index[j], or the token that it belongs to. */
+/* The same for rows with places of their own: index[j], or the token of that index. */
 INLINE void copy_gathered(const struct portable_params *p, u32 to, const char *from, i64 stride,
                           const int index[], int tokens, int rows_left, int column_exists,
                           int rows, int chunks)

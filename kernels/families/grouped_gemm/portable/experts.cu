@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- portable, experts: their rows, and tiles ------------------------------------------------ */
 
-/* start[e]: first row of expert e, start[experts] the end of the last; ends[e]: tiles along r of
- * experts 0..e. By the first warp; sizes that do not fit into `rows` are cut, so that wrong sizes
- * cannot make us touch what is not ours. */
+/* start[e]: first row of expert e; start[experts]: the end of the last. ends[e]: tiles along r of experts 0..e. By
+ * the first warp. Sizes are cut at `rows`, so that wrong sizes cannot reach memory outside the tensors. */
 INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
 {
     const int lane = THREAD;
@@ -45,7 +44,7 @@ INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
     }
 }
 
-/* The expert that the q-th row of tiles belongs to: how many ends are <= q. */
+/* The expert of the q-th row of tiles: the number of ends <= q. */
 INLINE int find_expert(const int *ends, int experts, int q)
 {
     const int lane = THREAD & 31;
@@ -94,7 +93,7 @@ INLINE struct tile locate_tile(const struct portable_params *p, const int *start
     return t;
 }
 
-/* Blocks of the reduction of a tile; at least one (of zeros), for experts without rows in dW. */
+/* Blocks of the reduction of a tile; at least a block of zeros, for experts without rows in dW. */
 INLINE int tile_blocks(const struct portable_params *p, const int *start, int id)
 {
 #if MODE == MODE_DW

@@ -6,10 +6,13 @@ struct fragments {
     u32 b[FC / 2][4]; /* two of 16 x 8 each */
 };
 
-/* The four 8 x 8 matrices of one ldmatrix are (r low, d low), (r high, d low), (r low, d high),
- * (r high, d high) for A, and (c low, d low), (c low, d high), (c high, d low), (c high, d high)
- * for B; lane l gives the address of row l % 8 of matrix l / 8. Here for the warp's first fragment
- * and the first step; sizes are powers of two, so the chunks of others are an xor away. */
+/*
+ * The four 8 x 8 matrices of an ldmatrix:
+ *   A   (r low, d low), (r high, d low), (r low, d high), (r high, d high);
+ *   B   (c low, d low), (c low, d high), (c high, d low), (c high, d high).
+ * Lane l gives the address of row l % 8 of matrix l / 8, here for the warp's first fragment and the first step. Sizes
+ * are powers of two, so an xor gives the chunks of other fragments and steps.
+ */
 INLINE int first_a(int warp_r)
 {
     const int lane = THREAD & 31, r_high = lane >> 3 & 1, d_high = lane >> 4;

@@ -12,7 +12,7 @@ INLINE u32 shared_base(void)
     return (u32)__cvta_generic_to_shared(shared_memory);
 }
 
-/* The compiler forgets what it knows of v: else it keeps j * v of every unrolled j in registers. */
+/* Hides the origin of v from the compiler, which would otherwise keep j * v of every unrolled j in registers. */
 #define HIDE32(v) asm volatile("" : "+r"(v))
 #define HIDE64(v) asm volatile("" : "+l"(v))
 
@@ -33,7 +33,7 @@ INLINE void copy_commit(void)
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until all but the newest NUM_STAGES - 2 groups of this thread have arrived. */
+/* Waits until all but the newest NUM_STAGES - 2 groups of this thread have arrived. */
 INLINE void copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" :: "n"(NUM_STAGES - 2) : "memory");
@@ -105,7 +105,7 @@ INLINE int shuffle_from(int v, int lane)
     return __shfl_sync(~0u, v, lane);
 }
 
-/* How many lanes of the warp say yes. */
+/* The number of lanes in the warp with `yes`. */
 INLINE int count_lanes(int yes)
 {
     return __popc(__ballot_sync(~0u, yes));

@@ -50,9 +50,9 @@ KERNEL grouped_gemm_portable(PARAMS p)
         const int blocks = tile_blocks(&p, start, id);
 #pragma unroll 1
         for (int block = blocks; block > 0; block--) {
-            /* Fragments of the next step are read while this step is multiplied. Before the last
-             * step the next stage must have arrived for every thread; after that barrier nobody
-             * reads this stage any more, so the next round may write it. */
+            /* Fragments of the next step are read while this step is multiplied. Before the last step the next stage
+             * must have arrived for every thread. After that barrier no thread reads this stage, so the next round
+             * may write the stage. */
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
                 if (step == STEPS - 1) {

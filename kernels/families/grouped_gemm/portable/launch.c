@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "portable": from a config to compiler options, and from a launch's args to grid and
- * kernel arguments. The structs below are those of portable/params.cu and reference.cu, field by
- * field; tests/unit/cuda runs both sources on the CPU with what is made here.
+ * The target "portable": compiler options of a config, and grid and kernel arguments of a launch.
+ * The structs below match portable/params.cu and reference.cu field by field. tests/unit/cuda runs
+ * both sources on the CPU with these arguments.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,8 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a)
            (a->flags & GROUPED_GEMM_ACCUMULATE ? CUDA_ACCUMULATE : 0u);
 }
 
-/* mul = ceil(2^shift / by) is off by less than by <= 2^(shift - 30) parts of 2^shift. */
+/* mul = ceil(2^shift / by) exceeds 2^shift / by by less than 1, which is small enough for every g
+ * below 2^30. */
 void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift)
 {
     *shift = 30;
@@ -208,7 +209,7 @@ struct reference_params { /* as in reference.cu; strides in elements */
 };
 _Static_assert(sizeof(struct reference_params) == 192, "reference.cu counts on this layout");
 
-enum { REFERENCE_THREADS = 256, REFERENCE_COLUMNS = 256 /* of a check, per block of threads */ };
+enum { REFERENCE_THREADS = 256, REFERENCE_COLUMNS = 256 /* of a check, per thread block */ };
 
 int portable_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
                        double *out, struct launch *launch, struct error *err)

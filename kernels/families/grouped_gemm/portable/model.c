@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a config of portable/ should take, and the config chosen when nothing was measured.
+ * Predicted times of configs of portable/, and the default chosen when nothing was measured.
  *
- * Tiles go round robin over the blocks that fit on the GPU at once. The time of a tile is that of
- * its reduction blocks, each bound by the slowest of
+ * Tiles go round robin over the thread blocks that fit on the GPU at once. A tile's time is the sum
+ * of its reduction blocks, each bound by the slowest of
  *   - the tensor cores, at the rate that mma.sync reaches
  *   - shared memory: fragments read by every warp, tiles written once
  *   - L2: the tile's operands
- *   - latency: what the ring holds must cover one trip to memory
- * plus what is not hidden: writing the output, finding the next tile. The whole is not faster than
- * memory can move each operand once. Constants are rough; what matters is the order they give.
+ *   - latency: the ring must cover one trip to memory
+ * plus the exposed work: writing the output, finding the next tile. The launch takes at least the
+ * time in which memory moves each operand once. The constants are rough; only the order of configs
+ * matters.
  */
 #include <math.h>
 #include <string.h>
@@ -18,12 +19,13 @@
 
 static const double SETUP_US = 4;        /* launch, scan of the experts */
 static const double TILE_US = 0.6;       /* finding a tile, filling the registers again */
-static const double BLOCK_CYCLES = 80;   /* barrier and bookkeeping of one reduction block */
+static const double BLOCK_CYCLES = 80;   /* barrier and bookkeeping of a block */
 static const double LATENCY_US = 0.9;    /* from memory to shared memory, under load */
 static const double L2_BYTES_CYCLE = 46; /* per SM */
 static const double SHARED_BYTES_CYCLE = 128;
 static const double STORE_BYTES_CYCLE = 24; /* per SM */
-static const double CLOCK_GHZ = 1.5;        /* under load, when the device does not say its own */
+static const double CLOCK_GHZ = 1.5;        /* under load, when the device does not report a
+                                             * clock */
 
 /* mma.sync against the rate in device_info (Hopper's and Blackwell's best needs other
  * instructions). */
@@ -32,9 +34,9 @@ static double mma_share(const struct device_info *info)
     return info->cc_major == 9 ? 0.64 : info->cc_major == 10 ? 0.4 : 1.0;
 }
 
-/* What the configs of a problem have in common. */
+/* Values that all configs of a problem share. */
 struct asked {
-    struct grouped_gemm_problem view; /* its texts are the problem's */
+    struct grouped_gemm_problem view; /* texts belong to the problem */
     int64_t rows[GEMM_EXPERTS_MAX];
     double bytes; /* each operand once */
 };
@@ -58,7 +60,7 @@ static struct machine machine_of(const struct device_info *info, const struct po
     };
 }
 
-/* An SM's time for one block of a reduction, when `busy` blocks of threads share the SM. */
+/* An SM's time for a block of the reduction, when `busy` thread blocks share the SM. */
 static double portable_block_us(const struct portable_tile *t, const struct machine *m, double busy)
 {
     double steps = t->d / 16, bytes = (double)(t->r + t->c) * t->d * 2;
@@ -67,13 +69,12 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
     double shared = (t->warps * sides * 32 * steps + bytes) / SHARED_BYTES_CYCLE / m->cycles_us;
     double l2 = bytes / L2_BYTES_CYCLE / m->cycles_us;
     double latency = LATENCY_US / (busy * (t->stages - 1));
-    /* Reading fragments and multiplying overlap only in part, the less the fewer warps there
-     * are. */
+    /* Reading fragments and multiplying overlap only in part: fewer warps, less overlap. */
     double warps = busy * t->warps;
     double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
                                                               : warps >= 8 ? 0.3
                                                                            : 0.6);
-    /* Trips differ: a deeper ring also hides the slower ones. */
+    /* Trips differ: a deeper ring also hides slow trips. */
     return fmax(compute + BLOCK_CYCLES / m->cycles_us, fmax(l2, latency)) + 0.1 * latency;
 }
 
@@ -90,8 +91,8 @@ static double portable_tile_us(const struct portable_tile *t, const struct machi
     return blocks * portable_block_us(t, m, busy) + (store + TILE_US) / (busy > 1 ? 2 : 1);
 }
 
-/* Equal tiles, round robin: full waves, and a last one in which an SM has fewer blocks to hide
- * latency behind. */
+/* Equal tiles, round robin: full waves, and a last wave in which an SM has fewer thread blocks to
+ * hide latency. */
 static double waves_us(const struct portable_tile *t, const struct machine *m, double tiles,
                        double blocks, size_t out_size)
 {
@@ -132,8 +133,8 @@ static double row_tiles(const struct grouped_gemm_problem *v, const struct porta
     return n;
 }
 
-/* Bytes from memory: each operand once, and again what a band of GROUP_SIZE_M row tiles cannot keep
- * in L2: the other operand's columns pass once per band. */
+/* Bytes from memory: each operand once. The second operand's columns pass again once per band of
+ * GROUP_SIZE_M row tiles, if L2 cannot keep the band. */
 static double portable_bytes_moved(const struct asked *q, const struct portable_tile *t,
                                    const struct device_info *info)
 {
@@ -236,8 +237,8 @@ static bool next_point(const struct param params[], uint32_t n, uint32_t at[])
     return false;
 }
 
-/* Asked while clients wait: what no point changes is worked out once, and GROUP_SIZE_M (the last
- * parameter), which decides little, is chosen for the best tile only. */
+/* Runs while clients wait. Values that are equal for all points are computed once. GROUP_SIZE_M
+ * (the last parameter) matters little and is chosen for the best tile only. */
 int portable_choose(const struct problem *p, const struct device_info *info, struct record *config,
                     struct error *err)
 {

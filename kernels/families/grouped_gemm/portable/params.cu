@@ -1,38 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grouped_gemm for every NVIDIA GPU from compute capability 8.0 on: cp.async, ldmatrix, mma.sync.
- * One template; a variant is its text and a set of -D options (cuda_launch.c writes them). No headers,
- * so that NVRTC takes it as it is. Only what C and C++ have in common is used, so that a test can
- * compile the same text for the CPU, with the part "hardware" replaced, and run it. The parts, one
- * text in this order:
+ * grouped_gemm for every NVIDIA GPU from compute capability 8.0 on: cp.async, ldmatrix, mma.sync. A variant is this
+ * template and a set of -D options (written by portable/launch.c). The text includes no headers, so that NVRTC takes
+ * it as it is. It uses only the common part of C and C++: a test compiles and runs the same text on the CPU, with
+ * another part "hardware". The parts, joined in this order:
  *
- *   params     what a variant is, sizes of its tiles, the kernel's arguments
- *   hardware   the instructions used, as functions
- *   experts    rows of the experts, and which tile is where
- *   copies     operands from global to shared memory, gathered rows too
+ *   params     the options of a variant, sizes of its tiles, the kernel's arguments
+ *   hardware   the instructions used, as functions;
+ *   experts    rows of the experts, and the place of each tile
+ *   copies     operands from global to shared memory, gathered rows too;
  *   fragments  shared memory to registers, and the products
  *   store      sums to global memory: rounding, weights, scattered rows
- *   kernel     the loop over tiles and stages
+ *   kernel     the loop over tiles and stages.
  *
  * Every mode is a matrix product per expert, D[r,c] = sum over d of A[r,d] B[c,d]:
  *
  *   MODE         r         c   d          A                       B
- *   0 forward    row       n   k          x  rows, k contiguous   w rows n, k contiguous
+ *   0 forward    row       n   k          x  rows, k contiguous   w rows n, k contiguous;
  *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contig.: transposed
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
  *
- * A block of threads owns a tile TR x TC of D and walks the reduction in steps of TD. Blocks are
- * persistent: each takes tiles blockIdx, blockIdx + grid, ...; the ring of NUM_STAGES tiles in
- * shared memory runs on over tile borders, so the next tile's first blocks travel while the last
- * one is multiplied and written.
+ * A thread block owns a tile TR x TC of D and walks the reduction in steps of TD. Thread blocks are persistent: each
+ * takes tiles blockIdx, blockIdx + grid, ... The ring of NUM_STAGES tiles in shared memory runs on over tile borders,
+ * so the next tile's first blocks load while the last block is multiplied and written.
  *
- * Shared memory: NUM_STAGES x (A tile, B tile), then start[experts + 1] and ends[experts]. A tile
- * is stored as it lies in global memory (rows of the operand), 16 bytes ("chunk") at a time; chunk
- * c of row r lies at c xor swizzle(r), so that the eight rows of an ldmatrix hit different banks.
+ * Shared memory: NUM_STAGES x (A tile, B tile), then start[experts + 1] and ends[experts]. A tile is stored as in
+ * global memory (rows of the operand), 16 bytes ("chunk") at a time. Chunk c of row r lies at c xor swizzle(r), so
+ * that the eight rows of an ldmatrix hit different banks.
  *
- * Bounds aimed at: the mma.sync rate for large experts, memory bandwidth for small ones.
+ * Bounds aimed at: the mma.sync rate for large experts, memory bandwidth for small experts.
  *
- * Sizes are run-time arguments; what must hold (cuda.c checks it): n, k multiples of 8, pointers
+ * Sizes are run-time arguments. The host (portable/target.c, portable/launch.c) checks: n, k multiples of 8, pointers
  * and row strides multiples of 16 bytes, fewer than 2^31 tiles, gather indices below 2^30.
  */
 #define MODE_FORWARD 0
@@ -61,9 +59,9 @@
 #define THREADS (WARPS_R * WARPS_C * 32)
 #define WR (TR / WARPS_R) /* a warp's part of the tile */
 #define WC (TC / WARPS_C)
-#define FR (WR / 16)      /* mma fragments of it */
+#define FR (WR / 16)      /* mma fragments along it */
 #define FC (WC / 8)
-#define STEPS (TD / 16)   /* mma steps of one block of the reduction */
+#define STEPS (TD / 16)   /* mma steps of a block of the reduction */
 
 #define A_ROWS (A_TRANSPOSED ? TD : TR)
 #define A_CHUNKS ((A_TRANSPOSED ? TR : TD) / 8)
@@ -71,7 +69,7 @@
 #define B_CHUNKS ((B_TRANSPOSED ? TC : TD) / 8)
 #define A_BYTES (TR * TD * 2)
 #define STAGE_BYTES ((TR + TC) * TD * 2)
-/* Rows of a tile that one thread copies. */
+/* Rows of a tile that a thread copies. */
 #define A_COPIES ((A_ROWS * A_CHUNKS + THREADS - 1) / THREADS)
 #define B_COPIES ((B_ROWS * B_CHUNKS + THREADS - 1) / THREADS)
 
@@ -92,11 +90,11 @@ typedef unsigned short u16;
 #define FLAG_WEIGHTS_FP32 4u
 #define FLAG_ACCUMULATE 8u
 
-/* cuda.c has the same struct. Strides in bytes. */
+/* portable/launch.c has the same struct. Strides in bytes. */
 struct portable_params {
     const char *a, *b;
     char *out;
-    const void *m_sizes; /* NULL: one expert has all rows */
+    const void *m_sizes; /* NULL: a single expert has all rows */
     const void *gather;
     const void *weights;
     i64 a_stride, b_stride, out_stride; /* between rows as stored */

@@ -2,8 +2,8 @@
 /*
  * The target "portable" inside: how a config maps onto the template in portable/.
  *
- *   target.c   the tunables and what is legal
- *   model.c    predicted time, and the analytic default chosen by it
+ *   target.c   the tunables, and legal configs
+ *   model.c    predicted time, and the analytic default
  *   launch.c   compile-time options, launch geometry and arguments, the reference's launch
  *
  * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
@@ -28,14 +28,14 @@ struct portable_tile {
     int stages;
     int group; /* GROUP_SIZE_M: tiles along r walked before the next c; run time */
     int threads;
-    int accumulators; /* registers of one thread's part of the output tile */
+    int accumulators; /* registers of a thread for the output tile */
     int registers;    /* of a thread, estimated; measured over all variants: never more */
     int blocks;       /* per SM that the registers allow: __launch_bounds__ */
     int64_t smem;     /* dynamic, bytes */
 };
 
-/* The tile of a config whose values are legal one by one. False: no arrangement of the warps gives
- * each a multiple of 16 x 32. */
+/* The tile of a config with legal single values. False: no arrangement of the warps gives each a
+ * multiple of 16 x 32. */
 bool portable_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                         struct portable_tile *t);
 
@@ -74,15 +74,15 @@ uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 /* g / by = g * mul >> shift for every g below 2^30. */
 void cuda_divide_by(int64_t by, uint32_t *mul, uint32_t *shift);
 
-/* The args of a launch, whole and checked: grouped_gemm_args_read, and arrays of indices, sizes and
- * weights aligned to their elements. Every cuda target's plan() begins with it. */
+/* The completed and checked args of a launch: grouped_gemm_args_read, and arrays of indices, sizes
+ * and weights aligned to their elements. Every cuda target's plan() begins here. */
 int cuda_args_read(const struct grouped_gemm_problem *v, const void *args, size_t row_bytes,
                    struct grouped_gemm_args *out, struct error *err);
-/* No rows, and nothing to zero for want of them: there is nothing to launch. */
+/* True if nothing is to launch: no rows, and no output to zero. */
 bool cuda_args_idle(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a);
-/* Tiles of height x width of the output, at most: the rows of each expert are known on the device
- * only, so in forward and dX one for a single row of each expert that has any, more for the
- * rest. */
+/* Upper bound of tiles of height x width of the output. Only the device knows the rows of each
+ * expert. So in forward and dX each expert that can have rows counts a tile for a single row, and
+ * the further rows fill further tiles. */
 int64_t cuda_tiles_most(const struct grouped_gemm_problem *v, int64_t rows, int64_t height,
                         int64_t width);
 

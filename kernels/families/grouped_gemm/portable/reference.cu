@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The independent reference of grouped_gemm: one thread per element, sums in double, nothing shared
- * with portable/ but the definition of the op (grouped_gemm.h). It computes the check rows of a
- * workload, once per problem; a tuning waits for it, so it reads what lies together at once.
+ * The independent reference of grouped_gemm: a thread per element, sums in double. It shares with portable/ only the
+ * definition of the op (grouped_gemm.h). It computes the check rows of a workload, once per problem. A tuning waits
+ * for it, so adjacent elements are read at once.
  *
- * A block of threads has one check (blockIdx.y), a run of `length` elements within one row of the
- * output, and COLUMNS of its columns (blockIdx.x, of which there may be more than 65535). Block-wide it finds which row of the problem
- * that is; then each thread sums its own elements.
+ * A thread block has a check (blockIdx.y), a run of `length` elements within a row of the output, and COLUMNS of the
+ * run's columns (blockIdx.x, because the grid may have more than 65535). First the thread block finds the problem's
+ * row of the check; then each thread sums its own elements.
  *
- * No headers (NVRTC); common to C and C++ but for the section "hardware", so that a test can run it
- * on the CPU.
+ * The text includes no headers (NVRTC), and only the section "hardware" is not common to C and C++: a test runs it on
+ * the CPU.
  */
-#define COLUMNS 256 /* as in cuda_launch.c */
+#define COLUMNS 256 /* as in portable/launch.c */
 #define THREADS 256
 
 enum { FORWARD, DX, DW };
 enum { BF16 = 1, FP16 = 2 };
 
-struct reference_params { /* as in cuda_launch.c; strides in elements */
+struct reference_params { /* as in portable/launch.c; strides in elements */
     const void *x, *w, *dy, *m_sizes, *gather, *weights;
     const long long *check_at;
     double *out;
@@ -75,7 +75,7 @@ struct eight {
     unsigned short v[8];
 } __attribute__((aligned(16)));
 
-/* Whether eight elements from any multiple of eight on can be read at once. */
+/* True if eight elements from any multiple of eight on can be read at once. */
 DEVICE int in_eights(const void *data, long long offset, long long length)
 {
     return ((unsigned long long)data % 16 == 0) && offset % 8 == 0 && length % 8 == 0;
@@ -188,7 +188,7 @@ KERNEL grouped_gemm_reference(const struct reference_params p)
     if (p.scatter) {
         for (long long i = THREAD; i < p.rows; i += THREADS)
             if (index_at(p.gather, i, p.gather_64) == out_row)
-                row = i; /* a permutation: one thread finds it */
+                row = i; /* a permutation: a single thread finds the row */
     }
     BARRIER();
     if (THREAD == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- portable, store: from registers to global memory ---------------------------------------- */
 
-/* Four threads hold a row of four fragments, two columns of each per thread (one word). Afterwards
- * thread t holds all eight columns of fragment t. */
+/* Four threads hold a row of four fragments, two columns of each per thread (a word). Afterwards thread t holds all
+ * eight columns of fragment t. */
 INLINE void transpose_quad(u32 v[4])
 {
     const int odd = THREAD & 1, high = THREAD & 2;
@@ -31,7 +31,7 @@ INLINE float weight_of(const struct portable_params *p, int g)
     return widen(((const u16 *)p->weights)[g]);
 }
 
-/* Two columns of one row, as they lie in registers. Only in dW: fp32, or added to what is there. */
+/* Two columns of a row, as they lie in registers. Only in dW: fp32, or added to the output. */
 INLINE void store_pair(char *to, float a, float b, int add)
 {
 #if OUT_FP32
@@ -46,7 +46,7 @@ INLINE void store_pair(char *to, float a, float b, int add)
 #endif
 }
 
-/* One row of a warp's part: columns c.. of the output row that begins at `to`, if it exists. */
+/* A row of a warp's part: columns from c on of the output row that begins at `to`, if the row exists. */
 INLINE void store_pairs(const struct portable_params *p, float acc[FC][4], int half, char *to,
                         int c, int exists, int add)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "portable" of the cuda device: what can be tuned in the template and what is legal.
- * See portable.h for how its files share the work.
+ * The target "portable" of the cuda device: the tunables of the template, and legal configs.
+ * portable.h lists the files of the target.
  *
- * Legality is exact where it can be: shared memory to the byte, warps to the fragment. Registers
- * are an estimate from the accumulators and fragments a thread must hold at once; tests/unit/cuda
- * compiles a sample of the legal space for five architectures and holds the estimate to it.
+ * Legality is exact for shared memory, to the byte, and for warps, to the fragment. Registers are
+ * an estimate from the accumulators and fragments of a thread. tests/unit/cuda compiles a sample of
+ * the legal space for five architectures and checks the estimate.
  */
 #include <string.h>
 
@@ -13,9 +13,10 @@
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-/* Warps as rows x columns: each part a multiple of 16 x 32 (one A fragment; four B fragments, which
- * a quad of threads turns into whole rows). The least sum of sides reads the least shared memory;
- * among equals wide parts write longer pieces of rows. Sides over 64 cost too many registers. */
+/* Warps as rows x columns. Each part is a multiple of 16 x 32: an A fragment, and four B fragments,
+ * which a quad of threads turns into whole rows. The least sum of sides reads the least shared
+ * memory; of equal sums, wide parts write longer pieces of rows. Sides over 64 cost too many
+ * registers. */
 static bool arrange_warps(struct portable_tile *t)
 {
     int best = 0;
@@ -34,12 +35,12 @@ static bool arrange_warps(struct portable_tile *t)
     return best != 0;
 }
 
-/* Beside accumulators and two steps' fragments: addresses, cursor, loop state. */
+/* Registers beside accumulators and two steps' fragments: addresses, cursor, loop state. */
 enum { REGISTERS_OTHER = 48 };
 
-/* What a thread copies of each block also wants registers, more where each row has its own index.
- * ptxas can do without, so it does not decide what is legal, but how many blocks an SM is asked to
- * hold: too many, and it spills. */
+/* A thread's copies of each block also use registers, more where each row has an index. ptxas can
+ * do without these registers. So they do not decide legality, but the number of thread blocks asked
+ * for on an SM: with too many, the variant spills. */
 static int copy_registers(const struct grouped_gemm_problem *v, const struct portable_tile *t)
 {
     int a = t->r * t->d / 8 / t->threads, b = t->c * t->d / 8 / t->threads;
@@ -59,7 +60,7 @@ static void estimate_registers(const struct grouped_gemm_problem *v, struct port
     t->blocks = blocks > 0 ? blocks : 1;
 }
 
-/* What BLOCK_SIZE_M, N, K tile in each mode. */
+/* In each mode, the role of BLOCK_SIZE_M, N, K. */
 enum role { ROWS, COLS, DEPTH, ROLES };
 static const char *const block_names[ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"};
 static const enum role roles[][ROLES] = {
@@ -110,7 +111,7 @@ static bool portable_supports(const struct device_info *info)
 
 static const struct {
     int values[6];        /* of the space */
-    struct int_rule rule; /* a person may also ask for a reduction block of 128: it never won */
+    struct int_rule rule; /* more than the space: 128 never won */
 } role_of_block[ROLES] = {
     [ROWS] = {{16, 32, 64, 128, 256, -1}, {16, 256, POWER_OF_TWO, true, "16, 32, 64, 128 or 256"}},
     [COLS] = {{32, 64, 128, 256, -1}, {32, 256, POWER_OF_TWO, true, "32, 64, 128 or 256"}},
@@ -121,7 +122,7 @@ static const struct {
 static const struct {
     const char *name, *help;
     bool run_time;
-    int values[5]; /* of the space; none: it is not in it */
+    int values[5]; /* of the space; empty: not in the space */
     struct int_rule rule;
 } others[] = {
     {"num_warps",

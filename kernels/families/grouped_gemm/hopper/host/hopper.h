@@ -2,13 +2,13 @@
 /*
  * The target "hopper" inside: how a config maps onto the template in hopper/.
  *
- *   target.c               the tunables
+ *   target.c               the tunables;
  *   tile.c                 a config as the template sees it
  *   validity.c             legal configs
- *   space.c                legal configs that are in the space
+ *   space.c                legal configs that are in the space;
  *   ../model/              predicted time, and the analytic default
  *   launch.c               compile-time options, launch geometry and arguments
- *   tensor_maps.c          tensor maps
+ *   tensor_maps.c          tensor maps.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_HOPPER_H
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_HOPPER_H

@@ -17,13 +17,12 @@ enum {
     SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
     SPLIT_TILE_MOST = 128,    /* rows and columns of a tile with split sums */
     SPLIT_DEPARTURES = 1,
-    STAGGERED_ROWS_LEAST = 1024,
+    STAGGERED_ROWS_LEAST = 1024, /* rows of an expert: they fill tiles of 256 rows */
     STAGGERED_COLS_LEAST = 128,
-    DEFERRED_ROWS_LEAST = 128, /* the same, where tiles are not yet filled (H200, 24 November) */
-    PAIRED_ROWS_LEAST = 192, /* where most experts have two tiles of rows; of a dense product more,
-                                for tiles enough */
-    PAIRED_DENSE_LEAST = 1024,
-    STAGES_LEAST = 3, /* that the space has */
+    DEFERRED_ROWS_LEAST = 128, /* the same, but tiles are not yet filled */
+    PAIRED_ROWS_LEAST = 192,   /* the same: most experts have two tiles of rows */
+    PAIRED_DENSE_LEAST = 1024, /* a dense product needs more rows for enough tiles */
+    STAGES_LEAST = 3,          /* in the space */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
     DEPARTURES_SCATTER = 4, /* all: without a choice of stores and buffers there are few */
@@ -61,7 +60,7 @@ static int stages_worth(const struct grouped_gemm_problem *v, const struct hoppe
     return is_dense_split(v, t) && part_blocks(v, t) < fit ? (int)part_blocks(v, t) : fit;
 }
 
-/* If all experts have as many rows. */
+/* The number of tiles if all experts have equally many rows. */
 static int64_t tiles_expected(const struct grouped_gemm_problem *v, int r, int c)
 {
     const int64_t experts = v->m < v->experts ? v->m : v->experts;
@@ -148,7 +147,7 @@ static bool usual_staging(const struct grouped_gemm_problem *v, const struct hop
            (t->staging < STAGING_USUAL && stages_that_fit(v, t, info, STAGING_USUAL) < fit);
 }
 
-/* Rows that are not scattered. */
+/* True for the usual way to store rows that are not scattered. */
 static bool usual_stores(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                          const struct device_info *info, int fit)
 {
@@ -219,8 +218,7 @@ bool hopper_pair_pays(const struct grouped_gemm_problem *v)
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
-/* In ping-pong hardly anything is gained, nor by 128 columns
- * (tests/gpu/results/2026-11-24-h200-shared_weights.txt). */
+/* Ping-pong gains hardly anything in pairs, and neither do 128 columns. */
 static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {
@@ -295,7 +293,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
     n += !t->in_flight && !t->staggered && !t->deferred &&
-         hopper_sharers(t) == 1;     /* of these either wins somewhere */
+         hopper_sharers(t) == 1;     /* either wins somewhere */
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "hopper": the tensor maps of a launch. hopper/producer.cu says how rows that belong to
- * an expert are cut from the rest.
+ * The target "hopper": the tensor maps of a launch. hopper/producer.cu explains the maps of an
+ * expert's rows.
  */
 #include <string.h>
 
@@ -19,7 +19,7 @@ static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dt
     return m;
 }
 
-enum { SLAB = 64 }; /* columns of dW's operands that lie together in shared memory */
+enum { SLAB = 64 }; /* columns of dW's operands that are adjacent in shared memory */
 
 /* Rows of a box that loads a part of 64 rows (PARTS in hopper/params.cu). */
 static int part_rows(int part)
@@ -90,7 +90,7 @@ static void add_expert_slabs(struct launch *l, size_t offset, const struct group
            4 * sizeof(uint32_t));
 }
 
-/* Where an operand's maps are among the parameters. */
+/* The offsets of an operand's maps in the parameters. */
 struct places {
     size_t whole, part;
 };

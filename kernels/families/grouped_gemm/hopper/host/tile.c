@@ -51,7 +51,7 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
     }
 }
 
-/* With swap_ab: of a piece of the output in a staging buffer. */
+/* With swap_ab: rows of a piece of the output in a staging buffer. */
 static int piece_rows(const struct hopper_tile *t)
 {
     return t->c < 64 ? t->c : 64;
@@ -87,12 +87,12 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
     return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
 }
 
-/* ---- what a config leaves out ------------------------------------------------------------------
+/* ---- parameters that a config leaves out --------------------------------------------------------
  *
- * A change here is another kernel, or launch, for configs that are stored: see LAUNCH_RULES in
- * hopper/params.cu. What is compiled in is chosen by the rows of the bucket that was tuned, what is
- * an argument (l2_ahead) by the job's own; a launch takes nothing for granted that was compiled in
- * by such a rule (hopper/host/tensor_maps.c). */
+ * A change here means another kernel or launch for stored configs: see LAUNCH_RULES in
+ * hopper/params.cu. Compiled-in values follow the rows of the tuned bucket, and arguments
+ * (l2_ahead) the rows of the job. So a launch must not rely on a value that these rules compiled in
+ * (hopper/host/tensor_maps.c). */
 
 /* dW: true if experts have fewer than `blocks` blocks of rows on average. */
 static bool few_rows(const struct grouped_gemm_problem *v, int blocks)

@@ -5,7 +5,7 @@
  * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
  * c (its columns) and d (the reduction):
  *
- *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
+ *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M.
  *
  * "256x192 cooperative" is a tile of 256 r and 192 c. With swap_ab, in forward and dX, r and c
  * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16, and at
@@ -26,7 +26,7 @@ enum {
     HOPPER_GRAIN = 16,       /* GRAIN in hopper/: rows that swapped tiles are cut to, */
     HOPPER_GRAIN_PAIRED = 8, /* ... and of a cluster */
     HOPPER_TICKETS = 4,      /* TICKETS in hopper/ */
-    HOPPER_KSPLIT_MOST = 8,  /* blocks of threads in a cluster that every device can have */
+    HOPPER_KSPLIT_MOST = 8,  /* thread blocks in a cluster that every device can have */
     HOPPER_COUNTERS = 256,   /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_AHEAD_MOST = 64,  /* l2_ahead */
     HOPPER_AHEAD_USUAL = 8,  /* in dW of few rows */
@@ -127,9 +127,9 @@ struct hopper_tile {
     bool skip_rows; /* does not multiply 64 rows that do not exist */
     bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
     int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
-    int ksplit;   /* thread blocks, a cluster, that share each tile's sums; 1: none do */
-    bool dynamic; /* tiles are taken as blocks of threads come free, not in turn; of clusters the
-                     last (last_rounds) */
+    int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
+    bool dynamic;      /* tiles are taken as thread blocks come free, not in turn; of clusters the
+                          last (last_rounds) */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;
