@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds hopper_bench with something left out of the Hopper kernels, to see what it costs.
+"""Builds hopper_bench without one lever of the Hopper kernels, to see the lever's cost.
 
-    ablate.py NAME DIR [MESON_OPTION...]   the committed tree with that edit, in DIR/source; built in DIR/build
+    ablate.py NAME DIR [MESON_OPTION...]   the committed tree with the edit, in DIR/source; built in DIR/build
     ablate.py --check                      every edit still applies; at once, in CI
 
 Then, on a GPU, for the figures of dW in docs/kernel-notes.md:
@@ -10,8 +10,9 @@ Then, on a GPU, for the figures of dW in docs/kernel-notes.md:
     DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
         --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
 
-Results are right with evict_last, store_ends, rest_waits, apart, first_more, asks_nothing, row_by_row and first_rows_first only (with by_sm where
-each SM has one thread block); times are what they are for.
+Only some edits leave results right: evict_last, store_ends, rest_waits, apart, first_more,
+asks_nothing, row_by_row and first_rows_first (with by_sm if each SM has one thread block). The
+edits are for times.
 """
 import pathlib
 import subprocess
@@ -38,7 +39,7 @@ LOAD_5D_LAST = """5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cac
                  " [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
                  :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar), "l"(policy_evict_last())
 """
-# What each is: (file, lines, lines instead).
+# Each edit: (file, lines, new lines).
 EDITS = {
     "no_loads": [  # barriers are met, TMA brings nothing
         ("producer.cu", "barrier_expect(bar, part > WHOLE_PART ? last_bytes(p, x, part) : x->bytes);\n    if (!GATHER_A)\n"
@@ -50,13 +51,13 @@ EDITS = {
          "    if (MODE == MODE_DW && r < 0)\n        send_sums(p, t, buffer, c, r);\n    if (MODE != MODE_DW)\n")],
     "one_place": [  # dW loads the first rows for all experts: they stay in L2
         ("producer.cu", "z = t->first + t->rows, slab =", "z = t->rows, slab =")],
-    "evict_last": [  # what dW reads should stay in L2
+    "evict_last": [  # dW's operands should stay in L2
         ("ptx.cu", "INLINE u64 policy_evict_first(void)\n", POLICY + "INLINE u64 policy_evict_first(void)\n"),
         ("ptx.cu", LOAD_5D, LOAD_5D_LAST),
         ("ptx.cu", 'prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) :',
          'prefetch.L2.global.L2::cache_hint [%0], %1, %2;"\n'
          '                 :: "l"(from), "r"(bytes), "l"(policy_evict_last()) :')],
-    "no_gather_fence": [  # what threads gathered is multiplied without a fence before
+    "no_gather_fence": [  # gathered operands are multiplied without a fence before
         ("mainloop.cu", "    if (GATHER)\n        async_fence();\n", "")],
     "no_gathering": [  # threads say that they have copied rows, and have not
         ("ptx.cu", '    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"',
@@ -65,7 +66,7 @@ EDITS = {
          '    if (to == 1)\n        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"')],
     "store_ends": [  # staging buffers are waited for until they have been written, not only read
         ("ptx.cu", "cp.async.bulk.wait_group.read %0;", "cp.async.bulk.wait_group %0;")],
-    "rest_waits": [  # REST_LATE: one consumer waits for a block before it goes on
+    "rest_waits": [  # REST_LATE: a single consumer waits for a block before the next tile
         ("mainloop.cu", "#define REST_LATE (", "#define REST_LATE (0 && ")],
     "apart": [  # the compiler does not see that lanes are together where they multiply
         ("mainloop.cu", "    if (SAY_TOGETHER)\n", "    if (0)\n"),
@@ -76,7 +77,7 @@ EDITS = {
         ("scheduler.cu", "#define WALKER BLOCK\n",
          'INLINE int sm_id(void)\n{\n    int r;\n    asm volatile("mov.u32 %0, %%smid;" : "=r"(r));\n    return r;\n}\n'
          "#define WALKER sm_id()\n")],
-    "asks_nothing": [  # consumers of one expert do not ask L2 for what their first tile begins with
+    "asks_nothing": [  # consumers of one expert do not ask L2 for operands
         ("one_expert.cu", "#define ASKS_FIRST (LOCATE_EARLY &&", "#define ASKS_FIRST (0 && LOCATE_EARLY &&")],
     "row_by_row": [  # permute_copy does not copy by token
         ("host/launch.c", "return v->gather_x && v->topk > 1 &&", "return v->gather_x && v->topk > 1 << 30 &&")],
@@ -87,7 +88,7 @@ EDITS = {
 
 
 def texts(name, tree):
-    """{path: text with the edit}. ValueError: it does not apply."""
+    """{path: text with the edit}. ValueError: the edit does not apply."""
     out = {}
     for file, old, new in EDITS[name]:
         path = tree / KERNELS / file

@@ -12,7 +12,8 @@ batch_open(const char *spec); /* ends the program with 77 and the reason without
 void batch_close(struct batch *p);
 /* A place for the variant's image; the same for the same variant. */
 int batch_add(struct batch *p, const struct variant *v);
-/* Compiles what was added since, and returns when all is done. Prints and counts failures. */
+/* Compiles the variants added since the last run, and returns when all are done. Prints and counts
+ * failures. */
 int batch_run(struct batch *p);
 const struct image *batch_image(const struct batch *p, int which); /* NULL: did not compile */
 int batch_count(const struct batch *p);

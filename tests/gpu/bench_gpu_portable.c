@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portable kernel's whole landscape on a few real layers: every compile-time variant of the
- * space at GROUP_SIZE_M 8, and the best ones at every GROUP_SIZE_M, timed as the runner times.
- * Prints per problem what the best reaches, what the analytic default reaches, and how well
- * predict() ranks; writes every measurement as CSV, so that the model can be fitted and searches
- * replayed.
+ * The portable kernel's landscape on a few real layers: every compile-time variant of the space at
+ * GROUP_SIZE_M 8, and the best at every GROUP_SIZE_M, timed as the runner times. Prints per problem
+ * the best time, the time of the analytic default, and the quality of predict()'s ranking. Writes
+ * every measurement as CSV, to fit the model and replay searches.
  *
  *   bench_gpu_portable OUT.csv [--seconds N] [--problem TEXT]
  *
- *   --seconds  begin no further problem after so long (default 90)
- *   --problem  only this one, as "grouped_gemm mode=dX M=4096 ..."
+ *   --seconds  begin no further problem after N seconds (default 90)
+ *   --problem  only this problem, as "grouped_gemm mode=dX M=4096 ..."
  *
  * Exit 77 without a GPU or NVRTC.
  */
@@ -46,7 +45,7 @@ struct point {
     struct record config;
     int image;
     double us, predicted;
-    const char *failed; /* NULL, or why there is no time */
+    const char *failed; /* NULL, or the reason for no time */
 };
 
 static struct {
@@ -115,7 +114,8 @@ static int by_time(const void *a, const void *b)
     return isnan(x) || isnan(y) ? isnan(x) - isnan(y) : x < y ? -1 : x > y;
 }
 
-/* Of the points in order of time: the best among the first n by prediction, over the best. */
+/* Points come in order of time. Returns the best time among the first n by prediction, over the
+ * best of all. */
 static double regret(const struct point *points, uint32_t n_points, uint32_t n)
 {
     double limit = INFINITY, below = -INFINITY, best = INFINITY;
@@ -198,7 +198,7 @@ static double measure_default(const char *text, const struct problem *p, struct 
     return point.us;
 }
 
-/* The finalists again with every GROUP_SIZE_M (no compile: it is a run-time value). */
+/* Times the finalists again with every GROUP_SIZE_M (no compile: a run-time value). */
 static uint32_t refine(const char *text, const struct problem *p, struct prepared *w,
                        struct point *points, uint32_t n)
 {

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What rounding token counts into buckets costs on a GPU: `gemmctl verify --exact` over MoE layers.
+"""The cost on a GPU of rounding token counts into buckets: `gemmctl verify --exact` over MoE
+layers.
 
     bucket_loss.py --build build --out DIR [--device cuda:0] [--seconds 150] [--budget 32]
                    [--samples 4]
 
-Goes through the layers of LAYERS (models, GEMMs, modes and token counts mixed, so that wherever the
-time ends all are represented); for each, token counts inside its bucket are answered under pow2 and
-sqrt2, tuned as they are, and all these configs measured on each of them against each other. Begins
-no layer after --seconds. Writes DIR/bucket_loss.json (all rows, none left out) and prints medians
-and maxima by scheme, mode and token count. `exact` is the control: what a short tuning and noise
-alone cost. With --device cpu a small problem stands in, to try the script. Exit 77 without a GPU.
+Goes through LAYERS, whose models, GEMMs, modes and token counts are mixed, so that all are
+represented at any end. For each layer, token counts inside its bucket are answered under pow2 and
+sqrt2 and tuned exactly; then each count is measured with all these configs. Begins no layer after
+--seconds. Writes all rows to DIR/bucket_loss.json and prints medians and maxima by scheme, mode and
+token count. `exact` is the control: the cost of a short tuning and of noise. --device cpu rehearses
+the script with a small problem. Exit 77 without a GPU.
 """
 import argparse
 import csv
@@ -58,7 +59,7 @@ def measure(daemon, row, options):
                      "--samples", options.samples, "--budget", options.budget, "--quiet", "--json",
                      check=False)
     if run.stderr:
-        print(run.stderr.strip())  # a shape that failed: the others count
+        print(run.stderr.strip())  # a failed shape; the others count
     result = json.loads(run.stdout) if run.stdout else {"rows": [], "summary": []}
     seconds = round(time.monotonic() - began, 1)
     print(f"{row['model']:14} {row['layer']:8} {row['mode']:8} {row['tokens']:>5} tokens: " +

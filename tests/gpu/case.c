@@ -323,7 +323,7 @@ const void *case_fetch(struct gpu_case *c, bool wide)
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
-/* Two roundings may fall to another side than the reference's: one unit in a short row is much. */
+/* Two roundings may both differ from the reference's: one unit matters in a short row. */
 static double norm_limit(const struct grouped_gemm_problem *v)
 {
     double limit = v->out == DTYPE_FP32 ? 1e-4 : v->out == DTYPE_FP16 ? 1e-3 : 5e-3;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A grouped_gemm problem on the GPU with random operands, and what must come out: every row of the
- * output by the reference kernel. Launches may use the operands as they are (dense, int32), or
- * "wide": the same values with gaps between rows (NaN), int64 indices, and weights of the input
- * type, which must give the same bits.
+ * A grouped_gemm problem on the GPU with random operands, and its expected output: every row of the
+ * output by the reference kernel. Launches may use the operands directly (dense, int32), or "wide":
+ * the same values with gaps between rows (NaN), int64 indices, and weights of the input type. Both
+ * must give the same bits.
  */
 #ifndef GEMMD_TESTS_GPU_CASE_H
 #define GEMMD_TESTS_GPU_CASE_H
@@ -28,15 +28,15 @@ struct gpu_case {
     char *out, *wide_out;                              /* between guards */
     size_t out_bytes, wide_out_bytes;
     double *expected; /* [out_rows, out_cols] */
-    char *got;        /* out, downloaded with its guards */
+    char *got;        /* the downloaded output, with its guards */
 };
 
 /* Which sizes a case has. */
 struct case_shape {
     int64_t experts, topk, n, k;
     const int64_t *rows; /* [experts]; the last is raised so that the sum is a multiple of topk */
-    /* dX and dW with permute_y: dy has a row for each token, which its topk rows all name. What a
-     * permutation would read beyond them is NaN. */
+    /* dX and dW with permute_y: dy has a row for each token, which the token's topk rows all name.
+     * Further rows, which a permutation would read, are NaN. */
     bool shared_dy;
 };
 
@@ -44,16 +44,16 @@ struct case_shape {
 void case_make(struct gpu_case *c, const char *fields, const struct case_shape *shape,
                uint64_t seed);
 void case_free(struct gpu_case *c);
-/* Adds the reference to the batch / computes the expected output with it. */
+/* Adds the reference to the batch; computes the expected output. */
 int case_reference_add(struct batch *p, const char *arch);
 void case_reference_run(struct gpu_case *c, const struct image *reference);
 
 struct grouped_gemm_args case_args(const struct gpu_case *c, bool wide);
-/* Poisons the output of the next launch (or clears it). */
+/* Poisons (or clears) the output of the next launch. */
 void case_poison(const struct gpu_case *c, bool wide, gpu_stream stream);
-/* Downloads the output; NULL when its guards or gaps were written. Rows lie dense in what comes. */
+/* Downloads the output as dense rows; NULL if a launch wrote guards or gaps. */
 const void *case_fetch(struct gpu_case *c, bool wide);
-/* Compares with `factor` times what is expected. Prints where it is wrong. */
+/* Compares the output with `factor` times the expected output. Prints the differences. */
 bool case_check(const struct gpu_case *c, const void *out, double factor, const char *what);
 
 double case_decode(enum dtype t, const void *data, int64_t at);

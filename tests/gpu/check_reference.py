@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the reference kernel to arithmetic that shares nothing with it.
+"""Checks the reference kernel by arithmetic that shares no code with it.
 
     check_reference.py DIR
 
-DIR comes from `test_gpu_grouped_gemm --dump DIR`. Every case is computed again in float64 with numpy,
-expert by expert, from the definition of the op. The reference's result must agree to rounding of
-float64 (with fuse_mul_post: to one unit of the input type), the kernel's within its tolerance.
-Exit 77 without numpy, 1 when something is wrong.
+DIR comes from `test_gpu_grouped_gemm --dump DIR`. Every case is computed again in float64 with
+numpy, expert by expert, from the definition of the op. The reference's result must agree to
+rounding of float64 (with fuse_mul_post: to one unit of the input type), the kernel's within its
+tolerance. Exit 77 without numpy, 1 if a result is wrong.
 """
 import json
 import pathlib

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether dW is faster where two thread blocks share an operand (cluster_shape_mn), and whether it is right.
+"""Measures dW with two thread blocks that share an operand (cluster_shape_mn), and checks the
+results.
 
     clusters.py --build build --out FILE [--device cuda:0] [--tokens 512,4096] [--models M,...]
                 [--seconds 240] [--tops 4] [--permutes own|none] [--wide] [--no-right]
 
-right   problems of ragged experts, tiles of every shape that can share, an odd number of tiles too: each
-        config is a given one, and gemmd compares its result with the reference kernel's
+right   problems of ragged experts, tiles of every shape that can share, also an odd number of tiles; the
+        configs are given, and gemmd compares their results with the reference kernel's
 fast    each dW row of tests/data/shapes/moe.csv is tuned from an empty store; the best --tops configs are then
-        measured as they are and with either cluster, all in alternating blocks of one run; --wide: beside
+        measured alone and with either cluster, all in alternating blocks of one run; --wide: also
         clusters of every tile that can share, in two depths and six orders of tiles
 
-Prints, and writes to FILE, every config's time. Exit 77 without a GPU, 1 when a result was wrong.
+Prints every config's time, and writes the times to FILE. Exit 77 without a GPU, 1 if a result was
+wrong.
 """
 import argparse
 import csv
@@ -44,7 +46,7 @@ def can_share(config, cluster):
 
 
 def measure(daemon, problem, configs, iters):
-    """(microseconds, status) of each; those of earlier runs do not count."""
+    """(microseconds, status) of each config; earlier runs do not count."""
     words = [word for c in configs for word in ("--config", text_of(c))]
     answer = daemon.run("tune", *problem, "--again", "--strategy", "given", "--iters", iters, *words, "--json",
                         check=False)
@@ -101,7 +103,7 @@ def tops(daemon, key, n):
 
 
 def every_cluster(config):
-    """Of a plain config's row: what else a cluster may have."""
+    """Further clusters for a plain config's row."""
     for cluster in SHARED:
         for n, k in itertools.product((64, 128, 192, 256), repeat=2):
             for schedule, stages, group, raster in itertools.product(

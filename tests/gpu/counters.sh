@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What limits the Hopper kernels where they fall short of their targets: hardware counters (ncu) of
-# single launches of hopper_bench, the clocks left as they are.
+# The limits of the Hopper kernels where they fall short of their targets: hardware counters (ncu)
+# of single launches of hopper_bench, with free clocks.
 #
 #   tests/gpu/counters.sh OUT BUILD CUBINS
 #
-# Writes OUT/counters.txt: for each row of moe.csv and tile below, the time, bytes from and to memory,
-# bytes from L2 to the SMs, how busy the tensor cores were, and the spread of cycles over SMs. Exits
-# 77 where there is no ncu.
+# Writes OUT/counters.txt. For each row of moe.csv and tile below: the time, bytes from and to
+# memory, bytes from L2 to the SMs, the use of the tensor cores, and the spread of cycles over SMs.
+# Exit 77 without ncu.
 set -eu
 out=$1 build=$2 cubins=$3
 command -v ncu >/dev/null || { echo "counters: no ncu here" >&2; exit 77; }

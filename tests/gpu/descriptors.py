@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which compiled Hopper kernels fill the registers of wgmma's descriptors anew for each wgmma.
+"""Lists compiled Hopper kernels that refill the registers of wgmma's descriptors for each wgmma.
 
     build/tests/gpu/hopper_bench --compile DIR [--tile ...] [--kind ...]
-    descriptors.py DIR        a line for each kernel with a wgmma, those that do first
-    descriptors.py --check    what it looks for is found in a few lines of SASS; in CI
+    descriptors.py DIR        a line for each kernel with a wgmma, refilling kernels first
+    descriptors.py --check    finds the pattern in a few lines of SASS; in CI.
 
-It is the compiler that decides, by whether it sees that a warp's lanes are together (mainloop() in hopper/mainloop.cu
-says what helps), and a small change anywhere before the multiplication can make it 6 % slower. wgmma takes descriptors
-from uniform registers: R2UR shortly before it brings them there from a lane's own. Needs cuobjdump, of the CUDA
-Toolkit; 77 without it.
+The compiler refills when it does not see that a warp's lanes are together (mainloop() in
+hopper/mainloop.cu). A small change anywhere before the multiplication can cause this, and cost 6 %.
+wgmma takes descriptors from uniform registers; an R2UR shortly before copies them from a lane's
+registers. Needs cuobjdump, of the CUDA Toolkit; exit 77 without.
 """
 import pathlib
 import re
@@ -29,7 +29,7 @@ SAMPLE = """
 
 
 def count(sass):
-    """(wgmmas, R2URs near one of them)"""
+    """(wgmmas, R2URs shortly before a wgmma)"""
     instructions = INSTRUCTION.findall(sass)
     wgmmas = [i for i, text in enumerate(instructions) if "HGMMA" in text]
     near = {j for i in wgmmas for j in range(max(0, i - NEAR), i) if "R2UR" in instructions[j]}

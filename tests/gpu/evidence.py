@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What gemmd keeps as evidence of a tuning on a GPU: cuBLAS as the baseline of `gemmctl trials --sort
+"""Checks gemmd's evidence of a tuning on a GPU: cuBLAS as the baseline of `gemmctl trials --sort
 speedup`, the samples of the winner, and the GPU's clock, temperature and power by NVML.
 
     tests/gpu/evidence.py --build build [--device cuda:0] [--seconds 30]
 
-Exit 77 without a GPU, 1 when something of that is missing.
+Exit 77 without a GPU, 1 if some evidence is missing.
 """
 import argparse
 import pathlib

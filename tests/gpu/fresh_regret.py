@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the tuner misses on keys that nobody has fitted anything to: its answers beside whole landscapes.
+"""The tuner's regret on keys that no model was fitted to: its answers beside whole landscapes.
 
     tests/gpu/record_landscapes.py --build build --out DIR --models gpt-oss-20b --limit 200
     tests/gpu/record_landscapes.py --build build --out DIR --shapes tests/data/shapes/fresh.csv \
@@ -8,21 +8,22 @@
     tests/gpu/fresh_regret.py --build build --landscapes DIR --json FILE [--device cuda:0] [--rounds 2]
     tests/gpu/fresh_regret.py --results FILE...
 
-On the GPU, for each landscape in DIR (or of one file), --rounds times: the same problem is tuned by a fresh daemon with an
-empty store and no compiled kernel; its winner is looked up in the recording, and then measured again
-beside the recording's best, all in alternating blocks of one run, --repeats times.
+For each landscape in DIR (or for one file), --rounds times: a fresh daemon with an empty store and
+no compiled kernel tunes the problem. The winner is looked up in the recording. Then the winner and
+the recording's best are measured in alternating blocks of one run, --repeats times.
 
-    recorded the winner's recorded time / the least, of the configs that the recording measured again with
-             many samples; a winner that is not among these has the median of its few ("*")
-    regret   its time / the least of the recording's best --rivals and itself, in those runs: a recording
-             is of another day and card. Each rival counts with the median over the runs of its time to
-             the winner's: the least of several that vary is below what any of them takes. At most five have a seat in the finals' alternating blocks beside
-             it; who is 3 % behind has none, and its few samples
-    device   milliseconds of launches / those that the recording took
-    compile  core-seconds of the variants that the tuner tried / those of all
+    recorded the winner's recorded time / the least of the configs that the recording measured again with
+             many samples; a winner without these has the median of its few samples ("*")
+    regret   its time / the least of the recording's best --rivals and itself, in these runs, because a
+             recording is of another day and card. Each rival counts with the median over the runs of its
+             time to the winner's: the least of several varying times is too low for each of them. The
+             finals' alternating blocks have five seats; a rival 3 % behind has only a few samples
+    device   milliseconds of launches / the recording's
+    compile  core-seconds of the variants that the tuner tried / core-seconds of all
 
---results prints what such runs found, all together. Exit 77 without landscapes or a GPU, 1 when the median of all tunings' regrets or their 95th percentile is above its
-limit (--median 0.5, --p95 2.0, per cent).
+--results prints the results of such runs together. Exit 77 without landscapes or a GPU, 1 if the
+median of all regrets or their 95th percentile is above its limit (--median 0.5, --p95 2.0, per
+cent).
 """
 import argparse
 import csv
@@ -38,7 +39,7 @@ from tune_times import SHAPES, Store, card_name, problem_options, rows_of
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
 
-FRESH = SHAPES.parent / "fresh.csv"  # sizes of models whose times nobody has
+FRESH = SHAPES.parent / "fresh.csv"  # sizes of models without known times
 LAUNCHES = ("time", "verify", "finals")
 
 
@@ -63,7 +64,7 @@ class Landscape:
                 self.end = line["end"]
 
     def all_settings(self):
-        """Of the run-time parameters, the last the fastest to change."""
+        """All settings of the run-time parameters; the last parameter changes fastest."""
         found = [()]
         for p in self.params[self.compiled:]:
             found = [s + (i,) for s in found for i in range(len(p["values"]))]
@@ -100,7 +101,7 @@ def text_of(config):
 
 
 def measure_again(store, row, key, configs):
-    """Microseconds of each, in alternating blocks; of those that are soon far behind, in a few."""
+    """Microseconds of each config, in alternating blocks; in few blocks for configs far behind."""
     before = max(trial["id"] for trial in rows_of(store.daemon.json("trials", key)))
     chosen = [word for config in configs for word in ("--config", text_of(config))]
     store.daemon.run("tune", *problem_options(row), "--again", "--strategy", "given", "--iters", 20, *chosen)
@@ -111,7 +112,7 @@ def measure_again(store, row, key, configs):
 
 
 def ratios_to_winner(runs):
-    """Of each config its time / the first's, the median over the runs; None: never measured with it."""
+    """The median over the runs of each config's time / the first's; None: never measured together."""
     ratios = ([run[i] / run[0] for run in runs if run[0] and run[i]] for i in range(len(runs[0])))
     return [statistics.median(of_config) if of_config else None for of_config in ratios]
 
@@ -171,7 +172,7 @@ def show(results):
 
 
 def percentile_95(ordered):
-    """Between the two values beside it, in proportion."""
+    """Linear interpolation between two values."""
     at = 0.95 * (len(ordered) - 1)
     low = int(at)
     return ordered[low] + (at - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])

@@ -140,7 +140,7 @@ void gpu_stream_free(gpu_stream stream)
 
 void gpu_capture_begin(gpu_stream stream)
 {
-    enum { GLOBAL = 0 }; /* the strictest: any call that is unsafe in a capture fails it */
+    enum { GLOBAL = 0 }; /* the strictest: any unsafe call fails the capture */
     check(cu.capture_begin(stream, GLOBAL), "cuStreamBeginCapture");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the GPU tests need of libcuda: memory, streams, graphs, in the context that a device of
- * gemmd has made current. A failed call ends the program with CUDA's name for it.
+ * The GPU tests' calls of libcuda: memory, streams, graphs, in the current context of a gemmd
+ * device. A failed call ends the program with CUDA's name of the error.
  */
 #ifndef GEMMD_TESTS_GPU_H
 #define GEMMD_TESTS_GPU_H

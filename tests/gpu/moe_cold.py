@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cold start of moe_layer.py: processes that begin their first step at the same moment, with an
-empty gemmd, and without gemmd. `python moe_cold.py` is one of the processes: it says `ready` when
-its layer is on the device, waits for a line, and prints what its first steps took."""
+empty gemmd, and without gemmd. `python moe_cold.py` is a process: it prints `ready` when its layer
+is on the device, waits for a line, and prints the times of its first steps."""
 import argparse
 import json
 import pathlib
@@ -77,7 +77,7 @@ def wait_ready(processes):
 
 
 def run_together(processes):
-    """What each of these printed, once all are ready and have been told to go."""
+    """The output of each process, after all are ready and were started together."""
     try:
         wait_ready(processes)
         for p in processes:
@@ -94,7 +94,7 @@ def run_together(processes):
 
 
 def verdict(with_, jobs, keys):
-    """What must hold: {sentence: whether}."""
+    """Promises: {sentence: True if kept}."""
     plans = [[(p["mode"], p["permute_x"], p["how"], p["tier"], p["config"]) for p in r["plans"]]
              for r in with_]
     return {f"{keys} keys, {jobs} tunings": jobs == keys,

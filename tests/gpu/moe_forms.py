@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One MoE MLP in several forms over the same parameters (gemmd.torch.MoEMLP's): through gemmd, over
-torch._grouped_mm, and expert by expert. Router, top-k and SwiGLU, with gemmd's kernel for its gradients,
-are the same code in all of them but the loop, which is written out: what the others are held against.
-Where the routing weights multiply is a form's own choice: behind the second product, or, as in
-gemmd's and in `torch_early`, before it.
+"""A MoE MLP in several forms over the same parameters (gemmd.torch.MoEMLP's): through gemmd, over
+torch._grouped_mm, and expert by expert. All forms share the code of router, top-k and SwiGLU, with
+gemmd's kernel for its gradients. The loop is written out and is the reference of the other forms.
+Routing weights multiply after the second product, or before it in gemmd's form and in
+`torch_early`.
 
-torch._grouped_mm wants rows in expert order, so its forms permute. `torch_index` does it as one
-writes it first, with x[token]; its gradient is a scattered sum. `torch_gather` is what somebody
-writes who has measured that: both permutes and their gradients are gathers, by the permutation and
-its inverse, and the sum over a token's experts is a plain sum. Nothing here waits for the device
-but the loop, which reads the rows of each expert. `sums_written_out` is torch_early with gemmd's own sums
-over a token's experts, which inductor makes faster kernels of: what is left between it and gemmd's is
-the products and the permutes. Nobody writes it so, and it is none of torch's forms.
+torch._grouped_mm wants rows in expert order, so its forms permute:
+torch_index      x[token], as first written; its gradient is a scattered sum
+torch_gather     as written after measurements: both permutes and their gradients are gathers, by the
+                 permutation and its inverse; the sum over a token's experts is a plain sum
+sums_written_out torch_early with gemmd's own sums over a token's experts, for which inductor makes faster
+                 kernels. Only products and permutes still differ from gemmd's form. Users do not write this
+                 form, and it is not among torch's forms.
+Only the loop waits for the device: it reads the rows of each expert.
 """
 import torch
 
@@ -21,7 +22,7 @@ from gemmd.torch.sums import sum_of_slots
 
 
 class Gather(torch.autograd.Function):
-    """rows[index], whose gradient is gathered by the inverse permutation."""
+    """rows[index]; the inverse permutation gathers the gradient."""
 
     @staticmethod
     def forward(ctx, rows, index, inverse):
@@ -126,7 +127,7 @@ def loop(layer, x, dtype=None):
     weights, ids = route(layer.router(x), layer.topk)
     rows = x if dtype is None else x.to(dtype)
     out = torch.zeros_like(rows)
-    # unbind: the gradient of w[e] would be a whole tensor of zeros around it
+    # unbind: the gradient of w[e] would be a whole tensor of zeros around the expert's
     for e, (gate_up, down) in enumerate(zip(layer.gate_up.unbind(), layer.down.unbind())):
         token, slot = torch.where(ids == e)
         gate, up = (rows[token] @ gate_up.to(rows.dtype).t()).chunk(2, dim=-1)

@@ -1,27 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A whole MoE MLP, forward and backward, through gemmd.torch, beside what PyTorch users write.
+"""A whole MoE MLP, forward and backward, through gemmd.torch, beside the usual PyTorch code.
 
     moe_layer.py --build build [--lib libgemmd.so] [--json FILE] [--tokens 4096,16384]
                  [--stages layer,profile,graph,compile,cold] [--processes 8] [--seconds 100]
 
-layer    gradients of every form against an fp32 loop, then step times (forward and backward,
-         permutes counted) in alternating blocks, compiled and eager; moe_forms.py says what is
-         compared
-profile  what each kernel takes in the compiled forms, forward and backward, the gaps between them,
-         and how long the host needs to queue a step (moe_profile.py)
+layer    gradients of every form against an fp32 loop, then step times (forward and backward, permutes
+         counted) in alternating blocks, compiled and eager; moe_forms.py has the forms;
+profile  times of each kernel in the compiled forms, forward and backward, the gaps between kernels,
+         and the host's time to queue a step (moe_profile.py);
 graph    a step captured once and replayed on other inputs, against the same step run; eager and
-         compiled, so without what the host costs
-compile  torch.compile of the layer has no graph break, and a step waits for nothing
+         compiled, so without the host's cost;
+compile  torch.compile of the layer has no graph break, and a step does not wait;
 cold     processes that start together with an empty gemmd: each key tuned once; seconds to first
-         step
+         step.
 
-Stages go in this order, and everything is printed as it is known. What would begin after --seconds
-(100 for each number of tokens) is left out, and said; --json is written after every stage.
+Stages run in this order and print results at once. A measurement that would begin after --seconds
+(100 for each number of tokens) is left out and named; --json is written after every stage.
 
-gemmd is started in a temporary folder; while times are taken it is stopped. --device cpu rehearses
-on a machine without a GPU, with small sizes (its times mean nothing). Exit status: 0 all right, 1 a
-wrong result or a promise that does not hold, 77 no PyTorch, CUDA or GPU.
+gemmd is started in a temporary folder and stopped while times are taken. --device cpu rehearses
+without a GPU, with small sizes (its times mean nothing). Exit status: 0 all right, 1 a wrong result
+or a broken promise, 77 no PyTorch, CUDA or GPU.
 """
 import argparse
 import gc
@@ -50,7 +49,7 @@ PROMISED = 1.2       # of the best torch form's step time
 REPLAY_LIMIT = 5e-3
 COMPILED_LIMIT = 1e-2  # inductor rounds less often
 WORSE_THAN_TORCH = 1.5  # an error may be that much above the torch form's own
-LOOP_BLOCKS = 3         # it is some thirty times slower
+LOOP_BLOCKS = 3         # about thirty times slower
 
 
 def parse():
@@ -119,7 +118,7 @@ class Bench:
             self.torch.cuda.synchronize()
 
     def is_late(self, what):
-        """Whether the time is over, so that `what` is left out."""
+        """True if the time is over, so that `what` is left out."""
         late = time.monotonic() >= self.options.until
         if late:
             self.left_out.append(what)
@@ -127,7 +126,7 @@ class Bench:
         return late
 
     def compiled(self, name):
-        """A form under torch.compile; the stages share it."""
+        """A form under torch.compile; all stages share it."""
         if name not in self._compiled:
             self._compiled[name] = self.torch.compile(
                 self.forms.FORMS[name], fullgraph=True, dynamic=False,
@@ -135,8 +134,8 @@ class Bench:
         return self._compiled[name]
 
     def compiled_forms(self, tokens):
-        """{name: form}, each compiled for so many tokens and warmed up. One of torch's that this
-        PyTorch cannot compile is left out, and said; the loop cannot be compiled."""
+        """{name: form}, each compiled for these tokens and warmed up. A torch form that this
+        PyTorch cannot compile is left out and named; the loop cannot be compiled."""
         x, upstream = self.inputs(tokens, 3)
         names = [name for name in self.forms.FORMS if name != "loop"]
         return {name: self.compiled(name) for name in names
@@ -167,9 +166,9 @@ class Bench:
         return begin.elapsed_time(end) / n
 
     def times(self, runs, rounds=None):
-        """{name: milliseconds}, in alternating blocks; each has run before. A block has a lead of
-        its own steps, so that clocks, caches and the host's memory are its own doing and not the
-        block's before."""
+        """{name: milliseconds}, in alternating blocks, after a first run of each. A block begins
+        with untimed steps of its own, so that clocks, caches and the host's memory do not depend on
+        the block before."""
         out = {name: [] for name in runs}
         gc.collect()
         gc.disable()
@@ -221,7 +220,7 @@ def gradients(b, tokens):
 
 
 def leave_out(b, name, error):
-    """One of torch's forms that this PyTorch cannot do; ours has to."""
+    """A torch form that this PyTorch cannot run; gemmd's form must run."""
     if name.startswith("gemmd"):
         raise error
     b.left_out.append(name)
@@ -229,13 +228,13 @@ def leave_out(b, name, error):
 
 
 def ready(b, name, run):
-    """Whether a form runs."""
+    """True if a form runs."""
     began = time.monotonic()
     try:
         for _ in range(3):
             run()
         b.sync()
-    except Exception as e:  # whatever a compiler raises
+    except Exception as e:  # compilers raise any exception
         leave_out(b, name, e)
         return False
     print(f"  {name}: ready after {time.monotonic() - began:.1f} s", flush=True)
@@ -254,7 +253,7 @@ def runnable(b, tokens):
 
 
 def loop_ms(b, tokens):
-    """By itself: it leaves the host's memory in a state that slows the block after it down."""
+    """Separately: the loop leaves the host's memory in a state that slows the next block down."""
     x, upstream = b.inputs(tokens, 3)
     name = "loop_eager"
     return b.times({name: lambda: b.forms.step(b.forms.FORMS["loop"], b.layer, x, upstream)},
@@ -262,8 +261,7 @@ def loop_ms(b, tokens):
 
 
 def ratio(b, ms, suffix=""):
-    """The best of torch's forms / gemmd's, of those with this suffix; None: one of them is not
-    there."""
+    """The best of torch's forms / gemmd's, for this suffix; None if either is missing."""
     theirs = [ms[name + suffix] for name in b.forms.FORMS
               if name.startswith("torch") and name + suffix in ms]
     mine = ms.get("gemmd" + suffix)
@@ -303,7 +301,7 @@ def stage_layer(b, record):
 # ---- stage: graph --------------------------------------------------------------------------------
 
 def capture(b, form, x, upstream):
-    """(graph, its outputs)"""
+    """(graph, outputs)"""
     torch = b.torch
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -318,12 +316,12 @@ def capture(b, form, x, upstream):
 
 
 def captured(b, forms, x, upstream):
-    """{name: (graph, its outputs)}"""
+    """{name: (graph, outputs)}"""
     out = {}
     for name, form in forms.items():
         try:
             out[name] = capture(b, form, x, upstream)
-        except Exception as e:  # whatever a capture refuses
+        except Exception as e:  # captures raise any exception
             leave_out(b, f"{name} in a graph", e)
     return out
 

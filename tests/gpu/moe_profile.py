@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a step's time goes: the stage `profile` of moe_layer.py. For each form and direction what
-every kernel of the device takes, by torch.profiler; the gaps between them; how long the host needs
-to queue a step, since a step cannot be faster than that; and the clock and power of the device
-while it does nothing else, since at the power limit fewer joules are fewer microseconds.
+"""Where a step's time goes: the stage `profile` of moe_layer.py. For each form and direction:
+  - the time of every device kernel, by torch.profiler, and the gaps between kernels;
+  - the host's time to queue a step, which a step cannot beat;
+  - the device's clock and power during steps: at the power limit fewer joules are fewer microseconds.
 
 A marker, PyTorch's spin kernel of no cycles, stands in the stream before each forward and each
-backward and after the last: between two markers is one direction of one step. The CPU has no
-kernels; a rehearsal there counts PyTorch's ops instead.
+backward and after the last: two markers enclose one direction of one step. The CPU has no kernels;
+a rehearsal counts PyTorch's ops instead.
 """
 import re
 import shutil
@@ -39,7 +39,7 @@ def kind(name):
 
 
 def split(events, directions=("forward", "backward")):
-    """{direction: [the events of each step]}: what lies between the markers, in turn."""
+    """{direction: [the events of each step]}: the events between markers, in turn."""
     out, part, at = {d: [] for d in directions}, None, 0
     for e in sorted(events, key=lambda e: e.begin):
         if MARKER in e.name:
@@ -63,8 +63,8 @@ def gaps(part):
 
 
 def tables(parts):
-    """Of the steps of one direction: medians of what is busy and idle, and each kernel's and each
-    kind's number and microseconds in a step."""
+    """For the steps of a direction: median busy and idle time; each kernel's and each kind's number
+    and microseconds in a step."""
     if not parts:
         return {"busy_us": 0.0, "gaps_us": 0.0, "launches": 0.0, "kinds": {}, "kernels": {}}
     kernels, kinds = {}, {}
@@ -104,8 +104,7 @@ def marked_step(b, form, x, upstream):
 
 
 def is_ours(b, e):
-    """Whether an event of the profiler's is one of a device's kernels (a rehearsal: an op that no
-    other op called)."""
+    """True for a device kernel (in a rehearsal: an op that no other op called)."""
     if b.device.type == "cuda":
         return (e.device_type == b.torch.autograd.DeviceType.CUDA
                 and not getattr(e, "is_user_annotation", False) and not NO_KERNEL.match(e.name))
@@ -113,8 +112,8 @@ def is_ours(b, e):
 
 
 def collect(b, form, x, upstream):
-    """The events of some steps. Of the host nothing is recorded, since that would slow it down, and
-    make gaps."""
+    """The events of some steps. Not of the host: recording the host would slow it down and make
+    gaps."""
     profiler = b.torch.profiler
     activity = profiler.ProfilerActivity
     wanted = activity.CUDA if b.device.type == "cuda" else activity.CPU
@@ -128,8 +127,7 @@ def collect(b, form, x, upstream):
 
 
 def host_us(b, form, x, upstream):
-    """How long the host needs to queue a step, when it never has to wait for the device: least of
-    some."""
+    """The host's time to queue a step when it never waits for the device: the least of some steps."""
     least = float("inf")
     for _ in range(HOST_STEPS):
         b.sync()
@@ -144,7 +142,7 @@ SETTLE_S, ASK_S = 0.5, 10
 
 
 def read_smi(text):
-    """{"sm_mhz", "watts", "limit_watts"} of nvidia-smi's line; None what it does not know."""
+    """{"sm_mhz", "watts", "limit_watts"} of nvidia-smi's line; None for unknown values."""
     def number(word):
         try:
             return float(word)
@@ -154,7 +152,7 @@ def read_smi(text):
 
 
 def busy_device(b, step):
-    """What nvidia-smi says while the device does one step after the other."""
+    """nvidia-smi's report while the device runs steps without a break."""
     program = shutil.which("nvidia-smi")
     if b.device.type != "cuda" or program is None:
         return {}
@@ -169,7 +167,7 @@ def busy_device(b, step):
     while asked.poll() is None and time.monotonic() < until:
         step()
     b.sync()
-    asked.kill()  # where it hangs
+    asked.kill()  # nvidia-smi hangs
     return read_smi(asked.communicate()[0])
 
 

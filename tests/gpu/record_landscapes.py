@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Records the exhaustive landscapes of a list of keys, for the replay device and for the evidence
-about searches (tests/data/README.md says what is in such a file).
+"""Records the exhaustive landscapes of a list of keys, for the replay device and for tests of
+searches (tests/data/README.md describes the files).
 
     record_landscapes.py --build build --out DIR [--device cuda:0] [--limit SECONDS]
                          [--shapes FILE] [--models LIST] [--layers LIST] [--tokens LIST] [--modes LIST] [--permutes none]
 
-Rows of tests/data/shapes/moe.csv, or of another such file, with their layer's own permute or without; by default three models, gate_up,
-512 and 4096 tokens, three modes: 18 keys. Short ones go first. What is left of the time is shared
-out evenly over the keys that are left: one that has used up its share begins no more variants, once
-it has --variants of them. Kernels are compiled once for all keys (--cache-dir). A key that fails
-costs no other. Exit: 0 all recorded, 1 not all, 77 no GPU.
+Keys are rows of tests/data/shapes/moe.csv, or of --shapes, with their layer's own permute or
+without. Default: three models, gate_up, 512 and 4096 tokens, three modes: 18 keys. Short keys go
+first. The remaining time is shared evenly over the remaining keys. A key that has used its share
+begins no more variants, after at least --variants. Kernels are compiled once for all keys
+(--cache-dir). A failed key does not stop the rest. Exit: 0 all recorded, 1 not all, 77 no GPU.
 """
 import argparse
 import csv
@@ -45,7 +45,7 @@ def rows_of(options):
 
 
 class Clocks:
-    """What the GPU's clocks do meanwhile, twice a second."""
+    """The GPU's clocks during a recording, twice a second."""
 
     def __init__(self, folder, index):
         self.path = folder / "clocks"

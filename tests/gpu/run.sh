@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run.sh OUTDIR BUILD_DIR: every GPU test in one go, logs into OUTDIR, a short summary last.
-# Exit 0 when all passed, 77 without a GPU. Set GEMMD_TEST_ALL=1 for every variant of the space
-# (minutes more), GEMMD_BENCH_SECONDS to change how long the landscape may take (default 60).
-# The Hopper kernels: the first set of variants is checked and shortly soaked (hopper/main.c says
-# what else there is), then sanitize.sh; on other GPUs both are skipped.
+# run.sh OUTDIR BUILD_DIR: every GPU test, logs into OUTDIR, a short summary last. Exit 0 when all
+# passed, 77 without a GPU. GEMMD_TEST_ALL=1 takes every variant of the space (minutes more);
+# GEMMD_BENCH_SECONDS is the landscape's time (default 60). On a Hopper GPU the first set of
+# variants is checked and shortly soaked (hopper/main.c has further stages), then sanitize.sh runs;
+# on other GPUs both are skipped.
 set -u
 out=$1 build=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -43,13 +43,13 @@ if [ $? = 77 ]; then
 fi
 step dump 60 "$test" --dump "$dump" &&
     step reference 60 python3 "$here/check_reference.py" "$dump"
-# 5 is what pytest answers when all were skipped.
+# pytest exits with 5 when all tests were skipped.
 step torch 300 env GEMMD_LIBRARY="$build/client/libgemmd.so" sh -c \
     'python3 -m pytest -q -p no:cacheprovider "$1" || { code=$?; [ $code != 5 ] || exit 77; exit $code; }' sh "$here/test_torch.py"
 step bench 120 "$bench" "$out/landscape.csv" --seconds "${GEMMD_BENCH_SECONDS:-60}"
 if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do
-        # 86 is what the sanitizer answers when it found something.
+        # The sanitizer exits with 86 when it found an error.
         step "$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 86 "$test" --small
     done
 else

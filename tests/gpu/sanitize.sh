@@ -1,18 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# sanitize.sh OUTDIR BUILD_DIR [CUBINS]: compute-sanitizer's memcheck, racecheck and synccheck over a
-# seeded sample of the Hopper kernels' variants: gathered, ping-pong, scattered, fused, accumulating,
-# after a permute copy, stored by threads (hopper/sample.c says which). One process per tool; logs
-# into OUTDIR, a summary last that names the variant of each finding. Exit 0 when all are clean, 77
-# without a Hopper GPU or the sanitizer. CUBINS is a folder for compiled variants (default: a new
-# one). GEMMD_SANITIZE_SEED draws another sample; GEMMD_SANITIZE_TOOLS names the tools to run;
-# GEMMD_SANITIZE_OPTIONS are handed to every one of them.
+# sanitize.sh OUTDIR BUILD_DIR [CUBINS]: compute-sanitizer's memcheck, racecheck and synccheck over
+# a seeded sample of the Hopper kernels' variants: gathered, ping-pong, scattered, fused,
+# accumulating, after a permute copy, stored by threads (hopper/sample.c). One process per tool;
+# logs into OUTDIR, a summary last that names the variant of each finding. Exit 0 when all are
+# clean, 77 without a Hopper GPU or the sanitizer. CUBINS is a folder for compiled variants
+# (default: a new folder). GEMMD_SANITIZE_SEED draws another sample; GEMMD_SANITIZE_TOOLS names the
+# tools; GEMMD_SANITIZE_OPTIONS go to every tool.
 #
-# What to know of findings: memcheck sees what threads read and write, not what TMA does (that stays
-# inside its maps' bounds, and hopper_bench's guards and NaN watch what is read and written there).
-# racecheck knows mbarriers and cp.async.bulk.tensor, and does not see what wgmma reads. With kernels that split
-# sums, which send them by st.async, it came to no end in 70 s (CUDA 13.0), where others take half a second
-# each; so it gets none of those.
+# Limits of the tools: memcheck sees reads and writes of threads, but not of TMA. TMA stays inside
+# its maps' bounds, and hopper_bench's guards and NaN check them. racecheck knows mbarriers and
+# cp.async.bulk.tensor, but does not see wgmma's reads. Kernels with split sums send them by
+# st.async: racecheck did not end in 70 s (CUDA 13.0), where other kernels take half a second, so it
+# skips these kernels.
 set -u
 out=$1 build=$2
 bench=$build/tests/gpu/hopper_bench
@@ -31,7 +31,7 @@ command -v compute-sanitizer > /dev/null || {
     exit 77
 }
 
-# Without a sanitizer first: what is wrong by itself is no finding, and everything gets compiled.
+# First without a sanitizer: an error of its own is no finding. This run also compiles all variants.
 timeout -k 5 120 "$bench" --cubins "$cubins" --stages sample --sample 16 --seed "$seed" --fork no \
     > "$out/sanitize-plain.log" 2>&1
 code=$?
@@ -49,7 +49,7 @@ for tool in $tools; do
     memcheck) more="--padding 256" ;;
     esac
     began=$(date +%s)
-    # 86 is what the sanitizer answers when it found something.
+    # The sanitizer exits with 86 when it found an error.
     # shellcheck disable=SC2086 # options are words
     timeout -k 5 240 compute-sanitizer --tool "$tool" --error-exitcode 86 $more \
         ${GEMMD_SANITIZE_OPTIONS:-} \
@@ -67,7 +67,7 @@ for tool in $tools; do
     [ $code = 0 ] || failed=1
     echo "$word $tool: $done of $n variants, ${took}s: $(grep '^=========.*SUMMARY' \
         "$out/sanitize-$tool.log" | tail -n 1)"
-    # What the sanitizer says between two names belongs to the first; a dozen lines of each variant.
+    # Messages between two names belong to the first name; at most a dozen lines of each variant.
     awk -v tool="$tool" '
         /^SAMPLE / { name = substr($0, 8); said = 0 }
         /^=========/ && !/COMPUTE-SANITIZER|SUMMARY/ && said++ < 12 {

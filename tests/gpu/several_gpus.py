@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All GPUs of a host: a gemmd each, over one database, and jobs that find theirs by the GPU's UUID.
+"""All GPUs of a host: a gemmd for each, over one database, and jobs that find the gemmd of their
+GPU by its UUID.
 
     several_gpus.py --build build [--gemmd PROGRAM] [--lib libgemmd.so] [--json FILE] [--rehearse]
 
-Each job runs the same products, forward and backward, from inputs that were made on the CPU. There is
-a job for each GPU that names it, one that sees no other (CUDA_VISIBLE_DEVICES), one that sees all of
-them in reverse order, and one that uses all at once, from one thread whose current GPU is the first.
-It must hold:
+Each job runs the same products, forward and backward, from inputs made on the CPU. For each GPU a
+job names the GPU; one job sees a single GPU (CUDA_VISIBLE_DEVICES); one sees all in reverse order;
+one uses all from a thread whose current GPU is the first. The promises:
 
-    found     each job asked the gemmd of the GPU that its tensors lie on
-    once      each key was tuned once for all GPUs, and all jobs launch the same config
-    right     every result agrees with PyTorch's, and has the same bits on every GPU
-    alone     while one gemmd tunes, its runner takes memory of its own GPU, and of no other
-    refused   a second gemmd for a GPU, whatever name it gives it
-    keeper    when the gemmd that writes the database is killed another one goes on, and the one that
-              comes back has what was tuned meanwhile
-    idle      in the end no GPU has less memory free than before
+    found     each job asked the gemmd of the GPU that holds its tensors;
+    once      each key was tuned once for all GPUs, and all jobs launch the same config;
+    right     every result agrees with PyTorch's, and has the same bits on every GPU;
+    alone     while a gemmd tunes, its runner takes memory of its own GPU only;
+    refused   a second gemmd for a GPU, under any name;
+    keeper    when the gemmd that writes the database is killed another gemmd goes on, and the restarted
+              gemmd has the answers tuned meanwhile;
+    idle      in the end every GPU has as much free memory as before.
 
---rehearse does what it can with the CPU as the only device. There must be no other gemmd on the GPUs. Exit status: 0 all of it holds, 1 it does
-not, 77 there are not two GPUs, or no PyTorch. `--worker` is one of the jobs.
+--rehearse tests with the CPU as the only device. No other gemmd may run on the GPUs. Exit status: 0
+all promises kept, 1 a broken promise, 77 fewer than two GPUs or no PyTorch. `--worker` is a job.
 """
 import argparse
 import hashlib
@@ -41,12 +41,12 @@ import moe_cold  # noqa: E402
 
 LINGER_MS = 2000
 PATIENCE_S = 120
-MIB_OF_NOISE = 16   # the driver's own, from one reading to the next
+MIB_OF_NOISE = 16   # the driver's variation between readings
 ERROR_MOST = 5e-3   # relative norm: bf16's rounding is 2e-3
 SIZES = {"tokens": 1024, "experts": 16, "topk": 4, "n": 1536, "k": 2048}
 SMALL = {"tokens": 64, "experts": 4, "topk": 2, "n": 64, "k": 32}
 NEW = {"mode": "forward", "m": 2048, "n": 512, "k": 1024, "experts": 8}
-SERVED = 75         # gemmd's exit code when another one has its device
+SERVED = 75         # gemmd's exit code when another gemmd has its device
 
 
 def parse():
@@ -67,8 +67,7 @@ def parse():
 # ---- a job ---------------------------------------------------------------------------------------
 
 def inputs(torch, sizes):
-    """On the CPU, so that they are the same whatever a GPU's generator does: x, w, m_sizes, gather,
-    dy."""
+    """On the CPU, so that the inputs do not depend on a GPU's generator: x, w, m_sizes, gather, dy."""
     rand = torch.Generator().manual_seed(1)
     rows = sizes["tokens"] * sizes["topk"]
 
@@ -82,7 +81,7 @@ def inputs(torch, sizes):
 
 
 def run_on(torch, device, sizes):
-    """[out, dx, dw] of one step."""
+    """[out, dx, dw] of a step."""
     from gemmd.torch import grouped_gemm
     x, w, m_sizes, gather, dy = (t.to(device) for t in inputs(torch, sizes))
     x.requires_grad_(), w.requires_grad_()
@@ -179,7 +178,7 @@ class Host:
             return None
 
     def refuses(self, device, env=None):
-        """Whether one gemmd more ends because the device has one."""
+        """True if a further gemmd ends because the device has a gemmd."""
         p = self.spawn(device, "log-refused", env)
         try:
             code = p.wait(20)
@@ -255,7 +254,7 @@ def jobs_of(devices):
 
 
 def run_jobs(host, rehearse):
-    """What each part of each job said."""
+    """The output of each part of each job."""
     processes = []
     for visible, devices in jobs_of(host.devices):
         env = {**host.env, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}
@@ -283,7 +282,7 @@ def tune(host, device, problem):
 
 
 def check_alone(host, verdict):
-    """Of the last device, since whoever forgets which one is meant takes the first."""
+    """Of the last device, because code that mixes devices up takes the first."""
     before = [mib for _, mib in gpus()]
     most = most_memory(lambda: tune(host, host.devices[-1], NEW))
     more = [a - b for a, b in zip(most, before)]

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portable kernel on a GPU: every mode, permute, fuse and type against the reference kernel,
- * all elements; rows per expert 0, 1, 15, 16, 63, 64, 65, 1000; N and K from 8 and not multiples of
- * tiles; strides, int64 indices, accumulation; rows of dy given several times; the same bits at
- * every launch; stream capture; two streams; and problems whose offsets do not fit into 32 bits.
+ * The portable kernel on a GPU, all elements against the reference kernel:
+ * - every mode, permute, fuse and type; strides, int64 indices, accumulation;
+ * - rows per expert 0, 1, 15, 16, 63, 64, 65, 1000; N and K from 8, also not multiples of tiles;
+ * - rows of dy given several times; the same bits at every launch; stream capture; two streams;
+ * - problems whose offsets do not fit into 32 bits.
  *
  *   test_gpu_grouped_gemm [--small] [--all] [--seed N] [--dump DIR]
  *
@@ -350,7 +351,7 @@ static void test_all(void)
 
 /* ---- the same bits at every launch ---------------------------------------------------------- */
 
-/* A case, a candidate with its output as a golden copy on the GPU, and another candidate. */
+/* A case, a candidate with its output as a golden copy on the GPU, and a second candidate. */
 struct golden {
     struct gpu_case c;
     struct candidate candidate, other;
@@ -369,7 +370,7 @@ static void plan_golden(struct golden *g, const struct form *form, const char *d
     space_deinit(&s);
 }
 
-/* Launches the candidate once. False: it failed, and there is nothing to go on with. */
+/* Launches the candidate once. False: a failure ends this test. */
 static bool finish_golden(struct golden *g)
 {
     g->launcher = load(&g->c, &g->candidate);
@@ -396,7 +397,7 @@ static void free_golden(struct golden *g)
     case_free(&g->c);
 }
 
-/* One launch on a stream and its comparison, all queued. */
+/* Queues a launch and its comparison on a stream. */
 static void queue_round(const struct golden *g, struct launcher *l, gpu_stream stream)
 {
     struct grouped_gemm_args args = case_args(&g->c, false);
@@ -435,7 +436,7 @@ static void two_streams(struct golden *a, struct golden *b)
     gpu_stream_free(second);
 }
 
-/* The first launch of a module is inside the capture: nothing in it may allocate or wait. */
+/* The capture contains the first launch of a module, which must neither allocate nor wait. */
 static void capture(struct golden *g)
 {
     struct launcher *fresh = load(&g->c, &g->other);
@@ -610,7 +611,7 @@ static void open_all(void)
         printf("SKIP: %s\n", err.text);
         exit(77);
     }
-    /* Launchers need a current context: the device makes its own only when it loads something. */
+    /* Launchers need a current context, which the device makes only when it loads a module. */
     if (cuda_wake((struct cuda_device *)test.device, &err)) {
         fprintf(stderr, "FATAL: %s\n", err.text);
         exit(1);
@@ -640,7 +641,7 @@ static void open_all(void)
     gpu_wait();
 }
 
-/* On a GPU that nobody else uses meanwhile, what was found out when the first module was loaded. */
+/* On an otherwise idle GPU, checks the cluster order found when the first module was loaded. */
 static void test_order(void)
 {
     const struct cuda_module *m = test.compare_module;

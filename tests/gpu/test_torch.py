@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd.torch on a GPU, where it differs from the CPU that tests/python/test_torch.py runs on: what
-torch.autocast("cuda") does, what torch._grouped_mm refuses, threads that have no context yet, graphs.
-No daemon: kernels are the analytic default's, compiled here, or with GEMMD_DISABLE plain PyTorch's.
+"""gemmd.torch on a GPU, where it differs from the CPU (tests/python/test_torch.py):
+torch.autocast("cuda"), refusals of torch._grouped_mm, threads without a context, graphs. No daemon:
+kernels are the analytic default's, compiled here, or with GEMMD_DISABLE plain PyTorch's.
 
     GEMMD_LIBRARY=build/client/libgemmd.so python3 -m pytest -q -p no:cacheprovider tests/gpu/test_torch.py
 
@@ -63,7 +63,7 @@ def right(x, w, m_sizes):
 
 
 def gradients(y, operands):
-    return torch.autograd.grad(y.sum(), operands)  # that of a sum is expanded: it has no strides
+    return torch.autograd.grad(y.sum(), operands)  # of y.sum(): dy has no strides
 
 
 def layer_in_fp32(layer, x):
@@ -111,7 +111,7 @@ def test_operands_that_do_not_lie_well(by, how):
 
 @pytest.mark.filterwarnings("ignore:gemmd")
 def test_threads_without_a_context(by):
-    """Of another thread's plan, and by none of PyTorch's that have one."""
+    """Threads without a context launch another thread's plan; PyTorch's own threads have a context."""
     m_sizes, _ = routing()
     x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((T, HIDDEN), (EXPERTS, INTER, HIDDEN)))
     ys = [gt.grouped_gemm(x, w, m_sizes)]
@@ -140,7 +140,7 @@ def test_a_captured_graph(by):
 
 @pytest.mark.filterwarnings("ignore:gemmd")
 def test_a_kernels_first_launch_in_a_capture(by, monkeypatch):
-    """It is loaded before, and launched never."""
+    """Loaded before, never launched."""
     m_sizes, gather = routing()
     x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((TOKENS, HIDDEN), (EXPERTS, INTER, HIDDEN)))
     call = lambda: gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)  # noqa: E731

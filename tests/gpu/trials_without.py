@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What searches would have lost without some configs: of what moe_peers.py --out-store kept.
+"""The loss of searches without some configs, from stores of moe_peers.py --out-store.
 
     trials_without.py STORE.tar.gz... --mode forward,dX --without "cluster_shape_mn=2x1 schedule=cooperative BLOCK_SIZE_M<192"
 
-A config is one of them when all conditions hold (name=value, name<number, name>number). For each key that has
-trials: how much slower than the best is the best of those that stay, both as the search measured them. Says how many
-of the compiled variants would not have been. What else a search would have tried instead is not known: so a loss
-is at most what is said.
+A config is left out when all conditions hold (name=value, name<number, name>number). For each key
+with trials, prints the best remaining config's time against the best, both as the search measured
+them, and the number of compiled variants left out. A search might have tried other configs instead:
+the loss is an upper bound.
 """
 import argparse
 import collections

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plain Triton matrix product, as a user would have one: the kernel of triton_ranks.py."""
+"""A plain Triton matrix product, as a user writes it: the kernel of triton_ranks.py."""
 import triton
 import triton.language as tl
 

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A Triton kernel of one's own under gemmd.triton.autotune: processes that start together, one
-tuning.
+"""A user's Triton kernel under gemmd.triton.autotune: processes that start together tune once.
 
     triton_ranks.py --build build [--gemmd PROGRAM] [--lib libgemmd.so] [--json FILE]
                     [--processes 8]
 
-A plain Triton matrix product with eight configs; every process launches it once, at the same
-moment. Three starts: with an empty gemmd; again, all known; and under triton.autotune alone. Prints
-how many configs each process timed, and the seconds of its first call. Exit status: 0 all right, 1
-a promise does not hold, 77 no PyTorch, Triton or GPU. `--worker` is one of the processes.
+A plain Triton matrix product with eight configs. Every process launches it once, at the same
+moment. Three starts: with an empty gemmd; again, with all answers; and under triton.autotune alone.
+Prints the number of configs that each process timed, and the seconds of its first call. Exit
+status: 0 all right, 1 a broken promise, 77 no PyTorch, Triton or GPU. `--worker` is a process.
 """
 import argparse
 import json

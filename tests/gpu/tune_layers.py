@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tunes whole MoE layers on a GPU through the real daemon, and reports beside the recorded peers.
+"""Tunes whole MoE layers on a GPU through the real daemon, and reports times beside the recorded
+peers.
 
     tune_layers.py --build build --out DIR [--device cuda:0] [--models qwen3-30b-a3b,mixtral-8x7b]
                    [--tokens 4096] [--budget 64]
 
-For each model: the six kernels of a layer (first and second GEMM x forward, dX, dW, with the layer's
-own permutes) are tuned with gemmctl; a second process asks for all of them again (all must be hits);
-64 clients then ask at once for one new key (one tuning job must answer them all); at the end gemmd
-idles, and must hold no runner and no GPU memory. Writes DIR/tune_layers.json and prints a table.
-Exit 77 without a GPU, 1 when a promise does not hold.
+For each model gemmctl tunes the six kernels of a layer (first and second GEMM x forward, dX, dW,
+with the layer's own permutes). A second process asks for all again (all must be hits). 64 clients
+then ask at once for a new key (one tuning job must answer all). At the end an idle gemmd must hold
+no runner and no GPU memory. Writes DIR/tune_layers.json and prints a table. Exit 77 without a GPU,
+1 for a broken promise.
 """
 import argparse
 import concurrent.futures
@@ -39,7 +40,7 @@ def gpu_memory_mib(index=0):
 
 
 def card_name():
-    """Of the first GPU."""
+    """The name of the first GPU."""
     asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
                            check=True)
     return asked.stdout.splitlines()[0]
@@ -84,7 +85,7 @@ def problem_options(row):
 
 
 def rows_of(answer):
-    """gemmctl prints one document: a list of answers, or one."""
+    """gemmctl prints a document: a list of answers, or a single answer."""
     return answer if isinstance(answer, list) else answer.get("answers", [answer])
 
 

@@ -1,25 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long tuning takes on a GPU: cold, warm, and a whole layer; the recorded peers' seconds beside.
+"""Times of tuning on a GPU: cold, warm, and a whole layer, beside the recorded peers' seconds.
 
     tune_times.py --build build --out DIR [--device cuda:0] [--tokens 4096] [--seconds 230]
                   [--models qwen3-30b-a3b,mixtral-8x7b,llama4-scout] [--shapes FILE] [--budget N]
                   [--stages cold,layer,warm]
 
-A key is a kernel of an MoE layer: gate_up or down, in forward, dX or dW, with the layer's own permute.
+A key is a kernel of an MoE layer: gate_up or down, in forward, dX or dW, with the layer's own
+permute.
 
     cold   a fresh daemon, with no database and no compiled kernel; from asking to the answer, so the
-           runner's start is in it, and every compile
-    warm   every kernel that the cold runs compiled is in the cache directory and the runner is up; the
-           key is tuned once, untimed, since a search goes where its times lead it and may ask for kernels
-           that the cold one did not; then its answer and trials are evicted, and it is tuned again
-    layer  the six keys of a model asked for at once, by six processes; a fresh daemon, nothing compiled;
-           and what all its processes took of the host's cores until it had stopped, how many variants were
-           compiled, and of how many of these a trial says something
+           runner's start and every compile count;
+    warm   the cold runs' kernels are in the cache directory and the runner is up. The key is first tuned
+           untimed, because a search may ask for kernels that the cold search did not. Then the answer and
+           its trials are evicted, and the key is tuned again;
+    layer  six processes ask for the six keys of a model at once; a fresh daemon, no compiled kernel. Also:
+           core-seconds of all processes until the daemon stopped, the number of compiled variants, and how
+           many of them appear in a trial.
 
-Writes DIR/tune_times.json and prints tables; where the time went is in each row ("phases", of the
-daemon's event). What does not fit into --seconds is left out, and said. Exit 77 without a GPU, 1 when
-a median or a layer is above its limit (--cold 3.0 --warm 0.5 --layer 10.0), or something was left out.
+Writes DIR/tune_times.json and prints tables; each row has the times of phases ("phases", of the
+daemon's event). Keys that do not fit into --seconds are left out and named. Exit 77 without a GPU,
+1 when a median or a layer is above its limit (--cold 3.0 --warm 0.5 --layer 10.0), or a key was
+left out.
 """
 import argparse
 import concurrent.futures
@@ -42,7 +44,7 @@ from tune_layers import SHAPES, Daemon, card_name, problem_options, rows_of
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
 
-STAGES = "cold,layer,warm"  # warm after cold, whose kernels it takes
+STAGES = "cold,layer,warm"  # warm uses cold's kernels
 MODELS = "qwen3-30b-a3b,mixtral-8x7b,llama4-scout"
 EVENT = re.compile(r"(?P<key>\w+): (?P<all>\d+) ms, of these (?P<runner>\d+) in the runner: (?P<text>.*)")
 
@@ -56,13 +58,13 @@ class Clock:
 
 
 def children_cpu_s():
-    """Of processes that have ended, and theirs."""
+    """Seconds of ended child processes and their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 class Store:
-    """A folder for one daemon: database, socket and compiled kernels."""
+    """A folder for a daemon: database, socket and compiled kernels."""
 
     def __init__(self, options):
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-times-"))
@@ -79,7 +81,7 @@ class Store:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def compiled(self):
-        """What compiling took, of a daemon that is stopped for that."""
+        """The cost of compiling; stops the daemon."""
         self.daemon.stop()
         with sqlite3.connect(self.path / "cache.db") as db:
             tried = db.execute("SELECT count(DISTINCT variant) FROM trial").fetchone()[0]
@@ -97,7 +99,7 @@ class Store:
         return time.monotonic() - began, answer
 
     def phases(self):
-        """By key: the last tuning's milliseconds in each phase, of all orders that it took."""
+        """By key: the last tuning's milliseconds in each phase, over all its orders."""
         found, ended = {}, set()
         for event in rows_of(self.daemon.json("list", "--what", "events", "--sort", "-id")):
             m = EVENT.fullmatch(event["text"]) if event["kind"] in ("tuned", "set_aside") else None
@@ -194,7 +196,7 @@ def median(results):
 
 
 def judge(options, rows, report):
-    """Sentences on what does not hold."""
+    """Sentences on broken promises."""
     wrong = []
     for what in ("cold", "warm"):
         if what in options.stages and len(report[what]) < len(rows):

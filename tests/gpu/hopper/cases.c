@@ -230,7 +230,7 @@ int tile_named(const char *name)
 
 /* ---- kinds */
 
-/* Every mode x permute x fusion x type; then what a config chooses: copies, stores by threads. */
+/* Every mode x permute x fusion x type; then variants of copies and of stores by threads. */
 const struct kind kinds[] = {
     {"fwd", GEMM_FORWARD, .soak = true},
     {"dX", GEMM_DX, .soak = true},
@@ -330,7 +330,7 @@ static const int rows_sample[] = {65, 0, 130, 17};
 
 #define ROWS(list) list, sizeof(list) / sizeof(list[0])
 
-/* Each m_e is there in a shape where its expert is not the NaN one. */
+/* Each m_e appears in a shape where another expert is the NaN expert. */
 const struct shape shapes[] = {
     {8, 584, 328, 2, ROWS(rows_soak), .nan = 2, .soak = true},
     {1, 584, 328, 1, ROWS(rows_thousand), .no_sizes = true},
@@ -374,8 +374,7 @@ const struct shape soak_shapes[SOAK_SHAPES + 1][3] = {
 const struct shape variant_shapes[VARIANT_SHAPES + 1] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
     {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true, .shared_dy = true},
-    {4, 1160, 1088, 1, ROWS(rows_long),
-     .nan = 2}, /* of whole slabs: what needs them is tried here */
+    {4, 1160, 1088, 1, ROWS(rows_long), .nan = 2}, /* whole slabs, for tiles that need them */
     {1, 1160, 1088, 1, ROWS(rows_thousand), .no_sizes = true},
 };
 

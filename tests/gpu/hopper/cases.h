@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the Hopper bench runs: tiles (configs), kinds (modes with their flags and types), shapes. */
+/* The cases of the Hopper bench: tiles (configs), kinds (modes with their flags and types),
+ * shapes. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_CASES_H
 #define GEMMD_TESTS_GPU_HOPPER_CASES_H
 
@@ -39,7 +40,8 @@ int kind_named(const char *name); /* -1: none */
 /* The kind of these fields that leaves all choices to the config; -1: none. */
 int kind_of_problem(const struct grouped_gemm_problem *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
-/* Whether more than usual of a launch depends on who comes first: it is launched more often. */
+/* True if the order of threads affects a launch more than usual: the case is launched more
+ * often. */
 bool case_is_delicate(const struct kind *kind, const struct tile *tile);
 
 enum indices { INDICES_32, INDICES_64, INDICES_MIXED /* sizes of 64 bits, gather of 32 */ };
@@ -53,19 +55,19 @@ struct shape {
     bool weights_in; /* routing weights have the operands' type, not fp32 */
     bool no_sizes;   /* one expert: m_sizes is NULL */
     bool nothing;    /* launched with no rows at all */
-    int nan;         /* this expert is all NaN; 0: none (the first is not tried) */
+    int nan;         /* this expert is all NaN; 0: no expert */
     bool soak;
     bool shared_dy; /* permute_y in dX and dW: dy has a row for each token, named topk times */
 };
 extern const struct shape shapes[];
 extern const int n_shapes;
-/* Many tiles for each thread block, however large, yet short; and few with long sums, for what is
- * not legal there; or of whole slabs, which clusters share: [which][mode]. */
+/* Shapes by [which][mode]: many short tiles for each thread block, of any size; few tiles with long
+ * sums, for configs that are not legal there; whole slabs, which clusters share. */
 enum { SOAK_SHAPES = 3 };
 extern const struct shape soak_shapes[SOAK_SHAPES + 1]
-                                     [3]; /* the last: of one expert; none for dW */
-/* For each variant of the space once: two to draw from, so that run-time types differ, and a larger
- * one for what is not legal there. */
+                                     [3]; /* the last has one expert; none for dW */
+/* Shapes on which each variant of the space runs once: two to draw from, so that run-time types
+ * differ, and a larger shape for variants that are not legal there. */
 enum { VARIANT_SHAPES = 3 };
 extern const struct shape variant_shapes[VARIANT_SHAPES + 1]; /* likewise */
 /* Small enough for a sanitizer. */
@@ -75,13 +77,13 @@ extern const struct shape sample_shape;
 int case_problem(const struct kind *kind, const struct shape *shape, struct problem *p);
 void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
                  const struct tile *tile, struct record *config);
-/* Whether it is a kernel for one expert (ONE_EXPERT in hopper/params.cu). */
+/* True for a kernel for one expert (ONE_EXPERT in hopper/params.cu). */
 bool case_of_one_expert(const struct variant *v);
 /* Both, and the variant. False: not legal, and why. */
 bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,
                   const struct device_info *info, struct record *config, struct variant *out,
                   struct rejection *why);
 
-extern const struct device_info h200; /* where there is none: what legality looks at */
+extern const struct device_info h200; /* device facts for legality, without a GPU */
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef GEMMD_TESTS_GPU_HOPPER_COMPILE_H
 #define GEMMD_TESTS_GPU_HOPPER_COMPILE_H
 
-int compile_first_set(void); /* every tile of it in every kind */
+int compile_first_set(void); /* every tile in every kind */
 int compile_space(void);     /* every variant of the target's space, of --shard */
 
 #endif

@@ -34,7 +34,7 @@ bool cubin_known(const struct variant *v)
     return access(path, R_OK) == 0;
 }
 
-/* With a zero behind; NULL: there is none. */
+/* Returns the text, ended by a zero; NULL if the file does not exist. */
 static char *read_whole(const char *path)
 {
     FILE *f = fopen(path, "rb");
@@ -55,7 +55,7 @@ static char *read_whole(const char *path)
     return data;
 }
 
-/* Aside first: others may be looking for it. */
+/* Writes to another name first, because other processes may read the file. */
 static void write_whole(const char *path, const void *data, size_t size)
 {
     char aside[600];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The folder of cubins: variants compiled once, here or on another machine, named by what they are
- * (source and options, not the compiler: one folder, one compiler). What the compiler refused is a
- * file too, "<hash>.refused" with the reason, so that nothing is compiled twice.
+ * The folder of cubins: variants compiled once, here or on another machine. A name hashes source
+ * and options, not the compiler: a folder belongs to a single compiler. A refused variant is a
+ * file, too, "<hash>.refused" with the reason, so that no variant is compiled twice.
  */
 #ifndef GEMMD_TESTS_GPU_HOPPER_CUBINS_H
 #define GEMMD_TESTS_GPU_HOPPER_CUBINS_H
@@ -11,15 +11,15 @@
 
 enum cubin {
     CUBIN_HERE,
-    CUBIN_REFUSED, /* it compiles, but spills or serialises: never launched by anybody */
-    CUBIN_BROKEN   /* it does not compile */
+    CUBIN_REFUSED, /* compiles, but spills or serialises: never launched */
+    CUBIN_BROKEN   /* does not compile */
 };
 
-void cubins_open(void); /* makes the folder; exits where it cannot */
+void cubins_open(void); /* makes the folder; exits on failure */
 void cubin_hash(const struct variant *v, char out[HASH_HEX]);
 bool cubin_known(const struct variant *v); /* here or refused */
-/* From the folder, else compiled and put there. `data` is to be freed, and NULL unless it is here;
- * `why` says what the compiler had against the others. */
+/* From the folder, else compiled and stored there. The caller frees `data`, which is NULL unless
+ * the result is CUBIN_HERE; `why` then has the compiler's reason. */
 enum cubin cubin_get(const struct variant *v, void **data, char *why, size_t size);
 
 #endif

@@ -55,8 +55,7 @@ void data_random(struct gpu_module *tools, const struct matrix *to, float scale,
     gpu_run(tools, "tool_random", 1056, 1, 256, &p, sizeof(p));
 }
 
-/* `rows` of `cols`, each `pad` apart; `each` of them belong to an expert, experts one row apart
- * when padded. */
+/* `rows` of `cols`, each `pad` apart. An expert has `each` rows; padded experts are a row apart. */
 static struct matrix layout(int64_t rows, int64_t cols, int64_t each, int pad, enum dtype dtype)
 {
     const int64_t stride = cols + pad;
@@ -126,7 +125,7 @@ static void make_output(struct data *d, int pad, enum data_for what)
     d->args.out_stride_expert = dw ? d->out.expert : 0;
 }
 
-/* What accumulate adds to: random where an element is, NaN elsewhere. */
+/* The addend of accumulate: random in elements, NaN elsewhere. */
 static void make_before(struct data *d, struct gpu_module *tools)
 {
     if (!d->v.accumulate) {
@@ -173,7 +172,8 @@ static void make_indices(struct data *d, struct gpu_module *tools, const struct 
     }
 }
 
-/* Launched without rows: what dW writes then is zeros (or what was there), the others nothing. */
+/* Launches without rows: dW then writes zeros (or keeps the output); the other modes write
+ * nothing. */
 static void take_rows_away(struct data *d)
 {
     struct grouped_gemm_state *s = d->workload.state;

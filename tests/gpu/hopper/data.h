@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A problem's buffers on the GPU and what can be asked of an output. Around, behind and between the
- * rows that exist everything is NaN (all ones), in the operands and in the output: what is read
- * there shows in a result, what is written there is counted.
+ * A problem's buffers on the GPU and checks of an output. All bytes around, behind and between the
+ * existing rows are NaN (all ones), in the operands and in the output. A read outside shows in a
+ * result; a write outside is counted.
  */
 #ifndef GEMMD_TESTS_GPU_HOPPER_DATA_H
 #define GEMMD_TESTS_GPU_HOPPER_DATA_H
@@ -32,11 +32,11 @@ struct data {
     size_t out_bytes, guard;
     void *fresh;          /* accumulate: all of the output before a launch; else NULL: all ones */
     struct matrix before; /* ... as the reference reads it */
-    double *reference;    /* NULL: none was made */
+    double *reference;    /* NULL: not made */
     struct findings *found;
     void *workspace;
     size_t workspace_bytes;
-    void *saved[DATA_SAVED]; /* outputs to compare later ones with; NULL until needed */
+    void *saved[DATA_SAVED]; /* outputs to compare later outputs with; NULL until used */
     void *owned[DATA_BUFFERS_MAX];
     int n_owned;
 };
@@ -52,13 +52,13 @@ int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
               const struct shape *shape, enum data_for what);
 void data_free(struct data *d);
 void data_workspace(struct data *d, int64_t bytes); /* at least so much, into the args */
-/* What the workspace holds before a launch is nobody's promise. */
+/* Poisons the workspace: its content before a launch is undefined. */
 void data_poison_workspace(struct data *d);
-void data_poison(struct data *d); /* the output: NaN, or what is added to */
+void data_poison(struct data *d); /* the output: NaN, or accumulate's addend */
 void data_compare(struct data *d, struct gpu_module *tools, struct findings *f);
 void data_save(struct data *d, int which);
-/* The output is compared with a saved one, and poisoned. Asynchronous: the units of 16 bytes that
- * differ are added up until data_differed() is asked. */
+/* Compares the output with a saved output, and poisons it. Asynchronous: data_differed() returns
+ * the number of different units of 16 bytes. */
 void data_again(struct data *d, struct gpu_module *tools, int which);
 void data_again_begin(struct data *d);
 uint32_t data_differed(struct data *d);

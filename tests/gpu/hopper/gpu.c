@@ -219,7 +219,7 @@ static void encode(const struct tensor_map *m, void *to)
                                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const cuuint32_t step[5] = {1, 1, 1, 1, 1};
     CUtensorMap map;
-    if (m->swizzle != 128 || m->l2_promotion != 256) { /* what all maps of this template have */
+    if (m->swizzle != 128 || m->l2_promotion != 256) { /* the same for all maps of this template */
         printf("FAULT a tensor map of swizzle %u and promotion %u: encode it as it says\n",
                m->swizzle, m->l2_promotion);
         fflush(stdout);
@@ -288,7 +288,7 @@ static void ask_order(struct gpu_module *m, const struct device_info *info, uint
         .grid = {(uint32_t)info->sm_count, 1, 1},
         .block = {32, 1, 1},
         .cluster = {cluster, 1, 1},
-        .smem_bytes = (uint32_t)info->smem_optin, /* one block to an SM */
+        .smem_bytes = (uint32_t)info->smem_optin, /* one thread block to an SM */
         .params_bytes = sizeof(at),
     };
     memcpy(l.params, &at, sizeof(at));

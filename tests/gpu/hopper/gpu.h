@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The little of the driver that the Hopper bench needs, opened at run time. Every call ends the
- * process with a sentence when the driver refuses: its watcher starts another. All work goes to one
- * stream, in order. */
+/* The driver calls of the Hopper bench, opened at run time. A refused call ends the process with an
+ * error, and the watcher starts another process. All work goes to a single stream, in order. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_GPU_H
 #define GEMMD_TESTS_GPU_HOPPER_GPU_H
 
@@ -22,7 +21,7 @@ struct gpu_module {
     } entries[GPU_ENTRIES_MAX];
 };
 
-void gpu_open(struct device_info *info); /* GPU 0, its primary context, one stream */
+void gpu_open(struct device_info *info); /* GPU 0, its primary context, a stream */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *p);
 void gpu_upload(void *to, const void *from, size_t bytes);
@@ -39,7 +38,7 @@ void gpu_unload(struct gpu_module *m);
 void gpu_learn_order(struct gpu_module *tools, const struct device_info *info);
 /* Asynchronous; encodes the launch's tensor maps first. */
 void gpu_launch(struct gpu_module *m, const struct launch *l);
-/* A kernel of one by-value struct. */
+/* A kernel with a single by-value struct. */
 void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_t blocks_y,
              uint32_t threads, const void *params, size_t bytes);
 

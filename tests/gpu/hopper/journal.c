@@ -31,7 +31,7 @@ static int by_value(const void *a, const void *b)
 static void read_line(char *line)
 {
     char *rest = line, *fields[4];
-    for (int i = 0; i < 4; i++) { /* what was found does not matter here */
+    for (int i = 0; i < 4; i++) { /* the last field is not needed here */
         fields[i] = strsep(&rest, "\t");
         if (!fields[i]) {
             return; /* cut */

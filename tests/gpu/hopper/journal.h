@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A verdict for each variant, a line each, in a file that the next run reads to leave out what is
- * done: a space is more than one run can check. Tabs between the fields:
+ * A file with a verdict for each variant, a line each. The next run leaves out variants with a
+ * verdict, because a space is too large for a single run. Tabs between the fields:
  *
- *   stage  verdict  hash of the variant  its name  what was found
+ *   stage  verdict  hash of the variant  its name  findings
  *
- * The hash names sources and options, so that lines about an older template count for nothing. Runs
- * of different shards may be concatenated.
+ * The hash names sources and options, so lines about an older template do not count. Files of
+ * different shards may be concatenated.
  */
 #ifndef GEMMD_TESTS_GPU_HOPPER_JOURNAL_H
 #define GEMMD_TESTS_GPU_HOPPER_JOURNAL_H

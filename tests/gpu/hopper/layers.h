@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the Hopper bench times: rows of moe.csv, or shapes of the command line. */
+/* The timed rows of the Hopper bench: rows of moe.csv, or shapes of the command line. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_LAYERS_H
 #define GEMMD_TESTS_GPU_HOPPER_LAYERS_H
 
@@ -15,7 +15,8 @@ struct layer {
     double floor_us, dense_us, torch_us, torch_permute_us, deepgemm_us, unsloth_us; /* 0: none */
 };
 
-/* By --shape, else by --shapes and --tokens. How many; negative, and said, when there are none. */
+/* By --shape, else by --shapes and --tokens. Returns the number of layers; prints an error and
+ * returns a negative number if there are no layers. */
 int layers_read(struct layer out[LAYERS_MAX]);
 enum gemm_mode layer_mode(const struct layer *l);
 int layer_problem(const struct layer *l, const struct kind *k, struct problem *p);

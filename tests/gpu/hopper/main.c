@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Hopper template on a GPU, before anything else uses it: is it right, does it stay right, how
- * fast is it. Needs only the driver, and either a folder of cubins compiled elsewhere or NVRTC.
+ * The Hopper template alone on a GPU: right results, the same results in every launch, times. Needs
+ * only the driver, and either a folder of cubins compiled elsewhere or NVRTC.
  *
- *   hopper_bench --compile DIR [--jobs N]         the first set's variants, without a GPU
+ *   hopper_bench --compile DIR [--jobs N]         the first set's variants, without a GPU;
  *   hopper_bench --compile-space DIR [--jobs N] [--variants PATTERN] [--shard I/N]
- *                                                 all variants of the space, likewise
- *   hopper_bench --cubins DIR [--stages check,time] [options]
+ *                                                 all variants of the space, likewise;
+ *   hopper_bench --cubins DIR [--stages check,time] [options].
  *
- *   check      every tile x kind x shape against a reference in double precision, guards, NaN
+ *   check      every tile x kind x shape against a reference in double precision, guards, NaN;
  *   soak       many launches of each, bit-identical (--soak N: 500; twenty times that for some)
  *   variants   every variant of the space once, against the reference
- *   sample     a few variants for compute-sanitizer (--sample N; sanitize.sh)
+ *   sample     a few variants for compute-sanitizer (--sample N; sanitize.sh);
  *   time       the rows of moe.csv: single launches after an idle gap, behind a spinning kernel,
- *              nothing of theirs in L2
+ *              with other data in L2
  *
- * Exit status: 0 all right, 1 something was wrong, 3 time was over before all was done, 77 there is
- * no Hopper GPU. Variants that are not in DIR are compiled by --jobs processes that run ahead.
+ * Exit status: 0 all right, 1 a wrong result, 3 out of time, 77 no Hopper GPU. --jobs processes
+ * run ahead and compile variants that DIR lacks.
  *
- *   --out FILE               what is said, too
- *   --kind NAMES, --tile NAMES  some of the first set's kinds, tiles (cases.c), commas between
+ *   --out FILE               a copy of the output;
+ *   --kind NAMES, --tile NAMES  some of the first set's kinds, tiles (cases.c), commas between;
  *   --seconds S              at most, for each of soak, variants and time; --limit S: for all
- *   --journal FILE           soak, variants: verdicts, a line each; what it has is not done again
- *   --shard I/N              check (of its shapes), soak, variants: this part of N
+ *   --journal FILE           soak, variants: verdicts, a line each; the next run skips these;
+ *   --shard I/N              check (of its shapes), soak, variants: this part of N;
  *   --variants PATTERN       of the space's kinds, such as 'dW*.bf16*'
- *   --seed N                 draws the tenth of the space that is soaked, the sample, and what a
- *                            variant leaves open
- *   --json FILE              time: every time as a record
- *   --tokens N, --shapes CSV time: rows with so many tokens (0: all), of this file
- *   --shape "M N K E topk"   time: this shape instead; may be given often
- *   --with FIELDS            time: each config says this, too, such as "w_eviction=evict_first";
- *                            where it is not legal nothing is timed
- *   --samples N, --gap-ms G  time: samples of each, idle time before each
- *   --silence S              a child that finished nothing for so long hangs (10)
- *   --fork no                everything in one process, for debuggers and sanitizers
- *   --splits no              sample: none that splits sums
+ *   --seed N                 draws the soaked tenth of the space, the sample, and values that a
+ *                            variant leaves open;
+ *   --json FILE              time: every time as a record;
+ *   --tokens N, --shapes CSV time: rows with N tokens (0: all), of this file;
+ *   --shape "M N K E topk"   time: this shape instead; repeatable;
+ *   --with FIELDS            time: adds fields to each config, such as "w_eviction=evict_first";
+ *                            illegal configs are not timed;
+ *   --samples N, --gap-ms G  time: samples of each, idle time before each;
+ *   --silence S              a child without a finished step for S seconds hangs (10);
+ *   --fork no                everything in one process, for debuggers and sanitizers;
+ *   --splits no              sample: no split sums
  */
 #include <stdio.h>
 #include <stdlib.h>

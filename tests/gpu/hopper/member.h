@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member of the space as a case to run. What the variant leaves open is drawn by its hash and the
- * seed, so that all of it is met somewhere: run-time tunables, accumulation, types of indices.
+ * A member of the space as a runnable case. The variant's hash and the seed draw the values that
+ * the variant leaves open: run-time tunables, accumulation, types of indices. So a whole run meets
+ * all values.
  */
 #ifndef GEMMD_TESTS_GPU_HOPPER_MEMBER_H
 #define GEMMD_TESTS_GPU_HOPPER_MEMBER_H
@@ -10,16 +11,16 @@
 
 struct member {
     int kind;         /* of kinds[] */
-    bool one_expert;  /* it has kernels of its own for that */
+    bool one_expert;  /* needs kernels for one expert */
     bool delicate;    /* as case_is_delicate() */
     uint64_t random;  /* its own */
     const char *hash; /* borrowed, static */
     const char *config;
-    int load_warps, store_slabs; /* what a config leaves out is chosen by sizes, and compiled in */
+    int load_warps, store_slabs; /* compiled-in values that the config leaves out */
     char name[600];
 };
 
-/* 0; -1: no kind is as this one, which is a fault of kinds[]. */
+/* Returns 0, or -1 if kinds[] lacks the member's kind, which is a fault of kinds[]. */
 int member_at(int i, struct member *m);
 /* For a problem of the member's kind. False: not legal, and why. */
 bool member_config(const struct member *m, const struct problem *p, const struct device_info *info,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of the Hopper bench (main.c explains it). Set once, before anything is
- * forked. */
+/* The command line of the Hopper bench (explained in main.c). Set once, before any fork. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_OPTIONS_H
 #define GEMMD_TESTS_GPU_HOPPER_OPTIONS_H
 
@@ -14,9 +13,9 @@ enum command { RUN, COMPILE, COMPILE_SPACE };
 struct options {
     enum command command;
     const char *cubins;  /* folder */
-    const char *out;     /* what is said is written here too */
+    const char *out;     /* a copy of the output goes to this file */
     const char *json;    /* every time, a record each */
-    const char *journal; /* every variant's verdict, a line each; read to go on where it ends */
+    const char *journal; /* every variant's verdict, a line each; read to resume */
     const char *stages;  /* with commas between */
     const char *shapes_file;
     const char *free_shapes[FREE_SHAPES_MAX];
@@ -34,12 +33,12 @@ struct options {
     double seconds, limit, gap_ms;
     double silence; /* seconds after which a child hangs */
     bool fork;
-    bool splits; /* sample: whether one of four splits sums */
+    bool splits; /* sample: one variant of four splits sums */
 };
 extern struct options options;
 
-void options_read(int argc, char **argv); /* exits with a sentence when it cannot */
-/* Exits with a sentence unless each name of the list (NULL: none) is known. */
+void options_read(int argc, char **argv); /* exits with an error on bad options */
+/* Exits with an error unless each name of the list is known (NULL: an empty list). */
 void options_require(const char *option, const char *list, bool (*known)(const char *name));
 bool options_stage(const char *name); /* among --stages */
 bool options_kind(const char *name);  /* among --kind */

@@ -100,7 +100,7 @@ void pool_wait(int list, int i, void (*wait)(void))
     volatile int *ahead = &shared->ahead[list][i % options.jobs];
     while (__atomic_load_n(ahead, __ATOMIC_ACQUIRE) <= i) {
         if (now() - began > PATIENCE_SECONDS) {
-            *ahead = INT_MAX; /* it died: what it leaves is compiled when it is needed */
+            *ahead = INT_MAX; /* the worker died: its variants are compiled when needed */
         }
         wait();
         usleep(300);

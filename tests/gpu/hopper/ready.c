@@ -23,7 +23,7 @@ static int make_plan(struct launch_plan *plan, struct data *d, const struct reco
     return r;
 }
 
-/* The last first: that one may enlarge the workspace, whose address is part of a plan. */
+/* In reverse order: the last may enlarge the workspace, whose address is part of a plan. */
 static int make_plans(struct ready *r, struct data *d, const struct record *config,
                       const struct device_info *info, int few, struct error *err)
 {

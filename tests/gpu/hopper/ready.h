@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One config made ready to be launched on one problem's buffers, and whether it is right. */
+/* A config ready for launches on a problem's buffers, and checks of its results. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_READY_H
 #define GEMMD_TESTS_GPU_HOPPER_READY_H
 
 #include "tests/gpu/hopper/watch.h"
 
-/* Plans of the same launch: as it is meant, and with so few thread blocks that each has many tiles,
- * one after the other. */
+/* Plans of the same launch: the real plan, and a plan with few thread blocks, each of which has
+ * many tiles in turn. */
 enum plan { PLAN_ALL, PLAN_FEW, PLANS };
 
 struct ready {
@@ -14,18 +14,18 @@ struct ready {
     struct launch_plan plans[PLANS];
 };
 
-/* REFUSED: by the compiler. WRONG: it could not be planned or compiled, which was said. RIGHT: it
- * is ready. `few`: how many SMs PLAN_FEW is made for; 0: it is not needed. */
+/* REFUSED: by the compiler. WRONG: planning or compiling failed, with a printed error. RIGHT:
+ * ready. `few`: the number of SMs for PLAN_FEW; 0: no such plan. */
 enum tally ready_make(struct ready *r, struct lab *lab, struct data *d, const struct record *config,
                       const struct variant *v, int few, const char *name);
 void ready_launch(struct ready *r, enum plan plan);
 void ready_free(struct ready *r);
 
-/* Launches both plans, each on a poisoned output, and compares with the reference; what is wrong is
- * said, and put into `finding`. `save`: keeps the two outputs for ready_steady. */
+/* Launches both plans, each on a poisoned output, and compares with the reference. Prints errors
+ * and puts them into `finding`. `save`: keeps the two outputs for ready_steady. */
 bool ready_right(struct ready *r, struct lab *lab, struct data *d, const char *name, bool save,
                  char *finding, size_t size);
-/* Whether that many launches give the saved bits every time, the two plans in turn. */
+/* True if `launches` launches, the two plans in turn, always give the saved bits. */
 bool ready_steady(struct ready *r, struct lab *lab, struct data *d, int launches, const char *name);
 
 #endif

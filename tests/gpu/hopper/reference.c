@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a problem's output should be: in double precision, by the GPU, from operands that hold NaN
- * wherever a result must not depend on them. */
+/* The expected output of a problem: in double precision, by the GPU. Operands hold NaN wherever a
+ * result must not depend on them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,8 +30,8 @@ static void fill_weights(struct data *d, int64_t expert)
     fill_rows(&d->w, expert * d->v.n, d->v.n);
 }
 
-/* Of an expert's rows, how many. Where a token's row is shared with other experts only its first
- * row is taken, and in dW, where that would be a NaN in all of theirs, none. */
+/* Number of an expert's rows to fill with NaN. If experts share a token's row, only the first row.
+ * In dW no shared row: it would be a NaN in all of the token's experts. */
 static int64_t rows_to_fill(const struct grouped_gemm_problem *v, int64_t rows, bool shared)
 {
     return !shared ? rows : v->mode != GEMM_DW && rows > 0 ? 1 : 0;
@@ -52,7 +52,7 @@ static void fill_expert(struct data *d, int64_t e)
     }
 }
 
-/* The weights of experts without rows, and all of one expert. */
+/* Poisons the weights of experts without rows, and all of one expert. */
 void reference_poison(struct data *d, const struct shape *shape)
 {
     const struct grouped_gemm_state *s = d->workload.state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the Hopper bench says, and records of it. */
+/* Output and records of the Hopper bench. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_REPORT_H
 #define GEMMD_TESTS_GPU_HOPPER_REPORT_H
 
@@ -9,7 +9,7 @@
 void report_open(void);
 /* On the terminal and into --out, at once. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void report_record(const struct record *r); /* a line of --json, when there is one */
+void report_record(const struct record *r); /* writes a line of --json, if given */
 
 double now(void); /* seconds, monotonic */
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stage "sample": --sample variants of the first set for a run under compute-sanitizer
- * (sanitize.sh), which makes launches a hundred times slower: small problems, a few thread blocks.
- * What each is, is printed before its first launch, and the GPU waited for after it, so that what
- * the sanitizer prints between two names belongs to the first of them. Buffers have no guards: a
- * read outside is an error here.
+ * (sanitize.sh). The sanitizer makes launches a hundred times slower, so problems are small, with a
+ * few thread blocks. A variant's name is printed before its first launch, and the stage waits for
+ * the GPU afterwards: messages between two names belong to the first. Buffers have no guards,
+ * because the sanitizer reports reads outside.
  *
- * Kinds take turns in an order that has each way of loading and storing among the first ten; the
- * tile is drawn by --seed. With --kind or --tile of these only.
+ * Kinds take turns in an order with each way of loading and storing among the first ten; --seed
+ * draws the tile. --kind and --tile restrict the choice.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +32,9 @@ static int sample_steps(void)
     return options.sample;
 }
 
-/* Ping-pong and cooperative tiles in turn. Two of four are dealt dynamically, and one splits sums,
- * where there are such tiles and they are legal; else (`any`) they are as most are. */
+/* True if a tile fits a step. Ping-pong and cooperative tiles take turns. Two steps of four are
+ * dynamic and one splits sums, if a legal tile exists; otherwise (`any`) tiles with usual
+ * values. */
 static bool may_be(const struct tile *tile, int step, bool any)
 {
     if (!any && step % 4 == 3 && options.splits) {
@@ -43,7 +44,7 @@ static bool may_be(const struct tile *tile, int step, bool any)
            tile->dynamic == (!any && step % 4 < 2);
 }
 
-/* The same for a step and a seed, whatever was done before. Negative: none is legal. */
+/* Depends only on the step and the seed. Negative: no tile is legal. */
 static int draw_tile(int step, const struct kind *kind, const struct problem *p,
                      const struct device_info *info, struct record *config, struct variant *v)
 {
@@ -75,7 +76,7 @@ static enum tally judge(struct lab *lab, struct data *d, const struct record *co
     return t;
 }
 
-/* The step's turn among those that are wanted; -1: none is. */
+/* The step's kind among the wanted kinds; -1: no kind is wanted. */
 static int kind_at(int step)
 {
     int wanted[ORDER], n = 0;

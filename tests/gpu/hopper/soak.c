@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage "soak": launches that must give the same bits each time as the first, which was compared
- * with the reference. What hurries past its own barriers is right most of the time: the worst bug
- * of this template's ancestor showed in a twentieth of the launches.
+ * Stage "soak": every launch must give the same bits as the first, which was compared with the
+ * reference. A kernel that passes its own barriers too early is right most of the time: the worst
+ * bug of an early template showed in a twentieth of the launches.
  *
  *   the first set    every tile in every kind --soak times (500); twenty times as often where
- *                    threads gather or consumers take turns
- *   a seeded tenth   of the rest of the space, likewise
+ *                    threads gather or consumers take turns;
+ *   a seeded tenth   of the rest of the space, in the same way.
  *
  * The problem has more tiles than the GPU has SMs, all short, and experts without rows; every other
- * launch has half the thread blocks. The output is poisoned in between, on the GPU, by the kernel
- * that compares.
+ * launch has half the thread blocks. The kernel that compares also poisons the output between
+ * launches, on the GPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static const double SAY_SECONDS = 10, LAUNCH_US = 25 /* to say how long it may t
 struct item {
     int kind, tile; /* tile -1: of the rest of the space */
     int member;
-    int which; /* of the problems; SOAK_SHAPES: that of one expert, for kernels of its own */
+    int which; /* of the problems; SOAK_SHAPES: the problem with one expert */
     int launches;
     char hash[HASH_HEX];
 };
@@ -71,7 +71,7 @@ static bool make_case(const struct item *it, const struct problem *p,
            hopper_variant(p, config, "sm_90a", v, NULL) == 0;
 }
 
-/* Whether it is legal for that one of the problems; then the hash is set. */
+/* True if the item is legal for this problem; sets the hash. */
 static bool fits(struct item *it, int which)
 {
     struct problem p;
@@ -86,7 +86,7 @@ static bool fits(struct item *it, int which)
     return case_of_one_expert(&v) == (which == SOAK_SHAPES);
 }
 
-/* On the first of the problems where it is legal; `one`: the one with one expert. */
+/* Chooses the first legal problem; `one`: the problem with one expert. */
 static bool fit(struct item *it, bool one)
 {
     bool done = one && fits(it, SOAK_SHAPES);
@@ -113,7 +113,7 @@ static void add_item(const struct item *it)
     launches_in_all += it->launches;
 }
 
-/* Also those that are not wanted: the rest is what is not of the first set. */
+/* Includes unwanted tiles and kinds, because the rest of the space excludes the whole first set. */
 static char (*add_first_set(int *n))[HASH_HEX]
 {
     char(*hashes)[HASH_HEX] = calloc((size_t)(2 * n_kinds * n_tiles), sizeof(*hashes));

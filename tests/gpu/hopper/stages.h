@@ -7,7 +7,7 @@
 
 extern const struct stage stage_check, stage_soak, stage_variants, stage_sample, stage_time;
 
-/* The variants that stages check and soak find in the first set: what --compile compiles. */
+/* Variants of the stages check and soak in the first set: compiled by --compile. */
 bool check_variant(int step, struct variant *out, char *name, size_t size);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage "time": layers, a step each. Every tile in the mode's plain kind, other run-time values for
- * the best, then the kinds that the layer's own permutes can be done by, with the tiles that were
- * not far from the best. A sample is a single launch after an idle gap (so that power is no limit),
- * behind a kernel that spins (so that the launch itself does not show), with L2 full of other data.
+ * Stage "time": layers, a step each. First every tile in the mode's plain kind. Then other run-time
+ * values for the best tile. Then the kinds that perform the layer's own permutes, with the tiles
+ * near the best. A sample is a single launch:
+ * - after an idle gap, so that power is no limit;
+ * - behind a kernel that spins, so that the launch itself does not show;
+ * - with L2 full of other data.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,9 +74,9 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Other memory is written and then more of it read: lines that were only written would have to be
- * stored by the launch that is timed, some 50 MB, and not by all alike: one that leaves them in L2
- * would seem faster. */
+/* Writes other memory and then reads more. Lines that were only written would have to be stored by
+ * the timed launch, some 50 MB. The amount depends on the launch: a launch that leaves such lines
+ * in L2 would seem faster. */
 static void empty_l2(struct lab *lab)
 {
     const struct {
@@ -156,7 +158,8 @@ static void say_time(const struct layer *l, const struct timed *t)
         t->least, layer_flops(l) / t->us * 1e-6);
 }
 
-/* False: it is off by default (other modes, stores by threads), and was measured. */
+/* False: store_evict_first is off by default (other modes, stores by threads), and was measured
+ * so. */
 static bool store_first_off(const struct problem *p, struct record *config)
 {
     struct grouped_gemm_problem v;
@@ -183,7 +186,7 @@ static bool add_fields(struct record *config)
     return fits;
 }
 
-/* With other values at run time, or those of case_config (negative). */
+/* With other run-time values; negative: with the values of case_config. */
 static bool config_of(struct lab *lab, const struct data *d, const struct timed *t, int run_time,
                       struct record *config, struct variant *v)
 {
@@ -207,7 +210,7 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
             return false;
         }
     }
-    /* What is added may be compiled in. */
+    /* Added fields may be compiled in. */
     return add_fields(config) && hopper_check(&d->problem, config, &lab->info, &why) == 0 &&
            hopper_variant(&d->problem, config, "sm_90a", v, &err) == 0;
 }
@@ -252,8 +255,8 @@ static void time_run_times(struct lab *lab, struct data *d, const struct layer *
     }
 }
 
-/* Tiles of one kind: all, and their times in us[] (plain), or those that were not far from the best
- * when plain. The best of them in *best. */
+/* Times the tiles of a kind: all, with times into us[] (plain), or the tiles near the best plain
+ * time. *best gets the best. */
 static void time_kind(struct lab *lab, const struct layer *l, int k, bool plain,
                       double us[TILES_MAX], struct timed *best)
 {
@@ -288,7 +291,7 @@ static void time_kind(struct lab *lab, const struct layer *l, int k, bool plain,
 /* ---- one layer */
 
 static const char *const plain_kinds[] = {"fwd", "dX", "dW"};
-/* What the first and the second GEMM of a layer permute, and how it can be done. */
+/* The permutes of a layer's first and second GEMM, and the kinds that perform them. */
 static const char *const first[][3] = {
     {"fwd px", "fwd px copy", NULL}, {"dX px", NULL}, {"dW px", "dW px copy", NULL}};
 static const char *const second[][3] = {
@@ -318,7 +321,7 @@ static void time_layer(struct lab *lab, const struct layer *l)
         best.us > 0 ? l->torch_us / best.us : 0);
 }
 
-/* A shape of the command line: the kinds of --kind, or the mode's plain one. */
+/* A shape of the command line: the kinds of --kind, or the mode's plain kind. */
 static void time_free(struct lab *lab, const struct layer *l)
 {
     for (int k = 0; k < n_kinds; k++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the Hopper bench does on the GPU beside the kernels it tests: random inputs, a reference of
- * the op in double precision (fp64 products and sums of the rounded operands; the output is not
- * rounded), comparisons, a spin. The structs are those of data.c, reference.c and time.c.
+ * GPU helpers of the Hopper bench: random inputs, a reference of the op in double precision (fp64 products and sums
+ * of the rounded operands; the output is not rounded), comparisons, a spin. The structs match data.c, reference.c and
+ * time.c.
  */
 typedef unsigned short u16;
 typedef unsigned u32;
@@ -72,7 +72,7 @@ struct random_params {
     float scale, mean;
 };
 
-/* Sums of four uniforms: near enough to normal, standard deviation `scale`, never 3.5 of it away. */
+/* Sums of four uniforms: nearly normal, standard deviation `scale`, always within 3.5 deviations. */
 extern "C" __global__ void tool_random(const struct random_params p)
 {
     FOR_EACH(i, p.to.rows * p.to.cols) {
@@ -92,7 +92,7 @@ extern "C" __global__ void tool_random(const struct random_params p)
 
 struct reference_params {
     struct matrix x, w, dy;
-    struct matrix before;  /* accumulate: what is in the output; data NULL: nothing */
+    struct matrix before;  /* accumulate: the output before; data NULL: without accumulate */
     struct matrix weights; /* one column */
     const i64 *start;      /* [experts + 1] */
     const int *gather;
@@ -158,9 +158,9 @@ static __device__ float rounded(float v, int dtype)
     return widen(narrow(v, dtype), dtype);
 }
 
-/* The op's two roundings. The first may go either way when the sum lies between two numbers of the
- * type, nearer to the middle than sums in single precision are exact: then the middle is the
- * reference, not one of them, which would be a whole step wrong in a row that may have 8 elements. */
+/* The op's two roundings. The first may go either way if the sum lies nearer to the middle of two numbers than single
+ * precision is exact. Then the middle is the reference: either number could be a whole step wrong in a row of only 8
+ * elements. */
 static __device__ double fused(double v, double weight, int dtype)
 {
     const double slack = 1e-6 * (1 + fabs(v));
@@ -190,8 +190,8 @@ extern "C" __global__ void tool_reference(const struct reference_params p)
 struct findings {
     u32 norm;  /* of the worst row, relative; a float's bits */
     u32 wrong; /* elements beyond tolerance */
-    u32 nan;   /* elements that should be none */
-    u32 row;   /* the first bad one, + 1 */
+    u32 nan;   /* NaN elements that should be numbers */
+    u32 row;   /* the first bad row, + 1 */
     u32 outside; /* units of 16 bits written where no element is */
     u32 compared; /* elements */
 };
@@ -256,8 +256,8 @@ extern "C" __global__ void tool_compare(const struct compare_params p)
 
 struct guard_params {
     struct matrix out; /* as 16-bit units */
-    const u16 *all;    /* the whole allocation, all ones where nothing was written */
-    i64 units, begin;  /* of it, and where the output begins */
+    const u16 *all;    /* the whole allocation; unwritten bytes are all ones */
+    i64 units, begin;  /* units in all, and the begin of the output */
     struct findings *found;
 };
 
@@ -278,7 +278,7 @@ extern "C" __global__ void tool_guard(const struct guard_params p)
     }
 }
 
-/* What is in the output against what was there before; then the output as it is before a launch. */
+/* Compares the output with a saved output, then restores the output as before a launch. */
 struct again_params {
     uint4 *out;
     const uint4 *saved;
@@ -306,7 +306,7 @@ struct read_params {
     u32 *out;
 };
 
-/* Reads memory, which pushes everything else out of L2 and leaves it clean. */
+/* Reads memory, which pushes all other data out of L2 and leaves L2 clean. */
 extern "C" __global__ void tool_read(const struct read_params p)
 {
     u32 sum = 0;
@@ -331,7 +331,8 @@ extern "C" __global__ void tool_spin(const struct spin_params p)
     } while (now - begin < p.ns);
 }
 
-/* Each block says which SM it has, and keeps it until all have one (kernels/devices/cuda/order.c). */
+/* Each thread block reports its SM, and keeps the SM until every SM has a thread block
+ * (kernels/devices/cuda/order.c). */
 extern "C" __global__ void tool_where(int *sm_of)
 {
     int sm;

@@ -2,7 +2,7 @@
 /*
  * Stage "variants": every compile-time variant of the space once, on a small ragged problem with
  * tails, an expert of NaN and experts without rows. --variants, --shard and --seconds take a part;
- * what --journal has a verdict on is left out.
+ * variants with a verdict in --journal are left out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,8 @@ static bool variants_variant(int step, struct variant *out, char *name, size_t s
     return catalog_variant(todo[step], out) == 0;
 }
 
-/* What a member is run on, and how; NULL: it is legal nowhere, and `finding` says why. */
+/* The problem for a member; NULL: the member is legal for no shape, with the reason in
+ * `finding`. */
 static struct data *make_case(struct lab *lab, const struct member *m, struct record *config,
                               struct variant *v, char *finding, size_t size)
 {

@@ -207,7 +207,7 @@ static int supervise(void)
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL); /* who stops the watcher wants the GPU back */
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* the GPU is free once the watcher ends */
             work(children == 0);
             _exit(0);
         }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stages of the bench and who does them: a child works, step by step, and this process watches
- * it. A child that hangs or dies costs the step it was in: that is noted, its variant is left out
- * from then on, and another child goes on. A whole GPU run is worth more than one bad kernel.
+ * Stages of the bench and their processes: a child does the steps in order, and this process
+ * watches it. If a child hangs or dies, its current step is lost. The watcher notes the step,
+ * leaves its variant out from then on, and starts another child. A whole GPU run is worth more than
+ * a single bad kernel.
  */
 #ifndef GEMMD_TESTS_GPU_HOPPER_WATCH_H
 #define GEMMD_TESTS_GPU_HOPPER_WATCH_H
@@ -11,7 +12,7 @@
 
 enum { KINDS_MAX = 64, TILES_MAX = 208, STAGES_MAX = 8 };
 
-struct lab { /* what a child works with */
+struct lab { /* state of a child */
     struct gpu_module tools;
     struct device_info info;
 };
@@ -19,13 +20,13 @@ struct lab { /* what a child works with */
 struct stage {
     const char *name;
     bool limited; /* by --seconds */
-    bool resumes; /* a step that a child died in is begun again, without what it died of */
-    /* How many; asked once, before there are children. Negative: it cannot be done. */
+    bool resumes; /* repeats the step of a dead child, without the fatal variant */
+    /* The number of steps; called once, before any child exists. Negative: the stage cannot run. */
     int (*steps)(void);
     /* The variant that a step needs, for the pool; NULL: steps compile for themselves. */
     bool (*variant)(int step, struct variant *out, char *name, size_t size);
     void (*step)(struct lab *lab, int step);
-    void (*end)(struct lab *lab); /* of the stage, after its last step in this child */
+    void (*end)(struct lab *lab); /* called after the stage's last step in this child */
 };
 
 enum tally { RIGHT, WRONG, REFUSED, ILLEGAL, TALLIES };
@@ -41,13 +42,13 @@ struct bench_progress { /* between the child and its watcher */
     volatile long beats;
     volatile int failed;                     /* in all stages: wrong, hung or dead */
     volatile bool incomplete;                /* time was over too soon */
-    volatile char bad[KINDS_MAX][TILES_MAX]; /* of the first set: leave it out */
-    volatile int kind, tile;                 /* being done; -1: none of the first set */
+    volatile char bad[KINDS_MAX][TILES_MAX]; /* of the first set: leave out */
+    volatile int kind, tile;                 /* of the current step; -1: outside the first set */
     char hash[HASH_HEX], what[600];          /* the variant being done; "": none */
 };
 extern struct bench_progress *progress;
 
-/* Says what is being done, should it be the last that is heard of this child. */
+/* Reports the current work, in case the child reports nothing more. */
 void progress_on(int kind, int tile, const char *hash, const char *what);
 void progress_beat(void);
 void progress_count(enum tally t);
