@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared for one row of moe.csv: the inputs, and the functions that compute it, each
-launched with nothing that waits for the device.
+"""The candidates for a row of moe.csv: the inputs, and the functions that compute the row. A
+function launches without waiting for the device.
 
-A layer's own permute (gate_up permutes X, down permutes Y) means, with g the stable argsort of the
-flat (token, slot) choices by expert:
+A layer's own permute (gate_up permutes X, down permutes Y), with g the stable argsort of the flat
+(token, slot) choices by expert, means:
 
     forward  permute_x  Y[i] = X[g[i] div topk] W[e]^T    permute_y  Y[g[i]] = X[i] W[e]^T
     dX       permute_x  D[g[i]] = dY[i] W[e]              permute_y  D[i] = dY[g[i]] W[e]
     dW       permute_x  X's row is g[i] div topk          permute_y  dY's row is g[i]
 
-What ours scatters torch gathers, by the inverse permutation, which it is given: index_select is the
-faster of its ways.
+Where our kernel scatters, torch gathers by a given inverse permutation: index_select is torch's
+faster way.
 """
 import functools
 
@@ -23,8 +23,8 @@ def random_tensor(torch, device, *shape):
 
 
 class Inputs:
-    """What the rows of one layer and token count share: x and dy in expert order; x_own and dy_own
-    as the layer has them (gate_up: a row of X for each token; down: dY in token order)."""
+    """Tensors that the rows of a layer and token count share: x and dy in expert order; x_own and
+    dy_own in the layer's order (gate_up: a row of X for each token; down: dY in token order)."""
 
     def __init__(self, torch, device, row, seed):
         self.routing = shapes.route(row.tokens, row.experts, row.topk, seed)
@@ -73,12 +73,12 @@ def torch_permuted(torch, row, w, i):
 
 
 def is_scattered(row):
-    """Whether the permuted result is in token order."""
+    """True if the permuted result is in token order."""
     return (row.mode, row.permute) in (("forward", "permute_y"), ("dX", "permute_x"))
 
 
 def torch_dense(torch, row, w, i):
-    """One expert's matrix for all rows: M x N x K, in the layouts of the mode."""
+    """A single expert's matrix for all rows: M x N x K, in the layouts of the mode."""
     a, b = {"forward": (i.x, w[0].t()), "dX": (i.dy, w[0]), "dW": (i.dy.t(), i.x)}[row.mode]
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
     return lambda: torch.mm(a, b, out=out)
@@ -87,14 +87,14 @@ def torch_dense(torch, row, w, i):
 # ---- ours ----------------------------------------------------------------------------------------
 
 def ours_out(torch, row, device):
-    """Poisoned: what is not written is seen."""
+    """Poisoned, so that unwritten elements show."""
     shape = {"forward": (row.m, row.n), "dX": (row.m, row.k),
              "dW": (row.experts, row.n, row.k)}[row.mode]
     return torch.full(shape, float("nan"), dtype=torch.bfloat16, device=device)
 
 
 def add_workspace(torch, kernel, args, device):
-    """Gives args the workspace that the kernel asks for; returns who must outlive the launches."""
+    """Gives args the kernel's workspace; returns the object that must outlive the launches."""
     size = kernel.workspace(args)
     workspace = torch.zeros(max(size, 1), dtype=torch.uint8, device=device)
     if size:
@@ -107,7 +107,7 @@ def stream_of(torch, device):
 
 
 def ours_launch(torch, row, w, i, kernel, out, fused):
-    """(function, what it needs alive)"""
+    """(function, objects that must outlive the function)"""
     x, dy = (i.x_own, i.dy_own) if fused else (i.x, i.dy)
     args = gemmd_ffi.Args(
         x=x.data_ptr() if row.mode != "dX" else None, w=w.data_ptr() if row.mode != "dW" else None,

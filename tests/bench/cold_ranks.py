@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cold_ranks.py [--keys 200] [--ranks 8] [--daemons 8] [--speed 0.3] > result.json
 
-A job's cold start: all ranks ask for the same keys at once, first at one daemon, then spread over
-several daemons of one database. Device time is played by `replay`, slower than it was (--speed), so
-that devices are the limit and not the machine. Prints tunings and seconds of both, and
-the ratio; fails when a key was tuned twice."""
+A job's cold start: all ranks ask for the same keys at once, first at a single daemon, then spread
+over several daemons of one database. `replay` plays device time slower than recorded (--speed), so
+that devices are the limit and not the machine. Prints tunings and seconds of both, and the ratio;
+fails when a key was tuned twice."""
 import argparse
 import json
 import pathlib
@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "integration"))
 sys.path.append(str(HERE.parent / "results"))
 import latest  # noqa: E402
-import test_daemons as daemons  # noqa: E402: what it has for tests
+import test_daemons as daemons  # noqa: E402: helpers for tests
 
 
 def start(folder, n, cache, speed):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cublasLtMatmul by ctypes: out[M, N] = x[M, K] w[N, K]^T in bf16, with each algorithm that
-cuBLASLt's heuristic proposes. torch.mm takes the first proposal, or cuBLAS's own choice; the best
-of them is what a careful user could have. The library is the one that PyTorch has loaded.
+cuBLASLt's heuristic proposes. torch.mm takes the first proposal, or cuBLAS's own choice; a careful
+user could have the best proposal. The library is PyTorch's.
 
-cuBLASLt counts in columns: a row-major [R, C] is its C x R with leading dimension C. So
-out^T (N x M) = w^T^T (K x N, transposed) times x^T (K x M).
+cuBLASLt counts in columns: a row-major [R, C] is its C x R with leading dimension C. So out^T (N x
+M) = w^T^T (K x N, transposed) times x^T (K x M).
 """
 import ctypes
 from ctypes import (POINTER, Structure, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32,
@@ -42,7 +42,7 @@ class CublasLtError(Exception):
 
 
 def open_library(cuda_version):
-    """PyTorch's own is found by its name once torch.cuda is in use."""
+    """Once torch.cuda is in use, the name finds PyTorch's library."""
     name = f"libcublasLt.so.{(cuda_version or '13').split('.')[0]}"
     failures = []
     for path in (name, f"/usr/local/cuda/lib64/{name}"):
@@ -75,7 +75,7 @@ class CublasLt:
             raise CublasLtError(f"{name}: status {status}")
 
     def plans(self, x, w, out, stream):
-        """Functions that compute it, in the heuristic's order. They keep what they need alive."""
+        """Functions that compute the product, in the heuristic's order. They keep their data alive."""
         return Matmul(self, x, w, out).plans(stream)
 
 

@@ -4,12 +4,12 @@
 
     dense_peers.py --build build [--lib libgemmd.so] [--store FILE] [--out-store FILE] --json FILE
                    [--rows REGEX] [--seconds 150]
-    dense_peers.py --results FILE...        what runs found, said again by today's verdicts
+    dense_peers.py --results FILE...        results of earlier runs, by today's verdicts
 
 4096^3 and 8192^3, and M from 16 to 4096 with (N, K) of (1024, 1024) and (4096, 1024). Ours is
-grouped_gemm with one expert and no m_sizes. The peer is the faster of torch.mm and the best of what
-cuBLASLt's heuristic proposes (cublaslt.py), each proposal tried beforehand. Small kernels take
-microseconds, so there are many samples, and what two events read around an empty kernel is told.
+grouped_gemm with one expert and no m_sizes. The peer is the faster of torch.mm and the best
+proposal of cuBLASLt's heuristic (cublaslt.py), each tried beforehand. Small kernels take
+microseconds, so samples are many, and the time of two events around an empty kernel is printed.
 
 Exit status and --store: as moe_peers.py.
 """

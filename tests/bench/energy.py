@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch costs in energy, by NVML's counter: at the power limit time is energy / limit.
+"""The energy of a launch, by NVML's counter: at the power limit time is energy / limit.
 
-A candidate runs back to back, so at the clock that the limit allows it then. The counter goes on in
-steps of tens of milliseconds: it is read where it steps, at the beginning and at the end.
+A candidate runs back to back, so at the clock that the limit allows. The counter advances in steps
+of tens of milliseconds, so it is read at a step, at the beginning and at the end.
 """
 import time
 
@@ -29,7 +29,7 @@ class Meter:
         self.sync()
 
     def _batch_size(self, op):
-        """Of about BATCH_S, found while the device becomes warm."""
+        """Launches for about BATCH_S, found while the device becomes warm."""
         count, launches, began = 1, 0, self.clock()
         while self.clock() - began < WARM_S:
             self._batch(op, count)
@@ -62,7 +62,7 @@ class Meter:
 
 
 def meter(torch, machine, seconds):
-    """op to what Meter.of says of it; None where that is not asked for, or NVML has no counter."""
+    """{op: Meter.of's result}; None without --energy or a counter of NVML."""
     n = machine.nvml
     if not n or not seconds:
         return None

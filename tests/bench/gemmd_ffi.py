@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python/gemmd, from the sources beside this folder, for programs that are given the libgemmd.so of a
-build, and must know that it is of the daemon's sources."""
+"""python/gemmd, from this tree's sources, for programs that get the libgemmd.so of a build and must
+know that the library is of the daemon's sources."""
 import pathlib
 import sys
 
@@ -14,6 +14,6 @@ from gemmd.ffi import Library as _Library  # noqa: E402
 
 class Library(_Library):
     def has_build(self, build):
-        """Whether it was built of the same sources as a daemon that calls itself so: the launch
-        code that is linked into the library must be the one that measured."""
+        """True if the library has the same sources as the daemon with this build name: the linked
+        launch code must be the measured code."""
         return build.encode() in pathlib.Path(self.path).read_bytes()

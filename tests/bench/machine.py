@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a record must say of the machine: versions once, clocks and power as they change. Read by
-NVML's Python binding when it is installed, else by nvidia-smi; what neither tells is left out."""
+"""A record's facts about the machine: versions once, clocks and power over time. Read by NVML's
+Python binding if installed, else by nvidia-smi; facts that neither knows are left out."""
 import datetime
 import pathlib
 import platform
@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def said(value):
-    """As a record says it, which others read: of a path what is below this tree, else its name."""
+    """A path as it stands in a public record: the part below this tree, else the name."""
     path = pathlib.Path(str(value))
     if not path.is_absolute():
         return str(value)

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of single launches on a GPU, compared fairly, and results compared with each other.
+"""Times of single launches on a GPU, compared fairly, and comparisons of results.
 
-A sample: the L2 is filled with something else, the device is left idle for a moment, a spin kernel
-keeps it busy while the host queues event, launch and event. The L2 is filled by writing one buffer
-and then reading another: lines that were only written would have to be stored by whoever comes
-next, some 50 MB, which is a tenth of the time of a small kernel. So what is timed is the device's
-work alone, with cold caches and at the clock of a single launch; at the power limit all candidates
-would share one clock, and be ranked by luck. All candidates of a row take turns within each round,
-in an order that changes from round to round, and all wait behind the same spin. A sample whose
-launch was queued later than its spin could end is thrown away and taken again behind a longer one.
+A sample: the L2 is filled with other data, the device is idle for a moment, and a spin kernel keeps
+it busy while the host queues event, launch and event. So a time is the device's work alone, with
+cold caches and at the clock of a single launch. At the power limit all candidates would share a
+clock, and luck would rank them.
 
-HostClock has the same face for machines without a GPU: a rehearsal, not a measurement.
+Filling the L2 writes a buffer and then reads a second buffer. The timed launch would have to store
+lines that were only written, about 50 MB, which is a tenth of the time of a small kernel.
+
+All candidates of a row take turns within each round, in an order that changes from round to round,
+and wait behind the same spin. A sample whose launch was queued later than its spin could end is
+repeated behind a longer spin.
+
+HostClock has the same interface for machines without a GPU: a rehearsal, not a measurement.
 """
 import gc
 import statistics
@@ -34,7 +37,7 @@ def skip(why):
 
 
 def torch_or_skip(device):
-    """Makes no context: tuning needs the memory that it takes."""
+    """Makes no context, because tuning needs its memory."""
     try:
         import torch
     except ImportError as e:
@@ -51,7 +54,7 @@ def torch_or_skip(device):
 
 
 def torch_device(torch, device):
-    """Makes the context, current in this thread: gemmd's kernels are loaded into it."""
+    """Makes the context, current in this thread; gemmd's kernels are loaded into the context."""
     if device == "cpu":
         return torch.device("cpu")
     if not device.startswith("cuda:") or not device[5:].isdigit():
@@ -62,7 +65,7 @@ def torch_device(torch, device):
 
 
 def rounds(names, count):
-    """In what order the candidates go in each round: everyone is first, and last, in turn."""
+    """The order of candidates in each round: each candidate is first, and last, in turn."""
     for i in range(count):
         at = (i // 2) % len(names)
         order = names[at:] + names[:at]
@@ -122,7 +125,7 @@ class DeviceClock:
         return out
 
     def queue_overhead(self, samples=25):
-        """What two events with nothing, and with an empty kernel, between them read."""
+        """The time between two events around nothing, and around an empty kernel."""
         return {name: statistics.median(times) for name, times in self.run(
             {"nothing": lambda: None, "empty_kernel": lambda: self.torch.cuda._sleep(0)},
             samples).items()}
@@ -155,9 +158,9 @@ def make_clock(torch, device, options):
 # ---- floors --------------------------------------------------------------------------------------
 
 def floors(torch, device, clock, samples=7):
-    """The bandwidth and the matrix rate that this device has now. `bandwidth` is that of a copy,
-    bytes read and written; `read` is that of a sum, `write` that of filling with zeros, shown
-    beside it: dW with few rows does little but write."""
+    """The device's present bandwidth and matrix rate. `bandwidth` is the rate of a copy, bytes read
+    and written; `read` of a sum, `write` of filling with zeros, which is most of the work of dW
+    with few rows."""
     rehearsal = device.type == "cpu"
     elements, n = (1 << 14, 64) if rehearsal else (COPY_BYTES // 4, MATRIX)
     source = torch.empty(elements, dtype=torch.float32, device=device).normal_()
@@ -177,7 +180,7 @@ def floors(torch, device, clock, samples=7):
 
 
 def energy_floors(torch, device, joules):
-    """Of moving bytes, what it takes to be awake included: {"copy": {"pj_per_byte", "watt", ..}, ..}"""
+    """Energy of moving bytes, with the idle power: {"copy": {"pj_per_byte", "watt", ..}, ..}"""
     elements = COPY_BYTES // 4
     source = torch.zeros(elements, dtype=torch.float32, device=device).normal_()
     target = torch.empty_like(source)
@@ -191,13 +194,13 @@ def energy_floors(torch, device, joules):
 
 
 def together(before, after):
-    """One set of floors for a run, of its beginning and its end."""
+    """The floors of a run: the mean of its beginning and its end."""
     return {name: (before[name] + after[name]) / 2
             for name in ("bandwidth", "read", "write", "matrix")}
 
 
 def waits(torch, device, op):
-    """What PyTorch says when `op` makes the host wait for the device; else nothing."""
+    """PyTorch's message if `op` makes the host wait for the device; else an empty text."""
     if device.type != "cuda":
         return ""
     op()
@@ -213,7 +216,7 @@ def waits(torch, device, op):
 
 
 def note_fault(torch, device, result, e):
-    """What PyTorch's RuntimeError means for a row; returns why all is over, or nothing."""
+    """Records a RuntimeError of PyTorch for a row; returns the reason to stop, or an empty text."""
     text = str(e).strip().splitlines()[0]
     result["us"] = {}
     if isinstance(e, torch.OutOfMemoryError):
@@ -224,7 +227,7 @@ def note_fault(torch, device, result, e):
 
 
 def lost(torch, device):
-    """Whether the device answers no more: an illegal access poisons the context for good."""
+    """True if the device is lost: an illegal access poisons the context for good."""
     try:
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -255,7 +258,7 @@ def difference(torch, ours, theirs):
 
 
 def wrong(norms):
-    """Why it is wrong, or nothing."""
+    """The reason why the result is wrong, or an empty text."""
     if norms["whole"] <= WHOLE_LIMIT and norms["worst_row"] <= ROW_LIMIT:
         return ""
     return (f"relative norm {norms['whole']:.2e} of the whole (limit {WHOLE_LIMIT:.0e}), "

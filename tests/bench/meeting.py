@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """meeting.py [--news 200] [--idle-s 60] [--hits 5000] > result.json
 
-What it costs daemons to meet in a database. Prints three figures:
+The cost of meeting in a database for daemons. Prints three figures:
 
-  news   from the answer to a put at one daemon until another one answers the key, in ms
-  idle   wake-ups of a daemon that has nothing to do, in a second: its voluntary context switches
-  old    a hit of a job that is pinned to an old generation, over a hit of one that is not
+  news   from the answer to a put at a daemon until a second daemon answers the key, in ms;
+  idle   wake-ups of an idle daemon in a second: its voluntary context switches;
+  old    a hit of a job that is pinned to an old generation, over a hit of another job.
 
-GEMMD_BUILD names the build. The machine should have nothing else to do."""
+GEMMD_BUILD names the build. The machine should be idle otherwise."""
 import argparse
 import json
 import pathlib
@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "integration"))
 sys.path.append(str(HERE.parent / "results"))
 import latest  # noqa: E402
-import test_daemons as daemons  # noqa: E402: what it has for tests
+import test_daemons as daemons  # noqa: E402: helpers for tests
 from conftest import RpcError  # noqa: E402
 
 
@@ -50,7 +50,7 @@ def news(one, two, n):
 
 
 def switches(pid):
-    """Of all threads."""
+    """Of all threads of the process."""
     n = 0
     for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
         n += int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])

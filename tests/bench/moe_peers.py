@@ -1,33 +1,35 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Our best MoE kernels beside what PyTorch users have, over tests/data/shapes/moe.csv, in one
+"""Our best MoE kernels beside those of PyTorch users, over tests/data/shapes/moe.csv, in one
 process.
 
     moe_peers.py --build build [--lib libgemmd.so] [--store FILE] [--out-store FILE] --json FILE
                  [--rows REGEX] [--tokens 512,4096] [--shard 0/3] [--seconds 150] [--energy 2]
                  [--unsloth CHECKOUT] [--deepgemm CHECKOUT]
 
-For each row, on the same inputs: ours and torch._grouped_mm on rows in expert order; ours with the
-layer's permute fused and torch._grouped_mm with an index_select before or after it; and a dense
-cuBLAS product of the same FLOPs, in the mode's own layouts. Results of ours are compared with
-torch's before they are timed; a wrong one is a failure. candidates.py says what is computed,
-measure.py how times are taken, verdicts.py what is promised of them. With --energy each also runs back
-to back for so many seconds, and what a launch takes of the card's energy is said (energy.py). With
---unsloth and --deepgemm the kernels of those checkouts are timed too (peers.py): Unsloth's, tuned by
-their own tuner, beside ours with the permute fused, DeepGEMM's, with padded rows, beside ours without.
-They compile first: half a minute a row, and seconds.
+For each row, on the same inputs:
+- ours and torch._grouped_mm on rows in expert order;
+- ours with the layer's permute fused, and torch._grouped_mm with an index_select before or after;
+- a dense cuBLAS product of the same FLOPs, in the mode's own layouts.
+Our results are compared with torch's before they are timed; a wrong result is a failure.
+candidates.py has the functions, measure.py the clock, verdicts.py the promises. With --energy each
+candidate also runs back to back for this many seconds, and the energy of a launch is printed
+(energy.py). With --unsloth and --deepgemm the kernels of these checkouts are timed too (peers.py):
+Unsloth's, tuned by their own tuner, beside ours with the permute fused; DeepGEMM's, with padded
+rows, beside ours without. Their compilers take half a minute a row, and seconds.
 
 gemmd is started in a temporary folder and asked with wait=tuned; --store begins with an earlier
---out-store. Several short runs make one long one:
+--out-store. Several short runs can replace a long run:
 
     moe_peers.py --build build --tune-only --tune-seconds 500 --out-store s.tar.gz
     moe_peers.py --build build --store s.tar.gz --tune-only --tune-seconds 500 --out-store s.tar.gz
     moe_peers.py --build build --store s.tar.gz --no-tune --json moe.json
 
-    moe_peers.py --results FILE [LATER_FILE]    what a run found, said again by today's verdicts; of two, what ours took of the first's time
+    moe_peers.py --results FILE [LATER_FILE]    results of a run, by today's verdicts; with two files also our later
+                                                times over the first
 
-Exit status: 0 all rows measured, whatever the verdicts; 1 a wrong result or another failure; 3 not
-all measured, those that are missing are listed; 77 no PyTorch, CUDA or GPU.
+Exit status: 0 all rows measured, with any verdicts; 1 a wrong result or another failure; 3 rows are
+missing, and listed; 77 no PyTorch, CUDA or GPU.
 """
 import functools
 import pathlib
@@ -108,8 +110,8 @@ def wanted_kernels(rows, options):
 # ---- a row ---------------------------------------------------------------------------------------
 
 def compare(torch, inputs, mode, mine, theirs):
-    """Norms of the difference. What torch makes of an expert without rows is its own affair: ours
-    must be zero there."""
+    """Norms of the difference. torch defines no result for an expert without rows; ours must be
+    zero."""
     full = [e for e, m in enumerate(inputs.routing.m_sizes) if m > 0]
     empty = [e for e, m in enumerate(inputs.routing.m_sizes) if m == 0]
     if mode != "dW" or not empty:
@@ -120,7 +122,7 @@ def compare(torch, inputs, mode, mine, theirs):
 
 
 def new_result(row, seed):
-    """The record of one row."""
+    """The record of a row."""
     return {"name": row.name, "model": row.model, "layer": row.layer, "tokens": row.tokens,
             "mode": row.mode, "experts": row.experts, "topk": row.topk, "M": row.m, "N": row.n,
             "K": row.k, "permute": row.permute, "flops": row.flops,
@@ -134,7 +136,7 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
     for kind, (name, torch_name, _) in verdicts.KINDS.items():
         asked = wanted.get((row.name, kind))
         if not asked:
-            if kind == "fused":  # plain torch stays: it is the yardstick of the table's peers
+            if kind == "fused":  # plain torch stays: the yardstick of the table's peers
                 del ops[torch_name]
             continue
         result["tuned"][name] = asked.record()
@@ -159,13 +161,13 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
 
 
 def add_peer(torch, result, row, w, inputs, peer, ops):
-    """What a peer launches, compiled and tuned, and checked as ours is."""
+    """A peer's launch, compiled, tuned and checked like ours."""
     yardstick = {"torch": candidates.torch_plain, "torch_fused": candidates.torch_permuted}[peer.yardstick]
     try:
         launch, read = peer.ready(torch, row, w, inputs)
         result.setdefault("peers", {})[peer.name] = peer.first(torch, row, launch)
         why = measure.wrong(compare(torch, inputs, row.mode, read(launch()), yardstick(torch, row, w, inputs)()))
-    except Exception as e:  # any: what a compiler, a driver or its own assertions say
+    except Exception as e:  # any: a compiler, a driver or the peer's own assertions raise it
         why = (str(e).strip().splitlines() or [type(e).__name__])[0]
     if why:
         result["left_out"].append(f"{peer.name}: {why}")
@@ -179,7 +181,7 @@ def say(result):
 
 
 class Bench:
-    """All rows, one after the other, until the time is over or the device is lost."""
+    """All rows in turn, until the time is over or the device is lost."""
 
     def __init__(self, torch, device, clock, record, options, rows, wanted):
         self.torch, self.device, self.clock = torch, device, clock
@@ -215,7 +217,7 @@ class Bench:
 
     def row(self, row, w, inputs):
         result, theirs = self.results[row.name], {}
-        for peer in self.peers:  # not watched: one may compile for a minute
+        for peer in self.peers:  # without the watchdog: a peer may compile for a minute
             if row.mode in peer.modes:
                 add_peer(self.torch, result, row, w, inputs, peer, theirs)
         try:
@@ -246,7 +248,7 @@ class Bench:
 
 
 def probe_row(torch, device, row):
-    """Ends the program when PyTorch is wrong here; says whether it waits for the device."""
+    """Ends the program if PyTorch's results are wrong; reports if PyTorch waits for the device."""
     w = candidates.random_tensor(torch, device, row.experts, row.n, row.k)
     i = candidates.Inputs(torch, device, row, 1)
     right = candidates.truth(torch, row, w, i)
@@ -262,7 +264,8 @@ def probe_row(torch, device, row):
 
 
 def probe(torch, device):
-    """Whether torch._grouped_mm takes these layouts and is right; sentences about what waits."""
+    """Tests that torch._grouped_mm takes these layouts and is right; returns sentences about
+    functions that wait."""
     found = []
     for layer in shapes.LAYERS:
         for mode in shapes.MODES:

@@ -2,9 +2,9 @@
 """Our side of a comparison: the options that both programs share, asking gemmd for the best
 kernels, and loading them.
 
-All asking comes before all measuring, and gemmd is stopped in between: nothing of ours but the
-loaded kernels is on the device while times are taken. A kernel that gemmd could not tune in time is
-left out with its reason; it is never replaced by a lesser one.
+All asking comes before all measuring, and gemmd is stopped in between: only the loaded kernels of
+ours are on the device while times are taken. A kernel that gemmd could not tune in time is left out
+with its reason, never replaced by a lesser kernel.
 """
 import argparse
 import contextlib
@@ -29,7 +29,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
 
 LINGER_MS = 3000
-HANG_S = 60  # for one row, whose samples take a second or two
+HANG_S = 60  # for a row, whose samples take a second or two
 
 
 def arguments(description):
@@ -74,7 +74,7 @@ class Wanted:
     name: str
     problem: gemmd_ffi.Problem
     answer: object = None
-    reason: str = ""  # why there is none
+    reason: str = ""  # for a missing answer
     kernel: object = None
     asked_s: float = 0.0
 
@@ -161,7 +161,7 @@ def ask_all(service, all_wanted, options):
 
 
 def load_all(service, all_wanted):
-    """Into the current context: the caller has made one."""
+    """Into the current context, which the caller has made."""
     for wanted in all_wanted:
         if wanted.answer:
             try:
@@ -175,7 +175,7 @@ def new_record(program, options):
 
 
 def _tune(service, wanted, options, record):
-    """The store is written whatever happens: what is tuned is tuned."""
+    """The store is written even after a failure, to keep finished tunings."""
     record["gemmd"] = {"hello": service.hello(), "library": said(service.library.path)}
     try:
         record["asked_s"] = round(ask_all(service, wanted, options), 1)
@@ -192,7 +192,7 @@ def exit_status(records):
 
 
 def say_again(files, conclude):
-    """What runs found, by the verdicts of today."""
+    """Results of earlier runs, by today's verdicts."""
     records = [json.loads(path.read_text()) for path in files]
     for record in records:
         conclude(record)
@@ -200,8 +200,8 @@ def say_again(files, conclude):
 
 
 def run(torch, options, wanted, record, conclude, bench):
-    """The whole of both programs: tune, load, let gemmd go, bench(torch, device, record), then
-    conclude(record), which adds verdicts to it and prints it."""
+    """The common part of both programs: tune, load, stop gemmd, bench(torch, device, record), then
+    conclude(record), which adds verdicts to the record and prints the record."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     wanted = list(wanted)
     service = start(options, open_library(options))
@@ -226,8 +226,8 @@ def run(torch, options, wanted, record, conclude, bench):
 
 @contextlib.contextmanager
 def watched(result, record, options):
-    """A kernel that never ends cannot be ended, and the host waits for it for ever: then the record
-    is written and this process left."""
+    """A kernel that never ends cannot be stopped, and the host waits for ever. Then the record is
+    written and the process exits."""
     def give_up():
         result["wrong"]["row"] = f"something hangs: not done after {HANG_S} s"
         print(f"!! {result['name']}: {result['wrong']['row']}; giving up", flush=True)
@@ -253,7 +253,7 @@ def _plain(value):
 
 
 def write_json(path, record):
-    """Lists of numbers on one line each: the file is to be read, and compared, by people too."""
+    """Lists of numbers on a single line each, because people read and compare the file, too."""
     if path:
         text = json.dumps(_plain(record), indent=1, default=str, allow_nan=False)
         text = re.sub(r"\[[-+.\w,\s]*?\]", lambda m: " ".join(m.group().split()), text)

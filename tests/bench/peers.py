@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other projects' kernels, beside ours in one run. They are under licences of their own and no part of this tree: a checkout
-of each is named, and called as its own users call it.
+"""Other projects' kernels, beside ours in one run. Their licences differ and they are not part of
+this tree: an option names a checkout, which is called as its own users call it.
 
-A peer has a `name`; `beside`, which of ours does the same, and `yardstick`, whose result its own is compared with; `modes`;
-`facts` for the record; ready(torch, row, w, inputs), which returns a function that launches it and one that makes of what
-that returns what the yardstick returns; and first(torch, row, launch), the first launch, with what it took and found.
+A peer has:
+- `name`; `modes`; `facts` for the record;
+- `beside`: the candidate of ours with the same work; `yardstick`: the candidate whose result must agree;
+- ready(torch, row, w, inputs): returns a launch function, and a function from its result to the yardstick's form;
+- first(torch, row, launch): the first launch; returns its seconds and findings.
 """
 import hashlib
 import importlib
@@ -16,7 +18,7 @@ import types
 
 
 def _commit(checkout):
-    """Nothing where the folder is not a checkout itself, but lies in one of something else."""
+    """Empty if the folder lies inside another checkout instead of being a checkout."""
     try:
         done = subprocess.run(["git", "-C", checkout, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True,
                               timeout=20)
@@ -27,7 +29,7 @@ def _commit(checkout):
 
 
 def _digest(*folders):
-    """Of what is run, wherever it came from."""
+    """A digest of the sources that run, from any place."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for end in ("py", "cuh", "hpp", "cpp") for path in folder.rglob(f"*.{end}")):
         digest.update(path.read_bytes())
@@ -47,8 +49,8 @@ FOLDER = pathlib.Path("unsloth", "kernels", "moe")
 
 
 def _import_unsloth(folder):
-    # The whole package patches transformers when it is imported; these kernels want one name of it, and pandas only for
-    # tables that nothing here asks for.
+    # unsloth patches transformers on import. Its kernels need a single name of the package, and
+    # pandas only for unused tables.
     sys.modules.setdefault("unsloth", types.ModuleType("unsloth")).DEVICE_TYPE = "cuda"
     try:
         import pandas  # noqa: F401
@@ -74,8 +76,8 @@ class Unsloth:
         self.facts = {"commit": _commit(checkout), "sha256": _digest(folder / "grouped_gemm"), "triton": triton.__version__}
 
     def ready(self, torch, row, w, i):
-        """Every output is allocated anew, and those of dX and dW filled with zeros before, which is part of what its users
-        wait for."""
+        """Every output is allocated anew. Outputs of dX and dW are first filled with zeros, for
+        which their users wait, too."""
         lib, permute = self.interface, {row.permute: True}
         launch = {
             "forward": lambda: lib.grouped_gemm_forward(i.x_own, w, row.topk, i.m_sizes, i.gather, autotune=True, **permute),
@@ -85,8 +87,8 @@ class Unsloth:
         return launch, lambda out: out
 
     def first(self, torch, row, launch):
-        """It tunes. The tuner's key leaves the number of tokens out, so what it found at one would be used at another: it
-        forgets between rows."""
+        """The first launch tunes. The tuner's key lacks the number of tokens, so the tuner forgets
+        between rows."""
         tuner = self.tuners[row.mode]
         tuner.cache.clear()
         seconds = _seconds(torch, launch)
@@ -96,8 +98,8 @@ class Unsloth:
 # ---- DeepGEMM ------------------------------------------------------------------------------------
 
 class DeepGemm:
-    """deepseek-ai/DeepGEMM's bf16 kernels (MIT): each expert's rows padded to the alignment it asks for, beforehand and
-    untimed. Its dW adds to float32 and is not compared."""
+    """deepseek-ai/DeepGEMM's bf16 kernels (MIT). Each expert's rows are padded to the library's
+    alignment, beforehand and untimed. Its dW adds to float32 and is not compared."""
     name, beside, yardstick, modes = "deepgemm", "ours", "torch", ("forward", "dX")
 
     def __init__(self, checkout):
@@ -133,7 +135,8 @@ class DeepGemm:
 
 
 def padded(m_sizes, align):
-    """Where the rows of experts lie when each expert's are padded, and of each padded row its expert, or -1."""
+    """The places of rows when each expert's rows are padded, and the expert of each padded row, or
+    -1."""
     rows, layout = [], []
     for expert, m in enumerate(m_sizes):
         rows += range(len(layout), len(layout) + m)

@@ -61,7 +61,8 @@ def later_table(ratios, means):
 
 
 def energy_table(results, floors):
-    """Of each candidate, and of moving bytes: mJ a launch, watt, and us a launch back to back."""
+    """Energy of each candidate, and of moving bytes: mJ a launch, watt, and us a launch back to
+    back."""
     lines = []
     for r in results:
         for name, e in (r.get("energy") or {}).items():

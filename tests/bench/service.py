@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gemmd of our own for one run: in a temporary folder, with its own socket, database and cache.
+"""A gemmd of our own for a run: in a temporary folder, with its own socket, database and cache.
 
-A store is what one run leaves to the next, so that nothing is tuned twice: a .tar.gz with the
-database and the compiled kernels of its current answers. A bare database is taken too; its kernels
-are then compiled again. A store made by other kernel sources is no mistake: its answers are hints,
-and are tuned anew.
+A store hands answers to a later run, so that nothing is tuned twice: a .tar.gz with the database
+and the compiled kernels of its current answers. A bare database is allowed, too; its kernels are
+compiled again. If a store is of other kernel sources, its answers are hints, and are tuned anew.
 """
 import io
 import json
@@ -116,7 +115,7 @@ class Service:
         command = [self.program, "--device", self.device, "--socket", socket, "--database",
                    self.database, "--cache-dir", self.cache, *self.options]
         with self.log.open("wb") as log:
-            # A group of its own: Ctrl-C at the terminal is ours to handle, in order.
+            # A process group of its own, so that this program handles Ctrl-C in order.
             self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, process_group=0)
         self.ask = self._connect(socket)
@@ -136,7 +135,7 @@ class Service:
         return self.ask.call("hello")
 
     def save(self, store):
-        """Writes a store of what is known now."""
+        """Writes a store of the present answers."""
         copy = self.folder / "copy.db"
         copy.unlink(missing_ok=True)
         self.ask.call("backup", {"path": str(copy)}, deadline_ms=60000)
@@ -147,7 +146,7 @@ class Service:
         return self.ask.call("status")["runner"].get("pid") or 0
 
     def stop(self):
-        """gemmd and its runner are gone when this returns, and with them their device memory."""
+        """gemmd and its runner have ended when this returns, which frees their device memory."""
         runner = 0
         if self.ask:
             try:

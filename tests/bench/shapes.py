@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of tests/data/shapes/moe.csv, and the routing of their tokens. Plain Python: no torch.
 
-The routing is what the daemon draws for profile "uniform": every token goes to topk different
-experts, all equally likely, so rows per expert vary. Only the seed's numbers differ.
+The routing is the daemon's for the profile "uniform": every token goes to topk different experts,
+all equally likely, so rows per expert vary. Only the seed's numbers differ.
 """
 import csv
 import dataclasses
@@ -45,12 +45,12 @@ class Row:
         return 2 * self.m * self.n * self.k
 
     def bytes(self, active, fused=False):
-        """Each operand and the output once. A gathered X has one row for each token; dW's output
-        has all experts, W is only read where rows are."""
+        """Each operand and the output once. A gathered X has a row for each token; dW's output has
+        all experts, W is only read for experts with rows."""
         x_rows = self.tokens if fused and self.permute == "permute_x" else self.m
         weights = self.experts if self.mode == "dW" else active
         x, dy = x_rows * self.k, self.m * self.n
-        if self.mode == "dX":  # D has a row for each routed row also where it is scattered
+        if self.mode == "dX":  # D has a row for each routed row, also if scattered
             x = self.m * self.k
         return ELEMENT * (x + dy + weights * self.n * self.k)
 

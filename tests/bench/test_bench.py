@@ -29,7 +29,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 def test_the_table_and_its_floors():
     rows = shapes.read_rows()
     assert len(rows) == len({r.name for r in rows}) == 72
-    for r in rows:  # the table's own arithmetic gives its floors from our flops and bytes
+    for r in rows:  # the table computes its floors from our flops and bytes
         floor = max(r.flops / 788e12, r.bytes(r.experts) / 4.3e12) * 1e6
         assert math.isclose(floor, r.recorded["floor_us"], abs_tol=0.06), r.name
     own = next(r for r in rows if r.name == "qwen3-30b-a3b/gate_up/4096/forward")
@@ -94,7 +94,7 @@ def test_every_candidate_is_first_and_last_in_turn():
 
 
 class FakeCuda:
-    """Events that take the time of the last operation; counts what the clock does."""
+    """Events that take the time of the last operation; counts the clock's calls."""
 
     def __init__(self):
         self.spins, self.now = [], 0.0
@@ -212,7 +212,7 @@ class FakeCard:
         return self.now
 
     def counter(self):
-        self.now += 1e-5  # it takes a while to ask
+        self.now += 1e-5  # a query takes time
         return int(self.now / 0.09) * 90 * self.watt
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking, launching and saving through a real daemon on the CPU; a gemmd of one's own and its
+"""Asking, launching and saving through a real daemon on the CPU; a gemmd of the test's own and its
 stores."""
 import ctypes
 import math

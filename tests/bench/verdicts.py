@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From times to ratios, and from ratios to what was promised of them. Pure functions.
+"""From times to ratios, and from ratios to verdicts on promises. Pure functions.
 
-A result is a dict, as the record holds it: the row's sizes, `us` (medians by candidate: ours,
-torch, ours_fused, torch_fused, unsloth, deepgemm, dense), `flops`, `bytes`, `bytes_fused`, and `recorded`, the peers'
-times of moe.csv. Contiguous ours is only ever compared with plain torch, fused ours with torch and
-its permute. A peer that is not here is reached through torch: (theirs / torch there) x (torch /
-ours here), with plain torch as the yardstick on both sides; its times there, of warm caches, are
-only used as that ratio. Unsloth's are of kernels with the permute fused: so its ratio is also told with torch and its
-permute as the yardstick of those rows that have that in the table. Where a peer's kernels were timed in the run itself (`us`
-has unsloth or deepgemm), their time over ours is told too.
+A result is a dict, as in the record: the row's sizes, `us` (medians by candidate: ours, torch,
+ours_fused, torch_fused, unsloth, deepgemm, dense), `flops`, `bytes`, `bytes_fused`, and `recorded`,
+the peers' times of moe.csv. Contiguous ours is only compared with plain torch, fused ours with
+torch and its permute.
+
+A peer measured elsewhere is compared through torch: (theirs / torch there) x (torch / ours here),
+with plain torch as the yardstick on both sides. Its recorded times, of warm caches, serve only for
+this ratio. Unsloth's kernels have the permute fused: so for rows with the permute in the table, the
+ratio is also given with torch and its permute as the yardstick. If a peer's kernels were timed in
+the run itself (`us` has unsloth or deepgemm), their time over ours is given, too.
 """
 import math
 
@@ -24,7 +26,7 @@ DENSE_SQUARE, DENSE_SMALL = 1 / 1.03, 1.0
 
 
 def geomean(values):
-    """None when there is nothing to take the mean of."""
+    """None without values."""
     values = [v for v in values if v is not None]
     if not values:
         return None
@@ -42,7 +44,7 @@ def product(*factors):
 
 
 def derive(result, floors):
-    """Every ratio of a result, by name; None where something was not measured."""
+    """Every ratio of a result, by name; None where a time is missing."""
     us, recorded = result["us"], result.get("recorded", {})
     out = {"torch_over_dense": ratio(us.get("dense"), us.get("torch"))}
     matrix_us = result["flops"] / floors["matrix"] * 1e6
@@ -136,7 +138,7 @@ def moe_checks(results, floors):
     for mode, least in UNSLOTH.items():
         rows = [r for r in results if r["mode"] == mode and r["recorded"].get("unsloth_triton_us")]
         if not any(r["recorded"].get("torch_permute_plus_grouped_mm_us") for r in rows):
-            continue  # it would be the one above
+            continue  # the same as above
         checks.append(_mean("Unsloth, through torch and its permute where the table has that: geometric mean of theirs / "
                             f"ours, {mode}", least, rows, lambda r: r["derived"]["unsloth_permuted"]))
     for peer, name, wanted in (("deepgemm", "DeepGEMM", DEEPGEMM), ("unsloth", "Unsloth", UNSLOTH)):
@@ -180,7 +182,7 @@ RATIOS = {
 
 
 def means(results):
-    """[(what, rows measured, {ratio: geometric mean or None})] by mode, tokens, both, and all."""
+    """[(name, rows measured, {ratio: geometric mean or None})] by mode, tokens, both, and all."""
     def some(mode=None, tokens=None):
         return [r for r in results if mode in (None, r["mode"]) and tokens in (None, r["tokens"])]
 
@@ -195,8 +197,8 @@ def means(results):
 
 
 def untuned(results):
-    """What an untuned request is answered with, over what tuning found, as gemmd timed both: {mode: (kernels, geometric mean,
-    the largest)}."""
+    """The time of an untuned request's answer over the tuned time, as gemmd measured both: {mode:
+    (kernels, geometric mean, the largest)}."""
     of_mode = {}
     for r in results:
         for answer in r.get("tuned", {}).values():
@@ -207,7 +209,8 @@ def untuned(results):
 
 
 def later(first, second):
-    """What ours took in a later run, over the time in the first: ({row and candidate: ratio}, {mode: geometric mean})."""
+    """Our times in a later run over the first run's: ({row and candidate: ratio}, {mode: geometric
+    mean})."""
     before = {r["name"]: r["us"] for r in first["rows"]}
     ratios, of_mode = {}, {}
     for r in second["rows"]:

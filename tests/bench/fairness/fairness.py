@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long one user's hit waits while another user asks whatever the protocol offers.
+"""How long a user's hit waits while another user asks requests of each method.
 
-A daemon with many known keys serves two users. One user asks for a known key every half
-millisecond. The other user asks requests of one method: 60 pipelined on one connection, or 16
+A daemon with many known keys serves two users. The first user asks for a known key every half
+millisecond. The second user asks requests of a method: 60 pipelined on one connection, or 16
 connections with 16 requests each. Before each load the first user is measured alone.
 
   fairness.py --build build [--keys 100000] [--seconds 2] [--method NAME ...] [--json FILE]
   fairness.py --build build --check      exit 1 when a p99 is more than 5 ms above its quiet p99
 
-Root runs the two users as two ids of their own, which need no accounts. Anybody else has one id
-only, so nothing is measured then: the exit status is 77. Methods of the owner are asked by root.
+Root runs the two users as two ids of their own, which need no accounts. Other users have a single
+id, so the exit status is 77. Root asks the owner's methods.
 """
 import argparse
 import json
@@ -70,7 +70,7 @@ def row(i):
     return {"op": "custom:fairness", "problem": {"n": 10**6 + i}, "config": {"a": i}, "time_us": 3.0}
 
 
-# name: (method, params of the i-th request, who may ask)
+# name: (method, params of the i-th request, the asking user)
 LOADS = {
     "hello": ("hello", lambda i: {"version": 1}, BUSY),
     "get, a hit": ("get", lambda i: {"problem": known(i % 60000)}, BUSY),
@@ -131,8 +131,8 @@ def connect(path):
 
 
 def in_child(user, work):
-    """Runs work() as a user in a child; returns the child's id and the end of a pipe with what
-    work returned, as JSON."""
+    """Runs work() as a user in a child; returns the child's id and the end of a pipe with work's
+    result, as JSON."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -180,7 +180,7 @@ def ask_hits(path, seconds):
 
 
 def load(path, method, params, connections, outstanding):
-    """Asks for ever: each answer makes room for one more request."""
+    """Asks for ever: each answer makes room for a further request."""
     open_, number, poller = {}, 0, select.poll()
     ready = [msgpack.packb([0, i, method, params(i)]) for i in range(64)]
 
@@ -226,7 +226,7 @@ def percentile(times, p):
 
 
 def in_front(pid=0):
-    """Not for threads and runners that it starts."""
+    """The threads and runners that the daemon starts keep their policy."""
     os.sched_setscheduler(pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
@@ -253,7 +253,7 @@ def measure(path, name, form, seconds):
 
 
 def settled(path):
-    """Until nothing is asked any more: one load shall not be charged with another."""
+    """Waits until no request is open, so that a load does not slow the next."""
     s = connect(path)
     unpacker = msgpack.Unpacker()
     until = time.monotonic() + 10
@@ -316,7 +316,7 @@ def main():
     try:
         daemon, path = started(args.build.resolve(), folder, args.keys)
         if realtime:
-            in_front(daemon.pid)  # its loop's thread alone
+            in_front(daemon.pid)  # only the loop's thread
         print(f"{'load':26} {'form':15} {'quiet p50':>10} {'p99':>8} {'loaded p50':>11} {'p99':>8} "
               f"{'most':>8}   ms", flush=True)
         for name in names:

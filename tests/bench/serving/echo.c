@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * echo SOCKET REQUEST_BYTES REPLY_BYTES: the least that any server can do. Blocking reads and
- * writes, one connection at a time: reads a request of that size, writes a reply of that size. What
- * a ping-pong with it takes is what the kernel takes.
+ * echo SOCKET REQUEST_BYTES REPLY_BYTES: the least work of any server. Blocking reads and writes,
+ * one connection at a time: reads a request of REQUEST_BYTES, writes a reply of REPLY_BYTES. A
+ * ping-pong with echo measures the kernel's part of the time.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int listen_on(const char *path)
     return fd;
 }
 
-/* False: it has hung up. */
+/* False: the client closed the connection. */
 static bool read_whole(int fd, uint8_t *data, size_t n)
 {
     while (n > 0) {

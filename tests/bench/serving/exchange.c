@@ -66,13 +66,13 @@ static void pack_get(struct wire_buf *b, int i)
     struct error err = ERROR_NULL;
     struct ask a = {.problem = bench_problem(i), .query = GEMMD_QUERY_INIT};
     wire_buf_clear(b);
-    rpc_put_request(b, 0x10000 + (uint32_t)i, "get"); /* ids of one length */
+    rpc_put_request(b, 0x10000 + (uint32_t)i, "get"); /* ids of equal length */
     if (ask_pack(b, &a, 0, &err) || b->failed) {
         die("%s", err.text);
     }
 }
 
-/* The one message that comes, of at most `size` bytes. */
+/* Reads the next message, of at most `size` bytes. */
 static size_t read_message(int fd, uint8_t *out, size_t size)
 {
     struct scan scan;
@@ -198,7 +198,7 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
     return out;
 }
 
-/* What is left of `bytes` for one part of a message whose others have `other` bytes. */
+/* The rest of `bytes` for a part of a message whose other parts have `other` bytes. */
 static int room(size_t bytes, size_t other)
 {
     if (bytes <= other) {

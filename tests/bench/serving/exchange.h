@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is sent and what must come back, byte for byte, made before anything is timed. All servers
- * are measured with the same code this way, whatever they speak, and each reply is compared.
+ * Requests and their expected replies, byte for byte, made before the measurement. So the same code
+ * measures all servers, and compares each reply.
  *
- *   gemmd      requests as libgemmd sends them; replies as a first pass finds and checks them
- *   many       the same, all problems in get_many requests of MANY_MAX
- *   raw        as many bytes, to echo.c
+ *   gemmd      requests as libgemmd sends them; a first pass finds and checks the replies;
+ *   many       the same, all problems in get_many requests of MANY_MAX;
+ *   raw        as many bytes, to echo.c;
  *   memcached, redis
- *              as many bytes: a longer key, a value of the rest; put there by a first pass
+ *              as many bytes: a longer key, a value of the rest; a first pass stores the values.
  */
 #ifndef GEMMD_TESTS_SERVING_EXCHANGE_H
 #define GEMMD_TESTS_SERVING_EXCHANGE_H

@@ -23,7 +23,7 @@ static _Noreturn void fail(const struct error *err)
     exit(1);
 }
 
-/* Of one target at a time: it hashes the whole source. */
+/* Keeps the stamp of a single target, because each stamp hashes the whole source. */
 static const char *stamp_of(const struct family *f, const struct family_target *t,
                             const struct device_info *device)
 {

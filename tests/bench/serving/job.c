@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a training job sees, through gemmd.h alone. Each prints a line of JSON.
+ * A training job's view, through gemmd.h alone. Each program prints a line of JSON.
  *
- *   job table SOCKET PROBLEMS ROUNDS    ns of a gemmd_get that the job's own table answers
- *   job many SOCKET PROBLEMS ROUNDS     ms of one gemmd_get_many of all problems, none from the
- *                                       table
- *   job storm SOCKET PROCESSES QUERIES  so many processes connect and ask at once
+ *   job table SOCKET PROBLEMS ROUNDS    ns of a gemmd_get that the job's own table answers;
+ *   job many SOCKET PROBLEMS ROUNDS     ms of one gemmd_get_many of all problems, no answer from
+ * the table; job storm SOCKET PROCESSES QUERIES  PROCESSES processes connect and ask at once.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -59,7 +58,7 @@ static struct gemmd_problem *problems_new(int n)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-/* ns of each get; *asked counts those that gemmd answered. */
+/* ns of each get; *asked counts answers of gemmd. */
 static double table_round(struct gemmd *g, const struct gemmd_problem *p, int n, int *asked)
 {
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
@@ -181,7 +180,7 @@ static void storm(const char *socket, int processes, int queries)
         if (pid == 0) {
             char c;
             close(gate[1]);
-            if (read(gate[0], &c, 1) < 0) { /* until it is closed */
+            if (read(gate[0], &c, 1) < 0) { /* waits for the gate to close */
                 _exit(1);
             }
             _exit(storm_child(socket, queries, i));

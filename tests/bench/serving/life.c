@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is not about single messages. Each prints a line of JSON.
+ * Measurements beside single messages. Each prints a line of JSON.
  *
  *   life start SOCKET PROBLEM GEMMD OPTION...   ms from exec to the first hello, to the right
  *                                               answer to PROBLEM, to the end of loading; then
- *                                               stops it
- *   life idle SOCKET COUNT PID                  COUNT connections held; memory of process PID each
+ *                                               stops gemmd
+ *   life idle SOCKET COUNT PID                  COUNT open connections; memory of process PID for
+ * each
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 #include "tests/bench/serving/problems.h"
 #include "tests/bench/serving/socket.h"
 
-/* NULL: nobody says hello there. */
+/* NULL: no daemon answers. */
 static struct gemmd *connected(const char *socket)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
@@ -67,7 +68,7 @@ static double cpu_ms(pid_t pid)
     return (double)(user + kernel) * 1e3 / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Until it does nothing any more. */
+/* Waits until the process uses no CPU time. */
 static double wait_quiet(pid_t pid, double began)
 {
     double quiet_since = now_us(), last = cpu_ms(pid);

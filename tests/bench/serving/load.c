@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load PEER SOCKET COUNT REQUEST_BYTES REPLY_BYTES: asks a server for COUNT values again and again,
- * in an order without a pattern, and compares every byte of every reply.
+ * load PEER SOCKET COUNT REQUEST_BYTES REPLY_BYTES: asks a server for COUNT values repeatedly, in
+ * an order without a pattern, and compares every byte of every reply.
  *
- * Commands come on standard input, one a line, so that one warm server is measured in blocks that
- * alternate with others':   CPU CONNECTIONS PIPELINE SECONDS
- * Each is answered by a line of JSON. One connection without a pipeline is plain write and read;
- * else it is epoll with one batch of PIPELINE requests under way on each connection. Latencies are
- * of batches. SOCKET and sizes as exchange.h says; of gemmd the sizes are its own, and printed.
+ * Standard input has commands, a line each, so that a warm server is measured in blocks that
+ * alternate with other servers':
+ *   CPU CONNECTIONS PIPELINE SECONDS
+ * The answer to a command is a line of JSON. A single connection without a pipeline uses plain
+ * write and read; otherwise epoll, with a batch of PIPELINE requests under way on each connection.
+ * Latencies are of batches. SOCKET and sizes: see exchange.h; gemmd uses its own sizes and prints
+ * them.
  */
 #include <errno.h>
 #include <sched.h>

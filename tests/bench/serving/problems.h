@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The problems that the serving benchmarks ask for, by number: each has a key of its own, and an
- * answer that tells which one it is. */
+/* The problems of the serving benchmarks, by number: each has a key, and an answer that identifies
+ * the problem. */
 #ifndef GEMMD_TESTS_SERVING_PROBLEMS_H
 #define GEMMD_TESTS_SERVING_PROBLEMS_H
 
@@ -11,7 +11,7 @@ enum { PROBLEMS_MAX = 3 * 256 * 256 };
 
 /* i < PROBLEMS_MAX. A bucket of every scheme: rounding changes nothing. */
 struct gemmd_problem bench_problem(int i);
-void bench_config(int i, struct record *out); /* as full as a tuned one */
+void bench_config(int i, struct record *out); /* as many fields as a tuned config */
 double bench_time_us(int i);                  /* of no other number */
 /* The numbers 0..n-1 in an order without a pattern, the same on every run. malloc'ed. */
 int *bench_order(int n);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers under test, each started for one run in a temporary folder and pinned to a CPU."""
+"""The servers under test, each started for a run in a temporary folder and pinned to a CPU."""
 import os
 import shutil
 import signal
@@ -11,7 +11,7 @@ START_S = 60
 
 
 def pin(pid, cpu):
-    """All threads of a process, also those that came later."""
+    """All threads of a process, including later threads."""
     if cpu is None:
         return
     for task in os.listdir(f"/proc/{pid}/task"):
@@ -81,7 +81,7 @@ def gemmd_command(build, folder, device, database):
 
 
 def memcached_command(folder):
-    """One worker thread, as gemmd and Redis have; None: not installed."""
+    """A single worker thread, as in gemmd and Redis; None: not installed."""
     program = shutil.which("memcached")
     user = ["-u", "root"] if os.geteuid() == 0 else []
     return program and [program, "-s", folder / "memcached.sock", "-t", 1, "-m", 256, "-c", 2048,

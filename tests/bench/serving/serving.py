@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast gemmd serves: against a plain ping-pong of blocking reads and writes, and against
-memcached and Redis where they are installed, all over Unix sockets, with messages of one size, by
-one C client that compares every byte of every reply.
+"""How fast gemmd serves, beside a plain ping-pong of blocking reads and writes, and beside
+memcached and Redis if installed. All use Unix sockets and messages of equal size; one C client
+compares every byte of every reply.
 
-Times on a shared machine mean little by themselves: the servers are measured in short blocks that
-alternate, and what counts is the ratio of medians over the blocks of one run.
+Times on a shared machine mean little alone. So short blocks of the servers alternate, and the
+result is the ratio of medians over the blocks of a run.
 
   serving.py --build build [--json FILE]        everything, about three minutes
-  serving.py --build build --short              a few seconds: that all is answered, no times
+  serving.py --build build --short              a few seconds: tests the answers, not the times
 """
 import argparse
 import datetime
@@ -29,7 +29,7 @@ import latest  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 SYNTHETIC = HERE.parents[1] / "data" / "synthetic.jsonl"
 SERVER_CPU, CLIENT_CPU = 0, 1
-TARGETS = {  # name: (limit, what it is a multiple of, True: at least)
+TARGETS = {  # name: (limit, the unit of the ratio, True: at least)
     "hit / ping-pong": (1.25, False), "hit / memcached": (1.0, False), "hit / redis": (1.0, False),
     "50 connections / memcached": (1.0, True), "50 pipelined / redis": (1.0, True),
     "get_many of 10,000, ms": (10, False), "the same through libgemmd, ms": (10, False),
@@ -40,7 +40,7 @@ TARGETS = {  # name: (limit, what it is a multiple of, True: at least)
 
 
 class Load:
-    """One client process (load.c) with its messages made; measures on command."""
+    """A client process (load.c) with its messages made; measures on command."""
 
     def __init__(self, args, peer, path, count, sizes=(0, 0)):
         self.process = subprocess.Popen(
@@ -98,7 +98,7 @@ def alternate(args, running, loads, cpu, connections, pipeline):
 
 
 def start_peers(args, folder, sizes):
-    """What is installed of the others, with a client each."""
+    """The other installed servers, with a client each."""
     commands = {"ping-pong": [args.programs / "serving_echo", folder / "ping-pong.sock", *sizes],
                 "memcached": servers.memcached_command(folder),
                 "redis": servers.redis_command(folder)}
@@ -114,7 +114,7 @@ def start_peers(args, folder, sizes):
 
 
 def messages(args, folder, gemmd):
-    """One connection, 50, 50 pipelined: gemmd beside the others."""
+    """One connection, 50, 50 pipelined: gemmd beside the other servers."""
     first = Load(args, "gemmd", gemmd.socket, args.problems)
     running, loads = start_peers(args, folder, first.sizes)
     running, loads = {"gemmd": gemmd, **running}, {"gemmd": first, **loads}
@@ -144,7 +144,7 @@ def many(args, gemmd):
 
 
 def compile_load(args, gemmd):
-    """A client that has new problems tuned, one after the other: the runner compiles on all CPUs."""
+    """A client that has new problems tuned in turn: the runner compiles on all CPUs."""
     script = ('i=1; while :; do i=$((i+1)); "$1" --socket "$2" tune mode=forward M=512 N=$((64*i)) '
               'K=192 --budget 200 >/dev/null 2>&1; done')
     return subprocess.Popen(["sh", "-c", script, "sh", args.build / "client/gemmctl",
@@ -154,7 +154,7 @@ def compile_load(args, gemmd):
 def beside_compiles(args, folder):
     """p99 of 50 clients, quiet and while the CPU device compiles and measures, in turns."""
     gemmd = servers.Server("gemmd", folder, servers.gemmd_command(
-        args.build, folder, "cpu", fill(args, folder, "cpu", 1000)))  # as it is: never in front
+        args.build, folder, "cpu", fill(args, folder, "cpu", 1000)))  # default priority
     load = Load(argparse.Namespace(**vars(args) | {"realtime": False}), "gemmd", gemmd.socket, 1000)
     quiet, loaded = [], []
     try:
@@ -162,7 +162,7 @@ def beside_compiles(args, folder):
             quiet.append(load.measure(-1, 50, 1, args.seconds))
             tuning = compile_load(args, gemmd)
             try:
-                load.measure(-1, 50, 1, 1)  # until it compiles
+                load.measure(-1, 50, 1, 1)  # until the runner compiles
                 loaded.append(load.measure(-1, 50, 1, args.seconds))
             finally:
                 os.killpg(tuning.pid, 15)
@@ -204,7 +204,7 @@ def measure(args, folder):
 
 
 def ratios(result):
-    """What the targets are about, by name."""
+    """The values of the targets, by name."""
     m = result["messages"]
     hit = m["one"]["gemmd"]["p50_us"]
     out = {f"hit / {n}": hit / v["p50_us"] for n, v in m["one"].items() if n != "gemmd"}

@@ -10,7 +10,7 @@
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int socket_connect(const char *path);
 void socket_write(int fd, const void *data, size_t n);
-void socket_read(int fd, void *data, size_t n); /* all of it */
+void socket_read(int fd, void *data, size_t n); /* reads exactly n bytes */
 double now_us(void);                            /* monotonic */
 
 #endif
