@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which measured launch stands for one that was not measured: of the same kernel, but for the order
- * of tiles and how they are written, the one whose settings and stores are most like its own.
+ * The measured launch that stands for an unmeasured launch: the same kernel except for the order of
+ * tiles and the way to write tiles, with the most similar settings and stores.
  */
 #ifndef GEMMD_TESTS_MODEL_ALIKE_H
 #define GEMMD_TESTS_MODEL_ALIKE_H
@@ -9,9 +9,9 @@
 #include "kernels/families/grouped_gemm/hopper/host/tile.h"
 
 struct alike {
-    struct hopper_tile tile; /* of the launch that it is about */
-    double apart; /* how unlike it the nearest is; 0: not at all, INFINITY: there is none */
-    double us;    /* that one's time; NAN: there is none */
+    struct hopper_tile tile; /* of the unmeasured launch */
+    double apart;            /* distance of the nearest; 0: equal, INFINITY: no launch */
+    double us;               /* the nearest launch's time; NAN: no launch */
 };
 
 struct alike alike_to(const struct hopper_tile *tile);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the analytic model of the target "hopper" costs: facts of a problem, the default, ranking a
- * space. Fails above bounds that leave room for a busy machine.
+ * The cost of the analytic model of the target "hopper": facts of a problem, the default, ranking a
+ * space. Fails above bounds with room for a busy machine.
  */
 #include <stdio.h>
 #include <stdlib.h>

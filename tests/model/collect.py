@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What hopper_bench measured, in one small file for model_eval.
+"""Collects measurements of hopper_bench in a small file for model_eval.
 
     collect.py OUT FILE...
 
-A FILE holds what `hopper_bench --stages time` wrote: its `time` lines (--out), or its records
-(--json: one object per line with model, layer, tokens, mode, kind, M, N, K, experts, topk, config,
-us, least). Give one of the two, records where there are any. Or a landscape (tests/data/landscapes), whose
-name says which weights it is of: its best points, and of each variant the best. Or what was collected before, to
-which the others are added; a landscape replaces what was known of its problem. Everything else in a FILE is passed
-over. The sizes of `time` lines come from tests/data/shapes/moe.csv.
+A FILE is any of:
+- output of `hopper_bench --stages time`: its `time` lines (--out), or better its records (--json: an object per line
+  with model, layer, tokens, mode, kind, M, N, K, experts, topk, config, us, least), but not both;
+- a landscape (tests/data/landscapes), whose name has the weights: its best points, and each variant's best point.
+  A landscape replaces earlier measurements of its problem;
+- an earlier OUT, to which the other files are added.
+Other lines of a FILE are ignored. The sizes of `time` lines come from tests/data/shapes/moe.csv.
 
 OUT lists each config once and, problem by problem, [config, microseconds, least]: numbers, because
 the file is committed. A config that was measured twice gets the mean of its medians. Order depends
@@ -24,7 +25,7 @@ import re
 import statistics
 
 SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
-FAR = 1.25  # times the best: what is slower teaches nothing of a landscape
+FAR = 1.25  # times the best: slower points teach nothing about a landscape
 WEIGHT = 9  # of a landscape's problem in a fit: they are few, but of today's kernels and of all of them
 BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
@@ -44,7 +45,7 @@ def text_of(record):
 
 
 def without_defaults(config):
-    """The same config in the same words, however it was written down."""
+    """The same text for equal configs, from any source."""
     fields = dict(word.split("=", 1) for word in config.split())
     for name, usual in (("raster", "rows"), ("expert_order", "index"), ("permute_copy", "false"),
                         ("tile_scheduler", "static"), ("swap_ab", "false"),
@@ -70,7 +71,7 @@ def problem_of(shape, mode, kind):
 
 
 def config_of(mode, kind, tile, run_time):
-    """As case_config() of hopper_bench: the tile's name says it all."""
+    """As case_config() of hopper_bench: the tile's name has the whole config."""
     words, kinds, values = tile.split(), kind.split(), run_time.split()
     rows, columns = words[0].split("x")
     scatter = (mode == "forward" and "py" in kinds) or (mode == "dX" and "px" in kinds)
@@ -104,7 +105,7 @@ def config_of(mode, kind, tile, run_time):
 
 
 def named(model, layer, tokens, mode, shapes):
-    """What a shape of the command line is called in moe.csv."""
+    """moe.csv's names for a shape of the command line."""
     sizes = layer.split("x")
     if not model.startswith("experts-") or len(sizes) != 3:
         return model, layer
@@ -117,7 +118,7 @@ def named(model, layer, tokens, mode, shapes):
 
 
 def shape_of(model, layer, tokens, mode, shapes):
-    """A dense product's layer is its sizes."""
+    """A dense product's layer has its sizes."""
     if model == "dense":
         m, n, k = layer.split("x")
         return {"M": m, "N": n, "K": k, "experts": 1, "topk": 1}
@@ -139,7 +140,7 @@ def read_record(r):
 
 
 def problem_of_text(text):
-    """Without the fields that are as usual, so that it is the text of other sources."""
+    """Without fields of usual values, so that the text equals other sources'."""
     fields = dict(word.split("=", 1) for word in text.split()[1:])
     usual = {"family": "grouped_gemm", "dtype_acc": "fp32", "dtype_out": fields["dtype_in"],
              "quant": "none", "scale_block": "none", "routing": "uniform"}
@@ -174,7 +175,7 @@ class Drift:
 
 
 def read_points(records, problem):
-    """Of each variant the best point; and what was measured again."""
+    """The best point of each variant, and points that were measured again."""
     params, drift = problem["params"], Drift(records, problem["reference_us"])
     for record in records:
         if "variant" in record:

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the analytic default of the target "hopper" misses: choose() beside whole recorded
+ * The regret of the analytic default of the target "hopper": choose() beside whole recorded
  * landscapes.
  *
  *   defaults [--most MEAN,MOST] FOLDER...
- *       of each landscape in the FOLDERs by how many per cent the default is slower than the best
- *       that was recorded; nothing where its kernel was not: no landscape of tests/data has tiles
- *       that share weights. --most: fails when they are slower than that.
+ *       for each landscape in the FOLDERs, by how many per cent the default is slower than the best
+ *       recorded config; no figure if the default's kernel was not recorded (landscapes of
+ * tests/data have no tiles that share weights). --most: fails when the defaults are slower.
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,8 +27,8 @@ static double least(const struct lecture *l)
     return us;
 }
 
-/* The default's time: of what was recorded of its kernel, with the settings nearest to its own.
- * NaN: none was. */
+/* The default's time: of the recorded config with the same kernel and the nearest settings. NaN:
+ * kernel not recorded. */
 static double time_of_default(const struct lecture *l, char text[TEXT_MAX])
 {
     struct record config;

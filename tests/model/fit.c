@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pattern search: each constant in turn is moved by its own step, in both directions; steps that
- * help grow, others shrink; after each turn the way it went is gone on. From where that ends, a few
- * hops away and the same again. The model is piecewise smooth, its constants have bounds, and a
- * thousand evaluations take seconds, so nothing cleverer is needed.
+ * A pattern search: each constant in turn moves by its own step, in both directions. Steps that
+ * help grow, other steps shrink. After each turn the search goes on in the turn's direction. From
+ * its end it makes a few random hops and searches again. The model is piecewise smooth, its
+ * constants have bounds, and a thousand evaluations take seconds, so no better method is needed.
  */
 #include "tests/model/fit.h"
 
@@ -18,7 +18,7 @@ const struct fit_constant fit_constants[FIT_CONSTANTS] = {
 
 enum { TIMES_MAX = 4096, TURNS = 16, HOPS = 8 };
 static const double FAR = 0.3;        /* of a constant's range: a hop */
-static const double NEAR = 0.35;      /* times this much above the best weigh 1/e of it */
+static const double NEAR = 0.35;      /* a config this much above the best weighs 1/e */
 static const double OUTLIER = 0.1;    /* errors beyond count linearly */
 static const double SHARE_ALL = 0.15; /* of the error that all times of a problem have in common */
 static const double SOFT = 0.01;      /* predictions this close compete for being chosen */
@@ -69,7 +69,7 @@ static double mean_loss(const struct measured *sets, uint32_t n_sets, const char
     return sum / n;
 }
 
-/* What a search works on. */
+/* The state of a search. */
 struct search {
     const struct measured *sets;
     uint32_t n_sets;
@@ -115,7 +115,7 @@ static double turn(const struct search *s, double value[], double step[], double
     return loss;
 }
 
-/* On along the way that a turn went, as long as it helps. */
+/* Goes on in a turn's direction, as long as this helps. */
 static double go_on(const struct search *s, double value[], const double was[], double loss)
 {
     for (double far = 1; far < 64; far *= 2) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fitting the model's constants to measured times, and judging them. Deterministic: the same
- * measurements give the same constants, to the last bit on one machine.
+ * Fits the model's constants to measured times, and judges them. Deterministic: the same
+ * measurements give the same constants, to the last bit on a machine.
  */
 #ifndef GEMMD_TESTS_MODEL_FIT_H
 #define GEMMD_TESTS_MODEL_FIT_H
@@ -17,13 +17,13 @@ struct fit_constant {
 };
 extern const struct fit_constant fit_constants[FIT_CONSTANTS];
 
-/* The loss of one problem: how far predicted times are from measured ones, most of all near the
- * best, and what choosing by them would cost. */
+/* The loss of a problem: the error of predicted times, weighted by nearness to the best, and the
+ * regret of choosing by them. */
 double fit_loss(const struct measured_problem *p, const struct hopper_constants *c);
 
-void fit_start(struct hopper_constants *c); /* where a fit begins, whatever was fitted before */
-/* Improves *c over the problems of all sets but those of the model `without` (NULL: all), but for
- * the constants that are held (NULL: none). Returns the mean loss. */
+void fit_start(struct hopper_constants *c); /* the start of a fit, independent of earlier fits */
+/* Improves *c over the problems of all sets except the model `without` (NULL: all), without the
+ * held constants (NULL: all may move). Returns the mean loss. */
 double fit(const struct measured *sets, uint32_t n_sets, const char *without, const bool held[],
            struct hopper_constants *c);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What following the model costs: for each measured problem, how much slower than the best measured
- * config is the one that the model likes most, or the best of its first four, eight, sixteen.
+ * The regret of following the model: for each measured problem, how much slower than the best
+ * measured config is the model's first choice, or the best of its first four, eight, sixteen.
  */
 #ifndef GEMMD_TESTS_MODEL_JUDGE_H
 #define GEMMD_TESTS_MODEL_JUDGE_H
@@ -12,12 +12,12 @@ enum { JUDGE_FIRST, JUDGE_4, JUDGE_8, JUDGE_16, JUDGE_TYPICAL, JUDGE_CHOICE, JUD
 extern const char *const judge_names[JUDGES];
 
 struct verdict {
-    double regret[JUDGES]; /* 0.01: one per cent slower than the best; NAN: not known */
+    double regret[JUDGES]; /* 0.01: one per cent slower than the best; NAN: unknown */
     uint32_t best, first;  /* of times[]: the fastest; the model's first choice */
     uint32_t rank;         /* of the fastest in the model's order, from 0 */
-    bool exact;            /* choose()'s config was measured; else its kernel was, otherwise set */
+    bool exact;            /* choose()'s config was measured; else its kernel with other settings */
 };
-/* By the model with these constants; NULL: by what predictions are made of, lessons and all. */
+/* By the model with these constants; NULL: by the constants and corrections of predictions. */
 void judge(const struct measured_problem *p, const struct hopper_constants *c, struct verdict *out);
 
 /* Many verdicts: of each kind median, 95th percentile and most. */

@@ -11,14 +11,14 @@
 #include "kernels/space.h"
 
 static const double
-    FAR = 1.25,          /* times the best: what is slower, and predicted so, teaches nothing */
-    NEAR = 0.06,         /* so much above the best weighs 1/e of it */
+    FAR = 1.25,          /* times the best: points measured and predicted slower teach nothing */
+    NEAR = 0.06,         /* a point this much above the best weighs 1/e */
     RIDGE = 0.01,        /* the more, the less is believed; a landscape's weights sum to 1 */
-    RIDGE_ASPECT = 0.03; /* the same of how it changes with the problem */
+    RIDGE_ASPECT = 0.03; /* the same for its change with the problem */
 
 /* ---- landscapes ------------------------------------------------------------------------------ */
 
-/* What was recorded of today's space. */
+/* Recorded points of today's space. */
 static bool take_points(struct lecture *to, const struct landscape *l, const struct space *s)
 {
     to->tiles = calloc(s->n + 1, sizeof(*to->tiles));
@@ -135,7 +135,7 @@ struct equations {
     uint32_t n;                    /* traits that were seen */
     uint16_t place[HOPPER_TRAITS]; /* of a trait among them, from 1; 0: not seen */
     double *a, *b;                 /* owned: of n times aspects unknowns */
-    double *xx, *x, *xr;           /* owned: of a landscape: weighted sums over its configs */
+    double *xx, *x, *xr;           /* owned: weighted sums over a landscape's configs */
 };
 
 static uint32_t unknowns(const struct equations *q)
@@ -143,8 +143,7 @@ static uint32_t unknowns(const struct equations *q)
     return q->n * HOPPER_ASPECTS;
 }
 
-/* Of the configs that count: weight, and what the model errs by; 0: it does not count. Weights sum
- * to 1. */
+/* Weight and model error of each config; weight 0: does not count. Weights sum to 1. */
 static void weigh(const struct lecture *l, double weight[], double error[])
 {
     double best = INFINITY, first = INFINITY, sum = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Measured times of configs, as collect.py writes them: what the analytic model is judged by and
- * fitted to. Each problem comes with the rows per expert that it was measured with: hopper_bench
- * draws them with a fixed seed.
+ * Measured times of configs, as collect.py writes them: the analytic model is judged by them and
+ * fitted to them. Each problem has the rows per expert of its measurement: hopper_bench draws them
+ * with a fixed seed.
  */
 #ifndef GEMMD_TESTS_MODEL_MEASURED_H
 #define GEMMD_TESTS_MODEL_MEASURED_H
@@ -23,11 +23,11 @@ struct measured_problem {
     struct problem problem;
     struct workload workload;
     struct hopper_facts facts;   /* of the rows as drawn */
-    struct hopper_facts typical; /* of the rows as expected: what choose() knows */
+    struct hopper_facts typical; /* facts of the expected rows, as choose() has them */
     uint32_t n;
     struct measured_time *times; /* owned, [n] */
     double best;                 /* of times[].us */
-    double weight;               /* of it in a fit */
+    double weight;               /* of the problem in a fit */
 };
 
 struct measured {

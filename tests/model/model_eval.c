@@ -5,17 +5,18 @@
  *
  *   model_eval [--rows] [--most MEDIAN,P95,MOST] FILE...
  *       regret of following the model, in per cent of the best measured time. --rows: of each
- *       problem. --most: fails when its first choice costs more than that.
+ *       problem. --most: fails when the regret of the first choice is higher.
  *   model_eval --leave-out [--write OUT] [--only NAMES --from OLD] FILE...
- *       the same with constants fitted without the problems of the model (of weights) judged.
- *       --write: a line of each such model's constants, for searches over its landscapes. --only:
- *       the others are those of OLD, which was written so
+ *       the same with constants fitted without the judged model's (weights') problems. --write: a
+ *       line with each model's constants, for searches over its landscapes. --only: all other
+ *       constants come from OLD, an earlier OUT.
  *   model_eval --fit OUT [--only NAMES] FILE...
- *       fits the constants, writes OUT (hopper/model/constants.h). --only: these, with commas
- * between; the others stay as they were compiled model_eval --dump OUT FILE... each measured time
- * and the predicted one, with tabs between
+ *       fits the constants, writes OUT (hopper/model/constants.h). --only: these, separated by
+ *       commas; all other constants keep their compiled values.
+ *   model_eval --dump OUT FILE...
+ *       each measured time and the predicted time, separated by tabs.
  *
- * FILEs are what collect.py writes.
+ * FILEs are written by collect.py.
  */
 #include <math.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ static void show_summary(const struct summary *s, int judges)
     }
 }
 
-/* Adds the verdicts on one model's problems (NULL: on all). */
+/* Adds the verdicts on a model's problems (NULL: on all). */
 static uint32_t judge_all(const char *model, const struct hopper_constants *c, bool rows,
                           uint32_t n)
 {
@@ -128,7 +129,7 @@ static void write_constants(FILE *f, const char *model, const struct hopper_cons
     fflush(f);
 }
 
-/* What an earlier fit without that model found; constants that it did not know stay as they are. */
+/* Reads an earlier fit without the model; constants that the fit lacks keep their values. */
 static void read_constants(FILE *f, const char *model, struct hopper_constants *c)
 {
     char line[8192];
@@ -161,7 +162,7 @@ static const char *const head =
     " * SM, in bytes or flops per microsecond, unless it says otherwise. */\n"
     "#define HOPPER_CONSTANTS(X)";
 
-/* All constants but those named, with commas between. False: one is unknown. */
+/* Holds all constants except the named, separated by commas. False: an unknown name. */
 static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
 {
     memset(held, 1, FIT_CONSTANTS * sizeof(held[0]));
@@ -209,7 +210,7 @@ static int fit_to(const char *path, const char *only)
     return fclose(f) ? 1 : 0;
 }
 
-/* Each model's constants: all fitted, or the others taken `from` an earlier time. */
+/* Each model's constants: fitted, or the held constants from an earlier OUT. */
 static int leave_out(const char *path, const char *from, const bool held[])
 {
     const char *models[MODELS_MAX];

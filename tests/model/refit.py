@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fits the analytic model of the target "hopper" anew and says how good it is.
+"""Fits the analytic model of the target "hopper" anew and prints its quality.
 
     refit.py [--build DIR] [--only NAMES] [--leave-out] [FILE...]
 
-FILEs are what hopper_bench measured (collect.py says which); they replace tests/model/h200.json.
-Without any the committed measurements are fitted again. Those are that file (which has none of dW with few
-rows an expert any more: its stores have changed) and, of the problems that they are of, tests/data/landscapes
-instead of it; and h200_staggered.json, 16384 tokens and dense products, with schedule=staggered beside others,
-h200_deferred.json, 4096 tokens, with schedule=deferred, and h200_clusters.json, with cluster_shape_mn=2x1.
-Writes
-kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same constants.
-A new constant is a line there, with any value. What the model errs by
-after that is learnt from build/tests/data/landscapes and landscapes_fresh: corrections_h200.txt beside it (learn.h).
---only fits some constants, where what they are about was measured anew; the others stay, also those fitted
-without a model.
---leave-out also fits without each model in turn and judges on that one, which takes minutes; those
-constants go to tests/model/h200_left_out.txt.
+FILEs are measurements of hopper_bench (see collect.py); they replace tests/model/h200.json. Without
+FILEs the committed measurements are fitted again:
+- h200.json, without dW with few rows an expert, whose stores have changed;
+- tests/data/landscapes, which replace h200.json for their problems;
+- h200_staggered.json: 16384 tokens and dense products, with schedule=staggered and others;
+- h200_deferred.json: 4096 tokens, with schedule=deferred; h200_clusters.json: with cluster_shape_mn=2x1.
+Writes kernels/families/grouped_gemm/hopper/model/constants.h; the same measurements give the same
+constants. A new constant is a line in that file, with any value. Then the model's errors are learnt
+from build/tests/data/landscapes and landscapes_fresh, into corrections_h200.txt beside the
+constants (learn.h).
+
+--only fits some constants, after new measurements of their subject; all other constants stay, also
+constants fitted without a model. --leave-out also fits without each model in turn and judges on
+that model, which takes minutes; these constants go to tests/model/h200_left_out.txt.
 """
 import argparse
 import pathlib
@@ -30,7 +31,7 @@ MEASURED = HERE / "h200.json"
 STAGGERED = HERE / "h200_staggered.json"
 DEFERRED = HERE / "h200_deferred.json"
 CLUSTERS = HERE / "h200_clusters.json"
-LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
+LEFT_OUT = HERE / "h200_left_out.txt"  # constants for tests/search
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper/model/constants.h"
 CORRECTIONS = CONSTANTS.parent / "corrections_h200.txt"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Learns from recorded landscapes what the analytic model of the target "hopper" errs by.
+ * Learns the errors of the analytic model of the target "hopper" from recorded landscapes.
  *
  *   teach OUT FOLDER...
  *       writes OUT (hopper/model/corrections_h200.txt) from all landscapes in the FOLDERs, with the
- *       constants that are compiled in
+ *       compiled constants
  */
 #include <math.h>
 #include <stdio.h>

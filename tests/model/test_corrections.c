@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the model of the target "hopper" learns from landscapes: where it applies, that a known
- * error is found, and that the committed lessons are those of the committed landscapes.
+ * The corrections that the model of the target "hopper" learns from landscapes: they apply where
+ * they should, a known error is found, and the committed corrections are learnt from the committed
+ * landscapes.
  *
  *   test_corrections FOLDER...
  */
@@ -76,8 +77,8 @@ static uint32_t last_trait(const struct hopper_facts *f, const struct hopper_til
     return traits[hopper_traits(f, t, traits) - 1];
 }
 
-/* Of columns that straddle 256 bytes a tile's time is learnt apart for gathered rows and others; of
- * other columns it is not. */
+/* If columns straddle 256 bytes, a tile's time is learnt separately for gathered rows and rows in
+ * order; otherwise together. */
 static void test_straddling(void **state)
 {
     (void)state;
@@ -101,8 +102,7 @@ static bool is_corrected(const struct hopper_facts *f, const struct lecture *l)
     return any;
 }
 
-/* Many rows of an expert, dense products, and a model that has learnt nothing: hopper_time() as it
- * is. */
+/* Many rows of an expert, dense products, and a model without corrections: hopper_time() alone. */
 static void test_where(void **state)
 {
     (void)state;
@@ -122,8 +122,8 @@ static void test_where(void **state)
     assert_false(is_corrected(&l->facts, l));
 }
 
-/* A device on which four stages take a tenth longer than the model says, and nothing else: after
- * other weights have taught it, what is expected is that. */
+/* On this device four stages take a tenth longer than the model says. Corrections learnt from other
+ * weights predict this. */
 static void test_known_error(void **state)
 {
     (void)state;
@@ -178,9 +178,8 @@ static uint32_t take_fastest(double *expected, uint32_t n)
     return least;
 }
 
-/* Of the configs that a recorded problem copies rows for: how much slower than the best is the best
- * of the eight that would be expected to be fastest if its rows were in order already. Negative: it
- * copies none. */
+/* For a recorded problem with copied rows: how much slower than the best is the best of the eight
+ * configs that would be expected fastest with rows in order. Negative: no copied rows. */
 static double miss_without_gather(const struct lecture *l)
 {
     struct hopper_facts f = l->facts;
@@ -207,9 +206,8 @@ static double miss_without_gather(const struct lecture *l)
     return n > 0 ? found / best - 1 : -1;
 }
 
-/* What kernels that gather are slow by says nothing of those that need not: theirs is what is
- * learnt of kernels whose rows were copied before. (Where it was taken for theirs, they missed 3.4
- * per cent.) */
+/* Times of gathering kernels say nothing about kernels without gather, which learn from kernels
+ * with copied rows. (Learnt from gathering kernels, they missed 3.4 per cent.) */
 static void test_without_gather(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The analytic model of the target "hopper" is sane: finite everywhere, longer for more work, and
- * the same whether asked for one config or for a whole space. How right it is, model_eval says.
+ * equal for a single config and for a whole space. model_eval measures its accuracy.
  */
 #include <math.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static void test_monotone_in_k(void **state)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* One row more than whole tiles is another row of tiles. */
+/* A single row more than whole tiles adds a row of tiles. */
 static void test_tails(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void test_edges(void **state)
     }
 }
 
-/* So that a tuner knows it when it meets it: all params, with values that they have. */
+/* A tuner must recognise the choice: all params, with values of the space. */
 static void test_choice_is_in_the_space(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void test_no_rows(void **state)
     }
 }
 
-/* What is expected of a profile: all rows, spread as draws are. */
+/* The expected rows of a profile: all rows, spread as draws are. */
 static void test_typical_rows(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void test_typical_rows(void **state)
 static void test_slower_device(void **state)
 {
     (void)state;
-    struct device_info pcie = h200; /* fewer SMs, slower ones, slower memory */
+    struct device_info pcie = h200; /* fewer, slower SMs and slower memory */
     pcie.sm_count = 114;
     pcie.peak_tflops = 450;
     pcie.peak_gbps = 1900;
