@@ -39,7 +39,7 @@ static void look_at_space(struct mapped_key *k, const struct landscape *l, const
     }
 }
 
-/* The reference is among them, in the space or not: every search measures it. */
+/* The reference counts, inside or outside the space: every search measures it. */
 static double best_of(const struct landscape *l)
 {
     double sure = INFINITY, any = INFINITY;
@@ -165,7 +165,7 @@ static void take_result(struct search_run *r, const struct mapped_key *k, const 
                              .measured = (uint32_t)c->result.measured,
                              .compile_ms = c->result.compile_ms,
                              .variants = c->n_modules};
-    r->us = fmax(r->us, k->best_us); /* what was measured a few times may only have been lucky */
+    r->us = fmax(r->us, k->best_us); /* a config with few samples may only have been lucky */
     r->regret = r->us / k->best_us - 1;
 }
 
@@ -188,7 +188,7 @@ static void search_once(struct mapped_key *k, const struct landscape *l, const c
     order_free(o);
 }
 
-/* Each with a cache of its own, so that nothing is compiled yet. */
+/* Each with an empty cache of its own, so that nothing is compiled yet. */
 static void search_cold(struct mapped_key *k, const struct landscape *l, int strategy,
                         uint32_t seeds, bool again)
 {

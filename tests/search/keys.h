@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys whose whole landscapes are recorded: what is true of them, and what a search made of
- * them. */
+/* Keys with whole recorded landscapes: their true times, and the results of searches. */
 #ifndef GEMMD_TESTS_SEARCH_KEYS_H
 #define GEMMD_TESTS_SEARCH_KEYS_H
 
@@ -27,22 +26,22 @@ struct mapped_key {
     uint32_t points, variants;                     /* recorded, of today's space */
     struct search_run runs[STRATEGIES][SEEDS_MAX]; /* nothing was compiled before */
     struct search_run warm[SEEDS_MAX];             /* ranked, when everything was */
-    struct search_run again[SEEDS_MAX];            /* the same, when what one before wanted was */
+    struct search_run again[SEEDS_MAX];            /* the same, with an earlier search's images */
 };
 
-/* Reads a file, and finds the best of all that was recorded: among those measured often, where
- * there are any. False: it cannot be read, said on stderr. */
+/* Reads a file and finds the best recorded config, if possible among configs measured often. False:
+ * unreadable, with an error on stderr. */
 bool key_open(struct mapped_key *k, const char *path);
 /* The true time of a config; NAN: not recorded. */
 double key_truth(const struct landscape *l, const struct record *config);
 
-/* From now on the model has constants that were fitted without the weights that a key is of: from a
- * file of model_eval --leave-out --write; and, if there are lectures, has learnt from those of
- * other weights. False: there are no constants for it. */
+/* From now on the model uses constants that were fitted without the key's weights, from a file of
+ * model_eval --leave-out --write. With lectures, the model also learns from other weights'
+ * landscapes. False: the file lacks constants for the key. */
 bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l);
 
-/* Searches a key by one strategy, once for each seed; exhaustive once. With `warm` ranked also
- * after that, when everything is compiled, and after each of its own, with other noise. */
+/* Searches a key by a strategy, once for each seed; exhaustive once. With `warm` also ranked with
+ * everything compiled, and ranked after each of its own searches, with other noise. */
 void key_search(struct mapped_key *k, int strategy, uint32_t seeds, bool warm);
 
 #endif

@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What searching costs, and what it misses: every strategy over recorded landscapes, against the
- * exhaustive one on the same landscapes.
+ * The cost and the regret of searches: every strategy over recorded landscapes, against the
+ * exhaustive strategy on the same landscapes.
  *
  *   regret [--seeds N] [--only STRATEGY] [--alone] [--warm] [--constants FILE] [--jobs N]
  *          [--teachers FOLDER] [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
  *
- * Each key is tuned N times (10) by each strategy, with other noise each time. Printed are, of each
- * key and strategy: regret in per cent (how much slower than the best recorded config the winner
- * truly is), median and most; device time and compile time in per cent of the exhaustive search's;
- * how many of the winners are the most frequent one, and by how much their true times differ; and
- * the seconds that a runner needs, which has nothing compiled and 16 compilers
- * (runner/runner/compilers.h), median: from the order to the answer, but for opening the device,
- * preparing operands and the device's own kernels, which a recording does not have.
- * --warm: and its seconds once everything is compiled ("warm"); and those of a second search, with
- * other noise, which finds compiled what the first one wanted ("again": median and most; and
- * regret).
- * --alone: without the exhaustive search, so without its cost.
- * --constants: of the model, fitted without each key's weights (model_eval --leave-out --write).
- * --teachers: and what the model learns beside that (tests/model/learn.h) it learns from the
- * landscapes in this folder, and others of which this is said, but those of the key's weights.
- * --check: exit 1 unless ranked's regret over all keys has at most that median and 95th percentile,
- * each key's cost is at most COST, and winners of a key differ by at most SPREAD, all in per cent.
+ * Each strategy tunes each key N times (10), with other noise each time. Printed for each key and
+ * strategy:
+ * - regret in per cent: how much slower than the best recorded config the winner truly is, median
+ *   and most;
+ * - device time and compile time in per cent of the exhaustive search's;
+ * - how many winners are the most frequent winner, and the spread of their true times;
+ * - median seconds of a runner without compiled kernels and with 16 compilers
+ *   (runner/runner/compilers.h), from the order to the answer. A recording lacks the time to open
+ *   the device, prepare operands and compile the device's own kernels.
+ *
+ * Options:
+ * - --warm: also the seconds with everything compiled ("warm"), and those of a second search with
+ *   other noise that finds the first search's images ("again": median and most; and regret);
+ * - --alone: without the exhaustive search, so without relative cost;
+ * - --constants: of the model, fitted without each key's weights (model_eval --leave-out --write);
+ * - --teachers: landscapes, besides the given, from which the model learns corrections
+ *   (tests/model/learn.h), without the key's weights;
+ * - --check: exit 1 unless ranked's regret over all keys has at most this median and 95th
+ *   percentile, each key's cost is at most COST, and winners of a key differ by at most SPREAD, all
+ *   in per cent.
  */
 #include "harness.h"
 
@@ -72,7 +76,7 @@ static bool use_constants(const struct options *o, const struct mapped_key *k)
     return good;
 }
 
-/* Each key in a process of its own, `jobs` at a time. False: one of them failed. */
+/* Each key in a process of its own, `jobs` at a time. False: a process failed. */
 static bool search_all(const struct options *o)
 {
     bool good = true;
@@ -105,7 +109,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of values, which are sorted by this; part: 0.5 the median. */
+/* A quantile of values, which this sorts; part: 0.5 the median. */
 static double quantile(double *v, uint32_t n, double part)
 {
     qsort(v, n, sizeof(*v), by_value);
@@ -195,7 +199,7 @@ struct summary {
     double again_median, again_p95;              /* regret */
 };
 
-/* Of all keys' searches that found something compiled. */
+/* Over all keys' searches with compiled images. */
 static void summarise_again(const struct options *o, struct summary *out)
 {
     double regret[KEYS_MAX * SEEDS_MAX];
@@ -269,7 +273,8 @@ static void report(const struct options *o)
     }
 }
 
-/* Whether searches with other seeds saw other times: else many are no more evidence than one. */
+/* True if searches with different seeds saw different times; otherwise many searches are no more
+ * evidence than a single search. */
 static bool seeds_differ(const struct options *o)
 {
     for (uint32_t i = 0; i < n_keys; i++) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tuning that is killed at some moment and goes on with what was finished costs no more than a
- * tenth more than one that is left alone: of device time and core time of compilers together. What
- * a restart costs by itself (operands, the reference again) is counted apart. A module that the
- * first life compiled and the second found in the cache counts once. What a search had compiled and
- * did not wait for is cost, too; but not what the first life's compilers were at work on, or had
- * done unmeasured, when it was killed and the second does not use.
+ * A tuning that is killed at some moment, and goes on with its finished trials, costs at most a
+ * tenth more than an undisturbed tuning. Cost is device time and core time of compilers. The
+ * restart's own cost (operands, the reference again) is counted apart. A module counts once if the
+ * first life compiled it and the second found it in the cache. Compiled but unused modules count,
+ * too, except compiles of the first life that were running or unmeasured at the kill, if the second
+ * life does not use them.
  *
- * How far these compilers had come is no matter of the recorded host's time: a process runs ahead
- * of what is read of it, and is killed wherever it is, half-written files and all. So only that is
- * left to the second life which the first has said. And what more may have been ready is tried:
- * nothing, half, and all of what the search compiles when it is left alone.
+ * The progress of these compilers does not depend on recorded times. A process runs ahead of its
+ * messages, and is killed at any point, even in the middle of a file. So the second life keeps only
+ * the reported images. Three amounts of further images are tried: none, half, and all of an
+ * undisturbed search's images.
  *
  *   test_interrupted MOMENTS LANDSCAPE...
  */
@@ -29,7 +29,7 @@
 
 enum { PARTS = 3 };
 static const double MOST = 1.1;
-static const double PART[PARTS] = {0, 0.5, 1}; /* compiled, of what the first life did not say */
+static const double PART[PARTS] = {0, 0.5, 1}; /* of the unreported images, compiled */
 
 /* A search that is left alone. */
 struct whole {
@@ -42,7 +42,7 @@ struct cost {
     double ms, restart_ms;
 };
 
-/* What the second life may find though the first has not said it. */
+/* Unreported images that the second life may find. */
 struct images {
     uint32_t n;
     const struct module *modules[SEEN_MAX]; /* borrowed */
@@ -58,7 +58,7 @@ static bool has_module(const struct child *c, const char *id)
     return false;
 }
 
-/* Core time of what a child was told of. */
+/* Core time of the modules in a child's messages. */
 static double compiled(const struct child *c)
 {
     double ms = 0;
@@ -68,7 +68,7 @@ static double compiled(const struct child *c)
     return ms;
 }
 
-/* Leaves in a cache the images that its writer, which is dead, has said. */
+/* Leaves in a cache only the images that its dead writer has reported. */
 static void forget_unsaid(const char *folder, const struct child *said)
 {
     char path[600], id[HASH_HEX];
@@ -85,7 +85,8 @@ static void forget_unsaid(const char *folder, const struct child *said)
     }
 }
 
-/* A part of what a search that was left alone compiled and this one has not said, as if it had. */
+/* Adds a part of an undisturbed search's images that this search has not reported, as if it had
+ * compiled them. */
 static void add_images(const char *folder, const struct whole *w, const struct child *said,
                        double part, struct images *added)
 {
@@ -105,7 +106,7 @@ static void add_images(const char *folder, const struct whole *w, const struct c
     }
 }
 
-/* Core time of what a child was told of and somebody compiled before it. */
+/* Core time of a child's modules that an earlier process compiled. */
 static double found(const struct child *c, const struct images *there)
 {
     double ms = 0;
@@ -174,7 +175,7 @@ static void interrupted(const struct world *w, const struct whole *all, uint32_t
     folder_remove(folder);
 }
 
-/* True: no moment costs more than it may. */
+/* True: no moment costs more than allowed. */
 static bool try_landscape(const char *path, uint32_t moments)
 {
     struct world w;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A search that others wait for is set aside while it waits for compilers, comes back with its
- * trials, and ends as good as one that was left alone, for little more. (Not with the same config:
- * what is measured in another order has other noise.)
+ * A search with waiting successors is set aside while it waits for compilers, and comes back with
+ * its trials. Its winner is as good as an undisturbed search's, for little more time. (The config
+ * may differ: another order of measurements has other noise.)
  *
  *   test_set_aside LANDSCAPE
  */
@@ -48,7 +48,7 @@ static void tune_alone(struct tune_result *out)
     stop(&c, folder);
 }
 
-/* An order that goes on with what others have measured. */
+/* An order that goes on with earlier orders' trials. */
 static struct tune_order *next_order(const struct child *c)
 {
     struct tune_order *o = world_order(&world);
@@ -58,7 +58,8 @@ static struct tune_order *next_order(const struct child *c)
     return o;
 }
 
-/* One order after the other, each with what the last ones measured: how many were set aside. */
+/* Sends orders in turn, each with the trials of the orders before; returns the number of set-aside
+ * orders. */
 static unsigned tune_contended(struct child *c, double most_device_ms)
 {
     unsigned n = 0;
@@ -73,7 +74,7 @@ static unsigned tune_contended(struct child *c, double most_device_ms)
             return n;
         }
         assert_true(n < ORDERS_MOST);
-        assert_true(c->n_trials > trials); /* each has its share */
+        assert_true(c->n_trials > trials); /* each order measures its share */
         assert_true(c->result.device_ms < most_device_ms);
         trials = c->n_trials;
     }
@@ -109,7 +110,7 @@ static const struct trial *fastest(const struct child *c)
     return best;
 }
 
-/* What is kept of a search does not outlive what it was made of. */
+/* A kept part of a search ends with the conditions of the search. */
 static void test_quarantine_between_orders(void **state)
 {
     (void)state;
@@ -135,7 +136,7 @@ static void test_quarantine_between_orders(void **state)
     stop(&c, folder);
 }
 
-/* What is left of a time budget is what the orders before have left. */
+/* The remaining time budget excludes the time of earlier orders. */
 static void test_budget_is_of_all_orders(void **state)
 {
     (void)state;

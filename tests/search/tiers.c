@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tiers below exact answer over recorded landscapes, next to the analytic default.
+ * Answers of the tiers below exact over recorded landscapes, beside the analytic default.
  *
  *   tiers [--check WORST,MEAN] [--quiet] LANDSCAPE...
  *
- * An ordered pair is two landscapes of one card and one problem but for its rows (M): the first
- * one's best config is all that a daemon knows, the problem of the second one is asked with
- * wait=cached. Two recordings of the same problem are a pair as well: then the row is the asked
- * key's own and was measured by other code. The daemon's own function chooses
+ * An ordered pair is two landscapes of one card and the same problem except for its rows (M). A
+ * daemon knows only the first landscape's best config, and is asked for the second landscape's
+ * problem with wait=cached. Two recordings of the same problem are a pair, too: then the row is the
+ * asked key's own, measured by other code. The daemon's own function chooses
  * (daemon/answers/tiers.h).
  *
- * Printed are, for each pair: the tier and what its config took at the second problem (ANSWER),
- * what the known config took there (KNOWN: the answer before tiers were ordered), and what the best
- * one took (BEST); each over the recorded time of the default. Then sums; "held out" are pairs of
- * weights of which no landscape taught the model. In the last sum everything else of
- * the card is known at once.
+ * Printed for each pair, over the recorded time of the default: the tier and its config's time at
+ * the second problem (ANSWER), the known config's time (KNOWN), and the best time (BEST). Then
+ * sums; "held out" are pairs of weights without a landscape among the model's teachers. In the last
+ * sum the daemon knows all other landscapes of the card at once.
  *
- * What was not recorded:
- *   - today's default, where kernels got parameters later: the recorded reference kernel stands for
- *     it, which was the default then (counted);
- *   - an answer that is not the default: the pair counts in no mean (counted, and a failure when
- * more than one pair in fifty is so).
+ * Not recorded:
+ * - today's default, if kernels got parameters later: the recorded reference kernel, the default of
+ *   that time, stands for today's (counted);
+ * - an answer that is not the default: the pair counts in no mean (counted, and a failure with more
+ *   than one pair in fifty).
  *
- * --check: exit 1 unless over all pairs the worst and the mean are at most these (the mean: less),
- * and over each target with all others known.
+ * --check: exit 1 unless the worst and the mean are at most these (the mean: less), over all pairs,
+ * and over each target with all other landscapes known.
  */
 #include <getopt.h>
 #include <math.h>
@@ -49,7 +48,7 @@ struct recorded {
     const struct family_target *target;
     struct record best;
     double best_us, standard_us;
-    double newer; /* the model's time of today's default over that of what stands for it */
+    double newer; /* the model's time of today's default over its stand-in's */
 };
 
 static struct recorded all[RECORDED_MAX];
@@ -63,7 +62,7 @@ static double recorded_us(const struct recorded *r, const struct record *config)
     return e && e->status == 0 ? e->us : NAN;
 }
 
-/* The best of those that were measured often, where there are any. */
+/* The best config, if possible among configs that were measured often. */
 static bool find_best(struct recorded *r, struct error *err)
 {
     struct space s;
@@ -190,7 +189,7 @@ static void learn_row(struct bench *b, const struct recorded *r, bool of_today)
              target_stamp(d, f, r->target) + (of_today ? 0 : strlen("src=")));
     record_copy(&a.config, &r->best);
     a.time_us = r->best_us;
-    a.reference_us = r->standard_us * r->newer; /* the evidence is what was seen of it then */
+    a.reference_us = r->standard_us * r->newer; /* the stored evidence is of its own time */
     if (cache_put(&d->cache, &k, r->problem, &a, of_today ? CACHE_SERVES : CACHE_HINT, TOLERANCE,
                   TOLERANCE, 0, NULL) < 0) {
         exit(1);
@@ -263,7 +262,7 @@ static bool same_card(const struct recorded *a, const struct recorded *b)
     return strcmp(a->landscape->info.name, b->landscape->info.name) == 0;
 }
 
-/* One problem but for its rows; *rows: those differ. */
+/* True for the same problem except for its rows; *rows: the rows differ. */
 static bool is_pair(const struct recorded *a, const struct recorded *b, bool *rows)
 {
     struct record x, y;
@@ -314,8 +313,8 @@ static void judge_pair(const struct recorded *from, const struct recorded *to, b
     bench_close(&b);
 }
 
-/* Everything else of the card is known. Returns what asking took, in microseconds: twice, since the
- * first time a default is chosen that is remembered. */
+/* With all other landscapes of the card. us[2] gets the microseconds of two requests: the first
+ * chooses a default, which is then remembered. */
 static void judge_with_others(const struct recorded *to, struct sum *s, double us[2])
 {
     static struct bench b;
