@@ -73,7 +73,6 @@ def torch_permuted(torch, row, w, i):
 
 
 def is_scattered(row):
-    """True if the permuted result is in token order."""
     return (row.mode, row.permute) in (("forward", "permute_y"), ("dX", "permute_x"))
 
 

@@ -68,7 +68,6 @@ class Machine:
         return out | {"nvidia_smi": _smi(self.index, QUERY)}
 
     def now(self):
-        """Cheap enough to ask after every row."""
         n = self.nvml
         if not n:
             return {}

@@ -50,7 +50,6 @@ def news(one, two, n):
 
 
 def switches(pid):
-    """Of all threads of the process."""
     n = 0
     for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
         n += int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])

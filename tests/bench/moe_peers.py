@@ -122,7 +122,6 @@ def compare(torch, inputs, mode, mine, theirs):
 
 
 def new_result(row, seed):
-    """The record of a row."""
     return {"name": row.name, "model": row.model, "layer": row.layer, "tokens": row.tokens,
             "mode": row.mode, "experts": row.experts, "topk": row.topk, "M": row.m, "N": row.n,
             "K": row.k, "permute": row.permute, "flops": row.flops,

@@ -70,7 +70,6 @@ def arguments(description):
 
 @dataclasses.dataclass
 class Wanted:
-    """One kernel: asked for, then loaded."""
     name: str
     problem: gemmd_ffi.Problem
     answer: object = None
@@ -192,7 +191,6 @@ def exit_status(records):
 
 
 def say_again(files, conclude):
-    """Results of earlier runs, by today's verdicts."""
     records = [json.loads(path.read_text()) for path in files]
     for record in records:
         conclude(record)

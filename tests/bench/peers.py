@@ -29,7 +29,6 @@ def _commit(checkout):
 
 
 def _digest(*folders):
-    """A digest of the sources that run, from any place."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for end in ("py", "cuh", "hpp", "cpp") for path in folder.rglob(f"*.{end}")):
         digest.update(path.read_bytes())

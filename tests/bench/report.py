@@ -85,7 +85,6 @@ def misses_text(checks):
 
 
 def left_out_text(results):
-    """Rows, or parts of rows, without a time, said loudly."""
     lines = [f"!! {r['name']}: {reason}" for r in results for reason in r["left_out"]]
     lines += [f"!! {r['name']}: WRONG RESULT of {what}: {why}" for r in results
               for what, why in r["wrong"].items()]

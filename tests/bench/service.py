@@ -135,7 +135,6 @@ class Service:
         return self.ask.call("hello")
 
     def save(self, store):
-        """Writes a store of the present answers."""
         copy = self.folder / "copy.db"
         copy.unlink(missing_ok=True)
         self.ask.call("backup", {"path": str(copy)}, deadline_ms=60000)

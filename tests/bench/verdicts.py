@@ -154,7 +154,6 @@ def dense_peer(us):
 
 
 def dense_checks(results):
-    """Adds `ratio` = peer / ours."""
     for r in results:
         r["ratio"] = ratio(dense_peer(r["us"]), r["us"].get("ours"))
     square = [r for r in results if r["M"] == r["N"] == r["K"]]

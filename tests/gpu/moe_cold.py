@@ -105,7 +105,6 @@ def verdict(with_, jobs, keys):
 
 
 def measure(options, service):
-    """The record of the stage; `service` is fresh."""
     socket = service.folder / "gemmd.sock"
     lib = service.library.path
     with_ = run_together(started(options, lib, socket, False))

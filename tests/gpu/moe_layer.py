@@ -92,7 +92,6 @@ def parse():
 # ---- inputs and clocks ---------------------------------------------------------------------------
 
 class Bench:
-    """Everything that the stages share."""
 
     def __init__(self, torch, options, device):
         import gemmd.torch
@@ -228,7 +227,6 @@ def leave_out(b, name, error):
 
 
 def ready(b, name, run):
-    """True if a form runs."""
     began = time.monotonic()
     try:
         for _ in range(3):
@@ -301,7 +299,6 @@ def stage_layer(b, record):
 # ---- stage: graph --------------------------------------------------------------------------------
 
 def capture(b, form, x, upstream):
-    """(graph, outputs)"""
     torch = b.torch
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

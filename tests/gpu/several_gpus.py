@@ -254,7 +254,6 @@ def jobs_of(devices):
 
 
 def run_jobs(host, rehearse):
-    """The output of each part of each job."""
     processes = []
     for visible, devices in jobs_of(host.devices):
         env = {**host.env, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}

@@ -397,7 +397,6 @@ static void free_golden(struct golden *g)
     case_free(&g->c);
 }
 
-/* Queues a launch and its comparison on a stream. */
 static void queue_round(const struct golden *g, struct launcher *l, gpu_stream stream)
 {
     struct grouped_gemm_args args = case_args(&g->c, false);
@@ -420,7 +419,6 @@ static void soak(struct golden *g)
     }
 }
 
-/* Two problems at once, each on a stream. */
 static void two_streams(struct golden *a, struct golden *b)
 {
     gpu_stream first = gpu_stream_new(), second = gpu_stream_new();

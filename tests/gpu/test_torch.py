@@ -67,7 +67,6 @@ def gradients(y, operands):
 
 
 def layer_in_fp32(layer, x):
-    """Expert by expert."""
     weights, ids = gt.route(layer.router(x), layer.topk)
     y = torch.zeros_like(x)
     for e in range(EXPERTS):

@@ -40,7 +40,6 @@ def gpu_memory_mib(index=0):
 
 
 def card_name():
-    """The name of the first GPU."""
     asked = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
                            check=True)
     return asked.stdout.splitlines()[0]

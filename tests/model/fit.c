@@ -69,7 +69,6 @@ static double mean_loss(const struct measured *sets, uint32_t n_sets, const char
     return sum / n;
 }
 
-/* The state of a search. */
 struct search {
     const struct measured *sets;
     uint32_t n_sets;

@@ -169,7 +169,6 @@ static void take_result(struct search_run *r, const struct mapped_key *k, const 
     r->regret = r->us / k->best_us - 1;
 }
 
-/* One search. */
 static void search_once(struct mapped_key *k, const struct landscape *l, const char *folder,
                         int strategy, uint32_t seed, struct search_run *run)
 {

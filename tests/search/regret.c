@@ -199,7 +199,6 @@ struct summary {
     double again_median, again_p95;              /* regret */
 };
 
-/* Over all keys' searches with compiled images. */
 static void summarise_again(const struct options *o, struct summary *out)
 {
     double regret[KEYS_MAX * SEEDS_MAX];

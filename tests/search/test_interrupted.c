@@ -31,7 +31,6 @@ enum { PARTS = 3 };
 static const double MOST = 1.1;
 static const double PART[PARTS] = {0, 0.5, 1}; /* of the unreported images, compiled */
 
-/* A search that is left alone. */
 struct whole {
     struct child child;
     char *folder; /* owned */
@@ -58,7 +57,6 @@ static bool has_module(const struct child *c, const char *id)
     return false;
 }
 
-/* Core time of the modules in a child's messages. */
 static double compiled(const struct child *c)
 {
     double ms = 0;
@@ -175,7 +173,6 @@ static void interrupted(const struct world *w, const struct whole *all, uint32_t
     folder_remove(folder);
 }
 
-/* True: no moment costs more than allowed. */
 static bool try_landscape(const char *path, uint32_t moments)
 {
     struct world w;

@@ -196,7 +196,6 @@ static void learn_row(struct bench *b, const struct recorded *r, bool of_today)
     }
 }
 
-/* As `get` with wait=cached. */
 static void ask(struct bench *b, const struct recorded *r, struct answer *out)
 {
     static struct key k;

@@ -34,7 +34,6 @@ static struct gemmd *connected(const char *socket)
     return gemmd_connect(&g, &o, &err) ? NULL : g;
 }
 
-/* Asks once and closes g. */
 static void check_answer(struct gemmd *g, int problem)
 {
     struct gemmd_answer a = GEMMD_ANSWER_INIT;

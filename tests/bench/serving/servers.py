@@ -11,7 +11,6 @@ START_S = 60
 
 
 def pin(pid, cpu):
-    """All threads of a process, including later threads."""
     if cpu is None:
         return
     for task in os.listdir(f"/proc/{pid}/task"):
@@ -35,7 +34,6 @@ def version_of(command):
 
 
 class Server:
-    """A process that listens on `self.socket`."""
 
     def __init__(self, name, folder, command, realtime=False):
         self.name, self.socket = name, folder / f"{name}.sock"

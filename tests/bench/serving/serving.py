@@ -40,7 +40,6 @@ TARGETS = {  # name: (limit, the unit of the ratio, True: at least)
 
 
 class Load:
-    """A client process (load.c) with its messages made; measures on command."""
 
     def __init__(self, args, peer, path, count, sizes=(0, 0)):
         self.process = subprocess.Popen(
@@ -204,7 +203,6 @@ def measure(args, folder):
 
 
 def ratios(result):
-    """The values of the targets, by name."""
     m = result["messages"]
     hit = m["one"]["gemmd"]["p50_us"]
     out = {f"hit / {n}": hit / v["p50_us"] for n, v in m["one"].items() if n != "gemmd"}

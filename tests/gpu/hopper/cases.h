@@ -70,7 +70,6 @@ extern const struct shape soak_shapes[SOAK_SHAPES + 1]
  * differ, and a larger shape for variants that are not legal there. */
 enum { VARIANT_SHAPES = 3 };
 extern const struct shape variant_shapes[VARIANT_SHAPES + 1]; /* likewise */
-/* Small enough for a sanitizer. */
 extern const struct shape sample_shape;
 
 /* 0, or -1 and the reason. */

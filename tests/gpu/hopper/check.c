@@ -53,7 +53,6 @@ bool check_variant(int step, struct variant *out, char *name, size_t size)
            case_variant(&kinds[at.kind], &tiles[at.tile], &p, &h200, &config, out, &why);
 }
 
-/* The problem of the shape and kind being checked. */
 static struct data data;
 static int have = -1;
 

@@ -40,7 +40,6 @@ int member_at(int i, struct member *m)
     return m->kind < 0 ? -1 : 0;
 }
 
-/* Each run-time tunable gets a random value. */
 static void draw_run_time(const struct member *m, const struct problem *p,
                           const struct device_info *info, struct record *config)
 {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output and records of the Hopper bench. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_REPORT_H
 #define GEMMD_TESTS_GPU_HOPPER_REPORT_H
 

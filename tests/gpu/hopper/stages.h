@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stages, in the order they are done in. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_STAGES_H
 #define GEMMD_TESTS_GPU_HOPPER_STAGES_H
 

@@ -26,7 +26,6 @@ static void *dirty, *clean; /* FLUSH_BYTES of each */
 
 enum { NOT_AHEAD = -1 };
 
-/* Other values of the run-time parameters, tried on the best tile. */
 static const struct {
     const char *name;
     int group;
@@ -210,7 +209,6 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
             return false;
         }
     }
-    /* Added fields may be compiled in. */
     return add_fields(config) && hopper_check(&d->problem, config, &lab->info, &why) == 0 &&
            hopper_variant(&d->problem, config, "sm_90a", v, &err) == 0;
 }

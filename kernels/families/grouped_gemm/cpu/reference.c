@@ -120,7 +120,6 @@ static void reference_row_dw(const struct reference *r, int64_t e, int64_t n, do
     }
 }
 
-/* A single check row. */
 static void check_row(const void *params, uint32_t check)
 {
     struct reference r;

@@ -18,7 +18,6 @@
 #define PIECE_MMA(n) ((n) / PARTS_EACH)
 #define PIECE_PART(n) (PARTS_EACH - 1 - (n) % PARTS_EACH)
 
-/* The pieces of a tile that are still to write. */
 struct kept {
     u32 pairs[KEPT][PIECE_PAIRS]; /* of pieces `next` and on */
     struct tile t;

@@ -180,14 +180,12 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
     return last;
 }
 
-/* A consumer's part of a tile. */
 struct work {
     int steps; /* wgmmas along d; 0: no tile */
     int mmas, width; /* multiplied (mainloop_of) */
     int row;         /* SWAP_AB: the first routed row */
 };
 
-/* Columns to multiply where `exist` columns exist. */
 INLINE int width_of(int exist)
 {
     return GRAIN < 16               ? round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN)

@@ -45,7 +45,6 @@ INLINE int part_rows(int part)
     return 64 - 16 * part;
 }
 
-/* Bytes of a slab in shared memory. */
 INLINE u32 part_bytes(int part)
 {
     return (u32)(part_rows(part) * ROW_BYTES);
@@ -322,7 +321,6 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
 #if CLUSTER > 1
 #if MODE == MODE_DW
 #define HEARS_OUT 1 /* in each warp that loads */
-/* True for a block that this warp loads. */
 INLINE int is_loaded_here(u32 block, u32 stage)
 {
     return (GATHER ? stage / HALVES : block) % LOADERS == (u32)THREAD / 32;

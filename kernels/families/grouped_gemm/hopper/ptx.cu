@@ -321,7 +321,7 @@ INLINE void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
                  :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-/* The same for the line of 128 bytes around `from`. */
+/* The same for the line of 128 bytes around `of`. */
 INLINE void ask_line(const char *of)
 {
     asm volatile("prefetch.global.L2 [%0];" :: "l"(of) : "memory");

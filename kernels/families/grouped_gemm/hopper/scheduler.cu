@@ -547,7 +547,6 @@ INLINE void hand_ticket(u32 to, int id, u32 bar)
 }
 #endif
 
-/* A warp's position in the tiles of its thread block. */
 struct walk {
     int id;    /* >= tiles: at the end */
     int tiles;

@@ -114,7 +114,6 @@ INLINE void send_tile(u32 shared, u32 stage, int consumer, int rows, float acc[M
     async_fence(); /* 16 bytes of the output, and their destination. */
 }
 
-/* 16 bytes of the output, and where they go. */
 struct share {
     int row;    /* of the tile; exists if below the tile's rows */
     int chunk;
@@ -122,7 +121,6 @@ struct share {
     u32 weight; /* FUSE_MUL_POST */
 };
 
-/* The n-th share of this thread block. */
 INLINE struct share share_at(const struct hopper_params *p, const struct tile *t, int rows, int n)
 {
     struct share s;

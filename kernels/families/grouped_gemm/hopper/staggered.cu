@@ -21,7 +21,6 @@
  */
 #if STAGGERED
 
-/* A consumer's operands in the first stage. */
 struct operands {
     u32 shared, a, b;
 };

@@ -80,7 +80,6 @@ static void draw_uniform(const struct grouped_gemm_problem *v, uint64_t *random,
     }
 }
 
-/* Rows of the largest expert. */
 static int64_t most_rows(const struct grouped_gemm_problem *v, const int32_t *ids)
 {
     int64_t rows[GEMM_EXPERTS_MAX] = {0}, most = 0;

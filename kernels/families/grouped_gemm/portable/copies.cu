@@ -158,7 +158,6 @@ INLINE void cursor_next(struct cursor *c, const struct portable_params *p, const
     }
 }
 
-/* Issues the copies of the cursor's block into a stage. */
 INLINE void copy_block(const struct cursor *c, const struct portable_params *p, u32 stage)
 {
     const int left = c->end - c->at;

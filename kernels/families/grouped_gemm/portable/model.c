@@ -34,7 +34,6 @@ static double mma_share(const struct device_info *info)
     return info->cc_major == 9 ? 0.64 : info->cc_major == 10 ? 0.4 : 1.0;
 }
 
-/* Values that all configs of a problem share. */
 struct asked {
     struct grouped_gemm_problem view; /* texts belong to the problem */
     int64_t rows[GEMM_EXPERTS_MAX];

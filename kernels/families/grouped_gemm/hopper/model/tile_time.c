@@ -5,19 +5,15 @@
  * Tiles go round robin over the SMs, with one thread block each. A block of the reduction takes as
  * long as the slowest of:
  * - multiplying: the whole tile, or its existing 64 rows with skip_rows;
- * - loading: the existing rows and columns. L2 feeds all SMs at once at a rate that big tiles
- *   reach, and a shared operand once;
+ * - loading the existing rows and columns. L2 feeds all SMs at a rate that big tiles reach, and
+ *   feeds a shared operand once;
  * - waiting: a stage is free again one latency and one or two multiplications after its load was
  *   issued.
  *
- * After its blocks a tile is written:
- * - cooperative: adds the write; loading ahead hides a part;
- * - staggered: the sums of the other half hide the write (in dW no more than loading ahead, as
- *   measured);
- * - deferred: the sums of the next tile hide the write;
- * - ping-pong: the multiplication of the other tile hides the write.
- *
- * Further time is lost by SMs without a tile in the last round, and by waits for longer tiles.
+ * Then a tile is written. Loading ahead hides a part of the write of cooperative tiles. Sums of the
+ * other half hide it in staggered tiles (in dW no more than loading ahead, as measured), sums of
+ * the next tile in deferred tiles, the other tile's multiplication in ping-pong. Further time is
+ * lost by SMs without a tile in the last round, and by waits for longer tiles.
  *
  * Memory delivers each operand once, and again the parts that L2 dropped. A group of GROUP_SIZE_M
  * tiles walks along the second operand: all of that operand is read once per group, and the group's
