@@ -6,7 +6,7 @@
 #ifndef GEMMD_TESTS_MODEL_ALIKE_H
 #define GEMMD_TESTS_MODEL_ALIKE_H
 
-#include "kernels/families/grouped_gemm/hopper/host/tile.h"
+#include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 struct alike {
     struct hopper_tile tile; /* of the unmeasured launch */

@@ -4,11 +4,10 @@
  * `grouped_gemm_family` (in kernels/families/families.c) and the args struct of kernels/abi.h.
  *
  *   family.c        the description of the family
- *   op/op.c         the op: fields, contradictions, buckets
+ *   op/op.c         the op: fields, contradictions, buckets; the least flops and bytes
  *   op/view.c       a problem's record as a typed struct;
  *   op/routing.c    the routing profiles: expected and drawn rows per expert
  *   op/workload.c   a problem made concrete: buffers, check rows, the args over them
- *   op/work.c       the least flops and bytes
  *   op/products.c   the same work as dense products, for a library that knows no groups;
  *   op/args.c       a launch's args: checked, strides filled in
  *   op/rules.c      checks of a config that all targets share
@@ -43,6 +42,9 @@
 extern const struct family grouped_gemm_family;
 extern const struct op grouped_gemm_op;
 extern const struct family_target grouped_gemm_cpu;
+int grouped_gemm_cpu_reference(const struct workload *w, void *const buffers[],
+                               const int64_t *check_at, double *out, struct launch *launch,
+                               struct error *err);
 extern const struct family_target
     grouped_gemm_cuda; /* portable/target.c; only when built with CUDA */
 extern const struct family_target

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/cpu/target.h"
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
 
 struct reference {
     const struct workload *workload;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The target "cpu" of grouped_gemm: the host side of cpu/kernel.c.in. Tunables and their rules, the
- * analytic default, the compile-time part, and the launch.
+ * analytic default, the model, the compile-time part, and the launch.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/cpu/target.h"
-#include "proto/hash.h"
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
 
 /* Kernels keep their tiles on the stack of a pool thread (4 MiB). */
 enum { STACK_BYTES_MAX = 3 * 1024 * 1024 };
@@ -73,8 +73,20 @@ static uint32_t gemm_cpu_list_params(const struct problem *p, const struct devic
     return n;
 }
 
-void cpu_tunables_read(const struct grouped_gemm_problem *v, const struct record *config,
-                       struct cpu_tunables *t)
+/* Names and meaning: cpu/kernel.c.in. */
+struct cpu_tunables {
+    int64_t block_m, block_n, block_k;
+    int64_t vector_width, unroll_rows, unroll_cols;
+    int64_t group_m;
+    bool transpose_w;
+    /* Derived: the tile, rows by columns, and the step of the reduction. */
+    int64_t tile_r, tile_c, tile_l;
+    bool lanes_on_cols;
+};
+
+/* Reads a config for a problem; absent parameters get their defaults. Values are not checked. */
+static void cpu_tunables_read(const struct grouped_gemm_problem *v, const struct record *config,
+                              struct cpu_tunables *t)
 {
     *t = (struct cpu_tunables){
         .block_m = record_int(config, "BLOCK_SIZE_M", 64),
@@ -92,7 +104,8 @@ void cpu_tunables_read(const struct grouped_gemm_problem *v, const struct record
     t->lanes_on_cols = v->mode != GEMM_FORWARD || t->transpose_w;
 }
 
-int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
+/* Bytes of the tile buffers of a block. */
+static int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
 {
     return 4 * (t->tile_r * t->tile_l + t->tile_l * t->tile_c + t->tile_r * t->tile_c);
 }
@@ -211,6 +224,88 @@ static int gemm_cpu_choose(const struct problem *p, const struct device_info *in
     return 0;
 }
 
+/* ---- model -----------------------------------------------------------------------------------
+ *
+ * Cycles of a tile, times tiles, over threads; at least the time of memory. The model only ranks
+ * configs of a problem, so the constants are round numbers for a wide out-of-order core. */
+
+static const double FMA_PER_CYCLE = 2, LOADS_PER_CYCLE = 2, FMA_LATENCY = 4;
+/* Cycles per element: converting along rows; the same scattered to columns; results in and out. */
+static const double CONVERT = 0.2, CONVERT_TRANSPOSED = 1.6, STORE = 0.5;
+static const double TILE_OVERHEAD = 500;
+
+static double ceil_div(double a, double b)
+{
+    return ceil(a / b);
+}
+
+/* Cycles of an UNROLL_ROWS x UNROLL_COLS step of the reduction, a vector deep. */
+static double step_cycles(const struct cpu_tunables *t)
+{
+    double rows = (double)t->unroll_rows, cols = (double)t->unroll_cols;
+    double compute = rows * cols / FMA_PER_CYCLE;
+    double loads = (rows + cols) / LOADS_PER_CYCLE;
+    return fmax(fmax(compute, loads), FMA_LATENCY);
+}
+
+/* Cycles of a tile with `rows` real rows, `cols` columns and a reduction of `length`. */
+static double tile_cycles(const struct cpu_tunables *t, double rows, double cols, double length)
+{
+    double lanes = (double)t->vector_width, unroll_r = (double)t->unroll_rows;
+    double unroll_c = (double)t->unroll_cols * (t->lanes_on_cols ? lanes : 1);
+    double pieces = ceil_div(rows, unroll_r) * ceil_div(cols, unroll_c);
+    double steps = ceil_div(length, (double)t->tile_l);
+    double deep = t->lanes_on_cols ? length : ceil_div(length, lanes);
+    double multiply = pieces * (deep * step_cycles(t) + steps * unroll_r * (double)t->unroll_cols *
+                                                            (t->lanes_on_cols ? 2 : lanes));
+    double convert =
+        length * (rows * CONVERT + cols * (t->transpose_w ? CONVERT_TRANSPOSED : CONVERT));
+    return multiply + convert + rows * cols * STORE + TILE_OVERHEAD;
+}
+
+struct sum {
+    double cycles, tiles, largest;
+};
+
+/* Adds an expert: full tiles and a last, partial tile in rows; columns likewise. */
+static void add_expert(const struct grouped_gemm_problem *v, const struct cpu_tunables *t, double m,
+                       struct sum *s)
+{
+    double rows = v->mode == GEMM_DW ? (double)v->n : m;
+    double length = v->mode == GEMM_FORWARD ? (double)v->k : v->mode == GEMM_DX ? (double)v->n : m;
+    double tile_r = (double)t->tile_r, tile_c = (double)t->tile_c, cols = (double)v->out_cols;
+    double columns = ceil_div(cols, tile_c), full = floor(rows / tile_r);
+    double rest = rows - full * tile_r, width = fmin(tile_c, cols);
+    double one = full > 0 ? tile_cycles(t, tile_r, width, length) : 0;
+    double last = rest > 0 ? tile_cycles(t, rest, width, length) : 0;
+    s->cycles += columns * (full * one + last);
+    s->tiles += columns * (full + (rest > 0));
+    s->largest = fmax(s->largest, fmax(one, last));
+}
+
+static double gemm_cpu_predict(const struct problem *p, const struct record *config,
+                               const struct device_info *info, const struct workload *w)
+{
+    struct grouped_gemm_problem v;
+    struct cpu_tunables t;
+    int64_t rows[GEMM_EXPERTS_MAX];
+    grouped_gemm_view(p, &v);
+    cpu_tunables_read(&v, config, &t);
+    grouped_gemm_rows(&v, w, rows);
+    struct sum sum = {0};
+    for (int64_t e = 0; e < v.experts; e++) {
+        add_expert(&v, &t, (double)rows[e], &sum);
+    }
+    double threads = info->sm_count > 0 ? (double)info->sm_count : 1;
+    double mhz = info->clock_khz > 0 ? (double)info->clock_khz * 1e-3 : 3000;
+    /* The threads share the tiles, and the last thread is half a tile late on average. */
+    double cycles = sum.cycles / threads + sum.largest / 2;
+    double flops, bytes;
+    grouped_gemm_work(p, &flops, &bytes);
+    double memory = info->peak_gbps > 0 ? bytes / (info->peak_gbps * 1e3) : 0;
+    return fmax(cycles / mhz, memory);
+}
+
 /* ---- variant --------------------------------------------------------------------------------- */
 
 /* The kernel's single argument; the same struct stands in cpu/kernel.c.in. */
@@ -327,7 +422,7 @@ const struct family_target grouped_gemm_cpu = {
     .params = gemm_cpu_list_params,
     .check = gemm_cpu_check,
     .choose = gemm_cpu_choose,
-    .predict = grouped_gemm_cpu_predict,
+    .predict = gemm_cpu_predict,
     .variant = gemm_cpu_make_variant,
     .plan = gemm_cpu_plan,
     .reference = grouped_gemm_cpu_reference,

@@ -9,11 +9,239 @@
  *   ../model/              predicted time, and the analytic default
  *   launch.c               compile-time options, launch geometry and arguments
  *   tensor_maps.c          tensor maps.
+ *
+ * A config as the template sees it:
+ *
+ * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
+ * c (its columns) and d (the reduction):
+ *
+ *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M.
+ *
+ * "256x192 cooperative" is a tile of 256 r and 192 c. With swap_ab, in forward and dX, r and c
+ * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16, and at
+ * most tile_rows. This run-time parameter tunes the number of rounds of tiles.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_HOPPER_H
 #define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_HOPPER_HOST_HOPPER_H
 
-#include "kernels/families/grouped_gemm/hopper/host/tile.h"
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+enum {
+    HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
+    HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    HOPPER_HALF = HOPPER_DEPTH / 2, /* dW: half a block (stage_rows) */
+    HOPPER_STAGES_MOST = 8,         /* of the space; a person may ask for more */
+    HOPPER_STAGES_DEEP = 12,        /* for 64 x 64, whose sums are short */
+    HOPPER_PARTS = 4, /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
+    HOPPER_GRAIN = 16,       /* GRAIN in hopper/: rows that swapped tiles are cut to, */
+    HOPPER_GRAIN_PAIRED = 8, /* ... and of a cluster */
+    HOPPER_TICKETS = 4,      /* TICKETS in hopper/ */
+    HOPPER_KSPLIT_MOST = 8,  /* thread blocks in a cluster that every device can have */
+    HOPPER_COUNTERS = 256,   /* bytes of workspace before anything else, when tiles are dynamic */
+    HOPPER_AHEAD_MOST = 64,  /* l2_ahead */
+    HOPPER_AHEAD_USUAL = 8,  /* in dW of few rows */
+    HOPPER_ROUNDS_MOST = 64, /* dynamic_rounds, */
+    HOPPER_ROUNDS_USUAL = 3, /* ... of pairs */
+    HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
+    HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
+    HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers */
+    HOPPER_SUMS_MOST = 192, /* SUMS_MOST in hopper/: registers for sums and for pairs that wait, */
+    HOPPER_SUMS_GATHERED = 176, /* ... where the producer gathers */
+    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: of a piece that waits */
+};
+
+/* The parameters of a config, in the order of a record's fields. hopper_values looks them up once,
+ * because the rules read each several times, for tens of thousands of configs before a search
+ * begins. */
+#define HOPPER_FIELDS(X)                                                                           \
+    X(BLOCK_SIZE_K)                                                                                \
+    X(BLOCK_SIZE_M)                                                                                \
+    X(BLOCK_SIZE_N)                                                                                \
+    X(GROUP_SIZE_M)                                                                                \
+    X(NUM_KSPLIT)                                                                                  \
+    X(cluster_shape_mn)                                                                            \
+    X(dynamic_rounds)                                                                              \
+    X(expert_order)                                                                                \
+    X(in_flight)                                                                                   \
+    X(l2_ahead)                                                                                    \
+    X(load_warps)                                                                                  \
+    X(num_stages)                                                                                  \
+    X(num_warps)                                                                                   \
+    X(permute_copy)                                                                                \
+    X(raster)                                                                                      \
+    X(schedule)                                                                                    \
+    X(skip_rows)                                                                                   \
+    X(stage_rows)                                                                                  \
+    X(staging_buffers)                                                                             \
+    X(store_evict_first)                                                                           \
+    X(store_slabs)                                                                                 \
+    X(swap_ab)                                                                                     \
+    X(tile_rows)                                                                                   \
+    X(tile_scheduler)                                                                              \
+    X(use_tma_load_dy)                                                                             \
+    X(use_tma_load_w)                                                                              \
+    X(use_tma_load_x)                                                                              \
+    X(use_tma_store)                                                                               \
+    X(w_eviction)
+
+#define HOPPER_FIELD(name) FIELD_##name,
+enum hopper_field { HOPPER_FIELDS(HOPPER_FIELD) FIELDS };
+#undef HOPPER_FIELD
+
+extern const char *const hopper_field_names[FIELDS + 1]; /* the last is NULL */
+
+struct hopper_values {
+    struct value of[FIELDS]; /* VALUE_NONE: left out. Texts are the config's */
+};
+
+/* Fields of other names, which the problem's flags may have, are passed over. */
+void hopper_values_read(const struct record *config, struct hopper_values *out);
+
+/* With a fallback for "absent or of another type", as record_int(). */
+static inline int hopper_int(const struct hopper_values *v, enum hopper_field f, int fallback)
+{
+    return v->of[f].type == VALUE_INT ? (int)v->of[f].integer : fallback;
+}
+
+static inline bool hopper_bool(const struct hopper_values *v, enum hopper_field f, bool fallback)
+{
+    return v->of[f].type == VALUE_BOOL ? v->of[f].flag : fallback;
+}
+
+/* True if the config has this word in the field. */
+bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char *word);
+
+/* In each mode, the role of BLOCK_SIZE_M, N and K: rows of the output, columns of the output, or
+ * the sum. */
+enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
+extern const enum hopper_field hopper_blocks[HOPPER_ROLES];
+extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
+
+/* w_eviction: how long L2 keeps loaded weights. */
+enum hopper_eviction { HOPPER_EVICT_NORMAL, HOPPER_EVICT_FIRST, HOPPER_EVICT_UNCHANGED };
+
+struct hopper_tile {
+    int r, c, d;
+    int consumers; /* warpgroups that multiply */
+    bool pingpong;
+    int stages, staging; /* stages of operands; buffers of output per consumer, of a slab each */
+    int stage_rows;      /* of d, how many are loaded, multiplied and given back at a time */
+    int resident;        /* thread blocks on an SM */
+    int store_slabs;     /* slabs of a store */
+    int in_flight;
+    bool staggered; /* half of a consumer's rows is a block ahead of the other at a tile's ends */
+    bool deferred;  /* a tile waits, rounded, in registers and is written while the next is
+                       multiplied */
+    bool tma_store;
+    int loaders;    /* load_warps: warps of the producer that load, a block each in turn */
+    bool skip_rows; /* does not multiply 64 rows that do not exist */
+    bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
+    int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
+    int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
+    bool dynamic;      /* tiles are taken as thread blocks come free, not in turn; of clusters the
+                          last (last_rounds) */
+    bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
+    bool gather;       /* ... or fetched by the producer's threads */
+    int threads;
+    int rows_each;                              /* rows of a consumer */
+    int rows_written;                           /* of them, how many are written at once */
+    int accumulators;                           /* registers of a thread for sums */
+    int consumer_registers, producer_registers; /* 0: as launched */
+    int64_t smem;                               /* dynamic, bytes */
+    /* run time */
+    int group;       /* GROUP_SIZE_M */
+    int height;      /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
+    int last_rounds; /* dynamic_rounds: of tiles, that dynamic clusters take as they come free; 0:
+                        all */
+    bool raster_columns, sort_experts;
+    bool store_first; /* store_evict_first: the output is the first to leave L2 */
+    enum hopper_eviction w_eviction;
+    int ahead; /* l2_ahead: blocks, in dW experts, that L2 is asked for before they are loaded */
+};
+
+/* The tile of a config with legal single values. */
+void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                      struct hopper_tile *t);
+/* hopper_tile_make() with values already looked up. */
+void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                    struct hopper_tile *t);
+
+/* Thread blocks that share an operand; 1: none do. */
+static inline int hopper_sharers(const struct hopper_tile *t)
+{
+    return t->cluster_r * t->cluster_c;
+}
+
+/* Places of the ring: stages, or parts of stages where less than a stage is loaded at a time. */
+static inline int hopper_places(const struct hopper_tile *t)
+{
+    return t->stage_rows > 0 ? t->stages * (HOPPER_DEPTH / t->stage_rows) : t->stages;
+}
+
+/* Tiles of a cluster that are adjacent in the output's rows, and in its columns. */
+static inline int hopper_rows_together(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->cluster_c : t->cluster_r;
+}
+
+static inline int hopper_cols_together(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->cluster_r : t->cluster_c;
+}
+
+static inline int hopper_grain(const struct hopper_tile *t)
+{
+    return t->swap_ab && hopper_sharers(t) > 1 ? HOPPER_GRAIN_PAIRED : HOPPER_GRAIN;
+}
+
+static inline int hopper_tile_cols(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->r : t->c;
+}
+
+/* l2_ahead where the config leaves the parameter out: depends on the tile, its loaders and the
+ * order of experts. */
+int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
+/* Columns of the output in a slab: 128 bytes of a row. */
+static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
+{
+    return 128 / (int)dtype_size(v->out);
+}
+
+/* schedule=deferred: pieces of a consumer's part of a tile that wait in registers. */
+int hopper_kept(const struct hopper_tile *t);
+
+/* True if threads write a tile's rows sooner than TMA: the tile is written while the next is
+ * multiplied, or shares weights. Not measured for dense products. */
+bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
+/* True if slabs of the output can be stored in pairs. */
+bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
+/* So many warps can take a block each in turn (hopper/producer.cu says why). */
+bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);
+
+/* In dW: each expert has as many. */
+static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
+                                          const struct hopper_tile *t)
+{
+    return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
+}
+
+/* hopper_expert_tiles() in clusters: a thread block takes a cluster's tiles at once. */
+static inline int64_t hopper_expert_turns(const struct grouped_gemm_problem *v,
+                                          const struct hopper_tile *t)
+{
+    const int64_t r = t->r * t->cluster_r, c = t->c * t->cluster_c;
+    return (v->n + r - 1) / r * ((v->k + c - 1) / c);
+}
+
+/* Dynamic shared memory, as t->smem. */
+int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
+/* Blocks of 64 along the reduction; 0 in dW, where each expert has its own number. */
+int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v);
 
 /* The values of tunables that are words; each list ends with NULL. */
 extern const char *const hopper_schedules[],

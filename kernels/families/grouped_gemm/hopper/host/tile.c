@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper/host/tile.h"
+#include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 #define HOPPER_NAME(name) #name,
 const char *const hopper_field_names[FIELDS + 1] = {HOPPER_FIELDS(HOPPER_NAME) NULL};

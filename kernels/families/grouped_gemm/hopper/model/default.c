@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper/host/tile.h"
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 struct winner {
@@ -245,8 +244,7 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
     struct rejection why = {.code = ERROR_NO_CONFIG};
     hopper_facts_init(&f, p, info, NULL);
     const int n = hopper_rank_winners(&f, all);
-    const bool several = f.v.experts > 1; /* with one expert, splits have won that a search no
-                                           * longer tries */
+    const bool several = f.v.experts > 1; /* one expert: splits won that searches skip */
     if ((several && best_of(&f, p, info, all, n, true, config, &why) < INFINITY) ||
         best_of(&f, p, info, all, n, false, config, &why) < INFINITY) {
         return 0;
