@@ -226,7 +226,7 @@ def percentile(times, p):
 
 
 def in_front(pid=0):
-    """The threads and runners that the daemon starts keep their policy."""
+    """Does not apply to threads and runners that the daemon starts."""
     os.sched_setscheduler(pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 

@@ -280,7 +280,7 @@ INLINE u64 weight_policy(const struct hopper_params *p)
 
 /*
  * LOADERS warps of the producer load blocks in turn. A single warp needs about 300 cycles to see that a stage is
- * empty, compute the box and issue the load, and about 1000 to find the next tile. In dW the consumers may need less.
+ * empty, compute the box and issue the load, and about 1000 to find the next tile. In dW a tile may take less.
  * (In other modes four warps were 1 % slower than one.)
  *
  * A barrier's parity tells a round of the ring only from the next round. So no warp may reach a stage two rounds

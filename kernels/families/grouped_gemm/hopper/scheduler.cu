@@ -36,7 +36,7 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     u32 cols_mul, cols_shift;    /* to divide by the column tiles; ONE_EXPERT: by a group's tiles */
     u32 group_mul, group_shift;  /* ... by group */
     int ahead_shift;             /* dW: log2 of ahead */
-    int cols;                    /* column tiles, or with clusters their number of clusters */
+    int cols;                    /* column tiles; with clusters, tiles of a whole cluster */
     const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and bytes of a row */

@@ -230,8 +230,8 @@ static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum ho
                                                                  : usual;
 }
 
-/* A device does not have room for as many clusters of four and eight as it has SMs, unless two
- * thread blocks fit on an SM. The few tiles whose sums leave registers for two are compiled so. */
+/* Clusters of four and eight find no room for as many thread blocks as the device has SMs, unless
+ * two fit on an SM. The few tiles whose sums leave registers for two are compiled so. */
 static int hopper_count_resident_blocks(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
