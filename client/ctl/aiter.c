@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes aiter's JSON: for each (N, K) a file with the config of each class of M, and beside them
- * DEFAULT.json, which has for each class the config that most files have. `any` is the one that
- * most classes have. The format is of forward GEMMs of one matrix with operands of 16 bits; its
- * lookup rounds M up to a class, so of several M the largest decides; of one M bf16 before fp16,
- * then uniform routing before others, then the answer that is listed first.
+ * Writes aiter's JSON: for each (N, K) a file with the config of each class of M, and DEFAULT.json,
+ * which has for each class the config of most files. `any` is the config of most classes. The
+ * format covers forward GEMMs of one matrix with operands of 16 bits. Its lookup rounds M up to a
+ * class, so the largest M of a class decides. For equal M bf16 precedes fp16, then uniform routing
+ * precedes other routings, then the order of the list decides.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 static const int classes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
 enum { CLASSES = COUNT(classes), CLASS_MAX = 24, M_MOST = 8192 };
 
-/* The name of class i; the one behind the last is for all that is larger. */
+/* The name of class i; i == CLASSES is the class of all larger M. */
 static void class_name(size_t i, char out[CLASS_MAX])
 {
     if (i < CLASSES) {
@@ -34,9 +34,9 @@ static size_t class_of(json_int_t m)
     return i;
 }
 
-/* ---- one config ----------------------------------------------------------------------------- */
+/* ---- configs --------------------------------------------------------------------------------- */
 
-/* NULL: the format can say of this problem what is measured of it. */
+/* The reason why the format cannot express the problem's answer; NULL: the format can. */
 static const char *no_counterpart(const json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
@@ -61,7 +61,7 @@ static const char *no_counterpart(const json_t *best)
     return NULL;
 }
 
-/* AMD's own knobs at 0 leave them to the compiler. */
+/* AMD's parameters are 0: the compiler chooses. */
 static json_t *aiter_make_entry(const struct tile *t)
 {
     return json_pack("{sI, sI, sI, sI, sI, sI, si, si, sn, sI}", "BLOCK_SIZE_M", (json_int_t)t->m,
@@ -74,7 +74,7 @@ static json_t *aiter_make_entry(const struct tile *t)
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
-/* How far up a problem stands among those of a class, from the first criterion down. */
+/* The criteria by which a problem decides a class, the most important first. */
 static void aiter_rank(const json_t *problem, json_int_t out[3])
 {
     const char *routing = field_text(problem, "routing");
@@ -83,8 +83,7 @@ static void aiter_rank(const json_t *problem, json_int_t out[3])
     out[2] = !*routing || strcmp(routing, "uniform") == 0;
 }
 
-/* Which of two decides a class: above 0, `a`; below 0, `b`; 0: nothing tells them apart. *why is
- * what the one that decides is. */
+/* Above 0: `a` decides the class; below 0: `b`; 0: neither. *why describes the winner. */
 static int aiter_compare_bests(const json_t *a, const json_t *b, const char **why)
 {
     static const char *const reasons[] = {"a larger M", "bf16 beside fp16",
@@ -141,7 +140,7 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *best)
 
 /* ---- the most common ------------------------------------------------------------------------ */
 
-/* Of equally common ones that whose text comes first: the same files whatever the order of rows. */
+/* Between equally common entries takes the first text: the order of rows does not matter. */
 static json_t *most_common(const json_t *entries)
 {
     json_t *counts = json_object(), *found = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads aiter's JSON of a GEMM: one config for each class of M. The file's name says N and K. Two
- * schemes of classes are in use: M_LEQ_x, M_GEQ_x, any; and before that small, medium_M32/64/128,
- * large, xlarge, any. What lies between two medium classes is rounded up.
+ * Reads aiter's JSON of a GEMM: one config for each class of M. The file's name gives N and K. Two
+ * schemes of classes are in use: M_LEQ_x, M_GEQ_x, any; and the older small, medium_M32/64/128,
+ * large, xlarge, any. An M between two medium classes is rounded up.
  */
 #include <limits.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30 };
 
-/* What a config has, and where in a tile it goes; 0 is the compiler's own choice. */
+/* Parameters of a config, and their places in a tile; 0 is the compiler's choice. */
 enum { UNUSED = -1 };
 #define AT(member) (int)offsetof(struct tile, member)
 static const struct {
@@ -30,8 +30,8 @@ static const struct {
     {"cache_modifier", false, 0, UNUSED},
 };
 
-/* Classes of the second scheme, in the order in which M finds them, and the M that stands for each;
- * `small` is below 32, of which 16 is what its users tune. */
+/* Classes of the second scheme, in the order in which M is looked up, and the M that stands for
+ * each. `small` is below 32; its users tune 16. */
 static const struct {
     const char *name;
     int64_t most, bound;
@@ -45,8 +45,7 @@ struct reading {
 
 /* ---- where ---------------------------------------------------------------------------------- */
 
-/* The line of "param" behind "class". Names stand in the text as they are, or the line is the
- * class's: nothing is lost but precision. */
+/* The line of "param" after "class", or the line of the class when the text escapes the name. */
 static int line_of(const struct reading *r, const char *class, const char *param)
 {
     char quoted[80];
@@ -74,7 +73,7 @@ static int aiter_refuse_param(const struct reading *r, const char *class, const 
 
 /* ---- classes -------------------------------------------------------------------------------- */
 
-/* x of "M_LEQ_x"; 0: no such class. */
+/* x of "M_LEQ_x"; 0: another class. */
 static int64_t number_behind(const char *class, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -96,7 +95,7 @@ static int word_of(const char *class)
     return -1;
 }
 
-/* 1: M_LEQ_x and M_GEQ_x; 2: words; 0: any, which both have; -1: no class. */
+/* 1: M_LEQ_x and M_GEQ_x; 2: words; 0: any, which is in both schemes; -1: not a class. */
 static int scheme_of(const char *class)
 {
     return number_behind(class, "M_LEQ_") || number_behind(class, "M_GEQ_") ? 1
@@ -160,10 +159,10 @@ static int read_param(const struct reading *r, const char *class, const char *na
         i++;
     }
     if (i == COUNT(params) || params[i].at == UNUSED) {
-        notice_count(r->out->unused, name, 1); /* no kernel here has it */
+        notice_count(r->out->unused, name, 1); /* no kernel here has the parameter */
     }
     if (i == COUNT(params)) {
-        return DONE; /* of a newer release */
+        return DONE; /* a parameter of a newer release */
     }
     if (strcmp(name, "cache_modifier") == 0) {
         return json_is_string(v) || json_is_null(v)
@@ -251,8 +250,7 @@ static int64_t size_in_name(const char *name, const char *what)
     return at && (*end == '-' || *end == '.' || !*end) && v > 0 && v <= SIZE_MOST ? v : 0;
 }
 
-/* DEFAULT.json stands in a folder that says what it is about; folders around that may be called
- * anything. */
+/* The text that names the kernel: the file's name, for DEFAULT.json the folder's. */
 static void name_about(const char *path, const char *name, char out[PATH_MAX])
 {
     if (strcasestr(name, "GEMM") || name == path) {

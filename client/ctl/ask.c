@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* get, tune, bench: ask about problems one after the other, and show what came. */
+/* get, tune, bench: query problems one after the other, and show the answers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,14 +10,14 @@
 struct asking {
     struct subject *s; /* borrowed */
     bool tune;         /* gemmd_tune; else gemmd_get */
-    bool each;         /* every config by itself (bench) */
+    bool each;         /* each config separately (bench) */
     json_t *rows;      /* owned */
     size_t n, done;
     double began_ms;
-    int code; /* of the first failure */
+    int code; /* the exit code of the first failure */
 };
 
-/* ---- one ask -------------------------------------------------------------------------------- */
+/* ---- a query --------------------------------------------------------------------------------- */
 
 static void make_label(const struct asking *a, const json_t *problem, char *out, size_t size)
 {
@@ -30,7 +30,7 @@ static void make_label(const struct asking *a, const json_t *problem, char *out,
              field_int(problem, "M"), field_int(problem, "N"), field_int(problem, "K"));
 }
 
-/* On a terminal the table comes only when all is done: say what each one gave. */
+/* The table appears only at the end: prints each answer meanwhile. */
 static void asking_print_remark(const struct asking *a, const char *label,
                                 const struct gemmd_answer *answer, double ms)
 {
@@ -44,8 +44,7 @@ static void asking_print_remark(const struct asking *a, const char *label,
     fprintf(stderr, "%s %s, in %.*f s\n", answer->tier, answer->source, ms < 100 ? 3 : 1, ms / 1e3);
 }
 
-/* Of a list of configs the winner is shown, as if the others had been measured: some may not have
- * been. */
+/* A list of configs shows only the winner: reports the configs that failed. */
 static void remark_failed(const struct asking *a, const struct progress_line *line, const char *key)
 {
     const size_t n = json_array_size(a->s->search.configs);
@@ -72,7 +71,7 @@ int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query 
     return r;
 }
 
-/* NULL: a signal came first. */
+/* NULL: a signal arrived first. */
 static json_t *ask_one(struct asking *a, const json_t *problem)
 {
     struct gemmd_answer answer;
@@ -82,7 +81,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     char label[96];
     make_label(a, problem, label, sizeof(label));
     progress_begin(&line, a->s->ctl.quiet, label);
-    if (q->deadline_ms > 0 && !a->tune) { /* "answer by then" is meant */
+    if (q->deadline_ms > 0 && !a->tune) { /* the user wants an answer by then */
         q->flags |= GEMMD_FALLBACK;
     }
     double began = ctl_now_ms();
@@ -107,7 +106,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     return row;
 }
 
-/* config: the one that was asked for, if one was. */
+/* config: the queried config, or NULL. */
 static void ask_named(struct asking *a, const json_t *item, json_t *config)
 {
     json_t *row = ask_one(a, json_object_get(item, "problem"));
@@ -125,9 +124,9 @@ static void ask_named(struct asking *a, const json_t *item, json_t *config)
     a->done++;
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- a batch --------------------------------------------------------------------------------- */
 
-/* Nobody there: the next problem would only say so again. */
+/* Without a daemon every further problem would fail the same way. */
 static bool goes_on(const struct asking *a)
 {
     return a->code != UNREACHABLE && !stops_came();
@@ -203,7 +202,7 @@ static int asking_show_rows(struct asking *a)
     json_array_foreach(a->rows, i, row) {
         bool failed = json_object_get(row, "error");
         good += !failed;
-        if (failed && !c->json) { /* where the table says how good the answer is */
+        if (failed && !c->json) { /* in the column that shows an answer's tier */
             json_object_set(row, "tier", json_object_get(json_object_get(row, "error"), "name"));
         }
     }
@@ -223,7 +222,7 @@ static int asking_show_rows(struct asking *a)
     return a->code ? a->code : r;
 }
 
-/* A daemon that lives greets within this, also on a busy machine. */
+/* A working daemon greets within this time, also on a busy machine. */
 enum { GREETING_MS = 1000 };
 
 static int asking_answer_all(struct asking *a)
@@ -239,7 +238,7 @@ static int asking_answer_all(struct asking *a)
     if (code == DONE && !a->tune && q->flags & GEMMD_AGAIN && q->wait == GEMMD_WAIT_CACHED) {
         code = ctl_usage("--again tunes and --wait cached never does: leave one of them out");
     }
-    if (!a->tune) { /* "answer by then" is meant of a daemon that hangs, too */
+    if (!a->tune) { /* the deadline holds for a daemon that hangs, too */
         a->s->ctl.patience_ms =
             q->deadline_ms > 0 && q->deadline_ms < GREETING_MS ? GREETING_MS : q->deadline_ms;
     }

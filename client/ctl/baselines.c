@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What trials are compared with: cuBLAS over the experts, where the daemon has measured that for
- * the key; else the run's reference kernel, the analytic default. Both are compared by their ratio
- * to the reference kernel of their own runs, so that a baseline of another run serves too.
+ * Baselines of trials: cuBLAS over the experts, when the daemon has measured cuBLAS for the key;
+ * else the run's reference kernel, the analytic default. Both are compared by their ratio to the
+ * reference kernel of their own runs, so that a baseline of another run serves too.
  */
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     json_array_foreach(rows, i, row) {
         const json_t *ratio = json_object_get(row, "ratio");
         if (strcmp(field_text(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
-            /* the newest comes last */
+            /* the newest row comes last */
             json_object_set_new(
                 found, field_text(row, "key"),
                 json_pack("{s:o, s:O}", "name", baselines_make_name(row), "ratio", ratio));
@@ -42,7 +42,7 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     return found;
 }
 
-/* NaN: it failed. */
+/* NaN when the trial failed. */
 static double speedup_of(const json_t *baselines, const json_t *row)
 {
     const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
@@ -67,12 +67,11 @@ void baselines_apply(const json_t *baselines, json_t *row)
 
 /* ---- trials by speedup ----------------------------------------------------------------------- */
 
-/* What was compared with cuBLAS stands elsewhere among trials of other keys than the daemon, which
- * knows the ratios alone, has it. */
+/* Sorts again by speedup over the baselines: the daemon sorts by the ratios alone. */
 struct ranked {
     json_t *row;    /* borrowed */
-    double speedup; /* NaN: it failed */
-    size_t at;      /* in the daemon's order, which equals keep */
+    double speedup; /* NaN: the trial failed */
+    size_t at;      /* in the daemon's order, which equal rows keep */
 };
 
 static int by_speedup(const void *a, const void *b)
@@ -86,7 +85,7 @@ static int by_speedup(const void *a, const void *b)
                                      : (x->at > y->at) - (x->at < y->at);
 }
 
-/* From the best down. Takes `rows`. */
+/* From the best row down. Takes over `rows`. */
 static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows)
 {
     size_t n = json_array_size(rows), i;
@@ -113,8 +112,7 @@ static bool has_failed(const json_t *row)
     return !list_has("ok,aborted,baseline", field_text(row, "status"));
 }
 
-/* The rows that the filter's offset and limit leave: of all, or of the failed ones. Takes `rows`.
- */
+/* Applies the filter's offset and limit to all rows, or to the failed rows. Takes over `rows`. */
 static json_t *baselines_cut_page(json_t *rows, const json_t *filter, bool failed)
 {
     const json_t *limit = json_object_get(filter, "limit");
@@ -131,8 +129,8 @@ static json_t *baselines_cut_page(json_t *rows, const json_t *filter, bool faile
     return page;
 }
 
-/* The daemon knows neither our order nor our choice, of which there are two kinds of success: then
- * all rows are fetched, and what --offset and --top count is counted here. */
+/* The daemon cannot sort by baselines or select failed rows. In both cases gemmctl fetches all rows
+ * and applies --offset and --top itself. */
 json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code)
 {
     const json_t *key = json_object_get(filter, "key");
@@ -152,7 +150,7 @@ json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **base
     return rows ? baselines_cut_page(rows, filter, failed) : NULL;
 }
 
-/* Whether cuBLAS has something to compare the row with. */
+/* True when cuBLAS can compute the row's problem. */
 static bool cublas_can(const json_t *row)
 {
     return strcmp(field_text(row, "family"), "grouped_gemm") == 0 &&

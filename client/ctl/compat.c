@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spaces as other tuners enumerate them, so that people can see what they had and compare counts.
+ * Spaces as other tuners enumerate them, so that users can compare counts.
  *
- * Unsloth's: three blocks, warps, stages, one switch for both TMA loads of the mode, and one for
- * both permutes: 432 configs a mode. Its rules, in its order, then drop whatever permutes, since no
- * config may permute both sides: 216 are left, and none of them is that of an MoE layer's own
- * GEMMs. Our own spaces treat each switch by itself, which is why this one has a command of its
- * own.
+ * Unsloth's space: three blocks, warps, stages, one switch for both TMA loads of the mode, and one
+ * switch for both permutes: 432 configs a mode. Unsloth's rules, in Unsloth's order, then drop
+ * every config that permutes, since no config may permute both sides. The 216 configs left contain
+ * none for an MoE layer's own GEMMs. gemmd's spaces treat each switch separately, so --compat is a
+ * separate option.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ struct compat_rule {
     const char *mode, *first, *second;
 };
 
-/* In the order in which they are asked: the first that holds drops the config. */
+/* In the order of evaluation: the first rule that holds drops the config. */
 static const struct compat_rule rules[] = {
     {"forward", "use_tma_load_x", "permute_x"}, {"forward", "permute_x", "permute_y"},
     {"forward", "use_tma_store", "permute_y"},  {"dX", "use_tma_load_dy", "permute_y"},
@@ -44,7 +44,7 @@ static const struct compat_rule rules[] = {
     {"dW", "permute_x", "permute_y"},
 };
 
-/* ---- one config ----------------------------------------------------------------------------- */
+/* ---- configs --------------------------------------------------------------------------------- */
 
 static json_t *make_config(const struct unsloth_mode *mode, const int at[PARAMS])
 {
@@ -126,7 +126,7 @@ static void compat_enumerate_mode(const struct unsloth_mode *mode, json_t *space
     }
     json_int_t legal = (json_int_t)json_array_size(configs);
     json_object_set_new(space, "raw", json_integer(raw));
-    /* Nothing is left out of a search, and every parameter is one of compilation. */
+    /* A search considers every config, and every parameter is a compile-time parameter. */
     json_object_set_new(space, "legal", json_integer(legal));
     json_object_set_new(space, "searched", json_integer(legal));
     json_object_set_new(space, "variants", json_integer(legal));

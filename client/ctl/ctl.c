@@ -30,7 +30,8 @@ static const struct argp_option options[] = {
      "(default: $GEMMD_DEVICE, else the only one that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
-    {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0, 0}, /* unless pin_options has it */
+    {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0,
+     0}, /* pin_options overrides this entry */
     {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
     {0},
 };
@@ -97,12 +98,12 @@ const struct argp pinned_ctl_argp = {
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
-/* What --json says at the end of a command that failed and has printed no document. */
+/* The error for --json when a failed command has printed no document. */
 static struct {
     bool wanted, printed;
-    char name[32]; /* of the first failure; "": none was said */
+    char name[32]; /* of the first failure; "": none */
     char text[1024];
-    char heard[1024]; /* the beginning of what was written to stderr */
+    char heard[1024]; /* the beginning of the text on stderr */
     size_t n;
 } outcome;
 
@@ -151,7 +152,7 @@ int ctl_failed(const char *format, ...)
     return FAILED;
 }
 
-/* argp and getopt say their sentences themselves, to the variable `stderr`. */
+/* argp and getopt print their own sentences, to the variable `stderr`. */
 static ssize_t write_stderr(void *ctx, const char *text, size_t n)
 {
     (void)ctx;
@@ -254,7 +255,7 @@ static bool has_threads(const char *spec, const json_t *device)
     return !names_threads(spec) || strtoll(spec + 4, NULL, 10) == field_int(device, "sm_count");
 }
 
-/* As far as it can be known without looking at the devices here: cuda:0 is any GPU. */
+/* As far as gemmctl can tell without looking at the local devices: cuda:0 is any GPU. */
 static bool is_device(const char *spec, const json_t *device)
 {
     const char *kind = field_string(device, "kind");
@@ -262,7 +263,8 @@ static bool is_device(const char *spec, const json_t *device)
     if (!kind || !uuid) {
         return true;
     }
-    kind = strncmp(uuid, "replay-", 7) == 0 ? "replay" : kind; /* it says what it plays */
+    kind = strncmp(uuid, "replay-", 7) == 0 ? "replay"
+                                            : kind; /* a replay's kind is the kind that it plays */
     char named[UUID_LENGTH + 1];
     if (uuid_of_spec(spec, named)) {
         return uuid_match(named, uuid);
@@ -294,7 +296,7 @@ int ctl_check_device(struct ctl *c)
     const char *from = getenv("GEMMD_SOCKET");
     const char *socket = c->socket ? c->socket : from, *spec = c->named_device;
     const bool given = socket && *socket;
-    /* One socket is of all numbers of threads. */
+    /* One socket serves every number of threads. */
     if (!spec || strcmp(spec, "any") == 0 || (!given && !names_threads(spec))) {
         return DONE;
     }
@@ -318,7 +320,7 @@ static json_t *take_json(char *text, struct gemmd_error *e)
     return j;
 }
 
-/* Sentences about a method name it; here it is known by its command. */
+/* A sentence about a method begins with the method's name; replaces the name by the command's. */
 static int fail_call(struct ctl *c, const char *method, const struct gemmd_error *e)
 {
     static const struct {
@@ -362,13 +364,13 @@ json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
 {
     struct gemmd_error e;
     json_t *result = ctl_try_call(c, method, params, &e);
-    if (!result) { /* of a signal the end of the command says why */
+    if (!result) { /* after a signal the end of the command gives the reason */
         *code = e.code == GEMMD_WAITING ? FAILED : fail_call(c, method, &e);
     }
     return result;
 }
 
-/* What is no column of the list, but may have been meant. */
+/* Prints the failure, with a hint to the prefixes of problem and config columns. */
 static int fail_list(const char *what, const struct gemmd_error *e)
 {
     const bool unknown = e->code == GEMMD_UNKNOWN_FIELD;

@@ -128,13 +128,13 @@ static int report_started(struct ctl *c, bool was_there)
     return DONE;
 }
 
-/* By the name of one that runs: none can be started so. */
+/* replay-<name> names a running daemon; no daemon can be started by that name. */
 static bool names_landscape(const char *spec)
 {
     return spec && strncmp(spec, "replay-", 7) == 0;
 }
 
-/* A device that gemmd would refuse, of those that name a socket without a look at the device. */
+/* Refuses devices that gemmd would refuse, when the spec names a socket by itself. */
 static int check_device(const char *spec)
 {
     enum { THREADS_MAX = 1024 };
@@ -157,7 +157,7 @@ static int check_device(const char *spec)
 static int daemon_fail_start(const struct gemmd_error *e)
 {
     ctl_name_error(gemmd_error_name(e->code));
-    ctl_failed("%s", e->text); /* not ctl_fail: it would say to start one */
+    ctl_failed("%s", e->text); /* not ctl_fail, which would suggest `gemmctl start` */
     return e->code == GEMMD_INVALID                                    ? USAGE
            : e->code == GEMMD_UNREACHABLE || e->code == GEMMD_DEADLINE ? UNREACHABLE
            : e->code == GEMMD_BUSY                                     ? BUSY
@@ -172,7 +172,7 @@ static int daemon_run_start(struct subject *s)
     o.deadline_ms = START_DEADLINE_MS;
     int r = gemmd_connect(&c->g, &o, &e);
     bool was_there = r == 0;
-    /* Beside one that we may not connect to there can be one of our own. */
+    /* When access to a running daemon is denied, the user can start a daemon of their own. */
     if (r == GEMMD_UNREACHABLE || (r == GEMMD_DENIED && !names_landscape(c->device))) {
         int code = check_device(c->device);
         if (code) {
@@ -210,7 +210,7 @@ static bool is_gone(const char *socket)
     return r == GEMMD_UNREACHABLE;
 }
 
-/* Ended, though its parent may not have asked how. */
+/* True also for a zombie, whose parent has not waited yet. */
 static bool daemon_has_ended(pid_t pid)
 {
     char path[40], text[256] = {0};
@@ -224,8 +224,8 @@ static bool daemon_has_ended(pid_t pid)
     return state && state[1] ? state[2] == 'Z' : kill(pid, 0) != 0 && errno == ESRCH;
 }
 
-/* `pid`: 0 where its processes are not to be seen from here. Else nothing is asked of the socket:
- * it may be systemd's, which would start a gemmd for that. */
+/* `pid`: 0 when the daemon's processes are not visible here. Otherwise leaves the socket alone:
+ * systemd may own the socket, and would start a gemmd on a connection. */
 static int wait_until_gone(const char *socket, pid_t pid)
 {
     double began = ctl_now_ms();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of JSON objects; words between commas, of a list that was typed, of a line of CSV. */
+/* Values of JSON objects; words of a comma list; fields of a line of CSV. */
 #include <stdio.h>
 #include <string.h>
 

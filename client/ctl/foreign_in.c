@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * import --format: configs of other tuners as hints. All files are read and judged before the first
- * row is sent, so that a bad line of the last file leaves the database as it was. A key keeps one
- * hint: of several configs for a problem it is the fastest that a kernel of this device can be
- * like, whatever the order of files. Unsloth's rows say how fast they were; of aiter's, which say
- * nothing, the daemon predicts it. Times of other kernels, measured elsewhere, are not times of
- * ours: the rows have none.
+ * import --format: configs of other tuners as hints. gemmctl reads and checks all files before the
+ * first row is sent, so that a bad line of the last file leaves the database unchanged. A key keeps
+ * one hint: among several configs for a problem the fastest that a kernel of this device can
+ * resemble, in any order of files. Unsloth's rows give their speed; for aiter's rows, which give
+ * none, the daemon predicts the time. The hints have no times, because times of other kernels on
+ * other devices do not apply.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,17 +15,17 @@
 
 struct importing {
     struct ctl *ctl;  /* borrowed */
-    const char *path; /* borrowed: of this file */
+    const char *path; /* borrowed: the current file's */
     bool aiter;
-    struct entries *entries; /* borrowed: of this file */
-    json_t *keys;            /* owned: {key: {"row", "rank", "what"}}, the hints */
-    json_t *total;           /* borrowed: what --json shows; of it: */
+    struct entries *entries; /* borrowed: the current file's */
+    json_t *keys;            /* owned: the hints, {key: {"row", "rank", "what"}} */
+    json_t *total;           /* borrowed: the document of --json; holds the next three */
     json_t *skipped;         /* see notices */
-    json_t *unused;          /* what the files say and no kernel here knows (name: count) */
-    json_t *changed;         /* values that became the nearest legal one (name: count) */
+    json_t *unused;          /* fields of the files that no kernel here knows (name: count) */
+    json_t *changed;         /* values replaced by the nearest legal value (name: count) */
 };
 
-/* Which line of the file for which problem (NULL: for all); malloc'ed. */
+/* "FILE, line N, for PROBLEM" (NULL: all problems); malloc'ed. */
 static char *foreign_name_place(const struct importing *x, int line, const json_t *problem)
 {
     char *text = problem ? text_of_json(problem) : NULL;
@@ -45,16 +45,16 @@ static void foreign_skip_problem(struct importing *x, int line, const json_t *pr
     }
 }
 
-/* What the daemon would answer now. */
+/* The daemon's current answer for a problem. */
 struct known {
-    char target[32];      /* whose kernels tune the problem */
+    char target[32];      /* the target that tunes the problem */
     const json_t *config; /* borrowed */
     const char *key;      /* borrowed */
 };
 
-/* ---- one config for one problem ------------------------------------------------------------- */
+/* ---- a config for a problem ------------------------------------------------------------------ */
 
-/* NULL: the row is about such a problem. */
+/* The reason why the row is not about the problem; NULL: the row is. */
 static const char *foreign_find_disagreement(const struct importing *x, const struct entry *e,
                                              const json_t *problem)
 {
@@ -75,7 +75,7 @@ static const char *foreign_find_disagreement(const struct importing *x, const st
     return NULL;
 }
 
-/* 1: valid; 0: not, and why; negative: the call failed, and *code says how. */
+/* 1: valid; 0: invalid, with `why`; negative: the call failed, with *code. */
 static int foreign_judge_config(struct importing *x, const json_t *problem, const json_t *config,
                                 const char *target, char why[WHY_MAX], double *predicted_us,
                                 int *code)
@@ -94,9 +94,8 @@ static int foreign_judge_config(struct importing *x, const json_t *problem, cons
     return valid;
 }
 
-/* The first of the configs that is valid, a new reference; or NULL, and what was said of the
- * nearest. What a tile does not say is as in `base`, the best that is known so far, or left to the
- * kernel. */
+/* The first valid config, a new reference; or NULL, and `why` for the nearest config. Parameters
+ * that a tile lacks come from the best known config, or else from the kernel's defaults. */
 static json_t *first_valid(struct importing *x, const json_t *configs, const json_t *problem,
                            const struct known *known, char why[WHY_MAX], double *predicted_us,
                            int *code)
@@ -133,9 +132,9 @@ static json_t *foreign_make_row(const json_t *problem, const json_t *config)
     return json_pack("{so, so, sO, sn}", "op", op, "problem", fields, "config", config, "time_us");
 }
 
-/* Above 0: a is the better hint of their key. The larger M is nearest to the key's, which is
- * rounded up; then the faster of the files, or by the daemon's model; then whose text comes first,
- * so that the order of files decides nothing. */
+/* Above 0: a is the better hint of their key. The larger M is nearer to the key's M, which is
+ * rounded up. Next comes the faster config, by the files or by the daemon's model. The order of the
+ * texts decides last, so that the order of files decides nothing. */
 static int foreign_compare_hints(const json_t *a, const json_t *b)
 {
     static const char *const least_first[] = {"-M", "-speedup", "time_ms", "predicted_us"};
@@ -150,7 +149,7 @@ static int foreign_compare_hints(const json_t *a, const json_t *b)
     return strcmp(field_string(b, "config"), field_string(a, "config"));
 }
 
-/* The rank of a hint among others of its key. */
+/* The rank of a hint among the hints of a key. */
 static json_t *rank_of(const struct entry *e, const json_t *problem, const json_t *config,
                        double predicted_us)
 {
@@ -196,7 +195,7 @@ static void add_counts(json_t *to, const json_t *counts)
     }
 }
 
-/* Whether a kernel of the device can be like the config: then it is offered as the key's hint. */
+/* Offers the config as the key's hint. False: no kernel of the device resembles the config. */
 static bool foreign_offer_entry(struct importing *x, const struct entry *e, const json_t *problem,
                                 const struct known *known, int *code)
 {
@@ -223,7 +222,7 @@ static bool foreign_offer_entry(struct importing *x, const struct entry *e, cons
     return config != NULL;
 }
 
-/* ---- one problem ---------------------------------------------------------------------------- */
+/* ---- a problem ------------------------------------------------------------------------------- */
 
 static int take_entries(struct importing *x, const json_t *problem, const struct known *known)
 {
@@ -246,7 +245,7 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
     return code;
 }
 
-/* Whether the file is about other problems than this. */
+/* The reason why the file is about other problems; NULL: the problem is among the file's. */
 static const char *other_problem(const struct importing *x, const json_t *problem)
 {
     const char *mode = field_string(problem, "mode");
@@ -261,8 +260,8 @@ static const char *other_problem(const struct importing *x, const json_t *proble
     return NULL;
 }
 
-/* Whose kernels tune this problem: the answer's, or, of a hint that nobody measured, those that
- * take its config. */
+/* Finds the target that tunes the problem: the answer's, or for a hint without measurement the
+ * target that accepts its config. */
 static int foreign_find_known(struct importing *x, const json_t *problem, json_t *answer,
                               struct known *known)
 {
@@ -282,7 +281,7 @@ static int foreign_find_known(struct importing *x, const json_t *problem, json_t
     return code;
 }
 
-/* What is known of it so far says which kernels, and its key. */
+/* The current answer gives the target and the key. */
 static int take_problem(struct importing *x, const json_t *problem)
 {
     const char *other = other_problem(x, problem);
@@ -310,9 +309,9 @@ static int take_problem(struct importing *x, const json_t *problem)
     return code;
 }
 
-/* ---- which problems ------------------------------------------------------------------------- */
+/* ---- the problems ---------------------------------------------------------------------------- */
 
-/* M of the file's classes, as --m takes them, malloc'ed; those without a bound are said. */
+/* The upper bounds of the classes in the form of --m, malloc'ed; skips unbounded classes. */
 static char *bounds_list(struct importing *x)
 {
     char *list = strdup("");
@@ -335,7 +334,7 @@ struct lists {
     char n[24], k[24];
 };
 
-/* What the file says of its problems, where the options do not. */
+/* Completes the problems from the file where the options leave fields open. */
 static void foreign_complete_problems(struct importing *x, struct problems *p, struct lists *lists)
 {
     const struct entries *e = x->entries;
@@ -357,8 +356,8 @@ static void foreign_complete_problems(struct importing *x, struct problems *p, s
     }
 }
 
-/* Once it is complete. Of several files it says which one: a name without sizes is usual
- * (DEFAULT.json). */
+/* Checks that N and K are known, after the file completed them. The sentence names the file, since
+ * names without sizes are usual (DEFAULT.json). */
 static int foreign_check_sizes(const struct importing *x, const struct problems *p)
 {
     bool n = p->given[PROBLEM_N], k = p->given[PROBLEM_K];
@@ -382,7 +381,7 @@ static int take_problems(struct importing *x, const struct problems *given)
     }
     foreign_complete_problems(x, &p, &lists);
     const char *m = p.given[PROBLEM_M];
-    const bool none = m && !*m; /* no class has a bound: that was said */
+    const bool none = m && !*m; /* no class has a bound: a notice said so */
     int code = none ? DONE : foreign_check_sizes(x, &p);
     code = code || none ? code : problems_make(&p);
     size_t i;
@@ -391,14 +390,14 @@ static int take_problems(struct importing *x, const struct problems *given)
         code = code ? code : take_problem(x, json_object_get(row, "problem"));
     }
     free(lists.m);
-    free(p.profile); /* the rest is the given one's */
+    free(p.profile); /* `given` owns the other members */
     json_decref(p.all);
     return code;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- the import ------------------------------------------------------------------------------ */
 
-/* "<words>: a (2), b (1)", where there is any; and the sum. */
+/* Prints "<words>: a (2), b (1)" if there are counts; returns the sum. */
 static json_int_t say_counts(const struct importing *x, const char *words, const json_t *counts)
 {
     char *names = x->ctl->quiet ? NULL : notice_counts(counts);
@@ -415,8 +414,8 @@ static json_int_t say_counts(const struct importing *x, const char *words, const
     return sum;
 }
 
-/* Every file is read before anything is asked: syntax is judged without a daemon. And only once,
- * since what a pipe says comes but once. */
+/* Reads every file before the first call, so that syntax errors need no daemon. Reads each file
+ * once, because a pipe can be read only once. */
 static int foreign_read_files(bool aiter, char **paths, size_t n, struct entries files[])
 {
     int code = DONE;
@@ -429,7 +428,7 @@ static int foreign_read_files(bool aiter, char **paths, size_t n, struct entries
     return code;
 }
 
-/* The hints of all keys, in the order in which the keys came. */
+/* The hints of all keys, in the order in which the keys were found. */
 static json_t *foreign_list_rows(const struct importing *x)
 {
     json_t *rows = json_array(), *hint;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files and spaces of other tuners. What a file of theirs can say of a kernel is struct tile; what
- * it cannot say is named and counted, never dropped in silence.
+ * Files and spaces of other tuners. struct tile has the properties of a kernel that such files can
+ * express; gemmctl names and counts everything else, and drops nothing silently.
  *
- *   compat.c        spaces that others enumerate
- *   tile.c          our configs as tiles, and tiles as configs of our kernels
- *   unsloth.c       the CSV of Unsloth's MoE tuning, written; unsloth_read.c: read
- *   aiter.c         aiter's JSON: M classes of one (N, K), written; aiter_read.c: read
- *   writing.c       `export --format`, and what its writers share
- *   foreign_in.c    `import --format`; import.c: rows to the daemon, ours too
+ *   compat.c        spaces that other tuners enumerate
+ *   tile.c          gemmd's configs as tiles, and tiles as configs of gemmd's kernels
+ *   unsloth.c       writes the CSV of Unsloth's MoE tuning; unsloth_read.c reads the CSV
+ *   aiter.c         writes aiter's JSON: M classes of one (N, K); aiter_read.c reads the JSON
+ *   writing.c       `export --format`, and functions that its writers share
+ *   foreign_in.c    `import --format`; import.c: sends rows to the daemon, for gemmd's format too
  *   portfolio.c     `export --format portfolio`: few configs for all known shapes
- *   notices.c       what was skipped, and why; and entries of files
+ *   notices.c       skipped rows and their reasons; entries of files
  */
 #ifndef GEMMD_CLIENT_CTL_FORMATS_H
 #define GEMMD_CLIENT_CTL_FORMATS_H
@@ -21,11 +21,10 @@ enum { WHY_MAX = 256, AITER_CLASSES_MAX = 256 };
 
 /* ---- compat.c ------------------------------------------------------------------------------- */
 
-/* The spaces of the modes (NULL: of all), in the form of the method `space`, and the legal
- * `configs` beside each. */
+/* Prints the modes' spaces (NULL: all) as the method `space` gives them, with legal `configs`. */
 int compat_space(const char *name, const char *modes, bool json, int (*print)(const json_t *space));
 
-/* The modes, and the TMA loads of each, in the order of the CSV's columns. */
+/* The modes and their TMA loads, in the order of the CSV's columns. */
 enum { UNSLOTH_MODES = 3 };
 extern const struct unsloth_mode {
     const char *name, *loads[2];
@@ -35,60 +34,60 @@ extern const struct unsloth_mode {
 
 struct tile {
     int64_t m, n, k, warps, stages; /* warps that multiply */
-    int64_t group;                  /* GROUP_SIZE_M; 0: not said */
-    int64_t split;                  /* NUM_KSPLIT; 1: sums are whole */
-    int tma_store;                  /* -1: not said */
+    int64_t group;                  /* GROUP_SIZE_M; 0: not given */
+    int64_t split;                  /* NUM_KSPLIT; 1: no split */
+    int tma_store;                  /* -1: not given */
 };
 
-/* The tile of a config of ours. False, and why: it has no counterpart. The names of parameters that
- * have none, but only steer the kernel, are added to the object `left_out` (name: count). */
+/* The tile of a gemmd config. False, and `why`, when the config has no counterpart. Counts in
+ * `left_out` (name: count) the parameters that have no counterpart but only steer the kernel. */
 bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, char why[WHY_MAX]);
-/* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, the
- * nearest first: a JSON array; empty when that target has no such tile. Each value that the kernels
- * lack becomes the nearest value that they have, and `changed` counts the name (name: count). */
+/* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, nearest
+ * first: a JSON array; empty when the target has no such tile. A value that the kernels lack
+ * becomes the nearest value that they have, and `changed` (name: count) counts the name. */
 json_t *tile_configs(const struct tile *t, const char *target, const char *mode, json_t *changed);
 
 /* ---- notices.c ------------------------------------------------------------------------------ */
 
-/* What was skipped: [{"what", "why", "n"}], one row per reason, `what` being the first one's. */
+/* Skipped rows: [{"what", "why", "n"}], a row for each reason; `what` is the first skipped. */
 void notice_skip(json_t *skipped, const char *what, const char *why);
 void notices_print(const json_t *skipped);
 /* "a, b, c" of an object's names; malloc'ed. */
 char *notice_names(const json_t *object);
-/* So many more of the name in an object of counts, and how many there are then; and "a (2), b (1)"
- * of the object, malloc'ed. */
+/* notice_count adds `more` to the name's count and returns the new count. notice_counts: "a (2), b
+ * (1)" of all counts, malloc'ed. */
 json_int_t notice_count(json_t *counts, const char *name, json_int_t more);
 char *notice_counts(const json_t *counts);
 
-/* ---- what a file holds ---------------------------------------------------------------------- */
+/* ---- contents of a file ---------------------------------------------------------------------- */
 
 /* text_read_file; NULL after the sentence. */
 char *foreign_read_file(const char *path);
 
-/* One config of a file, and which problems it is for. */
+/* One config of a file, and the problems that the config is for. */
 struct entry {
     struct tile tile;
     int line;
     double speedup, time_ms;                 /* Unsloth: rows are tried from the best down */
-    int permute_x, permute_y, fuse_mul_post; /* Unsloth: must be the problem's */
-    char class[32];                          /* aiter: of M; "" otherwise */
+    int permute_x, permute_y, fuse_mul_post; /* Unsloth: must equal the problem's */
+    char class[32];                          /* aiter: class of M; "" otherwise */
 };
 struct entries {
     struct entry *all; /* owned */
     size_t n;
-    char mode[16];          /* that the file is about */
-    int64_t n_size, k_size; /* aiter: of the file's name; 0: not said */
-    json_t *unused; /* owned: what the file says and no kernel of ours knows (name: count) */
+    char mode[16];          /* the file's mode */
+    int64_t n_size, k_size; /* aiter: from the file's name; 0: not given */
+    json_t *unused;         /* owned: fields of the file that no gemmd kernel knows (name: count) */
 };
 void foreign_entries_deinit(struct entries *e);
 struct entry *entries_add(struct entries *e);
 
-/* Both read all or nothing: 0, or FAILED after a sentence with the line. */
+/* Both read the whole file or nothing: 0, or FAILED after a sentence with the line. */
 int unsloth_read(const char *path, struct entries *out);
 int aiter_read(const char *path, struct entries *out);
-/* The class that a file has for M rows, by the format's own rule; NULL: none. */
+/* The file's class for M rows, by the format's rule; NULL: no class. */
 const struct entry *aiter_find(const struct entries *e, int64_t m);
-/* Largest M of a class, or 0: it has no such bound. */
+/* Largest M of a class; 0: the class has no such bound. */
 int64_t aiter_bound(const char *class);
 
 /* ---- writing -------------------------------------------------------------------------------- */
@@ -97,31 +96,31 @@ struct writing {
     struct subject *s; /* borrowed: connected */
     const char *to;    /* borrowed; NULL: stdout */
     json_t *rows;      /* borrowed: bests */
-    json_t *report;    /* borrowed: what --json shows; of it: */
+    json_t *report;    /* borrowed: the document of --json; holds the next four */
     json_t *files;     /* [{"path", "rows", ...}] */
     json_t *skipped;   /* see notices */
     json_t *left_out;  /* parameters without a counterpart */
     json_t *notes;     /* sentences */
-    bool incomplete;   /* some answers are not in the database: it was said */
+    bool incomplete;   /* some answers are unsaved, and a sentence said so */
 };
 int unsloth_write(struct writing *w);
 int aiter_write(struct writing *w, const char *arch);
 
-/* What stands between a folder as it was given and a name in it. */
+/* The separator between a folder's path and a file name. */
 const char *writing_slash(const char *folder);
-/* writing.c. Makes the folders, then the file, under its name only when it is whole: what stood
- * there outlives a failure. "-" is stdout. */
+/* writing.c. Makes the folders, then the file. The file gets its name only when complete, so an
+ * earlier file survives a failure. "-" is stdout. */
 int writing_save(const char *path, const char *text);
 int writing_save_json(const char *path, const json_t *document);
-/* Begins a row of `skipped` with the key and the problem. */
+/* Adds the row's key and problem to `skipped`. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 
 int export_foreign(struct subject *s, const char *format);
-/* portfolio.c: our own format, one document. */
+/* portfolio.c: gemmd's own format, one document. */
 int portfolio_export(struct subject *s);
 int import_foreign(struct subject *s, const char *format);
-/* import.c: rows as `list` of best gives them; adds up "imported", "trials" and "skipped" into
- * total. `trust`: they answer. */
+/* import.c: sends rows in the form of `list` of best; adds "imported", "trials" and "skipped" to
+ * total. `trust`: the rows answer at once. */
 int import_rows(struct ctl *ctl, const json_t *rows, bool trust, json_t *total);
 
 #endif

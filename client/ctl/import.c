@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows to the daemon, as many at a time as a request holds. What counts is their size on the wire,
- * which JSON does not tell: a number is longer there, or a control character shorter.
+ * Sends rows to the daemon, as many in a request as fit. The size on the wire decides: a number is
+ * longer there than in JSON, and a control character shorter.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,16 +10,15 @@
 
 enum {
     REQUEST_BYTES = 65536, /* docs/protocol.md */
-    HEAD_BYTES = 64,       /* of a request around its rows: less */
+    HEAD_BYTES = 64,       /* upper limit for a request's bytes around its rows */
     CHUNK_BYTES = 40 * 1024,
     CHUNK_ROWS = 256,
-    ROW_DEPTH = 5, /* nested arrays and maps of a row: 8 of a message, less its own, the parameters'
-                      and the list's */
+    ROW_DEPTH = 5, /* arrays and maps nested in a row: a message's 8, less 3 around the rows */
 };
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* Of a length or a count: in the first byte, or in so many bytes behind it. */
+/* Bytes of a length or a count: in the first byte, or in the bytes after the first. */
 static size_t import_count_head(size_t n, size_t in_first)
 {
     return n < in_first ? 1 : n <= UINT8_MAX && in_first == 32 ? 2 : n <= UINT16_MAX ? 3 : 5;
@@ -34,8 +33,7 @@ static size_t int_bytes(json_int_t v)
                                                            : 9;
 }
 
-/* As MessagePack; *deepest: how many arrays and maps are inside one another at most, of which there
- * are `depth` around this. */
+/* Size as MessagePack. *deepest: deepest nesting of arrays and maps; `depth` are around j. */
 static size_t packed_bytes(const json_t *j, int depth, int *deepest)
 {
     size_t bytes = 0, i;
@@ -71,10 +69,10 @@ static size_t packed_bytes(const json_t *j, int depth, int *deepest)
 struct sending {
     struct ctl *ctl;            /* borrowed */
     json_t *total;              /* borrowed: {"imported": n, "skipped": [{"row", "message"}]} */
-    json_t *chunk;              /* owned: rows that go next */
-    bool trust;                 /* they answer */
-    size_t numbers[CHUNK_ROWS]; /* which row of the document each of them is, or is a part of */
-    size_t at;                  /* the row that is being taken */
+    json_t *chunk;              /* owned: the rows of the next request */
+    bool trust;                 /* the rows answer at once */
+    size_t numbers[CHUNK_ROWS]; /* the document's row of each row in the chunk */
+    size_t at;                  /* the document's current row */
     size_t bytes;
 };
 
@@ -86,7 +84,7 @@ static void import_add_result(struct sending *s, const json_t *result, const cha
     }
 }
 
-/* Sends the chunk, if it has rows, and adds up. */
+/* Sends the chunk unless it is empty, and adds up the result. */
 static int send_chunk(struct sending *s)
 {
     int code = DONE;
@@ -121,7 +119,7 @@ static int import_add_row(struct sending *s, json_t *row)
 {
     int depth = 0;
     const size_t bytes = packed_bytes(row, 0, &depth);
-    json_t *why = NULL; /* no request holds it */
+    json_t *why = NULL; /* the reason why no request can hold the row */
     if (bytes > REQUEST_BYTES - HEAD_BYTES) {
         why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
                            REQUEST_BYTES - HEAD_BYTES);
@@ -146,8 +144,8 @@ static int import_add_row(struct sending *s, json_t *row)
     return DONE;
 }
 
-/* A row of a custom op has the trials of its key with it, up to thousands. They go as many at a
- * time as a request holds: the first with the row, the others with what says its key. */
+/* Sends a row of a custom op with the trials of its key, up to thousands: the first trials with the
+ * row, further trials in requests that repeat only the key's fields. */
 static int take_parts(struct sending *s, json_t *row)
 {
     json_t *trials = json_object_get(row, "trials"), *trial;
@@ -179,7 +177,7 @@ static int take_parts(struct sending *s, json_t *row)
     return code;
 }
 
-/* Behind the sentence of what failed. */
+/* Follows the sentence of the failure. */
 static void say_how_far(const struct sending *s, size_t rows)
 {
     const size_t n = json_array_size(s->chunk), first = n ? s->numbers[0] : s->at;
@@ -199,7 +197,7 @@ int import_rows(struct ctl *c, const json_t *rows, bool trust, json_t *total)
         code = take_parts(&s, json_array_get(rows, s.at));
     }
     code = code ? code : send_chunk(&s);
-    if (code && c->failed != GEMMD_DENIED) { /* who is denied has done nothing */
+    if (code && c->failed != GEMMD_DENIED) { /* a denied user has changed nothing */
         say_how_far(&s, json_array_size(rows));
     }
     json_decref(s.chunk);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list, modules, devices, quarantine, show, trials: what the database knows. */
+/* list, modules, devices, quarantine, show, trials: commands that show rows of the database. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static void set_where(struct subject *s, const char *arg, struct argp_state *sta
     }
     json_t *one = text_to_json(text, &e);
     json_t *value = json_object_get(one, "v");
-    /* Several words, or a comma, are one text here. */
+    /* Several words, or text with a comma, are one text here. */
     json_object_set_new(s->filter, name,
                         json_object_size(one) == 1 && value ? json_incref(value)
                                                             : json_string(arg + n + 1));
@@ -85,7 +85,7 @@ const struct argp filter_argp = {.options = filter_options, .parser = parse_filt
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* --top of a list that grows in the order of time: its newest rows are meant. */
+/* --top of a list that grows with time means its newest rows. */
 static void sort_newest_first(struct subject *s, const char *what)
 {
     const char *order = strcmp(what, "history") == 0                      ? "-generation"
@@ -102,7 +102,7 @@ static int listing_show_rows(struct subject *s, const char *what)
     int code = ctl_connect(&s->ctl);
     json_t *baselines = NULL, *rows = NULL, *status = NULL;
     if (code == DONE && !s->ctl.quiet && strcmp(what, "best") == 0) {
-        /* First: what is saved between the two is in the rows. */
+        /* First: rows saved between the two calls are then in the list. */
         status = unsaved_status(&s->ctl);
     }
     if (code == DONE && strcmp(what, "trials") == 0) {
@@ -201,7 +201,7 @@ const struct command command_quarantine = {
 
 /* ---- show ----------------------------------------------------------------------------------- */
 
-/* In the place of the answer, of a key whose newest row is none. */
+/* Replaces the answer of a key whose newest row does not answer. */
 static json_t *no_answer(json_t *best)
 {
     return json_pack("{sO*, sO*, ss}", "source", json_object_get(best, "source"), "config",
@@ -270,10 +270,10 @@ const struct command command_show = {
 
 /* ---- trials --------------------------------------------------------------------------------- */
 
-/* Whether what `show` says of a key is in the daemon's memory only. */
+/* True when the key's answer in `show` is unsaved. */
 static bool is_unsaved(const json_t *shown)
 {
-    const json_t *uid = field_value(shown, "best.uid"); /* -1: of a row that is in no database */
+    const json_t *uid = field_value(shown, "best.uid"); /* -1: the row is in no database */
     return json_is_false(field_value(shown, "answer.saved")) ||
            (json_is_integer(uid) && json_integer_value(uid) == -1);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemmctl: the list of commands, and the way to one of them. */
+/* gemmctl: the list of commands, and the choice of a command. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static const struct command *main_find_command(const char *name)
     return NULL;
 }
 
-/* How many letters have to be put in, taken out or changed. */
+/* The number of letters to insert, delete or change. */
 static size_t main_count_edits(const char *a, const char *b)
 {
     enum { LONGEST = 16 };
@@ -57,7 +57,7 @@ static size_t main_count_edits(const char *a, const char *b)
         row[j] = j;
     }
     for (size_t i = 0; a[i]; i++) {
-        size_t before = row[0]; /* of the row above, one to the left */
+        size_t before = row[0]; /* of the row above, at j - 1 */
         row[0] = i + 1;
         for (size_t j = 1; j <= n; j++) {
             size_t above = row[j], changed = before + (a[i] != b[j - 1]);
@@ -95,7 +95,7 @@ static bool is_help(const char *word)
     return list_has("help,--help,-h,-?", word);
 }
 
-/* What is typed goes into JSON, which would leave out other texts without a word. */
+/* Arguments become JSON text, and JSON would silently drop text that is not UTF-8. */
 static int check_words(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -108,7 +108,7 @@ static int check_words(int argc, char **argv)
     return DONE;
 }
 
-/* At the end, however it comes: argp writes its help and exits. */
+/* Runs at every exit, because argp prints its help and exits itself. */
 static void check_written(int code, void *ignored)
 {
     (void)ignored;
@@ -126,7 +126,7 @@ int main(int argc, char **argv)
     std_files_open();
     ctl_want_error(argc, argv);
     on_exit(check_written, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk, which is said (EFBIG) */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit then fails as EFBIG, with a sentence */
     if (argc < 2) {
         return ctl_usage("no command given; `gemmctl help` lists them");
     }
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
         return no_such_command(argv[1]);
     }
     snprintf(name, sizeof(name), "gemmctl %s", c->name);
-    argv[1] = name; /* what argp calls us by */
+    argv[1] = name; /* argp's name of the program */
     argp_err_exit_status = USAGE;
     return subject_run(c, argc - 1, argv + 1);
 }

@@ -2,8 +2,8 @@
 /*
  * All products of an MoE layer from four numbers: the first GEMM's W is [experts, 2 * inter,
  * hidden] (gate and up side by side) and permutes X, the second's [experts, hidden, inter] and
- * permutes Y. The numbers stand in the option, or in the table of known models, which is a file:
- * one line more is one model more.
+ * permutes Y. The numbers stand in the option, or in the table of known models, a file with a line
+ * for each model.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static const char *table_path(void)
     return named && *named ? named : GEMMD_DATADIR "/models.csv";
 }
 
-/* "name,experts,topk,hidden,inter"; false: it is none, as the first line with the titles. */
+/* "name,experts,topk,hidden,inter"; false for any other line, such as the line of titles. */
 static bool moe_read_line(struct moe *m, char *line)
 {
     char *fields[CSV_FIELDS_MAX];

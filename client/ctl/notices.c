@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was skipped on the way to or from a file of others: loudly, but once per reason. */
+/* Reports of rows skipped while reading or writing files of other tuners: each reason once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pin, unpin, promote, evict, cancel: what a person decides about one problem's answer. */
+/* pin, unpin, promote, evict, cancel: commands that change the answer of one problem. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"
 
-/* Of an answer that was asked for by its key, or is of another key than what was asked for. NULL:
- * the daemon does not say, which is no reason not to show the answer. */
+/* The problem of an answer that was found by key, or that belongs to another key than the query's.
+ * NULL when the daemon does not tell the problem; the caller shows the answer without a problem. */
 static json_t *fetch_problem(struct ctl *c, const json_t *answer)
 {
     struct gemmd_error e;
@@ -18,7 +18,7 @@ static json_t *fetch_problem(struct ctl *c, const json_t *answer)
     return problem;
 }
 
-/* The daemon's answer map in the same form as `get` shows it; `problem` NULL: it is asked for. */
+/* Shows the daemon's answer map as `get` does. `problem` NULL: fetches the problem. */
 static int show_answer(struct subject *s, const json_t *problem, json_t *answer)
 {
     json_t *whose =

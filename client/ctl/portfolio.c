@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export --format portfolio: few configs for all known shapes, none of which loses more than a
- * bound by it; where aiter's DEFAULT.json has the most common winner. Rows of the list `portfolio`
- * become one document: groups, their configs, and the shapes of each with what they lose.
+ * export --format portfolio: a small set of configs for all known shapes; no shape loses more than
+ * a bound. (aiter's DEFAULT.json has the most common winner instead.) Rows of the list `portfolio`
+ * become one document: groups, their configs, and the shapes of each config with their losses.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ static void portfolio_add_row(json_t *group, const json_t *row)
     }
 }
 
-/* Rows come group by group, and in them config by config. */
+/* Rows arrive group by group, and within a group config by config. */
 static json_t *make_groups(const json_t *rows)
 {
     json_t *groups = json_array(), *row;
@@ -72,8 +72,8 @@ static json_t *make_groups(const json_t *rows)
     return groups;
 }
 
-/* Whether other code than today's was measured. `now` is the stamp of the product's own kernels: of
- * another op, whose target may have the same name, it says nothing. */
+/* True when the group was measured with other code than today's. `now` is the stamp of gemmd's own
+ * kernels. For another op, whose target may have the same name, `now` decides nothing. */
 static bool portfolio_is_old(const json_t *group, const char *now)
 {
     const char *stamp = field_string(group, "stamp");
@@ -88,13 +88,13 @@ static bool portfolio_is_old(const json_t *group, const char *now)
     return strncmp(now, stamp, n) != 0 || now[n];
 }
 
-/* What is said of a group on stderr; of one that other code was measured with, that it does not
- * answer. */
+/* Prints a group's summary to stderr. The summary says so when the group was measured with other
+ * code and is not served. */
 static void portfolio_print_remark(const struct subject *s, const json_t *group, const char *now)
 {
     const char *stamp = field_string(group, "stamp");
-    const char *mode = field_string(group, "mode");     /* not of every op */
-    bool tolerances = stamp && strstr(stamp, " atol="); /* of others than the usual */
+    const char *mode = field_string(group, "mode");     /* some ops have no mode */
+    bool tolerances = stamp && strstr(stamp, " atol="); /* other tolerances than the default */
     if (!s->ctl.quiet) {
         fprintf(stderr, "%s%s%s: %zu configs for %lld shapes, at most %.2f %% behind the best%s\n",
                 field_string(group, "op"), mode && *mode ? " " : "", mode ? mode : "",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which problems a command is about: options with lists, of which every combination is meant
- * (--m 16,32 --n 1024,2048: four problems); or one problem's text; or the rows of a table of
- * layers. An option that a text, a key or a table has no use for is refused: without it another
- * problem would be answered, or forgotten.
+ * The problems of a command: options with lists, in every combination (--m 16,32 --n 1024,2048:
+ * four problems); or one problem's text; or the rows of a table of layers. gemmctl refuses an
+ * option that a text, a key or a table cannot use. Ignoring the option would answer, or forget,
+ * another problem.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,12 +16,11 @@ enum { PROBLEMS_MAX = 100000, WORDS_MAX = 16 * 1024, KEY_FIRST = 0x2000 /* + pla
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-/* What each row of a table takes as a problem of options does, and what chooses among rows, stands
- * beside the table. */
+/* Options that may stand beside a table: fields for each row, and options that select rows. */
 enum { BESIDE_NONE = 0, BESIDE_MOE = 1, BESIDE_SHAPES = 2, BESIDE_TABLES = 3, BESIDE_MODE = 4 };
 
 static const struct {
-    const char *option, *field; /* field NULL: none of the problem's */
+    const char *option, *field; /* field NULL: not a field of the problem */
     enum { WORDS, NUMBERS, FLAG, WORD } kind;
     unsigned beside;
 } places[PROBLEM_OPTIONS] = {
@@ -108,7 +107,7 @@ static error_t problems_parse_option(int key, char *arg, struct argp_state *stat
 {
     struct problems *p = &((struct subject *)state->input)->problems;
     if (key == ARGP_KEY_ARG) {
-        if (!*arg) { /* a shell's variable, mostly: it is not to stand for all there is */
+        if (!*arg) { /* often an unset variable of a shell, which must not select everything */
             argp_error(state, "the key, or problem, that was given is empty");
         }
         add_word(p, arg, state);
@@ -127,9 +126,9 @@ static error_t problems_parse_option(int key, char *arg, struct argp_state *stat
 
 const struct argp problems_argp = {.options = options, .parser = problems_parse_option};
 
-/* ---- what stands beside what ---------------------------------------------------------------- */
+/* ---- allowed combinations -------------------------------------------------------------------- */
 
-/* The first option that was given and may not stand beside it; NULL: there is none. */
+/* The first given option that may not stand beside `beside`; NULL: none. */
 static const char *problems_find_other(const struct problems *p, unsigned beside)
 {
     for (size_t i = 0; i < PROBLEM_OPTIONS; i++) {
@@ -171,7 +170,7 @@ static int problems_check_words(const struct problems *p)
                  : DONE;
 }
 
-/* Whether what was given goes together. 0, or USAGE after the sentence. */
+/* Checks that the given options agree. 0, or USAGE after the sentence. */
 static int problems_check(const struct problems *p)
 {
     const char *const *given = p->given, *other;
@@ -249,7 +248,7 @@ static json_t *common_fields(const struct problems *p)
     return j;
 }
 
-/* tokens are not a field of the problem: M is. */
+/* tokens is not a field of a problem: sets M instead. */
 static int tokens_to_rows(json_t *problem)
 {
     const json_t *tokens = json_object_get(problem, "tokens");
@@ -267,7 +266,7 @@ static int tokens_to_rows(json_t *problem)
     return DONE;
 }
 
-/* The field of a list, of which element `at` is meant, if the list was given. */
+/* Sets the list's field to element `at`, when the list was given. */
 static int set_field(const struct problems *p, size_t list, size_t at, json_t *problem)
 {
     if (!p->given[list]) {
@@ -325,7 +324,7 @@ static int check_lists(struct problems *p)
     return DONE;
 }
 
-/* ---- the other two ways --------------------------------------------------------------------- */
+/* ---- texts and tables ------------------------------------------------------------------------ */
 
 enum { KEY_LEAST = 6, KEY_DIGITS = 32 };
 
@@ -350,7 +349,7 @@ static int add_text(struct problems *p)
     return DONE;
 }
 
-/* A row of a table, once for each of the types, with what the options say of all rows. */
+/* Adds a row of a table for each pair of types, with the fields that the options set. */
 static void problems_add_row(struct problems *p, const json_t *row)
 {
     for (size_t in = 0; in < list_length(p->given[PROBLEM_DTYPE]); in++) {
@@ -381,7 +380,7 @@ static int add_table(struct problems *p)
     return DONE;
 }
 
-/* What --rows-per-expert says of the sizes, where no other option does. */
+/* Takes M and experts from --rows-per-expert when no other option gives them. */
 static int take_rows(struct problems *p)
 {
     const char **given = p->given;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The progress of a tuning on stderr: one line that is drawn again on a terminal that can, else a
- * line every ten seconds, for logs. No colours, so NO_COLOR has nothing to switch off.
+ * The progress of a tuning on stderr: on a terminal one line that is redrawn, otherwise a line
+ * every ten seconds, for logs. No colours, so NO_COLOR has no effect.
  */
 #include <math.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ static bool is_smart_terminal(void)
 
 /* ---- being stopped -------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t stop; /* the signal's number; 0: none came */
+static volatile sig_atomic_t stop; /* the signal's number; 0: no signal */
 
 static void on_stop(int number)
 {
@@ -88,8 +88,8 @@ static char *progress_compose_line(const struct progress_line *p, const struct g
     return line;
 }
 
-/* Never wider than the terminal: a line that wraps cannot be drawn again. A bar stands behind the
- * words, when there is room. */
+/* Never wider than the terminal: a line that wraps cannot be redrawn. A bar follows the words when
+ * the terminal has room. */
 static void progress_draw_line(const char *line, const struct gemmd_progress *r)
 {
     static const char full[] = "####################", empty[] = "....................";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers as rows: what the daemon said, and what people read off it. */
+/* Rows of answers: the fields of the daemon's answer, and columns derived from them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
 
 /* ---- derived columns ------------------------------------------------------------------------ */
 
-/* Of an op that is no product: all its fields. */
+/* All fields of the problem, for an op that is not a product. */
 static json_t *fields_of(const json_t *problem)
 {
     json_t *fields = json_copy((json_t *)(uintptr_t)problem);
@@ -65,7 +65,7 @@ static json_t *fields_of(const json_t *problem)
     return out;
 }
 
-/* What makes this problem other than the plain one, in a few words. */
+/* The fields that differ from a plain problem's, in short words. */
 static json_t *results_list_flags(const json_t *problem)
 {
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
@@ -79,7 +79,8 @@ static json_t *results_list_flags(const json_t *problem)
     }
     for (size_t i = 0; i < COUNT(texts); i++) {
         const char *v = field_text(problem, texts[i][0]);
-        if (*v && strcmp(v, texts[i][1]) != 0) { /* a number an expert is too long for a table */
+        if (*v &&
+            strcmp(v, texts[i][1]) != 0) { /* the rows of each expert are too long for a table */
             out = text_append(out, " %s", strncmp(v, "rows:", 5) == 0 ? "rows:..." : v);
         }
     }
@@ -134,7 +135,7 @@ void result_derive(json_t *row)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* Left out, these two are 1 of a product; of another op there is no such thing. */
+/* A product without these fields has the value 1; another op has no such field. */
 static char *show_count(const json_t *problem, const char *name)
 {
     const json_t *v = json_object_get(problem, name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --rows-per-expert: the rows that each expert got in a real run, as a list or in a file. M and the
- * number of experts follow from it.
+ * number of experts follow from the rows.
  */
 #include <errno.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 
 #include "client/ctl/ctl.h"
 
-static const char blanks[] = " \t\r\n", between[] = " \t\r\n,"; /* a JSON array reads, too */
+static const char blanks[] = " \t\r\n", between[] = " \t\r\n,"; /* the comma admits a JSON array */
 
 static int refuse_rows(const char *at)
 {
@@ -20,7 +20,7 @@ static int refuse_rows(const char *at)
                      (int)(strchr(between, *at) ? 1 : strcspn(at, between)), at);
 }
 
-/* What stands within the brackets of a JSON array, or all of it. */
+/* The text within the brackets of a JSON array, or the whole text without brackets. */
 static char *routing_strip_brackets(char *text)
 {
     text += strspn(text, blanks);
@@ -35,8 +35,8 @@ static char *routing_strip_brackets(char *text)
     return text + strspn(text, blanks);
 }
 
-/* Numbers with blanks or one comma between. An empty place is no number: all experts behind it
- * would move up. */
+/* Reads numbers that are separated by blanks or one comma. Refuses an empty place, because a
+ * skipped place would shift all later experts. */
 static int routing_read_rows(const char *at, FILE *out, long long *experts, long long *sum)
 {
     bool overflows = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The columns of each list, and what people read off its rows beside them. */
+/* The columns of each list, and the derived columns of its rows. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,7 +172,7 @@ void rows_derive_best(json_t *row)
     result_derive(row);
 }
 
-/* "shared_memory: 200 needed, 100 there", or the sentence. */
+/* "shared_memory: 200 needed, 100 there", or the trial's reason. */
 static json_t *why_failed(const json_t *row)
 {
     const char *reason = field_text(row, "reason"), *resource = field_text(row, "resource");
@@ -185,15 +185,15 @@ static json_t *why_failed(const json_t *row)
 
 /* ---- rows of several devices ---------------------------------------------------------------- */
 
-/* Of a class: what stands before its first '/'. NULL: the row has none. */
+/* A class's text before its first '/'; NULL when the row has no class. */
 static json_t *device_name(const json_t *class)
 {
     const char *text = json_string_value(class);
     return text ? json_stringn(text, strcspn(text, "/")) : NULL;
 }
 
-/* Whether one name stands for two of the rows' classes (of another power limit, say); *several:
- * there are two classes at all. */
+/* True when two classes of the rows share a name (with another power limit, for example). *several:
+ * the rows have at least two classes. */
 static bool share_names(const json_t *rows, bool *several)
 {
     json_t *classes = json_object(); /* by name */
@@ -214,8 +214,7 @@ static bool share_names(const json_t *rows, bool *several)
     return shared;
 }
 
-/* Rows of one device class need no column that says so; of several they could not be told apart
- * without one. */
+/* Adds the column DEVICE when the rows have several device classes. */
 static void name_devices(json_t *rows)
 {
     bool several, whole = share_names(rows, &several);

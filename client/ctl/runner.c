@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * precompile, landscape: commands that become gemmd-runner, since all that compiles and measures is
- * there: Ctrl-C, priorities and the exit status are then its own, and no daemon is asked. A
- * recording wants the device to itself for minutes, and is evidence about searches, not an answer.
+ * precompile, landscape: commands that exec gemmd-runner, because only the runner compiles and
+ * measures. Ctrl-C, priorities and the exit status are then the runner's, and no daemon is
+ * involved. A recording needs the device alone for minutes; a landscape is evidence about searches,
+ * not an answer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +18,10 @@
 
 enum { JOBS_MAX = 256, RUNNER_ARGS_MAX = 32 };
 
-/* ---- its arguments -------------------------------------------------------------------------- */
+/* ---- arguments ------------------------------------------------------------------------------- */
 
 struct runner_call {
-    const char *argv[RUNNER_ARGS_MAX]; /* borrowed; NULL behind the last */
+    const char *argv[RUNNER_ARGS_MAX]; /* borrowed; NULL after the last */
     int argc;
 };
 
@@ -31,7 +32,7 @@ static void runner_add(struct runner_call *r, const char *word)
     }
 }
 
-/* NULL: the option was not given. */
+/* NULL: not given. */
 static void runner_add_option(struct runner_call *r, const char *name, const char *value)
 {
     if (value) {
@@ -40,7 +41,7 @@ static void runner_add_option(struct runner_call *r, const char *name, const cha
     }
 }
 
-/* What the command has of options, as the runner names them. */
+/* Adds the command's options under the runner's names. */
 static int runner_add_given(struct runner_call *r, const struct subject *s)
 {
     static const struct {
@@ -50,7 +51,7 @@ static int runner_add_given(struct runner_call *r, const struct subject *s)
                   {OWN_CACHE_MAX, "--cache-max-mib"}, {OWN_SECONDS, "--seconds"},
                   {OWN_VARIANTS, "--variants"},       {OWN_SETTINGS, "--settings"},
                   {OWN_FINALS, "--finals"},           {OWN_NOTE, "--note"}};
-    int64_t jobs; /* the runner's option has another name, and so would its sentence */
+    int64_t jobs; /* checked here, because the runner's sentence would have its own option's name */
     if (option_number("jobs", s->given[OWN_JOBS], 0, JOBS_MAX, &jobs)) {
         return USAGE;
     }
@@ -69,7 +70,7 @@ static int runner_add_given(struct runner_call *r, const struct subject *s)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-/* Beside us, as it is installed, or as the build tree has it. */
+/* In gemmctl's folder, at the installed place, or in the build tree. */
 static bool find_near(char out[PATH_MAX])
 {
     static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
@@ -88,8 +89,8 @@ static bool find_near(char out[PATH_MAX])
     return false;
 }
 
-/* Returns only when it failed, with an exit code after the sentence. The program is $GEMMD_RUNNER,
- * else the one beside us, else the one in PATH. */
+/* Returns only on failure, with an exit code after the sentence. The program is $GEMMD_RUNNER, else
+ * found near gemmctl, else in PATH. */
 static int runner_become(struct runner_call *r)
 {
     const char *named = getenv("GEMMD_RUNNER");
@@ -99,7 +100,7 @@ static int runner_become(struct runner_call *r)
     }
     const char *program = named && *named   ? named
                           : find_near(near) ? near
-                                            : "gemmd-runner"; /* execvp looks in PATH */
+                                            : "gemmd-runner"; /* execvp searches PATH */
     fflush(NULL);
     execvp(program, (char *const *)(uintptr_t)r->argv);
     return ctl_failed("cannot run %s: %s; set GEMMD_RUNNER to gemmd-runner's path", program,
@@ -113,7 +114,7 @@ static int cannot_hand_on(void)
     return ctl_failed("cannot hand on the problems: %s", strerror(errno));
 }
 
-/* A file in memory with a problem's text in each line becomes the standard input. */
+/* A file in memory with a problem's text on each line becomes the standard input. */
 static int give_problems(const json_t *problems)
 {
     int fd = memfd_create("problems", MFD_CLOEXEC);
@@ -147,7 +148,7 @@ static int runner_run_precompile(struct subject *s)
     if (s->given[OWN_ALL]) {
         runner_add(&call, "--all");
     }
-    if (modes) { /* no problem is named: the usual ones */
+    if (modes) { /* no problem was named: the usual problems */
         runner_add_option(&call, "--mode", *modes ? modes : NULL);
         return runner_become(&call);
     }
@@ -203,7 +204,7 @@ static int runner_run_landscape(struct subject *s)
     if (!path) {
         return ctl_usage("where to? give --to FILE; the device `replay:FILE` plays it then");
     }
-    if (!*path || strcmp(path, "-") == 0) { /* what is recorded takes its place in the end */
+    if (!*path || strcmp(path, "-") == 0) { /* the finished recording is renamed to the file */
         return ctl_usage("--to takes a file, not \"%s\"", path);
     }
     const json_t *problem = problems_one(&s->problems);
@@ -216,7 +217,8 @@ static int runner_run_landscape(struct subject *s)
     }
     device = device ? device : s->ctl.device;
     runner_add_option(&call, "--device", device ? device : "cuda:0");
-    runner_add(&call, "--"); /* a problem's text is no option, whatever it begins with */
+    runner_add(&call,
+               "--"); /* the problem's text is not an option, even if its first character is - */
     runner_add(&call, text);
     int code = runner_become(&call);
     free(text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How to search, and how to judge given configs: options into a gemmd_query. */
+/* Options for the search and for given configs, into a gemmd_query. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -24,8 +24,7 @@ enum {
     KEY_NUMBER, /* + place in search_numbers */
 };
 
-/* What the daemon takes (proto/request.c), so that the first sentence about a number that is too
- * large is the last one. */
+/* The daemon's limits (proto/request.c): gemmctl itself refuses larger numbers. */
 enum { NUMBER_BUDGET, NUMBER_BUDGET_MS, NUMBER_WALL_MS, NUMBER_ITERS, NUMBER_WARMUP, NUMBER_SEED };
 #define AT(member) offsetof(struct gemmd_query, member)
 static const struct {
@@ -41,8 +40,8 @@ static const struct {
     [NUMBER_SEED] = {"seed", INT64_MAX, AT(seed)},
 };
 
-/* In parts, since a command has those that mean something to it: every one measures, most search,
- * few can do without waiting. */
+/* Groups, because a command takes only the options that apply: every command measures, most search,
+ * few need not wait. */
 static const struct argp_option measuring_options[] = {
     {0, 0, 0, 0, "How to search:", 2},
     {"budget-ms", KEY_NUMBER + NUMBER_BUDGET_MS, "MS", 0,
@@ -171,7 +170,7 @@ static enum gemmd_wait search_read_wait(const char *arg, struct argp_state *stat
     return GEMMD_WAIT_TUNED;
 }
 
-/* Takes over the values. Of two lists the last would win, where one may think that both count. */
+/* Takes over the values. Refuses a second list for a parameter: the user may mean both. */
 static void restrict_to(struct search *s, const char *name, json_t *values,
                         struct argp_state *state)
 {
@@ -230,7 +229,7 @@ static void add_space(struct search *s, const char *path, struct argp_state *sta
     json_decref(j);
 }
 
-/* False: a line is no text. */
+/* False: a line is not UTF-8. */
 static bool add_config_lines(struct search *s, char *text)
 {
     bool good = true;

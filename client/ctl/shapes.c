@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables of MoE layers: a CSV file whose first line names the columns. Read are model, layer,
- * tokens, mode, experts, topk, M, N, K; what else stands there (times of others) is passed over.
+ * Tables of MoE layers: a CSV file whose first line names the columns. Columns read: model, layer,
+ * tokens, mode, experts, topk, M, N, K. All other columns, such as times of other tuners, are
+ * ignored.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static int shapes_read_head(struct reader *r, char *line, const struct problems 
     return DONE;
 }
 
-/* The numbers of a row into a problem; M from the tokens when there is no such column. */
+/* Copies the numbers of a row into a problem. Without a column M, M is tokens times topk. */
 static int take_numbers(const struct reader *r, char *const fields[COLUMNS], json_t *problem)
 {
     static const int order[] = {EXPERTS, TOPK, TOKENS, M, N, K};
@@ -102,7 +103,8 @@ static int shapes_add_row(const struct reader *r, char *const fields[COLUMNS],
     int code = take_numbers(r, fields, problem);
     json_t *name = json_sprintf("%s%s%s", fields[MODEL] ? fields[MODEL] : "",
                                 fields[MODEL] && *layer ? " " : "", layer);
-    json_t *row = json_pack("{so, so}", "problem", problem, "name", name); /* of NULL: NULL */
+    json_t *row =
+        json_pack("{so, so}", "problem", problem, "name", name); /* NULL when an argument is NULL */
     if (json_array_append_new(rows, row) && code == DONE) {
         code = ctl_usage("%s, line %d is not UTF-8", r->path, r->line);
     }
@@ -147,7 +149,7 @@ json_t *shapes_read(const struct problems *p)
         code = shapes_read_line(&r, line, p, rows);
     }
     if (r.line == 0) {
-        code = shapes_read_head(&r, text, p); /* of an empty file */
+        code = shapes_read_head(&r, text, p); /* for an empty file */
     }
     free(text);
     if (code == DONE && json_array_size(rows) == 0) {

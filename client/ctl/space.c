@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* space, check: what may be tried for a problem, and why something may not. */
+/* space, check: the legal configs of a problem, and the reasons why others are not legal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static char *show_when(const json_t *run_time)
     return strdup(json_is_true(run_time) ? "run" : "compile");
 }
 
-/* {rule: count} as rows with what each rule said first, the most first. */
+/* {rule: count} as rows with the first reason of each rule, the highest count first. */
 static json_t *rule_rows(const json_t *space, const char *which)
 {
     json_t *left = json_copy(json_object_get(space, which)), *rows = json_array();
@@ -52,7 +52,7 @@ static void print_rules(const json_t *space, const char *which, const char *titl
     json_decref(rows);
 }
 
-/* Those that are not shown: who could be asked for instead, and who could not, with the reason. */
+/* Targets that are not shown: available targets, and unavailable targets with the reason. */
 static void print_others(const json_t *space)
 {
     const char *shown = field_string(space, "target");
@@ -93,7 +93,7 @@ static int print_space(const json_t *space)
     return DONE;
 }
 
-/* Made here, without a daemon. */
+/* Made in gemmctl, without a daemon. */
 static json_t *plan_space(struct subject *s, const char *device, const json_t *problem, int *code)
 {
     struct gemmd_problem asked = GEMMD_PROBLEM_INIT;
@@ -126,7 +126,7 @@ static json_t *ask_space(struct subject *s, const json_t *problem, int *code)
     return ctl_call(&s->ctl, "space", params, code);
 }
 
-/* The space of others knows no sizes and no device, but it has modes. */
+/* Another tuner's space has no sizes and no device, but modes. */
 static int run_compat(struct subject *s)
 {
     const char *modes = problems_only_modes(&s->problems);
@@ -140,7 +140,7 @@ static int run_compat(struct subject *s)
 
 static int run_space(struct subject *s)
 {
-    char device[ARCH_MAX] = ""; /* the daemon's */
+    char device[ARCH_MAX] = ""; /* "": the daemon's device */
     if (option_arch(s->given[OWN_ARCH], device)) {
         return USAGE;
     }
@@ -235,13 +235,13 @@ static int run_check(struct subject *s)
     json_array_foreach(s->search.configs, i, v) {
         int r = judge_one(s, problem, v, verdicts);
         code = code ? code : r;
-        if (r == UNREACHABLE) { /* nobody there: the next would only say so again */
+        if (r == UNREACHABLE) { /* every further call would fail the same way */
             break;
         }
     }
     if (s->ctl.json && code && json_array_size(verdicts) < json_array_size(s->search.configs)) {
         json_decref(verdicts);
-        return code; /* a call failed: its error is the document */
+        return code; /* a call failed: the document is its error */
     }
     if (s->ctl.json) {
         int r = ctl_print_json(verdicts);

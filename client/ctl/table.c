@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables by libsmartcols, as lsblk has them: aligned. Every value is whole and on one line, in a
- * pipe and on a terminal: a config cut to what is left of 80 columns would tell nothing. Control
- * characters are written out (\x1b) by libsmartcols itself.
+ * Tables by libsmartcols, aligned as lsblk's tables. Every value is whole and on one line, in a
+ * pipe and on a terminal, because a config cut to 80 columns would be useless. libsmartcols itself
+ * writes control characters as \x1b.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -160,5 +160,5 @@ void table_print(const struct column *columns, size_t n, const json_t *rows)
     }
     scols_print_table(t);
     scols_unref_table(t);
-    fflush(stdout); /* what is remarked on stderr comes behind it, also in a pipe of both */
+    fflush(stdout); /* remarks on stderr follow the table, also when both share a pipe */
 }

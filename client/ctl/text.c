@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one-line text form, "BLOCK_SIZE_M=64 permute_x=true": what people type and what tables show.
- * The library and the daemon read it too (proto/record_text.c); here it becomes JSON, for --json
- * and for methods that want maps. It has to be the same form to the letter, or a problem that a job
- * stored would have another key here: test_gemmctl_texts.py asks for texts both ways. Names, and
- * how many fields there may be, are left to whom the JSON goes to.
+ * The one-line text form, "BLOCK_SIZE_M=64 permute_x=true", which users type and tables show. The
+ * library and the daemon read the form too (proto/record_text.c); here it becomes JSON, for --json
+ * and for methods that take maps. Both readers must agree to the letter, or a problem that a job
+ * stored would have another key here: test_gemmctl_texts.py compares both. The receiver of the JSON
+ * checks names and the number of fields.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ __attribute__((format(printf, 2, 3))) static int text_refuse_input(struct gemmd_
 static const char separators[] = " \t\r\n,", digits[] = "0123456789";
 enum { REAL_DIGITS_MAX = 63 };
 
-/* -?digits, or a decimal number. Not what else strtod takes: +5, 0x10, nan. */
+/* -?digits, or a decimal number. Excludes +5, 0x10 and nan, which strtod accepts. */
 static bool is_number(const char *word, bool *real)
 {
     const char *at = word + (*word == '-');
@@ -53,7 +53,7 @@ static bool is_number(const char *word, bool *real)
     return n > 0 && !*at;
 }
 
-/* NULL: a number that is out of range. */
+/* NULL: the number is out of range. */
 static json_t *word_to_json(const char *word)
 {
     bool real;
@@ -71,7 +71,7 @@ static json_t *word_to_json(const char *word)
     return errno ? NULL : json_integer(i);
 }
 
-/* What an escape at *in stands for, \" \\ or \xNN, and *in moved behind it. 0: it is none. */
+/* The character of the escape \" \\ or \xNN at *in; moves *in behind the escape. 0: malformed. */
 static char read_escape(const char **in)
 {
     const char *s = *in + 1;
@@ -87,7 +87,7 @@ static char read_escape(const char **in)
     return '\0';
 }
 
-/* A value in double quotes, from the first one on; *at is moved behind the last one. */
+/* A value in double quotes, from its first quote on; moves *at behind its last quote. */
 static json_t *quoted_to_json(const char **at, struct gemmd_error *err)
 {
     const char *in = *at + 1;
@@ -129,7 +129,7 @@ static json_t *bare_to_json(const char **at, struct gemmd_error *err)
     return j;
 }
 
-/* One NAME=VALUE; *at is moved behind it. */
+/* One NAME=VALUE; moves *at behind the value. */
 static int field_to_json(const char **at, json_t *object, struct gemmd_error *err)
 {
     const char *from = *at;
@@ -189,7 +189,7 @@ json_t *text_to_problem(const char *text, struct gemmd_error *err)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Bare when it reads back as the same text. */
+/* Text is written bare when bare text reads back as the same text. */
 static bool text_needs_quotes(const char *s)
 {
     if (!*s || strpbrk(s, separators) || strpbrk(s, "\"=\\")) {
@@ -353,7 +353,7 @@ void number_text(double v, char out[NUMBER_TEXT_MAX])
         }
     }
     if (!strpbrk(out, ".e")) {
-        strcat(out, ".0"); /* a column of floats, as its readers expect */
+        strcat(out, ".0"); /* readers expect floats in the whole column */
     }
 }
 
@@ -369,8 +369,7 @@ bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out)
 
 enum { FILE_MAX = 1 << 29 };
 
-/* Up to the first piece that shows that it is no text, or is too much: a device or a pipe may go on
- * forever. 0, or the fault after its sentence. */
+/* Stops at a zero byte and above the limit: a device may never end. 0, or the error in `err`. */
 static int text_copy_stream(const char *path, FILE *in, FILE *out, struct gemmd_error *err)
 {
     char buffer[16 * 1024];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our configs as tiles, and tiles as configs of our kernels. A tile is what all block-tiled kernels
- * have in common: three blocks, warps that multiply one tile, stages. What only steers a kernel of
- * ours (the order of tiles, buffers of output) is left out and counted; what another kernel cannot
- * do at all makes the config one without counterpart.
+ * gemmd's configs as tiles, and tiles as configs of gemmd's kernels. A tile has the parameters that
+ * all block-tiled kernels share: three blocks, warps that multiply one tile, stages. Parameters
+ * that only steer gemmd's kernel (the order of tiles, output buffers) are left out and counted. A
+ * config that needs more than other kernels can do has no counterpart.
  *
- * The other way a tile is a wish: each value becomes the nearest that the kernel has, the
- * reduction's block with as many bytes in flight, and then come ever fewer stages, since the daemon
- * knows what fits.
+ * In the other direction a tile is a wish: each value becomes the nearest value of the kernel, and
+ * the reduction's block keeps the bytes in flight. Further configs follow with ever fewer stages,
+ * since only the daemon knows which of them fit.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_LEAST = 32, PORTABLE_DEPTH_MOST = 128, 
 
 /* ---- ours to theirs ------------------------------------------------------------------------- */
 
-/* What a tile says, or what is judged by itself. */
+/* Parameters that a tile has, or that the code below checks. */
 static const char told[] =
     "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,GROUP_SIZE_M,NUM_KSPLIT,permute_x,"
     "permute_y,fuse_mul_post,use_tma_load_x,use_tma_load_w,use_tma_load_dy,use_tma_store,permute_"
@@ -63,7 +63,7 @@ static bool read_switches(const json_t *config, struct tile *out, char why[WHY_M
     } else if (field_is_true(config, "permute_copy")) {
         snprintf(why, WHY_MAX, "permute_copy=true: they do not gather in a kernel of its own");
     } else {
-        /* Warpgroups of pingpong have a tile each; of the others, all but the loading one share. */
+        /* In pingpong each warpgroup has a tile; otherwise all but the loading one share a tile. */
         bool pingpong = schedule && strcmp(schedule, "pingpong") == 0;
         out->warps = pingpong ? PINGPONG_WARPS : out->warps - (schedule ? LOADING_WARPS : 0);
         out->group = field_int(config, "GROUP_SIZE_M");
@@ -92,8 +92,7 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
 
 /* ---- theirs to ours ------------------------------------------------------------------------- */
 
-/* The block that tiles the dimension which the mode sums over, and those of the output's rows and
- * columns. */
+/* The blocks of the dimension that the mode sums over, of output rows and output columns. */
 static int64_t *tile_get_depth(struct tile *t, const char *mode)
 {
     return strcmp(mode, "dX") == 0 ? &t->n : strcmp(mode, "dW") == 0 ? &t->m : &t->k;
@@ -109,7 +108,7 @@ static int64_t *cols_of(struct tile *t, const char *mode)
     return strcmp(mode, "forward") == 0 ? &t->n : &t->k;
 }
 
-/* Values that a kernel has: from `least` to `most`, in steps of `step`; 0: powers of two. */
+/* Values of a kernel's parameter: from `least` to `most`, in steps of `step`; 0: powers of two. */
 struct range {
     int64_t least, most, step;
 };
@@ -118,7 +117,7 @@ static const struct values {
 } portable_values = {{16, 256, 0}, {32, 256, 0}, {4, 8, 0}, {1, 32, 0}, {1, 1, 1}},
   hopper_values = {{64, 256, 64}, {64, 256, 64}, {4, 8, 4}, {1, 64, 1}, {1, 8, 0}};
 
-/* Of two that are equally near the smaller, which needs less of the device. */
+/* Between two equally near values takes the smaller, which needs less of the device. */
 static int64_t tile_find_nearest(int64_t v, const struct range *r)
 {
     int64_t below = r->least, above = r->least;
@@ -129,7 +128,7 @@ static int64_t tile_find_nearest(int64_t v, const struct range *r)
     return above < v || above - v < v - below ? above : below;
 }
 
-/* As many bytes in flight with another depth. */
+/* Sets another depth and keeps the bytes in flight. */
 static void set_depth(struct tile *t, const char *mode, int64_t depth)
 {
     int64_t *is = tile_get_depth(t, mode);
@@ -156,8 +155,7 @@ static void add_hopper(json_t *out, const struct tile *t)
         json_object_set_new(config, "schedule", json_string(schedules[i]));
         json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
         if (t->split > 1) {
-            /* Parts of sums are added up by threads: no store by TMA, and none of the schedules
-             * beside. */
+            /* Threads add up the parts of sums: no store by TMA, and only the static scheduler. */
             json_object_set_new(config, "use_tma_store", json_false());
             json_object_set_new(config, "tile_scheduler", json_string("static"));
         } else if (t->tma_store >= 0) {
@@ -206,7 +204,7 @@ static void count_changes(const struct tile *a, const struct tile *b, json_t *ch
     }
 }
 
-/* The nearest tile that kernels have. */
+/* The nearest tile that the target's kernels have. */
 static struct tile tile_nearest(const struct tile *t, const char *mode, bool hopper)
 {
     const struct values *v = hopper ? &hopper_values : &portable_values;

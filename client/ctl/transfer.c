@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export, import, backup. An export is one JSON document that holds the rows of `best` as the
- * database has them, every digit of every number: imported into an empty database and exported
- * again, it gives the same rows. With --format both go over to files of other tuners (formats.h).
+ * export, import, backup. An export is one JSON document with the rows of `best` as in the
+ * database, with every digit: imported into an empty database and exported again, the document has
+ * the same rows. With --format export and import use files of other tuners (formats.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { FORMAT_VERSION = 1 };
 
-/* *format: of --format; NULL: our own. 0, or USAGE after the sentence. */
+/* *format: of --format; NULL: gemmd's. 0, or USAGE after the sentence. */
 static int transfer_check_options(const struct subject *s, bool portfolio, const char **format)
 {
     const char *to = s->given[OWN_TO], *named = s->given[OWN_FORMAT];
@@ -36,7 +36,7 @@ static int transfer_refuse_files(const struct subject *s)
 
 /* ---- export --------------------------------------------------------------------------------- */
 
-/* Of a trial what `record` takes; NULL: its config may work the next time. */
+/* The fields that `record` takes; NULL after a crash or a hang: the config may work next time. */
 static json_t *plain_trial(const json_t *t)
 {
     static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
@@ -51,8 +51,8 @@ static json_t *plain_trial(const json_t *t)
     return plain;
 }
 
-/* Into each row of a custom op, its trials, newest first: the first word on a config counts where
- * they are imported. Who chooses among configs, as gemmd.triton does, asks for all of them. */
+/* Adds its trials to each row of a custom op, newest first, because an import keeps the first trial
+ * of a config. Clients that choose among configs, such as gemmd.triton, need all trials. */
 static int add_trials(struct ctl *c, const json_t *rows)
 {
     int code = DONE;
@@ -83,7 +83,7 @@ static int transfer_export_rows(struct subject *s)
     struct ctl *c = &s->ctl;
     const char *path = s->given[OWN_TO] ? s->given[OWN_TO] : "-";
     int code = listing_find_key(s);
-    /* The status first: what is saved between the two is in the rows. */
+    /* The status first: rows saved between the two calls are then in the export. */
     json_t *status = code ? NULL : listing_status(s, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(s->filter), &code) : NULL;
     size_t n = json_array_size(rows);
@@ -102,7 +102,7 @@ static int transfer_export_rows(struct subject *s)
         if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
             fprintf(stderr, "%zu rows written to %s\n", n, path);
         }
-        /* Who makes a copy by it and throws the daemon away must hear of it: a failure. */
+        /* Fails, because the user may stop the daemon and rely on the export. */
         code = code ? code : unsaved_fail(status, unsaved_there(status), "this export", "export");
     }
     json_decref(rows);
@@ -163,8 +163,8 @@ static json_t *read_export(const char *path)
     return document;
 }
 
-/* A sentence without the words that hold a digit: keys, sizes and classes differ from row to row,
- * and the reason is the same. malloc'ed. */
+/* The sentence without words that contain a digit: keys, sizes and classes differ from row to row,
+ * although the reason is the same. malloc'ed. */
 static char *reason_of(const char *message)
 {
     char *out = strdup(message), *to = out;
@@ -182,7 +182,7 @@ static char *reason_of(const char *message)
     return out;
 }
 
-/* Each reason once, with the first row that it was said of. */
+/* Each reason once, with the first row skipped for that reason. */
 static json_t *count_reasons(const json_t *skipped)
 {
     json_t *reasons = json_object(), *s;
@@ -216,7 +216,7 @@ static void say_skipped(const json_t *skipped)
     json_decref(reasons);
 }
 
-/* Of an import that failed half-way, too, what was skipped until then. */
+/* Prints the skipped rows also when the import failed half-way. */
 static int print_import(const struct ctl *c, json_t *total, int code)
 {
     const json_t *skipped = json_object_get(total, "skipped");
@@ -240,7 +240,7 @@ static int print_import(const struct ctl *c, json_t *total, int code)
     return code;
 }
 
-/* Rows that their own reference beats: pins, say, which become hints here like any others. */
+/* Counts rows slower than their own reference, such as pins: ordinary hints here. */
 static void say_slower(const json_t *rows)
 {
     size_t i, n = 0;
@@ -326,7 +326,7 @@ const struct command command_import = {
 
 /* ---- backup --------------------------------------------------------------------------------- */
 
-/* The daemon writes it, so it needs the whole path. malloc'ed. */
+/* The daemon writes the file, so gemmd needs an absolute path. malloc'ed. */
 static char *transfer_make_absolute(const char *path)
 {
     char *here = *path == '/' ? NULL : getcwd(NULL, 0);
@@ -343,7 +343,7 @@ static int transfer_run_backup(struct subject *s)
     char *path = transfer_make_absolute(s->paths[0]);
     struct ctl *c = &s->ctl;
     int code = ctl_connect(c);
-    /* The status first: what is saved between the two is in the copy. */
+    /* The status first: rows saved between the two calls are then in the copy. */
     json_t *status = code ? NULL : unsaved_status(c);
     json_t *result = code ? NULL : ctl_call(c, "backup", json_pack("{ss}", "path", path), &code);
     free(path);

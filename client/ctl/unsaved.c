@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers that the daemon serves, and rows of quarantine, which it could not write yet: its disk is
- * full, another program has locked it, or whoever writes the database does not answer. What reads
- * the database lacks them, and they end with the daemon, so that is said.
+ * Unsaved answers and rows of quarantine: the daemon serves them, but could not write them yet. The
+ * disk is full, another program has locked the database, or the writer does not answer. Readers of
+ * the database lack these rows, and the rows end with the daemon, so gemmctl warns.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,14 +74,14 @@ int unsaved_fail(const json_t *status, bool there, const char *where, const char
     return code;
 }
 
-/* Lower tiers are made anew for each who asks: there is nothing to save. */
+/* The daemon makes answers of lower tiers anew for each query, and saves none. */
 static bool may_be_unsaved(const json_t *row)
 {
     return strcmp(field_text(row, "tier"), "exact") == 0 &&
            json_is_false(json_object_get(row, "saved"));
 }
 
-/* Nor is there of a winner that answers its own query alone, when nothing is unsaved. */
+/* `saved` is false also for a winner of a restricted query, although nothing is unsaved. */
 static bool has_all_saved(struct ctl *c)
 {
     json_t *status = unsaved_status(c);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes the CSV of Unsloth's MoE tuning: what was measured of one problem, the best speedup first.
- * The format says neither shape nor device, so file names do; its times are milliseconds; its
- * torch_time is the baseline, and ours is the run's reference kernel. Configs that differ only in
- * what the format cannot say become one row, the fastest's.
+ * Writes the CSV of Unsloth's MoE tuning: the trials of one problem, the best speedup first. File
+ * names give the shape and the device, which the format lacks. Times are in milliseconds. The
+ * column torch_time, Unsloth's baseline, has the time of the run's reference kernel. Configs that
+ * differ only in parameters that the format lacks become one row, the fastest config's.
  */
 #include <math.h>
 #include <stdio.h>
@@ -40,14 +40,14 @@ static const struct unsloth_mode *unsloth_find_mode(const json_t *problem)
     return NULL;
 }
 
-/* ---- one row -------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static const char *unsloth_format_flag(bool v)
 {
     return v ? "True" : "False";
 }
 
-/* The Hopper kernel loads by TMA what is contiguous, whether its config says so or not. */
+/* The Hopper kernel loads contiguous operands by TMA, with or without such a parameter. */
 static bool unsloth_loads_by_tma(const json_t *problem, const json_t *config, const char *name)
 {
     const json_t *said = json_object_get(config, name);
@@ -85,8 +85,8 @@ static bool is_ok(const json_t *trial)
     return strcmp(field_text(trial, "status"), "ok") == 0;
 }
 
-/* A config's last word: a time over none, that of the finals over that of the first round, then the
- * newest. */
+/* True when trial a decides over trial b of the same config: a time over a failure, the finals over
+ * the first round, then the newer trial. */
 static bool unsloth_is_better(const json_t *a, const json_t *b)
 {
     if (is_ok(a) != is_ok(b)) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads the CSV of Unsloth's MoE tuning: ten columns of every config, two of the mode's TMA loads,
- * which say the mode, three times; the benchmark's variant has four more. The file names no shape
- * and no device: who imports it says for which problems. Columns go by their names, in any order;
- * columns of other names are passed over and counted.
+ * which give the mode, three times; the benchmark's variant has four more. The file names no shape
+ * and no device: the user of the import names the problems. Columns are found by name, in any
+ * order; columns of other names are ignored and counted.
  */
 #include <float.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 enum { NUMBER_MAX = 65536 };
 
-/* The columns, and where in an entry each goes; those from REQUIRED on may be absent. */
+/* The columns and their places in an entry; columns from REQUIRED on may be absent. */
 enum { NOWHERE = -1, COLUMNS = 20, REQUIRED = 13, LOAD_X = 13, LOAD_W, LOAD_DY, MODE };
 #define AT(member) (int)offsetof(struct entry, member)
 static const struct {
@@ -47,11 +47,11 @@ static const struct {
 
 struct csv {
     const char *path;
-    int line, n;        /* columns of the file */
-    int place[COLUMNS]; /* which of them, or -1 */
+    int line, n;        /* number of columns of the file */
+    int place[COLUMNS]; /* index in the file, or -1 */
 };
 
-/* ---- one line ------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static int unsloth_find_column(const char *name)
 {
@@ -108,7 +108,7 @@ static int unsloth_read_head(struct csv *csv, char *line, struct entries *out)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* A decimal number, of these characters alone. */
+/* A decimal number that consists of `characters` only. */
 static bool unsloth_parse(const char *text, const char *characters, double most, double *out)
 {
     char *end;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify --exact: what rounding sizes into buckets costs. Each shape is answered as its bucket is,
- * under each scheme that is asked for, and tuned as it is; then all these configs are measured on
- * the shape itself, in one run, against each other. The loss of a scheme is how much longer its
- * answer takes than the best of them. The shape's own tuning is in the list as scheme exact: what
- * it loses is what a short search and noise cost, so a scheme's loss means something only beyond
- * that.
+ * verify --exact: the cost of rounding sizes into buckets. Each shape gets its bucket's answer,
+ * under each scheme of --bucket, and is tuned itself. Then all these configs are measured on the
+ * shape itself, in one run, against each other. A scheme's loss is the time of its answer over the
+ * best time, minus 1. The shape's own tuning is listed as scheme exact. The loss of exact is the
+ * cost of a short search and of noise, so only a larger loss of a scheme is significant.
  *
- * Everything goes through the daemon's ordinary keys (a shape as it is, is a bucket of scheme
- * exact), so a run that is interrupted goes on where it was.
+ * All queries use ordinary keys of the daemon (the shape itself is a bucket of scheme exact), so an
+ * interrupted run continues where it stopped.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,12 +22,12 @@ struct verifying {
     struct subject *s; /* borrowed */
     json_t *rows;      /* owned */
     size_t done;
-    int code; /* of the first failure */
+    int code; /* the exit code of the first failure */
 };
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* The answer for a problem rounded by a scheme; given configs are measured, whatever is known. */
+/* The answer for a problem rounded by a scheme. Given configs are always measured. */
 static int verify_ask_answer(struct verifying *v, const json_t *problem, const char *scheme,
                              const char *configs_json, struct gemmd_answer *out)
 {
@@ -54,8 +53,8 @@ static bool verify_is_trial_of(const json_t *trial, const json_t *config, const 
            strcmp(field_text(trial, "stage"), stage) == 0;
 }
 
-/* The newest good trials of two configs in one run and stage: how much longer the first takes. NAN:
- * there are none. Trials come newest first. */
+/* Time of config a over time of b, by the newest good trials in one run and stage; NAN without such
+ * trials. Trials arrive newest first. */
 static double verify_compare_paired(const json_t *trials, const json_t *a, const json_t *b,
                                     const char *stage)
 {
@@ -88,8 +87,7 @@ static double ratio_of(const json_t *trials, const json_t *config)
     return NAN;
 }
 
-/* How much longer config a takes than b: in alternating blocks, else one after the other, else each
- * against its own run's reference. */
+/* Time of config a over time of b: in alternating blocks, else in one run, else over references. */
 static double verify_compare_configs(const json_t *trials, const json_t *a, const json_t *b)
 {
     double r = json_equal(a, b) ? 1 : verify_compare_paired(trials, a, b, "final");
@@ -97,7 +95,7 @@ static double verify_compare_configs(const json_t *trials, const json_t *a, cons
     return isnan(r) ? ratio_of(trials, a) / ratio_of(trials, b) : r;
 }
 
-/* ---- one shape ------------------------------------------------------------------------------ */
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 static json_t *answer_of(struct verifying *v, const json_t *problem, const char *scheme, int *code)
 {
@@ -128,7 +126,7 @@ static void add_distinct(json_t *configs, json_t *config)
     json_array_append(configs, config);
 }
 
-/* The trials of the shape's own key after all configs were measured there, newest first. */
+/* Measures all configs under the shape's own key, and returns the key's trials, newest first. */
 static json_t *verify_measure_configs(struct verifying *v, const json_t *problem, const json_t *own,
                                       const json_t *answers, int *code)
 {
@@ -151,7 +149,7 @@ static json_t *verify_measure_configs(struct verifying *v, const json_t *problem
     return ctl_list(&v->s->ctl, "trials", filter, code);
 }
 
-/* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config",
+/* Adds a row for each scheme: {"problem", "scheme", "bucket", "config", "own_config",
  * "loss_percent"}. */
 static void add_rows(struct verifying *v, const json_t *problem, const json_t *own, json_t *answers,
                      const json_t *trials)
@@ -159,7 +157,7 @@ static void add_rows(struct verifying *v, const json_t *problem, const json_t *o
     const json_t *best = json_object_get(own, "config");
     size_t i;
     json_t *a;
-    json_array_foreach(answers, i, a) { /* the best of all may be another one's */
+    json_array_foreach(answers, i, a) { /* the best config may be of any scheme */
         const json_t *config = json_object_get(a, "config");
         best = verify_compare_configs(trials, config, best) < 1 ? config : best;
     }
@@ -291,7 +289,7 @@ static int cannot_spread(const json_t *problem)
                      op ? op : "grouped_gemm");
 }
 
-/* Instead of each problem: some inside the bucket that it ends, from half of its tokens on. */
+/* Replaces each problem by samples inside its bucket, from half of its tokens on. */
 static int verify_spread_problems(struct problems *p, int samples)
 {
     json_t *all = json_array(), *item;
@@ -328,7 +326,7 @@ static int verify_spread_problems(struct problems *p, int samples)
     return DONE;
 }
 
-/* The words of `list`, which is changed; then exact. */
+/* The words of `list`, which is modified; then exact. */
 static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], size_t *n)
 {
     for (char *word; (word = strsep(&list, ","));) {
@@ -347,7 +345,7 @@ static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], si
     return DONE;
 }
 
-/* --bucket, or the daemon's own scheme; malloc'ed. */
+/* --bucket, or the daemon's scheme; malloc'ed. */
 static char *verify_find_schemes(struct subject *s, int *code)
 {
     if (s->given[OWN_BUCKET]) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* why: which tier answers, from which row, on what evidence, and what to do when that is not
- * enough. */
+/* why: the tier that answers, its row and evidence, and how to get a better answer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* "name          text"; a line without a name belongs to the one above. */
+/* "name          text"; a line without a name continues the line above. */
 __attribute__((format(printf, 2, 3))) static void line(const char *name, const char *format, ...)
 {
     va_list args;
@@ -45,7 +44,7 @@ static char *why_list_differences(const json_t *list, const char *name, const ch
     return out;
 }
 
-/* The problem as a person would write it: without what is so by default. */
+/* The problem as a user would type it: without default values. */
 static char *short_problem(const json_t *why)
 {
     static const char *const usual[][2] = {{"dtype_in", "bf16"},       {"dtype_acc", "fp32"},
@@ -128,7 +127,7 @@ static void print_row(const json_t *why)
     char *age = show_age(json_object_get(row, "created_s"));
     bool own = strcmp(field_text(row, "key"), field_text(why, "key")) == 0;
     long long uid = field_int(row, "uid");
-    char by[48] = "in no database yet"; /* only in memory, where who asked is not kept */
+    char by[48] = "in no database yet"; /* in memory only: the uid is not kept */
     if (uid >= 0) {
         snprintf(by, sizeof(by), "asked for by uid %lld", uid);
     }
@@ -137,7 +136,7 @@ static void print_row(const json_t *why)
     free(age);
 }
 
-/* What a replayed device's recording does not say is left out. */
+/* Omits numbers that the recording of a replayed device lacks. */
 static void print_verified(const json_t *why, const json_t *trial)
 {
     const double error = why_get_number(trial, "max_error"),
@@ -231,8 +230,7 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
     const char *action = field_text(why, "action"), *tuning = field_text(why, "tuning");
     char *problem = short_problem(why);
     char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
-    if (q->atol > 0 ||
-        q->rtol > 0) { /* to the last digit: rounded up, they would be looser than what was asked */
+    if (q->atol > 0 || q->rtol > 0) { /* exactly: rounding up would loosen the tolerances */
         number_text(q->atol > 0 ? q->atol : 1e-2, atol);
         number_text(q->rtol > 0 ? q->rtol : 1e-2, rtol);
         snprintf(exact, sizeof(exact), " --atol %s --rtol %s", atol, rtol);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* export --format: answers and trials in the formats of other tuners; and what the writers share:
- * the file itself, and rows that it has no place for. */
+/* export --format: answers and trials in the formats of other tuners; and functions that the
+ * writers share: writing files, and skipped rows. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,10 +38,10 @@ static int cannot_write(const char *path)
     return ctl_failed("cannot write %s: %s", path, strerror(errno));
 }
 
-/* ---- what a path is -------------------------------------------------------------------------- */
+/* ---- kinds of paths -------------------------------------------------------------------------- */
 
-/* Whether it is a name of what a process has open. That can be a regular file, in which others go
- * on writing where this ends. */
+/* True for the name of an open descriptor. The descriptor may be a regular file that another
+ * process continues to write, so a rename would not do. */
 static bool is_descriptor(const char *path)
 {
     return strncmp(path, "/dev/std", 8) == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
@@ -50,7 +50,7 @@ static bool is_descriptor(const char *path)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Into stdout, a pipe or a device, which nothing can take the place of. */
+/* Writes to stdout, a pipe or a device, which no rename can replace. */
 static int save_there(const char *path, const char *text)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
@@ -62,14 +62,14 @@ static int save_there(const char *path, const char *text)
     return failed ? cannot_write(path) : DONE;
 }
 
-/* Beside the file, then in its place, with the rights that it had. */
+/* Writes a file in the same folder, then renames the file, with the mode of the old file. */
 static int save_whole(const char *path, const char *text, const struct stat *before)
 {
     const char *slash = strrchr(path, '/');
     char *part = text_format("%.*s.gemmctl.%d.part", slash ? (int)(slash + 1 - path) : 0, path,
                              (int)getpid());
     if (part) {
-        unlink(part); /* a dead process of this number left it, or another user put a link there */
+        unlink(part); /* from a dead process of the same pid, or a link of another user */
     }
     FILE *f = part ? fopen(part, "wex") : NULL;
     bool failed = !f || (before && fchmod(fileno(f), before->st_mode & 0777));
@@ -83,7 +83,7 @@ static int save_whole(const char *path, const char *text, const struct stat *bef
     return code;
 }
 
-/* A link to what does not exist yet: that is made, and the link stays one. */
+/* Makes the target of a dangling link, so that the link is kept. */
 static int make_target(const char *path)
 {
     struct stat link;
@@ -104,7 +104,7 @@ static int save_file(const char *path, const char *text)
     if (there && (!S_ISREG(before.st_mode) || is_descriptor(path))) {
         return save_there(path, text);
     }
-    char *real = realpath(path, NULL); /* what a link names is replaced, not the link */
+    char *real = realpath(path, NULL); /* replaces the link's target, not the link */
     int code = save_whole(real ? real : path, text, there ? &before : NULL);
     free(real);
     return code;
@@ -185,7 +185,7 @@ static int foreign_finish_writing(struct writing *w, int code)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* Without those of other devices: the formats say of no row whose it is. */
+/* Skips rows of other device classes, because the formats name no device. */
 static json_t *only_class(struct writing *w, json_t *rows, const char *class)
 {
     json_t *ours = json_array();
