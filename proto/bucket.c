@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounding of sizes. Integers only: the same bucket on every machine and compiler. When rounding
- * would pass GEMM_SIZE_MAX a size stays what it is, since a bucket must be a legal problem.
+ * Rounding of sizes. Integers only: the same bucket on every machine and compiler. A size stays
+ * unchanged when rounding would pass GEMM_SIZE_MAX, since a bucket must be a legal problem.
  */
 #include <assert.h>
 #include <string.h>
@@ -47,8 +47,9 @@ static int64_t ceil_pow2(int64_t n)
     return n <= 1 ? 1 : INT64_C(1) << (64 - __builtin_clzll((uint64_t)n - 1));
 }
 
-/* Up to the next power of two; then down by the class of n, the largest size below it that the same
- * power of two divides: n itself is at or below that, and is odd times the same class. */
+/* Rounds up to the next power of two, then down by the class of n: to the largest size below that
+ * the same power of two divides. The result is at least n, since n is an odd multiple of its
+ * class. */
 int64_t bucket_pow2(int64_t n)
 {
     if (n < 1 || n > GEMM_SIZE_MAX) {
@@ -70,8 +71,8 @@ int64_t bucket_pow2_rows(int64_t rows, int64_t topk)
     return rounded <= GEMM_SIZE_MAX ? rounded : rows;
 }
 
-/* floor(x * sqrt(2)) for x <= 2^31. The constant is sqrt(2) * 2^63 cut off, so the product is less
- * than true by under 2^-32, while x * sqrt(2) is above an integer by more than that. */
+/* floor(x * sqrt(2)) for x <= 2^31. The constant is sqrt(2) * 2^63, truncated. So the product is
+ * too small by less than 2^-32, while x * sqrt(2) is above an integer by more. */
 static int64_t times_sqrt2(int64_t x)
 {
     __extension__ typedef unsigned __int128 wide;
@@ -99,8 +100,8 @@ int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk)
     if (rows < 1 || rows > GEMM_SIZE_MAX || experts > GEMM_SIZE_MAX) {
         return rows;
     }
-    /* rows >= 2^a and experts < 2^(b+1): every earlier step lies below rows / 2, and topk * ceil(m
-     * / topk) >= rows needs m > rows - topk, so begin there */
+    /* rows >= 2^a and experts < 2^(b+1): every earlier step is below rows / 2. topk * ceil(m /
+     * topk) >= rows needs m > rows - topk, so begin there. */
     int64_t least = rows > topk ? rows - topk + 1 : 1;
     for (int i = 2 * (log2_floor(least) - log2_floor(experts) - 1);; i++) {
         int64_t steps = half_steps(experts, i);

@@ -15,8 +15,8 @@ void device_class_format(struct device_info *info)
              info->power_limit_w);
 }
 
-/* "<arch>/sm<count>" of a class, whose fields are counted from the end: a name may hold a slash.
- * The length; 0: it is no class. */
+/* "<arch>/sm<count>" of a class. Fields are counted from the end, because a name may hold a slash.
+ * Returns the length; 0: not a class. */
 static size_t find_kind(const char *class_, const char **out)
 {
     enum { BEFORE_SMEM = 4, BEFORE_ARCH = 6 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the project knows of a device. `class` is the hard part: two devices of one class share
- * answers. The driver is recorded, and soft.
+ * Properties of a device. Devices of one `class` share answers. The driver is recorded, but is not
+ * part of the class.
  */
 #ifndef GEMMD_PROTO_DEVICE_H
 #define GEMMD_PROTO_DEVICE_H
@@ -34,15 +34,15 @@
 
 SCHEMA_STRUCT(device_info, DEVICE_INFO_FIELDS);
 
-/* What NVML says of a GPU now; 0, "" and -1: not known. */
+/* The present state of a GPU by NVML; 0, "" and -1: not known. */
 #define DEVICE_HEALTH_FIELDS(X, T)                                                                 \
     X(T, INT, sm_mhz, 0)                                                                           \
     X(T, INT, memory_mhz, 0)                                                                       \
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
-    X(T, TEXT, throttle, 48)   /* "power thermal ...": why the clocks are below what was asked */  \
-    X(T, INT, busy_percent, 0) /* of the time, by others; -1: not known */                         \
-    X(T, INT, processes, 0)    /* others that have a context on it; -1: not known */               \
+    X(T, TEXT, throttle, 48)   /* "power thermal ...": why the clocks are below the request */     \
+    X(T, INT, busy_percent, 0) /* of the time, by other processes; -1: not known */                \
+    X(T, INT, processes, 0)    /* other processes with a context; -1: not known */                 \
     X(T, INT, free_mib, 0)                                                                         \
     X(T, INT, total_mib, 0)
 
@@ -51,8 +51,8 @@ SCHEMA_STRUCT(device_health, DEVICE_HEALTH_FIELDS);
 /* Fills info->class from the hard fields: name, arch, SM count, shared-memory opt-in, memory in
  * GiB, MIG profile, power limit. "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
 void device_class_format(struct device_info *info);
-/* Whether two classes have one architecture and number of SMs: what differs (power limit, memory,
- * MIG profile, name) moves times more than it moves the order of configs. */
+/* True when two classes have the same architecture and number of SMs. Other differences (power
+ * limit, memory, MIG profile, name) change times more than the order of configs. */
 bool device_class_alike(const char *a, const char *b);
 
 #endif

@@ -2,18 +2,18 @@
 /*
  * Errors.
  *
- * Every function that can fail for a reason outside our code (input, disk, device, peer) returns an
- * int and takes a `struct error *`:
+ * Every function that can fail for a reason outside gemmd's code (input, disk, device, peer)
+ * returns an int and takes a `struct error *`:
  *
  *   0         done
- *   negative  a fault: one of the ERROR_* codes below, forwarded untouched up to the boundary that
- *             answers for it (a reply on the wire, an exit code); `struct error` holds a sentence
- *             that a person can act on, written where the fault was first seen
+ *   negative  a fault: one of the ERROR_* codes below, forwarded untouched to the boundary that
+ *             answers for the fault (a reply on the wire, an exit code). `struct error` holds a
+ *             sentence that the user can act on, written where the fault was first seen
  *   positive  an outcome named in the header of the function (STORE_MISS, SCAN_MORE), which the
  *             direct caller must handle
  *
- * The list is the one that goes over the wire and that gemmd.h repeats: numbers and names are
- * stable, new ones are added at the end. `survives` says whether the connection can still be used.
+ * The same list goes over the wire, and gemmd.h repeats the list: numbers and names are stable, new
+ * codes are added at the end. `survives`: the connection can still be used.
  */
 #ifndef GEMMD_PROTO_ERROR_H
 #define GEMMD_PROTO_ERROR_H
@@ -24,12 +24,12 @@
 
 #define ERROR_LIST(X)                                                                              \
     /*  enum                 code  name on the wire       survives */                              \
-    X(ERROR_INTERNAL, -1, "internal", true) /* a bug of ours */                                    \
+    X(ERROR_INTERNAL, -1, "internal", true) /* a bug of gemmd */                                   \
     X(ERROR_INVALID, -2, "invalid", true)   /* a value out of its range */                         \
     X(ERROR_UNKNOWN_METHOD, -3, "unknown_method", true)                                            \
     X(ERROR_UNKNOWN_OP, -4, "unknown_op", true)                                                    \
     X(ERROR_UNKNOWN_FIELD, -5, "unknown_field", true)                                              \
-    X(ERROR_CONFLICT, -6, "conflict", true)    /* values that contradict */                        \
+    X(ERROR_CONFLICT, -6, "conflict", true)    /* contradicting values */                          \
     X(ERROR_MALFORMED, -7, "malformed", false) /* not MessagePack-RPC */                           \
     X(ERROR_TOO_LARGE, -8, "too_large", false) /* message over a limit */                          \
     X(ERROR_VERSION, -9, "version", false)     /* no common protocol version */                    \
@@ -52,7 +52,7 @@
     X(ERROR_STORE, -26, "store", true)                /* database unreadable, newer */             \
     X(ERROR_IO, -27, "io", true)                      /* a file or socket call */                  \
     X(ERROR_UNREACHABLE, -28, "unreachable", false)   /* no daemon answers (client) */             \
-    X(ERROR_DISCONNECTED, -29, "disconnected", false) /* it went away (client) */                  \
+    X(ERROR_DISCONNECTED, -29, "disconnected", false) /* the daemon went away (client) */          \
     X(ERROR_SHUTTING_DOWN, -30, "shutting_down", false)                                            \
     X(ERROR_QUARANTINED, -31, "quarantined", true) /* known to hang or crash */
 
@@ -65,7 +65,7 @@ enum error_code {
 #define ERROR_TEXT_MAX 512
 
 struct error {
-    int code;                  /* 0 while nothing went wrong */
+    int code;                  /* 0: no error */
     char text[ERROR_TEXT_MAX]; /* one sentence, no trailing newline; cut with "..." when longer */
 };
 
@@ -85,10 +85,10 @@ int error_prefix(struct error *err, const char *format, ...) __attribute__((form
 const char *error_name(int code);
 /* Code of a wire name; ERROR_INTERNAL when the name is unknown (a newer peer). */
 int error_code_of(const char *name);
-/* Whether the connection can still be used after this error. */
+/* True when the connection can still be used after this error. */
 bool error_survives(int code);
 
-/* Called on every error_set, with the place; the daemon points it at its debug log. May be NULL. */
+/* Called on every error_set. The daemon sets the hook to its debug log. May be NULL. */
 extern void (*error_trace_hook)(int code, const char *text);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#define XXH_INLINE_ALL /* a question of the daemon's is hashed with every hit */
+#define XXH_INLINE_ALL /* inlined, because every hit hashes its query */
 #include <xxhash.h>
 
 #include "proto/hash.h"
@@ -47,7 +47,7 @@ bool hash_is_hex(const char *text)
     return n == HASH_HEX - 1 && !text[n];
 }
 
-/* hash_state is XXH3's, under another name */
+/* hash_state is XXH3's state under another name */
 static XXH3_state_t *hash_get_state(struct hash_state *h)
 {
     return (XXH3_state_t *)(void *)h;

@@ -11,13 +11,13 @@ enum { HASH_HEX = 33 }; /* 32 hex digits and a zero */
 
 uint64_t hash64(const void *data, size_t n);
 void hash128_hex(const void *data, size_t n, char out[HASH_HEX]);
-uint64_t hash128_front(const void *data, size_t n); /* what its first 16 digits say */
-/* 128 bits of the data and of what `hash` was before: a chain over several pieces. */
+uint64_t hash128_front(const void *data, size_t n); /* the number in its first 16 digits */
+/* 128 bits of the data and of the former `hash`: a chain over several pieces. */
 void hash128_chain(uint64_t hash[2], const void *data, size_t n);
-bool hash_is_hex(const char *text); /* such a text: 32 lower-case hex digits */
+bool hash_is_hex(const char *text); /* 32 lower-case hex digits */
 
-/* The same over several pieces. hash_new is NULL when there is no memory; adding to NULL does
- * nothing, and ending it gives "", which is no hash of anything. */
+/* 128 bits over several pieces. hash_new returns NULL without memory; hash_add ignores NULL, and
+ * hash_end_hex of NULL gives "", which is no hash. */
 struct hash_state; /* heap */
 struct hash_state *hash_new(void);
 void hash_add(struct hash_state *h, const void *data, size_t n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * [KEY_VERSION, op, {fields in order}, device class], written straight into the key: shortest
- * forms, sorted names, one zero, so equal keys are equal bytes everywhere.
+ * forms, sorted names, a single zero, so equal keys are equal bytes everywhere.
  */
 #include <string.h>
 
@@ -125,15 +125,15 @@ int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, 
 /* ---- differences ----------------------------------------------------------------------------- */
 
 /*
- * In what two keys differ, from their canonical bytes alone: a daemon looks through all that it
- * knows to say which is nearest to a key that it does not know, and decoding each would take long.
- * Names are sorted in every key, so one pass over both finds what is missing in either.
+ * The differences of two keys, from their canonical bytes alone: to find the key nearest to an
+ * unknown key, a daemon compares all its keys, and decoding each would take long. Names are sorted
+ * in every key, so a single pass over both keys finds missing fields.
  */
 
 struct fields {
     struct pull at;
     size_t left;
-    const char *name; /* of the next one; NULL: there is none */
+    const char *name; /* of the next field; NULL: no more fields */
     size_t name_n;
     struct pull value;
 };
@@ -143,7 +143,7 @@ static bool key_is_same_item(const struct pull *a, const struct pull *b)
     return pull_left(a) == pull_left(b) && memcmp(a->at, b->at, pull_left(a)) == 0;
 }
 
-/* False: these bytes are no key's. */
+/* False: not the bytes of a key. */
 static bool next_field(struct fields *f)
 {
     f->name = NULL;
@@ -178,7 +178,7 @@ static int count_differences(struct fields *a, struct fields *b)
 
 int key_differences(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
 {
-    enum { HEAD = 2 }; /* of the array, and the version */
+    enum { HEAD = 2 }; /* the array's head, and the version */
     if (a_len <= HEAD || b_len <= HEAD || memcmp(a, b, HEAD) != 0) {
         return -1;
     }

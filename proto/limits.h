@@ -17,13 +17,13 @@ enum {
 
     SOCKET_PATH_MAX = 107, /* sun_path less its terminating zero */
 
-    /* grouped_gemm; the field table in kernels/families/grouped_gemm refers to these */
+    /* grouped_gemm; used by the field table in kernels/families/grouped_gemm */
     GEMM_SIZE_MAX = 1 << 30, /* M, N, K each (the ragged tensor map counts 2^30 rows) */
     GEMM_EXPERTS_MAX = 1024,
     GEMM_TOPK_MAX = 256,
 };
 
-/* Elements of any one operand: beyond this, 64-bit offsets in bytes are not safe in kernels. */
+/* Elements of an operand: beyond this, 64-bit byte offsets are not safe in kernels. */
 #define GEMM_ELEMENTS_MAX (INT64_C(1) << 40)
 
 #endif

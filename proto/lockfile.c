@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that say whose something is (lockfile.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,8 +14,7 @@
 
 enum { LOOK_MS = 20, OURS_ALONE = 0600 };
 
-/* For the sentences of those who are refused, and for people: a disk too full for it is no
- * fault. */
+/* For users, and for the sentences of refused processes. A full disk is no error here. */
 static void lockfile_write_owner(int fd, const char *second)
 {
     if (ftruncate(fd, 0) == 0) {

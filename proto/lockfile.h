@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file whose flock(2) says that something is somebody's: a socket's path, a device.
- * The kernel lets go with the process, however that ends, so a file that was left behind is no
- * obstacle; lslocks(8) shows it; and it holds for all who see the directory, in whichever network
- * or process namespace. The file is not removed: another process may just have opened it, and would
- * then lock a file without a name. (But for one whose name nobody else can want:
- * daemon/base/lock.h.)
+ * A file whose flock(2) marks the owner of a socket's path or of a device. The kernel releases the
+ * lock when the process ends in any way, so a file left behind is no obstacle. lslocks(8) shows the
+ * lock. The lock holds for all processes that see the directory, in any network or process
+ * namespace. The file is never removed: another process may just have opened the file, and would
+ * then lock a file without a name. (Exception: daemon/base/lock.h removes files whose name no other
+ * process can want.)
  *
- * Its text is for people, and for those who are refused: the holder's pid first. Whoever can open
- * it, be it only to read, can take it: so nobody else may.
+ * The file's text is for users and for refused processes: the holder's pid first. Any process that
+ * can open the file, even for reading only, can lock the file. So no other user may open the file.
  */
 #ifndef GEMMD_PROTO_LOCKFILE_H
 #define GEMMD_PROTO_LOCKFILE_H
@@ -19,28 +19,27 @@
 
 enum { LOCKFILE_HELD = 1 };
 
-/* Takes it without waiting, makes it, for our user alone, when it is not there, and writes our pid
- * and, when `second` is not NULL, a line of it. One of ours that others may open is closed to them.
- * 0: closing *fd lets go. LOCKFILE_HELD: somebody else has it. ERROR_DENIED: no permission, or what
- * is there is a symbolic link, no plain file, or has a second name: it is neither followed nor
- * written to. ERROR_DISK_FULL, ERROR_IO. */
+/* Locks the file without waiting. Creates a missing file for the own user only, and writes the pid
+ * and, unless `second` is NULL, a line with `second`. Removes other users' access from an own file.
+ * 0: closing *fd releases the lock. LOCKFILE_HELD: another process has the lock. ERROR_DENIED: no
+ * permission; or the path is a symbolic link, not a plain file, or has a second name. In these
+ * cases the path is neither followed nor written to. ERROR_DISK_FULL, ERROR_IO. */
 int lockfile_take(const char *path, const char *second, int *fd, struct error *err);
 
 struct lockfile_holder {
-    long pid;   /* as it wrote: 0: nothing to be read */
-    bool lives; /* such a process is seen from here */
+    long pid;   /* as written in the file; 0: not readable */
+    bool lives; /* a process of this pid is visible here */
 };
 
-/* Who has written last. Who has only just taken it may not have yet: looked for until the process
- * is one that lives, at most `patience_ms`. */
+/* The last writer of the file. A new holder may not have written yet: reads again until the process
+ * lives, for at most `patience_ms`. */
 struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms);
 
-/* What there is to say of who wrote that pid. */
+/* The holder with this pid. */
 struct lockfile_holder lockfile_of(long pid);
 
 enum { LOCKFILE_NAME_MAX = 160 };
-/* "pid 12"; of a pid that is not seen from here, which may be long dead, how to find out. Returns
- * out. */
+/* "pid 12"; for a pid that is not visible here, adds how to find the holder. Returns out. */
 const char *lockfile_name(const struct lockfile_holder *h, char out[LOCKFILE_NAME_MAX]);
 
 #endif

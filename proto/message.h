@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages that gemmd, its runner, its store and its clients exchange: one list of fields each.
- * Times of day are Unix seconds, durations carry their unit in the name.
+ * The messages between gemmd, its runner, its store and its clients: one list of fields each. Times
+ * of day are Unix seconds; names of durations end in the unit.
  */
 #ifndef GEMMD_PROTO_MESSAGE_H
 #define GEMMD_PROTO_MESSAGE_H
@@ -20,11 +20,10 @@ enum {
 
 /* ---- client <-> gemmd ---------------------------------------------------------------------- */
 
-/* get, tune: what may stand beside "problem" in params. `restrict` and `configs` are read apart
- * (proto/request.h), since they are nested. */
+/* get, tune: fields beside "problem". proto/request.h reads the nested `restrict` and `configs`. */
 #define QUERY_FIELDS(X, T)                                                                         \
     X(T, TEXT, wait, 16)      /* tuned (default) | now | cached */                                 \
-    X(T, INT, deadline_ms, 0) /* 0: none. Past it: the best lower tier, or ERROR_DEADLINE */       \
+    X(T, INT, deadline_ms, 0) /* 0: none. Then the best lower tier, or ERROR_DEADLINE */           \
     X(T, FLAG, progress, 0)   /* send `progress` notifications for this request */                 \
     X(T, FLAG, again, 0)      /* tune even when an answer is known */                              \
     X(T, TEXT, strategy, 16)  /* ranked (default) | exhaustive | random | genetic | given */       \
@@ -36,8 +35,8 @@ enum {
     X(T, REAL, rtol, 0)       /* 0: 1e-2 */                                                        \
     X(T, INT, seed, 0)        /* inputs, routing, random strategy */                               \
     X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */    \
-    X(T, TEXT, bucket, 8)          /* exact | pow2 | sqrt2: round so; "": as the database does */  \
-    X(T, INT, wall_ms, 0)          /* of searching at most; 0: as long as it takes */
+    X(T, TEXT, bucket, 8)          /* exact | pow2 | sqrt2: the rounding; "": the database's */    \
+    X(T, INT, wall_ms, 0)          /* limit of the search; 0: no limit */
 SCHEMA_STRUCT(query, QUERY_FIELDS);
 
 #define ANSWER_FIELDS(X, T)                                                                        \
@@ -46,7 +45,7 @@ SCHEMA_STRUCT(query, QUERY_FIELDS);
     X(T, TEXT, source, 16)    /* as best.source, or model (tier default) */                        \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
-    X(T, TEXT, module, HASH_HEX) /* content hash of the image; "" when there is none here */       \
+    X(T, TEXT, module, HASH_HEX) /* content hash of the image; "" without an image here */         \
     X(T, REAL, time_us, 0)       /* median of the winner; NaN for tier default */                  \
     X(T, REAL, spread, 0)        /* (q75 - q25) / median of its samples */                         \
     X(T, REAL, reference_us, 0)  /* the reference kernel (analytic default) of the same run */     \
@@ -58,22 +57,22 @@ SCHEMA_STRUCT(query, QUERY_FIELDS);
     X(T, FLAG, saved, 0)     /* durable in the store */                                            \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, note, 160) /* for people: why a lower tier, which row it came from */
+    X(T, TEXT, note, 160) /* for users: why a lower tier, and the row it came from */
 SCHEMA_STRUCT(answer, ANSWER_FIELDS);
 
 #define PROGRESS_FIELDS(X, T)                                                                      \
-    X(T, INT, request, 0) /* id of the request it belongs to */                                    \
+    X(T, INT, request, 0) /* id of the request */                                                  \
     X(T, TEXT, phase, 16) /* queued | start | compile | measure | final | done */                  \
     X(T, INT, done, 0)                                                                             \
-    X(T, INT, total, 0) /* 0: not known yet */                                                     \
+    X(T, INT, total, 0) /* 0: not known */                                                         \
     X(T, INT, failed, 0)                                                                           \
     X(T, REAL, best_us, 0)                                                                         \
     X(T, REAL, reference_us, 0)                                                                    \
     X(T, REAL, elapsed_ms, 0)                                                                      \
     X(T, REAL, eta_ms, 0)               /* NaN: not known */                                       \
-    X(T, REAL, device_ms, 0)            /* what the job has cost so far: time on the device */     \
-    X(T, REAL, compile_ms, 0)           /* and core time of compilers */                           \
-    X(T, TEXT, config, CONFIG_TEXT_MAX) /* the one just finished */
+    X(T, REAL, device_ms, 0)            /* device time of the job so far */                        \
+    X(T, REAL, compile_ms, 0)           /* core time of compilers so far */                        \
+    X(T, TEXT, config, CONFIG_TEXT_MAX) /* the config just finished */
 SCHEMA_STRUCT(progress, PROGRESS_FIELDS);
 
 /* ---- evidence: runner -> gemmd -> store -> client -------------------------------------------- */
@@ -112,14 +111,14 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, REAL, q25_us, 0)                                                                          \
     X(T, REAL, q75_us, 0)                                                                          \
     X(T, REAL, predicted_us, 0) /* by the analytic model */                                        \
-    X(T, REAL, compile_ms, 0)   /* 0: the module was there */                                      \
+    X(T, REAL, compile_ms, 0)   /* 0: the module was in the cache */                               \
     X(T, REAL, max_error, 0)    /* of verification: largest |out - ref| */                         \
     X(T, REAL, rel_norm, 0)     /* largest row norm ratio */                                       \
     X(T, FLAG, reference, 0)    /* the run's reference kernel */                                   \
     X(T, REALS, samples_us, SAMPLES_MAX)                                                           \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, INT, sm_mhz, 0) /* of the GPU while it was measured; 0: not known */                      \
+    X(T, INT, sm_mhz, 0) /* the GPU's during the measurement; 0: not known */                      \
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
     X(T, TEXT, throttle, 48) /* device_health.throttle */
@@ -153,31 +152,31 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, TEXT, source, 16) /* tuned | manual | imported | trusted | partial */                     \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, INT, trial, 0) /* id of the trial that serves it; 0: imported, or lost */                 \
+    X(T, INT, trial, 0) /* id of the measured trial; 0: imported, or lost */                       \
     X(T, REAL, time_us, 0)                                                                         \
     X(T, REAL, spread, 0)                                                                          \
     X(T, REAL, reference_us, 0)                                                                    \
     X(T, REAL, flops, 0) /* of the bucket */                                                       \
     X(T, REAL, bytes, 0)                                                                           \
     X(T, REAL, floor_us, 0)                                                                        \
-    X(T, REAL, atol, 0) /* tolerances it was verified with */                                      \
+    X(T, REAL, atol, 0) /* tolerances of the verification */                                       \
     X(T, REAL, rtol, 0)                                                                            \
     X(T, INT, measured, 0) /* configs measured for the key when it was chosen */                   \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
-    X(T, INT, uid, 0) /* who asked for it, or pinned it */                                         \
+    X(T, INT, uid, 0) /* the user of the query or of the pin */                                    \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, doubt, 160) /* sentence: what disturbed its measurement; "": nothing known */
+    X(T, TEXT, doubt, 160) /* sentence: disturbances of the measurement; "": none known */
 SCHEMA_STRUCT(best, BEST_FIELDS);
-/* Whether somebody brought the row (imported, trusted): nothing was measured here for it. */
+/* True for a row that a user brought (imported, trusted), without measurements here. */
 bool best_is_brought(const struct best *b);
 
 #define QUARANTINE_FIELDS(X, T)                                                                    \
     X(T, INT, id, 0)                                                                               \
-    X(T, TEXT, variant, HASH_HEX) /* what may not run again */                                     \
+    X(T, TEXT, variant, HASH_HEX) /* the variant that may not run again */                         \
     X(T, TEXT, module, HASH_HEX)                                                                   \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
-    X(T, TEXT, key, HASH_HEX) /* where it happened */                                              \
+    X(T, TEXT, key, HASH_HEX) /* the key of the fault */                                           \
     X(T, TEXT, class, 192)                                                                         \
     X(T, TEXT, driver, 32)                                                                         \
     X(T, TEXT, status, 24) /* crashed | hung | device_lost */                                      \
@@ -194,11 +193,11 @@ SCHEMA_STRUCT(quarantine, QUARANTINE_FIELDS);
     X(T, TEXT, text, 320)
 SCHEMA_STRUCT(event, EVENT_FIELDS);
 
-/* In the cache directory: modules/<id>.<cubin|so>, and variants/<variant>, a link to it. */
+/* In the cache directory: modules/<id>.<cubin|so>, and variants/<variant>, a link to the module. */
 
 /* ---- gemmd <-> gemmd-runner (one private socket pair, the same RPC) -------------------------- */
 
-/* runner -> gemmd, notification `hello`, before anything else. gemmd refuses another build. */
+/* runner -> gemmd, the first notification, `hello`. gemmd refuses a runner of another build. */
 #define RUNNER_HELLO_FIELDS(X, T)                                                                  \
     X(T, TEXT, build, 64)                                                                          \
     X(T, INT, pid, 0)                                                                              \
@@ -206,21 +205,22 @@ SCHEMA_STRUCT(event, EVENT_FIELDS);
     X(T, TEXT, class, 192)
 SCHEMA_STRUCT(runner_hello, RUNNER_HELLO_FIELDS);
 
-/* runner -> gemmd, notification `attempt`: written before the risky thing is done, so that gemmd
- * knows what killed a runner, and until when to wait before it kills one. */
+/* runner -> gemmd, notification `attempt`: sent before a risky step, so that gemmd knows the step
+ * that killed a runner, and how long to wait before it kills the runner. */
 #define ATTEMPT_FIELDS(X, T)                                                                       \
     X(T, INT, job, 0)                                                                              \
     X(T, TEXT, stage, 16)   /* prepare | compile | load | verify | time | baseline | idle */       \
     X(T, RECORD, config, 0) /* empty for prepare and idle */                                       \
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, INT, limit_ms, 0) /* silence allowed from now on; 0: no limit (idle) */
+    X(T, INT, limit_ms, 0) /* allowed silence from now on; 0: no limit (idle) */
 SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
 
-/* runner -> gemmd, the result of a `tune` request. The best is a trial that is already sent. Set
- * aside: there is no best yet; the search has only compilers to wait for, and gemmd has said that
- * others wait for the device. It goes on by an order with the trials so far. In use: nothing was
- * done, since the order was for a quiet device and others use it, as `doubt` says. */
+/* runner -> gemmd, the result of a `tune` request. The best config's trial was sent before.
+ * set_aside: there is no best yet. The search waits for compilers only, and gemmd has announced
+ * that other jobs wait for the device. A later order with the trials so far continues the search.
+ * in_use: nothing was done, because the order required a quiet device, and other processes use the
+ * device, as `doubt` says. */
 #define TUNE_RESULT_FIELDS(X, T)                                                                   \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
@@ -233,11 +233,11 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, INT, space, 0) /* legal configs in the space searched */                                  \
     X(T, REAL, device_ms, 0)                                                                       \
     X(T, REAL, compile_ms, 0) /* core time */                                                      \
-    X(T, REAL, wall_ms, 0)    /* from the order on */                                              \
-    X(T, TEXT, timeline, 240) /* for people: milliseconds of each phase of these */                \
+    X(T, REAL, wall_ms, 0)    /* since the order */                                                \
+    X(T, TEXT, timeline, 240) /* for users: milliseconds of each phase */                          \
     X(T, FLAG, set_aside, 0)                                                                       \
     X(T, FLAG, in_use, 0)                                                                          \
-    X(T, TEXT, doubt, 160)          /* what disturbed the measurement */                           \
+    X(T, TEXT, doubt, 160)          /* disturbances of the measurement */                          \
     X(T, TEXT, gate, GATE_TEXT_MAX) /* sentence: why the former best stayed or went; "": no such   \
                                      */
 SCHEMA_STRUCT(tune_result, TUNE_RESULT_FIELDS);

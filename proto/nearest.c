@@ -72,7 +72,7 @@ void nearest_offer(struct nearest *t, const char *known)
 
 const char *nearest_end(const struct nearest *t)
 {
-    /* more than a third of the letters wrong is no slip of the pen */
+    /* more than a third of wrong letters is no typing error */
     return t->best && t->distance <= (t->n + 1) / 3 ? t->best : NULL;
 }
 

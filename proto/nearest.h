@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The known name nearest to one that is not known: offer all of them, then ask. For sentences such
- * as "there is no field 'top_k'; did you mean 'topk'?". Internal to proto/. */
+/* The known name nearest to an unknown name: offer all known names, then read the result. For
+ * sentences such as "there is no field 'top_k'; did you mean 'topk'?". Internal to proto/. */
 #ifndef GEMMD_PROTO_NEAREST_H
 #define GEMMD_PROTO_NEAREST_H
 
@@ -13,12 +13,12 @@ struct nearest {
     size_t n;
     const char *best; /* borrowed */
     unsigned distance;
-    char known[320]; /* the names that were offered, as many as fit */
+    char known[320]; /* the offered names, as many as fit */
 };
 void nearest_begin(struct nearest *t, const char *given, size_t n);
 void nearest_offer(struct nearest *t, const char *known);
-const char *nearest_end(const struct nearest *t); /* NULL: none is near */
-/* ERROR_UNKNOWN_FIELD: `what` has no such field, but the near one, or all these. */
+const char *nearest_end(const struct nearest *t); /* NULL: no name is near */
+/* ERROR_UNKNOWN_FIELD; the sentence has the nearest name, or all names. */
 int nearest_refuse(const struct nearest *t, const char *what, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops are few, registered once before any thread starts, and only read afterwards. Sorting their
- * field names here is what makes canonical order free for every problem that comes later. */
+/* Ops are few, registered once before any thread starts, and only read afterwards. Their field
+ * names are sorted here, so that later problems get the canonical order without a sort. */
 #include <assert.h>
 #include <string.h>
 

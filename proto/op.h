@@ -10,18 +10,18 @@ enum { OPS_MAX = 16 };
 
 struct op_index {
     const struct op *op; /* borrowed */
-    struct record names; /* of its fields; the values are their places in op->fields */
+    struct record names; /* of its fields; the values are indices into op->fields */
 };
 
-/* The field at a place of the sorted names. */
+/* The field at index `at` of the sorted names. */
 static inline const struct op_field *op_index_field_at(const struct op_index *x, size_t at)
 {
     return &x->op->fields[x->names.fields[at].v.integer];
 }
 
-/* The index of a registered op; NULL for custom ops and unknown ones. */
+/* The index of a registered op; NULL for custom and unknown ops. */
 const struct op_index *op_index_of(const struct op *op);
-/* op_find of a name with a length. */
+/* op_find for a name with a length. */
 const struct op *op_find_n(const char *name, size_t n);
 bool op_is_custom(const struct op *op);
 bool op_is_gemm_alias(const char *name, size_t n);
@@ -30,10 +30,10 @@ void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", f
 /* ---- problem_slots.c ------------------------------------------------------------------------ */
 
 /*
- * From what was given, in any order and completeness, to the canonical record of a problem. Given
- * values are gathered in one slot per field of the op (in canonical order), then checked and
- * appended in that order, so that nothing is searched or moved twice: this is on the path of every
- * hit. Internal to proto/.
+ * From given fields, in any order and completeness, to the canonical record of a problem. A slot
+ * for each field of the op, in canonical order, collects the given values; then the values are
+ * checked and appended in that order. No value is searched for or moved twice, because every hit
+ * passes here. Internal to proto/.
  */
 
 struct slot {
@@ -43,19 +43,19 @@ struct slot {
 
 struct slots {
     const struct op_index *index;
-    struct slot slots[RECORD_FIELDS_MAX]; /* by place in the index; only n_fields are in use */
-    bool has_op;                          /* the wire's map has named it */
-    size_t guess;                         /* where the next name is looked for first */
+    struct slot slots[RECORD_FIELDS_MAX]; /* by index; only n_fields are in use */
+    bool has_op;                          /* the wire's map had "op" */
+    size_t guess;                         /* the first candidate for the next name */
     size_t list_n;
-    char list[RECORD_TEXT_MAX]; /* arrays of integers, made text */
+    char list[RECORD_TEXT_MAX]; /* arrays of integers, as text */
 };
 
 void slots_init(struct slots *g, const struct op_index *index);
-/* The slot of a name that has not been given before: the caller fills it. */
+/* The slot of a name that was not given before. The caller fills the slot. */
 int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, struct error *err);
-/* Checks what was gathered and builds the problem of it, whose op is set. */
+/* Checks the given values and makes the problem, whose op is set. */
 int slots_make_problem(struct problem *p, struct slots *g, bool gemm, struct error *err);
-/* What a field takes: "an integer 1..1024", "forward, dX or dW", "true or false", "text". */
+/* The accepted values: "an integer 1..1024", "forward, dX or dW", "true or false", "text". */
 void slots_put_accepted(struct text_out *o, const struct op_field *f);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order that gemmd gives its runner: a request, and what is known already. The counts are
- * bounded by what a message of RUNNER_MESSAGE_BYTES_MAX can really hold. */
+/* The order that gemmd gives its runner: a request, and earlier results. The limits on counts fit
+ * into RUNNER_MESSAGE_BYTES_MAX. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static int order_read_hash(void *hash, const struct wire_obj *o, struct error *e
 
 struct order_list {
     const char *name;
-    size_t max, size; /* elements, and bytes of one */
+    size_t max, size; /* number of elements; bytes of an element */
     int (*read)(void *element, const struct wire_obj *o, struct error *err);
 };
 

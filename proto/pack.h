@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MessagePack items as bytes, shortest forms, into memory that has room for them. Shared by the
- * growing buffer (wire.c), by keys (key.c), which must give the same bytes without a heap, and by
- * the questions of libgemmd (client/ask.c).
+ * MessagePack items as bytes, in shortest forms, into memory with enough room. Users: the growing
+ * buffer (wire.c), keys (key.c), which must give the same bytes without a heap, and libgemmd's
+ * requests (client/ask.c).
  */
 #ifndef GEMMD_PROTO_PACK_H
 #define GEMMD_PROTO_PACK_H

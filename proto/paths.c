@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A directory in /tmp can be made by anybody, so it is used only when it is ours by the rule of
- * trust.h; a name that does not exist yet is fine, since paths_make_dir creates it, or fails.
+ * Any user can make a directory in /tmp, so gemmd uses the directory only if it passes the rule of
+ * trust.h. A name that does not exist yet passes, since paths_make_dir creates the directory, or
+ * fails.
  */
 #include <errno.h>
 #include <pwd.h>
@@ -37,7 +38,7 @@ static int paths_join_two(char out[PATHS_MAX], const char *a, const char *b, con
     return n < 0 || n >= PATHS_MAX ? paths_refuse_long(what, err) : 0;
 }
 
-/* An XDG variable; relative ones do not count, says its specification. */
+/* An XDG variable; by the specification, relative paths do not count. */
 static const char *paths_read_xdg(const char *name)
 {
     const char *v = getenv(name);
@@ -67,14 +68,14 @@ static int paths_find_tmp(char out[PATHS_MAX], struct error *err)
     if (lstat(out, &st) != 0) {
         return errno == ENOENT ? 0 : error_set(err, ERROR_IO, "%s: %s", out, strerror(errno));
     }
-    if (st.st_uid != geteuid()) { /* root's neither: it would be no place of ours */
+    if (st.st_uid != geteuid()) { /* also refuses root's: gemmd could not write there */
         return error_set(
             err, ERROR_DENIED,
             "%s belongs to user %u, not to us (%u); set XDG_RUNTIME_DIR to a directory of "
             "your own",
             out, (unsigned)st.st_uid, (unsigned)geteuid());
     }
-    if (!S_ISDIR(st.st_mode)) { /* not even our own link */
+    if (!S_ISDIR(st.st_mode)) { /* not even the user's own link */
         return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", out);
     }
     return trust_folder(out, TRUST_STRICT, 0, NULL, err);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems from records, from the wire and from text, and back. What makes them canonical is in
- * problem_slots.c. */
+/* Problems from records, the wire and text, and back. problem_slots.c makes them canonical. */
 #include <assert.h>
 #include <string.h>
 
@@ -100,7 +99,7 @@ static int list_value(struct slots *g, const char *name, const struct wire_obj *
     return 0;
 }
 
-/* What is no scalar: nil stands for "not given", an array may stand for text. */
+/* A value that is not a scalar: nil means "not given", an array can replace text. */
 static int take_other(struct slots *g, struct slot *s, const struct wire_obj *value,
                       struct error *err)
 {

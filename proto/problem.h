@@ -2,14 +2,15 @@
 /*
  * Problems, ops, buckets, keys.
  *
- * A *problem* is an op and a canonical record of named fields: every field of the op is present
- * (defaults filled in), so that the same problem has the same bytes on every machine, whatever the
- * order and completeness of what was sent. Ops are open: a family brings a `struct op`, a table of
- * its fields; "custom:<name>" takes any fields and is never rounded.
+ * A *problem* is an op and a canonical record of named fields. Every field of the op is present
+ * (defaults filled in), so that the same problem has the same bytes on every machine, for any order
+ * and completeness of the input. Ops are open: a family brings a `struct op`, a table of its
+ * fields; "custom:<name>" takes any fields and is never rounded.
  *
- * A *bucket* is a problem too: sizes rounded up by a scheme, so that its measurements can really be
- * run. Rounding is idempotent, keeps M a multiple of topk, and never loses the power of two (up to
- * 128) that divides N or K, since a kernel's validity depends on it: 1000 becomes 1016, not 1024.
+ * A *bucket* is a problem too: sizes are rounded up by a scheme, so that the bucket can really be
+ * run and measured. Rounding is idempotent, keeps M a multiple of topk, and never loses the power
+ * of two (up to 128) that divides N or K, since a kernel's validity depends on that power: 1000
+ * becomes 1016, not 1024.
  *
  * A *key* is op, bucket and device class as canonical MessagePack bytes:
  *   [KEY_VERSION, op, {fields in order}, device class]
@@ -40,16 +41,15 @@ struct op {
     const char *name;
     const struct op_field *fields;
     size_t n_fields;
-    /* What no single field shows (contradicting flags, divisibility, products). Called with all
-     * fields present and in range; may also canonicalise (routing lists). 0 or ERROR_*. */
+    /* Checks relations between fields (contradicting flags, divisibility, products). All fields are
+     * present and in range; may also canonicalise (routing lists). 0 or ERROR_*. */
     int (*check)(struct problem *p, struct error *err);
     /* Rounds the sizes; NULL: every scheme is exact. */
     void (*bucket)(struct problem *p, enum bucket_scheme scheme);
-    /* Of a text field whose values can be more or less alike (a routing profile): its place on a
-     * line, on the scale of log2 of a size. NAN, or no such function: problems with another text
-     * are no neighbours. */
+    /* The position of a text field's value (a routing profile) on the scale of log2 of a size, by
+     * which values are alike. NAN, or a NULL function: other texts are no neighbours. */
     double (*place)(const struct problem *p, const char *field);
-    /* The integer field that differs most from call to call, the rows of the input; NULL: none. */
+    /* The integer field that differs most between calls, the rows of the input; NULL: none. */
     const char *rows;
 };
 
@@ -59,24 +59,24 @@ struct problem {
     struct record fields;
 };
 
-/* The ops that problem_* know, as a NULL-terminated list; set once at start (families_register in
- * kernels/ does). The "custom:" op is always known. */
+/* Sets the ops that problem_* know, a NULL-terminated list; called once at start (families_register
+ * in kernels/). The "custom:" op is always known. */
 void ops_set(const struct op *const *list);
 const struct op *op_find(const char *name); /* NULL: unknown; "gemm" is an alias, see below */
 
-/* Canonical problem from op name and given fields. "gemm" is grouped_gemm with experts = 1 and
- * topk = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; sentences name
- * the field, the value and what would be accepted. An integer field takes a real with an integral
- * value too, a real field an integer; nothing else converts. `fields` may not be p->fields. */
+/* Canonical problem from op name and given fields. "gemm" is grouped_gemm with experts = 1 and topk
+ * = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; sentences name the
+ * field, the value and the accepted values. An integer field takes a real with an integral value
+ * too, a real field an integer; no other types convert. `fields` may not be p->fields. */
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
                  struct error *err);
-/* From a wire map: {"op": ..., and the fields beside it}; nil is "not given". An array of integers
- * for a text field without choices (routing) becomes the text "rows:1,2,3". */
+/* From a wire map {"op": ..., fields}; nil means "not given". An array of integers for a text field
+ * without choices (routing) becomes the text "rows:1,2,3". */
 int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err);
-void problem_pack(struct wire_buf *b, const struct problem *p); /* the same form */
+void problem_pack(struct wire_buf *b, const struct problem *p); /* the form of problem_unpack */
 /* "grouped_gemm K=2048 M=32768 ..." all fields; snprintf-like. */
 size_t problem_format(const struct problem *p, char *out, size_t size);
-/* Reads the above; fields may be missing where they have defaults. */
+/* Reads problem_format's text; fields with defaults may be missing. */
 int problem_parse(struct problem *p, const char *text, struct error *err);
 
 const char *bucket_scheme_name(enum bucket_scheme s); /* "exact" "pow2" "sqrt2" */
@@ -84,10 +84,10 @@ int bucket_scheme_parse(const char *name, enum bucket_scheme *out, struct error 
 /* `out` may be p. BUCKET_EXACT: a copy. */
 void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct problem *out);
 
-/* Building blocks for op->bucket, exported for tests and other ops. Where rounding would pass
- * GEMM_SIZE_MAX, and for sizes below 1, the result is the size as given. Each is idempotent;
- * the rows are monotone and multiples of topk (when given as such), bucket_pow2 is monotone among
- * sizes of one 2-adic class. */
+/* Building blocks for op->bucket, exported for tests and other ops. When rounding would pass
+ * GEMM_SIZE_MAX, and for sizes below 1, the result is the given size. Each is idempotent. Rows are
+ * monotone, and multiples of topk when given as multiples; bucket_pow2 is monotone among sizes of
+ * one 2-adic class. */
 int64_t bucket_pow2(int64_t n); /* up to 2^k, keeping the 2-adic class up to 128 */
 /* Rows by steps of sqrt(2) of rows per expert: the smallest M_i >= rows with
  * M_i = topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */
@@ -98,20 +98,20 @@ enum { KEY_BYTES_MAX = 12 * 1024 };
 
 struct key {
     uint64_t hash;     /* of the bytes: the first 16 digits of the id */
-    char id[HASH_HEX]; /* hash128 as hex: what people and SQL see */
+    char id[HASH_HEX]; /* hash128 as hex: for users and SQL */
     size_t len;
     uint8_t bytes[KEY_BYTES_MAX];
 };
 
-/* Canonical bytes of (problem as given, no rounding; device class). Deterministic across machines.
- * Fills len, hash and bytes; key_id fills id (not needed on the hit path). */
+/* Canonical bytes of (problem without rounding; device class), the same on all machines. Fills len,
+ * hash and bytes; key_id fills id (not needed on the hit path). */
 int key_make(struct key *k, const struct problem *bucket, const char *device_class,
              struct error *err);
 void key_id(struct key *k);
-/* Back to op, fields and class (for listing and checks). class_out of size 192. */
+/* Decodes op, fields and class (for listing and checks). class_out of size 192. */
 int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, struct error *err);
-/* In how many fields the problems of two keys differ. The device classes are not looked at, and
- * need not be there: a key's bytes may end behind its fields. -1: of two ops, or no keys. */
+/* The number of fields in which the problems of two keys differ. Ignores the device classes, which
+ * may be missing: a key's bytes may end after its fields. -1: two different ops, or not keys. */
 int key_differences(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len);
 
 #endif

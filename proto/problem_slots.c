@@ -28,7 +28,6 @@ static int unknown_field(const struct op *op, const char *name, size_t n, struct
     return nearest_refuse(&near, op->name, err);
 }
 
-/* The slot of a name that has not been given before. */
 int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, struct error *err)
 {
     const struct record *names = &g->index->names;
@@ -47,7 +46,6 @@ int slots_find(struct slots *g, const char *name, size_t n, struct slot **out, s
 
 /* ---- checking and appending ---------------------------------------------------------------- */
 
-/* What a field takes: "1..1024", "forward, dX or dW", "true or false", "text", "a number". */
 void slots_put_accepted(struct text_out *o, const struct op_field *f)
 {
     char range[64];
@@ -72,7 +70,7 @@ void slots_put_accepted(struct text_out *o, const struct op_field *f)
     }
 }
 
-/* `what` is wrong: "M is 0, but takes", or "grouped_gemm needs M:". */
+/* `what` is the begin of the sentence: "M is 0, but takes", or "grouped_gemm needs M:". */
 static int slots_refuse(const char *what, const struct op_field *f, struct error *err)
 {
     char accepted[200];
@@ -183,7 +181,7 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
     return 0;
 }
 
-/* "gemm" is one expert, one choice per token; who says otherwise means grouped_gemm. */
+/* "gemm" has one expert and topk 1; other values need grouped_gemm. */
 static int set_to_one(struct slots *g, const char *name, struct error *err)
 {
     size_t at;

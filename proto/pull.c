@@ -5,7 +5,7 @@
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* Bytes behind the first one, when it begins a number and all of it is there; 0: no such thing. */
+/* Bytes after the first byte of a complete number; 0: not a number, or incomplete. */
 static size_t number_bytes(const struct pull *p, uint8_t first, uint8_t last)
 {
     if (p->at == p->end || *p->at < first || *p->at > last) {
@@ -15,7 +15,7 @@ static size_t number_bytes(const struct pull *p, uint8_t first, uint8_t last)
     return bytes < pull_left(p) ? bytes : 0;
 }
 
-/* The sign of a number of so many bytes, spread over the others. */
+/* Sign extension of a number of `bytes` bytes. */
 static int64_t sign_extended(uint64_t v, size_t bytes)
 {
     unsigned unused = 64 - 8 * (unsigned)bytes;
@@ -132,7 +132,7 @@ bool pull_find(struct pull *p, const char *key)
 
 /* ---- schemas --------------------------------------------------------------------------------- */
 
-/* Text, terminated, as wire_copy_str would; false: it does not fit, or holds a zero. */
+/* Terminated text, as by wire_copy_str; false: too long, or with a zero. */
 static bool pull_copy_text(struct pull *p, char *out, size_t size)
 {
     struct pull in = *p;

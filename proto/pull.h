@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading a packed message item by item, straight from its bytes: no tree, no memory. For answers,
- * of which a job gets ten thousand at once; what is read once is read as a tree (proto/wire.h),
- * which can be asked in any order.
+ * Reads a packed message item by item, straight from its bytes: no tree, no memory. Meant for
+ * answers, of which a job may read ten thousand at once. Other messages are decoded as a tree
+ * (proto/wire.h), which gives items in any order.
  *
- * Every call looks at what stands next. True: it was of that kind, and the reader is behind it.
- * False: it is not, or the bytes end before it does; the reader stays. All forms of an item are
- * read, not only the shortest, with the same outcome as by wire_get_*. Nothing reads beyond `end`,
- * whatever the bytes are; that containers end where they should is the scan's to find
- * (proto/scan.h).
+ * Every call looks at the next item. True: the item had the wanted type, and the reader has moved
+ * behind it. False: the item has another type, or the bytes end within it; the reader has not
+ * moved. The calls read all forms of an item, not only the shortest, with the same outcome as
+ * wire_get_*. No call reads beyond `end`, for any bytes; the scan (proto/scan.h) checks that
+ * containers end properly.
  */
 #ifndef GEMMD_PROTO_PULL_H
 #define GEMMD_PROTO_PULL_H
@@ -69,7 +69,7 @@ static inline bool pull_str(struct pull *p, const char **out, size_t *n)
     return true;
 }
 
-/* Whether n bytes are the same, by words that may overlap: names are too short for a call. */
+/* True when n bytes are equal. Compares words that may overlap: names are too short for a call. */
 static inline bool pull_same(const char *a, const char *b, size_t n)
 {
     uint64_t x, y, x2, y2;
@@ -94,9 +94,9 @@ static inline bool pull_same(const char *a, const char *b, size_t n)
     return memcmp(a, b, n) == 0;
 }
 
-bool pull_int_long(struct pull *p, int64_t *out); /* pull_int, of more than one byte */
+bool pull_int_long(struct pull *p, int64_t *out); /* pull_int, for more than one byte */
 
-/* False also when it does not fit. */
+/* False also when the integer does not fit. */
 static inline bool pull_int(struct pull *p, int64_t *out)
 {
     if (p->at < p->end && (*p->at < 0x80 || *p->at >= 0xe0)) {
@@ -108,23 +108,23 @@ static inline bool pull_int(struct pull *p, int64_t *out)
 
 /* Integers convert. */
 bool pull_real(struct pull *p, double *out);
-/* The head; *n elements, or pairs, stand behind it. */
+/* The head; *n elements, or pairs, follow. */
 bool pull_array(struct pull *p, size_t *n);
 bool pull_map(struct pull *p, size_t *n);
-/* Any item with all that is in it. */
+/* Any item with its content. */
 bool pull_skip(struct pull *p);
-/* The item itself, to be decoded as a tree: a reader of its bytes. */
+/* A reader of the item's own bytes, for a later decode as a tree. */
 bool pull_item(struct pull *p, struct pull *item);
-/* In the map that stands next: the reader goes to the value of the first such key. */
+/* Moves the reader into the next map, to the value of the first such key. */
 bool pull_find(struct pull *p, const char *key);
 
-/* Reads what stands beside a schema's fields in a map. False: not of a kind that it takes. */
+/* Reads a pair of a map that is not in the schema. False: a value of the wrong type. */
 typedef bool (*pull_beside)(void *ctx, struct pull *p);
 
-/* What schema_decode_beside does with SCHEMA_LENIENT, for maps whose values are of the usual types,
- * and schemas without records and lists of reals. `beside` is told of the one field of that name,
- * once (NULL: there is none). False: this is for schema_decode to look at, and to say what is wrong
- * with it, if anything is; the object may be half filled in, the reader stays. */
+/* Does the work of schema_decode_beside with SCHEMA_LENIENT, for maps with values of the usual
+ * types and schemas without records and lists of reals. Calls `beside` once for the field
+ * `beside_name` (NULL: none). False: schema_decode must decode the map, and report errors if any;
+ * the object may be half filled, the reader has not moved. */
 bool pull_schema(struct pull *p, const struct schema *s, const char *beside_name,
                  pull_beside beside, void *ctx, void *object);
 

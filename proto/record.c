@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fields stay sorted by insertion. Text of replaced and removed fields stays behind in the arena
- * until an insertion finds no room; then the arena is packed. Only fields[0..n) and text[0..used)
- * ever hold anything: the rest of the struct is not initialised, copied or looked at.
+ * Fields stay sorted by insertion. Text of replaced and removed fields stays in the arena until an
+ * insertion finds no room; then the arena is packed. Only fields[0..n) and text[0..used) are
+ * initialised, copied or read.
  */
 #include <assert.h>
 #include <math.h>
@@ -80,8 +80,8 @@ bool record_name_ok(const char *name, size_t n)
     return true;
 }
 
-/* Like strcmp of a terminated name with one of a length, which may hold zeros. Names mostly differ
- * in their first bytes: a loop beats the calls. */
+/* strcmp of a terminated name with a name of length n, which may hold zeros. Names mostly differ in
+ * their first bytes: a loop is faster than library calls. */
 static int record_compare_name(const char *field, const char *name, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -91,7 +91,7 @@ static int record_compare_name(const char *field, const char *name, size_t n)
             return a < b ? -1 : 1;
         }
         if (a == 0) {
-            return -1; /* the field's name ends here, the other goes on */
+            return -1; /* the field's name ends here, the other name continues */
         }
     }
     return field[n] != 0;
@@ -118,9 +118,8 @@ bool record_find_n(const struct record *r, const char *name, size_t n, size_t *a
     return false;
 }
 
-/* Drops what replaced and removed fields left in the arena, and the text of field `but` (r->n: of
- * none), which the caller replaces. False: less than `room` bytes are free then; nothing changes.
- */
+/* Drops text of replaced and removed fields from the arena, and the text of field `but` (r->n:
+ * none), which the caller replaces. False: less than `room` would be free; nothing changes. */
 static bool pack_arena(struct record *r, size_t but, size_t room)
 {
     char kept[RECORD_TEXT_MAX];
@@ -152,7 +151,7 @@ static void record_fill_field(struct record *r, struct record_field *f, const st
 {
     f->v = *v;
     if (v->type == VALUE_REAL && v->real == 0) {
-        f->v.real = 0; /* one zero: equal values, equal bytes */
+        f->v.real = 0; /* a single zero: equal values, equal bytes */
     } else if (v->type == VALUE_TEXT) {
         f->v.at = r->used;
         memcpy(r->text + r->used, v->text, text_n);
@@ -197,7 +196,7 @@ static int set_checked(struct record *r, const char *name, size_t n, const struc
         return no_room(name, n, err);
     }
     if (v->type == VALUE_TEXT && RECORD_TEXT_MAX - r->used < text_n + 1) {
-        memcpy(copy, v->text, text_n); /* it may lie in the arena */
+        memcpy(copy, v->text, text_n); /* the text may lie in the arena */
         moved.text = copy;
         if (!pack_arena(r, there ? at : r->n, text_n + 1)) {
             return no_room(name, n, err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A record: a small map of named scalars, always sorted by name (bytewise). Problems, configs and
- * spaces are records, so that one code gives them a canonical order, a one-line text form
+ * spaces are records, so that the same code gives them a canonical order, a one-line text form
  * ("BLOCK_SIZE_M=64 permute_x=true"), JSON, MessagePack and equality.
  *
- * A record is a plain value: no pointers into the heap, copied by record_copy (which copies only
- * what is used), never freed. Text values live in the record's own arena.
+ * A record is a plain value without pointers into the heap. record_copy copies only the used part;
+ * a record is never freed. Text values live in the record's own arena.
  */
 #ifndef GEMMD_PROTO_RECORD_H
 #define GEMMD_PROTO_RECORD_H
@@ -34,8 +34,8 @@ struct value {
         bool flag;
         int64_t integer;
         double real;
-        const char *text; /* borrowed from whoever made the value; records copy it */
-        size_t at;        /* in a record's field: where the text is */
+        const char *text; /* borrowed from the value's maker; records copy the text */
+        size_t at;        /* in a record's field: offset of the text */
     };
 };
 
@@ -45,15 +45,15 @@ struct value {
 #define VALUE_OF_TEXT(v) ((struct value){.type = VALUE_TEXT, .text = (v)})
 
 bool value_equal(const struct value *a, const struct value *b);
-/* One-line text of a value; integers, true/false, shortest round-trip reals (always with '.' or
- * exponent), text as it is, or in double quotes with \" \\ and \xNN when it is empty, holds a
- * space, quote, backslash, comma, '=' or control byte, or would read back as another type ("64").
- * Returns the length written (always terminated, cut at size). */
+/* One-line text of a value: integers, true/false, shortest round-trip reals (always with '.' or
+ * exponent), and text. Text is bare, or in double quotes with \" \\ and \xNN when it is empty,
+ * holds a space, quote, backslash, comma, '=' or control byte, or would read back as another type
+ * ("64"). Returns the length written (always terminated, cut at size). */
 size_t value_format(const struct value *v, char *out, size_t size);
 
 struct record_field {
     char name[RECORD_NAME_MAX];
-    struct value v; /* of text the place in record.text */
+    struct value v; /* VALUE_TEXT: offset in record.text */
 };
 
 struct record {
@@ -67,31 +67,30 @@ void record_init(struct record *r);
 void record_copy(struct record *to, const struct record *from);
 bool record_equal(const struct record *a, const struct record *b);
 
-/* Insert or replace; a failure changes nothing. ERROR_INVALID: empty or overlong name, name not
- * [A-Za-z_][A-Za-z0-9_.:-]*, a real that is not finite, text that is not UTF-8, or no
- * room. -0.0 becomes 0.0, so that equal records have equal bytes. Pointers to texts of r become
- * invalid. */
+/* Inserts or replaces; a failure changes nothing. ERROR_INVALID: empty or overlong name, name not
+ * [A-Za-z_][A-Za-z0-9_.:-]*, a real that is not finite, text that is not UTF-8, or no room. -0.0
+ * becomes 0.0, so that equal records have equal bytes. Pointers to texts of r become invalid. */
 int record_set(struct record *r, const char *name, struct value v, struct error *err);
-/* The same for callers whose names and sizes are constants: asserts instead of failing. */
+/* record_set for callers with constant names and sizes: asserts instead of failing. */
 void record_put_int(struct record *r, const char *name, int64_t v);
 void record_put_bool(struct record *r, const char *name, bool v);
 void record_put_text(struct record *r, const char *name, const char *v);
-bool record_remove(struct record *r, const char *name); /* false: was not there */
+bool record_remove(struct record *r, const char *name); /* false: was absent */
 
 /* False when absent; the text of a VALUE_TEXT points into r. */
 bool record_get(const struct record *r, const char *name, struct value *out);
 struct value record_at(const struct record *r, size_t i); /* i < r->n */
-/* Typed, with a fallback for "absent or of another type". */
+/* The value of that type; `fallback` for an absent field or another type. */
 int64_t record_int(const struct record *r, const char *name, int64_t fallback);
 bool record_bool(const struct record *r, const char *name, bool fallback);
 const char *record_text(const struct record *r, const char *name, const char *fallback);
 
-/* "A=1 B=true C=\"two words\"": fields in order, one space between. Returns the length that the
- * whole text has; the output is cut (and terminated) at size, like snprintf. */
+/* "A=1 B=true C=\"two words\"": fields in order, separated by a space. Returns the length of the
+ * whole text; the output is cut (and terminated) at size, like snprintf. */
 size_t record_format(const struct record *r, char *out, size_t size);
-/* Reads the above; also accepts commas between fields. Words: true/false (any case; True/False as
- * Python writes them) are bools, integers ints, decimal numbers reals, the rest text. Starts from
- * an empty record. ERROR_INVALID names the offending word; a name given twice is ERROR_CONFLICT. */
+/* Reads record_format's text; also accepts commas between fields. true/false (any case; Python
+ * writes True/False) are bools, integers ints, decimal numbers reals, other words text. Starts from
+ * an empty record. ERROR_INVALID names the offending word; a repeated name is ERROR_CONFLICT. */
 int record_parse(struct record *r, const char *text, struct error *err);
 
 /* JSON object text, keys in order; snprintf-like return. */
@@ -109,22 +108,22 @@ int record_unpack(struct record *r, const struct wire_obj *map, struct error *er
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 
-/* Records from inside proto/: text with a length instead of a zero, and appending in order. */
+/* For files of proto/: text with a length instead of a zero, and appending in order. */
 
 /* [A-Za-z_][A-Za-z0-9_.:-]*, shorter than RECORD_NAME_MAX */
 bool record_name_ok(const char *name, size_t n);
-/* record_set with lengths; text_n counts for VALUE_TEXT only. */
+/* record_set with lengths; text_n is used for VALUE_TEXT only. */
 int record_set_n(struct record *r, const char *name, size_t n, const struct value *v, size_t text_n,
                  struct error *err);
-/* The place of a name, or where it would be inserted. */
+/* The index of a name, or the index for its insertion. */
 bool record_find_n(const struct record *r, const char *name, size_t n, size_t *at);
 static inline bool record_has_n(const struct record *r, const char *name, size_t n)
 {
     size_t at;
     return record_find_n(r, name, n, &at);
 }
-/* Appends a field that sorts after all that are there; v and name are known to be good. `name` is
- * padded to RECORD_NAME_MAX. False: no room. */
+/* Appends a field that sorts after all present fields; v and name must be valid. `name` is padded
+ * to RECORD_NAME_MAX. False: no room. */
 bool record_push(struct record *r, const char name[RECORD_NAME_MAX], const struct value *v,
                  size_t text_n);
 void value_put(struct text_out *o, const struct value *v); /* the one-line form */
@@ -132,7 +131,7 @@ void value_put(struct text_out *o, const struct value *v); /* the one-line form 
 /* A scalar of the wire; its text points into the message. False: not a scalar, or too large. */
 bool value_unpack(const struct wire_obj *o, struct value *v, size_t *text_n);
 void record_pack_fields(struct wire_buf *b, const struct record *r); /* without the map's head */
-/* record_unpack, passing over one name. */
+/* record_unpack without one name. */
 int record_unpack_but(struct record *r, const struct wire_obj *map, const char *but,
                       struct error *err);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one-line form. A bare word on the right of '=' is what it looks like; whatever text would be
- * taken for something else, or could not stand bare, is written in quotes. So every record reads
- * back equal.
+ * The one-line form. The form of a bare word after '=' decides its type. Text that looks like
+ * another type, or cannot stand bare, is written in quotes. So every record reads back equal.
  */
 #include <string.h>
 #include <strings.h>
@@ -120,7 +119,7 @@ size_t record_format(const struct record *r, char *out, size_t size)
     return o.len;
 }
 
-/* One name=value word, cut out of the line. */
+/* A name=value word of the line. */
 struct word {
     const char *name;
     size_t name_n;
@@ -181,7 +180,7 @@ static int bad_word(const char *word, const char *why, struct error *err)
     return error_set(err, ERROR_INVALID, "'%s': %s", text_show(word, word_length(word)).text, why);
 }
 
-/* Takes one word off *p; buffer holds the text of a quoted value. */
+/* Takes a word off *p; buffer holds the text of a quoted value. */
 static int read_word(const char **p, struct word *w, char *buffer, struct error *err)
 {
     const char *start = *p;

@@ -26,7 +26,7 @@ static const char *const waits[] = {"tuned", "now", "cached", NULL};
 static const char *const strategies[] = {"ranked",  "exhaustive", "random",
                                          "genetic", "given",      NULL};
 
-/* An empty word becomes the first of the list. */
+/* An empty word becomes the first word of the list. */
 static int check_word(const char *name, char *word, const char *const *known, struct error *err)
 {
     if (!word[0]) {
@@ -205,7 +205,7 @@ bool request_is_restricted(const struct request *r)
     return r->n_restrict > 0 || r->n_configs > 0 || r->query.target[0];
 }
 
-/* 64 and 64.0 are one value to a person who restricts a space. */
+/* 64 and 64.0 are equal in a restriction. */
 static bool request_is_same_value(const struct value *a, const struct value *b)
 {
     if (a->type == VALUE_INT && b->type == VALUE_REAL) {

@@ -31,27 +31,25 @@ struct request {
     char *text;             /* owned: text values of the restrictions */
 };
 
-void request_deinit(struct request *r); /* may be called twice; of a zeroed struct too */
-/* Reads params (STRICT: unknown names are refused); fills in the defaults of QUERY_FIELDS except
- * budget, budget_ms, iters and warmup, which are the runner's to choose. Checks wait, strategy,
- * atol, rtol, ranges of the numbers. */
+void request_deinit(struct request *r); /* may be called twice, and for a zeroed struct */
+/* Reads params (STRICT: unknown names are refused) and fills in the defaults of QUERY_FIELDS except
+ * budget, budget_ms, iters and warmup, which the runner chooses. Checks wait, strategy, atol, rtol,
+ * and ranges of the numbers. */
 int request_unpack(struct request *r, const struct wire_obj *params, struct error *err);
-/* The same where the names in `others` (NULL-terminated) stand in params beside the query's. */
+/* request_unpack that accepts the names in `others` (NULL-terminated) beside the query's. */
 int request_unpack_beside(struct request *r, const struct wire_obj *params,
                           const char *const *others, struct error *err);
-/* The query of one that says nothing but its problem. */
+/* The query of a request that has only a problem. */
 int request_default(struct request *r, struct error *err);
 void request_pack(struct wire_buf *b, const struct request *r);
 bool request_is_restricted(const struct request *r); /* its winner is `partial` */
-/* Whether a config obeys the restrictions (parameters not named are free). */
+/* True when a config obeys the restrictions (parameters without a restriction are free). */
 bool request_allows(const struct request *r, const struct record *config);
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 
-/* What stands in params beside the fields of query. */
-
-/* The two nested arguments of a request: which values are allowed, which configs to try. Internal
- * to proto/. Both leave what they allocated in the request, also when they fail. */
+/* The nested arguments of a request: allowed values, and configs to try. Internal to proto/. Both
+ * functions leave their allocations in the request, also on failure. */
 
 int restrict_unpack(struct request *r, const struct wire_obj *map, struct error *err);
 int configs_unpack(struct request *r, const struct wire_obj *array, struct error *err);
@@ -71,9 +69,9 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, RECORD, former, 0)        /* the measured best that answers the key now; empty: none */   \
     X(T, REAL, min_gain, 0)        /* per cent by which a winner must be faster than `former` */   \
-    X(T, REAL, spent_device_ms, 0) /* of its budgets, by orders of this tuning that were */        \
-    X(T, REAL, spent_ms, 0)        /* set aside (tune_result) */                                   \
-    X(T, FLAG, quiet, 0)           /* only if nobody else uses the device */
+    X(T, REAL, spent_device_ms, 0) /* the share of the budgets that earlier orders of */           \
+    X(T, REAL, spent_ms, 0)        /* this tuning used before they were set aside */               \
+    X(T, FLAG, quiet, 0)           /* only if no other process uses the device */
 
 struct tune_order {
     TUNE_ORDER_FIELDS(SCHEMA_MEMBER, tune_order)

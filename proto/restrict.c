@@ -8,7 +8,7 @@
 #include "proto/text.h"
 #include "proto/wire.h"
 
-/* One value or an array of them, seen as an array. */
+/* A value or an array of values, seen as an array. */
 static size_t values_of(const struct wire_obj *o)
 {
     return wire_type_of(o) == WIRE_ARRAY ? wire_count(o) : 1;
@@ -19,7 +19,7 @@ static const struct wire_obj *value_of(const struct wire_obj *o, size_t i)
     return wire_type_of(o) == WIRE_ARRAY ? wire_at(o, i) : o;
 }
 
-/* Bytes that the texts of all values need, with their zeros. */
+/* Bytes of all text values, with their zeros. */
 static size_t text_bytes(const struct wire_obj *map)
 {
     size_t bytes = 0;

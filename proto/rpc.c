@@ -139,7 +139,7 @@ int rpc_get_error(const struct wire_obj *error, struct error *out)
     char name[64] = "";
     const char *s = "";
     size_t n = 0;
-    if (!wire_get_str(error, &s, &n)) { /* plain text: what other servers send */
+    if (!wire_get_str(error, &s, &n)) { /* plain text, from other servers */
         wire_get_str(wire_find(error, "message"), &s, &n);
         wire_copy_str(wire_find(error, "name"), name, sizeof(name));
     }

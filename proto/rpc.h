@@ -23,19 +23,18 @@ struct rpc_message {
     const struct wire_obj *result; /* response */
 };
 
-/* Decodes one complete message (its end found by scan_feed). ERROR_MALFORMED when it is not one of
- * the three forms. When the id of a request could be read, type is RPC_REQUEST and id is set even
- * on error; when it could not, type is not RPC_REQUEST. Params of another type are ERROR_INVALID,
- * a method too long to exist is ERROR_UNKNOWN_METHOD: the connection survives both. */
+/* Decodes one complete message (scan_feed found its end). ERROR_MALFORMED: none of the three forms.
+ * When the id of a request is readable, type is RPC_REQUEST and id is set even on error; otherwise
+ * type is not RPC_REQUEST. Params of another type are ERROR_INVALID, an overlong method is
+ * ERROR_UNKNOWN_METHOD: the connection survives both. */
 int rpc_decode(struct wire_doc *doc, const void *data, size_t n, struct rpc_message *out,
                struct error *err);
 
-/* For who waits for responses and reads their results item by item (proto/pull.h). True: one
- * complete message is a response without an error; its result is from *result's beginning on.
- * False: it is for rpc_decode to look at. */
+/* For clients that read results item by item (proto/pull.h). True: the complete message is a
+ * response without an error; *result begins at its result. False: use rpc_decode. */
 bool rpc_pull_result(const void *data, size_t n, uint32_t *id, struct pull *result);
 
-/* Beginnings: the caller puts params, or the result, next. */
+/* Heads of messages: the caller appends params, or the result. */
 void rpc_put_request(struct wire_buf *b, uint32_t id, const char *method);
 void rpc_put_result(struct wire_buf *b, uint32_t id); /* [1, id, nil, ...] */
 void rpc_put_notify(struct wire_buf *b, const char *method);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rule carries most of it: bytes taken + bytes of payload promised + elements owed (each is at
- * least one byte) may never pass the limit. So a header that promises more than can still come is
- * refused when it is read, not when it is believed.
+ * The main rule: bytes taken + bytes of payload promised + elements owed (each at least one byte)
+ * never exceed the limit. So a header that promises more than the limit is refused as soon as the
+ * header is read.
  *
- * Most items come whole, and are good: those are walked over with one comparison for all bounds
- * (scan_skip_whole), the most usual of them by their first byte alone (take_steps). Whatever is not
- * so is taken in the way that can stop anywhere and say why.
+ * Most items are complete and valid. scan_skip_whole walks over such items with one comparison for
+ * all bounds, and take_steps over the most frequent of them by their first byte alone. feed_head
+ * takes all other items; it can stop at any byte and gives the reason of a refusal.
  */
 #include <string.h>
 
@@ -61,7 +61,7 @@ static int open_payload(struct scan *s, uint64_t n, struct error *err)
     return 0;
 }
 
-/* A whole head: what follows it? */
+/* Takes a complete head: opens its container or payload. */
 static int take_head(struct scan *s, const uint8_t *head, struct error *err)
 {
     s->owed--;
@@ -74,7 +74,7 @@ static int take_head(struct scan *s, const uint8_t *head, struct error *err)
     return open_payload(s, span_count(head), err);
 }
 
-/* Collects a head that may come in pieces. Returns the bytes taken from data, or ERROR_*. */
+/* Collects a head that may arrive in pieces. Returns the bytes taken from data, or ERROR_*. */
 static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error *err)
 {
     if (s->head_have == 0) {
@@ -86,11 +86,11 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
                 "used in this protocol",
                 data[0], s->taken);
         }
-        /* the rest of this head comes on top of one byte per element owed */
+        /* the rest of the head is in addition to a byte per element owed */
         if (s->owed + s->head_need - 1 > s->limit - s->taken) {
             return too_large(s, err);
         }
-        if (s->head_need <= n) { /* the usual case: whole and in place */
+        if (s->head_need <= n) { /* the usual case: complete and in place */
             s->taken += s->head_need;
             int r = take_head(s, data, err);
             return r < 0 ? r : (int)s->head_need;
@@ -109,7 +109,7 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
     return (int)take;
 }
 
-/* Leaves containers that are full; whether the whole message is. */
+/* Leaves full containers. True when the message is complete. */
 static bool scan_has_ended(struct scan *s)
 {
     if (s->skip > 0 || s->head_have > 0) {
@@ -121,25 +121,25 @@ static bool scan_has_ended(struct scan *s)
     return s->depth == 0 && s->owed == 0;
 }
 
-/* Of the next `most` items those at the beginning that are of one step, or texts of less than 256
- * bytes, whole and good: how many. `spare` as scan_skip_whole has it.
+/* Takes items from the front of the next `most` items: items with a span step, and texts of less
+ * than 256 bytes, complete and valid. Returns their number. `spare` as in scan_skip_whole.
  *
- * Where an item begins is known when the one before it was looked at: a dozen cycles each. But maps
- * of one list are much alike, so it is guessed from the one before, and the processor is far ahead
- * when a look finds that the guess was good. `guesses` is where those of a container are, by how
- * many items are left of it. */
+ * An item's begin is known only after the item before was read: a dozen cycles each. But the maps
+ * of a list are much alike, so the length of an item is guessed from the map before. The processor
+ * runs far ahead until a check finds a wrong guess. `guesses` has the guesses of a container, by
+ * the number of items left. */
 static inline uint64_t take_steps(const uint8_t *p, size_t n, uint64_t most,
                                   uint8_t guesses[SCAN_GUESSES], size_t *at, uint64_t *spare)
 {
     size_t i = *at, begin = i;
     uint64_t left = most, room = *spare;
-    /* As long as neither n nor room can be passed by a step they need not be looked at. */
+    /* A step below this bound cannot pass n or room, so the loop checks neither. */
     size_t bound = n - i < room ? n - i : (size_t)room;
     size_t end = bound > SPAN_STEP_MAX ? begin + bound - SPAN_STEP_MAX : begin;
     for (; left > 0 && i < end; left--) {
         size_t step = span_steps[p[i]], guess = guesses[left % SCAN_GUESSES], next = guess;
-        __asm__("" : "+r"(next)); /* the compiler is not to know that it is the step */
-        if (step == 0) {          /* a longer text, perhaps */
+        __asm__("" : "+r"(next)); /* hides from the compiler that next is the step */
+        if (step == 0) {          /* perhaps a longer text */
             step = p[i] == 0xd9 ? 2u + p[i + 1] : bound + 1;
             if (step > bound - (i - begin)) {
                 break;
@@ -166,11 +166,11 @@ static inline uint64_t take_steps(const uint8_t *p, size_t n, uint64_t most,
     return most - left;
 }
 
-/* Takes items as long as they are whole and good, or until the message ends (true). Stops before
- * what is cut off, or is to be refused: that is for the way that can stop anywhere and say why.
+/* Takes items while they are complete and valid; true at the end of the message. Stops before a cut
+ * or invalid item, which feed_head takes.
  *
- * `spare` is what the limit leaves beside the bytes taken and a byte per element owed. An item
- * costs it all its bytes but the one that it was owed, and what it promises. */
+ * `spare` is the limit less the bytes taken and a byte per element owed. An item costs all its
+ * bytes except the owed byte, and the bytes that the item promises. */
 static bool scan_skip_whole(struct scan *s, const uint8_t *p, size_t n, size_t *used)
 {
     size_t at = 0;
@@ -189,7 +189,7 @@ static bool scan_skip_whole(struct scan *s, const uint8_t *p, size_t n, size_t *
                 break;
             }
             bool open = kind >= SPAN_ITEMS;
-            uint64_t v = span_count(p + at); /* what it promises */
+            uint64_t v = span_count(p + at); /* promised bytes */
             if (head - 1 + v > spare || (!open && v > n - at - head) ||
                 (open && s->depth == MESSAGE_DEPTH_MAX)) {
                 break;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bounding scan: finds where one MessagePack object ends, over any split of the byte stream,
- * without decoding it and without memory of its own, and refuses what could hurt a decoder:
- *   - more bytes than the limit, counted as they come and as lengths promise them
+ * The bounding scan: finds the end of a MessagePack object, over any split of the byte stream,
+ * without decoding and without memory of its own. The scan refuses objects that could hurt a
+ * decoder:
+ *   - more bytes than the limit, as received and as promised by lengths (ERROR_TOO_LARGE)
  *   - more elements promised by array and map headers than bytes remain below the limit (an
- *     element is at least one byte): five bytes announcing 2^29 elements are refused at once
- *     (both ERROR_TOO_LARGE)
- *   - nesting deeper than MESSAGE_DEPTH_MAX
- *   - extension types and the reserved byte 0xc1: the protocol has no use for them (both
- *     ERROR_MALFORMED)
+ *     element has at least one byte): five bytes that announce 2^29 elements are refused at
+ *     once (ERROR_TOO_LARGE)
+ *   - nesting deeper than MESSAGE_DEPTH_MAX (ERROR_MALFORMED)
+ *   - extension types and the reserved byte 0xc1, which the protocol never uses (ERROR_MALFORMED)
  */
 #ifndef GEMMD_PROTO_SCAN_H
 #define GEMMD_PROTO_SCAN_H
@@ -25,20 +25,20 @@ enum { SCAN_GUESSES = 64 };
 struct scan {
     size_t limit;  /* bytes of one message */
     size_t taken;  /* bytes of the message seen so far */
-    size_t skip;   /* payload bytes of a string or binary still to pass over */
+    size_t skip;   /* payload bytes of a string or binary still to skip */
     uint64_t owed; /* elements announced and not yet begun, all levels */
     uint32_t depth;
     uint64_t left[MESSAGE_DEPTH_MAX]; /* elements left, per open container */
     uint8_t head[9];                  /* a header split over two reads */
     uint32_t head_have, head_need;
-    /* How long items were in the containers before, even and odd depths; only to guess by. */
+    /* Lengths of items in earlier containers, for even and odd depths; only guesses. */
     uint8_t guesses[2][SCAN_GUESSES];
 };
 
 void scan_init(struct scan *s, size_t limit);
-/* Looks at data[0..n). SCAN_DONE: the message ends at *used (<= n) bytes into data, and the scan is
- * ready for the next one. SCAN_MORE: all n bytes belong to it and more must come.
- * ERROR_TOO_LARGE, ERROR_MALFORMED: the stream cannot be trusted from here on. */
+/* Scans data[0..n). SCAN_DONE: the message ends at *used (<= n) bytes into data, and the scan is
+ * ready for the next message. SCAN_MORE: the message continues after all n bytes. ERROR_TOO_LARGE,
+ * ERROR_MALFORMED: the rest of the stream cannot be trusted. */
 int scan_feed(struct scan *s, const void *data, size_t n, size_t *used, struct error *err);
 
 #endif

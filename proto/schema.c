@@ -81,7 +81,7 @@ void schema_clear(const struct schema *s, void *object)
         if (f->kind == SCHEMA_RECORD) {
             record_init(member);
         } else {
-            /* of text its first byte, of reals their count */
+            /* the first byte of a text, the count of reals */
             memset(member, 0, f->kind == SCHEMA_FLAG || f->kind == SCHEMA_TEXT ? 1 : 8);
         }
     }
@@ -205,10 +205,10 @@ struct decoding {
     const char *const *others;
     void *object;
     uint64_t seen, seen_others; /* a bit per field, and per name of `others` */
-    size_t next;                /* the field that is expected next */
+    size_t next;                /* the expected next field */
 };
 
-/* Sets the bit of a name. Fails when a strict decoding has met the name before. */
+/* Sets the bit of a name. ERROR_CONFLICT when a strict decoding meets a name twice. */
 static int mark_seen(const struct decoding *d, uint64_t *seen, size_t at, const char *name,
                      struct error *err)
 {

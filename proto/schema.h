@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One list per message. A struct's fields are written once, as an X-macro, and from that come the
+ * One list per message. A struct's fields are written once, as an X-macro. The macro gives the
  * struct, its table of fields, MessagePack both ways, and (in store/) SQL binding by column name.
  *
  *   #define TRIAL_FIELDS(X, T) X(T, INT, id, 0) X(T, TEXT, status, 16) X(T, RECORD, config, 0) ...
  *   SCHEMA_STRUCT(trial, TRIAL_FIELDS);          // in the header: struct trial, trial_schema
  *   SCHEMA_DEFINE(trial, TRIAL_FIELDS);          // in one .c file
  *
- * Kinds: INT int64_t | REAL double | FLAG bool | TEXT char[n] | RECORD struct record |
- *        REALS struct { uint32_t n; double v[n]; }
- * The structs hold no pointers: they can be copied between threads as they are. Absent and nil
- * fields decode to zero values; only a REAL that is nil decodes to NaN, since NaN ("not known") is
- * sent as nil. At most 64 fields.
+ *   Kinds: INT int64_t | REAL double | FLAG bool | TEXT char[n] | RECORD struct record |
+ *          REALS struct { uint32_t n; double v[n]; }
+ * The structs hold no pointers: they can be copied between threads. Absent and nil fields decode to
+ * zero values. Only a REAL that is nil decodes to NaN, since NaN ("not known") is sent as nil. At
+ * most 64 fields.
  */
 #ifndef GEMMD_PROTO_SCHEMA_H
 #define GEMMD_PROTO_SCHEMA_H
@@ -68,26 +68,25 @@ struct schema {
                                          sizeof(type##_fields) / sizeof(type##_fields[0]),         \
                                          type##_fields}
 
-/* A map of all fields (NULL: nil); or its pairs alone, where other pairs stand in the same map. */
+/* A map of all fields (NULL: nil); schema_encode_fields: only the pairs. */
 void schema_encode(struct wire_buf *b, const struct schema *s, const void *object);
 void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void *object);
 enum schema_strictness { SCHEMA_LENIENT, SCHEMA_STRICT };
-/* From a map. STRICT (requests): a name that is not in the schema is ERROR_UNKNOWN_FIELD, with the
- * nearest known name in the sentence. LENIENT (responses of a newer peer): it is passed over. A
- * value of the wrong type, or text that does not fit, is ERROR_INVALID. NULL map: all zero. */
+/* From a map. STRICT (requests): a name outside the schema is ERROR_UNKNOWN_FIELD, with the nearest
+ * known name in the sentence. LENIENT (responses of a newer peer): the name is ignored. A value of
+ * the wrong type, or text that does not fit, is ERROR_INVALID. NULL map: all zero. */
 int schema_decode(const struct schema *s, enum schema_strictness strict, const struct wire_obj *map,
                   void *object, struct error *err);
-/* The same where other things stand in the map: the names in `others` (NULL-terminated) are passed
- * over, and count as known. */
+/* schema_decode for a map with other pairs, whose names are in `others` (NULL-terminated). */
 int schema_decode_beside(const struct schema *s, enum schema_strictness strict,
                          const struct wire_obj *map, const char *const *others, void *object,
                          struct error *err);
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 
-/* All members as of an empty map. */
+/* Sets all members as for an empty map. */
 void schema_clear(const struct schema *s, void *object);
-/* The field of that name, looked for from `from` on; s->n: none. */
+/* The index of the field, searched from `from` on; s->n: not found. */
 size_t schema_find_field(const struct schema *s, size_t from, const char *name, size_t n);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the parts of a packed message lie, without decoding it. For bytes that a scan
- * (proto/scan.h) has found to be a message: nothing here is a check, but nothing reads beyond n
- * either.
+ * Finds the parts of a packed message without decoding. For bytes that a scan (proto/scan.h) has
+ * accepted: these functions check nothing, but never read beyond n.
  */
 #ifndef GEMMD_PROTO_SPAN_H
 #define GEMMD_PROTO_SPAN_H
@@ -11,17 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes of an item that its first byte tells, payload and all; 0: it does not, or the item
- * opens a container, or is nothing of ours. */
+/* The size of an item with its payload by the item's first byte; 0: the first byte does not tell,
+ * the item opens a container, or is not of the protocol. */
 extern const uint8_t span_steps[256];
 enum { SPAN_STEP_MAX = 32 };
 
-/* What begins with a byte: bytes of its head, itself counted (0: nothing of ours), and what the
- * number in the head counts. */
+/* The item that begins with a byte: size of its head including the byte (0: not of the protocol),
+ * and the unit of the number in the head. */
 enum { SPAN_HEAD = 15, SPAN_PAYLOAD = 16, SPAN_ITEMS = 32, SPAN_PAIRS = 64 };
 extern const uint8_t span_kinds[256];
 
-/* A big-endian number of so many bytes. */
+/* A big-endian number of `bytes` bytes. */
 static inline uint64_t span_read_be(const uint8_t *p, size_t bytes)
 {
     uint64_t v = 0;
@@ -31,7 +30,7 @@ static inline uint64_t span_read_be(const uint8_t *p, size_t bytes)
     return v;
 }
 
-/* The number in a head that is whole: a length, of items two for each pair; 0: it has none. */
+/* The number in a complete head: a length, or a count of items (two per pair); 0: none. */
 static inline uint64_t span_count(const uint8_t *p)
 {
     uint8_t kind = span_kinds[p[0]], head = kind & SPAN_HEAD;
@@ -42,11 +41,11 @@ static inline uint64_t span_count(const uint8_t *p)
     return kind >= SPAN_PAIRS ? 2 * v : v;
 }
 
-/* Bytes of the object that begins at p; 0: it does not end within n, or is nothing of ours. */
+/* Size of the object at p; 0: the object does not end within n, or is not of the protocol. */
 size_t span_of(const uint8_t *p, size_t n);
-/* Where the first pair of the map at p is; *count: how many there are. NULL: no map. */
+/* The first pair of the map at p; *count: number of pairs. NULL: not a map. */
 const uint8_t *span_map(const uint8_t *p, size_t n, size_t *count);
-/* Where the first element of the array at p is; *count: how many there are. NULL: no array. */
+/* The first element of the array at p; *count: number of elements. NULL: not an array. */
 const uint8_t *span_array(const uint8_t *p, size_t n, size_t *count);
 
 #endif

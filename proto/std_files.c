@@ -10,9 +10,9 @@ void std_files_open(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-            /* It gets this number, the lowest that is free. */
+            /* open returns this number, the lowest free descriptor. */
             int made = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-            (void)made; /* without it, the program is as badly off as it was */
+            (void)made; /* a failure leaves the program as it was */
         }
     }
 }

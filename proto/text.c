@@ -51,7 +51,7 @@ void text_put_int(struct text_out *o, int64_t v)
     text_put(o, digits, (size_t)snprintf(digits, sizeof(digits), "%" PRId64, v));
 }
 
-/* Numbers are always those of the C locale, whatever the process has set. */
+/* Numbers always use the C locale, in any locale of the process. */
 static locale_t c_locale;
 static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
 
@@ -84,7 +84,7 @@ void text_put_real(struct text_out *o, double v)
         }
     }
     if (strchr(s, 'e') && fabs(v) >= 1 && fabs(v) < 1e16) {
-        snprintf(s, sizeof(s), "%.0f", v); /* whole, and not long: 1000.0 reads better than 1e+03 */
+        snprintf(s, sizeof(s), "%.0f", v); /* whole and short: 1000.0 reads better than 1e+03 */
     }
     c_locale_leave(old);
     text_puts(o, s);
@@ -143,7 +143,7 @@ static size_t digits_at(const char *s, size_t n, size_t at)
     return at - from;
 }
 
-/* Whether s is -?digits, or a decimal real; decides by form only. */
+/* -?digits, a decimal real, or neither; decides by form only. */
 static enum text_number number_form(const char *s, size_t n)
 {
     size_t at = n > 0 && s[0] == '-';
@@ -201,7 +201,7 @@ bool text_real_is_int(double v, int64_t *out)
     return true;
 }
 
-/* Length of the valid UTF-8 sequence at s; 0: none begins here. */
+/* Length of the valid UTF-8 sequence at s; 0: invalid. */
 static size_t utf8_at(const unsigned char *s, size_t n)
 {
     unsigned char c = s[0];
@@ -224,7 +224,7 @@ static size_t utf8_at(const unsigned char *s, size_t n)
     return overlong || surrogate || beyond ? 0 : need;
 }
 
-/* Bytes at the front of s that are plain ASCII, found eight at a time: nearly all text is. */
+/* Length of the ASCII at the front of s, found eight bytes at a time: most text is ASCII. */
 static size_t ascii_prefix(const char *s, size_t n)
 {
     size_t i = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text helpers of proto/: output that is measured and cut like snprintf, numbers that do not depend
- * on the locale (libgemmd lives in other people's processes), UTF-8, and foreign text made fit to
- * stand in a sentence. Internal to proto/.
+ * Text helpers of proto/: output that is measured and cut like snprintf, numbers independent of the
+ * locale (libgemmd is part of other programs), UTF-8, and foreign text made fit for sentences.
+ * Internal to proto/.
  */
 #ifndef GEMMD_PROTO_TEXT_H
 #define GEMMD_PROTO_TEXT_H
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Output: as much as fits is written, always terminated (when size > 0); len counts all of it. */
+/* Output: writes as much as fits, always terminated (when size > 0); len counts the whole text. */
 struct text_out {
     char *data; /* borrowed; may be NULL when size is 0 */
     size_t size;
@@ -30,28 +30,28 @@ void text_put_uint(struct text_out *o, uint64_t v);
 void text_put_real(struct text_out *o, double v);
 /* In quotes, with JSON's escapes. */
 void text_put_json(struct text_out *o, const char *s, size_t n);
-/* The place of s[0..n) in a NULL-terminated list; -1: it is not there. */
+/* The index of s[0..n) in a NULL-terminated list; -1: absent. */
 int text_find(const char *const *list, const char *s, size_t n);
 /* A NULL-terminated list as "a, b or c". */
 void text_put_choices(struct text_out *o, const char *const *choices);
 
-/* What a bare word says: an integer, a real, or neither. */
+/* The type of a bare word: an integer, a real, or text. */
 enum text_number { TEXT_NOT_NUMBER, TEXT_INT, TEXT_REAL, TEXT_NUMBER_RANGE /* fits neither */ };
 enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real);
 
-/* Whether a real has an integral value that an int64_t holds. */
+/* True when a real has an integral value that an int64_t holds. */
 bool text_real_is_int(double v, int64_t *out);
 
-/* Whether s[0..n), which may hold zeros, is the very text `known`. */
+/* True when s[0..n), which may hold zeros, equals `known`. */
 static inline bool text_is(const char *known, const char *s, size_t n)
 {
     return strlen(known) == n && memcmp(known, s, n) == 0;
 }
 
 bool text_utf8(const char *s, size_t n); /* valid UTF-8 */
-void text_utf8_clean(char *s, size_t n); /* what is not becomes '?', in place */
+void text_utf8_clean(char *s, size_t n); /* invalid bytes become '?', in place */
 
-/* Foreign text for a sentence: cut, and without control bytes: show(s, n).text */
+/* Foreign text for a sentence, cut and without control bytes: text_show(s, n).text */
 struct text_shown {
     char text[56];
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The walk of trust.h: from / down, one part after the other, each opened below the one before
- * (openat, O_NOFOLLOW) and judged by its descriptor. So every answer is about the file that the
- * next step starts from. The text of a link is put in front of what is left of the path, and walked
- * by the same rule.
+ * The walk of trust.h: from / down, part by part. Each part is opened below the part before
+ * (openat, O_NOFOLLOW) and checked by its descriptor, so the check is about the very file that the
+ * next step starts from. The text of a link is put in front of the rest of the path, and walked by
+ * the same rule.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,10 +22,9 @@
 
 enum { LINKS_MAX = 40, NAMES_MAX = 4096, OVERFLOW_UID = 65534 };
 
-/* ---- who is trusted ---------------------------------------------------------------------------
- */
+/* ---- trusted users --------------------------------------------------------------------------- */
 
-/* The kernel shows every user that the namespace does not map as this one. */
+/* The kernel shows every unmapped user of the namespace as OVERFLOW_UID. */
 static bool is_unmapped(uid_t uid)
 {
     FILE *f = uid == OVERFLOW_UID ? fopen("/proc/self/uid_map", "re") : NULL;
@@ -51,11 +50,11 @@ static bool has_no_other_member(const struct group *g, const char *name)
     return !g->gr_mem[0] || (strcmp(g->gr_mem[0], name) == 0 && !g->gr_mem[1]);
 }
 
-/* Users whose primary group it is stand in no list of it. They are looked for among all users that
- * the name service lists, which can take seconds at a large site: once for a group. */
+/* True when another user has the group as primary group. The group's member list lacks such users,
+ * so this searches all users of the name service: once, since that can take seconds. */
 static bool is_primary_of_another(uid_t uid, gid_t gid)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* also of getpwent */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects `last` and getpwent */
     static struct {
         uid_t uid;
         gid_t gid;
@@ -78,8 +77,8 @@ static bool is_primary_of_another(uid_t uid, gid_t gid)
     return shared;
 }
 
-/* useradd gives each user a group of the user's name; with it comes a umask of 002. Root's group is
- * no such group: in some containers every process has it. */
+/* useradd gives each user a group of the user's name, together with a umask of 002. Root's group is
+ * never private: in some containers every process has root's group. */
 static bool is_private_group(uid_t uid, gid_t gid)
 {
     char user_text[NAMES_MAX], group_text[NAMES_MAX];
@@ -91,7 +90,7 @@ static bool is_private_group(uid_t uid, gid_t gid)
            has_no_other_member(g, u->pw_name) && !is_primary_of_another(uid, gid);
 }
 
-/* The group's bits are then the most that any user or group of the list has. */
+/* With a list, the group's bits are only the upper limit for all users and groups in the list. */
 static bool has_access_list(const char *path)
 {
     return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
@@ -128,16 +127,15 @@ static int refuse_call(const char *doing, const char *path, struct error *err)
     return error_set(err, code, "%s%s: %s", doing, path, strerror(errno));
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------
- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 struct walk {
     int at;              /* the folder that was reached */
-    struct stat st;      /* of it */
-    bool shared;         /* others may put files into it */
-    char done[PATH_MAX]; /* its path; "" is / */
-    char rest[PATH_MAX]; /* what is left of the path */
-    size_t given; /* the tail of `rest` that the caller gave; the text before comes from a link */
+    struct stat st;      /* of `at` */
+    bool shared;         /* other users may create files in `at` */
+    char done[PATH_MAX]; /* path of `at`; "" is / */
+    char rest[PATH_MAX]; /* the rest of the path */
+    size_t given;        /* length of the caller's tail of `rest`; the text before is from a link */
     unsigned links;
     unsigned make_mode;
 };
@@ -148,7 +146,7 @@ static int trust_refuse_long(const char *path, struct error *err)
                      PATH_MAX - 1);
 }
 
-/* `fd` becomes the folder that was reached; it is closed otherwise. */
+/* `fd` becomes w->at; the former w->at is closed. Fails unless the folder follows the rule. */
 static int walk_enter(struct walk *w, int fd, struct error *err)
 {
     const char *path = w->done[0] ? w->done : "/";
@@ -200,7 +198,7 @@ static void walk_end(struct walk *w)
     w->at = -1;
 }
 
-/* Cuts the next part off. false: there is none. `linked`: it comes from a link. */
+/* Cuts the next part off; false at the end. `linked`: the part is from a link. */
 static bool walk_cut(struct walk *w, char name[PATH_MAX], bool *linked)
 {
     const char *begin = w->rest + strspn(w->rest, "/");
@@ -246,12 +244,12 @@ static int walk_up(struct walk *w, struct error *err)
     if (slash) {
         *slash = '\0';
     }
-    w->shared = false; /* judged on the way down */
+    w->shared = false; /* checked on the way down */
     return fd < 0 ? refuse_call("", w->done, err) : walk_enter(w, fd, err);
 }
 
-/* Opens the next part, whatever its kind. It is made where it is missing and that is wanted; the
- * target of a link is not: a dangling link is a mistake. */
+/* Opens the next part, of any kind. `make`: creates a missing folder. The caller never creates the
+ * target of a link, because a dangling link is a mistake. */
 static int trust_open_part(struct walk *w, const char *name, bool make, int *fd)
 {
     enum { FLAGS = O_PATH | O_NOFOLLOW | O_CLOEXEC };
@@ -265,9 +263,9 @@ static int trust_open_part(struct walk *w, const char *name, bool make, int *fd)
     return *fd < 0 ? -1 : 0;
 }
 
-enum { WALK_FILE = 2 }; /* what is there is no folder and no link */
+enum { WALK_FILE = 2 }; /* the part is neither a folder nor a link */
 
-/* One part further. With WALK_FILE and TRUST_MISSING `path` is of that part. */
+/* One part further. With WALK_FILE and TRUST_MISSING `path` names that part. */
 static int walk_step(struct walk *w, const char *name, bool linked, char path[PATH_MAX],
                      struct error *err)
 {
@@ -297,8 +295,8 @@ static int walk_step(struct walk *w, const char *name, bool linked, char path[PA
     return walk_enter(w, fd, err);
 }
 
-/* To the end of the path, or to the first part that is missing or no folder, whose path is `path`;
- * *last: no part follows. */
+/* Walks to the end of the path, or to the first part that is missing or not a folder; `path` names
+ * that part. *last: no part follows. */
 static int trust_walk_all(struct walk *w, char path[PATH_MAX], bool *last, struct error *err)
 {
     char name[PATH_MAX];
@@ -347,8 +345,7 @@ int trust_folder(const char *path, int flags, unsigned make_mode, char out[PATH_
     return r;
 }
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static int check_file(const char *path, const struct stat *st, bool in_shared, struct error *err)
 {
@@ -394,7 +391,7 @@ int trust_file(const char *path, int flags, char out[PATH_MAX], struct error *er
     return r;
 }
 
-/* Parts a path before its last part: false: there is no name in it. */
+/* Splits a path before its last part; false when the last part is no file name. */
 static bool trust_split_path(const char *path, char folder[PATH_MAX], const char **name)
 {
     const char *slash = strrchr(path, '/');
@@ -409,12 +406,12 @@ static int open_below(const struct walk *w, const char *path, const char *name, 
                       unsigned mode, int *fd, struct error *err)
 {
     struct stat st;
-    mode &= ~(unsigned)(S_IWGRP | S_IWOTH); /* whatever the umask: it would be refused */
+    mode &= ~(unsigned)(S_IWGRP | S_IWOTH); /* for any umask: the rule refuses other writers */
     *fd = openat(w->at, name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, (mode_t)mode);
     if (*fd < 0 && errno == ELOOP) {
         return error_set(err, ERROR_DENIED, "%s is a symbolic link; remove it", path);
     }
-    if (*fd < 0 && errno == ENXIO) { /* a FIFO without a reader, a socket */
+    if (*fd < 0 && errno == ENXIO) { /* a FIFO without a reader, or a socket */
         return error_set(err, ERROR_DENIED, "%s is no plain file; remove it", path);
     }
     if (*fd < 0) {
@@ -423,7 +420,7 @@ static int open_below(const struct walk *w, const char *path, const char *name, 
     int r = fstat(*fd, &st) ? refuse_call("", path, err) : 0;
     if (r == 0 && flags & O_CREAT && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
         st.st_nlink == 1 && st.st_mode & 07777 & ~(mode_t)mode) {
-        st.st_mode &= S_IFMT | (mode_t)mode; /* an older gemmd's */
+        st.st_mode &= S_IFMT | (mode_t)mode; /* an older gemmd made the file */
         fchmod(*fd, st.st_mode & 07777);
     }
     r = r ? r : check_file(path, &st, w->shared, err);

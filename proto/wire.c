@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing. Text on the wire is always UTF-8 (strict readers exist in every language), so the bytes
- * of a put text that are not become '?' here, once for all senders. Reading is in wire_read.c. */
+/* Writing. Text on the wire is always UTF-8 (strict readers exist in every language): wire_put_strn
+ * replaces invalid bytes by '?' for all senders. Reading is in wire_read.c. */
 #include <stdlib.h>
 #include <string.h>
 

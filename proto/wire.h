@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MessagePack, wrapped: only proto/ includes msgpack.h.
+ * A wrapper of MessagePack: only proto/ includes msgpack.h.
  *
- * Writing: a growing buffer and one call per item. A failed allocation sets `failed`, later puts do
- * nothing, and whoever sends the buffer checks the flag once.
- * Reading: a bounding scan (proto/scan.h) has walked the bytes before they come here, so a decode
- * cannot be made to allocate more than a small multiple of the message. Objects live in the arena
- * of a `struct wire_doc`, which is reused from message to message.
+ * Writing: a growing buffer and one call per item. A failed allocation sets `failed`, and later
+ * puts do nothing; the sender of the buffer checks the flag once. Reading: a bounding scan
+ * (proto/scan.h) has already walked the bytes, so a decode never allocates more than a small
+ * multiple of the message. Objects live in the arena of a `struct wire_doc`, which is reused from
+ * message to message.
  */
 #ifndef GEMMD_PROTO_WIRE_H
 #define GEMMD_PROTO_WIRE_H
@@ -33,7 +33,7 @@ void wire_put_bool(struct wire_buf *b, bool v);
 void wire_put_int(struct wire_buf *b, int64_t v);
 void wire_put_uint(struct wire_buf *b, uint64_t v);
 void wire_put_real(struct wire_buf *b, double v);
-/* Text on the wire is UTF-8: bytes that are not become '?'. */
+/* Text on the wire is UTF-8: invalid bytes become '?'. */
 void wire_put_str(struct wire_buf *b, const char *v); /* NULL: nil */
 void wire_put_strn(struct wire_buf *b, const char *v, size_t n);
 void wire_put_bin(struct wire_buf *b, const void *v, size_t n);
@@ -52,7 +52,7 @@ struct wire_doc; /* an arena */
 
 struct wire_doc *wire_doc_new(void); /* NULL: no memory */
 struct wire_doc *wire_doc_free(struct wire_doc *d);
-/* Decodes the one object that fills data[0..n); clears the arena first. Text and binary point into
+/* Decodes the object that fills data[0..n); clears the arena first. Text and binary point into
  * data, which must outlive the objects. ERROR_MALFORMED, ERROR_NO_MEMORY. */
 int wire_decode(struct wire_doc *d, const void *data, size_t n, const struct wire_obj **out,
                 struct error *err);
@@ -70,19 +70,20 @@ enum wire_type {
 };
 enum wire_type wire_type_of(const struct wire_obj *o); /* NULL: WIRE_NIL */
 bool wire_get_bool(const struct wire_obj *o, bool *out);
-bool wire_get_int(const struct wire_obj *o, int64_t *out); /* false also when it does not fit */
-uint64_t wire_uint(const struct wire_obj *o);              /* of an integer >= 0; 0 otherwise */
-bool wire_get_real(const struct wire_obj *o, double *out); /* integers convert */
+bool wire_get_int(const struct wire_obj *o,
+                  int64_t *out);              /* false also for an integer that does not fit */
+uint64_t wire_uint(const struct wire_obj *o); /* value of an integer >= 0; else 0 */
+bool wire_get_real(const struct wire_obj *o, double *out);                /* integers convert */
 bool wire_get_str(const struct wire_obj *o, const char **out, size_t *n); /* not terminated */
-bool wire_is_str(const struct wire_obj *o, const char *text);             /* is this very text */
+bool wire_is_str(const struct wire_obj *o, const char *text);             /* equals this text */
 bool wire_get_bin(const struct wire_obj *o, const void **out, size_t *n);
-size_t wire_count(const struct wire_obj *o); /* of an array or map; 0 otherwise */
+size_t wire_count(const struct wire_obj *o); /* of an array or map; else 0 */
 const struct wire_obj *wire_at(const struct wire_obj *array, size_t i);
 void wire_pair(const struct wire_obj *map, size_t i, const struct wire_obj **key,
                const struct wire_obj **value);
 /* Value under a text key; NULL when absent or not a map. Linear: maps here are small. */
 const struct wire_obj *wire_find(const struct wire_obj *map, const char *key);
-/* Copies text into out (terminated). False: not text, or it does not fit, or holds a zero byte. */
+/* Copies text into out (terminated). False: not text, too long, or with a zero byte. */
 bool wire_copy_str(const struct wire_obj *o, char *out, size_t size);
 /* Encodes a decoded object again. */
 void wire_put_obj(struct wire_buf *b, const struct wire_obj *o);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a `struct wire_obj` is, for the files of proto/ that decode on the path of every hit: there,
- * a call per item of a message would cost more than the item. */
+/* The definition behind `struct wire_obj`, for the files of proto/ that decode on the hit path:
+ * there a call per item would cost more than the item. */
 #ifndef GEMMD_PROTO_WIRE_INNER_H
 #define GEMMD_PROTO_WIRE_INNER_H
 
@@ -25,7 +25,7 @@ static inline const char *wire_chars(const char *ptr)
     return ptr ? ptr : "";
 }
 
-/* A scalar of the wire; its text points into the message. False: not a scalar (nil is none), or an
+/* A scalar of the wire; its text points into the message. False: another type, also nil, or an
  * integer beyond int64_t. */
 static inline bool wire_scalar(const msgpack_object *o, struct value *v, size_t *text_n)
 {

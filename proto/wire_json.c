@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MessagePack <-> JSON, for `--json`, exports and logs. Written twice over the same walk: once to
- * measure, once into memory of that size. What JSON cannot say: binary becomes base64 text, NaN and
- * infinities null, and a map key that is not text becomes the text of its JSON.
+ * MessagePack <-> JSON, for `--json`, exports and logs. The JSON is printed twice by the same walk:
+ * first to measure, then into memory of that size. JSON lacks some values: binary becomes base64
+ * text, NaN and infinities null, and a map key that is not text becomes the text of its JSON.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -142,7 +142,7 @@ static json_t *load_json(const char *json, size_t length, size_t flags, struct e
     return root;
 }
 
-/* False: it is no scalar. null is VALUE_NONE. */
+/* False: not a scalar. null is VALUE_NONE. */
 static bool json_get_value(const json_t *j, struct value *v, size_t *text_n)
 {
     *v = (struct value){.type = VALUE_NONE};

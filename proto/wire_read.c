@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading: msgpack-c decodes into a zone that is cleared, not freed, from message to message, so a
- * stream of ordinary messages costs no malloc. A `struct wire_obj` is a msgpack_object under
- * another name: nobody outside proto/ needs to know.
+ * Reading: msgpack-c decodes into a zone that is cleared, not freed, between messages, so a stream
+ * of ordinary messages costs no malloc. A `struct wire_obj` is a msgpack_object under another name,
+ * which hides msgpack from users of proto/.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "proto/text.h"
 #include "proto/wire_inner.h"
 
-/* Objects are 24 bytes: a chunk holds those of any ordinary request. */
+/* Objects have 24 bytes: a chunk holds the objects of any ordinary request. */
 enum { ZONE_CHUNK = 16 * 1024 };
 
 struct wire_doc {
@@ -225,7 +225,9 @@ void wire_put_obj(struct wire_buf *b, const struct wire_obj *o)
         }
     } else if (wire_get_bin(o, &bytes, &n)) {
         wire_put_bin(b, bytes, n);
-    } else if (!value_unpack(o, &v, &n)) { /* nil, or beyond int64_t; the scan lets no others in */
+    } else if (!value_unpack(
+                   o, &v,
+                   &n)) { /* nil, or an integer beyond int64_t; the scan refuses other types */
         wire_type_of(o) == WIRE_INT ? wire_put_uint(b, wire_uint(o)) : wire_put_nil(b);
     } else if (v.type == VALUE_TEXT) {
         wire_put_strn(b, v.text, n);
