@@ -92,11 +92,6 @@ const struct op *op_find_n(const char *name, size_t n)
     return is_custom_name(name, n) ? &custom_op : NULL;
 }
 
-const struct op *op_find(const char *name)
-{
-    return op_find_n(name, strlen(name));
-}
-
 void op_names(struct text_out *o)
 {
     for (size_t i = 0; i < n_indexes; i++) {

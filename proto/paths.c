@@ -55,12 +55,6 @@ static const char *paths_find_home(void)
     return user && user->pw_dir && user->pw_dir[0] == '/' ? user->pw_dir : NULL;
 }
 
-static bool is_dir(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int paths_find_tmp(char out[PATHS_MAX], struct error *err)
 {
     snprintf(out, PATHS_MAX, "/tmp/gemmd-%u", (unsigned)geteuid());
@@ -87,7 +81,8 @@ int paths_runtime_dir(char out[PATHS_MAX], struct error *err)
         return paths_join_two(out, "/run/gemmd", "", "runtime directory", err);
     }
     const char *dir = paths_read_xdg("XDG_RUNTIME_DIR");
-    if (dir && is_dir(dir)) {
+    struct stat st;
+    if (dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode)) {
         return paths_join_two(out, dir, "/gemmd", "runtime directory", err);
     }
     return paths_find_tmp(out, err);

@@ -30,15 +30,6 @@ static int set_op(struct problem *p, const char *name, size_t n, struct error *e
 
 /* ---- from a record --------------------------------------------------------------------------- */
 
-static int make_custom(struct problem *p, const struct record *fields, struct error *err)
-{
-    if (record_has_n(fields, "op", 2)) {
-        return error_set(err, ERROR_INVALID, "a field of %s cannot be called 'op'", p->op_name);
-    }
-    record_copy(&p->fields, fields);
-    return 0;
-}
-
 static int problem_make_from(struct problem *p, const char *op_name, size_t n,
                              const struct record *fields, struct error *err)
 {
@@ -47,8 +38,12 @@ static int problem_make_from(struct problem *p, const char *op_name, size_t n,
     if (r < 0) {
         return r;
     }
+    if (op_is_custom(p->op) && record_has_n(fields, "op", 2)) {
+        return error_set(err, ERROR_INVALID, "a field of %s cannot be called 'op'", p->op_name);
+    }
     if (op_is_custom(p->op)) {
-        return make_custom(p, fields, err);
+        record_copy(&p->fields, fields);
+        return 0;
     }
     struct slots g;
     slots_init(&g, op_index_of(p->op));

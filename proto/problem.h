@@ -62,7 +62,6 @@ struct problem {
 /* Sets the ops that problem_* know, a NULL-terminated list; called once at start (families_register
  * in kernels/). The "custom:" op is always known. */
 void ops_set(const struct op *const *list);
-const struct op *op_find(const char *name); /* NULL: unknown; "gemm" is an alias, see below */
 
 /* Canonical problem from op name and given fields. "gemm" is grouped_gemm with experts = 1 and topk
  * = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; sentences name the

@@ -149,12 +149,6 @@ static bool check_slot(const struct op_field *f, struct slot *s)
     }
 }
 
-static void fall_back(const struct op_field *f, struct slot *s)
-{
-    s->v = f->fallback;
-    s->text_n = f->fallback.type == VALUE_TEXT ? strlen(f->fallback.text) : 0;
-}
-
 static int slots_append_fields(struct problem *p, struct slots *g, struct error *err)
 {
     record_init(&p->fields);
@@ -165,7 +159,8 @@ static int slots_append_fields(struct problem *p, struct slots *g, struct error 
             if (f->required) {
                 return slots_refuse_missing(g->index->op, f, err);
             }
-            fall_back(f, s);
+            s->v = f->fallback;
+            s->text_n = f->fallback.type == VALUE_TEXT ? strlen(f->fallback.text) : 0;
             if (s->v.type == VALUE_NONE) {
                 continue;
             }

@@ -42,14 +42,6 @@ static int check_word(const char *name, char *word, const char *const *known, st
                      text_show(word, strlen(word)).text, list);
 }
 
-static int request_check_range(const char *name, int64_t v, int64_t max, struct error *err)
-{
-    if (v >= 0 && v <= max) {
-        return 0;
-    }
-    return error_set(err, ERROR_INVALID, "%s is %" PRId64 ", but takes 0..%" PRId64, name, v, max);
-}
-
 static int check_tolerance(const char *name, double *v, struct error *err)
 {
     if (*v == 0 || isnan(*v)) {
@@ -75,18 +67,12 @@ static int request_check_numbers(const struct query *q, struct error *err)
         {"warmup", q->warmup, 10000},
     };
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
-        int r = request_check_range(ranges[i].name, ranges[i].v, ranges[i].max, err);
-        if (r < 0) {
-            return r;
+        if (ranges[i].v < 0 || ranges[i].v > ranges[i].max) {
+            return error_set(err, ERROR_INVALID, "%s is %" PRId64 ", but takes 0..%" PRId64,
+                             ranges[i].name, ranges[i].v, ranges[i].max);
         }
     }
     return 0;
-}
-
-static int request_check_bucket(const struct query *q, struct error *err)
-{
-    enum bucket_scheme scheme;
-    return q->bucket[0] ? bucket_scheme_parse(q->bucket, &scheme, err) : 0;
 }
 
 static int check_strategy(struct request *r, struct error *err)
@@ -116,9 +102,10 @@ static int check_strategy(struct request *r, struct error *err)
 static int request_check_query(struct request *r, struct error *err)
 {
     struct query *q = &r->query;
+    enum bucket_scheme scheme;
     int done = check_word("wait", q->wait, waits, err);
     done = done < 0 ? done : check_strategy(r, err);
-    done = done < 0 ? done : request_check_bucket(&r->query, err);
+    done = done < 0 || !q->bucket[0] ? done : bucket_scheme_parse(q->bucket, &scheme, err);
     done = done < 0 ? done : request_check_numbers(q, err);
     done = done < 0 ? done : check_tolerance("atol", &q->atol, err);
     return done < 0 ? done : check_tolerance("rtol", &q->rtol, err);

@@ -52,15 +52,6 @@ static int open_container(struct scan *s, uint64_t n, struct error *err)
     return 0;
 }
 
-static int open_payload(struct scan *s, uint64_t n, struct error *err)
-{
-    if (n + s->owed > s->limit - s->taken) {
-        return too_large(s, err);
-    }
-    s->skip = (size_t)n;
-    return 0;
-}
-
 /* Takes a complete head: opens its container or payload. */
 static int take_head(struct scan *s, const uint8_t *head, struct error *err)
 {
@@ -68,10 +59,15 @@ static int take_head(struct scan *s, const uint8_t *head, struct error *err)
     if (s->depth > 0) {
         s->left[s->depth - 1]--;
     }
+    const uint64_t n = span_count(head);
     if (span_kinds[head[0]] >= SPAN_ITEMS) {
-        return open_container(s, span_count(head), err);
+        return open_container(s, n, err);
     }
-    return open_payload(s, span_count(head), err);
+    if (n + s->owed > s->limit - s->taken) {
+        return too_large(s, err);
+    }
+    s->skip = (size_t)n;
+    return 0;
 }
 
 /* Collects a head that may arrive in pieces. Returns the bytes taken from data, or ERROR_*. */

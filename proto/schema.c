@@ -22,15 +22,6 @@ static void put_reals(struct wire_buf *b, const void *member)
     }
 }
 
-static void put_real(struct wire_buf *b, double v)
-{
-    if (isnan(v)) {
-        wire_put_nil(b);
-    } else {
-        wire_put_real(b, v);
-    }
-}
-
 static void put_member(struct wire_buf *b, const struct schema_field *f, const void *member)
 {
     switch (f->kind) {
@@ -38,7 +29,8 @@ static void put_member(struct wire_buf *b, const struct schema_field *f, const v
         wire_put_int(b, *(const int64_t *)member);
         break;
     case SCHEMA_REAL:
-        put_real(b, *(const double *)member);
+        isnan(*(const double *)member) ? wire_put_nil(b)
+                                       : wire_put_real(b, *(const double *)member);
         break;
     case SCHEMA_FLAG:
         wire_put_bool(b, *(const bool *)member);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "proto/op.h"
 #include "tests/unit/proto/common.h"
 
 struct fixture {
@@ -159,10 +160,10 @@ static void test_gemm(void **state)
     REFUSES(ERROR_CONFLICT, "experts is given otherwise; use op grouped_gemm",
             parse("gemm mode=forward M=64 N=64 K=64 experts=8"));
     REFUSES(ERROR_CONFLICT, "topk", parse("gemm mode=forward M=64 N=64 K=64 topk=true"));
-    assert_ptr_equal(op_find("gemm"), &test_op);
+    assert_ptr_equal(op_find_n("gemm", strlen("gemm")), &test_op);
     static const struct op *const none[] = {NULL};
     ops_set(none);
-    assert_null(op_find("gemm"));
+    assert_null(op_find_n("gemm", strlen("gemm")));
 }
 
 static void test_custom(void **state)
@@ -172,7 +173,7 @@ static void test_custom(void **state)
     assert_string_equal(format(), "custom:my.op-1_X a=1 b=2.5 c=true shape=4x4");
     ACCEPTS(parse("custom:x"));
     assert_string_equal(format(), "custom:x");
-    assert_non_null(op_find("custom:x"));
+    assert_non_null(op_find_n("custom:x", strlen("custom:x")));
     static const char *const bad[] = {
         "custom:",
         "custom",
@@ -184,7 +185,7 @@ static void test_custom(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct record none;
         record_init(&none);
-        assert_null(op_find(bad[i]));
+        assert_null(op_find_n(bad[i], strlen(bad[i])));
         REFUSES(ERROR_UNKNOWN_OP, "custom:<name>",
                 problem_make(&fixture.p, bad[i], &none, &fixture.err));
     }
