@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store's file, opened: settings, version, tables.
+ * Opening of a store's file: settings, version, tables.
  *
- * Settings and why: WAL, so that people read while we write; synchronous=FULL, since a row costs
- * seconds of GPU time and a sync a fraction of a millisecond; PERSIST_WAL, so that others may open
- * the file read-only also after a clean stop; mmap off, and writing and checkpoints under the
- * commit lock (commit.c), because of the WAL-reset bug of SQLite before 3.51.3.
+ * WAL: people can read while gemmd writes. synchronous=FULL: a row costs seconds of GPU time, a
+ * sync a fraction of a millisecond. PERSIST_WAL: other users can open the file read-only after a
+ * clean stop. mmap off, and writes and checkpoints under the commit lock (commit.c): the WAL-reset
+ * bug of SQLite before 3.51.3.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static int attach_settings(struct store *s, struct error *err)
     return db_exec(&s->db, settings, err);
 }
 
-/* Written into the file: not before it is known to be ours. */
+/* Writes into the file, so the caller first checks that the file is gemmd's. */
 static int attach_journal(struct store *s, struct error *err)
 {
     int on = 1;
@@ -70,7 +70,7 @@ static int attach_version(struct store *s, struct error *err)
     return r;
 }
 
-/* That every table has the columns we read and write, and its first page can be read. */
+/* Checks that each table has the columns of this program, and a readable first page. */
 static int attach_tables(struct store *s, struct error *err)
 {
     int r = 0;
@@ -88,7 +88,7 @@ static int attach_tables(struct store *s, struct error *err)
     return r;
 }
 
-/* The log is there: the tables were read. */
+/* The tables were read, so the log exists. */
 static void remember_files(struct store *s)
 {
     char log[PATH_MAX + 8];
@@ -127,7 +127,7 @@ int store_attach_again(struct store *s, struct error *err)
 {
     store_detach(s);
     int r = store_attach(s, err);
-    if (r < 0) { /* half of it would look as if it were open */
+    if (r < 0) { /* a half-opened store would look open */
         store_detach(s);
     }
     return r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What daemons of one file tell each other, as rows: what was changed (`change`), who works at a
- * key (`lease`), and which searches wait (`wanted`). No checksums: a wrong one costs a key that is
- * tuned twice, or a cache that is read anew.
+ * Rows by which the daemons of a file tell each other of changes (`change`), of keys in work
+ * (`lease`), and of waiting searches (`wanted`). No checksums: a wrong row costs a second tuning of
+ * a key, or a cache that is read again.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 /* ---- owners ---------------------------------------------------------------------------------- */
 
-/* A process, as /proc knows it: its state, and when it began. Numbers of processes come again. */
+/* Reads state and start time of a process from /proc. The start time tells reused pids apart. */
 static bool read_process(long pid, char *state, unsigned long long *began)
 {
     char path[40], text[1024] = {0};
@@ -28,7 +28,7 @@ static bool read_process(long pid, char *state, unsigned long long *began)
     if (f) {
         fclose(f);
     }
-    /* "<pid> (<name>) S <ppid> ...": the name may have anything in it; the 20th field behind it */
+    /* "<pid> (<name>) S <ppid> ...": the name may contain any byte; field 20 after the name */
     const char *rest = n ? strrchr(text, ')') : NULL;
     if (!rest || sscanf(rest, ") %c", state) != 1) {
         return false;
@@ -152,7 +152,7 @@ static int64_t boottime_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* is_gone(owner, boot) in SQL: of a lease or a wanted row, whose owner may have gone. */
+/* is_gone(owner, boot) in SQL: true when the owner of a lease or wanted row has ended. */
 static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
 {
     const struct store *s = sqlite3_user_data(ctx);
@@ -170,7 +170,7 @@ int change_attach(struct store *s, struct error *err)
     return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
-/* 0: nobody else holds the key; STORE_HELD; fault. */
+/* 0: no other owner holds the key; STORE_HELD; fault. */
 static int find_holder(struct store *s, const char *key, int64_t now, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -185,7 +185,7 @@ static int find_holder(struct store *s, const char *key, int64_t now, struct err
 int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err)
 {
     int64_t now = boottime_ms();
-    int r = s->db.depth == 0 ? find_holder(s, key, now, err) : 0; /* most often, without a lock */
+    int r = s->db.depth == 0 ? find_holder(s, key, now, err) : 0; /* needs no lock */
     r = r ? r : write_begin(s, err);
     if (r) {
         return r;
@@ -241,7 +241,7 @@ int store_leave(struct store *s, struct error *err)
 
 /* ---- daemons --------------------------------------------------------------------------------- */
 
-/* A daemon of the file is the owner of a lease of its own name, which no key has. */
+/* A daemon of the file owns a lease named "daemon <owner>", which is no key. */
 int store_join(struct store *s, struct error *err)
 {
     char name[STORE_OWNER_MAX + 8];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thorough look at a file: its pages, whether each index fits its table, the text of its
- * schema, and every row's checksum. It takes as long as reading the whole file, so it is done when
- * nothing else is.
+ * The thorough check of a file: pages, indexes, text of the schema, and the checksum of each row.
+ * The check reads the whole file, so the ledger runs it in quiet moments only.
  */
 #include <string.h>
 
@@ -15,8 +14,8 @@ static int check_fail_damaged(struct store *s, struct error *err, const char *wh
     return error_set(err, ERROR_STORE, "database %s is damaged: %s", s->path, what);
 }
 
-/* quick_check would not compare indexes with their tables, and what they say decides what is
- * found. */
+/* integrity_check, because quick_check does not compare indexes with tables, and lookups depend on
+ * the indexes. */
 static int check_pages(struct store *s, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -32,7 +31,7 @@ static int check_pages(struct store *s, struct error *err)
     return check_fail_damaged(s, err, verdict ? verdict : "integrity_check found no words");
 }
 
-/* All of a file's description of itself, as one text. */
+/* Reads the whole schema as a single text. */
 static int check_read_schema(struct db *db, sqlite3_stmt **st, struct error *err)
 {
     int r =
@@ -45,8 +44,8 @@ static int check_read_schema(struct db *db, sqlite3_stmt **st, struct error *err
     return r < 0 || sqlite3_column_text(*st, 0) ? r : db_fail(db, SQLITE_NOMEM, err);
 }
 
-/* A view whose text has changed shows wrong figures to whoever reads it. Every file has come
- * through the same steps, so that a new one has the same texts. */
+/* A view with changed text shows wrong figures to readers. All files run the same migration steps,
+ * so a new file has the same schema text. */
 static int check_schema(struct store *s, struct error *err)
 {
     struct db fresh = {0};

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commit lock: flock(2) on "<path>.lock", held around each transaction that writes, each
- * checkpoint, and each opening, and at no other time. Several gemmds write one file; without the
- * lock two of them could write and checkpoint at once, which SQLite before 3.51.3 may answer with a
- * damaged file (the WAL-reset bug).
+ * The commit lock: flock(2) on "<path>.lock". A gemmd holds the lock around each writing
+ * transaction, each checkpoint, and each opening, and at no other time. Several gemmds write the
+ * file: without the lock two of them could write and checkpoint at once. SQLite before 3.51.3 may
+ * damage the file then (the WAL-reset bug).
  *
- * Whoever has the lock is the only writer. Numbers of rows are counted in memory, since they are
- * part of checksums; they are read anew when another connection has committed meanwhile.
+ * The holder of the lock is the only writer, and counts row numbers in memory, because the numbers
+ * are part of checksums. After a commit of another connection the holder reads the numbers again.
  *
- * The text of the lock file has three lines of fixed length:
- *   the process that took the lock last, for people. It is written again after each commit: the
- *     other gemmds watch the lock file, since a change of the log is seen before it can be read
- *   the file that is the database: device and inode. A gemmd that rebuilds or restores the file
- *     writes the new one's, so that the others tell it from a file that a person has put there
- *   the highest generation that was given. The number outlives the database: after an older copy
- *     was put in its place, generations go on above those that jobs may be pinned to
+ * The lock file has three lines of fixed length:
+ *   1. Pid of the last holder, for people. Written again after each commit: the other gemmds watch
+ *      the lock file, since a change of the log is seen before the commit can be read.
+ *   2. Device and inode of the database file. A gemmd that rebuilds or restores the file notes the
+ *      new file here, and the other gemmds know that no person put it there.
+ *   3. The highest generation that was given. The number outlives the database: after a restore of
+ *      an older copy, generations go on above all numbers that jobs may be pinned to.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static void lock_name(const struct store *s, char out[PATH_MAX + 8])
 
 /* ---- the file's text ------------------------------------------------------------------------- */
 
-/* Also of the text that gemmd before schema 4 wrote: the lines were of any length. */
+/* Also reads the text of a gemmd before schema 4, with lines of any length. */
 static void commit_read_text(struct store *s)
 {
     char text[PATH_MAX + 64] = "";
@@ -67,7 +67,7 @@ static void write_text(struct store *s)
     snprintf(text, sizeof(text), "%-11ld\n%-43s\n%020" PRId64 "\n", (long)getpid(), file,
              s->noted.given);
     if (!s->noted.whole && ftruncate(s->lock_fd, 0)) {
-        return; /* a full disk: the database has the number, too */
+        return; /* full disk: the database has the number, too */
     }
     s->noted.whole = pwrite(s->lock_fd, text, TEXT, 0) == TEXT;
 }
@@ -116,7 +116,7 @@ static int open_lock(struct store *s, struct error *err)
     int fd;
     lock_name(s, name);
     int r = trust_open(name, O_RDWR | O_CREAT, 0600, &fd, err);
-    if (r < 0) { /* a disk too full for it is met, and reported, at the database */
+    if (r < 0) { /* a full disk keeps its code, any other fault becomes ERROR_STORE */
         r = err && err->code == ERROR_DISK_FULL ? ERROR_DISK_FULL : ERROR_STORE;
         error_prefix(err, "database %s: cannot make the lock file", s->path);
         if (err) {
@@ -131,7 +131,7 @@ static int open_lock(struct store *s, struct error *err)
     return 0;
 }
 
-/* Whether the lock's name still leads to the file that is open: it may have been removed. */
+/* False when the lock file was removed, so that its name leads to another file or to no file. */
 static bool lock_is_named(const struct store *s)
 {
     char name[PATH_MAX + 8];
@@ -141,7 +141,7 @@ static bool lock_is_named(const struct store *s)
            named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
-/* Who took it last has written his number; but another program may just hold it. */
+/* The lock file names the last holder's pid; but another program may hold the lock now. */
 static int say_held(const struct store *s, struct error *err)
 {
     char text[PID_LINE] = "", who[LOCKFILE_NAME_MAX];
@@ -162,7 +162,7 @@ static int64_t commit_read_clock(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* When the lock file was written last: each commit ends with that. */
+/* Time of the last commit: each commit ends with a write to the lock file. */
 static struct timespec last_commit(const struct store *s)
 {
     struct stat st;
@@ -174,8 +174,9 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
     return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-/* flock knows no time limit. While others commit, one's turn comes; a holder who does not commit
- * for PATIENCE_MS is stuck, and is not waited for again until he does. */
+/* Waits for the lock; flock has no time limit. Goes on waiting as long as other gemmds commit. A
+ * holder that does not commit for PATIENCE_MS is stuck: later calls fail at once until the holder
+ * commits. */
 static int wait_for_lock(struct store *s, struct error *err)
 {
     enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000, PATIENCE_MS = 2000, MOST_MS = 30000 };
@@ -216,11 +217,11 @@ int commit_lock(struct store *s, struct error *err)
         if (r || lock_is_named(s) || i == TRIES) {
             break;
         }
-        r = open_lock(s, err); /* the one that others lock by now */
+        r = open_lock(s, err); /* the file that the other gemmds lock by now */
     }
     if (r) {
         s->locks--;
-        if (s->lock_fd >= 0) { /* it may be that of a file without a name */
+        if (s->lock_fd >= 0) { /* may be a lock file without a name */
             flock(s->lock_fd, LOCK_UN);
         }
         return r;
@@ -241,8 +242,8 @@ void commit_unlock(struct store *s)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* What another connection has committed since: numbers go on above its rows. A newer gemmd may have
- * given the file another schema. */
+/* Reacts to commits of other connections: reads the row numbers again. Fails when a newer gemmd has
+ * migrated the file. */
 static int hear_others(struct store *s, struct error *err)
 {
     int64_t seen, version;
@@ -289,8 +290,8 @@ int write_begin(struct store *s, struct error *err)
     return r;
 }
 
-/* Pages go back into the file when the log has a thousand of them: SQLite would do so by itself,
- * but without the lock. */
+/* Checkpoints a log of a thousand pages or more. SQLite's automatic checkpoints are off: they would
+ * run without the lock. */
 static void move_log(struct store *s)
 {
     enum { PAGES = 1000 };
@@ -305,10 +306,10 @@ int write_end(struct store *s, int status, struct error *err)
     if (s->db.depth == 0) {
         if (r >= 0) {
             commit_note_given(s, s->next_id[TABLE_BEST] - 1);
-            write_pid(s); /* who watches the file, wakes up: the commit can be read by now */
+            write_pid(s); /* wakes the watchers of the lock file: the commit can be read by now */
             move_log(s);
         } else {
-            s->seen = -1; /* what was counted is not there */
+            s->seen = -1; /* the counted numbers were undone */
         }
         commit_unlock(s);
     }
@@ -328,7 +329,7 @@ void commit_attach(struct store *s)
 {
     s->seen = -1;
     s->log_pages = 0;
-    sqlite3_wal_hook(s->db.h, note_pages, s); /* instead of automatic checkpoints */
+    sqlite3_wal_hook(s->db.h, note_pages, s); /* replaces automatic checkpoints */
     sqlite3_db_config(s->db.h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 }
 
@@ -338,10 +339,10 @@ int commit_checkpoint(struct store *s, struct error *err)
     if (r) {
         return r;
     }
-    sqlite3_busy_timeout(s->db.h, 0); /* others wait for the lock meanwhile */
+    sqlite3_busy_timeout(s->db.h, 0); /* other gemmds wait for the lock meanwhile */
     int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     sqlite3_busy_timeout(s->db.h, s->patience_ms);
-    /* A reader in the way is no fault: it ends, and the next time comes. */
+    /* A reader that blocks the checkpoint is no fault: the next checkpoint does the work. */
     r = rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0 : db_fail(&s->db, rc, err);
     commit_unlock(s);
     return r;

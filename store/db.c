@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See db.h. Two things are easy to get wrong here:
+ * Two pitfalls:
  *
- * - On a full disk SQLite may undo the whole transaction by itself. Going on would then write each
- *   following statement in a transaction of its own, so db_begin and db_end look whether the
- *   transaction that they believe in is still open.
- * - A full disk has several faces: SQLITE_FULL, or an I/O error with ENOSPC, EDQUOT or EFBIG below.
+ * - On a full disk SQLite may undo the whole transaction by itself. Then each following statement
+ *   would run in a transaction of its own. So db_begin and db_end check that their transaction is
+ *   still open.
+ * - SQLite reports a full disk as SQLITE_FULL, or as an I/O error with ENOSPC, EDQUOT or EFBIG.
  */
 #include <assert.h>
 #include <errno.h>
@@ -70,10 +70,10 @@ static int db_fail_locked(const struct db *db, struct error *err)
 
 int db_fail(struct db *db, int rc, struct error *err)
 {
-    /* SQLite keeps the system's reason only of some faults; errno was 0 before the call. */
+    /* SQLite keeps the system's reason only for some faults; errno was 0 before the call. */
     int e = errno;
     e = db->h && sqlite3_system_errno(db->h) ? sqlite3_system_errno(db->h) : e;
-    bool said = db->h && sqlite3_errcode(db->h) != SQLITE_OK; /* else it is our own finding */
+    bool said = db->h && sqlite3_errcode(db->h) != SQLITE_OK; /* else gemmd found the fault */
     const char *text = said ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
     if (disk_is_full(rc, e)) {
         return error_set(
@@ -276,8 +276,7 @@ int db_begin(struct db *db, struct error *err)
 {
     int r;
     if (db->depth == 0) {
-        db_undo_transaction(
-            db); /* one whose ROLLBACK failed for want of memory may still be open */
+        db_undo_transaction(db); /* a failed ROLLBACK may have left one open */
         db->spoilt = false;
         r = db_run(db, NULL, err, "BEGIN IMMEDIATE", "");
     } else if (sqlite3_get_autocommit(db->h)) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Listing. Nothing that a client sends becomes SQL: names are looked up in the table of columns,
- * values are bound. Beside the stored columns there are a few computed ones, and names inside the
- * JSON columns ("config.num_stages"). Rows found bad are left out of count and pages alike.
+ * Listing. No text of a client becomes SQL: names are looked up in the table of columns, and values
+ * are bound. Besides the stored columns a list has computed columns, and names inside the JSON
+ * columns ("config.num_stages"). Counts and pages leave bad rows out.
  *
- * Each list has an order of its own, most by a column whose values differ. Who goes from page to
- * page by the last row that he has (`after`) misses and repeats none that stays, whatever others
- * add and remove meanwhile; who counts (`offset`), or sorts by another column, may.
+ * Each list has a default order, mostly by a unique column. A client that pages by `after`, the
+ * last row of the page before, misses and repeats no remaining row while other clients add and
+ * remove rows. A client that pages by `offset`, or sorts by another column, may miss or repeat
+ * rows.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,9 +27,9 @@ struct computed {
 struct list {
     const char *name;
     const struct table *table;
-    const char *from;  /* NULL: the table itself */
-    const char *order; /* unless the filter has `sort` */
-    bool by_one;       /* column, whose values differ */
+    const char *from;  /* NULL: the table */
+    const char *order; /* without `sort` in the filter */
+    bool by_one;       /* `order` is a single column, and unique */
     struct computed computed[16];
 };
 
@@ -39,16 +40,16 @@ struct list {
             {.name = "floor_percent", .sql = "(100 * floor_us / time_us)"},                        \
             {.name = "speedup", .sql = "(reference_us / time_us)"}, {.name = NULL},                \
     }
-/* The flops of a trial are those of its key, which its bests know. */
+/* The flops of a trial are the flops of its key, which the bests have. */
 #define TRIAL_FLOPS                                                                                \
     "(SELECT flops FROM best WHERE best.key = trial.key ORDER BY generation DESC LIMIT 1)"
-/* So is their class of device; without one it is that of the device which measured them, as that
- * is today. */
+/* The class of a trial is the class of its key's bests; without a best, today's class of the device
+ * of the run. */
 #define TRIAL_CLASS                                                                                \
     "coalesce((SELECT class FROM best WHERE best.key = trial.key LIMIT 1), (SELECT class FROM "    \
     "device WHERE uuid = (SELECT device FROM run WHERE run.id = trial.run)))"
 
-/* Made from several tables (portfolio.c): all of its columns are computed, and none is checked. */
+/* Made from several tables (portfolio.c): all columns are computed and have no checksum. */
 static const struct schema no_columns = {.name = "portfolio"};
 static const struct table portfolio = {
     .name = "portfolio", .schema = &no_columns, .rowid = "number"};
@@ -95,7 +96,7 @@ static const struct list lists[] = {
 
 enum { N_LISTS = sizeof(lists) / sizeof(lists[0]), SQL_MAX = 16 * 1024 };
 
-/* A query being put together: text, and the values to bind in order. */
+/* A query under construction: text, and the values to bind in order. */
 struct query_text {
     const struct list *list;
     const struct table *t;
@@ -135,7 +136,7 @@ static int unknown_column(const struct list *l, const char *name, struct error *
                      known);
 }
 
-/* SQL of a column, or of a name inside a JSON column. */
+/* Finds the SQL of a column, or of a name inside a JSON column. */
 static int column_sql(const struct list *l, const char *name, char out[256], enum column_kind *kind,
                       struct error *err)
 {
@@ -154,7 +155,7 @@ static int column_sql(const struct list *l, const char *name, char out[256], enu
         }
         if (f->kind == SCHEMA_RECORD && dot && n == (size_t)(dot - name) &&
             strncmp(column, name, n) == 0) {
-            /* Field names of a record hold nothing that could end the path or the SQL text. */
+            /* Names in a record have no character that could end the path or the SQL text. */
             *kind = COLUMN_ANY;
             snprintf(out, 256, "json_extract(%s, '$.\"%s\"')", column, dot + 1);
             return 0;
@@ -185,7 +186,7 @@ static int add_condition(struct query_text *q, const char *name, struct value v,
     }
     q->values[q->n_values++] = part ? VALUE_OF_TEXT(v.text + 1) : v;
     char *end = q->where + q->n_where;
-    size_t room = sizeof(q->where) - q->n_where; /* enough for all fields that a record can have */
+    size_t room = sizeof(q->where) - q->n_where; /* enough for all fields of a record */
     int n = part ? snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values)
             : kind == COLUMN_TEXT || kind == COLUMN_JSON
                 ? snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values)
@@ -200,13 +201,13 @@ static int set_order(struct query_text *q, const char *sort, struct error *err)
     enum column_kind kind;
     bool down = sort[0] == '-';
     int r = column_sql(q->list, sort + down, sql, &kind, err);
-    /* What is not known comes last either way; the row's number makes the order one. */
+    /* NULLs come last in both directions; the row number makes the order unique. */
     snprintf(q->order, sizeof(q->order), "%s IS NULL, %s%s, %s", r ? "0" : sql, r ? "0" : sql,
              down ? " DESC" : "", q->t->rowid);
     return r;
 }
 
-/* Behind the row that has this value in the list's own order. */
+/* Restricts the list to rows behind the row with this value, in the list's default order. */
 static int add_after(struct query_text *q, struct value v, bool sorted, struct error *err)
 {
     if (sorted || !q->list->by_one) {
@@ -246,7 +247,7 @@ static int list_read_filter(struct query_text *q, const struct record *filter, i
         } else if (strcmp(name, "offset") == 0) {
             r = get_number(name, &v, 0, offset, err);
         } else if (q->t == &portfolio && strcmp(name, "bound") == 0) {
-            continue; /* it was made by that */
+            continue; /* portfolio_refresh has used the bound */
         } else if (strcmp(name, "after") == 0) {
             r = add_after(q, v, record_get(filter, "sort", &sort), err);
         } else if (strcmp(name, "sort") == 0) {
@@ -274,7 +275,7 @@ static int bind_values(struct store *s, sqlite3_stmt *st, const struct query_tex
     return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
-/* Not kept in the cache: clients could fill it with their filters. */
+/* Not cached: the filters of clients would fill the cache. */
 static int list_prepare_query(struct store *s, sqlite3_stmt **st, const struct query_text *q,
                               const char *sql, struct error *err)
 {
@@ -339,7 +340,7 @@ static int list_put_row(sqlite3_stmt *st, const struct query_text *q, struct wir
     return r;
 }
 
-/* The rows of one page. ROW_BAD: one was found bad and noted; start again without it. */
+/* Reads the rows of a page. ROW_BAD: a bad row was found and noted; call again. */
 static int read_page(struct store *s, const struct query_text *q, const char *sql, size_t max_bytes,
                      struct wire_buf *rows, uint32_t *n, struct error *err)
 {
@@ -417,9 +418,7 @@ static int is_late(void *until)
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err)
 {
-    enum {
-        STEPS = 100000
-    }; /* of SQLite's machine, about a millisecond, between looks at the clock */
+    enum { STEPS = 100000 }; /* between checks of the clock: about a millisecond */
     uint64_t until = list_read_clock() + STORE_LIST_MS;
     if (s->db.h) {
         sqlite3_progress_handler(s->db.h, STEPS, is_late, &until);

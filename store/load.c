@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All current bests. Which row of a key is its newest is told by two witnesses: the rows
- * themselves, and the index over (key, generation). A key is served only where both say the same.
- * So when the newest row, or its place in the index, is damaged or lost, the one before it does not
- * come back: it may be a config that a person has replaced for a reason.
+ * Reads all current bests. Two sources tell the newest row of a key: the rows, and the index over
+ * (key, generation). A key is served only where both agree. So the row before the newest never
+ * comes back when the newest row, or its index entry, is damaged: a person may have replaced that
+ * config.
  *
- * Both are heard first, by keys and generations alone, which is quick; after that any row may be
- * given, page by page or one that is asked for. A newest row with a wrong checksum or key explains
- * why the two disagree: it is a miss from now on. What nothing explains is a damaged file. The rows
- * are walked in the order in which they lie, the newest first; that is quicker than going from the
- * index to each.
+ * Both sources are read first, by keys and generations only, which is quick. Then any row may be
+ * returned, page by page or by key. A newest row with a wrong checksum or key explains a
+ * disagreement and makes the key a miss. Any other disagreement means a damaged file. Rows are read
+ * in file order, newest first: quicker than a lookup through the index for each key.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +16,9 @@
 #include "proto/hash.h"
 #include "store/inner.h"
 
-struct newest { /* what the index says of a key */
+struct newest { /* newest generation of a key by the index */
     char key[HASH_HEX];
-    bool met; /* the rows say it, too */
+    bool met; /* the rows agree */
     int64_t generation;
 };
 
@@ -27,7 +26,7 @@ struct store_load {
     struct store *s;
     struct newest *keys; /* owned; ascending by key */
     size_t n, room;
-    int64_t before; /* generation of the row that was walked over last */
+    int64_t before; /* generation of the row that was read last */
     struct best *b; /* owned */
 };
 
@@ -36,7 +35,7 @@ struct store_load {
 static int add_entry(struct store_load *l, const char *key, int64_t generation, struct error *err)
 {
     if (key && !hash_is_hex(key)) {
-        return 0; /* its row is bad, which is told as the rows are heard; or the file is damaged */
+        return 0; /* load_compare_rows reports the bad row; or the file is damaged */
     }
     int order = key && l->n ? strcmp(l->keys[l->n - 1].key, key) : -1;
     if (!key || order > 0) {
@@ -87,7 +86,7 @@ static struct newest *load_find_key(const struct store_load *l, const char *key)
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* The row of a generation, past every index: 0, STORE_MISS (not there, or told to be bad),
+/* Reads the row of a generation without an index: 0, STORE_MISS (missing, or reported as bad),
  * fault. */
 static int load_read_row(struct store_load *l, int64_t generation, struct best *out,
                          struct error *err)
@@ -96,7 +95,7 @@ static int load_read_row(struct store_load *l, int64_t generation, struct best *
                       generation);
 }
 
-/* Of a row that the index does not know as history or as the newest: it is bad, or the file is. */
+/* Judges a row that contradicts the index: the row is bad, or the file is damaged. */
 static int explain_row(struct store_load *l, int64_t generation, struct error *err)
 {
     int r = load_read_row(l, generation, l->b, err);
@@ -120,7 +119,8 @@ static int load_compare_rows(struct store_load *l, struct error *err)
     return r;
 }
 
-/* The index names rows that were not met: they are bad, which is told, or the file is damaged. */
+/* Judges index entries without a matching row: the row is bad (and reported), or the file is
+ * damaged. */
 static int explain_rest(struct store_load *l, struct error *err)
 {
     int r = 0;
@@ -135,7 +135,7 @@ static int explain_rest(struct store_load *l, struct error *err)
         bool there = r == DB_ROW;
         r = r < 0 ? r : load_read_row(l, l->keys[i].generation, l->b, err);
         if (r == 0 || (r == STORE_MISS && !there)) {
-            return store_index_damaged(l->s, err); /* it is another key's, or gone */
+            return store_index_damaged(l->s, err); /* another key's row, or no row */
         }
         r = r == STORE_MISS ? 0 : r;
     }
@@ -144,7 +144,7 @@ static int explain_rest(struct store_load *l, struct error *err)
 
 /* ---- giving ---------------------------------------------------------------------------------- */
 
-/* In one view of the file: another process may be writing it. */
+/* Reads in a transaction: another process may be writing the file. */
 static int load_read_newest(struct store_load *l, struct error *err)
 {
     struct error ignored;
@@ -153,7 +153,7 @@ static int load_read_newest(struct store_load *l, struct error *err)
         r = read_index(l, err);
         r = r ? r : load_compare_rows(l, err);
         r = r ? r : explain_rest(l, err);
-        /* nothing was written but notes of bad rows */
+        /* only notes of bad rows were written */
         if (db_exec(&l->s->db, "COMMIT", &ignored)) {
             db_exec(&l->s->db, "ROLLBACK", &ignored);
         }
@@ -190,7 +190,7 @@ struct store_load *store_load_end(struct store_load *l)
     return NULL;
 }
 
-/* 0: `out` is the newest of its key; STORE_MISS: the row is history, or bad, which is told. */
+/* 0: `out` is the newest row of its key; STORE_MISS: the row is history, or bad (and reported). */
 static int load_check_row(struct store_load *l, const struct rows *rows, int key_column,
                           struct best *out, struct error *err)
 {

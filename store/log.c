@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The write-ahead log, looked at before SQLite reads it. Its frames are chained by checksums, and
- * SQLite takes them up to the first that does not fit, in silence: right after a kill or a loss of
- * power, when that is within a transaction that was never acknowledged. But a bit that has turned
- * over in an older frame cuts off every transaction after it. The two look different: what was
- * acknowledged was synced before the next transaction began, so where frames of a later transaction
- * follow the break, something was lost that had been promised. That is told, and the log is kept
- * aside.
+ * Checks the write-ahead log before SQLite reads the log. Checksums chain the frames, and SQLite
+ * silently stops at the first frame that does not fit. After a kill or a power loss that frame
+ * belongs to the last transaction, which was never acknowledged. But a flipped bit in an older
+ * frame cuts off each later transaction. An acknowledged transaction was synced before the next
+ * began. So frames of a later transaction behind the break prove that acknowledged rows are lost.
+ * The check reports the loss and copies the log aside.
  *
- * The format: sqlite.org/fileformat2.html, "The Write-Ahead Log". Frames of an earlier life of the
- * log, which may lie behind the last one, have other salts.
+ * Format: sqlite.org/fileformat2.html, "The Write-Ahead Log". Frames of an earlier life of the log,
+ * which may lie behind the last frame, have other salts.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -25,15 +24,15 @@ enum { HEADER = 32, FRAME_HEADER = 24, PAGE_USUAL = 4096, PAGE_MAX = 65536 };
 
 struct log {
     FILE *f;
-    bool big_endian; /* the words that are summed */
+    bool big_endian; /* byte order of the summed words */
     uint32_t page, salt[2], sum[2];
     uint8_t frame[FRAME_HEADER + PAGE_MAX];
 };
 
 struct finding {
-    int64_t broken;    /* frame where the chain breaks, from 1; 0: it does not */
-    int64_t behind;    /* frames of this life after it */
-    bool acknowledged; /* among them some of a later transaction */
+    int64_t broken;    /* frame where the chain breaks, from 1; 0: the chain is whole */
+    int64_t behind;    /* frames of this life behind the break */
+    bool acknowledged; /* some of these belong to a later transaction */
 };
 
 static uint32_t log_read_word(const uint8_t *p)
@@ -128,10 +127,9 @@ static void log_report_finding(struct store *s, const struct finding *x)
                  s->path, x->broken, x->behind, kept ? "; a copy is in " : "", kept ? aside : "");
 }
 
-/* A file of no bytes that has a log beside it has been cut off: gemmd leaves none beside one that
- * it has not written to. SQLite would take it for new, and remove the log. With a page of zeros it
- * does not: what the log has of pages counts, and if that is not all, the file is damaged as any
- * other. */
+/* An empty file with a log beside it was truncated: gemmd leaves no log beside an unwritten file.
+ * SQLite would take the file for new, and remove the log. A page of zeros keeps SQLite from that:
+ * pages come from the log, and a file that stays incomplete counts as damaged. */
 static void look_at_nothing(struct store *s, const char *log)
 {
     struct stat file, wal;
@@ -155,7 +153,7 @@ void log_look(struct store *s)
         if (log_read_header(l)) {
             follow_chain(l, &x);
         } else if (fseek(l->f, 0, SEEK_END) == 0 && ftell(l->f) > HEADER) {
-            /* Nothing of it is read. It may have been begun anew, in which case nothing is lost. */
+            /* No frame is read. Nothing is lost if the log had just been started again. */
             x.broken = 1;
         }
         fclose(l->f);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows that may come too late: what somebody brings (`put`, `import`), what a search has found, a
- * pin that was verified again. Whether one may become its key's answer is decided here, in the
- * transaction that writes it: who offered it looked before what others did meanwhile was written.
- * And since whoever may connect can bring rows, those do not grow without limit.
+ * Rows that may come too late: rows that clients bring (`put`, `import`), results of searches, pins
+ * that were verified again. The caller decided before it saw the latest writes of other daemons, so
+ * the writing transaction decides again whether the row may become its key's answer. Clients can
+ * bring any number of rows, so the rows of a key are limited.
  */
 #include <string.h>
 
@@ -36,7 +36,7 @@ static bool is_measured_here(const struct best *b)
     return is_from(b, "tuned") || is_from(b, "manual");
 }
 
-/* `now` serves, as far as can be told from rows, and was verified more tightly. */
+/* `now` serves, as far as rows tell, and was verified with tighter tolerances. */
 static bool offer_is_looser(const struct best *b, const struct best *now)
 {
     return is_from(now, "tuned") && strcmp(now->stamp, b->stamp) == 0 &&
@@ -53,7 +53,7 @@ static int pin_is_gone(const char *key, struct error *err)
 
 int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err)
 {
-    if (!b->family[0]) { /* of an op that gemmd only keeps, the last one answers */
+    if (!b->family[0]) { /* an op that gemmd only keeps: the last row answers */
         return 0;
     }
     bool newer = now && now->generation > known;
@@ -87,7 +87,7 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
     return 0;
 }
 
-/* Without what says only who brought it, and when. */
+/* Packs a best without generation, user and time. */
 static void offer_pack_best(struct wire_buf *out, const struct best *b)
 {
     struct best plain = *b;
@@ -115,7 +115,7 @@ static int offer_trim_key(struct store *s, const char *key, struct error *err)
                   "ti", key, (int64_t)STORE_IMPORTED_PER_KEY);
 }
 
-/* 0: b may be written. STORE_THERE: *now says the same. ERROR_CONFLICT: it comes too late. */
+/* 0: b may be written. STORE_THERE: *now equals b. ERROR_CONFLICT: b comes too late. */
 static int offer_judge_best(struct store *s, const struct best *b, struct best *now,
                             struct error *err)
 {
@@ -141,8 +141,8 @@ static int offer_publish_best(struct store *s, struct best *b, struct error *err
     return r || !best_is_brought(b) ? r : offer_trim_key(s, b->key, err);
 }
 
-/* Why it cannot be written now is known (`status`, *err); but who comes too late would be served
- * from memory until it can be, and be in the way of what is in the file. */
+/* Handles a row that cannot be written now (`status`, *err). A row that comes too late is refused
+ * at once: memory would serve the late row until the next save, in place of the row of the file. */
 static int offer_unwritten(struct store *s, struct best *b, int status, struct error *err)
 {
     struct best now;
@@ -164,7 +164,7 @@ int store_offer(struct store *s, struct best *b, struct error *err)
     int r = write_begin(s, err);
     r = r ? offer_unwritten(s, b, r, err) : write_end(s, offer_publish_best(s, b, err), err);
     if (r < 0) {
-        b->generation = known; /* to be offered again */
+        b->generation = known; /* for the next offer */
     }
     return r;
 }

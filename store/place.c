@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See place.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -16,8 +15,7 @@
 
 int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
 
-/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems come that
- * way. */
+/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems use FUSE. */
 static const struct {
     unsigned long magic;
     const char *name;
@@ -30,7 +28,7 @@ static const struct {
     {0x01161970, "GFS2"}, {0x7461636f, "OCFS2"},   {0x786f4256, "VirtualBox shared folder"},
 };
 
-/* SQLite opens them by name, and would wait at a FIFO. */
+/* SQLite opens these files by name, and would block on a FIFO. */
 static const char *const parts[] = {"", "-wal", "-shm", "-journal"};
 
 static int check_parts(const char *path, struct error *err)
@@ -144,13 +142,11 @@ int place_refuse_network(const char *path, struct error *err)
     return 0;
 }
 
-/* ---- locks of other programs ------------------------------------------------------------------
- */
+/* ---- locks of other programs ----------------------------------------------------------------- */
 
 enum {
-    WAL_LOCKS =
-        120, /* of the -shm file: one to write, one to checkpoint, one to recover, and those */
-    WAL_LOCKS_END = 128, /* of readers (sqlite.org/walformat.html, "WAL Locks") */
+    WAL_LOCKS = 120,
+    WAL_LOCKS_END = 128, /* bytes of -shm: write, checkpoint, recover, readers (walformat.html) */
     READ_LOCKS = 123,
 };
 
@@ -180,7 +176,8 @@ static bool place_is_lock_of(const struct lock_line *l, const struct stat *st)
     return l->file == st->st_ino && l->major == major(st->st_dev) && l->minor == minor(st->st_dev);
 }
 
-/* Readers in order have a shared lock on the file and one on a reader's byte; they stop nobody. */
+/* Ordinary readers hold a shared lock on the file and on a reader's byte; these locks block
+ * nobody. */
 static bool is_in_the_way(const struct lock_line *l, const struct stat *file,
                           const struct stat *shm)
 {
@@ -203,7 +200,7 @@ static void name_process(long pid, char out[PLACE_LOCKER_MAX])
     snprintf(out, PLACE_LOCKER_MAX, named ? "pid %ld (%s)" : "pid %ld", pid, name);
 }
 
-/* Not by fcntl(F_GETLK): closing the descriptor that this needs would end SQLite's own locks. */
+/* Does not use fcntl(F_GETLK): closing the descriptor for the call would end SQLite's own locks. */
 bool place_locker(const char *path, char out[PLACE_LOCKER_MAX])
 {
     char name[PATH_MAX + 8];
@@ -226,11 +223,10 @@ bool place_locker(const char *path, char out[PLACE_LOCKER_MAX])
     return found;
 }
 
-/* ---- copies -----------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Only root gives files away; a group that we are not in gets no share of another's. It is to be
- * written, also where `like` is not any more. */
+/* Gives a file the owner and mode of `like`. Only root can change the owner. A group that gemmd is
+ * not a member of gets no rights. The owner may always write, also when `like` is read-only. */
 static int share_like(int fd, const struct stat *like)
 {
     mode_t mode = (like->st_mode & 0777) | S_IRUSR | S_IWUSR;

@@ -12,34 +12,34 @@
 
 #include "proto/error.h"
 
-/* Absolute, symbolic links followed (two names of one file must not get two locks). *out is
- * malloc'ed. ERROR_STORE: the folder is missing or no folder, the path is no plain file, or another
- * user can change the folder, the file, or the files that SQLite opens beside it (proto/trust.h).
- */
+/* Resolves `path` to an absolute path without symbolic links: two names of a file must not get two
+ * locks. *out is malloc'ed. ERROR_STORE: the folder is missing or no folder; the path is no plain
+ * file; or another user can change the folder, the file, or the files that SQLite opens beside the
+ * file (proto/trust.h). */
 int place_resolve(const char *path, char **out, struct error *err);
 
-/* Makes the file, where it is missing, closed to group and others. SQLite gives the files that it
- * makes the mode of the database. */
+/* Makes a missing file, closed to group and others. SQLite gives the mode of the database to the
+ * files beside the database. */
 void place_create(const char *path);
 
-/* Takes from group and others every right on a database and on the files beside it: a user who can
- * open them for reading can lock them. */
+/* Takes the rights of group and others away from a database and the files beside the database: a
+ * user who can open these files for reading can lock them. */
 void place_close_to_others(const char *path);
 
 enum { PLACE_LOCKER_MAX = 64 };
-/* Names the process that keeps others from the database, by the kernel's list of locks: "pid 12
- * (sqlite3)". Never this process. false: the list shows none. */
+/* Finds the process that locks the database in the kernel's list of locks, never this process: "pid
+ * 12 (sqlite3)". false: no process found. */
 bool place_locker(const char *path, char out[PLACE_LOCKER_MAX]);
 
 /* ERROR_STORE when the folder of `path` lies on a network file system: SQLite's WAL needs shared
- * memory and locks that these do not give. */
+ * memory and locks, which these file systems lack. */
 int place_refuse_network(const char *path, struct error *err);
 
-/* A new, empty file of those who may read and write `like`, and of no others: whoever closed a
- * database to others closed its copies, too. 0, or -1 with errno. */
+/* Makes a new, empty file with the owner and mode of `like`: when a database was closed to other
+ * users, so are its copies. Returns 0, or -1 with errno. */
 int place_create_like(const char *path, const struct stat *like);
 
-/* Makes what was made, renamed or removed beside `path` durable. 0, or -1 with errno. */
+/* Makes all changes of names in the folder of `path` durable. Returns 0, or -1 with errno. */
 int place_sync_folder(const char *path);
 int place_sync(const char *path); /* the file, too */
 

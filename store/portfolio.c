@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list `portfolio` (portfolio.h). SQL gathers the evidence into temporary tables: the shapes,
- * in the order of their groups, the configs, in the order of their texts, so that no tie depends on
- * what was measured first, and the newest trial of each pair of these. The members of each group
- * are chosen from arrays.
+ * The list `portfolio` (portfolio.h). SQL gathers the evidence into temporary tables. Shapes are
+ * numbered in the order of groups, configs in the order of texts, so that ties do not depend on the
+ * order of measurements. Each pair of shape and config keeps the newest trial. The members of each
+ * group are chosen from arrays.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static const char gather_sql[] =
 /* ---- members --------------------------------------------------------------------------------- */
 
 struct choosing {
-    struct portfolio_pair *pairs;     /* owned; of one group, shapes counted from its first */
+    struct portfolio_pair *pairs;     /* owned; of a group; shape 0 is its first */
     struct portfolio_choice *choices; /* owned */
     int64_t n_configs;
     double bound_percent;
@@ -124,8 +124,8 @@ static int portfolio_choose_groups(struct store *s, double bound_percent, struct
 
 /* ---- keeping it ------------------------------------------------------------------------------ */
 
-/* There may be hundreds of thousands of trials: those that decided, of each shape the best one and
- * its member's, have their checksums looked at afterwards. */
+/* Checks only the checksums of the deciding trials, afterwards: each shape's fastest trial and its
+ * member's. A database may have hundreds of thousands of trials. */
 static int portfolio_make_good(struct store *s, double bound_percent, int64_t *bad,
                                struct error *err)
 {
@@ -142,7 +142,7 @@ static int portfolio_make_good(struct store *s, double bound_percent, int64_t *b
                           bad, err);
 }
 
-/* In one view of the database. Again without the bad rows, which are fewer each time. */
+/* Uses a single read transaction. Repeats without bad rows, which become fewer each time. */
 static int portfolio_make(struct store *s, double bound_percent, struct error *err)
 {
     struct error ignored;
@@ -174,7 +174,7 @@ int portfolio_refresh(struct store *s, const struct record *filter, struct error
                          BOUND_PERCENT_MAX);
     }
     int64_t version;
-    int r = db_int(&s->db, "PRAGMA data_version", &version, err); /* changes by others */
+    int r = db_int(&s->db, "PRAGMA data_version", &version, err); /* changes by other connections */
     if (r || (s->portfolio.made && s->portfolio.version == version &&
               s->portfolio.changes == sqlite3_total_changes64(s->db.h) &&
               s->portfolio.bound_percent == bound)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of a portfolio (portfolio.h): greedy set cover. Each round looks at all pairs:
+/* The members of a portfolio (portfolio.h): greedy set cover. Each round reads all pairs;
  * portfolios have few members. */
 #include <assert.h>
 #include <math.h>
@@ -17,9 +17,9 @@ struct members {
     double bound;
     /* all owned */
     double *best;      /* of each shape */
-    uint32_t *covered; /* by how many members, of each shape */
-    uint32_t *gain;    /* of each config: what it would cover */
-    double *regrets;   /* of each config: their sum over that */
+    uint32_t *covered; /* members that cover the shape */
+    uint32_t *gain;    /* of each config: uncovered shapes that it would cover */
+    double *regrets;   /* of each config: sum of regrets over these shapes */
     uint32_t *place;   /* of each config among the members, or NOT_CHOSEN */
     uint32_t count;    /* of members */
 };
@@ -68,7 +68,7 @@ static bool members_allow_pair(const struct members *m, const struct portfolio_p
     return regret_of(m, p) <= m->bound;
 }
 
-/* The config that covers most of what is not covered yet; NOT_CHOSEN: all is. */
+/* Returns the config that covers most uncovered shapes; NOT_CHOSEN: all shapes are covered. */
 static uint32_t next_member(struct members *m)
 {
     uint32_t found = NOT_CHOSEN;
@@ -91,7 +91,7 @@ static uint32_t next_member(struct members *m)
     return found;
 }
 
-/* Adds a config's shapes to what is covered (by 1), or takes them out (by -1). */
+/* Adds a config's shapes to the covered shapes (by 1), or removes them (by -1). */
 static void members_count_config(struct members *m, uint32_t config, int by)
 {
     for (size_t i = 0; i < m->n; i++) {
@@ -121,7 +121,8 @@ static bool members_need_config(const struct members *m, uint32_t config)
     return false;
 }
 
-/* The last ones first: they were chosen for few shapes. Those behind move up. */
+/* Drops superfluous members, the last first: late members were chosen for few shapes. Later members
+ * move up. */
 static void drop_superfluous(struct members *m)
 {
     for (uint32_t place = m->count; place-- > 0;) {

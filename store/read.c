@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon reads of one key; all current bests at its start: load.c. */
+/* Reads the trials and the quarantine of a key; load.c reads the current bests. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/inner.h"
 
-/* Memory for one more element. */
+/* Makes room for another element. */
 static int read_grow_array(void **array, uint32_t n, size_t size, struct error *err)
 {
     if (n & (n - 1)) {
@@ -35,7 +35,7 @@ int store_trials_of(struct store *s, const char *key, const char *stamp, struct 
         if (r != DB_ROW) {
             break;
         }
-        if (strcmp(t->key, key) != 0) { /* else it would count as this key's evidence */
+        if (strcmp(t->key, key) != 0) { /* a foreign row would count as this key's evidence */
             r = store_index_damaged(s, err);
             break;
         }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A database that was removed while it was open (a cleaner of temporary files, a hasty rm) is still
- * there, without a name, for as long as we have it open. It is copied to a new file, which gets the
- * name. SQLite alone would go on writing into what nobody can ever open again, and call it durable.
+ * A database that was removed while open (by a cleaner of temporary files, or a hasty rm) still
+ * exists without a name, for as long as gemmd has the file open. SQLite alone would go on writing
+ * into that file, which nobody can open again. So gemmd copies the file to a new file, which gets
+ * the name.
  *
- * So it is with its log alone, which has what was saved last. The file is not completed from it,
- * but replaced by a copy: gemmd may be killed half way, and there would be no log to end it with.
+ * gemmd does the same when only the log was removed, which holds the latest rows. The copy replaces
+ * the file: completing the old file from the log would lose rows if gemmd were killed half way.
  *
- * A file that somebody has put in its place is left alone: which of the two is wanted, only people
- * know. Whoever wants to begin anew stops gemmd first. One that another gemmd has put there, or has
- * opened, is the database from then on.
+ * A file that a person put in place is left alone: only people know which file they want. To begin
+ * anew, stop gemmd first. A file that another gemmd put in place, or opened, is the database from
+ * then on.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -32,11 +33,11 @@ int store_is_named(struct store *s)
     if (st.st_dev != s->file.st_dev || st.st_ino != s->file.st_ino) {
         return -1;
     }
-    s->file = st; /* whose it is may have been changed */
+    s->file = st; /* owner and mode may have changed */
     return 1;
 }
 
-/* The log that is open is still the one that whoever opens the file will find. */
+/* True when the open log is still the log that other processes would open. */
 static bool has_log(const struct store *s)
 {
     char name[PATH_MAX + 8];
@@ -48,8 +49,7 @@ static bool has_log(const struct store *s)
     return st.st_dev == s->log.st_dev && st.st_ino == s->log.st_ino;
 }
 
-/* A log that was left behind is of the file without a name; SQLite would apply it to the new
- * one. */
+/* Removes the log of the file without a name: SQLite would apply the log to the new file. */
 static void remove_parts(const struct store *s)
 {
     static const char *const parts[] = {"-wal", "-shm"};
@@ -60,14 +60,14 @@ static void remove_parts(const struct store *s)
     }
 }
 
-/* link, where the name is free: a file that has come there meanwhile stays. */
+/* link, where the name is free: a file that has come meanwhile stays. */
 static int give_name(const char *copy, const char *path, bool named)
 {
     int r = named ? rename(copy, path) : link(copy, path);
     return r ? r : place_sync_folder(path);
 }
 
-/* The parts go when the copy is whole: what is left of the file is worth more with them. */
+/* Removes the parts only after the copy is complete: until then the old file needs them. */
 static int copy_to_its_place(struct store *s, bool named, struct error *err)
 {
     char copy[PATH_MAX + 16];
@@ -116,7 +116,7 @@ int store_in_place(struct store *s, struct error *err)
         return restore_put_back(s, named == 1, err);
     }
     if (named < 0 && s->db.depth == 0 && commit_is_noted(s)) {
-        return store_attach_again(s, err); /* another gemmd has put it there, or opened it */
+        return store_attach_again(s, err); /* another gemmd has put the file there, or opened it */
     }
     return error_set(err, ERROR_STORE,
                      "database %s, or its log, was removed or replaced while it was open: nothing "

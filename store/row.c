@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See row.h. What the checksum covers: the name and value of every column, in order, as
- * MessagePack, hashed to 64 bits. NULL, 0 in an integer column and '' leave no trace, since they
- * are read as the same value ("nothing"); so a later version can add a column and old rows keep
- * their checksums. A real 0 does leave a trace: NULL there means "not known".
+ * The checksum covers the name and value of each column, in order, as MessagePack, hashed to 64
+ * bits. NULL, 0 in an integer column and '' are left out, since all three read as "nothing". So a
+ * later version can add a column, and old rows keep their checksums. A real 0 is included: NULL in
+ * a real column means "not known".
  */
 #include <assert.h>
 #include <math.h>
@@ -118,7 +118,7 @@ static struct cell cell_text(const char *text)
 
 static struct cell cell_real(double v)
 {
-    /* SQLite keeps -0.0 as 0.0 */
+    /* SQLite stores -0.0 as 0.0 */
     return (struct cell){.type = isnan(v) ? CELL_NULL : CELL_REAL, .real = v + 0.0};
 }
 
@@ -174,7 +174,7 @@ static const char *reals_json(struct row_scratch *x, const struct reals *r)
     return x->text;
 }
 
-/* The cell of an object's field. Its text may be in the scratch: use it before the next one. */
+/* Makes the cell of an object's field. The text may lie in the scratch until the next call. */
 static struct cell cell_of(const struct table *t, const struct schema_field *f, const void *object,
                            struct row_scratch *x)
 {
@@ -185,7 +185,7 @@ static struct cell cell_of(const struct table *t, const struct schema_field *f, 
     case SCHEMA_INT:
         c.integer = *(const int64_t *)at;
         if (c.integer == 0 && t->parent && strcmp(f->name, t->parent) == 0) {
-            c.type = CELL_NULL; /* a reference to nothing */
+            c.type = CELL_NULL; /* a reference to no row */
         }
         return c;
     case SCHEMA_FLAG:
@@ -293,7 +293,7 @@ int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void 
     return rc == SQLITE_OK ? 0 : db_fail(db, rc, err);
 }
 
-/* Of a row whose checksum may be right: whoever wrote it had another idea of keys. */
+/* A malformed key makes a row bad, also with a right checksum: another program wrote the row. */
 static bool is_bad_key(const struct table *t, const struct schema_field *f, const struct cell *c)
 {
     return t->keyed && strcmp(f->name, "key") == 0 &&
@@ -325,7 +325,7 @@ int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row
                : ROW_BAD;
 }
 
-/* From the JSON array that reals_json wrote. */
+/* Parses the JSON array of reals_json. */
 static int read_reals(const struct cell *c, struct reals *out, size_t size)
 {
     const size_t room = (size - offsetof(struct reals, v)) / sizeof(double);

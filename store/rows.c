@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading and writing whole rows, the same way for every table. A row whose checksum or key is
- * wrong is never returned: it is told to the notice callback once, and noted in the temporary table
- * bad_row, so that listings count and page without it.
+ * Reads and writes whole rows of any table. A row with a wrong checksum or key is never returned:
+ * the notice callback gets a single report, and the temporary table bad_row notes the row, so that
+ * listings count and page without it.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
     int r = db_query(&s->db, &st, err, sql, "");
     r = r ? r : row_bind(&s->db, st, &tables[table], object, &s->scratch, err);
     r = r ? r : db_step(&s->db, st, err);
-    if (r == DB_ROW) { /* it may have been bad until now */
+    if (r == DB_ROW) { /* the row may have been bad until now */
         const int64_t rowid = sqlite3_column_int64(st, 0);
         r = db_step(&s->db, st, err);
         r = r ? r

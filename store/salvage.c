@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A damaged file is set aside, never thrown away, and a new one is made from what is left: the rows
- * of the damaged file that can be read and whose checksums and keys are right, and those of the
- * snapshot (snapshot.c) whose keys were not changed since.
+ * Rebuild of a damaged file. The damaged file is set aside, never deleted. The new file gets its
+ * readable rows with right checksums and keys, and the rows of the snapshot (snapshot.c) whose keys
+ * were not changed since.
  *
- * `change` names the keys that were. The snapshot is used only when the damaged file still has the
- * snapshot's last change and every one since: else an evicted key or an old pin would come back.
- * When a table, or all, cannot be found, the file's header or its description of itself may be what
- * is bad. Both are known, so a second pass reads a copy with them mended.
+ * The table `change` names the changed keys. The snapshot is used only when the damaged file still
+ * has the snapshot's last change and each later change: else an evicted key or an old pin would
+ * come back. When tables cannot be found, the file's header or schema may be damaged. Both are
+ * known, so a second pass reads a copy with header and schema replaced.
  *
  * The steps are ordered so that a crash between any two loses nothing:
  *   1. <path>.rebuild is filled (found at open: removed, the damaged file is still in place)
  *   2. renamed to <path>.rebuilt (found at open: steps 3 and 4 are done again)
- *   3. -wal, -shm and the file itself are renamed to <path>.corrupt-<time>...
+ *   3. -wal, -shm and the file are renamed to <path>.corrupt-<time>...
  *   4. <path>.rebuilt is renamed to <path>
  */
 #include <errno.h>
@@ -35,14 +35,14 @@ enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 
 struct salvage {
     const char *path; /* borrowed: of the damaged file */
-    struct store to;  /* the new file: only what rows_put needs */
+    struct store to;  /* the new file: only the parts that rows_put needs */
     struct db from;
     int64_t lost;     /* rows with a wrong checksum or key */
-    int64_t outdated; /* bests not taken over: a newer one of their key is lost */
+    int64_t outdated; /* bests left out: a newer row of the key is lost */
     bool holes;       /* some pages could not be read */
-    bool unknown;     /* a table is not in the file's description of itself */
-    bool heard;       /* all changes that the file has were taken over */
-    bool snapped;     /* the snapshot's rows were */
+    bool unknown;     /* a table is missing in the file's schema */
+    bool heard;       /* all changes of the file were copied */
+    bool snapped;     /* the snapshot's rows were copied */
 };
 
 /* ---- file names ------------------------------------------------------------------------------ */
@@ -63,7 +63,7 @@ static int rename_if_there(const char *from, const char *to, struct error *err)
     return rename(from, to) && errno != ENOENT ? io_fault("renaming", from, err) : 0;
 }
 
-/* A free name for the damaged file. */
+/* Finds a free name for the damaged file. */
 static void aside_name(const char *path, char out[NAME_MAX_])
 {
     char stamp[40];
@@ -77,7 +77,7 @@ static void aside_name(const char *path, char out[NAME_MAX_])
     }
 }
 
-/* Steps 3 and 4. The WAL goes first: left beside the new file, SQLite would apply it to that. */
+/* Steps 3 and 4. The WAL goes first: SQLite would apply a remaining WAL to the new file. */
 static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct error *err)
 {
     static const char *const parts[] = {"-wal", "-shm", ""};
@@ -109,7 +109,7 @@ int salvage_resume(const char *path, struct error *err)
 
 enum copy_end { COPY_END = 0, COPY_BAD_PAGE = 1, COPY_NO_TABLE = 2 };
 
-/* A fault of reading. Want of memory is no reason to leave rows out. */
+/* Judges a fault of reading. Lack of memory is no reason to leave rows out. */
 static int salvage_judge_fault(int r, const struct error *met, struct error *err)
 {
     if (r == ERROR_NO_MEMORY || r == ERROR_BUSY) {
@@ -118,7 +118,7 @@ static int salvage_judge_fault(int r, const struct error *met, struct error *err
     return r < 0 ? COPY_BAD_PAGE : COPY_END;
 }
 
-/* Takes over the row that the statement stands on: 0, or a fault of the new file. */
+/* Copies the statement's current row: 0, or a fault of the new file. */
 static int salvage_copy_row(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *object,
                             struct error *err)
 {
@@ -131,7 +131,7 @@ static int salvage_copy_row(struct salvage *v, sqlite3_stmt *st, enum table_id t
     return r ? r : rows_put(&v->to, table, ROW_UPDATE, object, err);
 }
 
-/* The rows behind number *after, which becomes the last one that was read. */
+/* Copies the rows after number *after, which becomes the last number that was read. */
 static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *after, void *object,
                              struct error *err)
 {
@@ -139,7 +139,7 @@ static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *af
     struct error met = ERROR_NULL;
     char sql[2 * ROW_SQL_MAX];
     DB_STMT_AUTO *st = NULL;
-    row_select_sql(t, NULL, sql); /* fails where a column is not known, also of an older version */
+    row_select_sql(t, NULL, sql); /* fails for a missing column, also of an older version */
     size_t n = strlen(sql);
     snprintf(sql + n, sizeof(sql) - n, "WHERE %s > ?1 ORDER BY %s", t->rowid, t->rowid);
     int r = db_query(&v->from, &st, &met, sql, "i", *after);
@@ -158,7 +158,7 @@ static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *af
     return salvage_judge_fault(r, &met, err);
 }
 
-/* Behind a bad page reading goes on at growing distances: the page costs its own rows, and up to a
+/* Continues behind a bad page at growing distances: the page costs its own rows, and up to a
  * quarter as many behind it. */
 static int salvage_copy_table(struct salvage *v, enum table_id table, struct error *err)
 {
@@ -180,7 +180,7 @@ static int salvage_copy_table(struct salvage *v, enum table_id table, struct err
     return r < 0 ? r : 0;
 }
 
-/* writable_schema: tables whose description can be parsed are read although others cannot. */
+/* writable_schema: makes tables with a valid description readable although others are broken. */
 static int salvage_open_source(struct db *db, const char *path, struct error *err)
 {
     int r = db_open(db, path, SQLITE_OPEN_READWRITE, err);
@@ -213,7 +213,7 @@ static int salvage_copy_tables(struct salvage *v, const char *path, struct error
 
 /* ---- what SQL tells between the files -------------------------------------------------------- */
 
-/* A statement that reads the damaged file or the snapshot: 0, COPY_BAD_PAGE, fault. */
+/* Runs a statement that reads the damaged file or the snapshot: 0, COPY_BAD_PAGE, fault. */
 static int salvage_run(struct salvage *v, const char *sql, const char *types, const char *text,
                        struct error *err)
 {
@@ -221,9 +221,9 @@ static int salvage_run(struct salvage *v, const char *sql, const char *types, co
     return salvage_judge_fault(db_run(&v->to.db, NULL, &met, sql, types, text), &met, err);
 }
 
-/* A key whose newest row is lost is a miss: the row before it may be one that somebody has
- * replaced. What was the newest, the index of the damaged file says, if it can be read; numbers
- * that were never given are its damage. */
+/* Makes keys misses whose newest row is lost: a person may have replaced the row before. The index
+ * of the damaged file, if readable, tells the newest generation. Generations that were never given
+ * are damage of the index. */
 static int salvage_drop_outdated(struct salvage *v, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -247,7 +247,7 @@ static int salvage_drop_outdated(struct salvage *v, struct error *err)
     return salvage_judge_fault(r, &met, err);
 }
 
-/* The rows whose keys were not changed since, if all changes since are known. */
+/* Copies the snapshot's rows of unchanged keys, if all changes since the snapshot are known. */
 static int salvage_use_snapshot(struct salvage *v, const char *path, struct error *err)
 {
     static const char *const tables_of_keys[] = {"best WHERE key", "trial WHERE key",
@@ -265,7 +265,7 @@ static int salvage_use_snapshot(struct salvage *v, const char *path, struct erro
         return r < 0 ? r : 0;
     }
     r = salvage_copy_tables(v, path, err);
-    v->lost = 0; /* of the damaged file they are told */
+    v->lost = 0; /* counted for the damaged file only */
     v->holes = v->unknown = false;
     for (size_t i = 0; r == 0 && i < 3; i++) {
         char sql[128];
@@ -279,7 +279,7 @@ static int salvage_use_snapshot(struct salvage *v, const char *path, struct erro
     return r;
 }
 
-/* All that one file has to tell, on top of what was taken over before. */
+/* Copies all rows of a file, over the rows that were copied before. */
 static int salvage_copy_file(struct salvage *v, const char *path, struct error *err)
 {
     char snapshot[NAME_MAX_];
@@ -360,9 +360,9 @@ int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
                : -1;
 }
 
-/* Pages of a new file that are no table's or index's root: its header and sqlite_schema. A file
- * that was made by the same steps has its tables at the same pages; of any other, checksums will
- * say that what is found there are no rows. */
+/* Copies the pages of a new file that are no root of a table or index: header and sqlite_schema. A
+ * file of the same migration steps has its tables at the same pages. In any other file the
+ * checksums reject the rows. */
 static int salvage_mend_pages(struct db *fresh, const char *path, const char *mended,
                               struct error *err)
 {
@@ -381,7 +381,7 @@ static int salvage_mend_pages(struct db *fresh, const char *path, const char *me
         r = pread(in, page, PAGE, at) == PAGE ? 0 : io_fault("reading", path, err);
         if (at == 0) {
             page[18] = page[19] = 2; /* WAL */
-            memset(page + 92, 0, 4); /* the size of the file counts, not that of the header */
+            memset(page + 92, 0, 4); /* the size of the file counts, not the size in the header */
         }
         if (r == 0 && pwrite(out, page, PAGE, at) != PAGE) {
             r = io_fault("mending", mended, err);
@@ -431,7 +431,7 @@ static int salvage_copy_mended(struct salvage *v, struct error *err)
 
 /* ---- the new file ---------------------------------------------------------------------------- */
 
-/* Synced once, at the end. */
+/* Makes the new file; synced once, at the end. */
 static int salvage_make_new(struct salvage *v, const char *path, struct error *err)
 {
     struct stat file;
@@ -452,9 +452,9 @@ static int salvage_make_new(struct salvage *v, const char *path, struct error *e
     return r;
 }
 
-/* Numbers go on above all that are known; generations, which jobs pin, well above: what was lost
- * may have had higher ones. Where not all changes can be read, theirs go on with a gap: then every
- * gemmd of the file believes what is in the new one. */
+/* Continues numbers above all known numbers. Generations get a gap, since jobs pin generations and
+ * lost rows may have had higher numbers. When some changes are unreadable, their numbers get a gap,
+ * too: then each gemmd of the file reads all bests again. */
 static int salvage_number_on(struct salvage *v, struct error *err)
 {
     enum { CHANGE_GAP = 1 << 20 };
@@ -477,7 +477,7 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
     r = r ? r : salvage_copy_file(v, v->path, err);
     r = r ? r : salvage_count_rows(v, rows, err);
     if (r == 0 && (v->unknown || *rows == 0)) {
-        v->lost = 0; /* they are met again */
+        v->lost = 0; /* the second pass counts lost rows again */
         r = salvage_copy_mended(v, err);
         r = r ? r : salvage_count_rows(v, rows, err);
     }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A snapshot: a copy of the database beside it, as <path>.snapshot, for the day when the file is
- * damaged (salvage.c). Reading it for the copy keeps nobody from writing. The snapshot has the time
- * at which the copy was begun. Of several gemmds one makes it: who finds a fresh
- * <path>.snapshot.part leaves it to that file's maker.
+ * A snapshot copies the database to <path>.snapshot; a rebuild uses the snapshot (salvage.c).
+ * Writers do not wait for the copy. The snapshot's file time is the start of the copy. When several
+ * gemmds share the database, a fresh <path>.snapshot.part shows that another gemmd is copying.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +24,7 @@ static bool is_before(const struct timespec *a, const struct timespec *b)
     return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
 }
 
-/* The clock of file times; at the same tick nobody knows which came first. */
+/* Compares file times; a write in the same clock tick may be newer than the snapshot. */
 static bool snapshot_is_current(const struct store *s, const struct stat *made)
 {
     char log[PATH_MAX + 8];

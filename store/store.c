@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a store: find the place, take the lock, open the file (attach.c), and when it is
- * damaged, rebuild it. What is in it: write.c, read.c, list.c.
+ * The life of a store: find the place, take the lock, open the file (attach.c), and rebuild a
+ * damaged file. Reading and writing: write.c, read.c, list.c.
  */
 #include <assert.h>
 #include <endian.h>
@@ -18,7 +18,7 @@
 
 /* ---- whose file it is ------------------------------------------------------------------------ */
 
-/* Of SQLite's file format (sqlite.org/fileformat2.html). The root page of the table of tables
+/* Offsets of SQLite's file format (sqlite.org/fileformat2.html). The root page of sqlite_schema
  * follows the header. */
 enum { VERSION_AT = 60, ID_AT = 68, ROOT_AT = 100, ROOT_ROWS_AT = 103, HEAD = 108, LEAF = 13 };
 
@@ -52,8 +52,8 @@ static int32_t store_get_number(const unsigned char *head, size_t at)
     return (int32_t)be32toh(n);
 }
 
-/* A file that cannot be read is somebody's text, named by mistake, unless it looks like a database,
- * or has beside it what gemmd leaves beside its own (SQLITE_FCNTL_PERSIST_WAL). */
+/* An unreadable file is foreign (a text, named by mistake) unless the file looks like a database or
+ * has gemmd's files beside it (SQLITE_FCNTL_PERSIST_WAL). */
 static bool is_foreign(const char *path)
 {
     unsigned char head[HEAD];
@@ -70,8 +70,9 @@ static int refuse_foreign(const char *path, struct error *err)
                      path);
 }
 
-/* Before anything is made beside a file of others. Not where something of gemmd's is beside the
- * file: this process may have it open then, and closing a second descriptor ends SQLite's locks. */
+/* Refuses a foreign file before gemmd makes a file beside it. Skipped where gemmd's files lie
+ * beside the file: this process may have the file open, and closing a second descriptor ends
+ * SQLite's locks. */
 static int refuse_early(const char *path, struct error *err)
 {
     static const char *const of_ours[] = {".lock", ".rebuilt", "-wal", "-journal"};
@@ -120,7 +121,7 @@ int store_refresh(struct store *s, struct error *err)
 
 int store_repair(struct store *s, struct error *err)
 {
-    if (s->flags & STORE_READ_ONLY) { /* its writer repairs it */
+    if (s->flags & STORE_READ_ONLY) { /* the writer repairs the file */
         return store_attach_again(s, err);
     }
     error_set(err, ERROR_STORE, "damaged pages were met");
@@ -165,7 +166,7 @@ static void read_boot_id(char *out, size_t size)
 int store_open(const struct store_options *o, struct store **out, struct error *err)
 {
     struct error local = ERROR_NULL;
-    err = err ? err : &local; /* a rebuild quotes it */
+    err = err ? err : &local; /* a rebuild quotes err */
     struct store *s = calloc(1, sizeof(*s));
     if (!s) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", o->path);
@@ -186,7 +187,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     read_boot_id(s->boot, sizeof(s->boot));
     int r = take_place(s, o->path, err);
     r = r ? r : store_attach(s, err);
-    if (r == ERROR_BUSY && s->db.h) { /* by another program: a gemmd has the commit lock */
+    if (r == ERROR_BUSY && s->db.h) { /* by another program: this gemmd has the commit lock */
         r = err->code = ERROR_STORE;
     }
     if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
@@ -194,7 +195,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
         r = store_rebuild_file(s, err);
     }
-    if (r == 0 && !(s->flags & STORE_READ_ONLY)) { /* it is one: another file keeps its mode */
+    if (r == 0 && !(s->flags & STORE_READ_ONLY)) { /* a database: other files keep their mode */
         place_close_to_others(s->path);
     }
     if (s->locks) {
@@ -254,7 +255,7 @@ int store_begin(struct store *s, struct error *err)
 
 int store_commit(struct store *s, struct error *err)
 {
-    /* A group takes a while: a file that was removed meanwhile would lose all of it. */
+    /* A group takes a while: a file that was removed meanwhile would lose all rows of the group. */
     return write_end(s, store_in_place(s, err), err);
 }
 
@@ -273,7 +274,7 @@ void store_interrupt(struct store *s)
 
 int store_backup(struct store *s, const char *path, struct error *err)
 {
-    store_is_named(s); /* whoever may read it by now */
+    store_is_named(s); /* reads owner and mode again */
     return version_copy_to(&s->db, path, &s->file, err);
 }
 

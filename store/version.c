@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Migrations. Forward only: a step is SQL that leaves `user_version` one higher, run in one
- * transaction, so that a crash or a full disk leaves the old version whole. A release never edits a
- * step; it adds one. Checksums need no step when a column is added: a column that holds nothing
- * leaves no trace in them (store/row.c).
+ * Migrations, forward only. A step is SQL that raises `user_version`, run in a transaction: a crash
+ * or a full disk leaves the old version whole. A release adds steps and never edits a step. A new
+ * column needs no step for checksums: empty columns are left out of checksums (store/row.c).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -54,16 +53,16 @@ int version_copy_to(struct db *db, const char *path, const struct stat *like, st
     if (trust_folder(dirname(dir), 0, 0, NULL, err) < 0) { /* VACUUM goes by the name */
         return error_prefix(err, "backup to %s", path);
     }
-    int made = place_create_like(path, like); /* SQLite takes an empty file */
+    int made = place_create_like(path, like); /* SQLite accepts an empty file */
     if (made && errno == EEXIST) {
         return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
     }
-    if (made) { /* SQLite would speak of the database */
+    if (made) { /* SQLite's message would name the database */
         return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s",
                          path, (int)geteuid(), strerror(errno));
     }
     int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
-    if (r == ERROR_DISK_FULL) { /* SQLite does not say whose */
+    if (r == ERROR_DISK_FULL) { /* SQLite does not say which disk */
         error_set(err, r,
                   "no room there, or for SQLite's temporary files: free some space, or take "
                   "another path");
@@ -126,7 +125,7 @@ int version_migrate(struct db *db, int64_t version, bool empty, struct error *er
         int r = back_up(db, version, err);
         return r ? r : version_run_steps(db, version, err);
     }
-    /* A new file is made whole or not at all: none is ever an old one that needs a backup. */
+    /* Makes a new file in a single transaction: a half-made file would look like an old version. */
     int r = db_begin(db, err);
     return r ? r : db_end(db, version_run_steps(db, version, err), err);
 }

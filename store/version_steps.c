@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The steps from one schema version to the next; a release adds one, and never changes one.
+ * The migration steps from each schema version to the next. A release adds steps and never changes
+ * a released step.
  *
- * The columns of version 1 are the fields of proto/message.h in their order (a test compares), and
- * `checksum`, which later versions' columns stand behind; in old rows these hold nothing.
- * docs/store.md says what each column means. Ids are AUTOINCREMENT, so that a number is never given
- * twice, also after its row was removed: clients keep generations. A text that is not known is '',
- * a number 0; a time that is not known, and a reference to nothing, are NULL.
+ * The columns of version 1 are the fields of proto/message.h in order (a test compares), then
+ * `checksum`. Columns of later versions follow; old rows hold the default there. docs/store.md
+ * describes the columns. Ids are AUTOINCREMENT: a number is never given again, also after its row
+ * was removed, because clients keep generations. Unknown text is '', an unknown number 0; an
+ * unknown time and a reference to no row are NULL.
  */
 #include "store/db.h"
 #include "store/store.h"
@@ -111,7 +112,7 @@ static const char *const version1_sql[] = {
     "PRAGMA user_version = 1;\n",
     NULL};
 
-/* Under which conditions a trial was measured, and what disturbed the measurement of a best. */
+/* Conditions under which a trial was measured, and disturbances of a best's measurement. */
 static const char *const version2_sql[] = {
     "ALTER TABLE trial ADD COLUMN sm_mhz INTEGER NOT NULL DEFAULT 0;\n",
     "ALTER TABLE trial ADD COLUMN temperature_c INTEGER NOT NULL DEFAULT 0;\n",
@@ -121,10 +122,10 @@ static const char *const version2_sql[] = {
     "PRAGMA user_version = 2;\n",
     NULL};
 
-/* `stale` compares a best with the newest stamp of its own target. Several targets of a family
- * serve one class (on sm_90a hopper and portable), each with a stamp of its own. */
+/* `stale` compares a best with the newest stamp of the same target. A class may have several
+ * targets of a family (on sm_90a hopper and portable), each with a separate stamp. */
 
-/* The word behind "target=" in a stamp, or ''. */
+/* The word after "target=" in a stamp, or ''. */
 #define BEHIND "substr(stamp, instr(stamp, 'target=') + 7)"
 #define TARGET                                                                                     \
     "CASE WHEN instr(stamp, 'target=') > 0\n"                                                      \
@@ -145,8 +146,8 @@ static const char *const version3_sql[] = {
 
     "PRAGMA user_version = 3;\n", NULL};
 
-/* Several daemons write one file, as equals. `change` says what each commit changed, and `wanted`
- * has the searches that wait at one daemon and that another may carry out. */
+/* Several daemons write the same file as equals. `change` records the changes of each commit, and
+ * `wanted` holds searches that wait at a daemon and that another daemon may carry out. */
 static const char *const version4_sql[] = {
     "CREATE TABLE change (\n"
     "  seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, name TEXT NOT NULL,\n"

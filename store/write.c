@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What changes the store. Every function is one transaction, or a part of the caller's group. A
- * call given twice does no harm beyond a second row, so the ledger may repeat what failed.
+ * All writes. Each function is a transaction, or a part of the caller's group. A repeated call does
+ * no harm beyond a second row, so the ledger may repeat a failed call.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -97,7 +97,7 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
                    "WHERE class = ?1 AND driver = ?2 AND variant = ?3", "ttt", q->class, q->driver,
                    q->variant);
     q->deaths = deaths;
-    if (r == 0) { /* what could not be written at once comes late: the newer one is said */
+    if (r == 0) { /* a row that was kept in memory comes late: the newer row's text stays */
         *q = known.created_s > q->created_s ? known : *q;
         q->id = known.id;
         q->deaths = deaths + known.deaths;
@@ -142,7 +142,7 @@ int write_known_parent(struct store *s, enum table_id table, void *object, struc
     return 0;
 }
 
-/* Keeps a key's trials below the limit. When it is reached a sixteenth goes at once, so that a busy
+/* Keeps a key's trials below the limit. Deletes a sixteenth of the limit at once, so that a busy
  * key does not pay for a search with every trial. */
 static int write_retain_trials(struct store *s, const char *key, struct error *err)
 {
@@ -190,8 +190,8 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
 
 /* ---- bests ----------------------------------------------------------------------------------- */
 
-/* Callers that were not told the number of a trial leave it 0: of this config's it is the one with
- * this very time, else the newest. Its stamp may go on with the tolerances that were asked for. */
+/* Finds the trial of a best whose caller left b->trial 0: a trial of this config with the same
+ * time, else the newest. The trial's stamp may end with tolerances (" atol="). */
 static int find_trial(struct store *s, struct best *b, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -245,8 +245,8 @@ int store_publish(struct store *s, struct best *b, struct error *err)
     return r;
 }
 
-/* 0: the number is free, or its row is bad; STORE_THERE: the row is there; ERROR_CONFLICT: it is
- * another key's. */
+/* 0: the number is free, or its row is bad. STORE_THERE: the file has the row. ERROR_CONFLICT:
+ * another key has the number. */
 static int find_number(struct store *s, const struct best *b, struct error *err)
 {
     struct best row;
