@@ -142,7 +142,7 @@ static int explain_rest(struct store_load *l, struct error *err)
     return r;
 }
 
-/* ---- giving ---------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* Reads in a transaction: another process may be writing the file. */
 static int load_read_newest(struct store_load *l, struct error *err)

@@ -122,7 +122,7 @@ static int portfolio_choose_groups(struct store *s, double bound_percent, struct
     return r;
 }
 
-/* ---- keeping it ------------------------------------------------------------------------------ */
+/* ---- cache ----------------------------------------------------------------------------------- */
 
 /* Checks only the checksums of the deciding trials, afterwards: each shape's fastest trial and its
  * member's. A database may have hundreds of thousands of trials. */

@@ -167,7 +167,7 @@ int rows_check(struct store *s, enum table_id table, const char *from, const cha
     return r;
 }
 
-/* ---- what is said to people ------------------------------------------------------------------ */
+/* ---- notices --------------------------------------------------------------------------------- */
 
 void store_notice(struct store *s, const char *kind, const char *format, ...)
 {

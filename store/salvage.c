@@ -211,7 +211,7 @@ static int salvage_copy_tables(struct salvage *v, const char *path, struct error
     return db_end(&v->to.db, r, err);
 }
 
-/* ---- what SQL tells between the files -------------------------------------------------------- */
+/* ---- reads across files ---------------------------------------------------------------------- */
 
 /* Runs a statement that reads the damaged file or the snapshot: 0, COPY_BAD_PAGE, fault. */
 static int salvage_run(struct salvage *v, const char *sql, const char *types, const char *text,
@@ -327,7 +327,7 @@ static int salvage_count_rows(struct salvage *v, int64_t *n, struct error *err)
     return r;
 }
 
-/* ---- mending the file's description of itself ------------------------------------------------ */
+/* ---- header and schema ----------------------------------------------------------------------- */
 
 static int salvage_copy_bytes(const char *from, const char *to, struct error *err)
 {

@@ -16,7 +16,7 @@
 #include "store/inner.h"
 #include "store/place.h"
 
-/* ---- whose file it is ------------------------------------------------------------------------ */
+/* ---- foreign files --------------------------------------------------------------------------- */
 
 /* Offsets of SQLite's file format (sqlite.org/fileformat2.html). The root page of sqlite_schema
  * follows the header. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both threads of the local ledger do with it (local.h). */
+/* Functions that both threads of the local ledger use (local.h). */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -17,7 +17,6 @@ void local_respond(struct local *l, struct request *r)
     }
 }
 
-/* What is said of a ledger that takes nothing now. */
 int ledger_refused(int status, struct error *err)
 {
     switch (status) {
@@ -79,7 +78,6 @@ void writer_notice(struct local *l, const char *kind, const char *format, ...)
     local_notice(l, kind, text);
 }
 
-/* The request's row in l->object, where the verb's work finds it. */
 int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
                   struct error *err)
 {
@@ -94,7 +92,7 @@ bool writer_fault_of_store(int status)
            status == ERROR_BUSY || status == ERROR_IO;
 }
 
-/* While it is held every write fails at once: none of them makes the others wait. */
+/* While the lock is held each write fails at once, so that no write delays other requests. */
 static void note_lock(struct local *l, int status, const char *text)
 {
     if (status == ERROR_BUSY && !l->locked) {
@@ -108,7 +106,6 @@ static void note_lock(struct local *l, int status, const char *text)
     }
 }
 
-/* A row was written, or not. */
 void writer_note_disk(struct local *l, int status, const char *text)
 {
     l->lost_said = l->lost_said && status != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ledger at home, the loop's side: makes requests, and answers them when the writer's thread
- * has carried them out. local.h has the whole picture.
+ * The loop's side of the local ledger: makes requests, and answers finished requests. local.h has
+ * the overview.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ int local_submit(struct local *l, struct request *r)
     return status;
 }
 
-/* `row` is encoded as the verb's schema says; NULL: none. */
+/* `row` is encoded by the verb's schema; NULL: no row. */
 static int local_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
                      const void *row, int64_t argument, union request_cb cb, void *ctx)
 {
@@ -124,7 +124,7 @@ static int local_lease(struct ledger *l, const char *key, int64_t ttl_ms, ledger
 static int local_unlease(struct ledger *l, const char *key)
 {
     int status = local_ask(l, &verb_unlease, TEXTS(key), NULL, 0, NOBODY, NULL);
-    news_tell(local_of(l), NEWS_FREED, key, NULL, false); /* who asks now comes after it */
+    news_tell(local_of(l), NEWS_FREED, key, NULL, false); /* later requests follow it */
     return status;
 }
 
@@ -176,7 +176,7 @@ static bool is_equal(const struct record *filter, const char *column)
            !(v.type == VALUE_TEXT && (v.text[0] == '~' || !v.text[0]));
 }
 
-/* Of one key or number, which an index knows, and which has few rows. */
+/* True for a list of a key or number, which has an index and few rows. */
 static bool is_brief(const char *what, const struct record *filter)
 {
     bool best = strcmp(what, "best") == 0, history = strcmp(what, "history") == 0,
@@ -189,8 +189,9 @@ static bool is_brief(const char *what, const struct record *filter)
 static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
                        struct error *err);
 
-/* The home that carries lists out, made for the first one: a list may read the whole file, and
- * nothing else waits for that. This one, when there can be no other. */
+/* Returns the ledger that carries out lists, and makes it for the first list: a list may read the
+ * whole file, and no other request waits for the list. Returns `l` when a second ledger cannot be
+ * made. */
 static struct local *lists_home(struct local *l)
 {
     struct ledger *lists = NULL;
@@ -208,7 +209,7 @@ void local_make_snapshot(struct local *l)
     local_ask(&lists_home(l)->base, &verb_snapshot, NO_TEXT, NULL, 0, NOBODY, NULL);
 }
 
-/* Marks the requests of a queue of turns that are made for ctx. */
+/* Marks the requests of ctx in a queue of turns. */
 static void mark_withdrawn(struct queue *q, const void *ctx)
 {
     for (struct request *r = q->first; r; r = r->next) {
@@ -372,7 +373,7 @@ static struct request *next_done(struct local *l, bool *ended)
     return r;
 }
 
-/* Damage is for the home that writes, which repairs the file. True: it has the request. */
+/* Hands a list that met damage to the writing ledger, which repairs the file. True: handed over. */
 static bool list_again(struct local *l, struct request *r)
 {
     struct local *whole = (struct local *)l->whole;
@@ -405,7 +406,7 @@ static void on_wake(uv_async_t *h)
             r->verb->answer(l, r);
             request_free(r);
         }
-        if (page || uv_hrtime() > until) { /* there may be more: sockets come first */
+        if (page || uv_hrtime() > until) { /* sockets come before more answers */
             uv_async_send(h);
             return;
         }
@@ -458,7 +459,7 @@ err_parts:
     return NULL;
 }
 
-/* Also of daemons that have gone: it may be taken back from us by nobody. */
+/* Also deletes rows of daemons that have ended. */
 static int join_others(struct local *l, struct error *err)
 {
     int r = store_generation(l->store, &l->base.generation, err);
@@ -472,7 +473,7 @@ static int join_others(struct local *l, struct error *err)
     return r ? r : store_daemons(l->store, &l->base.daemons, err);
 }
 
-/* Signals are the loop's: the writer shall not be the thread they land on. */
+/* Signals belong to the loop: the thread blocks them all. */
 static int start_thread(struct local *l)
 {
     sigset_t all, before;
@@ -483,7 +484,7 @@ static int start_thread(struct local *l)
     return r;
 }
 
-/* Without its names the cache is not looked after: no reason not to start. */
+/* Without memory for its names the cache is not trimmed, but the ledger starts. */
 static void set_cache(struct local *l, const struct ledger_config *c)
 {
     char *database = c->cache_dir ? realpath(c->path, NULL) : NULL;
@@ -521,7 +522,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         store_repair(l->store, err) == 0) {
         r = join_others(l, err);
     }
-    if (r == ERROR_DISK_FULL || r == ERROR_BUSY) { /* it serves what there is */
+    if (r == ERROR_DISK_FULL || r == ERROR_BUSY) { /* serves the bests of the file */
         local_notice(l, "lease", err->text);
         r = 0;
     }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local ledger from the inside: SQLite (store/) on one writer thread of its own, never libuv's
- * pool. Requests go from the loop to `todo` under the mutex, and come back by `done`, for which one
- * uv_async_t wakes the loop. The parts, each calling only those above it:
+ * Internals of the local ledger: SQLite (store/) on a separate writer thread, never in libuv's
+ * pool. Requests go from the loop to `todo` under the mutex, and return by `done`; a uv_async_t
+ * wakes the loop. Each part calls only the parts above it:
  *
  *   request   a request, and queues
- *   home      this struct, and what both threads do with it
- *   unsaved   bests, and rows of quarantine, that the store would not take
+ *   handoff   functions that both threads use
+ *   unsaved   bests and rows of quarantine that the store could not write
  *   modules   the cache directory
- *   news      what other daemons have changed, on the loop
- *   verbs     what each request does on the thread, and its answer on the loop
+ *   news      changes by other daemons, on the loop
+ *   verbs     the work of each request on the thread, and its answer on the loop
  *   writer    the thread: order, transactions, upkeep
- *   local     the ledger's calls, and its life
+ *   local     the ledger's calls, start and stop
  */
 #ifndef GEMMD_DAEMON_LEDGER_LOCAL_H
 #define GEMMD_DAEMON_LEDGER_LOCAL_H
@@ -24,9 +24,8 @@
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /*
- * Any row that a ledger takes, decoded: on the wire (wire.c) and on the writer's thread.
- * Which one it is, its verb's schema says; rows that wait are packed (they are mostly much
- * smaller).
+ * A decoded row. The schema of the verb tells the type. Waiting rows are packed, mostly much
+ * smaller.
  */
 
 union ledger_row {
@@ -43,27 +42,27 @@ union ledger_row {
 
 enum {
     LOAD_PAGE = 64,      /* rows of one load callback */
-    ANSWERS_NS = 500000, /* of answering on the loop: then sockets come first */
+    ANSWERS_NS = 500000, /* of answers on the loop, until sockets get a turn */
     GROUP_MAX = 256,     /* writes of one transaction */
-    BRIEF_MAX = 32, /* of keys whose rows are read: before what has come meanwhile, and a list */
-    TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
-    RECORDS_MAX = 8192, /* of clients, beside them; more are refused */
-    RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
-    /* What waits for another program's lock, waits on the one thread that answers all; but not
-     * while it is known to be held; and once more at the end. */
+    BRIEF_MAX = 32, /* lists of keys carried out before newer requests, and before a patient list */
+    TRIALS_MAX = 16384, /* waiting trials; more are lost, and counted */
+    RECORDS_MAX = 8192, /* waiting trials of clients, separately; more are refused */
+    RETRY_MS = 2000,    /* between attempts to save unsaved rows, or to repair the file */
+    /* Wait for another program's lock: short, since the only thread waits, and 0 while the lock is
+     * known to be held. LAST_PATIENCE_MS: the wait at the end. */
     PATIENCE_MS = 1000,
     LAST_PATIENCE_MS = 2000,
-    IDLE_MS = 5000, /* quiet, before the file is tidied and checked, and the cache directory */
-    BUSY_TRIM_MS = 30000, /* after a write the cache directory waits no longer for quiet */
-    SNAPSHOT_S = 3600,    /* between snapshots of a database that is written to */
+    IDLE_MS = 5000, /* of quiet, before the file and the cache directory are tidied and checked */
+    BUSY_TRIM_MS = 30000, /* after a write, until the cache directory is trimmed without quiet */
+    SNAPSHOT_S = 3600,    /* between snapshots of a database in use */
 };
 
-/* A best that the store would not take. */
+/* A best that the store could not write. */
 struct unsaved {
     struct unsaved *next;
     char key[HASH_HEX];
-    int64_t generation; /* of a row that the file has lost; 0: it gets one */
-    int64_t known;      /* the newest row of the key that was known when it was offered */
+    int64_t generation; /* of a row that the file has lost; 0: not given yet */
+    int64_t known;      /* the newest row of the key that the caller knew */
     bool imported;
     struct wire_buf row; /* owned */
 };
@@ -72,167 +71,166 @@ struct local {
     struct ledger base; /* first: a struct ledger * is this */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void (*news)(void *ctx, const struct ledger_news *n);
-    void *notice_ctx; /* borrowed: of both */
+    void *notice_ctx; /* borrowed; for notice and news */
 
     /* loop thread */
-    struct local *lists;       /* owned: carries lists out, on a thread and connection of its own */
-    const struct local *whole; /* of such a home: the one whose lists it carries out */
-    int64_t n_lists, n_withdrawn; /* lists not answered yet; given up, since their clients left */
-    bool ending;                  /* `lists` ends before this one does */
+    struct local *lists;          /* owned: carries out lists, on its own thread and connection */
+    const struct local *whole;    /* in `lists`: the ledger that owns it */
+    int64_t n_lists, n_withdrawn; /* unanswered lists; lists whose clients left */
+    bool ending;                  /* `lists` ends before this ledger */
     uv_fs_event_t watch;          /* of the database's lock file (news.c) */
-    ino_t watched;                /* that one */
+    ino_t watched;                /* inode of the watched lock file */
     uv_timer_t timer;
-    bool changes_asked, changes_again; /* changes are being read; and once more */
-    bool loads;                        /* the daemon reads page after page */
-    bool reloading, reload_again;      /* all bests are read anew; and once more */
-    bool reload_due, reload_lost;      /* they are to be; the file is another one */
-    uint64_t snapshot_at;              /* uv_now: when one is due */
+    bool changes_asked, changes_again; /* changes are being read; must be read again */
+    bool loads;                        /* the daemon loads page by page */
+    bool reloading, reload_again;      /* all bests are being read again; must start over */
+    bool reload_due, reload_lost;      /* a reload is due; because the file is another one */
+    uint64_t snapshot_at;              /* uv_now of the next snapshot */
     int64_t heard;                     /* the last change that was told */
     unsigned open;                     /* handles that are not closed yet */
     uv_async_t wake;
     uv_thread_t thread;
-    struct best *answered;     /* owned: the best that a callback is given */
+    struct best *answered;     /* owned: the best for a callback */
     struct wire_doc *loop_doc; /* owned */
     void (*stopped)(void *ctx);
     void *stopped_ctx;
 
     /* both, under the mutex */
     uv_mutex_t mutex;
-    uv_cond_t more; /* one of those to be carried out grew, or stopping */
+    uv_cond_t more; /* a queue of work grew, or stopping */
     struct queue todo, done;
     struct queue brief, patient; /* in turns */
     uint32_t trials, records;    /* in todo */
-    uint64_t n_taken, n_carried; /* how often the writer has taken todo, and carried it out */
+    uint64_t n_taken, n_carried; /* how often the writer has taken todo, and finished it */
     uv_cond_t carried;           /* n_carried grew */
     int64_t lost_trials;
-    const struct request *listing; /* a patient request that was taken; NULL: none is */
+    const struct request *listing; /* the patient request in work; NULL: none */
     bool stopping, ended;
     bool checking, list_works; /* the store works, and may be interrupted */
     bool read_only;            /* fixed at the start */
 
     /* writer thread */
     struct store *store;        /* owned */
-    unsigned opened;            /* its number when all was read (store_opened) */
-    int64_t changes;            /* the last change that was looked at */
+    unsigned opened;            /* store_opened when all bests were read */
+    int64_t changes;            /* the last change that was read */
     struct store_load *loading; /* owned; NULL: no load is under way */
     union ledger_row *object;   /* owned: a row, decoded */
     struct wire_doc *doc;       /* owned */
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
-    struct queue quarantined; /* requests whose rows of quarantine the store would not take */
-    bool disk_full, dirty, check_due, unrepaired; /* which was said, of the first and the last */
-    bool locked;    /* another program has the database's write lock, which was said */
-    bool lost_said; /* that rows which nobody waits for are lost, since the last one was written */
-    /* uv_hrtime() / 1e6: not before, what could not be saved, or not be repaired; and when it is
-     * quiet */
+    struct queue quarantined; /* requests whose rows of quarantine the store could not write */
+    bool disk_full, dirty, check_due, unrepaired; /* disk_full, unrepaired: reported */
+    bool locked;    /* another program holds the write lock; reported */
+    bool lost_said; /* the loss of a row was reported, and no row was written since */
+    /* Next attempt to save, next attempt to repair, begin of quiet: uv_hrtime() / 1e6 */
     uint64_t save_at, repair_at, idle_at;
-    char *path;                 /* owned: of the database, as it was given */
-    char *cache_dir, *database; /* owned; NULL: no cache directory to look after */
+    char *path;                 /* owned: of the database, as given */
+    char *cache_dir, *database; /* owned; NULL: no cache directory to trim */
     int64_t cache_max_bytes;
-    struct modules_usage cache; /* as it was */
+    struct modules_usage cache; /* as last counted */
     uint64_t cache_counted_at;  /* 0: never */
-    uint64_t trim_at;           /* when the cache is looked after */
+    uint64_t trim_at;           /* when the cache is trimmed next */
 };
 
-/* Loop: hands a request to the writer. Takes r; NULL is a failed allocation. */
+/* Loop: hands a request to the writer. Owns r from now on; NULL is a failed allocation. */
 int local_submit(struct local *l, struct request *r);
-/* Loop: has a snapshot of the database made, on the thread of lists. */
+/* Loop: makes a snapshot of the database, on the thread of lists. */
 void local_make_snapshot(struct local *l);
 /* Any thread: hands an answer to the loop. */
 void local_respond(struct local *l, struct request *r);
-/* Any thread: to be told to the notice callback, on the loop. As the store's notice. */
+/* Any thread: queues a notice for the notice callback, on the loop. As the store's notice. */
 void local_notice(void *local, const char *kind, const char *text);
-void local_tell_kept(struct local *l); /* at once, where the ledger does not start */
+void local_tell_kept(struct local *l); /* at once, for a ledger that does not start */
 
 /* ---- on the writer thread -------------------------------------------------------------------- */
 
 uint64_t writer_now_ms(void);
 __attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const char *kind,
                                                          const char *format, ...);
-/* A packed row into l->object. */
+/* Decodes a packed row into l->object. */
 int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
                   struct error *err);
-/* The row may be written another time. */
+/* True after faults that a later attempt may not meet. */
 bool writer_fault_of_store(int status);
-/* A row was written, or not: what `disk_full` and `locked` say, and their notices. */
+/* Updates `disk_full` and `locked` after a write, and queues their notices. */
 void writer_note_disk(struct local *l, int status, const char *text);
 
 /* ---- unsaved.c ------------------------------------------------------------------------------- */
 
 /*
- * What the store would not take and must not be lost, on the writer thread: tried again every
- * RETRY_MS and at the end. Bests get their generation when they are saved; rows of quarantine are
- * kept, since a kernel that hung the device is not to do it again after a restart.
+ * Rows that the store could not write and that must not be lost, on the writer thread. Saved every
+ * RETRY_MS and at the end. A best gets its generation when it is saved. Rows of quarantine are kept
+ * so that a kernel that hung the device does not run again after a restart.
  */
 
 void unsaved_keep(struct local *l, struct request *r);
-/* Of a key, the last that was offered; NULL: there is none. Borrowed. */
+/* The best of a key that was offered last; NULL: none. Borrowed. */
 const struct unsaved *unsaved_newest(const struct local *l, const char *key);
 int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err);
-/* Forgets those of a key, or (NULL) the first. Returns how many. */
+/* Forgets the bests of a key, or (NULL) the first best. Returns how many. */
 int64_t unsaved_drop(struct local *l, const char *key);
-/* Takes the row of a request. */
+/* Takes over the row of a request. */
 void unsaved_keep_quarantine(struct local *l, struct request *r);
-/* Forgets the rows of a variant, or (NULL) all. Returns how many. */
+/* Forgets the rows of a variant, or (NULL) all rows. Returns how many. */
 int64_t unsaved_drop_quarantine(struct local *l, const char *variant);
-int64_t unsaved_count_quarantine(const struct local *l); /* how many there are */
+int64_t unsaved_count_quarantine(const struct local *l);
 bool unsaved_any(const struct local *l);
-int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
+int unsaved_save(struct local *l, struct error *err); /* 0: all are saved */
 
 /* ---- modules.c ------------------------------------------------------------------------------- */
 
-/* The cache directory, on the writer thread (modules.c says why there). */
+/* The cache directory, on the writer thread (modules.c gives the reason). */
 
-void ledger_modules_trim(struct local *l); /* with a cache_dir only; sets when it is due again */
+void ledger_modules_trim(struct local *l); /* needs cache_dir; sets trim_at */
 void ledger_modules_count(struct local *l, struct ledger_status *out);
 
 /* ---- news.c ---------------------------------------------------------------------------------- */
 
 /*
- * News, on the loop: what this daemon and the others of its database have changed there. All are
- * told to the callback of ledger_config, in the order in which the writer thread met them.
+ * News, on the loop: changes by all daemons of the database, in the order in which the writer
+ * thread read them, for the callback of ledger_config.
  *
- * Others' news are rows of the table `change`, read on the writer thread. What they say of a key is
- * read from the file at that moment, so that a change that is met twice, or late, says what is true
- * now. When changes were missed, or the file is another one by now, all bests are read anew.
+ * News of other daemons are rows of the table `change`, which the writer thread reads. It reads the
+ * named key from the file at that moment, so that a change that is read twice, or late, still gives
+ * the present state. After missed changes, or when the file is another one, all bests are read
+ * again.
  */
 
 void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
                const struct best *best, bool saved);
-/* A page of changes was read and told. `more`: there is another one. */
+/* A page of changes was read and told. `more`: another page follows. */
 void news_asked(struct local *l, bool more);
-/* All bests are to be read anew. `lost`: the file is another one, and may lack what it had. */
+/* All bests must be read again. `lost`: the file is another one, and may have lost rows. */
 void news_reload(struct local *l, bool lost);
-/* The daemon's own loading has ended. */
+/* The load by the daemon has ended. */
 void news_loaded(struct local *l);
 
-void news_start(struct local *l);                     /* with the loop handle `wake` made */
-void news_close(struct local *l, uv_close_cb closed); /* two handles, whose data is `l` */
+void news_start(struct local *l);                     /* after the loop handle `wake` was made */
+void news_close(struct local *l, uv_close_cb closed); /* two handles with data `l` */
 
 /* ---- verbs.c --------------------------------------------------------------------------------- */
 
-/* What can be asked of the local ledger (request.h says what a verb is). */
+/* The verbs of the local ledger (struct verb in request.h). */
 
 extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_restore, verb_unpin,
     verb_lease, verb_unlease, verb_add_run, verb_list, verb_list_key, verb_evict, verb_unquarantine,
     verb_backup, verb_status, verb_record, verb_add_trial, verb_add_module, verb_add_quarantine,
     verb_add_event, verb_put_device, verb_end_run, verb_changes, verb_want, verb_unwant,
     verb_next_wanted, verb_snapshot;
-/* Nobody asks for these: news on their way to the loop. The row of a request that could not be
- * saved, and is now; or that another daemon has written. */
+/* No call makes these: news on their way to the loop. An unsaved row was saved, or another daemon
+ * has written the row. */
 extern const struct verb verb_saved;
-/* All bests are to be read anew; `saved` false: the file is another one. */
+/* All bests must be read again; `saved` false: the file is another one. */
 extern const struct verb verb_reload;
 
-/* On the writer thread: tells all that others have changed. STORE_MISSED: not all of it is known,
- * and it is read anew. */
+/* On the writer thread: tells all changes of other daemons. STORE_MISSED: some changes are deleted,
+ * and all bests are read again. */
 int verbs_tell_changes(struct local *l, struct error *err);
 
 /* ---- writer.c -------------------------------------------------------------------------------- */
 
-/* The writer thread of the local ledger. */
-
-/* Of a struct local. Ends when `stopping` is set and all is done. */
+/* Runs the writer thread of a struct local. Ends when `stopping` is set and all requests are
+ * done. */
 void writer_run(void *local);
 
 #endif

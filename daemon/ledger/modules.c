@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cache directory, looked after by the ledger's writer thread: it knows which modules the bests
- * name, and it may wait for a disk, which the loop may not. That happens in a quiet moment after
- * something was written, or soon after if there is none, and every hour, since `gemmctl warm` and
- * other daemons write there, too.
+ * The ledger's writer thread trims the cache directory: the thread knows the modules that the bests
+ * name, and may wait for a disk; the loop may not. Trimming happens in a quiet moment after a
+ * write, or later after a busy write, and every hour, since `gemmctl precompile` and other daemons
+ * write modules, too.
  *
- * First the list of what this database serves is written, so that nobody's trim removes it; without
- * that list nothing is removed.
+ * First the thread writes the list of modules that this database serves, so that no daemon's trim
+ * removes them. Without that list no module is removed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static int ledger_modules_add_best(void *ctx, const struct best *b)
     return 0;
 }
 
-/* Also bests that the disk has not taken. */
+/* Includes bests that the disk has not taken. */
 static int ledger_modules_collect_bests(struct local *l, struct serving *s, struct error *err)
 {
     int r = store_each_best(l->store, ledger_modules_add_best, s, err); /* > 0: stopped by add */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other daemons of the database have changed (local.h). Each commit ends with a write to the
- * lock file (store/commit.c), which is watched; where it cannot be, the database is asked every so
- * often.
+ * Changes by other daemons of the database (local.h). Each commit ends with a write to the lock
+ * file (store/commit.c), which this daemon watches. Without a watch the daemon reads the changes at
+ * intervals.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -12,9 +12,9 @@
 #include "daemon/ledger/local.h"
 
 enum {
-    WATCHED_MS = 60000, /* the file that is watched may have been replaced */
-    ASKED_MS = 500,     /* between questions, where there is nothing to watch */
-    RELOAD_MS = 1000,   /* after a reload that failed */
+    WATCHED_MS = 60000, /* the watched file may have been replaced */
+    ASKED_MS = 500,     /* between reads of changes, without a watch */
+    RELOAD_MS = 1000,   /* after a failed reload */
 };
 
 void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
@@ -69,7 +69,7 @@ static void on_commit(uv_fs_event_t *watch, const char *changed, int events, int
     (void)status;
     if (lock_file(l, name) == l->watched) {
         ask_changes(l);
-    } else { /* it was removed, and perhaps made anew */
+    } else { /* removed, and perhaps made again */
         news_on_timer(&l->timer);
     }
 }
@@ -96,7 +96,7 @@ static void news_on_timer(uv_timer_t *timer)
     }
 }
 
-/* ---- reading all of it anew ------------------------------------------------------------------ */
+/* ---- reload ---------------------------------------------------------------------------------- */
 
 static void news_on_page(void *ctx, int status, const struct best *bests, size_t n,
                          const struct error *err);
@@ -122,11 +122,11 @@ static void begin_reload(struct local *l)
 void news_reload(struct local *l, bool lost)
 {
     bool waits = l->reload_due || l->reloading;
-    l->reload_lost = lost && (!waits || l->reload_lost); /* one that believes the file says so */
+    l->reload_lost = lost && (!waits || l->reload_lost); /* a reload without `lost` wins */
     l->reload_due = true;
     if (l->reloading) {
         l->reload_again = true;
-    } else if (!l->loads) { /* else at the end of that */
+    } else if (!l->loads) { /* else when the load ends */
         begin_reload(l);
     }
 }
@@ -138,7 +138,7 @@ void news_loaded(struct local *l)
     }
 }
 
-/* Of what was read before an eviction nobody knows whether it is there still: once more. */
+/* A page that was read before an eviction may list the evicted best: the reload starts over. */
 static void news_on_page(void *ctx, int status, const struct best *bests, size_t n,
                          const struct error *err)
 {

@@ -32,7 +32,7 @@ static struct error no_room = {.code = ERROR_NO_MEMORY, .text = "no memory to sa
 void request_fail(struct request *r, const struct error *err)
 {
     if (r->err != &no_room) {
-        free(r->err); /* of the home before */
+        free(r->err); /* set by another ledger */
     }
     r->err = malloc(sizeof(*r->err));
     if (r->err) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is only in memory (local.h). */
+/* Rows in memory only (local.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,7 @@ static void unsaved_forget_row(struct local *l, struct unsaved **at)
     l->n_unsaved--;
 }
 
-/* As many of what is brought as the store would keep (store_offer): without room for them there is
- * no room for more in memory. */
+/* Limits the imported bests of a key to the number that the store would keep (store_offer). */
 static void unsaved_trim_key(struct local *l, const char *key)
 {
     struct unsaved **oldest = NULL;
@@ -145,14 +144,14 @@ bool unsaved_any(const struct local *l)
     return l->unsaved || l->quarantined.first;
 }
 
-/* The first one, which has just got its generation. */
+/* Tells the first best, which has just got its generation. */
 static void tell_first(struct local *l)
 {
     struct best *b = &l->object->best;
     struct request *r = request_new(&verb_saved, NULL, NO_TEXT);
     for (struct unsaved *u = l->unsaved->next; u; u = u->next) {
         if (strcmp(u->key, b->key) == 0 && u->known < b->generation) {
-            u->known = b->generation; /* whoever offered that one knew this one */
+            u->known = b->generation; /* the caller of u knew this best */
         }
     }
     if (r) {
@@ -177,7 +176,7 @@ static int save_bests(struct local *l, struct error *err)
 {
     while (l->unsaved) {
         int r = save_first(l, err);
-        if (r == ERROR_CONFLICT) { /* there is no place for it any more */
+        if (r == ERROR_CONFLICT) { /* another best has replaced this best */
             writer_notice(l, "lost", "a best was never saved: %s", err->text);
             unsaved_drop(l, NULL);
             continue;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each request of the local ledger does on the writer thread: a call of the store, and what
- * follows from its final status; and its answer, on the loop. The order and the transactions are
- * writer.c's.
+ * The verbs: the work of each request on the writer thread (a call of the store, then the
+ * consequences of the final status), and the answer on the loop. writer.c has order and
+ * transactions.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static int verbs_encode_row(struct wire_buf *row, const struct schema *schema, c
 
 /* ---- verbs that write ------------------------------------------------------------------------ */
 
-/* Rows of the key that are only in memory come first: they were offered before. */
+/* Saves unsaved rows of the key first: they were offered before. */
 static int verbs_offer_row(struct local *l, const struct wire_buf *row, int64_t known,
                            struct error *err)
 {
@@ -32,14 +32,14 @@ static int verbs_offer_row(struct local *l, const struct wire_buf *row, int64_t 
     struct best now;
     if (u) {
         int r = unsaved_read(l, u, &now, err);
-        now.generation = INT64_MAX; /* it gets one above all that are known */
+        now.generation = INT64_MAX; /* its generation will be above all others */
         r = r ? r : store_overtaken(&now, b, known, err);
         r = r ? r : unsaved_save(l, err);
         r = r ? r : writer_decode(l, row, &best_schema, err);
         if (r) {
             return r;
         }
-        known = INT64_MAX; /* the cache had that one */
+        known = INT64_MAX; /* the cache had the unsaved row */
     }
     b->generation = known;
     return store_offer(l->store, b, err);
@@ -49,7 +49,7 @@ static int work_publish(struct local *l, struct request *r, struct error *err)
 {
     int status = verbs_offer_row(l, &r->row, r->argument, err);
     if (status < 0) {
-        return status; /* the row stays as it came */
+        return status; /* the row stays as the caller sent it */
     }
     int back = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
     return back ? back : status;
@@ -59,7 +59,7 @@ static void keep_unsaved(struct local *l, struct request *r)
 {
     r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
-        unsaved_keep(l, r); /* makes the row's generation 0, unless it has one */
+        unsaved_keep(l, r); /* sets generation 0 for a new best */
         l->save_at = writer_now_ms() + RETRY_MS;
         r->status = 0;
     }
@@ -69,17 +69,17 @@ static void settle_publish(struct local *l, struct request *r)
 {
     keep_unsaved(l, r);
     if (r->status == STORE_THERE) {
-        r->status = 0; /* the row that says the same is the answer */
+        r->status = 0; /* the equal row is the answer */
     }
 }
 
-/* Under the number that it has. */
+/* Writes the best under its old number. */
 static int work_restore(struct local *l, struct request *r, struct error *err)
 {
     struct best *b = &l->object->best;
-    bool proper = b->generation > 0 && b->generation < INT64_MAX / 2; /* numbers go on from there */
+    bool proper = b->generation > 0 && b->generation < INT64_MAX / 2; /* numbers go on above it */
     int status =
-        proper ? store_changed_since(l->store, b->key, r->argument, err) /* it is not lost */
+        proper ? store_changed_since(l->store, b->key, r->argument, err) /* not lost */
                : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
                            (long long)b->generation);
     status = status ? status : store_publish_again(l->store, b, err);
@@ -88,7 +88,7 @@ static int work_restore(struct local *l, struct request *r, struct error *err)
 
 static int work_unpin(struct local *l, struct request *r, struct error *err)
 {
-    int status = unsaved_save(l, err); /* the newest may be among them */
+    int status = unsaved_save(l, err); /* the newest row may be among them */
     status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
     if (status == 0) {
         status = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
@@ -103,7 +103,7 @@ static int work_evict(struct local *l, struct request *r, struct error *err)
     int status = store_evict(l->store, r->text[0], &r->number, err);
     bool memory = writer_fault_of_store(status) && unsaved_newest(l, r->text[0]);
     return memory && store_best_of(l->store, r->text[0], &l->object->best, &ignored) == STORE_MISS
-               ? 0 /* it is in memory alone */
+               ? 0 /* the key is in memory only */
                : status;
 }
 
@@ -172,7 +172,7 @@ WORK_OF_ROW(add_event, event)
 WORK_OF_ROW(put_device, device)
 WORK_OF_ROW(end_run, run)
 
-/* Nobody waits for these: what is lost is said, once until something is written again. */
+/* Reports a lost row without an answer, once until a row is written again. */
 static void say_lost(struct local *l, const struct request *r, const char *how)
 {
     const char *table = r->verb->row                                       ? r->verb->row->name
@@ -212,7 +212,7 @@ static void settle_quarantine(struct local *l, struct request *r)
 
 /* ---- verbs that read ------------------------------------------------------------------------- */
 
-/* After a fault, which may lead to a repair, the next page is the first one again. */
+/* After a fault, which may lead to a repair, the load starts at the first page. */
 static int work_load(struct local *l, struct request *r, struct error *err)
 {
     r->page.bests = r->page.bests ? r->page.bests : malloc(LOAD_PAGE * sizeof(*r->page.bests));
@@ -227,7 +227,8 @@ static int work_load(struct local *l, struct request *r, struct error *err)
         status ? status : store_load_page(l->loading, r->page.bests, LOAD_PAGE, &r->page.n, err);
     if (status < 0 || r->page.n == 0) {
         l->loading = store_load_end(l->loading);
-        l->check_due = l->check_due || (status == 0 && !l->read_only); /* its writer does */
+        l->check_due = l->check_due || (status == 0 && !l->read_only); /* the writer checks the
+                                                                        * file */
     }
     return status;
 }
@@ -252,7 +253,7 @@ static void release_history(struct request *r)
 
 static int work_history(struct local *l, struct request *r, struct error *err)
 {
-    release_history(r); /* half of it is there when the file had to be repaired before the rest */
+    release_history(r); /* a repair after the first half leaves results */
     int status =
         store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials, &r->history.n, err);
     return status ? status
@@ -290,9 +291,9 @@ static int work_next_wanted(struct local *l, struct request *r, struct error *er
     return store_next_wanted(l->store, r->text[0], &r->number, &r->row, err);
 }
 
-/* ---- what others have changed ---------------------------------------------------------------- */
+/* ---- changes by other daemons ---------------------------------------------------------------- */
 
-/* `best`: of NEWS_BEST. */
+/* `best`: for NEWS_BEST. */
 static void respond_news(struct local *l, const struct verb *verb, enum ledger_news_kind kind,
                          const char *text, const struct best *best)
 {
@@ -307,7 +308,7 @@ static void respond_news(struct local *l, const struct verb *verb, enum ledger_n
         r->saved = true;
         r->heard = l->changes;
         local_respond(l, r);
-    } else { /* then all is read anew, when there is memory */
+    } else { /* without memory now, read all bests again later */
         l->changes = -1;
     }
 }
@@ -339,8 +340,8 @@ static int tell_change(struct local *l, const struct store_change *c, struct err
     return 0;
 }
 
-/* A page of changes is told. *more: there is another one. What fails here is met again.
- * STORE_MISSED: some are gone, and all is read anew. */
+/* Tells a page of changes. *more: another page follows. After a fault the same changes are read
+ * again. STORE_MISSED: some changes are deleted, and all bests are read again. */
 static int tell_changes(struct local *l, bool *more, struct error *err)
 {
     enum { PAGE = 64 };
@@ -376,7 +377,7 @@ int verbs_tell_changes(struct local *l, struct error *err)
     return status;
 }
 
-/* Whoever has a lease has heard what was changed before. */
+/* A holder of a lease must know all earlier changes. */
 static void settle_lease(struct local *l, struct request *r)
 {
     struct error ignored;
@@ -388,7 +389,7 @@ static void settle_lease(struct local *l, struct request *r)
 static int work_status(struct local *l, struct request *r, struct error *err)
 {
     struct store_stats s = {0};
-    verbs_tell_changes(l, err); /* its number is told after their news */
+    verbs_tell_changes(l, err); /* the generation is told after its news */
     int status = store_stats(l->store, &s, err);
     uv_mutex_lock(&l->mutex);
     int64_t lost = l->lost_trials;
@@ -427,7 +428,7 @@ static void answer_history(struct local *l, struct request *r)
                   r->history.n_avoid, r->err);
 }
 
-/* The row of a request that went well, in l->answered. Its status, or the fault. */
+/* Decodes the row of a successful request into l->answered. Returns its status, or the fault. */
 static int decode_answered(struct local *l, const struct request *r, struct error *err)
 {
     const struct wire_obj *map;
@@ -446,7 +447,7 @@ static void answer_best(struct local *l, struct request *r)
                status < 0 && !r->err ? &err : r->err);
 }
 
-/* What was written is told before it is answered. */
+/* Tells the news of a write before its answer. */
 static void answer_written(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
@@ -478,7 +479,7 @@ static void tell_saved(struct local *l, struct request *r)
 
 static void tell_news(struct local *l, struct request *r)
 {
-    l->base.daemons += r->number == NEWS_DAEMONS; /* who has gone is known when the file is asked */
+    l->base.daemons += r->number == NEWS_DAEMONS; /* the count falls when the status is read */
     news_tell(l, (enum ledger_news_kind)r->number, r->text[0], NULL, false);
 }
 
@@ -534,7 +535,7 @@ static void answer_snapshot(struct local *l, struct request *r)
     }
 }
 
-/* ---- what they own --------------------------------------------------------------------------- */
+/* ---- release --------------------------------------------------------------------------------- */
 
 static void release_page(struct request *r)
 {
@@ -611,7 +612,7 @@ const struct verb verb_record = {.flags = VERB_GROUP | VERB_RECORD,
                                  .work = work_add_trial,
                                  .answer = answer_done};
 
-/* Nobody waits for these. */
+/* No answer. */
 #define EVIDENCE(schema, does, more)                                                               \
     {                                                                                              \
         .flags = VERB_GROUP | (more), .row = &schema, .work = does, .settle = settle_evidence      \

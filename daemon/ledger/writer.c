@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The writer thread of the local ledger: carries requests out in their order, but for lists: a
- * filter that no index knows has the whole file read, and a client may ask for a thousand of these.
- * Such lists go to a home of their own (local.c), which is this thread once more, read-only. There
- * one list is carried out when nothing else waits, or after all that did. Of lists of one key a few
- * are carried out before what has come meanwhile. Of both kinds users take turns, so nobody waits
- * for all lists of another user. A list whose client has gone is skipped, or interrupted.
+ * The writer thread of the local ledger carries out requests in order, except lists. A filter
+ * without an index makes SQLite read the whole file, and a client may send a thousand such lists. A
+ * separate read-only ledger (local.c) carries out these lists, by the same code on another thread,
+ * each after all other waiting requests. A few lists of a key run before newer requests. Users take
+ * turns in both queues, so nobody waits for all lists of another user. When a client leaves, its
+ * lists are skipped or interrupted.
  *
- * Writes that follow one another share a transaction, and are answered when it is durable. When a
- * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
- * with it; and when SQLite has met damaged pages, the file is repaired first.
+ * Consecutive writes share a transaction, and are answered when it is durable. After a failed group
+ * each write is tried alone, so that an impossible write fails alone. When SQLite has met damaged
+ * pages, the file is repaired first.
  *
- * A program that holds the file's write lock is waited for once, and not by each write: what comes
- * then is settled as on a full disk, until the lock can be had.
+ * The thread waits once for a program that holds the file's write lock. Later writes are settled as
+ * on a full disk until the lock is free.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,8 @@ static int writer_work_request(struct local *l, struct request *r, struct error 
     return status;
 }
 
-/* A list shows what the same client has written before it: that is carried out by the writer. */
+/* A list must show earlier writes of the same client: waits until the writer has carried them
+ * out. */
 static void wait_for_writes(const struct local *l, const struct request *r)
 {
     struct local *whole = (struct local *)l->whole;
@@ -44,7 +45,7 @@ static void wait_for_writes(const struct local *l, const struct request *r)
     uv_mutex_unlock(&whole->mutex);
 }
 
-/* A patient request begins: false: nobody waits for it any more. */
+/* Begins a patient request. False: the client has left. */
 static bool writer_begin_list(struct local *l, const struct request *r)
 {
     uv_mutex_lock(&l->mutex);
@@ -71,7 +72,7 @@ static void writer_finish_request(struct local *l, struct request *r, int status
     }
     if (r->verb->flags & VERB_GROUP) {
         l->dirty = true;
-        if (status < 0 || r->verb->row) { /* the others may have found nothing to write */
+        if (status < 0 || r->verb->row) { /* other verbs may have found nothing to write */
             writer_note_disk(l, status, err->text);
         }
     } else if (status == ERROR_BUSY && !l->read_only) {
@@ -87,7 +88,7 @@ static void writer_finish_request(struct local *l, struct request *r, int status
     }
 }
 
-/* 0: the store is whole again. Not more often than every RETRY_MS: a failing one reads all rows. */
+/* 0: the store is whole again. At most every RETRY_MS: a failing repair reads all rows. */
 static int writer_repair_store(struct local *l)
 {
     struct error err = ERROR_NULL;
@@ -105,7 +106,7 @@ static int writer_repair_store(struct local *l)
     return r;
 }
 
-/* One that only reads leaves it to who writes, and looks at the file again when it is asked. */
+/* A read-only ledger leaves the repair to the writing ledger, and opens the file again. */
 static bool wants_repair(const struct local *l)
 {
     return !l->read_only && store_damaged(l->store);
@@ -134,13 +135,13 @@ static void carry_out_alone(struct local *l, struct request *r)
     writer_finish_request(l, r, status, &err);
 }
 
-/* All of a queue in one transaction. False: nothing was done. */
+/* Carries out a queue in a transaction. False: no request was carried out. */
 static bool try_group(struct local *l, struct queue *q)
 {
     struct error errors[GROUP_MAX];
     int statuses[GROUP_MAX];
     size_t n = 0;
-    if (l->unsaved && unsaved_save(l, &errors[0])) { /* they are not to be undone with the group */
+    if (l->unsaved && unsaved_save(l, &errors[0])) { /* a failed group must not undo these */
         return false;
     }
     int begun = store_begin(l->store, &errors[0]);
@@ -209,13 +210,14 @@ static void writer_carry_out(struct local *l, struct queue *q, bool stopping)
 
 /* ---- upkeep, and the thread ------------------------------------------------------------------ */
 
-/* Under the mutex. */
+/* The caller holds the mutex. */
 static bool writer_is_idle(const struct local *l)
 {
     return !l->todo.first && !l->brief.first && !l->patient.first;
 }
 
-/* Reads the whole file, until a request comes: then it is done at the next quiet moment. */
+/* Checks the whole file. A request interrupts the check, which runs again at the next quiet
+ * moment. */
 static void writer_check_file(struct local *l)
 {
     struct error err = ERROR_NULL;
@@ -237,7 +239,7 @@ static void writer_check_file(struct local *l)
     }
 }
 
-/* Also where nothing is to be written: what is said of the disk shall be true. */
+/* Also without unsaved rows: `disk_full` and `locked` must be true. */
 static bool waits_for_room(const struct local *l)
 {
     return unsaved_any(l) || l->disk_full || l->locked;
@@ -279,7 +281,7 @@ static void writer_do_upkeep(struct local *l)
     }
 }
 
-/* Until the next thing that is due without a request; 0: nothing is. */
+/* Time until the next upkeep; 0: none is due. */
 static uint64_t wait_ms(const struct local *l)
 {
     uint64_t now = writer_now_ms(), at = UINT64_MAX;
@@ -298,8 +300,8 @@ static uint64_t wait_ms(const struct local *l)
     return at == UINT64_MAX ? 0 : at > now ? at - now : 1;
 }
 
-/* Who has locked the file is given some time; but neither does each best wait, nor what closing
- * moves out of the log, which may stay there. */
+/* Saves all unsaved rows at the end. The first write waits for another program's lock; the close
+ * does not, since its checkpoint can be left out. */
 static void save_last(struct local *l)
 {
     struct error err = ERROR_NULL;
@@ -336,7 +338,7 @@ static void writer_end_thread(struct local *l)
     }
     l->loading = store_load_end(l->loading);
     if (!l->read_only && store_leave(l->store, &err) < 0) {
-        writer_notice(l, "lease", "%s", err.text); /* they end with this process */
+        writer_notice(l, "lease", "%s", err.text); /* the leases end with this process */
     }
     if (!l->read_only && store_snapshot(l->store, 0, &err) < 0) {
         writer_notice(l, "snapshot", "no snapshot of the database was made: %s", err.text);
@@ -348,8 +350,7 @@ static void writer_end_thread(struct local *l)
     uv_async_send(&l->wake);
 }
 
-/* What is carried out next: all that waits in its order, and some of what waits in turns. Under the
- * mutex. */
+/* Takes the next requests: all of `todo`, and some of the queues of turns. Under the mutex. */
 static void writer_take_requests(struct local *l, struct queue *q)
 {
     struct request *r;
@@ -365,8 +366,8 @@ static void writer_take_requests(struct local *l, struct queue *q)
     }
 }
 
-/* The file is another one than before, and may lack what it had: memory may have that still. Where
- * not all is known that was changed, the file is believed. */
+/* After a change of file, reloads all bests: the new file may lack rows that memory still has. When
+ * some changes are unknown, the file is right and memory follows. */
 static void look_at_file(struct local *l)
 {
     struct error ignored;
