@@ -72,17 +72,6 @@ static void write_text(struct store *s)
     s->noted.whole = pwrite(s->lock_fd, text, TEXT, 0) == TEXT;
 }
 
-static void write_pid(struct store *s)
-{
-    char pid[PID_LINE + 1];
-    int n = snprintf(pid, sizeof(pid), "%-11ld\n", (long)getpid());
-    if (!s->noted.whole) {
-        write_text(s);
-    } else if (pwrite(s->lock_fd, pid, (size_t)n, 0) != n) {
-        s->noted.whole = false;
-    }
-}
-
 void commit_note_file(struct store *s)
 {
     struct stat st;
@@ -98,14 +87,6 @@ bool commit_is_noted(const struct store *s)
     struct stat st;
     return s->noted.ino && stat(s->path, &st) == 0 && st.st_ino == s->noted.ino &&
            st.st_dev == s->noted.dev;
-}
-
-void commit_note_given(struct store *s, int64_t generation)
-{
-    if (generation > s->noted.given) {
-        s->noted.given = generation;
-        write_text(s);
-    }
 }
 
 /* ---- the lock -------------------------------------------------------------------------------- */
@@ -228,7 +209,7 @@ int commit_lock(struct store *s, struct error *err)
     }
     commit_read_text(s);
     if (s->noted.pid != (long)getpid()) {
-        write_pid(s);
+        write_text(s);
     }
     return 0;
 }
@@ -305,8 +286,9 @@ int write_end(struct store *s, int status, struct error *err)
     int r = db_end(&s->db, status, err);
     if (s->db.depth == 0) {
         if (r >= 0) {
-            commit_note_given(s, s->next_id[TABLE_BEST] - 1);
-            write_pid(s); /* wakes the watchers of the lock file: the commit can be read by now */
+            int64_t given = s->next_id[TABLE_BEST] - 1;
+            s->noted.given = given > s->noted.given ? given : s->noted.given;
+            write_text(s); /* wakes the watchers of the lock file: the commit can be read by now */
             move_log(s);
         } else {
             s->seen = -1; /* the counted numbers were undone */

@@ -116,10 +116,8 @@ int rows_number_on(struct store *s, enum table_id table, struct error *err);
 /* May be nested. ERROR_BUSY: another gemmd holds the lock and has not committed for two seconds. */
 int commit_lock(struct store *s, struct error *err);
 void commit_unlock(struct store *s);
-/* Note in the lock file, for the other gemmds: the file at the path is the database; a generation
- * was given. The caller holds the lock. */
+/* Notes the file at the path as the database in the lock file. The caller holds the lock. */
 void commit_note_file(struct store *s);
-void commit_note_given(struct store *s, int64_t generation);
 bool commit_is_noted(const struct store *s); /* the file at the path is the noted file */
 void commit_attach(struct store *s);         /* after each opening of a file */
 int commit_checkpoint(struct store *s, struct error *err);
