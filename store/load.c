@@ -207,20 +207,11 @@ static int load_check_row(struct store_load *l, const struct rows *rows, int key
     return r;
 }
 
-static int load_find_column(const struct schema *s, const char *name)
-{
-    int i = 0;
-    while (strcmp(s->fields[i].name, name) != 0) {
-        i++;
-    }
-    return i;
-}
-
 int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32_t *n,
                     struct error *err)
 {
     ROWS_AUTO rows = {0};
-    int key_column = load_find_column(tables[TABLE_BEST].schema, "key");
+    int key_column = (int)row_find_field(&tables[TABLE_BEST], "key");
     *n = 0;
     int r =
         rows_begin(&rows, l->s, TABLE_BEST, err, NULL,

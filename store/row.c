@@ -15,34 +15,28 @@
 #include "proto/message.h"
 #include "store/row.h"
 
-#define ID_OF(type, field)                                                                         \
-    static int64_t type##_id(void *object, int64_t set)                                            \
-    {                                                                                              \
-        struct type *o = object;                                                                   \
-        if (set > 0) {                                                                             \
-            o->field = set;                                                                        \
-        }                                                                                          \
-        return o->field;                                                                           \
-    }
-ID_OF(run, id)
-ID_OF(trial, id)
-ID_OF(best, generation)
-ID_OF(quarantine, id)
-ID_OF(event, id)
-
 const struct table tables[TABLES] = {
-    [TABLE_DEVICE] = {"device", &device_info_schema, "rowid", NULL, NULL, false},
-    [TABLE_RUN] = {"run", &run_schema, "id", run_id, NULL, false},
-    [TABLE_TRIAL] = {"trial", &trial_schema, "id", trial_id, "run", false},
-    [TABLE_MODULE] = {"module", &module_schema, "rowid", NULL, NULL, false},
-    [TABLE_BEST] = {"best", &best_schema, "generation", best_id, "trial", true},
-    [TABLE_QUARANTINE] = {"quarantine", &quarantine_schema, "id", quarantine_id, NULL, false},
-    [TABLE_EVENT] = {"event", &event_schema, "id", event_id, NULL, false},
+    [TABLE_DEVICE] = {"device", &device_info_schema, "rowid", NULL, false},
+    [TABLE_RUN] = {"run", &run_schema, "id", NULL, false},
+    [TABLE_TRIAL] = {"trial", &trial_schema, "id", "run", false},
+    [TABLE_MODULE] = {"module", &module_schema, "rowid", NULL, false},
+    [TABLE_BEST] = {"best", &best_schema, "generation", "trial", true},
+    [TABLE_QUARANTINE] = {"quarantine", &quarantine_schema, "id", NULL, false},
+    [TABLE_EVENT] = {"event", &event_schema, "id", NULL, false},
 };
 
 const char *row_column(const struct schema_field *f)
 {
     return strcmp(f->name, "index") == 0 ? "cuda_index" : f->name;
+}
+
+size_t row_find_field(const struct table *t, const char *name)
+{
+    size_t i = 0;
+    while (strcmp(t->schema->fields[i].name, name) != 0) {
+        i++;
+    }
+    return i;
 }
 
 __attribute__((format(printf, 3, 4))) static size_t put(char *out, size_t at, const char *format,
@@ -74,7 +68,7 @@ void row_insert_sql(const struct table *t, enum row_conflict conflict, char out[
              conflict == ROW_IGNORE ? "NOTHING" : "UPDATE SET checksum = excluded.checksum");
     for (size_t i = 0; conflict == ROW_UPDATE && i < t->schema->n; i++) {
         const char *name = row_column(&t->schema->fields[i]);
-        if (!t->id || strcmp(name, t->rowid) != 0) {
+        if (strcmp(name, t->rowid) != 0) {
             at = put(out, at, ", %s = excluded.%s", name, name);
         }
     }

@@ -16,8 +16,7 @@
 struct table {
     const char *name;
     const struct schema *schema;
-    const char *rowid; /* the column that numbers the rows; "rowid" when no field does */
-    int64_t (*id)(void *object, int64_t set); /* reads that field, or sets it when set > 0 */
+    const char *rowid;  /* the column that numbers the rows; "rowid" when no field does */
     const char *parent; /* field that is the id of a row of another table; may be NULL */
     bool keyed;         /* rows are found by `key`; a row with a malformed key is bad */
 };
@@ -36,6 +35,8 @@ extern const struct table tables[TABLES]; /* parents before their children */
 
 /* SQL name of a field: "index" is cuda_index. */
 const char *row_column(const struct schema_field *f);
+/* Index of the table's field with this name, which exists. */
+size_t row_find_field(const struct table *t, const char *name);
 
 /* Insert of a row that exists already: fails, replaces the row, or leaves the row alone. ROW_UPDATE
  * is not SQL's REPLACE, which would delete a row that other rows refer to, and search for all of

@@ -93,7 +93,9 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
 
 void rows_number(struct store *s, enum table_id table, void *object)
 {
-    tables[table].id(object, s->next_id[table]++);
+    const struct table *t = &tables[table];
+    size_t offset = t->schema->fields[row_find_field(t, t->rowid)].offset;
+    *(int64_t *)((char *)object + offset) = s->next_id[table]++;
     if (table == TABLE_BEST) {
         rows_given(s, s->next_id[table] - 1);
     }
@@ -120,7 +122,8 @@ static int next_number(struct store *s, enum table_id table, int64_t *next, stru
 int rows_number_on(struct store *s, enum table_id table, struct error *err)
 {
     int64_t next = 0;
-    int r = tables[table].id ? next_number(s, table, &next, err) : 0;
+    bool numbered = strcmp(tables[table].rowid, "rowid") != 0;
+    int r = numbered ? next_number(s, table, &next, err) : 0;
     if (r == 0 && table == TABLE_BEST && next <= s->noted.given) {
         next = s->noted.given + 1;
     }
