@@ -294,35 +294,17 @@ static int local_status(struct ledger *l, void (*cb)(void *, const struct ledger
     return local_submit(local_of(l), r);
 }
 
-static void local_add_trial(struct ledger *l, const struct trial *t)
-{
-    local_ask(l, &verb_add_trial, NO_TEXT, t, 0, NOBODY, NULL);
-}
-
-static void local_add_module(struct ledger *l, const struct module *m)
-{
-    local_ask(l, &verb_add_module, NO_TEXT, m, 0, NOBODY, NULL);
-}
-
-static void local_add_quarantine(struct ledger *l, const struct quarantine *q)
-{
-    local_ask(l, &verb_add_quarantine, NO_TEXT, q, 0, NOBODY, NULL);
-}
-
-static void local_add_event(struct ledger *l, const struct event *e)
-{
-    local_ask(l, &verb_add_event, NO_TEXT, e, 0, NOBODY, NULL);
-}
-
-static void local_put_device(struct ledger *l, const struct device_info *d)
-{
-    local_ask(l, &verb_put_device, NO_TEXT, d, 0, NOBODY, NULL);
-}
-
-static void local_end_run(struct ledger *l, const struct run *r)
-{
-    local_ask(l, &verb_end_run, NO_TEXT, r, 0, NOBODY, NULL);
-}
+#define EVIDENCE(call, type)                                                                       \
+    static void local_##call(struct ledger *l, const struct type *row)                             \
+    {                                                                                              \
+        local_ask(l, &verb_##call, NO_TEXT, row, 0, NOBODY, NULL);                                 \
+    }
+EVIDENCE(add_trial, trial)
+EVIDENCE(add_module, module)
+EVIDENCE(add_quarantine, quarantine)
+EVIDENCE(add_event, event)
+EVIDENCE(put_device, device_info)
+EVIDENCE(end_run, run)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -473,6 +455,20 @@ static int join_others(struct local *l, struct error *err)
     return r ? r : store_daemons(l->store, &l->base.daemons, err);
 }
 
+static int join_database(struct local *l, struct error *err)
+{
+    int r = join_others(l, err);
+    if (r == ERROR_STORE && !l->read_only && store_damaged(l->store) &&
+        store_repair(l->store, err) == 0) {
+        r = join_others(l, err);
+    }
+    if (r == ERROR_DISK_FULL || r == ERROR_BUSY) { /* serves the bests of the file */
+        local_notice(l, "lease", err->text);
+        return 0;
+    }
+    return r;
+}
+
 /* Signals belong to the loop: the thread blocks them all. */
 static int start_thread(struct local *l)
 {
@@ -512,20 +508,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         .ctx = l,
     };
     int r = store_open(&o, &l->store, err);
-    if (r) {
-        local_tell_kept(l);
-        local_free(l);
-        return r;
-    }
-    r = join_others(l, err);
-    if (r == ERROR_STORE && !l->read_only && store_damaged(l->store) &&
-        store_repair(l->store, err) == 0) {
-        r = join_others(l, err);
-    }
-    if (r == ERROR_DISK_FULL || r == ERROR_BUSY) { /* serves the bests of the file */
-        local_notice(l, "lease", err->text);
-        r = 0;
-    }
+    r = r ? r : join_database(l, err);
     if (r < 0) {
         local_tell_kept(l);
         local_free(l);
