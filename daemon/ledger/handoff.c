@@ -79,11 +79,11 @@ void writer_notice(struct local *l, const char *kind, const char *format, ...)
 }
 
 int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
-                  struct error *err)
+                  void *out, struct error *err)
 {
     const struct wire_obj *map;
     int r = wire_decode(l->doc, row->data, row->len, &map, err);
-    return r ? r : schema_decode(schema, SCHEMA_LENIENT, map, l->object, err);
+    return r ? r : schema_decode(schema, SCHEMA_LENIENT, map, out, err);
 }
 
 bool writer_fault_of_store(int status)

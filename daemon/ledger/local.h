@@ -147,9 +147,9 @@ void local_tell_kept(struct local *l); /* at once, for a ledger that does not st
 uint64_t writer_now_ms(void);
 __attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const char *kind,
                                                          const char *format, ...);
-/* Decodes a packed row into l->object. */
+/* Decodes a packed row. */
 int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
-                  struct error *err);
+                  void *out, struct error *err);
 /* True after faults that a later attempt may not meet. */
 bool writer_fault_of_store(int status);
 /* Updates `disk_full` and `locked` after a write, and queues their notices. */
@@ -166,7 +166,6 @@ void writer_note_disk(struct local *l, int status, const char *text);
 void unsaved_keep(struct local *l, struct request *r);
 /* The best of a key that was offered last; NULL: none. Borrowed. */
 const struct unsaved *unsaved_newest(const struct local *l, const char *key);
-int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err);
 /* Forgets the bests of a key, or (NULL) the first best. Returns how many. */
 int64_t unsaved_drop(struct local *l, const char *key);
 /* Takes over the row of a request. */

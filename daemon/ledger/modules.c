@@ -44,7 +44,7 @@ static int ledger_modules_collect_bests(struct local *l, struct serving *s, stru
 {
     int r = store_each_best(l->store, ledger_modules_add_best, s, err); /* > 0: stopped by add */
     for (const struct unsaved *u = l->unsaved; u && r == 0; u = u->next) {
-        r = writer_decode(l, &u->row, &best_schema, err);
+        r = writer_decode(l, &u->row, &best_schema, l->object, err);
         r = r ? r : ledger_modules_add_best(s, &l->object->best);
     }
     return r > 0 ? error_set(err, ERROR_NO_MEMORY, "no memory for %zu modules", s->n) : r;

@@ -38,7 +38,7 @@ void unsaved_keep(struct local *l, struct request *r)
     struct best *b = &l->object->best;
     struct error ignored;
     struct unsaved *u = calloc(1, sizeof(*u));
-    int status = u ? writer_decode(l, &r->row, &best_schema, &ignored) : ERROR_NO_MEMORY;
+    int status = u ? writer_decode(l, &r->row, &best_schema, l->object, &ignored) : ERROR_NO_MEMORY;
     if (status == 0 && r->verb == &verb_publish) {
         b->generation = 0;
         wire_buf_clear(&r->row);
@@ -72,13 +72,6 @@ const struct unsaved *unsaved_newest(const struct local *l, const char *key)
         newest = strcmp(u->key, key) == 0 ? u : newest;
     }
     return newest;
-}
-
-int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err)
-{
-    const struct wire_obj *map;
-    int r = wire_decode(l->doc, u->row.data, u->row.len, &map, err);
-    return r ? r : schema_decode(&best_schema, SCHEMA_LENIENT, map, out, err);
 }
 
 int64_t unsaved_drop(struct local *l, const char *key)
@@ -118,8 +111,9 @@ int64_t unsaved_drop_quarantine(struct local *l, const char *variant)
     queue_init(&all);
     queue_move(&all, &l->quarantined);
     for (struct request *r; (r = queue_pop(&all));) {
-        bool goes = !variant || (writer_decode(l, &r->row, &quarantine_schema, &ignored) == 0 &&
-                                 strcmp(l->object->quarantine.variant, variant) == 0);
+        bool goes =
+            !variant || (writer_decode(l, &r->row, &quarantine_schema, l->object, &ignored) == 0 &&
+                         strcmp(l->object->quarantine.variant, variant) == 0);
         if (goes) {
             request_free(r);
             n++;
@@ -164,7 +158,7 @@ static int save_first(struct local *l, struct error *err)
 {
     const struct unsaved *u = l->unsaved;
     struct best *b = &l->object->best;
-    int r = writer_decode(l, &u->row, &best_schema, err);
+    int r = writer_decode(l, &u->row, &best_schema, l->object, err);
     if (r == 0 && u->generation) {
         return store_publish_again(l->store, b, err);
     }
@@ -195,7 +189,7 @@ static int save_bests(struct local *l, struct error *err)
 static int save_quarantine(struct local *l, struct error *err)
 {
     while (l->quarantined.first) {
-        int r = writer_decode(l, &l->quarantined.first->row, &quarantine_schema, err);
+        int r = writer_decode(l, &l->quarantined.first->row, &quarantine_schema, l->object, err);
         r = r ? r : store_add_quarantine(l->store, &l->object->quarantine, err);
         writer_note_disk(l, r, err->text);
         if (writer_fault_of_store(r)) {

@@ -31,11 +31,11 @@ static int verbs_offer_row(struct local *l, const struct wire_buf *row, int64_t 
     const struct unsaved *u = unsaved_newest(l, b->key);
     struct best now;
     if (u) {
-        int r = unsaved_read(l, u, &now, err);
+        int r = writer_decode(l, &u->row, &best_schema, &now, err);
         now.generation = INT64_MAX; /* its generation will be above all others */
         r = r ? r : store_overtaken(&now, b, known, err);
         r = r ? r : unsaved_save(l, err);
-        r = r ? r : writer_decode(l, row, &best_schema, err);
+        r = r ? r : writer_decode(l, row, &best_schema, l->object, err);
         if (r) {
             return r;
         }
@@ -439,22 +439,15 @@ static int decode_answered(struct local *l, const struct request *r, struct erro
     return status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, err);
 }
 
+/* Tells the news of a write before its answer. */
 static void answer_best(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
     int status = decode_answered(l, r, &err);
-    r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
-               status < 0 && !r->err ? &err : r->err);
-}
-
-/* Tells the news of a write before its answer. */
-static void answer_written(struct local *l, struct request *r)
-{
-    struct error err = ERROR_NULL;
-    int status = decode_answered(l, r, &err);
-    if (status == 0) {
+    bool written = r->verb != &verb_find;
+    if (written && status == 0) {
         news_tell(l, NEWS_BEST, l->answered->key, l->answered, r->saved);
-    } else if (status == STORE_MISS) {
+    } else if (written && status == STORE_MISS) {
         news_tell(l, NEWS_EVICTED, r->text[0], NULL, false);
     }
     r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
@@ -554,77 +547,38 @@ static void release_counts(struct request *r)
 
 /* ---- the verbs ------------------------------------------------------------------------------- */
 
-const struct verb verb_load = {.flags = VERB_READ | VERB_PAGE,
-                               .work = work_load,
-                               .answer = answer_load,
-                               .release = release_page};
-const struct verb verb_find = {.flags = VERB_READ, .work = work_find, .answer = answer_best};
-const struct verb verb_history = {
-    .flags = VERB_READ, .work = work_history, .answer = answer_history, .release = release_history};
-const struct verb verb_list = {.flags = VERB_READ | VERB_PATIENT,
-                               .work = work_list,
-                               .answer = answer_list,
-                               .release = release_filter};
-const struct verb verb_list_key = {.flags = VERB_READ | VERB_BRIEF,
-                                   .work = work_list,
-                                   .answer = answer_list,
-                                   .release = release_filter};
-const struct verb verb_status = {
-    .work = work_status, .answer = answer_status, .release = release_counts};
-const struct verb verb_backup = {.work = work_backup, .answer = answer_done};
-const struct verb verb_snapshot = {
-    .flags = VERB_READ | VERB_PATIENT, .work = work_snapshot, .answer = answer_snapshot};
-const struct verb verb_unpin = {.work = work_unpin, .answer = answer_written};
-const struct verb verb_publish = {.flags = VERB_GROUP,
-                                  .row = &best_schema,
-                                  .work = work_publish,
-                                  .settle = settle_publish,
-                                  .answer = answer_written};
-const struct verb verb_restore = {.flags = VERB_GROUP,
-                                  .row = &best_schema,
-                                  .work = work_restore,
-                                  .settle = keep_unsaved,
-                                  .answer = answer_written};
+#define VERB(name, flags, row, work, settle, answer, release)                                      \
+    const struct verb verb_##name = {flags, row, work, settle, answer, release}
+VERB(load, VERB_READ | VERB_PAGE, NULL, work_load, NULL, answer_load, release_page);
+VERB(find, VERB_READ, NULL, work_find, NULL, answer_best, NULL);
+VERB(history, VERB_READ, NULL, work_history, NULL, answer_history, release_history);
+VERB(list, VERB_READ | VERB_PATIENT, NULL, work_list, NULL, answer_list, release_filter);
+VERB(list_key, VERB_READ | VERB_BRIEF, NULL, work_list, NULL, answer_list, release_filter);
+VERB(status, 0, NULL, work_status, NULL, answer_status, release_counts);
+VERB(backup, 0, NULL, work_backup, NULL, answer_done, NULL);
+VERB(snapshot, VERB_READ | VERB_PATIENT, NULL, work_snapshot, NULL, answer_snapshot, NULL);
+VERB(changes, VERB_READ, NULL, work_changes, NULL, answer_changes, NULL);
+VERB(next_wanted, VERB_READ, NULL, work_next_wanted, NULL, answer_rows, NULL);
+VERB(unpin, 0, NULL, work_unpin, NULL, answer_best, NULL);
+VERB(publish, VERB_GROUP, &best_schema, work_publish, settle_publish, answer_best, NULL);
+VERB(restore, VERB_GROUP, &best_schema, work_restore, keep_unsaved, answer_best, NULL);
+VERB(evict, VERB_GROUP, NULL, work_evict, settle_evict, answer_evicted, NULL);
+VERB(unquarantine, VERB_GROUP, NULL, work_unquarantine, settle_unquarantine, answer_id, NULL);
+VERB(lease, VERB_GROUP, NULL, work_lease, settle_lease, answer_done, NULL);
+VERB(unlease, VERB_GROUP, NULL, work_unlease, settle_evidence, NULL, NULL);
+VERB(want, VERB_GROUP, NULL, work_want, settle_evidence, NULL, NULL);
+VERB(unwant, VERB_GROUP, NULL, work_unwant, settle_evidence, NULL, NULL);
+VERB(add_run, VERB_GROUP, &run_schema, work_add_run, NULL, answer_id, NULL);
+VERB(record, VERB_GROUP | VERB_RECORD, &trial_schema, work_add_trial, NULL, answer_done, NULL);
+VERB(add_trial, VERB_GROUP | VERB_TRIAL, &trial_schema, work_add_trial, settle_evidence, NULL,
+     NULL);
+VERB(add_module, VERB_GROUP, &module_schema, work_add_module, settle_evidence, NULL, NULL);
+VERB(add_quarantine, VERB_GROUP, &quarantine_schema, work_add_quarantine, settle_quarantine, NULL,
+     NULL);
+VERB(add_event, VERB_GROUP, &event_schema, work_add_event, settle_evidence, NULL, NULL);
+VERB(put_device, VERB_GROUP, &device_info_schema, work_put_device, settle_evidence, NULL, NULL);
+VERB(end_run, VERB_GROUP, &run_schema, work_end_run, settle_evidence, NULL, NULL);
+
 const struct verb verb_saved = {.answer = tell_saved};
 const struct verb verb_reload = {.answer = tell_reload};
-const struct verb verb_changes = {
-    .flags = VERB_READ, .work = work_changes, .answer = answer_changes};
-const struct verb verb_evict = {
-    .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_evicted};
-const struct verb verb_unquarantine = {.flags = VERB_GROUP,
-                                       .work = work_unquarantine,
-                                       .settle = settle_unquarantine,
-                                       .answer = answer_id};
-const struct verb verb_lease = {
-    .flags = VERB_GROUP, .work = work_lease, .settle = settle_lease, .answer = answer_done};
-const struct verb verb_unlease = {
-    .flags = VERB_GROUP, .work = work_unlease, .settle = settle_evidence};
-const struct verb verb_want = {.flags = VERB_GROUP, .work = work_want, .settle = settle_evidence};
-const struct verb verb_unwant = {
-    .flags = VERB_GROUP, .work = work_unwant, .settle = settle_evidence};
-const struct verb verb_next_wanted = {
-    .flags = VERB_READ, .work = work_next_wanted, .answer = answer_rows};
-const struct verb verb_add_run = {
-    .flags = VERB_GROUP, .row = &run_schema, .work = work_add_run, .answer = answer_id};
-
-const struct verb verb_record = {.flags = VERB_GROUP | VERB_RECORD,
-                                 .row = &trial_schema,
-                                 .work = work_add_trial,
-                                 .answer = answer_done};
-
-/* No answer. */
-#define EVIDENCE(schema, does, more)                                                               \
-    {                                                                                              \
-        .flags = VERB_GROUP | (more), .row = &schema, .work = does, .settle = settle_evidence      \
-    }
-const struct verb verb_add_trial = EVIDENCE(trial_schema, work_add_trial, VERB_TRIAL);
-const struct verb verb_add_module = EVIDENCE(module_schema, work_add_module, 0);
-const struct verb verb_add_quarantine = {.flags = VERB_GROUP,
-                                         .row = &quarantine_schema,
-                                         .work = work_add_quarantine,
-                                         .settle = settle_quarantine};
-const struct verb verb_add_event = EVIDENCE(event_schema, work_add_event, 0);
-const struct verb verb_put_device = EVIDENCE(device_info_schema, work_put_device, 0);
-const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);
-
 static const struct verb verb_news = {.answer = tell_news};

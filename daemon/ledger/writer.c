@@ -24,7 +24,7 @@
 
 static int writer_work_request(struct local *l, struct request *r, struct error *err)
 {
-    int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, err) : 0;
+    int status = r->verb->row ? writer_decode(l, &r->row, r->verb->row, l->object, err) : 0;
     status = status ? status : r->verb->work(l, r, err);
     r->heard = l->changes;
     return status;
