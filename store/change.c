@@ -145,13 +145,6 @@ int store_best_of(struct store *s, const char *key, struct best *out, struct err
 
 /* ---- leases ---------------------------------------------------------------------------------- */
 
-static int64_t boottime_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* is_gone(owner, boot) in SQL: true when the owner of a lease or wanted row has ended. */
 static void change_is_gone(sqlite3_context *ctx, int n, sqlite3_value **args)
 {
@@ -184,7 +177,7 @@ static int find_holder(struct store *s, const char *key, int64_t now, struct err
 
 int store_lease(struct store *s, const char *key, int64_t ttl_ms, struct error *err)
 {
-    int64_t now = boottime_ms();
+    int64_t now = store_read_clock(CLOCK_BOOTTIME);
     int r = s->db.depth == 0 ? find_holder(s, key, now, err) : 0; /* needs no lock */
     r = r ? r : write_begin(s, err);
     if (r) {
@@ -304,7 +297,7 @@ int store_next_wanted(struct store *s, const char *class, int64_t *uid, struct w
                      " best.key = w.key AND best.created_s >= w.since_s) AND NOT EXISTS (SELECT 1"
                      " FROM lease AS l WHERE l.key = w.key AND l.until_ms > ?3 AND NOT"
                      " is_gone(l.owner, l.boot)) ORDER BY since_s, rowid LIMIT 1",
-                     "tti", class, s->owner, boottime_ms());
+                     "tti", class, s->owner, store_read_clock(CLOCK_BOOTTIME));
     r = r ? r : db_step(&s->db, st, err);
     if (r != DB_ROW) {
         return r ? r : STORE_MISS;

@@ -136,13 +136,6 @@ static int say_held(const struct store *s, struct error *err)
                      s->path, s->path, lockfile_name(&h, who));
 }
 
-static int64_t commit_read_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Time of the last commit: each commit ends with a write to the lock file. */
 static struct timespec last_commit(const struct store *s)
 {
@@ -162,7 +155,7 @@ static int wait_for_lock(struct store *s, struct error *err)
 {
     enum { FIRST_NS = 50 * 1000, LAST_NS = 2 * 1000 * 1000, PATIENCE_MS = 2000, MOST_MS = 30000 };
     struct timespec seen = last_commit(s), now_seen;
-    const int64_t began = commit_read_clock();
+    const int64_t began = store_read_clock(CLOCK_MONOTONIC);
     int64_t until = began + (is_same_time(&seen, &s->stuck) ? 0 : PATIENCE_MS);
     long ns = FIRST_NS;
     while (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
@@ -173,9 +166,10 @@ static int wait_for_lock(struct store *s, struct error *err)
         now_seen = last_commit(s);
         if (!is_same_time(&seen, &now_seen)) {
             seen = now_seen;
-            until = commit_read_clock() + PATIENCE_MS;
+            until = store_read_clock(CLOCK_MONOTONIC) + PATIENCE_MS;
         }
-        if (commit_read_clock() >= (until < began + MOST_MS ? until : began + MOST_MS)) {
+        if (store_read_clock(CLOCK_MONOTONIC) >=
+            (until < began + MOST_MS ? until : began + MOST_MS)) {
             s->stuck = seen;
             return say_held(s, err);
         }

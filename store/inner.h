@@ -60,6 +60,7 @@ struct store {
 
 __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const char *kind,
                                                         const char *format, ...);
+int64_t store_read_clock(clockid_t clock); /* milliseconds */
 /* Reports an index that does not fit the rows of its table: the file needs a repair. */
 int store_index_damaged(struct store *s, struct error *err);
 

@@ -403,23 +403,16 @@ static int make_list(struct store *s, const char *what, const struct record *fil
     return rows.failed || out->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a page") : 0;
 }
 
-static uint64_t list_read_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static int is_late(void *until)
 {
-    return list_read_clock() >= *(const uint64_t *)until;
+    return store_read_clock(CLOCK_MONOTONIC) >= *(const int64_t *)until;
 }
 
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err)
 {
     enum { STEPS = 100000 }; /* between checks of the clock: about a millisecond */
-    uint64_t until = list_read_clock() + STORE_LIST_MS;
+    int64_t until = store_read_clock(CLOCK_MONOTONIC) + STORE_LIST_MS;
     if (s->db.h) {
         sqlite3_progress_handler(s->db.h, STEPS, is_late, &until);
     }

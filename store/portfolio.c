@@ -19,8 +19,7 @@ static int portfolio_fail_memory(struct error *err)
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-#define TEXT_OF(name) "coalesce(json_extract(problem, '$." name "'), '') AS " name
-#define GROUP         "class, op, mode, dtype_in, dtype_out, stamp"
+#define GROUP "class, op, mode, dtype_in, dtype_out, stamp"
 
 static const char gather_sql[] =
     "DROP VIEW IF EXISTS temp.portfolio;"
@@ -36,29 +35,25 @@ static const char gather_sql[] =
     " time REAL, bound_percent REAL, UNIQUE (key, stamp));"
     "INSERT INTO portfolio_shape SELECT row_number() OVER (ORDER BY " GROUP ", key),"
     " dense_rank() OVER (ORDER BY " GROUP "), " GROUP ", key, generation, 0, 0, 0, 0, 0, 0 FROM"
-    " (SELECT b.*, t.stamp AS stamp, " TEXT_OF("mode") ", " TEXT_OF("dtype_in") ", " TEXT_OF(
-        "dtype_out") " FROM (SELECT key, generation, class, op, problem FROM current_best"
-                     " WHERE generation NOT IN (SELECT row FROM bad_row WHERE tbl = 'best')) AS b"
-                     " JOIN (SELECT DISTINCT key, stamp FROM portfolio_trial) AS t USING (key));"
-                     "CREATE TEMP TABLE portfolio_config(number INTEGER PRIMARY KEY, config TEXT "
-                     "UNIQUE);"
-                     "INSERT INTO portfolio_config SELECT row_number() OVER (ORDER BY config), "
-                     "config FROM"
-                     " (SELECT DISTINCT config FROM portfolio_trial);"
-                     "CREATE TEMP TABLE portfolio_pair(shape INTEGER, config INTEGER, time REAL, "
-                     "trial INTEGER,"
-                     " PRIMARY KEY (shape, config)) WITHOUT ROWID;"
-                     "INSERT INTO portfolio_pair SELECT s.number, c.number, t.ratio, max(t.id) FROM"
-                     " portfolio_trial AS t JOIN portfolio_shape AS s USING (key, stamp)"
-                     " JOIN portfolio_config AS c ON c.config = t.config GROUP BY 1, 2;"
-                     "CREATE TEMP VIEW portfolio AS SELECT s.number, grp, s.class, s.op, mode, "
-                     "dtype_in, dtype_out,"
-                     " s.stamp, bound_percent, count(*) OVER (PARTITION BY grp) AS shapes, members,"
-                     " place AS member, c.config AS config, s.key, problem, 100 * regret AS "
-                     "regret_percent,"
-                     " time AS ratio FROM portfolio_shape AS s JOIN portfolio_config AS c ON "
-                     "c.number = s.config"
-                     " JOIN best AS b ON b.generation = s.best";
+    " (SELECT b.*, t.stamp AS stamp, coalesce(json_extract(problem, '$.mode'), '') AS mode,"
+    " coalesce(json_extract(problem, '$.dtype_in'), '') AS dtype_in,"
+    " coalesce(json_extract(problem, '$.dtype_out'), '') AS dtype_out"
+    " FROM (SELECT key, generation, class, op, problem FROM current_best"
+    " WHERE generation NOT IN (SELECT row FROM bad_row WHERE tbl = 'best')) AS b"
+    " JOIN (SELECT DISTINCT key, stamp FROM portfolio_trial) AS t USING (key));"
+    "CREATE TEMP TABLE portfolio_config(number INTEGER PRIMARY KEY, config TEXT UNIQUE);"
+    "INSERT INTO portfolio_config SELECT row_number() OVER (ORDER BY config), config FROM"
+    " (SELECT DISTINCT config FROM portfolio_trial);"
+    "CREATE TEMP TABLE portfolio_pair(shape INTEGER, config INTEGER, time REAL, trial INTEGER,"
+    " PRIMARY KEY (shape, config)) WITHOUT ROWID;"
+    "INSERT INTO portfolio_pair SELECT s.number, c.number, t.ratio, max(t.id) FROM"
+    " portfolio_trial AS t JOIN portfolio_shape AS s USING (key, stamp)"
+    " JOIN portfolio_config AS c ON c.config = t.config GROUP BY 1, 2;"
+    "CREATE TEMP VIEW portfolio AS SELECT s.number, grp, s.class, s.op, mode, dtype_in, dtype_out,"
+    " s.stamp, bound_percent, count(*) OVER (PARTITION BY grp) AS shapes, members,"
+    " place AS member, c.config AS config, s.key, problem, 100 * regret AS regret_percent,"
+    " time AS ratio FROM portfolio_shape AS s JOIN portfolio_config AS c ON c.number = s.config"
+    " JOIN best AS b ON b.generation = s.best";
 
 /* ---- members --------------------------------------------------------------------------------- */
 

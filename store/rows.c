@@ -184,6 +184,13 @@ void store_notice(struct store *s, const char *kind, const char *format, ...)
     }
 }
 
+int64_t store_read_clock(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 int store_index_damaged(struct store *s, struct error *err)
 {
     s->db.damaged = true;
