@@ -131,8 +131,7 @@ static int say_held(const struct store *s, struct error *err)
     struct lockfile_holder h = lockfile_of(pid == (long)getpid() ? 0 : pid);
     return error_set(err, ERROR_BUSY,
                      "database %s: the commit lock, %s.lock, is held by another gemmd (%s), which "
-                     "is stopped, or stuck at its disk, or of a version before schema 4: end that "
-                     "one",
+                     "is stopped, or stuck at its disk, or of a version before schema 4: end it",
                      s->path, s->path, lockfile_name(&h, who));
 }
 

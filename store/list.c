@@ -212,7 +212,7 @@ static int add_after(struct query_text *q, struct value v, bool sorted, struct e
 {
     if (sorted || !q->list->by_one) {
         return error_set(err, ERROR_INVALID,
-                         "%s are in no order here that has one row behind another: take offset",
+                         "'after' needs the default order of %s, by a unique column: use offset",
                          q->list->name);
     }
     q->values[q->n_values++] = v;

@@ -116,7 +116,7 @@ static void log_report_finding(struct store *s, const struct finding *x)
         store_notice(s, "log_tail",
                      "the log of database %s breaks off within its last transaction, at frame "
                      "%" PRId64 ": gemmd was killed or power was lost while it was written, or the "
-                     "file is damaged; what it held is not there",
+                     "file is damaged; that transaction is lost",
                      s->path, x->broken);
         return;
     }
@@ -138,8 +138,8 @@ static void look_at_nothing(struct store *s, const char *log)
     }
     const bool kept = wal.st_size > HEADER && truncate(s->path, PAGE_USUAL) == 0;
     store_notice(s, "corrupt_file", "database %s has no bytes left, and was not new: %s", s->path,
-                 kept ? "of what was in it no more can be found than its log has"
-                      : "nothing of what was in it can be found");
+                 kept ? "its log has all that can be found of its content"
+                      : "nothing of its content can be found");
 }
 
 void log_look(struct store *s)

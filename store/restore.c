@@ -124,6 +124,6 @@ int store_in_place(struct store *s, struct error *err)
                      s->path,
                      named >= 0
                          ? "it is put back with the next write"
-                         : "if the file that is there now is the wanted one, restart gemmd; if "
-                           "not, move it away, and gemmd puts its own back");
+                         : "to use the file that is there now, restart gemmd; else move it away, "
+                           "and gemmd puts its own back");
 }

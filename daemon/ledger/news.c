@@ -159,7 +159,7 @@ static void news_on_page(void *ctx, int status, const struct best *bests, size_t
     }
     l->reloading = false;
     if (status < 0) {
-        log_warning("what other daemons have changed is not known yet: %s", err->text);
+        log_warning("the changes of other daemons could not be read yet: %s", err->text);
         l->reload_due = true;
         uv_timer_start(&l->timer, news_on_timer, RELOAD_MS, 0);
         return;

@@ -320,8 +320,7 @@ static void save_last(struct local *l)
     if (quarantined) {
         writer_notice(
             l, "lost",
-            "%lld rows of quarantine were never saved, and what they name may be launched "
-            "again: %s",
+            "%lld rows of quarantine were never saved, and their kernels may be launched again: %s",
             (long long)quarantined, err.text);
     }
     store_set_patience(l->store, l->locked ? 0 : PATIENCE_MS);
