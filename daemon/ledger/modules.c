@@ -18,6 +18,7 @@ enum { EVERY_MS = 3600 * 1000, AGAIN_MS = MODULES_YOUNG_S * 1000, COUNT_MS = 500
 struct serving {
     char (*ids)[HASH_HEX]; /* owned */
     size_t n, room;
+    bool failed; /* no memory for all of them */
 };
 
 static int ledger_modules_add_best(void *ctx, const struct best *b)
@@ -30,6 +31,7 @@ static int ledger_modules_add_best(void *ctx, const struct best *b)
         size_t room = s->room ? s->room * 2 : 256;
         char(*more)[HASH_HEX] = realloc(s->ids, room * sizeof(*more));
         if (!more) {
+            s->failed = true;
             return 1;
         }
         s->ids = more;
@@ -42,12 +44,12 @@ static int ledger_modules_add_best(void *ctx, const struct best *b)
 /* Includes bests that the disk has not taken. */
 static int ledger_modules_collect_bests(struct local *l, struct serving *s, struct error *err)
 {
-    int r = store_each_best(l->store, ledger_modules_add_best, s, err); /* > 0: stopped by add */
+    int r = store_each_best(l->store, ledger_modules_add_best, s, err);
     for (const struct unsaved *u = l->unsaved; u && r == 0; u = u->next) {
         r = writer_decode(l, &u->row, &best_schema, l->object, err);
         r = r ? r : ledger_modules_add_best(s, &l->object->best);
     }
-    return r > 0 ? error_set(err, ERROR_NO_MEMORY, "no memory for %zu modules", s->n) : r;
+    return s->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for %zu modules", s->n) : r;
 }
 
 static int tell_what_serves(struct local *l, struct error *err)
