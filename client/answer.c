@@ -57,14 +57,14 @@ int answer_set_config(struct gemmd_answer *a, const struct record *config, struc
     return 0;
 }
 
-enum { WORD_MAX = 64 }; /* of a value in text */
+enum { WORD_MAX = 64 }; /* maximal bytes of a text value */
 
 static bool is_letter(char c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
 }
 
-/* A name that no record would refuse, and that sorts behind the last one. */
+/* True for a valid record name that sorts after the last name. */
 static bool is_next_name(const char *name, size_t n, const char *last, size_t last_n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -76,7 +76,7 @@ static bool is_next_name(const char *name, size_t n, const char *last, size_t la
     return n > 0 && n < RECORD_NAME_MAX && (order < 0 || (order == 0 && last_n < n));
 }
 
-/* Of text; the characters written; 0: not of the usual kinds, or no room. */
+/* Returns the number of characters written; 0: an unusual text, or no room. */
 static size_t format_text(const char *text, size_t n, char *out, size_t size)
 {
     char word[WORD_MAX];
@@ -97,7 +97,7 @@ static size_t format_text(const char *text, size_t n, char *out, size_t size)
 
 static size_t format_number(int64_t number, char *out, size_t size)
 {
-    if (number >= 0 && number < 1000 && size > 4) { /* most are */
+    if (number >= 0 && number < 1000 && size > 4) { /* fast path */
         unsigned v = (unsigned)number;
         size_t n = v < 10 ? 1 : v < 100 ? 2 : 3;
         out[n - 1] = (char)('0' + v % 10);
@@ -128,15 +128,15 @@ static size_t format_value(struct pull *p, char *out, size_t size)
 
 void answer_order_init(struct answer_order *order)
 {
-    order->names[0].n = 0; /* none is looked at behind one that is not known */
+    order->names[0].n = 0; /* entries after an unset name are not read */
     order->stamp[0] = order->target[0] = 0;
 }
 
-/* A config on its way into an answer's line. */
+/* A config being formatted into an answer's line. */
 struct config_line {
     struct gemmd_answer *a;
     struct answer_order *order;
-    bool as_before; /* so far its names are those of the config before, which were good */
+    bool as_before; /* all names so far equal the names of the previous, valid config */
     const char *last;
     size_t last_n;
     bool whole;
@@ -155,7 +155,7 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
         memcpy(known->text + 1, name, n);
         known->text[n + 1] = '=';
         if (i + 1 < RECORD_FIELDS_MAX) {
-            known[1].n = 0; /* it was behind another one */
+            known[1].n = 0; /* later names are no longer known to sort after this name */
         }
     }
     l->last = name;
@@ -163,8 +163,7 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
     return true;
 }
 
-/* Straight from the wire, where names come sorted. False: this is another config than gemmd's are,
- * and a record has to look at it. */
+/* Formats a config from its bytes, whose names are sorted. False: an unusual config. */
 static bool pull_config(void *ctx, struct pull *p)
 {
     struct config_line *l = ctx;
@@ -204,7 +203,7 @@ static int answer_read_config(struct gemmd_answer *a, const struct wire_obj *map
 
 /* ---- from the wire --------------------------------------------------------------------------- */
 
-/* ANSWER_FIELDS as they lie in struct gemmd_answer, where `config` is another thing: a line. */
+/* ANSWER_FIELDS in struct gemmd_answer, where `config` is a line instead of a record. */
 #define ROW_INT(name)  SCHEMA_ROW(gemmd_answer, INT, name, 0)
 #define ROW_REAL(name) SCHEMA_ROW(gemmd_answer, REAL, name, 0)
 #define ROW_FLAG(name) SCHEMA_ROW(gemmd_answer, FLAG, name, 0)
@@ -216,7 +215,7 @@ enum { GIVEN_FIELDS = sizeof(given_fields) / sizeof(given_fields[0]) };
 static const struct schema given_schema = {"answer", sizeof(struct gemmd_answer), GIVEN_FIELDS,
                                            given_fields};
 
-/* What fits in one fits in the other. */
+/* struct answer and struct gemmd_answer must have fields of the same sizes. */
 #define SAME_SIZE(name)                                                                            \
     _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(((struct answer *)0)->name), \
                    #name);
@@ -246,7 +245,7 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
 {
     *out = (struct gemmd_answer){.size = sizeof(*out)};
     if (answer_unpack_map(map, out, err)) {
-        if (err->code == ERROR_INVALID) { /* it is not the caller's fault */
+        if (err->code == ERROR_INVALID) { /* not the caller's fault */
             err->code = ERROR_MALFORMED;
         }
         return error_prefix(err, "gemmd's answer cannot be read");
@@ -261,7 +260,7 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
     struct config_line line = {out, order, true, "", 0, false};
     out->config[0] = '\0';
     if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out) || !line.whole ||
-        !out->tier[0]) { /* it may be an error, which is a map too */
+        !out->tier[0]) { /* perhaps an error, which is also a map */
         return false;
     }
     out->local = false;

@@ -9,13 +9,13 @@
 #include "proto/limits.h"
 #include "proto/pack.h"
 
-/* Of the first release: callers' structs are at least this large. */
+/* Sizes of the first release: callers' structs are at least this large. */
 enum {
     QUERY_SIZE_MIN = offsetof(struct gemmd_query, target),
     OP_WORD_MAX = 128,
 };
 
-/* Every answer is verified with these; a looser query is answered by them too. */
+/* Every answer is verified with these tolerances, so any looser query accepts the answer. */
 #define TOLERANCE 1e-2
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -130,15 +130,15 @@ bool ask_is_plain(const struct gemmd_query *q)
 
 enum field_kind { FIELD_TEXT, FIELD_SIZE, FIELD_INT, FIELD_REAL, FIELD_FLAG, FIELD_JSON };
 
-/* A field of a caller's struct, which is left out when it is NULL, 0 or false; but a size is always
- * sent: a missing one then has the same sentence as a bad one. */
+/* A field of a caller's struct. NULL, 0 or false is not sent. A size is always sent, so that a
+ * missing size gets the same error sentence as a bad size. */
 struct field {
-    const char *packed; /* its name on the wire: a byte with the length, then the text */
+    const char *packed; /* the name on the wire: a byte with the length, then the text */
     enum field_kind kind;
-    size_t at; /* in the struct */
+    size_t at; /* offset in the struct */
 };
 
-/* Of JSON a name is without the struct's "_json". */
+/* The name of a JSON field lacks the struct's suffix "_json". */
 #define FIELD_NAME(f) ((f)->packed + 1)
 #define FIELD_ROW(type, head, name, kind, member)                                                  \
     {                                                                                              \
@@ -180,7 +180,7 @@ enum {
     QUERY_FIELDS = sizeof(query_fields) / sizeof(query_fields[0]),
 };
 
-/* False: it is left out. */
+/* False: not sent. */
 static bool ask_read_field(const struct field *f, const void *from, struct value *out)
 {
     const void *at = (const char *)from + f->at;
@@ -201,7 +201,7 @@ static bool ask_read_field(const struct field *f, const void *from, struct value
     }
 }
 
-/* The pairs of a map; *count goes up by theirs. */
+/* Appends the fields as pairs of a map, and adds their number to *count. */
 static int ask_put_fields(struct wire_buf *b, const struct field *fields, size_t n,
                           const void *from, size_t *count, struct error *err)
 {
@@ -221,7 +221,7 @@ static int ask_put_fields(struct wire_buf *b, const struct field *fields, size_t
     return 0;
 }
 
-/* "op NAME=VALUE ..." into op and record, without asking whether we know the op. */
+/* Splits "op NAME=VALUE ..." into op and record; any op is accepted. */
 static int split_text(const char *text, char op[OP_WORD_MAX], struct record *fields,
                       struct error *err)
 {
@@ -260,7 +260,7 @@ static int pack_text(struct wire_buf *b, const char *text, struct error *err)
     return 0;
 }
 
-/* Rows per expert as a routing, "rows:5,0,3", in `text`; other problems as they are. */
+/* Writes rows per expert as a routing, "rows:5,0,3", into `text`; keeps other problems. */
 static struct gemmd_problem ask_name_rows(const struct gemmd_problem *p, char text[RECORD_TEXT_MAX])
 {
     struct gemmd_problem out = *p;
@@ -383,7 +383,7 @@ int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct er
 int ask_to_request(const struct ask *a, struct wire_doc *doc, struct request *out,
                    struct error *err)
 {
-    struct problem checked; /* registers the ops, too */
+    struct problem checked; /* also registers the ops */
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     const struct wire_obj *map;
     int r = ask_to_problem(&a->problem, &checked, err);

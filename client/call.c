@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any method, in JSON: what tools are made of. Listings are put together from pages.
+ * Any method, in JSON, for tools. Listings are assembled from pages.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,15 +94,15 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
 struct listing {
     struct gemmd *g;
     const char *what;
-    const char *order; /* the column that pages follow one another by; NULL: they are counted */
+    const char *order; /* the column that the next page continues from; NULL: pages by offset */
     json_t *filter;    /* owned */
-    int64_t want;      /* rows, by the caller's limit; -1: all */
+    int64_t want;      /* the caller's limit of rows; -1: all */
     int64_t got, offset;
-    bool more;  /* pages are to come */
+    bool more;  /* more pages follow */
     FILE *text; /* owned: "[row,row" */
 };
 
-/* The column of a list's own order (docs/protocol.md); NULL: of none alone. */
+/* The column by which a list is sorted (docs/protocol.md); NULL: not by a single column. */
 static const char *call_find_order(const char *what)
 {
     return strcmp(what, "portfolio") == 0 || strcmp(what, "modules") == 0 ? NULL
@@ -154,7 +154,7 @@ static int pack_page(struct listing *l, struct wire_buf *b, struct error *err)
     return r;
 }
 
-/* "[a,b]" behind "[x,y": "[x,y,a,b" */
+/* Appends "[a,b]" to "[x,y", which gives "[x,y,a,b". */
 static int append_rows(struct listing *l, const struct wire_obj *rows, struct error *err)
 {
     char *page = NULL;
@@ -172,7 +172,7 @@ static int does_not_advance(const struct listing *l, struct error *err)
     return error_set(err, ERROR_MALFORMED, "gemmd's pages of %s do not advance", l->what);
 }
 
-/* In a list's own order, which is ascending. */
+/* True when `value` comes after `before` in the list's ascending order. */
 static bool is_behind(const json_t *value, const json_t *before)
 {
     return !before || (json_is_string(value) && json_is_string(before)
@@ -180,7 +180,7 @@ static bool is_behind(const json_t *value, const json_t *before)
                            : json_integer_value(value) > json_integer_value(before));
 }
 
-/* The next page begins behind this row. */
+/* Makes the next page begin after this row. */
 static int go_behind(struct listing *l, const struct wire_obj *row, struct error *err)
 {
     const struct wire_obj *value = wire_find(row, l->order);
@@ -223,7 +223,7 @@ static int call_append_page(void *ctx, const struct wire_obj *result, struct err
     return l->more && l->order ? go_behind(l, wire_at(rows, (size_t)n - 1), err) : 0;
 }
 
-/* Each page has the default deadline: a long list is not a slow daemon. */
+/* Each page has the default deadline, because a long list does not mean a slow daemon. */
 static int fetch_page(struct listing *l, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deadlines: points of the monotonic clock in nanoseconds, so that neither a clock that jumps nor a
- * peer that trickles can stretch a wait; and pauses.
+ * Deadlines are points of the monotonic clock in nanoseconds, so that no clock jump and no
+ * trickling peer can extend a wait.
  *
- * `busy` says: not now. Who has time left comes again after a pause, each twice as long as the one
- * before, up to a quarter of a second: soon when there is room soon, and no load when there is
- * none. A pause may be longer than a step (handle.h), and is then slept in several.
+ * A `busy` request is repeated after a pause. Each pause is twice as long as the pause before, up
+ * to a quarter of a second: the caller notices soon when room is free, and causes no load
+ * meanwhile. A pause longer than a step (handle.h) is slept in several steps.
  */
 #ifndef GEMMD_CLIENT_CLOCK_H
 #define GEMMD_CLIENT_CLOCK_H
@@ -34,7 +34,7 @@ static inline int64_t clock_earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What ppoll and nanosleep want: the time left, zero when it is past. */
+/* Timeout for ppoll and nanosleep: the remaining time, zero after the deadline. */
 static inline struct timespec clock_left(int64_t deadline)
 {
     int64_t left = deadline - clock_ns();
@@ -51,11 +51,11 @@ static inline void clock_sleep(int64_t until)
 }
 
 struct pause {
-    int64_t ms;  /* how long the next one is; 0: there was none yet */
-    int64_t end; /* of the one that is on; 0: none is */
+    int64_t ms;  /* length of the next pause; 0: no pause yet */
+    int64_t end; /* end of the current pause; 0: no pause */
 };
 
-/* False: it would not be over by the deadline. */
+/* False: the pause would not end before the deadline. */
 static inline bool pause_begin(struct pause *p, int64_t deadline)
 {
     p->ms = p->ms ? p->ms : PAUSE_MS;
@@ -68,7 +68,7 @@ static inline bool pause_begin(struct pause *p, int64_t deadline)
     return true;
 }
 
-/* Sleeps until it is over (true; or none is on), or `until` has passed. */
+/* Sleeps until the pause is over (true; also without a pause), or until `until` (false). */
 static inline bool pause_sleep(struct pause *p, int64_t until)
 {
     int64_t now, wake = clock_earlier(p->end, until);

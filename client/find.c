@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job that has not touched CUDA must not be made to by asking gemmd: libcuda is only looked for
- * among the libraries that are loaded already, unless the caller names a CUDA device.
+ * Using gemmd must not make a job initialise CUDA. So libcuda is only looked up among the libraries
+ * that are already loaded, unless the caller names a CUDA device.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -20,7 +20,7 @@
 
 #define SYSTEM_RUNTIME_DIR "/run/gemmd"
 
-/* NULL: the job has not loaded it. */
+/* NULL: the job has not loaded libcuda. */
 static void *loaded_cuda(void)
 {
     loading_begin();
@@ -68,22 +68,21 @@ static bool is_cpu(const char *device)
     return strcmp(device, "cpu") == 0 || strncmp(device, "cpu:", 4) == 0;
 }
 
-/* The name of its socket, of a device whose spec says it. False: it has to be looked at for that.
- */
+/* Names the socket from the spec alone. False: the device must be probed for the name. */
 static bool said_name(const char *device, char out[64])
 {
-    bool cpu = is_cpu(device); /* the threads do not name the socket */
+    bool cpu = is_cpu(device); /* the number of threads is not part of the name */
     bool plain = cpu || (strncmp(device, "replay-", 7) == 0 && is_name(device));
     return plain ? snprintf(out, 64, "%s", cpu ? "cpu" : device) < 64 : uuid_of_spec(device, out);
 }
 
 static int find_probe_device(const char *device, struct device_info *out, struct error *err)
 {
-    ask_know_ops(); /* a landscape is of problems */
+    ask_know_ops(); /* a landscape contains problems */
     return device_probe(device, out, err);
 }
 
-/* A device's spec to the name of its socket. */
+/* Converts a device's spec to the name of its socket. */
 static int device_name_of(const char *device, char out[64], struct error *err)
 {
     if (said_name(device, out)) {
@@ -105,7 +104,7 @@ int find_own_device(const char *spec, struct device_info *out, struct error *err
     struct device_info info;
     char name[64];
     int r = named && !cpu ? find_probe_device(named, &info, err) : ERROR_NO_DEVICE;
-    if (r == ERROR_INVALID && !said_name(named, name)) { /* there is none of that name anywhere */
+    if (r == ERROR_INVALID && !said_name(named, name)) { /* no such device exists anywhere */
         return r;
     }
     if (!cpu && find_current_cuda(out)) {
@@ -145,10 +144,10 @@ enum { ANY_MAX = 16 };
 
 struct any {
     uint32_t n;
-    char paths[ANY_MAX][PATHS_MAX]; /* sockets on which somebody listens */
+    char paths[ANY_MAX][PATHS_MAX]; /* sockets with a listener */
 };
 
-/* Whether a socket is of the GPU `uuid`, which may be shortened in either of both. */
+/* True for a socket of the GPU `uuid`. Both UUIDs may be shortened. */
 static bool is_spelled(const char *file, const char *uuid)
 {
     char stem[64], named[UUID_LENGTH + 1];
@@ -156,7 +155,7 @@ static bool is_spelled(const char *file, const char *uuid)
     return uuid_of_spec(stem, named) && uuid_match(named, uuid);
 }
 
-/* uuid: only sockets of that GPU; NULL: all. */
+/* uuid: only sockets of that GPU; NULL: all sockets. */
 static void look_into(struct any *a, const char *dir, const char *uuid)
 {
     DIR *d = opendir(dir);
@@ -164,7 +163,7 @@ static void look_into(struct any *a, const char *dir, const char *uuid)
     while (d && (entry = readdir(d))) {
         size_t n = strlen(entry->d_name);
         char *path = a->paths[a->n];
-        bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* of who started it */
+        bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* for its starter alone */
         bool named = !private && n > 5 && strcmp(entry->d_name + n - 5, ".sock") == 0 &&
                      a->n < ANY_MAX - 1 && (!uuid || is_spelled(entry->d_name, uuid)) &&
                      snprintf(path, PATHS_MAX, "%s/%s", dir, entry->d_name) < PATHS_MAX;
@@ -190,8 +189,7 @@ static int find_refuse_several(const struct any *a, struct error *err)
                      list);
 }
 
-/* As elsewhere, this user's own daemons go before the system's, where one of a GPU is meant. *out:
- * to be freed. */
+/* With a GPU's UUID, this user's daemons go before the system's, as in find_places. Free *out. */
 static int find_listening(const char *uuid, struct any **out, struct error *err)
 {
     char dir[PATHS_MAX];
@@ -207,7 +205,7 @@ static int find_listening(const char *uuid, struct any **out, struct error *err)
     return (*out)->n > 1 ? find_refuse_several(*out, err) : 0;
 }
 
-/* The only daemon there is. With none, the CPU's place is what the error will name. */
+/* Finds the only daemon. Without a daemon, gives the CPU's path, which the error will name. */
 static int find_any(struct places *p, struct error *err)
 {
     struct any *a;
@@ -237,7 +235,7 @@ int find_spelled(struct places *p, struct error *err)
 
 /* ---- the places ----------------------------------------------------------------------------- */
 
-/* Of the device, by its name. */
+/* Fills in the paths from the device's name. */
 static int name_paths(struct places *p, struct error *err)
 {
     int r = paths_socket(p->device, p->paths[0], err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which socket: the one named, $GEMMD_SOCKET, or by device, in this user's runtime directory and
- * then in the system's (docs/protocol.md, "Discovery").
+ * Chooses the socket: the given path, $GEMMD_SOCKET, or by device, first in this user's runtime
+ * directory, then in the system's (docs/protocol.md, "Discovery").
  */
 #ifndef GEMMD_CLIENT_FIND_H
 #define GEMMD_CLIENT_FIND_H
@@ -12,30 +12,29 @@
 enum { FIND_PLACES_MAX = 2, FIND_SPELLED = FIND_PLACES_MAX };
 
 struct places {
-    char device[64]; /* socket name: GPU UUID, "cpu", "replay-<name>"; "" when a path was named */
+    char device[64]; /* socket name: GPU UUID, "cpu", "replay-<name>"; "" when a path was given */
     uint32_t n;
-    char paths[FIND_PLACES_MAX + 1][PATHS_MAX]; /* the last: find_spelled */
+    char paths[FIND_PLACES_MAX + 1][PATHS_MAX]; /* the last: found by find_spelled */
 };
 
 /* `socket` and `device` as in gemmd_options, may be NULL. ERROR_INVALID, ERROR_NO_DEVICE. */
 int find_places(struct places *p, const char *socket, const char *device, struct error *err);
 
-/* Somebody listens on a socket that spells the UUID of `p` in another way, as a unit that is named
- * by a part of it does: paths[FIND_SPELLED]. ERROR_UNREACHABLE: nobody; ERROR_INVALID: several. */
+/* Finds a listening socket that spells the UUID of `p` in another way, as of a unit named by a part
+ * of the UUID: paths[FIND_SPELLED]. ERROR_UNREACHABLE: no such socket; ERROR_INVALID: several. */
 int find_spelled(struct places *p, struct error *err);
-/* Before a daemon is started: asks the driver for the rest of a shortened UUID, since the daemon
- * will listen where the whole one says. */
+/* Before a start: completes a shortened UUID by the driver, because the socket has the whole
+ * UUID. */
 int find_whole(struct places *p, struct error *err);
 
-/* The CUDA device that is current in this thread, when the process uses CUDA at all; makes no
- * context and loads no library. False: there is none. */
+/* The current CUDA device of this thread, when the process uses CUDA; makes no context and loads no
+ * library. False: no current device. */
 bool find_current_cuda(struct device_info *out);
-/* Its number, cheaply; -1: there is none. */
+/* The current device's number, cheaply; -1: no current device. */
 int find_current_index(void);
 
-/* The device that is used without a daemon: this thread's current CUDA device, the one that `spec`
- * names, or the CPU. Looked at anew: on a GPU, NVML is opened for it. ERROR_INVALID: the spec is
- * misspelled, the caller's mistake. */
+/* The device to use without a daemon: this thread's current CUDA device, the device of `spec`, or
+ * the CPU. Probes anew: on a GPU, opens NVML. ERROR_INVALID: the caller misspelled the spec. */
 int find_own_device(const char *spec, struct device_info *out, struct error *err);
 
 #endif

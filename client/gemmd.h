@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libgemmd: ask gemmd which kernel configuration is best for a problem, get the compiled kernel,
- * and launch exactly what was measured.
+ * libgemmd: get gemmd's best kernel configuration for a problem, get the compiled kernel, and
+ * launch exactly the kernel that was measured.
  *
- * Threading: a `struct gemmd` may be used from several threads; calls on one are serialised. After
- * fork() the child reconnects by itself; the parent's connection is left alone.
- * Blocking: every call returns within its deadline, or the connection's default (options). Only a
- * tuning (gemmd_acquire, too) without a deadline waits as long as it takes, and even that notices a
- * daemon that hangs; and gemmd_list has the default for each page, however many there are.
- * Who cannot wait for so long takes steps: gemmd_wait.
- * Never in the way: gemmd_get with GEMMD_FALLBACK answers by the analytic default, marked so, when
- * no daemon answers in time.
- * Compatibility: structs begin with `size`, set by the GEMMD_*_INIT macros; fields are added at the
- * end only. Numbers of enum gemmd_error_code and their names are stable.
- * Memory: text is owned by the struct it stands in; what a call allocates says which call frees it.
+ * Threading: several threads may use a `struct gemmd`; calls on the same struct are serialised.
+ * After fork() the child connects again by itself and leaves the parent's connection alone.
+ * Blocking: every call returns within its deadline, or within the connection's default (options).
+ * Only a tuning or a gemmd_acquire without a deadline waits without a limit; even these notice a
+ * daemon that hangs. gemmd_list applies the default to each page. A caller that cannot block for so
+ * long makes calls in steps: see gemmd_wait.
+ * Fallback: gemmd_get with GEMMD_FALLBACK answers with the analytic default, and marks the answer,
+ * when no daemon answers in time.
+ * Compatibility: structs begin with `size`, which the GEMMD_*_INIT macros set. Fields are only
+ * added at the end. The numbers and names of enum gemmd_error_code are stable.
+ * Memory: a struct owns the text in its fields. A call that allocates names the call that frees.
  */
 #ifndef GEMMD_H
 #define GEMMD_H
@@ -37,7 +37,7 @@ extern "C" {
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-/* Every function that can fail returns 0 or one of these, and fills `err` (which may be NULL). */
+/* Every function that can fail returns 0 or one of these codes, and fills `err` (may be NULL). */
 enum gemmd_error_code {
     GEMMD_INTERNAL = -1,
     GEMMD_INVALID = -2,
@@ -74,12 +74,12 @@ enum gemmd_error_code {
 
 struct gemmd_error {
     int code;       /* enum gemmd_error_code */
-    char text[512]; /* a sentence that a person can act on */
+    char text[512]; /* a sentence that tells a person how to act */
 };
 
 GEMMD_API const char *gemmd_error_name(int code);
-/* Whether the connection can still be used after this error. When not, the next call connects
- * again by itself, so this is for people and logs. */
+/* True when the connection survives this error. Otherwise the next call connects again by itself,
+ * so the result is only for people and logs. */
 GEMMD_API bool gemmd_error_survives(int code);
 GEMMD_API const char *gemmd_version(void);
 
@@ -89,44 +89,44 @@ struct gemmd;
 
 struct gemmd_options {
     size_t size;
-    const char *socket; /* path; NULL: GEMMD_SOCKET, else found by `device` */
+    const char *socket; /* path; NULL: $GEMMD_SOCKET, else the socket of `device` */
     const char *device; /* "cuda:0", "cuda:GPU-<uuid>", "cpu", "replay-<name>"; NULL: the current
-                           CUDA device when the process has one, else "cpu"; "any": the only
+                           CUDA device when the process has a context, else "cpu"; "any": the only
                            daemon that runs here. A UUID may be shortened, as in
                            CUDA_VISIBLE_DEVICES */
-    int deadline_ms;    /* default for connect and every call without its own; 0: 5000 */
-    bool autostart;     /* start a daemon for `device` when none answers: $GEMMD_DAEMON, else
+    int deadline_ms;    /* default for connecting, and for calls without a deadline; 0: 5000 */
+    bool autostart;     /* start a daemon for `device` when no daemon answers: $GEMMD_DAEMON, else
                            gemmd beside this program, else in PATH; its log is in the state
                            directory */
-    const char *generation; /* pins the handle to a generation of the database, a number or "now": a
-                               question then has the same answer for the job's whole life, at every
-                               rank and daemon that is pinned to the same number, also while tuning
-                               goes on. A key without an answer in that generation has its first one
-                               after it, for GEMMD_WAIT_TUNED without a deadline; else the analytic
-                               default. "now" differs from rank to rank: let one rank connect so,
-                               and give the others the number of gemmd_generation. NULL:
-                               $GEMMD_GENERATION, else not pinned */
-    int step_ms; /* 0: a call is back when it is over. Else one that may wait for long is back after
-                    so long at the latest, with GEMMD_WAITING: see gemmd_wait */
+    const char *generation; /* pins the handle to a generation of the database: a number or "now". A
+                               query then has the same answer as long as the job runs, at every rank
+                               and daemon pinned to the same number, also while tuning goes on. For
+                               a key without an answer in that generation, GEMMD_WAIT_TUNED without
+                               a deadline gives the first later answer; other queries give the
+                               analytic default. "now" differs from rank to rank: one rank connects
+                               with "now" and gives the other ranks the number of gemmd_generation.
+                               NULL: $GEMMD_GENERATION, else not pinned */
+    int step_ms; /* 0: a call returns when it is over. Otherwise a call that may wait returns
+                    GEMMD_WAITING after at most this time: see gemmd_wait */
 };
 #define GEMMD_OPTIONS_INIT                                                                         \
     {                                                                                              \
         sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL, 0                                \
     }
 
-/* GEMMD_UNREACHABLE (nobody listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
- * GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (no room for one more connection, until the deadline).
- * `options` may be NULL. */
+/* GEMMD_UNREACHABLE (no daemon listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
+ * GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (the daemon had no room for another connection until the
+ * deadline). `options` may be NULL. */
 GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *options,
                             struct gemmd_error *err);
-/* A handle that need not be connected: gemmd_get and gemmd_get_many behave as with GEMMD_FALLBACK,
- * and while no daemon answers, connecting is tried at most once a second. Fails only for bad
- * options and for memory. */
+/* Makes a handle that may stay unconnected: gemmd_get and gemmd_get_many behave as with
+ * GEMMD_FALLBACK. While no daemon answers, the handle tries to connect at most once a second. Fails
+ * only for bad options and for lack of memory. */
 GEMMD_API int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
                               struct gemmd_error *err);
 GEMMD_API struct gemmd *gemmd_close(struct gemmd *g); /* NULL in, NULL out */
-/* The newest generation of the daemon's database, and the one that the handle is pinned to (-1:
- * none). Either may be NULL. */
+/* *newest: the newest generation of the daemon's database; *pinned: the generation that the handle
+ * is pinned to, or -1. Either may be NULL. */
 GEMMD_API int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned,
                                struct gemmd_error *err);
 
@@ -147,10 +147,10 @@ struct gemmd_problem {
     bool permute_x, permute_y, fuse_mul_post, accumulate;
     const char *routing; /* "uniform" (NULL) | "zipf:<s>": expert e is chosen with weight
                             (e + 1)^-s | "rows:<a>,<b>,...": see rows_per_expert */
-    const char *text;    /* when not NULL: the whole problem in text form ("grouped_gemm M=...",
-                            or "custom:<name> ..."), and the other fields are not read */
-    const int64_t *rows_per_expert; /* [experts], m in all: routing as it was measured, instead of
-                              `routing`; NULL: that says it */
+    const char *text;    /* when not NULL: the whole problem in text form ("grouped_gemm M=...", or
+                            "custom:<name> ..."); the other fields are ignored */
+    const int64_t *rows_per_expert; /* [experts], with the sum m: measured routing, instead of
+                                       `routing`; NULL: `routing` counts */
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
     {                                                                                              \
@@ -161,22 +161,23 @@ struct gemmd_problem {
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 enum gemmd_wait {
-    GEMMD_WAIT_TUNED = 0, /* tune when not known, and wait for it */
-    GEMMD_WAIT_NOW = 1,   /* the best lower tier at once, tuned in the background */
+    GEMMD_WAIT_TUNED = 0, /* tune an unknown key, and wait for the result */
+    GEMMD_WAIT_NOW = 1,   /* return the best lower tier at once, and tune in the background */
     GEMMD_WAIT_CACHED = 2 /* never tune */
 };
 
 enum gemmd_flags {
-    GEMMD_FALLBACK = 1 << 0, /* no daemon, no way to one (a socket that cannot be, a `hello` that is
-                                refused), not in time, or it cannot tune: the analytic default,
-                                tier "default", within restrict_json and configs_json; where that
-                                cannot be the note says so. GEMMD_QUARANTINED stays an error, and
-                                with restrict_json or configs_json what the daemon has found out
-                                about those configs (they crash, do not compile, ...) does, too */
+    GEMMD_FALLBACK = 1 << 0, /* no daemon in reach (or an impossible socket, or a refused `hello`),
+                                no answer in time, or a daemon that cannot tune: answer with the
+                                analytic default, tier "default". The default keeps within
+                                restrict_json and configs_json; where that is impossible, the note
+                                says so. GEMMD_QUARANTINED stays an error. With restrict_json or
+                                configs_json, the daemon's findings about these configs (crashed,
+                                compile, ...) stay errors too */
     GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */
-    GEMMD_AGAIN = 1 << 2,    /* tune even when known */
-    GEMMD_OFFLINE = 1 << 3,  /* ask no daemon: the in-process table, or the analytic default */
-    GEMMD_PROGRESS = 1 << 4  /* with step_ms: progress comes by gemmd_wait, no function is called */
+    GEMMD_AGAIN = 1 << 2,    /* tune even when the key has an answer */
+    GEMMD_OFFLINE = 1 << 3,  /* use no daemon: the in-process table, or the analytic default */
+    GEMMD_PROGRESS = 1 << 4  /* with step_ms: gemmd_wait returns progress, no function is called */
 };
 
 struct gemmd_progress {
@@ -184,7 +185,7 @@ struct gemmd_progress {
     const char *phase; /* queued | start | compile | measure | final | done */
     int64_t done, total, failed;
     double best_us, reference_us, elapsed_ms, eta_ms; /* NaN: not known */
-    const char *config;                               /* the one just finished, text form */
+    const char *config;                               /* the config finished last, text form */
 };
 
 struct gemmd_query {
@@ -193,25 +194,26 @@ struct gemmd_query {
     unsigned flags;            /* enum gemmd_flags */
     int deadline_ms;           /* 0: the connection's default for cached answers, none for tuning */
     const char *strategy;      /* NULL: the daemon's default */
-    int64_t budget;            /* configs to measure at most; 0: the daemon's default */
-    int64_t budget_ms;         /* device time at most; 0: the daemon's default */
+    int64_t budget;            /* maximal number of configs to measure; 0: the daemon's default */
+    int64_t budget_ms;         /* maximal device time; 0: the daemon's default */
     int64_t iters, warmup;     /* 0: defaults */
     double atol, rtol;         /* 0: 1e-2 */
     const char *restrict_json; /* {"BLOCK_SIZE_M": [64, 128], ...}, or NULL */
     const char *configs_json;  /* ["BLOCK_SIZE_M=64 ...", {...}], or NULL */
-    /* In the calling thread; must not use the same handle. */
+    /* Called in the calling thread; must not use the same handle. */
     void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
-    int64_t seed;       /* of inputs, routing and the random strategy */
-    const char *target; /* only kernels of this name ("portable", "hopper", "cpu"), to compare
-                           them; NULL: the device's own choice, by architecture and problem. A
-                           target that is not the device's own choice restricts the search, as
-                           restrict_json does: its winner is "partial" */
-    const char *bucket; /* "exact" | "pow2" | "sqrt2": round the problem so, to compare; NULL: as
-                           the daemon's database does. The answer is of that bucket, and answers
-                           no query that does not round to it */
-    int64_t wall_ms;    /* of searching at most, then the best so far wins; 0: as long as it
-                           takes. Compilers and waiting for them count, other jobs do not */
+    int64_t seed;       /* for inputs, routing and the random strategy */
+    const char *target; /* only kernels of this target ("portable", "hopper", "cpu"), for
+                           comparisons; NULL: the device's own choice, by architecture and problem.
+                           Another target than the device's own choice restricts the search, as
+                           restrict_json does: the winner is "partial" */
+    const char *bucket; /* "exact" | "pow2" | "sqrt2": bucket scheme for this query, for
+                           comparisons; NULL: the scheme of the daemon's database. The answer
+                           belongs to that bucket, and serves no query that does not round to the
+                           same bucket */
+    int64_t wall_ms;    /* maximal duration of the search, then the best so far wins; 0: no limit.
+                           Compilers and waiting for compilers count, other jobs do not */
 };
 #define GEMMD_QUERY_INIT                                                                           \
     {                                                                                              \
@@ -226,14 +228,14 @@ struct gemmd_answer {
     char source[16]; /* tuned | manual | imported | trusted | partial | model */
     char family[32];
     char config[512]; /* one line, "BLOCK_SIZE_K=64 BLOCK_SIZE_M=128 ..." */
-    char module[33];  /* content hash of the compiled kernel; "" when there is none */
+    char module[33];  /* content hash of the compiled kernel; "" without a kernel */
     double time_us, spread, reference_us, tflops, gbps, floor_us; /* NaN: not known */
     int64_t measured, generation, created_s;
     bool saved;
-    bool local; /* from the in-process table, or made here (fallback) */
+    bool local; /* from the in-process table, or made in this process (fallback) */
     char note[160];
-    char target[16]; /* whose config it is: "portable", "hopper", "cpu"; "": not known */
-    char stamp[160]; /* what its kernel was made of; "": not known, or made here */
+    char target[16]; /* target of the config: "portable", "hopper", "cpu"; "": not known */
+    char stamp[160]; /* stamp of the kernel (sources, compiler); "": not known, or made here */
 };
 #define GEMMD_ANSWER_INIT                                                                          \
     {                                                                                              \
@@ -241,32 +243,32 @@ struct gemmd_answer {
             false, "", "", ""                                                                      \
     }
 
-/* `query` may be NULL. A gemmd that is `busy` (as many tunings are queued as it takes) is asked
- * again until the deadline (without one, but with GEMMD_FALLBACK, until the connection's default);
- * GEMMD_BUSY is what is left then. So it is by gemmd_tune and gemmd_acquire; gemmd_call hands it
- * on. */
+/* `query` may be NULL. While gemmd is `busy` (its queue of tunings is full), gemmd_get repeats the
+ * request until the deadline, then fails with GEMMD_BUSY. Without a deadline, but with
+ * GEMMD_FALLBACK, the connection's default is the limit. gemmd_tune and gemmd_acquire do the same;
+ * gemmd_call returns the error at once. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, struct gemmd_answer *out,
                         struct gemmd_error *err);
-/* n problems, n answers; statuses[i] is 0 or a code, texts in answers[i].note. Never waits for a
- * tuning: GEMMD_WAIT_TUNED is taken as NOW. All problems, and all answers, have the size of the
- * first one. The return value is of the call as a whole: when it is not 0, the statuses of what was
- * not answered hold it too, and their notes its text. Of `query` wait, flags, deadline_ms and
- * target are taken; bucket, restrict_json, configs_json, strategy, the budgets, wall_ms, iters,
- * warmup, seed, atol, rtol and GEMMD_AGAIN are GEMMD_INVALID: ask by gemmd_get. */
+/* n problems, n answers; statuses[i] is 0 or a code, with the error text in answers[i].note. Never
+ * waits for a tuning: GEMMD_WAIT_TUNED is read as NOW. All problems must have the size of the first
+ * problem, all answers the size of the first answer. When the return value is not 0, unanswered
+ * problems have that code as status, and its text as note. Of `query`, wait, flags, deadline_ms and
+ * target are used. bucket, restrict_json, configs_json, strategy, the budgets, wall_ms, iters,
+ * warmup, seed, atol, rtol and GEMMD_AGAIN are GEMMD_INVALID: use gemmd_get. */
 GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
                              const struct gemmd_query *query, struct gemmd_answer *answers,
                              int *statuses, struct gemmd_error *err);
-/* Tunes, whether known or not (GEMMD_AGAIN is implied). */
+/* Tunes, also a key with an answer (implies GEMMD_AGAIN). */
 GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                          const struct gemmd_query *query, struct gemmd_answer *out,
                          struct gemmd_error *err);
 
 /*
- * A call in steps, for those who cannot be away for as long as a tuning takes: an interpreter,
- * which has to see Ctrl-C, or a loop that has other work. With gemmd_options.step_ms, gemmd_get,
- * gemmd_tune, gemmd_acquire and gemmd_call may return GEMMD_WAITING, which is no fault: gemmd_wait
- * goes on, and returns what they would have, or GEMMD_WAITING again.
+ * A call in steps, for a caller that cannot block for a whole tuning: an interpreter that has to
+ * handle Ctrl-C, or a loop with other work. With gemmd_options.step_ms, gemmd_get, gemmd_tune,
+ * gemmd_acquire and gemmd_call may return GEMMD_WAITING, which is no error. gemmd_wait then
+ * continues the call, and returns the call's result, or GEMMD_WAITING again.
  *
  *   int r = gemmd_tune(g, &problem, &query, &answer, &err);
  *   while (r == GEMMD_WAITING) {
@@ -277,111 +279,109 @@ GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
  *       r = gemmd_wait(g, &progress, &err);
  *   }
  *
- * Until then, whatever the call was given stays where it is, and the handle is its thread's: other
- * threads wait, as long as their deadlines allow, and not in steps; other calls of this one are
- * GEMMD_BUSY. Connecting, again perhaps, and starting a daemon are in steps, too, but not in
- * gemmd_connect itself: gemmd_open_lazy leaves it to the first call.
+ * Until the call ends, its arguments must stay valid, and the handle belongs to the calling thread.
+ * Other threads block until their deadlines, and not in steps. Other calls of the same thread fail
+ * with GEMMD_BUSY. Connecting and starting a daemon also happen in steps, except in gemmd_connect:
+ * gemmd_open_lazy leaves connecting to the first call.
  */
 enum { GEMMD_WAITING = 1 };
-/* Back after step_ms, at the end, or with progress, when GEMMD_PROGRESS asked for it: *progress
- * (may be NULL) is NULL when there is none, else valid until the next call. GEMMD_INVALID: no call
- * of this thread waits. */
+/* Returns after step_ms, at the end of the call, or, with GEMMD_PROGRESS, at progress. *progress
+ * (may be NULL): NULL without progress, else valid until the next call. GEMMD_INVALID: no waiting
+ * call. */
 GEMMD_API int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress,
                          struct gemmd_error *err);
-/* Gives up a call that waits; without one, nothing. The daemon ends a tuning that nobody else waits
- * for; other methods than get and tune end with the connection, and with it the handle's leases.
- * The handle can be used as before. */
+/* Gives up the waiting call; without a waiting call, does nothing. The daemon ends a tuning that
+ * nobody else waits for. A method other than get and tune ends with the connection, which also ends
+ * the handle's leases. The handle stays usable. */
 GEMMD_API void gemmd_cancel(struct gemmd *g);
 
-/* What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"; or any
- * that gemmd_options names, NULL: the current one): the result of the protocol's `space` as JSON
- * text, freed with gemmd_free. Made in this process, without a daemon; may take a second. Of
- * `query` (may be NULL) target and restrict_json are looked at. GEMMD_NO_DEVICE,
- * GEMMD_NO_CONFIG. */
+/* The search space of a problem: the result of the protocol's `space` as JSON text; free with
+ * gemmd_free. The device need not be present ("cuda:sm_90a", or any device that gemmd_options
+ * names; NULL: the current device). Computed in this process, without a daemon; may take a second.
+ * Of `query` (may be NULL), target and restrict_json are used. GEMMD_NO_DEVICE, GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
                           const struct gemmd_query *query, char **result_json,
                           struct gemmd_error *err);
-/* Why a query gets the answer it gets: which tier, from which row, on what evidence (run, trial,
- * stamp, age), how far to rely on it, and on a miss the nearest key and the fields in which it
- * differs: the result of the protocol's `why` as JSON text, freed with gemmd_free. Nothing is
- * tuned. Of `query` (may be NULL) target, atol, rtol and deadline_ms are looked at. */
+/* Explains the answer of a query: the tier, the row, the evidence (run, trial, stamp, age), and the
+ * confidence. On a miss: the nearest key and the fields in which that key differs. *result_json is
+ * the result of the protocol's `why` as JSON text; free with gemmd_free. Tunes nothing. Of `query`
+ * (may be NULL), target, atol, rtol and deadline_ms are used. */
 GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, char **result_json,
                         struct gemmd_error *err);
-/* Waits for keys that get an answer, or a newer one, whoever tunes them, until the first of them or
- * for timeout_ms (0: only those that have come already); *n (may be NULL): how many were told. The
- * handle subscribes by its first call of this; what comes while another call of the handle waits is
- * not told, so use a handle for this. A pinned handle hears of them too, and goes on with its own
- * answers. GEMMD_BUSY: 512 connections of this user listen already. problem_json and answer are
- * valid during the call. */
+/* Waits for new or better answers of any key, from any job, and calls `improved` for each. Returns
+ * after the first answers, or after timeout_ms (0: reports only answers that have already arrived).
+ * *n (may be NULL): the number of reported answers. The first call subscribes the handle. Answers
+ * that arrive during another call of the handle are not reported, so use a handle for this alone. A
+ * pinned handle reports new answers too, and keeps its own answers. GEMMD_BUSY: 512 connections of
+ * this user are already subscribed. problem_json and answer are valid during the callback. */
 GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
                                  void (*improved)(void *ctx, const char *problem_json,
                                                   const struct gemmd_answer *answer),
                                  void *ctx, int *n, struct gemmd_error *err);
-/* A result of the caller's own: for "custom:" ops an answer from now on, to all jobs of this user
- * (the caller is the witness), and the end of the caller's lease; for ops that gemmd understands a
- * hint, until measured. time_us may be NaN. */
+/* Stores a result of the caller. For a "custom:" op the result is an answer from now on, for all
+ * jobs of this user (the caller is the witness), and the caller's lease ends. For an op that gemmd
+ * understands the result is a hint until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
 
 /* ---- kernels of one's own -------------------------------------------------------------------- */
 
 /*
- * A job may tune kernels that gemmd knows nothing of and let gemmd be cache and referee. The
- * problem is of a "custom:<name>" op (gemmd_problem.text): everything that makes an answer valid
- * stands in its fields (hash of the source, compiler's version, shape); the device class is added
- * by gemmd.
+ * A job may tune kernels that gemmd does not know, and use gemmd as cache and referee. The problem
+ * has a "custom:<name>" op (gemmd_problem.text). Its fields hold everything that makes an answer
+ * valid (hash of the source, compiler's version, shape); gemmd adds the device class.
  *
  *   gemmd_acquire -> GEMMD_HIT: launch the answer's config
- *                 -> GEMMD_LEASE: measure, gemmd_record what was measured, gemmd_put the winner
- *                 -> GEMMD_HELD: another one is at it; go on with the answer so far, or a default
+ *                 -> GEMMD_LEASE: measure, gemmd_record the trials, gemmd_put the winner
+ *                 -> GEMMD_HELD: another holder works on it; use the answer so far, or a default
  *
- * One connection holds a key at a time. The lease ends by gemmd_put, by gemmd_release, with the
- * connection, or after lease_ms without a gemmd_record or gemmd_acquire of that key. What was
- * recorded stays: whoever gets the lease next need not measure it again. A call that has heard
- * nothing of gemmd by its deadline, of 100 ms or more, ends the connection, whichever thread made
- * it: a handle that holds leases is no handle for others' short deadlines.
- * A row answers its user alone until the daemon's owner promotes it (`gemmctl promote`). It is no
- * secret: whoever may connect to the daemon may list it.
+ * A key has one holder, a connection. The lease ends by gemmd_put, by gemmd_release, with the
+ * connection, or after lease_ms without a gemmd_record or gemmd_acquire of that key. Recorded
+ * trials stay: the next holder need not repeat them. A call that hears nothing from gemmd by its
+ * deadline, of 100 ms or more, ends the connection, in any thread: do not share a handle that holds
+ * leases with calls of short deadlines.
+ * A row answers only its user until the daemon's owner promotes it (`gemmctl promote`). The row is
+ * no secret: every user who may connect to the daemon may list it.
  */
 enum gemmd_outcome { GEMMD_HIT = 0, GEMMD_LEASE = 1, GEMMD_HELD = 2 };
 
 struct gemmd_acquire {
     size_t size;
     /* ["BLOCK_M=64 num_warps=4", {...}], at most 512: the configs that the caller chooses among. A
-     * hit is then the fastest of these, all of them known. NULL: whatever was put. */
+     * hit is then the fastest of these configs, and all are known. NULL: any config that was
+     * put. */
     const char *configs_json;
-    int deadline_ms; /* waits so long while another one holds the key; 0: as long as it takes */
+    int deadline_ms; /* how long to wait while another connection holds the key; 0: no limit */
     int lease_ms;    /* 0: 60000; at most 3600000 */
-    bool now;        /* does not wait at all: GEMMD_HELD at once */
+    bool now;        /* do not wait: GEMMD_HELD at once */
 };
 #define GEMMD_ACQUIRE_INIT                                                                         \
     {                                                                                              \
         sizeof(struct gemmd_acquire), NULL, 0, 0, false                                            \
     }
 
-/* `options` may be NULL. *answer: of GEMMD_HIT; else the best that is known so far, tier "" when
- * nothing is. *known_json (may be NULL; freed with gemmd_free): what is known of the configs named,
- * as a JSON array of {"config": {..}, "status": "ok" or an error's name, "time_us": number or null,
- * "reason": text}. GEMMD_NO_CONFIG: all configs named are known to fail. */
+/* `options` may be NULL. *answer: the answer of GEMMD_HIT; else the best known so far, or tier ""
+ * when no answer is known. *known_json (may be NULL; free with gemmd_free): known results of the
+ * given configs, a JSON array of {"config": {..}, "status": "ok" or an error's name, "time_us":
+ * number or null, "reason": text}. GEMMD_NO_CONFIG: all given configs are known to fail. */
 GEMMD_API int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
                             const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
                             struct gemmd_answer *answer, char **known_json,
                             struct gemmd_error *err);
-/* What was measured: a JSON array of {"config": text or {..}, "time_us": microseconds, "status":
- * "ok" (the default), "invalid", "compile", "resource", "wrong_result", "crashed" or "hung",
- * "reason": text of at most 319 bytes}. What crashed or hung may be tried again; the others are
- * known from now on. Renews the lease of the key. Durable when it has returned 0. */
+/* Stores measured trials: a JSON array of {"config": text or {..}, "time_us": microseconds,
+ * "status": "ok" (the default), "invalid", "compile", "resource", "wrong_result", "crashed" or
+ * "hung", "reason": text of at most 319 bytes}. A config that crashed or hung may be tried again;
+ * other results are known from now on. Renews the lease. Returns 0 when the trials are durable. */
 GEMMD_API int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem,
                            const char *trials_json, struct gemmd_error *err);
-/* Gives up a lease without an answer: the next in line gets it. 0 also when there was none. */
+/* Gives up a lease without an answer; the next waiting caller gets it. 0 also without a lease. */
 GEMMD_API int gemmd_release(struct gemmd *g, const struct gemmd_problem *problem,
                             struct gemmd_error *err);
 
-/* Any method of docs/protocol.md: params (NULL: none) and result as JSON text. *result is freed
- * with gemmd_free. progress (may be NULL) sees the request's notifications; params must ask for
- * them.
- * deadline_ms 0: the connection's default, for `get`, `tune`, `pin` none. */
+/* Calls any method of docs/protocol.md: params (NULL: an empty map) and result as JSON text; free
+ * *result_json with gemmd_free. progress (may be NULL) gets the request's notifications, which
+ * params must request. deadline_ms 0: the connection's default; `get`, `tune`, `pin`: no limit. */
 GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params_json,
                          int deadline_ms, char **result_json,
                          void (*progress)(void *ctx, const struct gemmd_progress *p), void *ctx,
@@ -389,41 +389,42 @@ GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params
 GEMMD_API void gemmd_free(void *p);
 
 /* All rows of a listing ("best", "history", "trials", "modules", "quarantine", "runs", "devices",
- * "events", "portfolio"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages
- * are fetched as needed; of a list that is sorted, modules or a portfolio, what others add and
- * remove meanwhile may make it miss or repeat a row. */
+ * "events", "portfolio"), as a single JSON array; filter_json as in docs/protocol.md, or NULL. The
+ * rows are fetched in pages. A sorted list, modules or a portfolio may miss or repeat a row when
+ * other clients add or remove rows meanwhile. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The compiled image of an answer; *data is freed with gemmd_free. (Here and in gemmd_kernel_load
- * the default deadline is that of the whole image; what is compiled here takes its time.) */
+/* The compiled image of an answer; free *data with gemmd_free. (Here and in gemmd_kernel_load the
+ * default deadline covers the whole image, but not a compilation in this process.) */
 GEMMD_API int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
                            struct gemmd_error *err);
 
 struct gemmd_kernel;
 
 /* Fetches and loads the kernel of an answer, into the calling thread's current CUDA context (or the
- * process, for the CPU). `problem` is the true problem, not the bucket; a launch may have other
- * rows than its M. The kernel of a measured answer (tier "exact") that is in gemmd's cache
- * directory no more is compiled here, as by gemmd_kernel_compile. GEMMD_CONFLICT: the answer is to
- * a problem of other types, mode or permutes. GEMMD_VERSION_MISMATCH: the kernel is of a gemmd of
- * other sources, whose arguments may lie otherwise. */
+ * process, for the CPU). `problem` is the true problem, not the bucket; a launch may have another
+ * number of rows than M. When gemmd's cache directory lost the kernel of a measured answer (tier
+ * "exact"), this call compiles the kernel, as gemmd_kernel_compile does. GEMMD_CONFLICT: the answer
+ * belongs to a problem with other types, mode or permutes. GEMMD_VERSION_MISMATCH: a gemmd of other
+ * sources made the kernel, and may lay out arguments differently. */
 GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
                                 const struct gemmd_answer *answer, struct gemmd_kernel **out,
                                 struct gemmd_error *err);
-/* A kernel that gemmd does not have (an answer of tier "default"), or cannot give: compiled in this
- * process, by NVRTC or the host's C compiler, and kept in the cache directory that gemmd uses too,
- * so that ranks which start together compile once; not kept where there is none, or where others
- * may write to it (stderr says so). Needs no daemon; may take a second. `device`: NULL, the
- * thread's current CUDA device, else the CPU; or "cpu". `config` in text form; NULL or
- * "": the analytic default. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE, GEMMD_NO_CONFIG. */
+/* Compiles a kernel in this process, by NVRTC or the host's C compiler: for an answer of tier
+ * "default", or when gemmd cannot give the kernel. Keeps the kernel in gemmd's cache directory, so
+ * that ranks which start together compile once. Without a cache directory, or when other users may
+ * write to it, the kernel is not kept, and stderr says so. Needs no daemon; may take a second.
+ * `device`: NULL, the thread's current CUDA device, else the CPU; or "cpu". `config`: text form;
+ * NULL or "": the analytic default. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE,
+ * GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
                                    const char *config, struct gemmd_kernel **out,
                                    struct gemmd_error *err);
-/* From any thread, whichever CUDA context is current there; when no launch of it is under way. NULL
- * in, NULL out. */
+/* From any thread, with any current CUDA context, when no launch is under way. NULL in, NULL
+ * out. */
 GEMMD_API struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k);
 
 enum gemmd_dtype {
@@ -433,19 +434,19 @@ enum gemmd_dtype {
     GEMMD_INT32 = 4,
     GEMMD_INT64 = 5
 };
-enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem says accumulate */
+enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem has `accumulate` */
 
-/* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and
- * dW read row gather_indices[i] of dy: any row there is, also one of them twice, and also beyond T.
- * How many there are is not said here, so the caller sees to it that indices are below 2^30 and dy
- * below 64 GiB: kernels count on it. */
+/* Arguments of a launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and dW
+ * read row gather_indices[i] of dy: any row of dy, also twice, and also beyond T. Kernels rely on
+ * indices below 2^30 and a dy below 64 GiB; the caller must ensure both. */
 struct gemmd_grouped_gemm_args {
     uint32_t size;
     uint32_t flags;         /* GEMMD_ACCUMULATE: dW only, out += result */
     const void *x, *w, *dy; /* NULL where the mode does not read it */
     void *out;              /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
-    const void *m_sizes;        /* device, [experts]; their sum is rows; one expert: may be NULL */
+    const void *m_sizes;        /* device, [experts]; the sum is `rows`; may be NULL for a single
+                                   expert */
     const void *gather_indices; /* device, [T]: flat (token, slot) index of each row */
     const void *topk_weights;   /* device, [T] in token order */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Generations of the database: which one a handle is pinned to, and hearing of newer answers. */
+/* Generations of the database: pinning a handle, and notifications of newer answers. */
 #include <stdlib.h>
 
 #include "client/answer.h"
@@ -40,7 +40,7 @@ struct hearing {
     void *ctx;
 };
 
-/* What cannot be read, of a newer gemmd perhaps, is no reason not to hear the rest. */
+/* Skips an unreadable notification, perhaps from a newer gemmd. */
 static void generation_read_news(void *ctx, const struct wire_obj *params)
 {
     const struct hearing *h = ctx;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order of an ask: the table (no lock shared with anything slow, no syscall), the daemon, and,
- * when the caller wants to go on whatever happens, the analytic model.
+ * The order of a query: first the table (no syscall, no lock shared with slow work), then the
+ * daemon, and last, when the caller allows a fallback, the analytic model.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "client/clock.h"
 #include "client/get.h"
 
-enum { ANSWER_MARGIN_MS = 20 }; /* of a deadline, for the answer's way back */
+enum { ANSWER_MARGIN_MS = 20 }; /* part of a deadline kept for the answer's way back */
 
 bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
 {
@@ -50,9 +50,9 @@ int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error
     return 0;
 }
 
-/* What is wrong with the socket or refuses `hello` has the codes of a caller's mistakes, too. What
- * the daemon found out about configs is no reason where the model would hand out one of them: of
- * those that are allowed, or what it has just been refused for (`quarantined`: the default). */
+/* A bad socket and a refused `hello` have the same codes as a caller's mistakes, so `unreached`
+ * decides first. A finding about configs forbids a fallback when the model could return such a
+ * config: with restrict or configs, and with `quarantined`, which concerns the default. */
 bool get_is_reason(int code, bool unreached, const struct gemmd_query *q)
 {
     if (unreached) {
@@ -84,7 +84,7 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
     struct gemmd_answer answer;
     int r = session_device(&g->session, &info, err);
     r = r ? r : model_answer(a, &info, why->text, &answer, err);
-    if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault tells more */
+    if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault says more */
         *err = *why;
         return why->code;
     }
@@ -105,7 +105,7 @@ int64_t get_told_ms(int deadline_ms, int64_t deadline)
     return left > 1 ? left : 1;
 }
 
-/* The model's answer instead of a fault, where it may be. */
+/* Replaces a fault by the model's answer, when the caller allows that. */
 static int or_default(struct gemmd *g, const struct ask *a, int r, bool unreached,
                       struct gemmd_answer *out, struct error *err)
 {
@@ -121,7 +121,7 @@ static int end_tune(struct gemmd *g, int r, const struct wire_obj *result, struc
 {
     struct steps *s = &g->steps;
     struct gemmd_answer answer;
-    (void)result; /* it is packed */
+    (void)result; /* s->packed has the result */
     r = r ? r : answer_read(&s->packed, g->session.doc, &answer, err);
     if (r == 0) {
         get_keep(g, &s->ask.query, &s->ask.problem, &answer);
@@ -144,7 +144,7 @@ static int pack_ask(struct gemmd *g, struct error *err)
                     err);
 }
 
-/* The handle is entered. */
+/* The handle must be entered. */
 static int get_ask_daemon(struct gemmd *g, const char *method, const struct ask *a,
                           int64_t deadline, struct gemmd_answer *out, struct error *err)
 {
@@ -154,7 +154,8 @@ static int get_ask_daemon(struct gemmd *g, const char *method, const struct ask 
     s->answer = out;
     s->end = is_get ? end_get : end_tune;
     s->pack = pack_ask;
-    /* Who has another way need not wait for ever to be let in, as for a tuning that goes on. */
+    /* A caller with a fallback waits long only for a running tuning, not for a place in the
+     * queue. */
     bool bounded = is_get && deadline == CLOCK_NEVER && get_may_fall_back(g, &a->query);
     s->patience = bounded ? handle_deadline(g, 0, false) : deadline;
     s->request = (struct session_request){.method = method,
@@ -177,14 +178,14 @@ static int get_read_ask(struct gemmd *g, struct ask *a, const struct gemmd_probl
                         struct error *err)
 {
     if (!g) {
-        return handle_enter(g, 0, err); /* says so */
+        return handle_enter(g, 0, err); /* reports the NULL */
     }
     int r = answer_check_size(out, err);
     r = r ? r : ask_problem(a, problem, err);
     return r ? r : ask_query(a, query, err);
 }
 
-/* What a job does again and again, before anything is copied: false is no verdict. */
+/* The hit path of a job, which copies no struct. False: take the slow path. */
 static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
                              const struct gemmd_query *q, struct gemmd_answer *out)
 {
@@ -202,7 +203,7 @@ static bool get_without_copy(struct gemmd *g, const struct gemmd_problem *p,
     return table_get(&g->table, &question, out);
 }
 
-/* `method` is get or tune. Apart, so that what is done at once needs none of its memory and
+/* `method`: get or tune. Not inlined: the hit path must not pay for this stack and these
  * registers. */
 __attribute__((noinline)) static int get_answer(struct gemmd *g, const char *method,
                                                 const struct gemmd_problem *problem,

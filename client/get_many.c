@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd_get_many: many problems at once, as a job has them at its start: what the table knows is
- * answered from it, the rest goes out in chunks that keep within the protocol's limits.
+ * gemmd_get_many: many problems at once, as at the start of a job. The table answers known
+ * problems; the other problems are sent in chunks that keep within the protocol's limits.
  *
- * The caller's arrays were laid out by the gemmd.h that it was compiled with, so elements are found
- * by the size that the first of them states.
+ * The caller was compiled with any release's gemmd.h, so the array elements have the size that the
+ * first element states.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,13 +25,13 @@ struct get_many {
     int *statuses; /* the caller's */
     struct gemmd_query query;
     int64_t deadline;
-    bool unreached; /* the fault of the call is that of the way to the daemon */
-    size_t at;      /* all before were looked at */
-    size_t kept;    /* answers that the table has from this call */
+    bool unreached; /* no connection to the daemon could be made */
+    size_t at;      /* all earlier problems were looked up */
+    size_t kept;    /* number of answers that this call put into the table */
     struct answer_order order;
 };
 
-/* Statuses meanwhile: not looked at yet; looked at, and not answered yet. */
+/* Interim statuses: not looked up yet; looked up, and not answered yet. */
 enum { MANY_NEW = 1, MANY_OPEN = 2 };
 
 static const struct gemmd_problem *problem_at(const struct get_many *m, size_t i)
@@ -52,7 +52,7 @@ static void fail_one(struct get_many *m, size_t i, const struct error *why)
     m->statuses[i] = why->code;
 }
 
-/* By the model where that is allowed, else the fault is its status. */
+/* Answers with the model when the caller allows that; otherwise the fault becomes the status. */
 static void get_many_settle_ask(struct get_many *m, size_t i, const struct ask *a,
                                 const struct error *why)
 {
@@ -81,7 +81,7 @@ static int get_many_read_ask(const struct get_many *m, size_t i, struct ask *a, 
     return ask_problem(a, problem_at(m, i), err);
 }
 
-/* From MANY_NEW to MANY_OPEN, with *a filled in, or to its end. */
+/* Looks up a MANY_NEW problem. The status becomes final, or MANY_OPEN with *a filled in. */
 static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
 {
     struct error e;
@@ -97,14 +97,14 @@ static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
 
 struct chunk {
     size_t n;
-    size_t index[MANY_MAX]; /* of its problems in the caller's array */
+    size_t index[MANY_MAX]; /* of the chunk's problems in the caller's array */
     struct wire_buf problems, params;
     struct session_request request;
     struct session_sent sent;
     struct pull packed; /* the result */
 };
 
-/* False: there is no room for it. */
+/* False: the chunk is full. */
 static bool chunk_add(struct get_many *m, struct chunk *c, size_t i, const struct ask *a)
 {
     struct error e;
@@ -126,7 +126,7 @@ static bool chunk_add(struct get_many *m, struct chunk *c, size_t i, const struc
     return true;
 }
 
-/* The next problems that the table does not know. */
+/* Fills the chunk with the next problems that the table lacks. */
 static void chunk_fill(struct get_many *m, struct chunk *c)
 {
     c->n = 0;
@@ -140,7 +140,7 @@ static void chunk_fill(struct get_many *m, struct chunk *c)
     }
 }
 
-/* What is not of the usual kind: an error, or an answer that has to be looked at. */
+/* Reads an item that answer_pull refused: an error, or an unusual answer. */
 static int take_tree(struct get_many *m, const struct pull *item, struct gemmd_answer *out,
                      struct error *err)
 {
@@ -150,7 +150,7 @@ static int take_tree(struct get_many *m, const struct pull *item, struct gemmd_a
     return r ? r : is_fault ? rpc_get_error(o, err) : answer_unpack(o, out, err);
 }
 
-/* Read into the caller's struct, when it is one of ours. */
+/* Reads the next answer, directly into the caller's struct when that has our size. */
 static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *err)
 {
     struct gemmd_answer own, *to = m->answer_size == sizeof(own) ? answer_at(m, i) : &own;
@@ -166,12 +166,12 @@ static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *
         if (take_tree(m, &item, to, &e)) {
             struct ask a;
             struct error ignored;
-            get_many_read_ask(m, i, &a, &ignored); /* it could be read before */
+            get_many_read_ask(m, i, &a, &ignored); /* succeeded before */
             get_many_settle_ask(m, i, &a, &e);
             return 0;
         }
     }
-    if (m->kept < TABLE_MAX) { /* what comes behind would only take the place of the first */
+    if (m->kept < TABLE_MAX) { /* further answers would replace this call's first answers */
         m->kept += get_keep(m->g, &m->query, problem_at(m, i), to);
     }
     if (to == &own) {
@@ -229,8 +229,8 @@ static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
 
 /* ---- the way of chunks ---------------------------------------------------------------------- */
 
-/* The daemon works on one chunk while the answers to the one before it are taken here. The first is
- * filled already. */
+/* The daemon works on a chunk while this thread reads the answers of the previous chunk. The first
+ * chunk is already filled. */
 static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *err)
 {
     struct chunk *c = &both[0], *next = &both[1];
@@ -254,7 +254,7 @@ static int ask_chunks(struct get_many *m, struct chunk both[2], struct error *er
     return r;
 }
 
-/* What the table knows needs neither daemon nor the session's lock. */
+/* Enters the handle only when the table lacks an answer. */
 static int get_many_ask_daemon(struct get_many *m, struct error *err)
 {
     struct chunk *both = calloc(2, sizeof(*both));
@@ -275,7 +275,7 @@ static int get_many_ask_daemon(struct get_many *m, struct error *err)
     return r;
 }
 
-/* Faults of the call as a whole fall on what is still open. */
+/* Gives a fault of the whole call to every open problem. */
 static int settle_rest(struct get_many *m, const struct error *why)
 {
     bool all_good = true;
@@ -317,8 +317,8 @@ static int get_many_check_pointers(const struct get_many *m, struct error *err)
                : error_set(err, ERROR_INVALID, "problems, answers and statuses may not be NULL");
 }
 
-/* Of the first ones, by which the others are found. Whether that problem is a good one is its own
- * matter, as it is of the others. */
+/* Reads the element sizes from the first problem and the first answer. Other faults of the first
+ * problem concern only that problem, and are reported later. */
 static int find_sizes(struct get_many *m, struct error *err)
 {
     const struct gemmd_problem *problem = problem_at(m, 0);
@@ -331,7 +331,7 @@ static int find_sizes(struct get_many *m, struct error *err)
     return r;
 }
 
-/* With the notes, where it is known how answers lie. */
+/* Writes notes too, when the size of an answer is known. */
 static void fail_all(struct get_many *m, const struct error *why)
 {
     for (size_t i = 0; i < m->n; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fork(): the child has copies of our sockets and of our locks, some of which other threads may
- * hold that it does not have. Before a fork it is waited for that no library is being loaded
- * (kernels/loading.h), and the tables, what is known of devices, and the locks of starts under way
- * are locked, so that the child finds them whole; in the child every session is begun anew. Closing
- * the child's copy of a socket does not disturb the parent's connection.
+ * fork(): the child has copies of our sockets, and of locks that may be held by threads which the
+ * child lacks. Before a fork, handle_lock_all waits until no library is being loaded
+ * (kernels/loading.h). Then it locks the tables, the device descriptions and the starts under way,
+ * so that the child finds consistent copies. In the child every session starts anew. Closing the
+ * child's copy of a socket does not disturb the parent's connection.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int lock_init(pthread_mutex_t *m)
 {
     pthread_mutexattr_t a;
     pthread_mutexattr_init(&a);
-    /* A progress callback that calls us back is told so. */
+    /* A callback that uses its own handle gets an error instead of a deadlock. */
     pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
     int r = pthread_mutex_init(m, &a);
     pthread_mutexattr_destroy(&a);
@@ -56,16 +56,16 @@ static void handle_unlock_all(void)
 {
     start_after_fork(false);
     unlock_handles();
-    loading_end(); /* in the child it is begun anew by itself */
+    loading_end(); /* the child resets the loading lock by itself */
 }
 
 static void handle_reset(struct gemmd *g)
 {
-    bool between_steps = g->steps.waiting; /* then nobody is in it */
+    bool between_steps = g->steps.waiting; /* then no thread is inside the handle */
     g->steps.waiting = false;
     if (pthread_mutex_trylock(&g->lock) != 0) {
-        /* A thread that the child lacks was in the middle of a call: its buffers may be half
-         * changed. They are left where they are. */
+        /* A thread that the child lacks was inside a call; the buffers may be half changed. Leak
+         * the buffers. */
         g->session.link.rx = NULL;
         g->session.link.rx_cap = 0;
         g->session.tx = g->steps.params = WIRE_BUF_NULL;
@@ -274,7 +274,7 @@ int handle_call(struct gemmd *g, const struct session_request *q,
     return r;
 }
 
-/* This thread has entered it. */
+/* True when this thread holds the lock. */
 static bool is_mine(struct gemmd *g)
 {
     int r = lock_until(&g->lock, clock_ns());

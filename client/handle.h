@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct gemmd: a session with a lock around it, and a table of answers with its own. How every
- * public call begins and ends is here.
+ * struct gemmd: a session with a lock, and a table of answers with another lock. Declares how every
+ * public call begins and ends.
  */
 #ifndef GEMMD_CLIENT_HANDLE_H
 #define GEMMD_CLIENT_HANDLE_H
@@ -11,32 +11,30 @@
 #include "client/table.h"
 
 /*
- * A call that may wait for long: as one, or in steps (gemmd_options.step_ms). What it needs until
- * its end stands in the handle, not on the stack of the caller, who is back meanwhile. The handle's
- * lock is held from steps_begin to the end, in steps as in one long call: no other call of the
- * handle comes in between.
+ * A call that may wait for long, in a single piece or in steps (gemmd_options.step_ms). The handle
+ * stores the call's state, because between steps the caller's stack is gone. The handle's lock is
+ * held from steps_begin to the end, also between steps, so no other call of the handle interferes.
  */
 struct steps {
-    bool waiting; /* the caller is back, and the call is not over */
+    bool waiting; /* the call returned to the caller, and is not over */
     bool reported;
-    struct gemmd_progress report; /* the last one, while the caller has not been given it */
+    struct gemmd_progress report; /* the last progress, until the caller gets the report */
     char phase[sizeof(((struct progress *)NULL)->phase)];
     char config[sizeof(((struct progress *)NULL)->config)];
 
-    struct wire_buf params; /* request.params, when there are any */
-    /* Packs them anew, with the time that is left: while gemmd is `busy`, the request is sent again
-     * until `patience`. NULL: `busy` is an answer like others. */
+    struct wire_buf params; /* request.params of calls with params */
+    /* Packs `params` again, with the remaining time: while gemmd is `busy`, the request is repeated
+     * until `patience`. NULL: `busy` is not repeated. */
     int (*pack)(struct gemmd *g, struct error *err);
     int64_t patience;
-    struct pause pause; /* before it is sent again */
+    struct pause pause; /* before the next attempt */
     struct session_request request;
     struct session_sent sent;
-    struct pull packed; /* request.packed of those who want it so */
-    /* What is made of the result, or of the fault `r`, in the session's lock. */
+    struct pull packed; /* request.packed of calls that want undecoded results */
+    /* Makes the outcome from the result, or from the fault `r`; with the session's lock. */
     int (*end)(struct gemmd *g, int r, const struct wire_obj *result, struct error *err);
 
-    /* For `pack` and `end`. Everything that is pointed to is the caller's, and stays until the
-     * end. */
+    /* For `pack` and `end`. The caller owns all pointed-to memory, valid until the end. */
     struct ask ask;
     struct gemmd_acquire acquire;
     struct gemmd_answer *answer;
@@ -44,44 +42,43 @@ struct steps {
     char **json; /* may be NULL */
 };
 struct gemmd {
-    pthread_mutex_t lock; /* of the session */
+    pthread_mutex_t lock; /* protects the session */
     struct session session;
-    struct steps steps; /* of the call that holds the lock, when it is one that may wait */
+    struct steps steps; /* state of the call that holds the lock, when that call may wait */
     struct table table;
     int step_ms; /* 0: no steps */
     bool lazy;
-    struct gemmd *next, *previous; /* all handles of the process, for fork */
+    struct gemmd *next, *previous; /* list of all handles of the process, for fork */
 };
 
-/* Takes the session, at the latest when the deadline passes. ERROR_INVALID (g is NULL), ERROR_BUSY
- * (another call holds it, or this thread does: a progress callback, or between two steps). */
+/* Locks the session, at the latest at the deadline. ERROR_INVALID (g is NULL), ERROR_BUSY (another
+ * call holds the lock, or this thread does: in a progress callback, or between two steps). */
 int handle_enter(struct gemmd *g, int64_t deadline, struct error *err);
-/* Whether it failed since a call of this very thread has the handle: no other answer makes good for
- * that. */
+/* True when `e` says that a call of this same thread holds the handle: no reason for a fallback. */
 bool handle_is_own_call(const struct error *e);
 void handle_leave(struct gemmd *g);
-/* This thread has a call of this handle under way, and is not in it (steps.c). False for NULL. */
+/* True when this thread has a call of this handle between two steps (steps.c). False for NULL. */
 bool handle_waits(struct gemmd *g);
 
-/* One request, in the lock. `take` (may be NULL) reads its result there, which stays no longer. */
+/* Makes a request, with the lock. `take` (may be NULL) reads the result, valid only in `take`. */
 int handle_call(struct gemmd *g, const struct session_request *q,
                 int (*take)(void *ctx, const struct wire_obj *result, struct error *err), void *ctx,
                 struct error *err);
 
-/* Ends a public call: hands the error to the caller, who may have passed NULL. */
+/* Ends a public call: copies the error to the caller's `err`, which may be NULL. */
 int handle_result(int r, const struct error *e, struct gemmd_error *err);
 
-/* When a call with this deadline_ms must be back; 0: the connection's default, or never. */
+/* When a call with this deadline_ms must return; 0: the connection's default, or never. */
 int64_t handle_deadline(const struct gemmd *g, int deadline_ms, bool may_take_long);
 
 /* ---- steps.c -------------------------------------------------------------------------------- */
 
-/* Takes the handle (handle_enter), to fill in the above; then follows steps_run. */
+/* Enters the handle (handle_enter). The caller then fills in g->steps and calls steps_run. */
 int steps_begin(struct gemmd *g, int64_t deadline, struct error *err);
-/* The request's progress comes by gemmd_wait, when the handle takes steps. */
+/* With step_ms, sends the request's progress to gemmd_wait. */
 void steps_report(struct gemmd *g);
-/* Asks and waits; `r`: a fault that is there already. GEMMD_WAITING, or the end: the handle is
- * let go of, and the outcome is that of `end`. */
+/* Sends the request and waits; `r`: an earlier fault. Returns GEMMD_WAITING, or leaves the handle
+ * and returns the result of `end`. */
 int steps_run(struct gemmd *g, int r, struct error *err);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels in a job: fetched from the daemon in chunks and believed only when their content has the
- * hash asked for, or compiled in this process; loaded into the job's own context, and launched
- * through the same kernels/launcher.h that measured them. A loaded kernel needs no daemon and no
- * handle.
+ * Kernels in a job: fetched from the daemon in chunks and accepted only with the requested hash, or
+ * compiled in this process. The job loads kernels into its own context, and launches them through
+ * the same kernels/launcher.h that measured them. A loaded kernel needs neither daemon nor handle.
  *
- * Compiling takes a second, so it goes through the module cache that gemmd itself uses: of ranks
- * that start together one compiles, the others wait for it, and the next start finds it there.
- * Where there is no cache directory, or others may write to it, each compiles for itself.
+ * A compilation takes a second, so compiled kernels go through gemmd's module cache. When ranks
+ * start together, one rank compiles while the other ranks wait; the next start finds the kernel
+ * there. Without a cache directory that only this user can write to, each rank compiles for itself.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +26,11 @@ enum { IMAGE_BYTES_MAX = 256 * 1024 * 1024 };
 
 struct image_read {
     const char *id;
-    const char *key;         /* of the answer to it; NULL: of any */
-    struct problem made_for; /* of the key, as the daemon knows it, */
-    bool known;              /* if it does */
+    const char *key;         /* key of the answer; NULL: any key */
+    struct problem made_for; /* the key's problem, as the daemon knows it */
+    bool known;              /* made_for is filled in */
     char *data;              /* owned */
-    int64_t size;            /* of the whole, from the first chunk; 0: not known */
+    int64_t size;            /* of the whole image, from the first chunk; 0: not known */
     int64_t have;
 };
 
@@ -106,8 +105,8 @@ static int check_hash(const struct image_read *m, struct error *err)
     return 0;
 }
 
-/* All of it by the default deadline; m->data is then the caller's, else NULL. ERROR_NOT_FOUND,
- * ERROR_STORE (content and name differ). */
+/* Fetches the whole image within the default deadline. On success the caller frees m->data;
+ * otherwise m->data is NULL. ERROR_NOT_FOUND, ERROR_STORE (content and name differ). */
 static int module_fetch(struct gemmd *g, struct image_read *m, struct error *err)
 {
     const int64_t deadline = handle_deadline(g, 0, false);
@@ -148,7 +147,7 @@ int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* A kernel of gemmd.h is a launcher. */
+/* gemmd.h's name of a launcher. */
 static struct launcher *kernel_get_launcher(struct gemmd_kernel *k)
 {
     return (struct launcher *)(void *)k;
@@ -293,7 +292,7 @@ static int compile_build_module(const struct recipe *r, struct modules_made *out
     return status;
 }
 
-/* What gemmd_kernel_compile does; no argument is NULL but the device. */
+/* Implements gemmd_kernel_compile. Only `device` may be NULL. */
 static int kernel_compile(const char *device, const struct gemmd_problem *problem,
                           const char *config, struct gemmd_kernel **out, struct error *err)
 {
@@ -324,8 +323,8 @@ int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem
 
 /* ---- of an answer ---------------------------------------------------------------------------- */
 
-/* The arguments that this library would lay out are those of its own kernels: an image that was
- * compiled from other sources might read them otherwise. Stamps say whose an image is. */
+/* This library lays out arguments as its own kernels expect. An image compiled from other sources
+ * might expect another layout. The stamp identifies the sources. */
 static int check_stamp(const struct problem *p, const char *stamp, struct error *err)
 {
     const struct family *f = family_of_problem(p);
@@ -345,7 +344,7 @@ static int check_stamp(const struct problem *p, const char *stamp, struct error 
                                    stamp, (int)n, own);
         }
     }
-    return 0; /* an answer that says nothing, or an op that is not ours */
+    return 0; /* no stamp, or an op without a family here */
 }
 
 enum { STAMPED_SIZE = offsetof(struct gemmd_answer, stamp) + STAMP_MAX };
@@ -372,8 +371,8 @@ static bool is_dense(const struct problem *p)
     return record_int(&p->fields, "experts", 1) == 1;
 }
 
-/* `made_for` as it would have to be for p: its sizes may be others within a bucket, and a launch
- * may have others again; all else is compiled in. False: no such problem. */
+/* The problem that `made_for` would be with those properties of p that are compiled in. Sizes stay:
+ * sizes may differ within a bucket and between launches. False: no such problem. */
 static bool as_wanted(const struct problem *made_for, const struct problem *p, struct problem *out)
 {
     struct record fields;
@@ -393,8 +392,7 @@ static bool as_wanted(const struct problem *made_for, const struct problem *p, s
     return problem_make(out, p->op_name, &fields, NULL) == 0;
 }
 
-/* The image does not say what it computes: another problem's answer would be launched, and wrong.
- */
+/* The image does not contain its problem, so a wrong image would run and give wrong results. */
 static int check_made_for(struct gemmd *g, const struct problem *p, const struct record *config,
                           const struct problem *made_for, struct error *err)
 {
@@ -426,13 +424,13 @@ static int load_fetch_image(struct gemmd *g, const struct problem *p,
     return r;
 }
 
-/* The cache directory was emptied, had no room when the answer was found, or cannot be read. */
+/* The cache directory was emptied, had no room for the image, or cannot be read. */
 static bool is_lost(int status)
 {
     return status == ERROR_NOT_FOUND || status == ERROR_IO;
 }
 
-/* What is compiled here is kept there too, so that whoever comes next finds it. */
+/* Also stores the kernel in the cache, where the next caller finds it. */
 static int make_again(const struct gemmd_problem *problem, const struct gemmd_answer *answer,
                       struct gemmd_kernel **out, struct error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of the caller's own: acquire, put, record, release. The lease is the connection's: when
- * that is lost, so is the lease, and the caller's next gemmd_acquire says who holds the key now. */
+/* Kernels of the caller's own: acquire, put, record, release. A lease ends with its connection.
+ * After a lost connection the caller's next gemmd_acquire tells who holds the key. */
 #include <stdio.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static int unpack_outcome(const struct wire_obj *result, enum gemmd_outcome *out
     return error_set(err, ERROR_MALFORMED, "gemmd's outcome of `acquire` is none that is known");
 }
 
-/* An array, whatever a gemmd leaves out. */
+/* Always gives an array, also when gemmd sent no results. */
 static int lease_unpack_known(const struct wire_obj *known, char **json, struct error *err)
 {
     if (wire_type_of(known) == WIRE_ARRAY) {
@@ -118,7 +118,7 @@ static int lease_acquire_key(struct gemmd *g, const struct gemmd_problem *proble
     if (r) {
         return r;
     }
-    /* Asked twice it is the same lease: a lost connection loses what the first one got. */
+    /* Repeatable: a lost connection also loses its lease. */
     s->request = (struct session_request){
         .method = "acquire", .params = &s->params, .deadline = deadline, .repeatable = true};
     s->end = end_acquire;
@@ -148,7 +148,7 @@ int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
     return handle_result(r, &e, err);
 }
 
-/* A method of one problem and `n` pairs more, and nothing of interest in its result. */
+/* Calls a method with a problem and `n` further pairs, and ignores the result. */
 static int lease_call_method(struct gemmd *g, const char *method,
                              const struct gemmd_problem *problem, size_t n,
                              const struct wire_buf *more, struct error *err)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A full listen queue makes a non-blocking connect fail with EAGAIN, at once and without a way to
- * poll for its end: many jobs starting together are normal, so that is retried until the deadline.
+ * When the listen queue is full, a non-blocking connect fails at once with EAGAIN, and no poll
+ * reports free room. Many jobs that start together are normal, so connect is retried until the
+ * deadline.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +65,7 @@ static int connect_until(int fd, const char *path, int64_t deadline, struct erro
     return 0;
 }
 
-/* Not in the place of a standard stream that the job has closed, and writes to all the same. */
+/* Avoids descriptors 0 to 2: a job may close a standard stream and still write to it. */
 static int make_socket(void)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -77,8 +78,8 @@ static int make_socket(void)
     return above;
 }
 
-/* Below /tmp another user can put a folder in place of ours between the look at it (proto/paths.h)
- * and the connection: whoever listens there must be us, or root. */
+/* Below /tmp another user can replace our folder between the check of the path (proto/paths.h) and
+ * the connection. So the listener must be this user or root. */
 static int check_server(int fd, const char *path, struct error *err)
 {
     struct ucred server;
@@ -128,7 +129,7 @@ bool link_listens(const char *path)
     struct error e;
     int r = link_open(&l, path, 0, &e);
     link_deinit(&l);
-    return r == 0 || r == ERROR_DEADLINE; /* a full queue is somebody's */
+    return r == 0 || r == ERROR_DEADLINE; /* a full queue has a listener */
 }
 
 void link_close(struct link *l)
@@ -182,11 +183,11 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
             n -= (size_t)done;
         } else if (errno == EAGAIN) {
             if (link_wait_for(l, POLLOUT, deadline) == LINK_TIMEOUT) {
-                link_close(l); /* half a message may be out */
+                link_close(l); /* half a message may have left */
                 return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
             }
         } else if (errno != EINTR) {
-            /* not closed yet: it may have said why */
+            /* not closed yet: the reason may be readable */
             return error_set(err, ERROR_DISCONNECTED,
                              "gemmd closed the connection before the request was sent");
         }

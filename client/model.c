@@ -8,8 +8,8 @@
 #include "kernels/allowed.h"
 #include "kernels/device.h"
 
-/* Brings the config within what the ask allows; *ok: it is now. Most allow all, and are not read
- * once more for that. */
+/* Adapts the config to the query's restrict and configs; *ok: the config is allowed now. Queries
+ * without limits skip the unpacking. */
 static int keep_within(const struct ask *a, const struct problem *p,
                        const struct family_target *target, const struct device_info *info,
                        struct record *config, bool *ok, struct error *err)
@@ -29,8 +29,8 @@ static int keep_within(const struct ask *a, const struct problem *p,
     return r;
 }
 
-/* What is wrong with it goes first: `why` may be cut. Where the device's name would cut it, the
- * name goes: what to do is in `why`. */
+/* The problem with the config goes first, because the note may cut `why`. The device's name is left
+ * out when it would cut `why`, which says how to act. */
 static void write_note(struct gemmd_answer *out, const struct device_info *info, bool ok,
                        const char *why)
 {

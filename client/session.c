@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting has two forms. With a deadline, it is kept, whatever the daemon does; an answer that
- * comes later is recognised by its id and dropped, so the connection lives on. Without one (a
- * tuning that may take minutes), silence is probed with `hello`, which a daemon answers from its
- * event loop at any time: a daemon that hangs is noticed within two default deadlines.
+ * Waiting has two forms. With a deadline, a call returns in time whatever the daemon does. A later
+ * answer is recognised by its id and dropped, so the connection survives. Without a deadline (a
+ * tuning may take minutes), silence is probed with `hello`, which a daemon answers from its event
+ * loop at any time. So a daemon that hangs is noticed within two default deadlines.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,10 +18,10 @@
 
 enum {
     DEFAULT_DEADLINE_MS = 5000,
-    COLD_MS = 1000,      /* between attempts to reach a daemon that does not answer: at least, */
-    COLD_TIMES = 6,      /* and so many times what the last one took, */
-    COLD_MAX_MS = 30000, /* at most */
-    SILENCE_MS = 100,    /* a daemon that let this pass without a byte is taken as hanging */
+    COLD_MS = 1000,      /* minimal pause between attempts to reach a silent daemon */
+    COLD_TIMES = 6,      /* the pause is so many times the duration of the last attempt */
+    COLD_MAX_MS = 30000, /* maximal pause */
+    SILENCE_MS = 100,    /* a daemon without a byte for this long counts as hanging */
 };
 
 SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
@@ -76,7 +76,7 @@ void session_deinit(struct session *s)
 
 int session_device(struct session *s, struct device_info *out, struct error *err)
 {
-    int index = find_current_index(); /* threads may differ in it */
+    int index = find_current_index(); /* differs between threads */
     pthread_mutex_lock(&s->device_lock);
     bool own = s->has_own && s->own_index == index, has = s->has_device || own;
     if (has) {
@@ -99,7 +99,7 @@ bool session_is_cold(const struct session *s)
     return s->link.fd < 0 && s->retry_at > clock_ns();
 }
 
-/* Who has another way spends a seventh of the time on a daemon that hangs. */
+/* A caller with a fallback then spends at most a seventh of its time on a daemon that hangs. */
 static void leave_alone(struct session *s, int64_t cost_ns)
 {
     int64_t ms = clock_earlier(cost_ns / CLOCK_MS * COLD_TIMES, COLD_MAX_MS);
@@ -153,7 +153,7 @@ static void session_report_progress(const struct rpc_message *m, uint32_t id,
     q->progress(q->ctx, &out);
 }
 
-/* A response to this request, or to one whose id the daemon could not read. */
+/* A response to this request, or to a request with an id that the daemon could not read. */
 static bool is_answer(const struct rpc_message *m, uint32_t id)
 {
     return m->type == RPC_RESPONSE && (m->id == id || (m->id == 0 && m->error));
@@ -175,9 +175,9 @@ static int take_answer(struct session *s, const struct rpc_message *m,
     return r;
 }
 
-/* What a person sees who looks: most often it is stopped (SIGSTOP, a debugger), or the machine is
- * out of memory. Its pid is in the lock file of its socket, for those who may read that. What to do
- * comes first: an answer that is made here says why in its note, which may cut it. */
+/* A person's next step: most often the daemon is stopped (SIGSTOP, a debugger), or the machine is
+ * out of memory. The lock file of the socket has the daemon's pid, for users who may read the file.
+ * The advice comes first, because a note may cut the sentence. */
 static int session_fail_hanging(const struct session *s, const char *what, int64_t ms,
                                 struct error *err)
 {
@@ -206,7 +206,8 @@ static int session_fail_late(struct session *s, const struct session_request *q,
         link_close(&s->link);
         leave_alone(s, clock_ns() - began);
     }
-    int64_t given = q->deadline > began ? q->deadline - began : 0; /* it may have passed before */
+    int64_t given = q->deadline > began ? q->deadline - began : 0; /* the deadline may have passed
+                                                                      before */
     int64_t ms = (given + CLOCK_MS / 2) / CLOCK_MS;
     if (s->way.greeting) {
         return session_fail_hanging(s, "did not answer `hello`", ms, err);
@@ -215,7 +216,7 @@ static int session_fail_late(struct session *s, const struct session_request *q,
                      (long long)ms);
 }
 
-/* Silence for a default deadline: ask for a sign of life, once. */
+/* After silence for a default deadline, sends a single `hello`. */
 static int session_probe_daemon(struct session *s, bool *probed, struct error *err)
 {
     if (*probed) {
@@ -229,7 +230,7 @@ static int session_probe_daemon(struct session *s, bool *probed, struct error *e
     return send_request(s, s->next_id++, "hello", NULL, clock_after_ms(s->default_ms), &sent, err);
 }
 
-/* *ended: the answer is here. */
+/* *ended: the answer arrived. */
 static int take_message(struct session *s, const struct session_request *q, uint32_t id,
                         struct pull *packed, const struct wire_obj **result, bool *ended,
                         struct error *err)
@@ -294,7 +295,7 @@ static int wait_answer(struct session *s, const struct session_request *q, struc
     }
 }
 
-/* The request could not be sent, since gemmd has hung up: with a reason, perhaps. */
+/* gemmd has closed the connection before the request left, perhaps with an error message. */
 static int session_read_last_words(struct session *s, const struct session_request *q,
                                    struct session_sent *p, struct error *err)
 {
@@ -312,7 +313,7 @@ static void send_one(struct session *s, const struct session_request *q, struct 
 {
     p->began = 0;
     p->id = s->next_id++;
-    s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
+    s->next_id += s->next_id == 0; /* 0 is the id of errors without a request */
     p->fault.code = send_request(s, p->id, q->method, q->params,
                                  clock_earlier(q->deadline, clock_after_ms(s->default_ms)),
                                  &p->sent, &p->fault);
@@ -354,7 +355,7 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
     return r == ERROR_UNREACHABLE ? session_fail_unreachable(s, err) : r;
 }
 
-/* SESSION_WAITING: a listener's queue of new connections is full, and the step is over. */
+/* SESSION_WAITING: a listener's queue of new connections stayed full during this step. */
 static int open_by(struct session *s, int64_t until, struct error *err)
 {
     int r = open_any(s, clock_earlier(s->way.deadline, until), err);
@@ -363,7 +364,7 @@ static int open_by(struct session *s, int64_t until, struct error *err)
 
 static int start_by(struct session *s, int64_t until, struct error *err)
 {
-    /* gemmd takes "cuda:GPU-..." where the socket is called "GPU-...". */
+    /* gemmd's spec is "cuda:GPU-..." where the socket's name is "GPU-...". */
     const char *name = s->places.device;
     bool gpu = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
     char spec[80];
@@ -390,8 +391,7 @@ static int session_reach_daemon(struct session *s, int64_t until, struct error *
     }
     if (!s->way.start) {
         int r = open_by(s, until, err);
-        /* The system's folder, closed to this user, is no reason not to have a daemon of one's
-         * own. */
+        /* The system's folder may be closed to this user, who may still start a daemon. */
         bool closed = r == ERROR_DENIED && s->places.n > 1;
         if ((r != ERROR_UNREACHABLE && !closed) || !s->autostart) {
             return r;
@@ -424,7 +424,7 @@ static void learn_device(struct session *s, const struct wire_obj *map)
     pthread_mutex_unlock(&s->device_lock);
 }
 
-/* s->way.hello: sent, or the fault that came instead. */
+/* Fills s->way.hello: sent, or the fault. */
 static void say_hello(struct session *s)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
@@ -472,7 +472,7 @@ static int hear_welcome(struct session *s, int64_t until, struct error *err)
     return r;
 }
 
-/* `busy` is the answer to a connection for which there is no room: it comes again. */
+/* Retries while a daemon without room answers `busy`. */
 static int go_on_connecting(struct session *s, int64_t until, struct error *err)
 {
     struct session_way *w = &s->way;
@@ -507,8 +507,8 @@ int session_connect(struct session *s, int64_t deadline, int64_t until, struct e
     s->retry_at = 0;
     if (r) {
         leave_alone(s, s->way.starts ? 0 : clock_ns() - s->way.began);
-        /* Nobody yet where the current device says: there may be another one next time. Once a
-         * daemon has been found, it stays that one. */
+        /* Without a daemon, the current device may differ at the next attempt. After a
+         * daemon was found, the place stays. */
         s->found = s->found && (s->known || (s->device && strcmp(s->device, "any") != 0));
     }
     session_stop_connecting(s);
@@ -549,7 +549,8 @@ void session_abandon(struct session *s, const struct session_request *q,
     wire_put_kv_int(&params, "request", p->id);
     const struct session_request cancel = {
         .method = "cancel", .params = &params, .deadline = clock_after_ms(SILENCE_MS)};
-    struct session_sent ignored; /* its answer is dropped when it comes, as is the other's */
+    struct session_sent ignored; /* its answer is dropped, like the answer of the cancelled
+                                    request */
     send_one(s, &cancel, &ignored);
 }
 
@@ -558,8 +559,8 @@ int session_finish(struct session *s, const struct session_request *q, struct se
 {
     if (p->under_way) {
         int r = receive_one(s, q, p, result, err);
-        /* A connection from before this call may be that of a daemon that is gone: once more, on a
-         * new one, unless the lost daemon may have acted on the request. */
+        /* An old connection may belong to a daemon that has ended. Try once more on a new
+         * connection, unless the lost daemon may have acted on the request. */
         bool again = r == ERROR_DISCONNECTED && !p->again && (!p->sent || q->repeatable);
         if (!again) {
             return r;
@@ -616,7 +617,7 @@ int session_await_news(struct session *s, int64_t deadline,
             heard(ctx, m.params);
             ++*n;
         }
-        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* they come all the time */
+        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* they arrive without end */
             r = LINK_TIMEOUT;
         }
     }

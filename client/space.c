@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The space of a problem without a daemon and without the device: who plans a tuning on a laptop
- * sees there what the GPU's gemmd would search.
+ * The search space of a problem, without daemon and device: a user who plans a tuning on a laptop
+ * sees the space that the GPU's gemmd would search.
  */
 #include <string.h>
 

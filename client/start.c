@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon must outlive the process that wanted it and must not become that process's child: a
- * training job does not expect to reap strangers. So a shell is spawned in a session of its own,
- * starts gemmd in the background, tells its pid through a pipe and ends; gemmd is then init's.
+ * The daemon must outlive the process that starts it, and must not become its child: a training job
+ * does not expect to reap unknown children. So a shell is spawned in a session of its own. The
+ * shell starts gemmd in the background, writes the pid to a pipe and ends; init adopts gemmd.
  *
- * A file lock makes the start single: eight ranks that find no daemon start one. It is the
- * descriptor's, not the process's: a child of fork() would hold it for as long as it lives, so the
- * child's copies are closed, also those of threads that it lacks.
+ * A file lock makes the start single: eight ranks that find no daemon start one daemon. The lock
+ * belongs to the descriptor, so a child of fork() would hold the lock as long as the child lives.
+ * Therefore the child closes its copies, also of locks that other threads of the parent took.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,14 +32,14 @@ enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
 struct start {
     const struct start_order *order;
     char program[PATHS_MAX], log[PATHS_MAX], lock[PATHS_MAX];
-    int held;           /* descriptor of the lock; -1: another process has it */
-    off_t log_from;     /* where this start's lines begin */
+    int held;           /* descriptor of the lock; -1: not locked */
+    off_t log_from;     /* size of the log before this start */
     pid_t pid;          /* 0: not started */
-    struct start *next; /* borrowed: of the holders */
+    struct start *next; /* list of holders, borrowed */
 };
 
 static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct start *holders; /* all of the process that have a lock */
+static struct start *holders; /* all starts of this process that hold a lock */
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
@@ -176,7 +176,7 @@ void start_after_fork(bool in_child)
     pthread_mutex_unlock(&holders_lock);
 }
 
-/* The last line that the daemon wrote, or "". */
+/* The last line of the daemon's log since the start, or "". */
 static void start_read_last_words(const struct start *s, char out[LAST_WORDS_MAX])
 {
     out[0] = '\0';
@@ -258,7 +258,8 @@ static int start_launch_daemon(struct start *s, struct error *err)
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return error_set(err, ERROR_IO, "cannot make a pipe: %s", strerror(errno));
     }
-    /* After the pipe: where this process has closed 1 or 2, the log never gets the lower number. */
+    /* After the pipe: when this process has closed 1 or 2, the log must not get the lower
+     * number. */
     int r = trust_open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0640, &log, err);
     if (r) {
         close(ends[0]);
@@ -280,7 +281,7 @@ static int start_launch_daemon(struct start *s, struct error *err)
     return 0;
 }
 
-/* Also when it is a zombie that nobody reaps, as in a container without an init. */
+/* True also for a zombie, which nobody reaps in a container without init. */
 static bool start_has_ended(pid_t pid)
 {
     char path[64], text[512];
@@ -348,7 +349,7 @@ static int start_advance_launch(struct start *s, int64_t until, struct error *er
 {
     int r = s->held < 0 ? take_lock(s, until, err) : 0;
     if (r == 0 && s->pid == 0) {
-        if (link_listens(s->order->socket)) { /* whoever held the lock has started it */
+        if (link_listens(s->order->socket)) { /* the previous holder has started the daemon */
             return 0;
         }
         r = start_launch_daemon(s, err);

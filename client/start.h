@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting a gemmd in the background, once, however many clients want it at the same moment.
+ * Starts a gemmd in the background: a single daemon, even when many clients start at once.
  */
 #ifndef GEMMD_CLIENT_START_H
 #define GEMMD_CLIENT_START_H
@@ -12,23 +12,24 @@
 
 struct start_order {
     const char *device; /* for gemmd --device; "" or NULL: gemmd's own default */
-    const char *socket; /* where it will listen */
-    bool pass_socket;   /* tell it so, with --socket */
+    const char *socket; /* the daemon's socket */
+    bool pass_socket;   /* pass the socket with --socket */
     int64_t deadline;
 };
 
-struct start; /* one that is under way */
+struct start; /* a start under way */
 enum { START_WAITING = 1 };
 
-/* Begins (*s is NULL), or goes on, with the same order. 0 when somebody listens on the socket;
- * START_WAITING: `until` has passed. ERROR_UNREACHABLE: no gemmd program found, or it ended at once
- * (the sentence has its last words); ERROR_DEADLINE. But for START_WAITING, *s is NULL then. */
+/* Begins a start (*s is NULL), or continues with the same order. 0: a daemon listens on the socket;
+ * START_WAITING: `until` has passed, call again. ERROR_UNREACHABLE: no gemmd program, or gemmd
+ * ended at once (the sentence has its last line); ERROR_DEADLINE. *s becomes NULL, except with
+ * START_WAITING. */
 int start_daemon(struct start **s, const struct start_order *o, int64_t until, struct error *err);
-/* Lets others start one; a daemon that has begun goes on. NULL in, NULL out. */
+/* Releases the lock for other clients; a started daemon goes on. NULL in, NULL out. */
 struct start *start_free(struct start *s);
 
-/* A child of fork() lets go of what its parent holds: nobody else could start one while it
- * lives. */
+/* A child of fork() closes its copies of the parent's locks: else nobody could start a daemon while
+ * the child lives. */
 void start_before_fork(void);
 void start_after_fork(bool in_child);
 

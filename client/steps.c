@@ -17,7 +17,7 @@ int steps_begin(struct gemmd *g, int64_t deadline, struct error *err)
     return r;
 }
 
-/* Told, the caller is to be back at once: before the next one comes. */
+/* Ends the step at once, so that the caller gets this report before the next report arrives. */
 static void keep_report(void *ctx, const struct gemmd_progress *p)
 {
     struct steps *s = ctx;
@@ -48,7 +48,7 @@ static int steps_finish_request(struct gemmd *g, int r, const struct wire_obj *r
     return r;
 }
 
-/* The pause that is on, with the request behind it, and the answer. */
+/* Finishes the current pause, repeats the request after a pause, and receives the answer. */
 static int steps_attempt_answer(struct gemmd *g, int64_t until, const struct wire_obj **result,
                                 struct error *err)
 {
@@ -66,8 +66,8 @@ static int steps_attempt_answer(struct gemmd *g, int64_t until, const struct wir
     return session_finish(&g->session, &s->request, &s->sent, result, err);
 }
 
-/* gemmd has no room for this request (for the connection it has: session.c comes again for
- * that). */
+/* True when gemmd has no room for this request (session.c retries when the connection has no
+ * room). */
 static bool comes_again(struct steps *s, int r)
 {
     if (r != ERROR_BUSY || !s->pack || !s->sent.under_way || !pause_begin(&s->pause, s->patience)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries are a ring, found by chains that begin at the question's hash. An entry has the answer as
- * the struct that the caller gets; a hit copies it without the unused ends of its long texts.
+ * Entries form a ring, and are found by chains that begin at the question's hash. An entry stores a
+ * struct gemmd_answer; a hit copies the struct without the unused ends of its long texts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 
 enum { TABLE_HEADS = 4 * TABLE_MAX };
 
-/* Of an answer three runs are kept, without the unused ends of `config` and `note`. They are copied
- * in blocks, each run over what the one before it has too much; the last one ends where the answer
- * does. */
+/* An entry keeps three runs of the answer, without the unused ends of `config` and `note`. Copying
+ * goes by blocks; each run overwrites the excess of the run before, the last ends with the
+ * answer. */
 enum { RUNS = 3, BLOCK = 64, LAST_BYTES = 3 * BLOCK };
 #define MEMBER_AT(f) offsetof(struct gemmd_answer, f)
 static const size_t run_at[RUNS] = {0, MEMBER_AT(module), sizeof(struct gemmd_answer) - LAST_BYTES};
@@ -22,13 +22,13 @@ _Static_assert(MEMBER_AT(target) >= sizeof(struct gemmd_answer) - LAST_BYTES &&
                    MEMBER_AT(note) < sizeof(struct gemmd_answer) - LAST_BYTES,
                "the last run is of all behind the note");
 
-typedef _Atomic uint32_t table_link; /* to an entry that was filled, from 1; 0: to none */
+typedef _Atomic uint32_t table_link; /* number of a filled entry, from 1; 0: end of the chain */
 
 struct table_entry {
     uint64_t words[QUESTION_WORDS];
-    uint32_t head; /* the chain that it is in */
+    uint32_t head; /* the chain that contains the entry */
     table_link next;
-    uint16_t bytes[RUNS]; /* of the answer */
+    uint16_t bytes[RUNS]; /* of each run */
     _Alignas(BLOCK) char answer[sizeof(struct gemmd_answer) + RUNS * BLOCK];
 };
 
@@ -41,7 +41,7 @@ struct table_memory {
 
 enum { QUESTION_FLAGS = 5, QUESTION_TEXTS, QUESTION_MORE = QUESTION_TEXTS + 4 };
 
-/* The first eight bytes of a text, zeros behind its end; *rest: where the others begin. */
+/* The first eight bytes of a text, padded with zeros; *rest: the remaining text. */
 static inline uint64_t question_read_word(const char *text, const char **rest)
 {
     uint64_t word = 0;
@@ -53,13 +53,13 @@ static inline uint64_t question_read_word(const char *text, const char **rest)
     return word;
 }
 
-/* A text of the caller's, or what its absence means: a constant. */
+/* A caller's text, or its default, a constant. */
 static inline uint64_t question_read_text(const char *text, const char *usual, const char **rest)
 {
     return text ? question_read_word(text, rest) : question_read_word(usual, rest);
 }
 
-/* Both halves of a product: every bit of a and b counts. */
+/* Both halves of the product, so that every bit of a and b counts. */
 static inline uint64_t question_fold_words(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 wide;
@@ -78,13 +78,13 @@ static inline uint64_t question_hash_words(const uint64_t words[QUESTION_WORDS])
     return hash;
 }
 
-/* Of a caller compiled before there was rows_per_expert the struct ends before it. */
+/* In an older caller's struct the field rows_per_expert does not exist. */
 static inline const int64_t *question_get_rows(const struct gemmd_problem *p)
 {
     return p->size > offsetof(struct gemmd_problem, rows_per_expert) ? p->rows_per_expert : NULL;
 }
 
-/* Apart, since most questions have no more. */
+/* Not inlined, because most questions have no further words. */
 __attribute__((noinline)) static void
 question_add_more(struct question *q, const char *const rest[4], const int64_t *rows, size_t n_rows)
 {
@@ -102,7 +102,7 @@ void question_of(const struct gemmd_problem *p, struct question *q)
     const int64_t *rows = NULL;
     uint64_t *w = q->words;
     w[QUESTION_MORE] = w[QUESTION_MORE + 1] = 0;
-    if (p->text) { /* no number of a problem in fields is: experts is at least 1 */
+    if (p->text) { /* differs from problems in fields, where experts is at least 1 */
         memset(w, 0, sizeof(q->words));
         rest[0] = p->text;
     } else {
@@ -117,7 +117,7 @@ void question_of(const struct gemmd_problem *p, struct question *q)
         w[QUESTION_TEXTS] = question_read_text(p->mode, "forward", &rest[0]);
         w[QUESTION_TEXTS + 1] = question_read_text(p->dtype_in, "bf16", &rest[1]);
         w[QUESTION_TEXTS + 2] = question_read_text(p->dtype_out, "", &rest[2]);
-        /* Rows and a routing are a mistake, so that rows have none here. */
+        /* Rows with a routing are a mistake, so rows have no routing here. */
         w[QUESTION_TEXTS + 3] = question_read_text(p->routing, rows ? "" : "uniform", &rest[3]);
     }
     if (p->text || rows || *rest[0] || *rest[1] || *rest[2] || *rest[3]) {
@@ -142,7 +142,7 @@ void table_deinit(struct table *t)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* NULL: not there, or the table is being changed: a chain may then lead astray, but not out. */
+/* NULL: not found, or the table is being changed: a chain may then be wrong, but stays inside. */
 static inline struct table_entry *table_find_entry(struct table_memory *m, const struct question *q)
 {
     const table_link *link = m ? &m->heads[q->hash % TABLE_HEADS] : NULL;
@@ -175,7 +175,7 @@ static inline void table_copy_runs(struct gemmd_answer *out, const struct table_
     table_copy_run((char *)out + run_at[2], from, LAST_BYTES);
 }
 
-/* Copying is most of a hit's time. */
+/* Copying takes most of the time of a hit. */
 #ifdef __x86_64__
 __attribute__((target("avx"))) static void table_copy_wide(struct gemmd_answer *out,
                                                            const struct table_entry *e)
@@ -196,8 +196,8 @@ static inline void table_copy_answer(struct gemmd_answer *out, const struct tabl
 #define table_copy_answer table_copy_runs
 #endif
 
-/* False: it is not there, or the table was changed meanwhile. The thread sanitizer does not know
- * this way of reading, and sees the one with the lock alone. */
+/* False: not found, or the table was changed meanwhile. The thread sanitizer does not understand
+ * this lock-free read, so a sanitizer build always takes the lock. */
 static inline bool table_get_unlocked(struct table *t, const struct question *q,
                                       struct gemmd_answer *out)
 {
@@ -267,7 +267,7 @@ static void table_set_answer(struct table_entry *e, const struct gemmd_answer *g
     }
 }
 
-/* Into the next entry of the ring, which is then linked to. */
+/* Fills the next entry of the ring, then links the entry. */
 static void table_add_entry(struct table *t, struct table_memory *m, const struct question *q,
                             const struct gemmd_answer *a)
 {

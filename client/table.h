@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers already received, in this process. A hit makes no syscall, no allocation, and takes no
- * lock. What is in here never changes under a job: two asks for the same problem give the same
- * answer for as long as the process lives, whatever gemmd learns meanwhile (ranks must not
- * diverge), unless the caller tunes or passes GEMMD_NO_TABLE.
+ * lock. Two queries of the same problem get the same answer as long as the process lives, whatever
+ * gemmd learns meanwhile, because ranks must not diverge. The exceptions: the caller tunes, or
+ * passes GEMMD_NO_TABLE.
  *
- * Bounded: beyond TABLE_MAX the oldest makes room.
+ * Bounded: after TABLE_MAX entries a new entry replaces the oldest.
  *
  * Threads. A writer holds the lock and makes `sequence` odd meanwhile. A reader without the lock
- * compares `sequence` before and after. When it was odd or has changed, or nothing was found, the
- * reader looks again with the lock. Memory is not freed before the table is, and every index and
- * length that a reader may see stays within it. After a fork the child finds the table whole, since
- * handle.c holds the lock over it.
+ * compares `sequence` before and after. When `sequence` was odd or has changed, or when nothing was
+ * found, the reader looks again with the lock. Memory lives as long as the table, and every index
+ * and length that a reader may see stays within the memory. After a fork the child finds a
+ * consistent table, because handle.c holds the lock during the fork.
  */
 #ifndef GEMMD_CLIENT_TABLE_H
 #define GEMMD_CLIENT_TABLE_H
@@ -24,33 +24,33 @@
 enum { TABLE_MAX = 4096, QUESTION_WORDS = 12 };
 
 /*
- * A problem as the table sees it: the caller's own words, defaults filled in, without asking what
- * they mean. Two spellings of one problem are two questions. Of each text the first bytes are a
- * word like the numbers; the last two words are a hash of what else there is.
+ * A problem as the table sees it: the caller's words with defaults filled in, not interpreted. Two
+ * spellings of the same problem are two questions. Each text contributes its first bytes as a word,
+ * like the numbers; the last two words hash the remaining text.
  */
 struct question {
     uint64_t words[QUESTION_WORDS];
     uint64_t hash;
 };
 
-/* p is of any release up to this one. */
+/* p may have the struct size of any earlier release. */
 void question_of(const struct gemmd_problem *p, struct question *q);
 
 struct table_memory;
 
 struct table {
-    pthread_mutex_t lock; /* of changes */
+    pthread_mutex_t lock; /* protects changes */
     atomic_uint sequence;
     struct table_memory *_Atomic memory; /* owned; NULL: no answer yet */
-    uint32_t puts;                       /* entries that were filled so far */
+    uint32_t puts;                       /* number of entries filled so far */
 };
 
 void table_init(struct table *t);
 void table_deinit(struct table *t);
 
-/* True: *out is filled in, at most out->size bytes of it. */
+/* True: *out is filled in, at most out->size bytes. */
 bool table_get(struct table *t, const struct question *q, struct gemmd_answer *out);
-/* Puts, or replaces. Keeps nothing when there is no memory. */
+/* Inserts or replaces an entry. Without memory, stores nothing. */
 void table_put(struct table *t, const struct question *q, const struct gemmd_answer *a);
 
 #endif
