@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd for Python: ask which kernel configuration is best for a matrix product, and launch it.
+"""gemmd for Python: get the best kernel configuration for a matrix product, and launch the kernel.
 
     with gemmd.Client() as g:
         answer = g.get(gemmd.Problem(m=4096, n=1536, k=2048), deadline_ms=100, fallback=True)
 
-gemmd.torch has grouped_gemm for PyTorch, gemmd.prefetch() the keys of a whole model, gemmd.triton
-an autotune whose results all ranks share. None of them is imported before it is used; gemmd.torch
-needs PyTorch 2.4, gemmd.triton Triton 3.2. __version__ is libgemmd's.
+gemmd.torch has grouped_gemm for PyTorch, gemmd.prefetch() tunes a whole model, gemmd.triton has an
+autotune with results that all ranks share. gemmd.torch (PyTorch 2.4 or newer) and gemmd.triton
+(Triton 3.2 or newer) are imported at first use. __version__ is libgemmd's.
 """
 from gemmd.client import Client, compile_kernel, space
 from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unreachable,
@@ -23,7 +23,7 @@ _LATER = ("torch", "triton")
 
 
 def __getattr__(name):
-    """gemmd.torch and gemmd.triton, imported at their first use, and the version."""
+    """gemmd.torch and gemmd.triton, imported at first use, and the version."""
     if name in _LATER:
         import importlib
         try:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection to gemmd.
 
-Threads: one Client may be used from several; calls to the daemon are serialised in libgemmd, and
-the interpreter's lock is not held meanwhile. fork(): the child connects anew by itself. close()
-while another thread is in a call takes effect when that call ends.
+Threads: several threads may use a Client. libgemmd serialises calls to the daemon, and a call does
+not hold the interpreter's lock. fork(): the child connects again by itself. A close() during
+another thread's call takes effect when that call ends.
 
-Ctrl-C: get(), tune(), acquire() and call() wait for the daemon in steps, between which the handlers
-of signals run. What one raises ends the call; the daemon ends a tuning that nobody else waits for.
-Other calls, and the wait for another thread's call on the same Client, end first.
+Ctrl-C: get(), tune(), acquire() and call() wait for the daemon in steps, and signal handlers run
+between steps. An exception from a handler ends the call; the daemon ends a tuning without other
+waiters. Other calls, and waiting for another thread's call on the same Client, are not interrupted.
 """
 import contextlib
 import functools
@@ -30,8 +30,8 @@ Config = Union[str, Dict[str, Any]]
 OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
-STEP_MS = 100  # so late is what a signal's handler raises
-HELLO_MS = 1000  # a daemon greets from its event loop, whatever it is at
+STEP_MS = 100  # maximal delay of a signal handler
+HELLO_MS = 1000  # a daemon greets from its event loop, also while tuning
 _clients = weakref.WeakSet()
 
 
@@ -40,10 +40,10 @@ def to_bytes(value):
 
 
 def to_json(value):
-    """JSON text as it is, Python values as JSON; None stays None."""
+    """JSON text unchanged, Python values as JSON; None stays None."""
     if value is None or isinstance(value, (str, bytes)):
         return to_bytes(value)
-    import json  # takes a millisecond of a program's start
+    import json  # the import takes a millisecond
     return json.dumps(value, default=_for_json).encode()
 
 
@@ -65,8 +65,7 @@ def _known(value):
 # ---- Python's form and C's -----------------------------------------------------------------------
 
 def make_problem(problem=None, **fields):
-    """struct gemmd_problem from a Problem, a mapping, text, or keywords. TypeError for what is none
-    of these."""
+    """Makes struct gemmd_problem from a Problem, a mapping, text, or keywords, else TypeError."""
     if isinstance(problem, ffi.Problem):
         return problem
     problem = _read_problem(problem, fields)
@@ -101,7 +100,7 @@ def _read_problem(problem, fields):
 
 
 def _read_progress(p):
-    """Progress from struct gemmd_progress."""
+    """Makes a Progress from struct gemmd_progress."""
     def text(value):
         return value.decode(errors="replace") if value else ""
 
@@ -112,7 +111,7 @@ def _read_progress(p):
 
 def make_query(wait="tuned", fallback=False, table=True, again=False, offline=False, restrict=None,
                configs=None, **fields):
-    """struct gemmd_query. `restrict` and `configs` as Python values or JSON text."""
+    """Makes struct gemmd_query. `restrict` and `configs`: Python values or JSON text."""
     if wait not in _WAITS:
         raise invalid("query", f'wait is "{wait}": use "tuned", "now" or "cached"')
     flags = (ffi.FALLBACK * bool(fallback) | ffi.NO_TABLE * (not table) | ffi.AGAIN * bool(again)
@@ -123,7 +122,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
         if name not in _QUERY_FIELDS:
             raise TypeError(f'a query has no "{name}": it has {", ".join(sorted(_QUERY_FIELDS))}')
         ffi.set_field(out, name, value)
-        if name in _FROM_ZERO and getattr(out, name) < 0:  # libgemmd looks at it when it asks a daemon
+        if name in _FROM_ZERO and getattr(out, name) < 0:  # libgemmd checks later
             raise invalid("query", f"{name} is {value}: it must be 0 or more")
     return out
 
@@ -134,7 +133,7 @@ _QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "wall_ms", "i
 
 
 def read_answer(a):
-    """Answer from struct gemmd_answer."""
+    """Makes an Answer from struct gemmd_answer."""
     values = {}
     for name, _ in a._fields_[1:]:
         value = getattr(a, name)
@@ -154,7 +153,7 @@ def _write_answer(answer):
 
 
 def _generation_text(generation):
-    """As struct gemmd_options has it. TypeError for what is neither a number nor text."""
+    """Converts for struct gemmd_options. TypeError for values other than numbers, text and None."""
     if generation is None or isinstance(generation, str):
         return generation
     try:
@@ -167,25 +166,25 @@ def _generation_text(generation):
 # ---- the client ----------------------------------------------------------------------------------
 
 class Client:
-    """A connection to the daemon of a device. Closed by close(), or at the end of `with`.
+    """A connection to the daemon of a device. Ends with close(), or with the `with` block.
 
     socket: path; else $GEMMD_SOCKET, else found by `device`.
     device: "cuda:0", "cuda:GPU-<uuid>", "cpu", "any"; None: this process's current CUDA device,
         else the CPU.
-    deadline_ms: of connecting and of every call without its own (5000).
-    lazy: no daemon need be there: asks are then answered by the analytic default, marked so.
-    autostart: starts a daemon when none answers.
-    generation: pins it to a generation of the database, a number or "now" (None: GEMMD_GENERATION,
-        "": not pinned whatever that says). get() and get_many() then have one set of answers for the
-        Client's whole life, the same at every rank that is pinned to the same number (but for a
-        kernel that goes into quarantine at its key: then another answers, as a rule the default, or
-        "quarantined" does; and a number that the database does not have: then a lazy Client and
-        gemmd.torch run the default). What that
-        generation does not know is tuned and waited for by a get() without deadline_ms only; with
-        one, or wait="now", the answer is the analytic default, also when the key is tuned long
-        since. So tune first, and pin afterwards. "now" is another number at each rank: let one
-        connect so, and give the others its generations().pinned.
-    Raises GemmdError, e.g. Unreachable.
+    deadline_ms: for connecting, and for calls without a deadline (5000).
+    lazy: works without a daemon: queries then get the analytic default, marked as default.
+    autostart: starts a daemon when no daemon answers.
+    generation: pins the Client to a generation of the database, a number or "now" (None:
+        $GEMMD_GENERATION; "": not pinned, also with that variable). The answers of get() and
+        get_many() then never change, and are the same at every rank pinned to the same number.
+        Exceptions: a kernel in quarantine at its key is replaced by another answer, usually the
+        default, or by the error "quarantined". When the database lacks the number, a lazy Client
+        and gemmd.torch run the default. Only a get() without deadline_ms tunes a key that the
+        generation lacks, and waits. With deadline_ms or wait="now" the answer is the analytic
+        default, even when the key was tuned later. So tune first, and pin afterwards. "now" differs
+        between ranks: let one rank connect with "now", and give the other ranks its
+        generations().pinned.
+    Raises GemmdError, such as Unreachable.
     """
 
     def __init__(self, socket: Union[str, os.PathLike, None] = None, device: Optional[str] = None,
@@ -194,23 +193,23 @@ class Client:
                  generation: Union[int, str, None] = None):
         self.library = library or ffi.shared_library()
         self._handle, self._lock = c_void_p(), threading.RLock()
-        self._users = []  # threads, once for each call that they are in
+        self._users = []  # thread ids, an entry for each running call
         self._closing = False
-        self._to_close = []  # the handle: who takes it out closes it
+        self._to_close = []  # the handle; popping it gives the right to close it
         self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
                          "lazy": lazy, "autostart": autostart,
                          "generation": _generation_text(generation)}
         options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
         for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
-        self._to_close.append(self._handle)  # first: Ctrl-C may come when the call has returned
+        self._to_close.append(self._handle)  # first: Ctrl-C may arrive right after the call
         self.library.run("open_lazy" if lazy else "connect", byref(self._handle), byref(options))
         _clients.add(self)
 
     @contextlib.contextmanager
     def _use(self):
         with self._lock:
-            # First, since a signal's handler may close it anywhere in here, in this very thread.
+            # First, because a signal handler of this thread may close the Client at any point here.
             self._users.append(threading.get_ident())
             closed = self._closing
         try:
@@ -233,8 +232,8 @@ class Client:
         self.library.dll.gemmd_close(handle)
 
     def _forked(self):
-        """In the child there is no other thread: neither its lock nor its calls. Those that this
-        one is in, when it forks in progress or a signal's handler, end in the child, too."""
+        """The child has no other threads: drops the lock and their calls. This thread's own calls,
+        when it forked in a progress callback or a signal handler, end in the child too."""
         me = threading.get_ident()
         self._lock, self._users = threading.RLock(), [user for user in self._users if user == me]
 
@@ -256,9 +255,9 @@ class Client:
         return f"<gemmd.Client({given}){'' if self._handle else ', closed'}>"
 
     def __reduce__(self):
-        """Pickled, as by multiprocessing, it is a connection of its own with the same options. One
-        that is not lazy connects where it is unpickled: a daemon that is gone by then is an error
-        there. Pinned to "now", it is pinned to the number that this one has."""
+        """Unpickles, as by multiprocessing, to a new connection with the same options. A Client
+        that is not lazy connects during unpickling, and fails there when the daemon has ended. A
+        Client pinned to "now" keeps its number."""
         return functools.partial(Client, **{**self._options, "generation": self._pinned_text()}), ()
 
     def _pinned_text(self):
@@ -267,9 +266,9 @@ class Client:
             return given
         try:
             pinned = self.generations().pinned
-        except GemmdError:  # closed, or lazy and no daemon is there: it has none yet
+        except GemmdError:  # closed, or lazy without a daemon: not pinned yet
             return given
-        return "" if pinned is None else str(pinned)  # "": the environment says so since later only
+        return "" if pinned is None else str(pinned)  # "": the variable came later
 
     def __del__(self):
         if getattr(self, "_handle", None):
@@ -282,8 +281,8 @@ class Client:
             self.library.run(name, handle, *arguments, what=what)
 
     def _run_in_steps(self, name, *arguments, what=None, progress=None):
-        """A call that may wait for long. Python runs between its steps: what a signal's handler, or
-        progress, raises ends the call."""
+        """A call that may wait for long. Python runs between steps: an exception from a signal
+        handler or from `progress` ends the call."""
         err = ffi.Error()
         with self._use() as handle:
             try:
@@ -291,7 +290,7 @@ class Client:
                 while code == ffi.WAITING:
                     code = self._step(handle, err, progress)
             except BaseException:
-                self.library.dll.gemmd_cancel(handle)  # nothing, when it is over
+                self.library.dll.gemmd_cancel(handle)  # without effect when the call is over
                 raise
         self.library.check(what or name, code, err)
 
@@ -313,17 +312,17 @@ class Client:
 
     def get(self, problem: ProblemLike, progress: Optional[OnProgress] = None,
             **query: Any) -> Answer:
-        """The best config known for a problem (Problem, dict, or text), as an Answer.
+        """The best known config for a problem (Problem, dict, or text), as an Answer.
 
-        wait: "tuned" (default: tune when not known, and wait), "now" (the best lower tier at once,
+        wait: "tuned" (default: tune an unknown key, and wait), "now" (the best lower tier at once,
             tuned in the background), "cached" (never tune).
-        deadline_ms: when it passes, the best lower tier is the answer, and tuning goes on.
-        fallback: without a daemon, or not in time, the analytic default, tier "default". "quarantined"
-            (the default, too, crashes or hangs) stays an error, and of restrict and configs what the
-            daemon found out about them ("crashed", "compile", ...) does, too.
-        offline: the daemon is not asked: what this Client knows, else the analytic default.
-        progress: called with a Progress, in this thread; it may not use this Client. What it raises
-            ends the call.
+        deadline_ms: after this time the best lower tier is the answer, and tuning goes on.
+        fallback: without a daemon, or without an answer in time, gives the analytic default, tier
+            "default". "quarantined" (the default crashes or hangs too) stays an error, and so do
+            the daemon's findings about the given restrict and configs ("crashed", "compile", ...).
+        offline: uses no daemon: gives an answer that this Client has, else the analytic default.
+        progress: called with a Progress, in this thread; must not use this Client. An exception
+            from progress ends the call.
         Also: budget (configs), budget_ms, wall_ms, strategy, iters, warmup, atol, rtol, seed,
         restrict, configs, target, bucket, table, again.
         """
@@ -331,14 +330,14 @@ class Client:
 
     def tune(self, problem: ProblemLike, progress: Optional[OnProgress] = None,
              **query: Any) -> Answer:
-        """As get(), but tunes whether known or not."""
+        """As get(), but also tunes a known key."""
         return self._ask("tune", problem, progress, query)
 
     def get_many(self, problems: Sequence[ProblemLike], **query: Any) -> Rows:
-        """Answers to many problems in one round trip, in their order: Rows, in which a problem that
-        could not be answered has its GemmdError. Never waits for a tuning: wait "tuned" is
-        "now". Of a query it takes wait, deadline_ms, fallback, offline, target and table; others
-        are Invalid: ask by get(). TypeError for one problem in place of many."""
+        """Answers to many problems in a single round trip, as Rows in the order of the problems. An
+        unanswered problem has its GemmdError as row. Never waits for a tuning: wait "tuned" means
+        "now". Takes wait, deadline_ms, fallback, offline, target and table of a query. Other fields
+        are Invalid: use get(). TypeError for a single problem."""
         if isinstance(problems, (Problem, Mapping, str, bytes)):
             raise TypeError(f"get_many takes a list of problems, not {problems!r}: ask for one by get()")
         n, what = len(problems), "get_many"
@@ -348,7 +347,7 @@ class Client:
         with self._use() as handle:
             code = self.library.dll.gemmd_get_many(handle, asked, n, byref(query), answers,
                                                    statuses, byref(err))
-        if code == INVALID or (code and not any(statuses)):  # not of one problem
+        if code == INVALID or (code and not any(statuses)):  # a fault of the whole call
             self.library.check(what, code, err)
         return Rows(self._answer_or_error(what, a, s) for a, s in zip(answers[:n], statuses))
 
@@ -360,23 +359,23 @@ class Client:
 
     def put(self, problem: ProblemLike, config: Config,
             time_us: Optional[float] = None) -> None:
-        """A result of the caller's own: an answer from now on for "custom:" ops, a hint for those
-        that gemmd can measure itself. config: a dict, whose text stays text ("64" is not 64), or
-        the one-line form, 'tile=64 cache=""'."""
+        """Stores a caller's result: an answer for "custom:" ops, a hint for ops that gemmd can
+        measure. config: a dict, whose text stays text ("64" is not 64), or the form 'tile=64
+        cache=""'."""
         time_us = ffi.convert("put", "time_us", c_double,
                               float("nan") if time_us is None else time_us)
         self._run("put", byref(make_problem(problem)), to_bytes(write_config(config)), time_us)
 
-    # ---- kernels of one's own
+    # ---- kernels of the caller
 
     def acquire(self, problem: ProblemLike, configs: Optional[Sequence[Config]] = None,
                 deadline_ms: int = 0, lease_ms: int = 0, now: bool = False) -> Acquired:
-        """The answer of a "custom:" problem, or the right to find it, as Acquired. One connection
-        holds a key at a time; others wait (deadline_ms 0: as long as it takes; now: not at all).
-        Two threads of one Client are one holder.
+        """The answer of a "custom:" problem, or the right to find the answer, as Acquired. A key
+        has one holder, a connection; other callers wait (deadline_ms 0: no limit; now: do not
+        wait). Two threads of a Client are the same holder.
 
-        configs: what the caller chooses among (dicts or text). A hit is then the fastest of these.
-        lease_ms: without a record() the lease ends after that (60000).
+        configs: the configs that the caller chooses among (dicts or text). A hit is the fastest.
+        lease_ms: the lease ends after this time without a record() (60000).
         Raises GemmdError "no_config" when all configs are known to fail.
         """
         options = ffi.Acquire(size=sizeof(ffi.Acquire), configs_json=to_json(configs))
@@ -391,18 +390,18 @@ class Client:
                         known)
 
     def record(self, problem: ProblemLike, trials: Sequence[Mapping[str, Any]]) -> None:
-        """What was measured of a key: dicts of config, and time_us, or status and reason. Renews
-        the lease."""
+        """Stores a key's trials: dicts of config, and time_us, or status and reason. Renews the
+        lease."""
         self._run("record", byref(make_problem(problem)), to_json(trials))
 
     def release(self, problem: ProblemLike) -> None:
-        """Gives a lease up without an answer; put() ends it with one."""
+        """Gives up a lease without an answer; put() ends a lease with an answer."""
         self._run("release", byref(make_problem(problem)))
 
     # ---- everything else
 
     def call(self, method: str, params: Any = None, deadline_ms: int = 0) -> Any:
-        """Any method of docs/protocol.md."""
+        """Calls any method of docs/protocol.md."""
         out, deadline_ms = c_void_p(), ffi.convert(method, "deadline_ms", c_int, deadline_ms)
         self._run_in_steps("call", to_bytes(method), to_json(params), deadline_ms, byref(out),
                            ffi.ON_PROGRESS(), None, what=method)
@@ -416,29 +415,28 @@ class Client:
         return Rows(_from_json(self.library.take(out)))
 
     def why(self, problem: ProblemLike, **query: Any) -> Dict[str, Any]:
-        """Why a query gets the answer it gets: tier, row, evidence, confidence, and on a miss the
-        nearest key: docs/protocol.md, `why`. Nothing is tuned."""
+        """Explains the answer of a query: tier, row, evidence, confidence, and on a miss the
+        nearest key (docs/protocol.md, `why`). Tunes nothing."""
         out = c_void_p()
         self._run("why", byref(make_problem(problem)), byref(make_query(**query)), byref(out))
         return _from_json(self.library.take(out))
 
     def generations(self) -> Generations:
-        """The newest generation of the daemon's database, and the one that this Client is pinned
-        to."""
+        """The newest generation of the daemon's database, and this Client's pinned generation."""
         newest, pinned = c_int64(), c_int64()
         self._run("generation", byref(newest), byref(pinned))
         return Generations(newest.value, pinned.value if pinned.value >= 0 else None)
 
     def hello(self) -> Dict[str, Any]:
-        """What the daemon says of itself."""
+        """The daemon's description of itself."""
         return self.call("hello")
 
     def status(self) -> Dict[str, Any]:
         return self.call("status")
 
     def reaches_daemon(self, deadline_ms: int = HELLO_MS) -> bool:
-        """Whether a daemon says hello. What is answered by the analytic default does not tell a
-        daemon that is not there from one that has no answer to this problem."""
+        """True when a daemon answers `hello`. An analytic default as answer does not tell a missing
+        daemon from a daemon without an answer."""
         try:
             self.call("hello", deadline_ms=deadline_ms)
         except GemmdError:
@@ -454,8 +452,8 @@ class Client:
         return self.library.take(data, size)
 
     def kernel(self, problem: ProblemLike, answer: Answer) -> Kernel:
-        """The Kernel of an answer, loaded into this thread's CUDA context (or the process). It
-        outlives this Client."""
+        """The Kernel of an answer, loaded into this thread's CUDA context (or the process). The
+        Kernel stays usable without this Client."""
         out = c_void_p()
         self._run("kernel_load", byref(make_problem(problem)), byref(_write_answer(answer)), byref(out))
         return Kernel(self.library, out)
@@ -476,8 +474,7 @@ def compile_kernel(problem: ProblemLike, config: Optional[Config] = None,
                    device: Optional[str] = None,
                    library: Optional[ffi.Library] = None) -> Kernel:
     """The Kernel of a config (None: the analytic default), compiled in this process, or found in
-    the cache directory that gemmd uses. device: None, this thread's CUDA device, else the CPU;
-    "cpu"."""
+    gemmd's cache directory. device: None, this thread's CUDA device, else the CPU; "cpu"."""
     library = library or ffi.shared_library()
     out, text = c_void_p(), to_bytes(write_config(config)) if config else None
     library.run("kernel_compile", to_bytes(device), byref(make_problem(problem)), text, byref(out))
@@ -486,7 +483,7 @@ def compile_kernel(problem: ProblemLike, config: Optional[Config] = None,
 
 def space(problem: ProblemLike, device: Optional[str] = None,
           library: Optional[ffi.Library] = None, **query: Any) -> Dict[str, Any]:
-    """What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"):
+    """The search space of a problem, on a device that need not be present ("cuda:sm_90a"):
     docs/protocol.md, `space`."""
     library = library or ffi.shared_library()
     out = c_void_p()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one-line form of a config, "BLOCK_SIZE_M=64 num_warps=8", as proto/record_text.c reads and
-writes it. A bare word is what it looks like; text that would be taken for something else, or could
-not stand bare, is written in quotes: so text stays text, and every config reads back equal."""
+"""The one-line form of a config, "BLOCK_SIZE_M=64 num_warps=8", as in proto/record_text.c. A bare
+word has the type that it looks like. Text that looks like another type, or cannot stand bare, is
+written in quotes. So text stays text, and every config reads back equal."""
 import math
 import re
 from typing import Dict, Union
@@ -10,7 +10,7 @@ from gemmd.errors import invalid
 
 Value = Union[bool, int, float, str]
 
-INT_DIGITS, REAL_DIGITS = 19, 63  # no number needs more
+INT_DIGITS, REAL_DIGITS = 19, 63  # no number needs more digits
 _SEPARATORS = " ,\t\n\r"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
 _WORD = re.compile(rf"""(?P<name>{_NAME.pattern})=
@@ -43,7 +43,7 @@ def _real(word):
 
 
 def _bare_value(word):
-    """OverflowError: a number that fits neither type."""
+    """OverflowError: a number that fits no type."""
     if word.lower() in ("true", "false"):
         return word.lower() == "true"
     if _INT.fullmatch(word):
@@ -52,7 +52,7 @@ def _bare_value(word):
 
 
 def _unquoted(text):
-    """\\xNN is a byte of UTF-8."""
+    """Replaces \\xNN by a byte of UTF-8."""
     return _ESCAPE.sub(lambda m: bytes.fromhex(m[1].decode()) if m[1] else m[2],
                        text.encode()).decode()
 
@@ -67,7 +67,7 @@ def _value(word):
 
 
 def read_config(text: str) -> Dict[str, Value]:
-    """"BLOCK_SIZE_M=64 num_warps=8" as a dict. Invalid names what is no config."""
+    """"BLOCK_SIZE_M=64 num_warps=8" as a dict. Invalid names the faulty part."""
     config, text = {}, text.strip(_SEPARATORS)
     while text:
         word = _WORD.match(text)
@@ -85,12 +85,12 @@ def read_config(text: str) -> Dict[str, Value]:
 # ---- writing -------------------------------------------------------------------------------------
 
 def plain(value):
-    """A number of numpy's as Python's own; anything else as it is."""
+    """A numpy number as a Python number; any other value unchanged."""
     return value.item() if hasattr(value, "item") else value
 
 
 def fits(value) -> bool:
-    """Whether a config holds such a value as it is."""
+    """True for a value that a config can hold."""
     return (isinstance(value, (bool, str))
             or isinstance(value, int) and -2 ** 63 <= value < 2 ** 63
             or isinstance(value, float) and math.isfinite(value))
@@ -125,8 +125,8 @@ def _write_value(name, value):
 
 
 def write_config(config: Union[str, Dict[str, Value]]) -> str:
-    """The one-line form of a config; text stays as it is. None is left out, as null is in JSON.
-    Invalid names what no config can hold."""
+    """The one-line form of a config; text is returned unchanged. Leaves out None, like null in
+    JSON. Invalid names a value that no config can hold."""
     if isinstance(config, str):
         return config
     wrong = [name for name in config if not _NAME.fullmatch(str(name))]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of gemmd as exceptions: the daemon's own sentence, and the stable name of what went wrong.
+"""Errors of gemmd as exceptions: the daemon's own sentence, and the stable name of the error.
 
-All are GemmdError. Those that a program may want to treat apart are classes of their own, which are
-also the matching exceptions of Python (TimeoutError, ...).
+All are GemmdError. Errors that a program may handle separately have classes of their own, derived
+from the matching exceptions of Python (TimeoutError, ...).
 """
 
 
@@ -18,32 +18,32 @@ class GemmdError(Exception):
         return type(self), (self.what, self.code, self.name, self.text)
 
     def to_dict(self):
-        """As a row beside answers (Rows.to_dicts())."""
+        """As a row, like answers (Rows.to_dicts())."""
         return {"name": self.name, "code": self.code, "text": self.text}
 
 
 class Unreachable(GemmdError, ConnectionError):
-    """No daemon listens, or it went away."""
+    """No daemon listens, or the daemon ended."""
 
 
 class Deadline(GemmdError, TimeoutError):
-    """Not done in the time given."""
+    """Not done in time."""
 
 
 class Invalid(GemmdError, ValueError):
-    """The caller's mistake: a value, a field, or two that contradict each other."""
+    """The caller's mistake: a bad value, a bad field, or fields that contradict each other."""
 
 
 class Denied(GemmdError, PermissionError):
-    """For the daemon's owner and root."""
+    """Only the daemon's owner and root may do this."""
 
 
 class NotFound(GemmdError, LookupError):
-    """What was named is not there."""
+    """The named object does not exist."""
 
 
 class VersionMismatch(GemmdError):
-    """The daemon is of another version or of other sources."""
+    """The daemon has another version or other sources."""
 
 
 _CLASSES = {
@@ -54,7 +54,7 @@ _CLASSES = {
 
 
 def make_error(what, code, name, text):
-    """The exception of an error's stable name."""
+    """The exception for an error's stable name."""
     return _CLASSES.get(name, GemmdError)(what, code, name, text)
 
 
@@ -62,5 +62,5 @@ INTERNAL, INVALID = -1, -2  # GEMMD_INTERNAL, GEMMD_INVALID
 
 
 def invalid(what, text):
-    """A mistake that is seen before libgemmd is asked."""
+    """A mistake found before libgemmd is called."""
     return make_error(what, INVALID, "invalid", text)

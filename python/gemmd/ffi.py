@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd.h for Python by ctypes: structs, functions, and finding the library. gemmd.Client is what
-people use; this is what it stands on.
+"""gemmd.h for Python by ctypes: structs, functions, and finding the library. Programs use
+gemmd.Client, which is built on this module.
 
-The structs stand here field by field, in the header's order; a test holds them against it.
-Pointers of kernels' arguments are plain numbers (tensor.data_ptr()): who owns the memory must keep
-it alive until the device is done with it.
+The structs have the fields of the header in the same order; a test compares both. Pointers of
+kernel arguments are plain numbers (tensor.data_ptr()): the owner must keep the memory alive until
+the device is done with it.
 """
 import ctypes
 import os
@@ -82,8 +82,8 @@ class Acquire(Structure):
 
 
 class Args(Structure):
-    """struct gemmd_grouped_gemm_args; pointers are None or numbers. What it is made of is checked;
-    a field that is set later is not, since launches do that, but for its name."""
+    """struct gemmd_grouped_gemm_args; pointers are None or numbers. The constructor checks all
+    values. A later assignment checks only the name, because launches assign fields."""
     __slots__ = ()  # no other attributes
     c_name = "gemmd_grouped_gemm_args"
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("x", c_void_p), ("w", c_void_p),
@@ -110,13 +110,13 @@ class Args(Structure):
 _WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number",
            c_void_p: "None or an address"}
 INT_MAX = 2 ** 31 - 1
-# Least and most: ctypes itself takes the low bits of any number.
+# Minimum and maximum: ctypes itself takes the low bits of any number.
 _RANGES = {c_int: (-INT_MAX - 1, INT_MAX), c_int64: (-2 ** 63, 2 ** 63 - 1),
            c_uint32: (0, 2 ** 32 - 1), c_void_p: (0, 256 ** sizeof(c_void_p) - 1)}
 
 
 def whole(data):
-    """Bytes that C reads to their end. Invalid: it would end them at a zero byte, and ask another thing."""
+    """Refuses bytes with a zero byte (Invalid): C would read only the part before it."""
     if data is not None and b"\0" in data:
         raise invalid("text", f"{data!r} holds a zero byte")
     return data
@@ -127,14 +127,14 @@ def _convert(kind, value):
         return None
     if kind is c_char_p:
         return value if value is None else os.fsencode(value)
-    if kind is c_bool:  # of numpy's, too; but no text, all of which is true
+    if kind is c_bool:  # also numpy's bool; not text, which is always true
         return {0: False, 1: True}[index(value.item() if hasattr(value, "item") else value)]
     return float(value) if kind is c_double else index(value)
 
 
 def convert(what, name, kind, value):
-    """A Python value as ctypes takes it: also a number of numpy's, or a path. TypeError names what
-    was wanted, Invalid the range of a whole number; `what` is the call or struct it is for."""
+    """Converts a Python value for ctypes, also a numpy number or a path. TypeError names the wanted
+    type, Invalid the range of a whole number; `what` is the call or struct for the message."""
     try:
         value = _convert(kind, value)
     except (TypeError, ValueError, KeyError):
@@ -150,7 +150,7 @@ def convert(what, name, kind, value):
 
 
 def set_field(struct, name, value):
-    """A Python value into a scalar or text of a struct."""
+    """Sets a scalar or text field of a struct."""
     setattr(struct, name, convert(struct.c_name, name, _KINDS[type(struct)][name], value))
 
 
@@ -161,7 +161,7 @@ _KINDS = {s: dict(s._fields_) for s in STRUCTS}
 # ---- the library ---------------------------------------------------------------------------------
 
 _OUT, _PROBLEM, _QUERY, _ANSWER = POINTER(c_void_p), POINTER(Problem), POINTER(Query), POINTER(Answer)
-_CALLS = {  # that return a code, and whose last argument is an Error
+_CALLS = {  # calls that return a code and end with an Error argument
     "connect": [_OUT, POINTER(Options)],
     "open_lazy": [_OUT, POINTER(Options)],
     "generation": [c_void_p, POINTER(c_int64), POINTER(c_int64)],
@@ -203,14 +203,14 @@ def open_shared(path):
 
 
 def find_library():
-    """$GEMMD_LIBRARY, else the one inside this package (a wheel's), else the system's."""
+    """$GEMMD_LIBRARY, else the library in this package (of a wheel), else the system's."""
     named = os.environ.get("GEMMD_LIBRARY")
     own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgemmd.so")
     return named or (own if os.path.exists(own) else "libgemmd.so.0")
 
 
 class Library:
-    """libgemmd.so with its functions typed. OSError when it cannot be loaded."""
+    """libgemmd.so with typed functions. OSError when the library cannot be loaded."""
 
     def __init__(self, path=None):
         path = os.fspath(path or find_library())
@@ -230,19 +230,19 @@ class Library:
         return self.dll.gemmd_version().decode()
 
     def check(self, what, code, err):
-        """Raises the exception of a call's result, unless it is 0."""
+        """Raises the exception for a call's code, unless the code is 0."""
         if code:
             raise make_error(what, code, self.dll.gemmd_error_name(code).decode(),
                              err.text.decode(errors="replace"))
 
     def run(self, name, *arguments, what=None):
-        """gemmd_<name>, checked; arguments without the error."""
+        """Calls gemmd_<name> and checks the result; `arguments` without the error."""
         err = Error()
         code = getattr(self.dll, f"gemmd_{name}")(*arguments, ctypes.byref(err))
         self.check(what or name, code, err)
 
     def take(self, out, size=None):
-        """The bytes that a call allocated, copied and freed."""
+        """Copies and frees the bytes that a call allocated."""
         try:
             return ctypes.string_at(out.value, -1 if size is None else size.value)
         finally:
@@ -253,7 +253,7 @@ _shared = None
 
 
 def shared_library():
-    """The process's one Library, loaded at its first use."""
+    """The process's only Library, loaded at first use."""
     global _shared
     if _shared is None:
         _shared = Library()

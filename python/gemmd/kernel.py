@@ -1,33 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loaded kernel. It needs neither a Client nor a daemon, and may be launched from any thread that
-has its CUDA context current; launches allocate nothing and do not synchronise."""
+"""A loaded kernel. Needs neither a Client nor a daemon. Any thread with its CUDA context current
+may launch it; launches allocate nothing and do not synchronise."""
 from ctypes import byref, c_int64, c_void_p
 
 from gemmd import ffi
 
 
 class Kernel:
-    """Unloaded by free(), or with the last reference: keep one until its launches are done."""
+    """Unloaded by free(), or with the last reference: keep a reference until launches are done."""
 
     def __init__(self, library, handle):
         self.library, self._handle = library, handle
         self._launch = library.dll.gemmd_kernel_launch
 
     def workspace(self, args: ffi.Args) -> int:
-        """Bytes that a launch with these arguments (ffi.Args) needs."""
+        """Number of bytes that a launch with these arguments (ffi.Args) needs."""
         out = c_int64()
         self.library.run("kernel_workspace", self._handle, byref(args), byref(out))
         return out.value
 
     def launch(self, args: ffi.Args) -> None:
-        """Asynchronous on args.stream. The memory behind the arguments must live until it ran."""
+        """Launches asynchronously on args.stream. Keep the arguments' memory until the end."""
         err = ffi.Error()
         code = self._launch(self._handle, byref(args), byref(err))
         if code:
             self.library.check("kernel_launch", code, err)
 
     def __copy__(self):
-        return self  # what is loaded is freed once
+        return self  # a copy would be freed twice
 
     def __deepcopy__(self, memo):
         return self

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All products of a model's MoE layers, known by its shape: to be tuned before a job starts.
+"""All products of a model's MoE layers, from the model's shape, for tuning before a job starts.
 
-Known models are lines of models.csv beside this file (or of $GEMMD_MODELS): a model more is a line
-more, no code.
+Known models are lines of models.csv beside this file (or of $GEMMD_MODELS): a further model needs a
+further line and no code.
 """
 import operator
 import os
@@ -18,7 +18,7 @@ from gemmd.ffi import INT_MAX
 from gemmd.results import Problem, Rows
 
 NUMBERS = ("experts", "topk", "hidden", "inter")
-# What configs of others call them, in the order in which they are believed.
+# Names in other libraries' configs; earlier names win.
 _NAMES = {
     "experts": ("experts", "num_experts", "num_local_experts", "n_routed_experts"),
     "topk": ("topk", "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k"),
@@ -26,9 +26,9 @@ _NAMES = {
     "inter": ("inter", "moe_intermediate_size", "expert_intermediate_size", "intermediate_size"),
 }
 MODES = ("forward", "dX", "dW")
-LEAST_S = 0.05  # a daemon needs some time for an answer
-GRACE_S = 0.5  # and to be told, when the time is over, what it is to tune in the background
-# Of a query, what says which answer is meant; and of that, what get_many() does not take.
+LEAST_S = 0.05  # minimal time for a daemon's answer
+GRACE_S = 0.5  # extra time to hand the remaining keys over for background tuning
+# Query fields that select the answer; and the subset that get_many() refuses.
 _WHICH, _ONE_BY_ONE = ("target", "table", "bucket", "restrict", "configs"), {"bucket", "restrict", "configs"}
 
 
@@ -38,7 +38,7 @@ def table_path():
 
 
 def known_models() -> Dict[str, Dict[str, int]]:
-    """{name: {"experts", "topk", "hidden", "inter"}} of the table."""
+    """The table as {name: {"experts", "topk", "hidden", "inter"}}."""
     import csv
     with open(table_path(), newline="") as f:
         return {row.pop("model"): {name: int(row[name]) for name in NUMBERS}
@@ -55,8 +55,8 @@ def _read(config, name):
 
 
 def model_shape(config):
-    """The four numbers of a known model's name, a mapping, or an object with attributes: a config
-    of transformers, say. ValueError tells what is missing."""
+    """The four numbers of a model. `config`: a known model's name, a mapping, or an object with
+    attributes, such as a config of transformers. ValueError names the missing number."""
     if isinstance(config, str):
         models = known_models()
         if config not in models:
@@ -71,8 +71,8 @@ def model_shape(config):
 
 def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[str, Sequence[str]] = MODES,
                    dtype: str = "bf16") -> List[Problem]:
-    """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter,
-    hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
+    """The layer's products for each number of tokens, in each mode: the first GEMM (W [experts, 2 *
+    inter, hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y)."""
     modes = [modes] if isinstance(modes, str) else list(modes)
     tokens = list(tokens) if hasattr(tokens, "__iter__") else [operator.index(tokens)]
     if not set(modes) <= set(MODES):
@@ -93,12 +93,12 @@ def _is_final(answer):
 
 
 def _is_made_here(answer):
-    """The daemon has none: it is not there, or refused this key."""
+    """True when the daemon gave no answer: no daemon answers, or the daemon refused this key."""
     return not isinstance(answer, GemmdError) and answer.local and answer.tier == "default"
 
 
 def _is_alone(client, answers, until):
-    """Nobody answered: nor will it for the other keys."""
+    """True when no daemon answers: then no daemon will answer for the other keys either."""
     if not any(map(_is_made_here, answers)):
         return False
     left_s = HELLO_MS / 1000 if until is None else until - time.monotonic()
@@ -113,7 +113,7 @@ def _get(client, problem, **query):
 
 
 def _ask(client, problems, wait, query, deadline_ms):
-    """Of each product what there is, without a wait for its tuning."""
+    """Gets the present answer of each product, without waiting for a tuning."""
     which = {name: query[name] for name in _WHICH if name in query}
     if which.keys() & _ONE_BY_ONE:
         return Rows(_get(client, p, wait=wait, deadline_ms=deadline_ms, **which) for p in problems)
@@ -121,7 +121,7 @@ def _ask(client, problems, wait, query, deadline_ms):
 
 
 def _deadline_ms(until, asked):
-    """Of one key: what was asked for (0: the Client's), but no more than what is left of all."""
+    """The deadline of a key: the query's (0: the Client's), at most the time left for all keys."""
     if until is None:
         return asked
     left_ms = int(min(max(1, (until - time.monotonic()) * 1000), INT_MAX))
@@ -137,19 +137,19 @@ def _is_over(until):
 
 
 def _leave(client, problems, answers, query):
-    """What is not final yet, to be tuned in the background."""
+    """Starts background tuning of the keys without a final answer."""
     left = [i for i, a in enumerate(answers) if not _is_final(a)]
     try:
         for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query, int(GRACE_S * 1000))):
-            if not _is_made_here(a):  # the one that is there says more, or why there is none
+            if not _is_made_here(a):  # the present answer says more, or gives the reason
                 answers[i] = a
     except GemmdError:
-        pass  # then the answers stay as they are
+        pass  # the answers stay
 
 
 def _tune_missing(client, problems, answers, until, query):
-    """Into answers. Ranks that prefetch together share every tuning; one at a time, since there is
-    one device. What is left when the time is over is tuned in the background."""
+    """Tunes into `answers`, key by key, because a device tunes a single key at a time. Ranks that
+    prefetch together share all tunings. At the end, remaining keys are tuned in the background."""
     asked = answers
     for i, problem in enumerate(problems):
         if query.get("again") or not _is_final(answers[i]):
@@ -162,9 +162,9 @@ def _tune_missing(client, problems, answers, until, query):
 
 
 def _device_of_torch():
-    """Its current GPU, None without: in a job's first lines there is no CUDA context yet by which
-    libgemmd would know it. (PyTorch makes one when it is asked for the device; until then it is at
-    the first.)"""
+    """PyTorch's current GPU, or None. In a job's first lines libgemmd cannot find the GPU, because
+    no CUDA context exists yet. (PyTorch makes the context at the first use of a device; until then
+    the first device is current.)"""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_available():
         return None
@@ -175,20 +175,20 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
              dtype: str = "bf16", deadline_s: Optional[float] = None,
              client: Optional[Client] = None, device: Optional[str] = None,
              progress: Optional[OnProgress] = None, **query: Any) -> Rows:
-    """Tunes what is not known of a model's MoE layers, and returns the answers as Rows, in the
-    order of model_problems().
+    """Tunes the unknown keys of a model's MoE layers, and returns the answers as Rows, in the order
+    of model_problems().
 
-    model_config: a known model's name, a mapping or object with experts, topk, hidden, inter (or
-        what transformers calls them). tokens: a number, or several.
-    deadline_s: what is not tuned by then has a lesser answer, and tuning goes on (half a second later
-        where a daemon hangs). Where the Client is pinned to a generation (GEMMD_GENERATION), what that
-        does not know is not waited for then: its answer is the analytic default.
-    client: a Client, else one for `device` is made. device: as of a Client; None: PyTorch's current
-        GPU, where PyTorch is imported and has one. progress, budget, ...: as of Client.get();
-        deadline_ms is then of each key.
-    A daemon that is not there is a warning, no error: the job can go on without it; so is a product
-    that cannot be, whose place has the GemmdError. TypeError or Invalid for a query that cannot be
-    meant, whatever is known already.
+    model_config: a known model's name, or a mapping or object with experts, topk, hidden, inter (or
+        transformers' names for these). tokens: a number, or several.
+    deadline_s: a key not tuned by then has a lesser answer, and tuning goes on (returns half a
+        second later when a daemon hangs). A Client pinned to a generation (GEMMD_GENERATION) then
+        does not wait for a key that the generation lacks: the answer is the analytic default.
+    client: a Client; None: makes a Client for `device`. device: as for a Client; None: the current
+        GPU of PyTorch, when PyTorch is imported and has a GPU. progress, budget, ...: as for
+        Client.get(); deadline_ms then applies to each key.
+    A missing daemon is a warning, no error: the job can go on. An impossible product is a warning
+    too, and its row is the GemmdError. TypeError or Invalid for a query that is invalid for any
+    problem.
     """
     make_query(**query)
     problems = model_problems(model_config, tokens, modes, dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gemmd answers, typed. Times are in microseconds; what is not known is None."""
+"""gemmd's answers as types. Times are in microseconds; an unknown value is None."""
 from dataclasses import asdict, dataclass, field
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
@@ -14,14 +14,14 @@ class _Row:
 @dataclass(frozen=True)
 class Problem(_Row):
     """A matrix product. W is [experts, n, k] and m the routed rows (tokens * topk) in every mode;
-    dense GEMM is experts = 1. `text`, when given, is the whole problem in text form ("custom:mine
-    rows=64"), and the other fields are not read."""
+    dense GEMM is experts = 1. `text` is the whole problem in text form ("custom:mine rows=64");
+    then the other fields are ignored."""
     m: int = 0
     n: int = 0
     k: int = 0
     mode: str = "forward"  # "forward" | "dX" | "dW"
     dtype_in: str = "bf16"  # "bf16" | "fp16" | "fp32"
-    dtype_out: Optional[str] = None  # as dtype_in
+    dtype_out: Optional[str] = None  # None: as dtype_in
     experts: int = 1
     topk: int = 1
     permute_x: bool = False
@@ -30,14 +30,14 @@ class Problem(_Row):
     accumulate: bool = False
     routing: Optional[str] = None  # "uniform" | "zipf:<s>"
     text: Optional[str] = None
-    rows_per_expert: Optional[Sequence[int]] = None  # as measured: one each, m in all
+    rows_per_expert: Optional[Sequence[int]] = None  # measured: a number for each expert, sum m
 
 
 @dataclass(frozen=True)
 class Answer(_Row):
-    """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | trusted | partial |
-    model. `module` names the compiled kernel, "" when there is none; `local`: made or kept in this
-    process; `note` says why it is not better."""
+    """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | trusted |
+    partial | model. `module` names the compiled kernel, "" without a kernel; `local`: made or kept
+    in this process; `note` says why the answer is not better."""
     key: str
     tier: str
     source: str
@@ -74,9 +74,9 @@ class Answer(_Row):
 
 @dataclass(frozen=True)
 class Acquired:
-    """`outcome`: "hit" (the answer is known), "lease" (measure, record, put), "held" (another one
-    is at it). `answer`: None when nothing is known yet. `known`: what need not be measured again of
-    the configs named, dicts of config, status, time_us, reason."""
+    """`outcome`: "hit" (the answer is known), "lease" (measure, record, put), "held" (another
+    connection works on the key). `answer`: None when no answer is known yet. `known`: known results
+    of the given configs, dicts of config, status, time_us, reason."""
     outcome: str
     answer: Optional[Answer]
     known: List[Dict[str, object]] = field(default_factory=list)
@@ -84,8 +84,8 @@ class Acquired:
 
 @dataclass(frozen=True)
 class Progress(_Row):
-    """Of a tuning: `phase` is queued | start | compile | measure | final | done, `config` the one
-    just finished."""
+    """Of a tuning: `phase` is queued | start | compile | measure | final | done, `config` the last
+    one."""
     phase: str
     done: int
     total: int
@@ -98,19 +98,19 @@ class Progress(_Row):
 
 
 class Generations(NamedTuple):
-    """Of a database: the newest generation, and the one that a Client is pinned to (None: none)."""
+    """A database's newest generation, and a Client's pinned generation (None: not pinned)."""
     newest: int
     pinned: Optional[int]
 
 
 class Rows(list):
-    """A list of answers (or a GemmdError in one's place), or of the rows of a listing (dicts)."""
+    """A list of answers (or a GemmdError in place of an answer), or of a listing's dicts."""
 
     def to_dicts(self) -> List[Dict[str, object]]:
         return [row if isinstance(row, dict) else row.to_dict() for row in self]
 
     def to_dataframe(self):
-        """ImportError, with a sentence, when pandas is not installed."""
+        """Makes a pandas.DataFrame. ImportError, with a sentence, when pandas is not installed."""
         try:
             import pandas
         except ImportError:

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""triton.autotune whose results all ranks share, and which outlive the job.
+"""triton.autotune with results that all ranks share, and that outlive the job.
 
     @gemmd.triton.autotune(configs=[...], key=["M", "N"])
     @triton.jit
     def kernel(...)
 
-The arguments are triton.autotune's own, and the benchmark is Triton's. For each new tuning key one
-process of all that ask holds a lease and times the configs that are not known yet; the others wait
-and get its winner. What is kept is one row per config (failures, with their reason, too). A config
-more is timed beside the best known one, and its row is that one's time multiplied by the ratio of
-both: two sessions may differ in speed. A row is of all that reaches the compiler or the benchmark
-(problem_of, name_of); it answers its user alone until the daemon's owner promotes it. An answer
-that cannot be compiled or launched is a failed trial, and the next one is asked for. Without a
-daemon or libgemmd Triton tunes by itself, with one warning. In a CUDA graph's capture nothing is
-asked and nothing is timed anew.
+The arguments are triton.autotune's, and the benchmark is Triton's. For each new tuning key a single
+process holds a lease and times the unknown configs; the other processes wait and get the winner.
+gemmd keeps a row per config, for failures with the reason. Speed may differ between sessions, so a
+new config is timed next to the best known config. Its row has that config's known time, multiplied
+by the ratio of both times now. A row is valid for everything that reaches the compiler or the
+benchmark (problem_of, name_of), and answers only its user until the daemon's owner promotes it.
+When an answer fails to compile or launch, the failure becomes a trial, and gemmd is asked for the
+next answer. Without a daemon or libgemmd Triton tunes by itself, with a single warning. During a
+CUDA graph's capture nothing is asked and nothing is timed anew.
 """
 import contextlib
 import functools
@@ -38,17 +38,17 @@ from gemmd.triton_compiler import compiler_hash, jit_of, specialised
 from gemmd.triton_errors import is_of_config, reason_of, status_of
 from gemmd.triton_source import computed_by, constants_of, hook_hash, source_hash, text_of
 
-QUIET_S = 30.0  # how long a daemon that did not answer is left alone, and a stopgap is used
-_autotune = triton.autotune  # the user may put this module's in its place
-_CHOOSES = ("configs", "key", "prune_configs_by", "cache_results")  # among configs: changes none of them
+QUIET_S = 30.0  # pause after a daemon did not answer; lifetime of a stopgap
+_autotune = triton.autotune  # users may replace triton.autotune by this module's
+_CHOOSES = ("configs", "key", "prune_configs_by", "cache_results")  # select configs, change none
 _guards = weakref.WeakSet()
-_of_thread = threading.local()  # its Clients: a call that waits has one for itself
-_quiet_until = {}  # of each socket and device
+_of_thread = threading.local()  # a thread's Clients: a waiting call blocks its Client
+_quiet_until = {}  # by socket and device
 _warned = False
 
 
 class Guard:
-    """The lock of one tuner, whose arguments are its own while it decides."""
+    """The lock of a tuner: while the tuner decides, its arguments belong to a single call."""
 
     def __init__(self):
         self.lock = threading.RLock()
@@ -56,7 +56,7 @@ class Guard:
 
 
 def _forked():
-    """A thread that held a lock is not there in the child."""
+    """The child lacks a thread that held a lock."""
     for guard in list(_guards):
         guard.lock = threading.RLock()
 
@@ -66,16 +66,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _device():
-    """The GPU that Triton is about to launch on, as a Client's `device`: what libgemmd would take by
-    itself is wrong where this thread has no context yet. None: Triton interprets, or it is no CUDA
-    device."""
+    """The GPU of Triton's next launch, as a Client's `device`: libgemmd's own choice is wrong in a
+    thread without a CUDA context. None: Triton interprets, or no CUDA device."""
     if not backend().startswith("cuda:"):
         return None
     return f"cuda:{triton.runtime.driver.active.get_current_device()}"
 
 
 def _is_capturing():
-    """A CUDA graph: whatever is timed now breaks it."""
+    """True during a CUDA graph's capture, which any timing would break."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return cuda is not None and cuda.is_initialized() and cuda.is_current_stream_capturing()
 
@@ -95,36 +94,36 @@ def _warn(error):
                       stacklevel=2)
 
 
-# ---- what makes a result valid -------------------------------------------------------------------
+# ---- validity of a result ------------------------------------------------------------------------
 
 def _interprets():
-    """Triton's own rule, for kernels that are decorated from now on."""
-    knobs = getattr(triton, "knobs", None)  # since Triton 3.4
+    """Triton's rule for kernels decorated from now on."""
+    knobs = getattr(triton, "knobs", None)  # Triton 3.4 and newer
     return knobs.runtime.interpret if knobs else os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def backend():
-    """"cuda:90", or "interpreter" where Triton interprets, or there is no GPU driver."""
+    """"cuda:90"; "interpreter" when Triton interprets, or without a GPU driver."""
     if _interprets():
         return "interpreter"
     try:
         target = triton.runtime.driver.active.get_current_target()
-    except Exception:  # what a missing driver raises differs by version
+    except Exception:  # the exception for a missing driver differs by version
         return "interpreter"
     return f"{target.backend}:{target.arch}"
 
 
 def hooks_of(arguments):
-    """"do_bench=...,reset_to_zero=...": of triton.autotune's own arguments what changes a timing, or what
-    a kernel is given."""
+    """"do_bench=...,reset_to_zero=...": triton.autotune's arguments that change timings or
+    inputs."""
     return ",".join(f"{name}={hook_hash(v) if callable(v) else text_of(v)}" for name, v in sorted(arguments.items())
                     if name not in _CHOOSES and v is not None)
 
 
 def problem_of(tuner, key, kwargs, hooks=""):
-    """The custom problem of one tuning key, as text: all of a call that reaches the compiler, or the
-    benchmark. `key`: Triton's own tuple, the values of the key arguments and then the dtypes. What is
-    no key (HEAD_DIM, say) is the same for a whole job, and not for the next one."""
+    """The custom problem of a tuning key, as text: every part of a call that reaches the compiler
+    or the benchmark. `key`: Triton's own tuple, the values of the key arguments and then the
+    dtypes. Other arguments (such as HEAD_DIM) are constant within a job, not between jobs."""
     given = {**tuner.nargs, **kwargs}
     computed = computed_by(tuner.fn, given)
     args = {name: v for name, v in given.items() if name in tuner.arg_names}
@@ -144,8 +143,8 @@ def problem_of(tuner, key, kwargs, hooks=""):
 
 
 def _compiled(tuner, args, options, tuned):
-    """The fields of what is compiled. The first config stands for all: constants that a config sets are in
-    its own row."""
+    """The fields about compilation. The first config stands for all: the row of a config has the
+    constants that the config sets."""
     active, jit = triton.runtime.driver.active, jit_of(tuner.fn)
     args = {**args, **options, **tuner.configs[0].all_kwargs()}
     computed = computed_by(tuner.fn, args)
@@ -154,8 +153,8 @@ def _compiled(tuner, args, options, tuned):
 
 
 def name_of(config, timer=None):
-    """A config as gemmd keeps it: its keywords, warps, stages, and what its heuristics and pre_hook make of
-    them in the timer's call. What no config can hold is kept as text."""
+    """A config as gemmd keeps it: keywords, warps, stages, and the values computed by heuristics
+    and pre_hook in the timer's call. Values that no config can hold are kept as text."""
     values = {**config.all_kwargs(), **(timer.computed(config) if timer else {})}
     values = {name: plain(v) for name, v in values.items()}
     if getattr(config, "pre_hook", None):
@@ -164,7 +163,7 @@ def name_of(config, timer=None):
 
 
 def find(configs, name, timer=None):
-    """By the line that is written of it: in Python 1, 1.0 and True are equal."""
+    """Compares the written lines, because 1, 1.0 and True are equal in Python."""
     line = write_config(name)
     return next((c for c in configs if write_config(name_of(c, timer)) == line), None)
 
@@ -180,8 +179,8 @@ def find_answer(configs, answer, timer=None):
 # ---- timing --------------------------------------------------------------------------------------
 
 class Timer:
-    """Triton's benchmark, with the reason of what it only calls infinitely slow. `replaces`: the key's
-    answer has failed in this launch."""
+    """Triton's benchmark, with the reason where Triton only returns an infinite time. `replaces`:
+    the key's answer has failed in this launch."""
 
     def __init__(self, tuner, args, kwargs, replaces=False):
         self.tuner, self.args, self.kwargs, self.failure = tuner, args, kwargs, None
@@ -194,7 +193,7 @@ class Timer:
                            {**(getattr(self.tuner, "nargs", None) or {}), **self.kwargs, **keywords})
 
     def computed(self, config):
-        """Of its heuristics what differs from, or is not in, the problem."""
+        """The heuristics' values that differ from the problem's, or that the problem lacks."""
         return {name: v for name, v in self._computed(config.all_kwargs()).items()
                 if name not in self.without or text_of(v) != text_of(self.without[name])}
 
@@ -206,7 +205,7 @@ class Timer:
             raise
 
     def trial(self, config):
-        """A record of docs/protocol.md, and the error that nobody has dealt with, or None."""
+        """Times a config. Returns a record of docs/protocol.md, and the caller's error or None."""
         self.failure, name = None, name_of(config, self)
         self.tuner.do_bench = self.do_bench
         try:
@@ -218,12 +217,12 @@ class Timer:
         if self.failure is not None:
             return failed(name, self.failure), None
         ms = float(times[0] if isinstance(times, (list, tuple)) else times)
-        if not (math.isfinite(ms) and ms > 0):  # a benchmark's way to say that it cannot be run
+        if not (math.isfinite(ms) and ms > 0):  # a benchmark's sign for failure
             return {"config": name, "status": "invalid", "reason": f"do_bench returned {ms:g}"}, None
         return {"config": name, "time_us": ms * 1e3}, None
 
     def clean_up(self, config):
-        """Arguments that a timing changed are reset, as Triton does after tuning."""
+        """Resets the arguments that a timing changed, as Triton does after tuning."""
         full = {**self.tuner.nargs, **self.kwargs, **config.all_kwargs()}
         self.tuner.pre_hook(full, reset_only=True)
 
@@ -233,8 +232,8 @@ def failed(name, error):
 
 
 class Session:
-    """What is known of a problem's configs, and what is timed now. A config more is timed after the best
-    known one: its time is that one's, times the ratio of both now."""
+    """The known results of a problem's configs, and new timings. A new config is timed after the
+    best known config; the new time is the known time, times the ratio of both timings."""
 
     def __init__(self, client, problem, configs, known, timer):
         self.client, self.problem, self.timer = client, problem, timer
@@ -248,7 +247,7 @@ class Session:
         self.is_first, self.scale = not self.times, 1.0
 
     def _time(self, line):
-        """The time now, or None: the config has failed, and is recorded."""
+        """Times a config. Returns None when the config failed, after recording the failure."""
         trial, error = self.timer.trial(self.configs[line])
         if "time_us" in trial:
             return trial["time_us"]
@@ -260,7 +259,7 @@ class Session:
         return None
 
     def _compare(self):
-        """Times the best known one, or the next where it fails."""
+        """Times the best known config, or the next best when the best fails."""
         while self.times:
             best = min(self.times, key=self.times.get)
             now = self._time(best)
@@ -269,7 +268,7 @@ class Session:
                 return
 
     def time_new(self):
-        """All that are not known; the fastest line, or None."""
+        """Times all unknown configs. Returns the fastest line, or None."""
         for line in self.configs:
             if line in self.times or line in self.failed:
                 continue
@@ -283,7 +282,7 @@ class Session:
 
 
 def measure(client, problem, configs, known, timer):
-    """Times what is not known, and puts the fastest: a config, or None when all fail."""
+    """Times the unknown configs, and puts the fastest. Returns the config, or None if all fail."""
     session = Session(client, problem, configs, known, timer)
     best = session.time_new()
     if best is None:
@@ -294,7 +293,7 @@ def measure(client, problem, configs, known, timer):
 
 
 def acquire(client, problem, configs, timer, deadline_ms):
-    """What gemmd says; None: it lives, and was late to say "held"."""
+    """Acquires the key. None: gemmd is alive, but was late to answer "held"."""
     try:
         return client.acquire(problem, [name_of(c, timer) for c in configs], deadline_ms=deadline_ms)
     except Deadline:
@@ -304,8 +303,8 @@ def acquire(client, problem, configs, timer, deadline_ms):
 
 
 def decide(client, problem, configs, timer, deadline_ms, waiting=contextlib.nullcontext):
-    """(the config for a problem, whether it is only a stopgap: another process is still tuning).
-    None: Triton is to tune by itself. waiting(): a context in which others are waited for."""
+    """Returns (the config for a problem, True for a stopgap while another process tunes). Without a
+    config, Triton tunes by itself. waiting(): a context for waiting for other processes."""
     with waiting():
         asked = acquire(client, problem, configs, timer, deadline_ms)
     if asked is None or asked.outcome == "held":
@@ -319,7 +318,7 @@ def decide(client, problem, configs, timer, deadline_ms, waiting=contextlib.null
 
 
 def find_out(client, problem, configs, timer, known):
-    """By the holder of the lease: the fastest config, or None."""
+    """Called by the lease's holder. Returns the fastest config, or None."""
     try:
         config = measure(client, problem, configs, known, timer)
     except BaseException:
@@ -334,19 +333,19 @@ def find_out(client, problem, configs, timer, known):
 # ---- the decorator -------------------------------------------------------------------------------
 
 class SharedCache(dict):
-    """The autotuner's own {key: config}, which asks gemmd for what it lacks."""
+    """The autotuner's own {key: config}, which gets missing keys from gemmd."""
 
     def __init__(self, tuner, socket, deadline_ms, arguments=()):
         super().__init__()
         self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
         self.arguments = dict(arguments)  # of triton.autotune
-        self.stopgaps = {}  # until when each is used
-        self.given, self.failed = set(), {}  # keys that gemmd answered; {key: {line: status}} of answers that failed here
+        self.stopgaps = {}  # end time of each stopgap
+        self.given, self.failed = set(), {}  # {key: {line: status}} of failed answers
         self.guard, self.call = Guard(), threading.local()
 
     @functools.cached_property
     def hooks(self):
-        """At the first question: a function may be defined below the kernel that names it."""
+        """Computed at first use: a function may be defined below the kernel that names it."""
         return hooks_of(self.arguments)
 
     def __contains__(self, key):
@@ -363,9 +362,9 @@ class SharedCache(dict):
 
     def _ask(self, key):
         if not vars(self.call):
-            return False  # not in a launch: what a config would be timed with is not known
+            return False  # not in a launch: the arguments for a timing are unknown
         if _is_capturing():
-            return False  # Triton's own way of failing
+            return False  # Triton fails in its own way
         self.stopgaps.pop(key, None)
         self.given.discard(key)
         device = _device()
@@ -373,7 +372,7 @@ class SharedCache(dict):
             return False
         try:
             client = _client(self.socket, device)
-        except (GemmdError, OSError) as e:  # OSError: no libgemmd; from below it is the kernel's
+        except (GemmdError, OSError) as e:  # OSError: no libgemmd; later OSErrors are the kernel's
             _warn(e)
             return False
         return self._ask_by(client, device, key)
@@ -385,7 +384,7 @@ class SharedCache(dict):
             timer = Timer(tuner, args, kwargs, replaces=bool(refused))
             configs = self._worth_trying(key, tuner.prune_configs(kwargs), timer)
             if key in self.failed and not configs:
-                return False  # Triton tries them all, and says how they fail
+                return False  # Triton tries all configs, and reports the failures
             config, is_stopgap = decide(client, problem_of(tuner, key, kwargs, self.hooks), configs,
                                         timer, self.deadline_ms, self._let_others_run)
         except GemmdError as e:
@@ -403,8 +402,8 @@ class SharedCache(dict):
         return [c for c in configs if not failed or write_config(name_of(c, timer)) not in failed]
 
     def forget_failure(self, error):
-        """After a launch that failed with the answer: records the failure, and forgets the answer. Whether
-        to launch again, with another one."""
+        """Records a launch's failure, and forgets the answer. True: launch again, with another
+        answer."""
         key, config = vars(self.call).pop("used", (None, None))
         if key not in self.given or _is_capturing() or not is_of_config(error):
             return False
@@ -417,14 +416,14 @@ class SharedCache(dict):
 
     def _record(self, key, trial):
         device = _device()
-        with contextlib.suppress(GemmdError, OSError):  # whoever asks next finds out
+        with contextlib.suppress(GemmdError, OSError):  # the next request finds out
             if time.monotonic() >= _quiet_until.get((self.socket, device), 0.0):
                 problem = problem_of(self.tuner, key, self.call.kwargs, self.hooks)
                 _client(self.socket, device).record(problem, [trial])
 
     @contextlib.contextmanager
     def _let_others_run(self):
-        """Threads that know their config launch while this one waits for another process."""
+        """Threads with a known config launch while this thread waits for another process."""
         nargs, lock = self.tuner.nargs, self.call.lock
         lock.release()
         try:
@@ -434,19 +433,19 @@ class SharedCache(dict):
             self.tuner.nargs = nargs
 
     def _go_on_alone(self, error, device):
-        if isinstance(error, (Deadline, Unreachable)):  # it would cost as much at the next key
+        if isinstance(error, (Deadline, Unreachable)):  # the next key would wait as long
             _quiet_until[self.socket, device] = time.monotonic() + QUIET_S
-        if error.name != "no_config":  # else all fail, and Triton says so in its own words
+        if error.name != "no_config":  # with no_config all configs fail, and Triton reports that
             _warn(error)
 
 
 def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
     """triton.autotune(configs, key, ...), shared through gemmd.
 
-    gemmd_socket: of the daemon; else found as by gemmd.Client. deadline_ms: how long to wait for
-    another process that is tuning (0: as long as it is alive); past it, the best so far or the
-    first config is taken for 30 s, then gemmd is asked again. A daemon that does not answer is left
-    alone for as long.
+    gemmd_socket: the daemon's socket; None: found as by gemmd.Client. deadline_ms: how long to wait
+    for another process's tuning (0: as long as that process lives). After the deadline, the best so
+    far or the first config is used for 30 s; then gemmd is asked again. A daemon that does not
+    answer is left alone for as long.
     """
     arguments = inspect.signature(_autotune).bind(configs, key, *more, **options).arguments
 
@@ -465,12 +464,12 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
 
         def shared_run(*args, **kwargs):
             lock, outer = cache.guard.lock, vars(call).copy()
-            with lock:  # nargs are the tuner's while it decides
+            with lock:  # other calls must not replace nargs while the tuner decides
                 vars(call).clear()
                 call.args, call.kwargs, call.lock = args, kwargs, lock
                 try:
                     return launch(*args, **kwargs)
-                finally:  # tensors live no longer for having been a kernel's
+                finally:  # do not keep the tensors alive
                     vars(call).clear()
                     vars(call).update(outer)
 

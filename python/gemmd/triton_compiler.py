@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's own cache key of a compiled kernel, less its source and constants: the installed Triton and
-ptxas, switches of the environment, launch options, and the specialisation of arguments. From Triton's
-insides, which move between versions: GemmdError, and Triton tunes by itself, where one is missing."""
+"""Triton's own cache key of a compiled kernel, without source and constants: the installed Triton
+and ptxas, switches of the environment, launch options, and the specialisation of arguments. Uses
+internals of Triton, which differ by version. A missing internal is a GemmdError: Triton tunes
+alone."""
 import contextlib
 import hashlib
 import importlib
@@ -17,7 +18,7 @@ def _unknown(name):
 
 
 def _from_triton(name, *modules):
-    """The first of these modules that has the name."""
+    """The named attribute of the first module that has the name."""
     for module in modules:
         with contextlib.suppress(ImportError, AttributeError):
             return getattr(importlib.import_module(f"triton.{module}"), name)
@@ -29,14 +30,14 @@ def _make_backend(active):
 
 
 def jit_of(fn):
-    """The object that @triton.jit made, below heuristics."""
+    """The object made by @triton.jit, below heuristics."""
     while fn is not None and not inspect.isfunction(getattr(fn, "fn", None)):
         fn = getattr(fn, "fn", None)
     return fn
 
 
 def compiler_hash(active, jit, options):
-    """Of the compiler, and of a call's options as it takes them. `active`: Triton's driver."""
+    """Hash of the compiler, and of the options as the compiler reads them. `active`: the driver."""
     compiler = _make_backend(active)
     debug = options.get("debug") or getattr(jit, "debug", None) or os.environ.get("TRITON_DEBUG") == "1"
     switches = _from_triton("get_cache_invalidating_env_vars", "_C.libtriton")()
@@ -46,14 +47,14 @@ def compiler_hash(active, jit, options):
 
 
 def specialised(active, jit, args, others):
-    """"x=*fp32:D,n=i32:D,...": the types of arguments that are no constants, and whether Triton compiles
-    in that an address or number is a multiple of 16, or 1; but for the names `others`."""
+    """"x=*fp32:D,n=i32:D,...": types of non-constant arguments, and marks for addresses and numbers
+    that Triton compiles in as multiples of 16, or as 1. Leaves out the names `others`."""
     if hasattr(jit, "device_caches"):
         bind = jit.device_caches[active.get_current_device()][-1]
         return ",".join(f"{p.name}={':'.join(str(part) for part in found if part)}"
                         for p, found in zip(jit.params, bind(**args)[1])
                         if not p.is_constexpr and p.name not in others)
-    if not hasattr(jit, "binder"):  # of Triton 3.2
+    if not hasattr(jit, "binder"):  # Triton 3.2
         raise _unknown("binder")
     if jit.binder is None:
         jit.create_binder(_make_backend(active))

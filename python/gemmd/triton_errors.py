@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an error says of the config that was compiled or launched: a verdict that is kept, a failure
-that may pass, or nothing. Triton's errors are known by their names: they moved between versions."""
+"""Classifies an error of a compiled or launched config: a permanent verdict, a failure that may
+pass, or not the config's fault. Knows Triton's errors by name: their modules change by version."""
 import re
 import sys
 
@@ -11,7 +11,7 @@ _VERDICTS = {"OutOfResources": "resource", "CompileTimeAssertionFailure": "compi
              "CompilationError": "compile", "PTXASError": "compile"}
 # RuntimeErrors of the compiler: of its passes, and of ptxas in Triton 3.2.
 _REFUSAL = re.compile("PassManager::run failed|Internal Triton PTX codegen error")
-# A compiler that a signal ended (ptxas dies of signal 11 where memory is short), or that had no room
+# A compiler that a signal ended (ptxas dies of signal 11 when memory is short), or that had no room
 # for its files.
 _SHORTAGE = re.compile(r"error code (-|1[3-9]\d\b)|raised SIG|died with <Signals|Killed|MemoryError|bad_alloc"
                        r"|out of memory|Cannot allocate|Memory allocation|No space left|quota exceeded"
@@ -19,7 +19,7 @@ _SHORTAGE = re.compile(r"error code (-|1[3-9]\d\b)|raised SIG|died with <Signals
 
 
 def reason_of(error):
-    """Its text, as a record keeps it."""
+    """The error's text for a record."""
     return text_of(f"{type(error).__name__}: {error}").encode()[:REASON_BYTES].decode(errors="ignore")
 
 
@@ -28,7 +28,7 @@ def is_shortage(error):
 
 
 def status_of(error):
-    """A record's status. "crashed" may be tried again, all others are known from then on."""
+    """The status for a record. "crashed" may be tried again; any other status is permanent."""
     if is_shortage(error):
         return "crashed"
     if isinstance(error, RuntimeError) and _REFUSAL.search(str(error)):
@@ -37,8 +37,8 @@ def status_of(error):
 
 
 def is_of_config(error):
-    """Whether another config may work. False for an error of the caller's, for a GPU without memory,
-    and for a fault after which the CUDA context fails at every call."""
+    """True when another config may work. False for a caller's error, for a GPU without memory, and
+    for a fault after which every call of the CUDA context fails."""
     if status_of(error) != "crashed":
         return True
     name = type(error).__name__

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the result of a Triton kernel is a result of, as text: the kernel's source with that of what
-it calls, the constants that they name, the constants of a call, and the functions that run around
-the kernel. Not where in a file they stand: a line more above a kernel changes nothing of it."""
+"""The inputs of a Triton kernel's result, as text: the source of the kernel and of the functions
+that it calls, the constants named there, the constants of a call, and the functions that run around
+the kernel. Positions in files do not count: a new line above a kernel changes nothing."""
 import contextlib
 import dis
 import functools
@@ -16,25 +16,25 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 def _function(v):
-    """The Python function that is decorated; None: there is none."""
+    """The Python function below all decorators; None: no Python function."""
     while v is not None and not inspect.isfunction(v):
         v = getattr(v, "fn", None)
     return v
 
 
 def _source(v, fn):
-    """From its `def` on: what chooses among configs stands above. Then what @triton.jit was told."""
+    """The source from `def` on, without the decorators above; then @triton.jit's options."""
     text = textwrap.dedent(getattr(v, "src", None) or inspect.getsource(fn))
     told = "".join(f"\n{name}" for name in ("noinline", "debug") if getattr(v, name, None))
     return text[re.search(r"^\s*def\s", text, re.MULTILINE).start():] + told
 
 
 def _is_tritons(name):
-    return name.split(".")[0] == "triton"  # of its version, which stands beside the source
+    return name.split(".")[0] == "triton"  # the field beside the source has Triton's version
 
 
 def text_of(v):
-    """Of a constant. Two objects that differ only in where they are in memory are the same one."""
+    """Text of a constant, without memory addresses."""
     v = getattr(v, "value", v) if type(v).__name__ == "constexpr" else v
     if not inspect.isfunction(v) and _function(v) is not None:
         return f"{_function(v).__name__}:{source_hash(v)}"
@@ -42,7 +42,7 @@ def text_of(v):
 
 
 def _all_code(code):
-    """With nested code."""
+    """Yields the code and all nested code."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -50,12 +50,12 @@ def _all_code(code):
 
 
 def _names(code):
-    """Of globals and attributes, in nested code too."""
+    """Names of globals and attributes, also in nested code."""
     return {name for part in _all_code(code) for name in part.co_names}
 
 
 def _named(name, v, names, seen):
-    """The parts of one thing that a function names; of what has members those that it names, too."""
+    """The parts of an object that a function names; for a module or class, the named members."""
     if isinstance(v, (types.ModuleType, type)):
         if _is_tritons(v.__name__ if isinstance(v, types.ModuleType) else v.__module__):
             return
@@ -70,7 +70,7 @@ def _named(name, v, names, seen):
 
 
 def _parts(v, seen):
-    """Of a decorated function, and of all that it names."""
+    """The parts of a decorated function, and of all objects that the function names."""
     fn = _function(v)
     if id(fn) in seen or _is_tritons(fn.__module__ or ""):
         return
@@ -92,7 +92,7 @@ def _hash(parts):
 
 
 def source_hash(kernel):
-    """Of a kernel, decorated or not."""
+    """Hash of a kernel, decorated or not."""
     return _hash(_parts(kernel, set()))
 
 
@@ -103,14 +103,14 @@ def _package_of(v):
 
 
 def _assigned(code):
-    """Globals and attributes that code writes: a counter, and no setting."""
+    """Globals and attributes that code writes: state such as a counter, not a setting."""
     return {i.argval for c in _all_code(code) for i in dis.get_instructions(c)
             if i.opname in ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR")}
 
 
 def _function_parts(fn, package, seen):
-    """By its instructions, since a lambda has no source of its own, with what it names: functions of its
-    own package, and values that nothing can change."""
+    """Hashes instructions, because a lambda has no source of its own, and the objects that the
+    function names: functions of the same package, and immutable values."""
     for code in _all_code(fn.__code__):
         yield code.co_code.hex()
         yield " ".join((*code.co_names, *code.co_varnames))
@@ -118,7 +118,7 @@ def _function_parts(fn, package, seen):
                     for v in code.co_consts if not isinstance(v, types.CodeType))
     names, scope = _names(fn.__code__), {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
-        with contextlib.suppress(ValueError):  # a name that has no value yet
+        with contextlib.suppress(ValueError):  # a name without a value yet
             scope[name] = cell.cell_contents
     scope.update((name, v) for name, v in fn.__globals__.items() if name in names and name not in scope)
     for name in sorted(scope.keys() - _assigned(fn.__code__)):
@@ -127,7 +127,7 @@ def _function_parts(fn, package, seen):
 
 
 def _object_parts(call, self, package, seen):
-    """Of a method, and of the object that it is called on."""
+    """The parts of a method and of the method's object."""
     yield type(self).__qualname__
     yield from _hook_parts("", call, package, seen)
     assigned = _assigned(call.__code__) if inspect.isfunction(call) else set()
@@ -137,7 +137,7 @@ def _object_parts(call, self, package, seen):
 
 
 def _hook_parts(name, v, package, seen):
-    """Of a value that a hook is, has or names."""
+    """The parts of a value that a hook is, has or names."""
     yield name
     if isinstance(v, tuple):
         for item in v:
@@ -145,7 +145,7 @@ def _hook_parts(name, v, package, seen):
     elif isinstance(v, (*_PLAIN, bytes)):
         yield text_of(v)
     elif id(v) not in seen:
-        seen[id(v)] = v  # alive, so that nothing else gets its number
+        seen[id(v)] = v  # kept alive, so that no other object gets the same id
         if isinstance(v, functools.partial):
             yield from _hook_parts("", (v.func, v.args, tuple(sorted(v.keywords.items()))), package, seen)
         elif inspect.ismethod(v):
@@ -161,8 +161,8 @@ def _hook_parts(name, v, package, seen):
 
 
 def hook_hash(hook):
-    """Of a callable that runs around a kernel (pre_hook, do_bench): what it does, and with which
-    settings, when it is first seen. A library's function is its name."""
+    """Hash of a callable that runs around a kernel (pre_hook, do_bench): the code and the settings
+    at first use. For a library's function, only the name counts."""
     return _kept_hash(hook) if isinstance(hook, Hashable) else _hook_hash(hook)
 
 
@@ -178,23 +178,23 @@ _kept_hash = functools.lru_cache(maxsize=4096)(_hook_hash)
 # ---- the arguments of a call ----------------------------------------------------------------------
 
 def computed_by(kernel, args):
-    """What @triton.heuristics below an autotuner computes of a call's arguments: {name: value}, without
-    those that these arguments are not enough for."""
+    """The values that @triton.heuristics below an autotuner computes from a call's arguments:
+    {name: value}, without values that need further arguments."""
     out = {}
     while kernel is not None and not inspect.isfunction(kernel):
         if type(kernel).__name__ == "Heuristics":
             for name, compute in kernel.values.items():
                 try:
                     out[name] = compute({**args, **out})
-                except Exception:  # whatever a heuristic without its config's values raises
+                except Exception:  # any error of a heuristic that lacks a config's values
                     out.pop(name, None)
         kernel = getattr(kernel, "fn", None)
     return out
 
 
 def constants_of(kernel, args, others, computed=()):
-    """"HEAD_DIM=64,...": of a call's arguments those that are compiled in, with the defaults of what
-    it leaves out, but for the names `others`; and those `computed`."""
+    """"HEAD_DIM=64,...": a call's compiled-in arguments, with the defaults of missing arguments,
+    and the names `computed`. Leaves out the names `others`."""
     given = {name: args.get(name, p.default) for name, p in inspect.signature(_function(kernel)).parameters.items()
              if ("constexpr" in str(p.annotation) or name in computed) and name not in others}
     return ",".join(f"{name}={text_of(v)}" for name, v in given.items() if v is not inspect.Parameter.empty)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd for PyTorch: grouped_gemm with gradients, as custom ops that torch.compile and CUDA graphs
-take, with the kernels that gemmd measured; and MoEMLP, an example layer. See configure(),
-status().
+"""gemmd for PyTorch: grouped_gemm with gradients, as custom ops for torch.compile and CUDA graphs,
+with the kernels that gemmd measured; and MoEMLP, an example layer. See configure(), status().
 
-In a job that is pinned to a generation of the database (GEMMD_GENERATION) a product that this
-generation does not know runs the analytic default to the job's end: every product is asked for with
-a deadline, and who has one does not wait for what came later. Tune first, pin afterwards."""
+A job may be pinned to a generation of the database (GEMMD_GENERATION). A product that the
+generation lacks then runs the analytic default to the job's end: every product has a deadline, and
+a query with a deadline does not wait for later answers. Tune first, pin afterwards.
+"""
 import torch as _torch
 
 if not hasattr(_torch.library, "register_fake"):

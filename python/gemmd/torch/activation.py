@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """SwiGLU between a layer's two products, with the routing weights, and its gradients in one pass.
 
-Inductor makes two kernels of the gradients that take three times what their bytes do: one writes
-the halves of the gradient of h by a condition on each element, the other reads all operands again for
-that of the weights (tests/gpu/moe_layer.py --stages profile prints both). The op
-gemmd::swiglu_grads reads everything once: a Triton kernel on a GPU, plain PyTorch on a CPU and where
-there is no Triton.
+Inductor makes two kernels of the gradients, which take three times as long as their bytes need. The
+first writes both halves of h's gradient with a condition per element; the second reads all operands
+again (tests/gpu/moe_layer.py --stages profile prints both). The op gemmd::swiglu_grads reads
+everything once: a Triton kernel on a GPU, plain PyTorch on a CPU and without Triton.
 """
 import functools
 
@@ -52,7 +51,7 @@ def _cuda_grads(h, weights, da):
     h, da = h.contiguous(), da.contiguous()
     weights = weights.contiguous() if weights is not None else None
     dh, dweights = torch.empty_like(h), _new_weights_gradient(h, weights)
-    with torch.cuda.device_of(h):  # Triton launches on the current one
+    with torch.cuda.device_of(h):  # Triton launches on the current device
         launch(h, weights, da, dh, dweights)
     return dh, dweights
 
@@ -97,11 +96,11 @@ class _WeightedSwiglu(Function):
 
 
 def swiglu(h, weights=None):
-    """silu(gate) * up of h [T, 2 * inter] (gate, then up), times weights [T, 1] of a floating type where given.
+    """silu(gate) * up of h [T, 2 * inter] (gate, then up), times weights [T, 1] of a floating type.
 
-    Returns [T, inter] in h's type (bfloat16, float16, float32), with gradients of h and weights, each in
-    its own type, whose own gradients are an error. The product is with the weights rounded to h's type,
-    the gradient of h with them as they are. ValueError for other shapes and types.
+    Returns [T, inter] in h's type (bfloat16, float16, float32), with gradients of h and weights,
+    each in its own type; second derivatives are an error. The product uses the weights rounded to
+    h's type, the gradient of h the weights unrounded. ValueError for other shapes and types.
     """
     if h.dim() != 2 or h.shape[1] % 2 or h.dtype not in DTYPES:
         raise ValueError(f"h is {tuple(h.shape)}, {h.dtype}: gate and up side by side, [T, 2 * inter], "

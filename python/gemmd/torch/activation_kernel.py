@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Triton kernel of gemmd::swiglu_grads: bytes are all that it costs, so each is moved once."""
+"""The Triton kernel of gemmd::swiglu_grads: memory-bound, so each byte is moved once."""
 import math
 
 import triton
 import triton.language as tl
 
-ELEMENTS = 1024  # of a step: eight a thread, which is one vector of 16 bytes
+ELEMENTS = 1024  # per step: eight per thread, a vector of 16 bytes
 COLUMNS_LEAST, COLUMNS_MOST = 64, 512
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From tensors to a launch: on the current stream, without synchronising; workspaces come from
-PyTorch's allocator, whose memory is safe on its stream and in a graph's pool.
+"""From tensors to a launch: on the current stream, without synchronising. Workspaces come from
+PyTorch's allocator, so their memory is safe on the stream and in a graph's pool.
 
-What shapes, strides and types decide is worked out once and kept as a Route; a later launch of the
-same copies its arguments and fills in the pointers.
+Decisions from shapes, strides and types are made once and kept as a Route. A later launch with the
+same shapes copies the Route's arguments and fills in the pointers.
 """
 import threading
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from gemmd.torch.shapes import Call, sizes
 INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
 OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
-ROUTES_MOST = 4096  # of a job whose sizes never come again
+ROUTES_MOST = 4096  # limit for a job with ever new sizes
 _routes = {}
 _bound = threading.local()
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -34,7 +34,7 @@ def _weights(t, dtype):
 # ---- routes --------------------------------------------------------------------------------------
 
 class Route(NamedTuple):
-    """What is the same in every launch of these shapes, strides and types."""
+    """The common part of all launches with these shapes, strides and types."""
     call: Call
     names: tuple
     lie_well: list
@@ -78,16 +78,16 @@ def _route(mode, flags, rows, a, b, m_sizes, gather, weights):
 # ---- launches ------------------------------------------------------------------------------------
 
 def _bind(device):
-    """The device is this thread's already; its context is made current, too: autograd has threads
-    of its own, in which nothing may have run yet."""
+    """Makes the device's context current in this thread. The device is already this thread's
+    device, but autograd has threads of its own that may not have used CUDA yet."""
     if getattr(_bound, "index", None) != device.index:
         torch.cuda.set_device(device)
-        torch.cuda.is_current_stream_capturing()  # before 2.9 set_device does nothing where the device is the thread's
+        torch.cuda.is_current_stream_capturing()  # before 2.9, set_device skips its own device
         _bound.index = device.index
 
 
 def _stream(device):
-    """Its handle; 0, the default stream, is a null pointer."""
+    """The current stream's handle; 0, the default stream, is a null pointer."""
     if device.type != "cuda":
         return None
     if _raw_stream is not None:
@@ -96,8 +96,8 @@ def _stream(device):
 
 
 def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None):
-    """Whether `out` was, or on a GPU will be, written by a kernel; False: the caller goes on in
-    plain PyTorch. a, b: the operands of OPERANDS[mode]; rows: T."""
+    """True: a kernel wrote `out`, or on a GPU will write `out`. False: the caller uses plain
+    PyTorch. a, b: the operands of OPERANDS[mode]; rows: T."""
     device = a.device
     if device.type == "cuda":
         if torch.cuda.current_device() != device.index:
@@ -114,7 +114,7 @@ def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None):
 
 
 def _operand(args, name, t, well):
-    """Its pointer into args; the tensor that it is of."""
+    """Stores the operand's pointer in args. Returns the tensor that owns the memory."""
     at = t.data_ptr()
     if not well or at % ALIGNED:
         t = copied(t)
@@ -125,8 +125,8 @@ def _operand(args, name, t, well):
 
 
 def _launch(plan, route, out, a, b, m_sizes, gather, weights):
-    """The operands live until the launch is queued: after that, PyTorch's allocator gives their
-    memory only to what comes later on the stream."""
+    """The operands live until the launch is queued. After that, PyTorch's allocator reuses their
+    memory only for later work on the stream."""
     args = ffi.Args.from_buffer_copy(route.args)
     a = _operand(args, route.names[0], a, route.lie_well[0])
     b = _operand(args, route.names[1], b, route.lie_well[1])

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How operands must lie in memory for a kernel to read them: gemmd's, and torch._grouped_mm."""
+"""Memory layout that kernels need for operands: gemmd's kernels, and torch._grouped_mm."""
 import torch
 
 ALIGNED = 16  # bytes
 
 
 def lies_well(shape, stride, element_bytes):
-    """Whether a kernel can read it as it is, when it begins at a multiple of 16 bytes: elements of
-    a row side by side, rows at such multiples, none over another (as an expanded tensor has
-    them)."""
+    """True when a kernel can read a tensor that begins at a multiple of 16 bytes: adjacent elements
+    in a row, rows at multiples of 16 bytes, and no overlap (as in an expanded tensor)."""
     need = shape[-1]
     if stride[-1] != 1:
         return False
@@ -24,6 +23,6 @@ def copied(t):
 
 
 def laid_well(t):
-    """The tensor, or where it does not lie so a copy that does."""
+    """The tensor, or a copy when the tensor's layout does not fit."""
     well = lies_well(t.shape, t.stride(), t.element_size()) and t.data_ptr() % ALIGNED == 0
     return t if well else copied(t)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An example layer: the MLP of a mixture of experts, as Qwen3 and Mixtral have it."""
+"""An example layer: the MLP of a mixture of experts, as in Qwen3 and Mixtral."""
 import torch
 from torch import nn
 from torch.autograd import Function
@@ -15,10 +15,10 @@ def route(logits, topk, normalise=True):
 
 
 def sort_by_expert(ids, experts):
-    """(m_sizes [experts], gather_indices [tokens * topk]), int32, of ids [tokens, topk] of any type of
-    whole numbers; nothing waits for the device."""
+    """Returns (m_sizes [experts], gather_indices [tokens * topk]), int32. ids: [tokens, topk] of
+    any integer type. Does not wait for the device."""
     flat = ids.reshape(-1)
-    # A GPU sorts by passes over the bytes of a key.
+    # A GPU sorts in passes over the bytes of a key, so shorter keys are faster.
     keys = flat.to(torch.int16) if experts <= 1 << 15 else flat
     gather = torch.argsort(keys, stable=True).to(torch.int32)
     m_sizes = torch.zeros(experts, dtype=torch.int32, device=ids.device)
@@ -27,7 +27,7 @@ def sort_by_expert(ids, experts):
 
 
 class _Gathered(Function):
-    """t[index] for a permutation, whose gradient is put back without sums."""
+    """t[index] for a permutation; the gradient needs no sums."""
 
     @staticmethod
     def forward(ctx, t, index):
@@ -41,14 +41,14 @@ class _Gathered(Function):
 
 
 def in_expert_order(weights, gather):
-    """Routing weights [tokens, topk] as a column [T, 1], one for each routed row."""
+    """Routing weights [tokens, topk] as a column [T, 1], in the order of the routed rows."""
     return _Gathered.apply(weights.reshape(-1), gather).unsqueeze(-1)
 
 
 class MoEMLP(nn.Module):
     """x [..., hidden] -> [..., hidden]: router, top-k, SwiGLU experts, weighted sum. Both permutes
-    are fused into the GEMMs. The routing weights multiply what goes into the second GEMM, not what
-    comes out: there are fewer columns, and nothing of its output is kept for the gradients."""
+    are fused into the GEMMs. The routing weights multiply the second GEMM's input, not its output:
+    the input has fewer columns, and the gradients then need nothing of the output."""
 
     def __init__(self, hidden, inter, experts, topk, normalise=True, device=None, dtype=None):
         super().__init__()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that are taken once.
+"""Functions with first derivatives only.
 
-torch.autograd.function.once_differentiable looks at the incoming gradients alone. Of a loss that is
-linear in the output they are constants: then the gradients are so, too, for PyTorch, and what they owe
-to the saved operands is lost without a word.
+torch.autograd.function.once_differentiable looks only at the incoming gradients. When the loss is
+linear in the output, these are constants. PyTorch then treats the new gradients as constants too,
+and silently loses their dependence on the saved operands.
 """
 import functools
 
@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 
 class _Refused(Function):
-    """A gradient as it is, made of tensors that its own gradient would be of."""
+    """Returns a gradient unchanged. A derivative of the gradient by `sources` raises."""
 
     @staticmethod
     def forward(ctx, grad, *sources):
@@ -29,11 +29,11 @@ def _refuse(outs, sources):
 
 
 def once_differentiable(backward):
-    """A Function's backward(ctx, saved, *grads), of ctx.saved_tensors: a tuple, None for what has no
-    gradient. A derivative of what it returns, by the gradients or by what was saved, is a RuntimeError."""
+    """Wraps a Function's backward(ctx, saved, *grads). `saved` is ctx.saved_tensors; backward
+    returns a tuple, None for inputs without gradient. Second derivatives are a RuntimeError."""
     @functools.wraps(backward)
     def backward_once(ctx, *grads):
-        saved = ctx.saved_tensors  # read once: torch.utils.checkpoint makes them at that
+        saved = ctx.saved_tensors  # read once: torch.utils.checkpoint recomputes at each read
         if not torch.is_grad_enabled():
             return backward(ctx, saved, *grads)
         with torch.no_grad():

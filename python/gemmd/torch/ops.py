@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The custom ops gemmd::grouped_gemm, _mul, _dx, _dw and _grads, which torch.compile takes as they
-are. None has a gradient of its own: product.py puts them together.
+"""The custom ops gemmd::grouped_gemm, _mul, _dx, _dw and _grads, for torch.compile. The ops have no
+gradients of their own: product.py combines them.
 
-_dx, _dw and _grads read the rows of dy that gather_indices names when permute_y is set: a
-permutation of T rows, or, of the gradient of a sum over a token's rows, each token's row topk
-times. Both gradients come from one op, since inductor makes a copy of a computed operand for each
-op that takes it.
+With permute_y, _dx, _dw and _grads read the rows of dy that gather_indices names: a permutation of
+T rows, or, for the gradient of a sum over a token's rows, each token's row topk times. A single op
+gives both gradients, because inductor copies a computed operand for each op that takes the operand.
 """
 import torch
 
@@ -26,7 +25,7 @@ for _name, _schema in _SCHEMAS.items():
     _lib.define(_name + _schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
-# ---- what runs -----------------------------------------------------------------------------------
+# ---- running -------------------------------------------------------------------------------------
 
 def _forward(x, w, m_sizes, gather, topk, permute_x, permute_y):
     flags = Flags(topk, permute_x, permute_y)
@@ -73,8 +72,8 @@ def _grads(dy, x, w, *rest):
 # ---- on the CPU ----------------------------------------------------------------------------------
 
 def _check_values(rows, m_sizes, gather, flags):
-    """What kernels on the CPU would follow into memory that is not theirs. Its gradients have the
-    same; on a GPU the host would have to wait for the numbers."""
+    """Refuses values with which a CPU kernel would access foreign memory. The gradients get the
+    same values, already checked. On a GPU the host would have to wait for the numbers."""
     sizes = m_sizes.tolist()
     if sum(sizes) != rows or min(sizes, default=0) < 0:
         raise ValueError(f"m_sizes is {sum(sizes)} rows in all, {min(sizes, default=0)} at least: "
@@ -99,7 +98,7 @@ def _checked(run):
     return run_checked
 
 
-# ---- what torch.compile sees ---------------------------------------------------------------------
+# ---- for torch.compile ---------------------------------------------------------------------------
 
 def _fake_forward(x, w, m_sizes, gather, topk, permute_x, permute_y):
     return x.new_empty((x.shape[0] * topk if permute_x else x.shape[0], w.shape[1]))
@@ -130,6 +129,6 @@ for _name, _run, _fake in (("grouped_gemm", _forward, _fake_forward),
     _lib.impl(_name, _run, "CUDA")
     torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
 
-# The overloads themselves: a packet looks for its overload at every call.
+# The overloads, because a packet searches its overload at every call.
 forward, forward_mul, dx, dw, grads = (getattr(torch.ops.gemmd, _name).default
                                        for _name in _SCHEMAS)

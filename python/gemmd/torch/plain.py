@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three modes in plain PyTorch: what a job goes on with when no kernel of gemmd can be had.
+"""The three modes in plain PyTorch, for a job without a gemmd kernel.
 
-On a GPU torch._grouped_mm where it takes the operands (no host synchronisation, CUDA graphs can
-capture it), else expert by expert, which reads m_sizes on the host. The maths and the two roundings
-are those of docs/training-job.md.
+On a GPU uses torch._grouped_mm when that takes the operands (no host synchronisation, CUDA graphs
+can capture it). Otherwise computes expert by expert, and reads m_sizes on the host. The maths and
+the two roundings are as in docs/training-job.md.
 """
 import functools
 
@@ -23,13 +23,13 @@ def _sizes(m_sizes):
 
 @functools.cache
 def _groups(device):
-    """Whether torch._grouped_mm is for this GPU: before PyTorch 2.9 for Hopper alone."""
+    """True when torch._grouped_mm supports this GPU: before PyTorch 2.9 only Hopper."""
     return hasattr(torch, "_grouped_mm") and (
         torch.__version__ >= (2, 9) or torch.cuda.get_device_capability(device) == (9, 0))
 
 
 def _can_group(*operands):
-    """torch._grouped_mm wants bf16 rows of a multiple of 16 bytes (and laid_well()), and a GPU."""
+    """torch._grouped_mm needs a GPU and bf16 rows of a multiple of 16 bytes (and laid_well())."""
     return all(t.is_cuda and t.dtype == torch.bfloat16 and t.shape[-1] % 8 == 0 and _groups(t.device)
                for t in operands)
 
@@ -58,7 +58,7 @@ def forward(x, w, m_sizes, gather, flags: Flags):
 
 
 def multiply(y, topk_weights):
-    """Rows by their routing weights, rounded a second time."""
+    """Multiplies rows by their routing weights, with a second rounding."""
     return y * topk_weights.reshape(-1, 1).to(y.dtype)
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernel a call gets, decided once per call's sizes, and never in the way of the job.
+"""Chooses a call's kernel, once for each set of sizes, and never stops the job.
 
-In this order: gemmd's answer with the kernel that it measured; the answer's config, or the analytic
-default, compiled in this process; none, and the call goes on in plain PyTorch. The first step has a
-deadline; a daemon that does not answer is left alone for a while, so that not every call waits for
-it. One warning says what is missing; status() says everything.
+The order: gemmd's answer with the measured kernel; the answer's config, or the analytic default,
+compiled in this process; no kernel, and the call uses plain PyTorch. The first step has a deadline.
+A daemon that does not answer is left alone for a while, so that not every call waits. A single
+warning tells what is missing; status() tells everything.
 
-Nothing is decided while a CUDA graph is being captured: a call that was not made before (a warm-up
-step) is plain then.
+No choice is made during a CUDA graph's capture: a call not made before (in a warm-up step) is
+plain.
 """
 import numbers
 import os
@@ -25,7 +25,7 @@ from gemmd.results import Rows
 
 
 WAITS = ("tuned", "now", "cached")
-PLANS_MOST = 4096  # of a job whose row counts never come again
+PLANS_MOST = 4096  # limit for a job with ever new row counts
 
 
 def _check_wait(wait):
@@ -51,7 +51,7 @@ def _check_kinds(settings):
 
 
 def _from_env(name, default, read):
-    """A mistake in the environment is no reason for a job not to start."""
+    """A mistake in the environment must not stop a job."""
     text = os.environ.get(name)
     if text is None:
         return default
@@ -78,15 +78,15 @@ def _read_ms(text):
 
 
 class Settings:
-    """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
-    best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
-    key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
-    device's daemon that did not answer is left alone; None: for ever, so that results do not change
-    within a job (GEMMD_GENERATION pins a whole job to what a generation of the database knows; what
-    that does not know is never waited for here, as each key has a deadline, and runs the analytic
-    default to the job's end). `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
-    as in gemmd.Client; `autostart`: starts a daemon for the device when none answers
-    (GEMMD_AUTOSTART=1). `enabled`: False: always plain PyTorch."""
+    """`wait`: "tuned" (tune a new key before its first call, up to the deadline), "now" (the best
+    lower tier first, tuned in the background), "cached" (never tune). `deadline_ms`: for a key.
+    `retry_s`: how long a plan that is not final is used before gemmd is asked again, and how long a
+    daemon that did not answer is left alone; None: for ever, so that results do not change within a
+    job. (GEMMD_GENERATION pins a job to a generation of the database. As each key has a deadline, a
+    key that the generation lacks runs the analytic default to the job's end.) `budget`: configs to
+    measure for a key (0: the daemon's default). `socket`: the daemon's, as in gemmd.Client;
+    `autostart`: starts a daemon for the device when no daemon answers (GEMMD_AUTOSTART=1).
+    `enabled`: False: always plain PyTorch."""
 
     def __init__(self):
         self.wait = _from_env("GEMMD_WAIT", "tuned", _check_wait)
@@ -100,7 +100,7 @@ class Settings:
 
 
 class Plan:
-    """What a call runs. `kernel` None: plain PyTorch, for `reason`."""
+    """The kernel for a call. `kernel` None: plain PyTorch, for `reason`."""
 
     def __init__(self, call, kernel=None, how="plain", answer=None, reason=""):
         self.call, self.kernel, self.how, self.answer = call, kernel, how, answer
@@ -126,7 +126,7 @@ def _is_capturing(device):
 
 
 def _fits(answer, device):
-    """$GEMMD_SOCKET may name the daemon of another kind of device."""
+    """False when $GEMMD_SOCKET names a daemon of another kind of device."""
     return (answer.target == "cpu") == (device.type == "cpu")
 
 
@@ -135,7 +135,7 @@ class Plans:
 
     def __init__(self):
         self.settings = Settings()
-        self._captured = []  # kernels that a CUDA graph may launch, also after reset()
+        self._captured = []  # kernels in CUDA graphs, kept also after reset()
         self._forget()
 
     def _forget(self):
@@ -143,10 +143,10 @@ class Plans:
         self._plans, self._clients = {}, {}
         self._kernels = weakref.WeakValueDictionary()  # owned by their plans
         self._unconnected, self._made = {}, 0
-        self._quiet_until, self._warned = {}, False  # of each device's daemon
+        self._quiet_until, self._warned = {}, False  # by device, for the device's daemon
 
     def reset(self, **settings):
-        """Forgets everything and takes new settings; a mistake changes nothing."""
+        """Forgets all plans and applies new settings; a mistake changes nothing."""
         for name in settings:
             if not hasattr(self.settings, name):
                 raise TypeError(f'there is no setting "{name}": there are '
@@ -162,7 +162,7 @@ class Plans:
     # ---- choosing
 
     def find(self, call):
-        """The plan of a call; quick when there is one. During a capture there may be none."""
+        """The plan of a call; fast for a known call. During a capture there may be no plan."""
         plan = self._plans.get(call)
         if plan is not None and (plan.final or not self._is_stale(plan)):
             plan.used = self._made
@@ -171,7 +171,7 @@ class Plans:
             return plan or self._unplanned(call)
         lock = self._lock
         if not lock.acquire(blocking=plan is None):
-            return plan  # another thread waits for a tuning, and this one has a kernel
+            return plan  # another thread waits for a tuning, and this thread has a kernel
         try:
             plan = self._plans.get(call)
             if plan is None or self._is_stale(plan):
@@ -181,7 +181,7 @@ class Plans:
             lock.release()
 
     def _keep(self, plan):
-        """When there are too many, the half goes that was used longest ago."""
+        """When the plans are too many, drops the least recently used half."""
         if len(self._plans) >= PLANS_MOST and plan.call not in self._plans:
             by_use = sorted(list(self._plans.values()), key=lambda p: p.used)
             for old in by_use[:(len(by_use) + 1) // 2]:
@@ -206,7 +206,7 @@ class Plans:
         try:
             answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
                                   deadline_ms=min(self.settings.deadline_ms, 100))
-        except (GemmdError, OSError):  # as in _make: nothing became better
+        except (GemmdError, OSError):  # as in _make: no better answer
             answer = None
         old.made_at = time.monotonic()
         if answer is None or not answer.final:
@@ -230,7 +230,7 @@ class Plans:
         return plan
 
     def _ask(self, call, wait, deadline_ms):
-        """(answer or None, why it is not gemmd's). GemmdError: nobody has a config for this."""
+        """Returns (answer or None, why it is not gemmd's). GemmdError: no config for this call."""
         client, problem = self._client(call.device), call.problem()
         if time.monotonic() < self._quiet_until.get(_device_name(call.device), 0.0):
             return client.get(problem, offline=True), "gemmd did not answer a moment ago"
@@ -239,8 +239,8 @@ class Plans:
         try:
             answer = client.get(problem, wait=wait, budget=self.settings.budget,
                                 deadline_ms=deadline_ms)
-        except GemmdError as e:  # a daemon that does not know what this library does, say
-            if e.name == "quarantined":  # the default, too, crashes or hangs: plain PyTorch
+        except GemmdError as e:  # such as a daemon that lacks an ability of this library
+            if e.name == "quarantined":  # the default crashes or hangs too: plain PyTorch
                 raise
             return client.get(problem, offline=True), str(e)
         if answer.local and answer.tier == "default":
@@ -250,8 +250,8 @@ class Plans:
         return answer, answer.note
 
     def _look_for_daemon(self, device, client, deadline_ms, late_at):
-        """Leaves the device's daemon alone when it was late or is not there; not when it refused
-        this key (no room on its disk, say)."""
+        """Leaves the device's daemon alone when the daemon was late or is missing, not when the
+        daemon refused this key (no room on its disk, say)."""
         now, retry_s = time.monotonic(), self.settings.retry_s
         if now >= late_at or not client.reaches_daemon(min(deadline_ms, HELLO_MS)):
             self._quiet_until[_device_name(device)] = (float("inf") if retry_s is None
@@ -282,8 +282,9 @@ class Plans:
         return self._clients[name]
 
     def _shared(self, call, which, make):
-        """One loaded kernel for all row counts that run it. The CPU's goes with its last plan, and a
-        launch under way has one; a GPU's stays loaded: they are as many as configs, not as row counts."""
+        """Shares a loaded kernel between all row counts. A CPU kernel is unloaded with its last
+        plan, which a running launch holds. A GPU kernel stays: as many as configs, not row
+        counts."""
         key = (call._replace(m=0), which)
         kernel = self._kernels.get(key)
         if kernel is None:
@@ -297,14 +298,14 @@ class Plans:
             call.device).kernel(call.problem(), answer))
 
     def _compile(self, call, answer):
-        device = _device_name(call.device)  # said: without a driver, libgemmd's default is the CPU
+        device = _device_name(call.device)  # without a driver, libgemmd's default is the CPU
         config = answer.config_text if answer else self._default_config(call, device)
         return self._shared(call, config, lambda: compile_kernel(call.problem(), config, device,
                                                                  self._library()))
 
     def _default_config(self, call, device):
-        """This library's own, which M decides: of a Client that is never connected, since a
-        daemon's device may be another one."""
+        """This library's own default for M, by a Client that is never connected: a daemon may serve
+        another device."""
         if device not in self._unconnected:
             self._unconnected[device] = Client(device=device, lazy=True,
                                                library=self.settings.library)
@@ -314,8 +315,8 @@ class Plans:
         return self.settings.library or ffi.shared_library()
 
     def give_up(self, plan, error):
-        """A kernel whose launch was refused (a config that does not take these strides, say) is not
-        tried again before gemmd is asked again (retry_s)."""
+        """Runs plain PyTorch after a refused launch (a config that does not take these strides,
+        say), until gemmd is asked again (retry_s)."""
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
         plain.used = plan.used
         self._warn(plain)
@@ -335,13 +336,13 @@ plans = Plans()
 
 def configure(**settings):
     """Sets `wait`, `deadline_ms`, `retry_s`, `budget`, `socket`, `autostart`, ... (Settings), and
-    forgets what was decided before. Call it before the first step."""
+    forgets all plans. Call configure() before the first step."""
     plans.reset(**settings)
 
 
 def status():
-    """What runs, as Rows of dicts: mode, sizes, `how` ("gemmd": as measured; "compiled here";
-    "plain"), tier, time_us, config, launches, reason. Of the 4096 products that were used last."""
+    """The running plans, as Rows of dicts: mode, sizes, `how` ("gemmd": as measured; "compiled
+    here"; "plain"), tier, time_us, config, launches, reason. Of the last 4096 products."""
     return plans.rows()
 
 

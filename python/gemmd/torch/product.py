@@ -13,7 +13,7 @@ from gemmd.torch.sums import sum_of_slots
 # ---- gradients -----------------------------------------------------------------------------------
 
 def _gradients(wanted, dy, x, w, rest):
-    """(dx, dw), None for what is not wanted; dx has one row for each routed row."""
+    """(dx, dw), None for an unwanted gradient; dx has a row for each routed row."""
     want_x, want_w = wanted[:2]
     if want_x and want_w:
         return ops.grads(dy, x, w, *rest)
@@ -21,7 +21,7 @@ def _gradients(wanted, dy, x, w, rest):
 
 
 def _save(ctx, x, w, m_sizes, gather):
-    """Of the operands what a gradient is made of: nothing of x with frozen experts."""
+    """Saves only the operands that the gradients need: with frozen experts, not x."""
     want_x, want_w = ctx.needs_input_grad[:2]
     ctx.save_for_backward(x if want_w else None, w if want_x else None, m_sizes, gather)
 
@@ -45,8 +45,8 @@ class _Product(Function):
 
 
 class _Sum(Function):
-    """The gradient of a sum is the same for all rows of a token: the kernels gather it from
-    [tokens, N], and no [T, N] is made of it."""
+    """The gradient of a sum is the same for all rows of a token: the kernels gather the rows from
+    [tokens, N], without a [T, N]."""
 
     @staticmethod
     def forward(ctx, x, w, m_sizes, gather, topk):
@@ -71,25 +71,24 @@ def _cast(t, dtype):
 
 
 def _autocast(x, w):
-    """Under torch.autocast as a linear layer: operands in its type, but float64 and what is no floating
-    point as they are."""
+    """Casts under torch.autocast like a linear layer: operands in autocast's type, but float64 and
+    other than floating types unchanged."""
     kind = x.device.type
-    if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch knows no autocast of meta
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch has no autocast for meta
         return x, w
     dtype = torch.get_autocast_dtype(kind)
     return _cast(x, dtype), _cast(w, dtype)
 
 
 def _refuse_tangents(*operands):
-    """Forward-mode AD would take what it has no rule for as a constant, and its tangent for
-    zeros."""
+    """Forward-mode AD would treat an op without a rule as a constant, with zeros as tangent."""
     if any(forward_ad.unpack_dual(t).tangent is not None for t in operands):
         raise NotImplementedError("grouped_gemm has no forward-mode derivatives (torch.func.jvp, jacfwd, "
                                   "make_dual): use backward()")
 
 
 def _refuse_others(**operands):
-    """What is no tensor at all: a mistake in a call's arguments."""
+    """ValueError for an argument that is no tensor."""
     for name, t in operands.items():
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"{name} is {'missing' if t is None else f'a {type(t).__name__}'}: it is a tensor")
@@ -152,21 +151,21 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
                  dX_only=False, dW_only=False, **tuning):
     """y = x w[e]^T for the rows of each expert, with gradients of x and w.
 
-    x: [T, K], T routed rows in expert order; with permute_x [tokens, K], T = tokens * topk. More
+    x: [T, K], T routed rows in expert order; with permute_x [tokens, K], T = tokens * topk. Further
         dimensions in front are flattened.
-    w: [experts, N, K]; bfloat16 or float16 (float32 where the device's kernels take it); under
-        torch.autocast both are cast, as a linear layer's.
+    w: [experts, N, K]; bfloat16 or float16 (float32 where the device's kernels take it).
+        torch.autocast casts x and w, as for a linear layer.
     m_sizes: [experts] int32 or int64 on x's device: rows of each expert; zeros allowed, sum T.
     gather_indices: [T] int32 or int64: the flat (token, slot) index of each row in expert order, a
         stable argsort of the flattened expert ids; needed by the permutes.
     permute_x: gathers x's rows into expert order (the first GEMM of a layer); permute_y: scatters
         y's rows back to token order (the second); fuse_mul_post (needs permute_y): multiplies by
-        topk_weights ([T], token order; not looked at without it), fused when no gradient is wanted.
-    Returns [T, N]. ValueError for what cannot be meant; never fails for want of a daemon.
+        topk_weights ([T], token order; otherwise ignored), fused when no gradient is wanted.
+    Returns [T, N]. ValueError for invalid arguments; a missing daemon is never an error.
 
-    Unsloth's grouped_gemm can be replaced by import: its keywords X, W, dX_only and dW_only mean
-    what they do there, its order of arguments (topk before gather_indices) is seen by their types,
-    and what it takes to choose kernels (autotune, kernel_config_*, is_first_gemm) is not needed.
+    Replaces Unsloth's grouped_gemm by import. The keywords X, W, dX_only and dW_only mean the same
+    as in Unsloth. Unsloth's order of arguments (topk before gather_indices) is recognised by type.
+    Unsloth's arguments for choosing kernels (autotune, kernel_config_*, is_first_gemm) are ignored.
     """
     x, w = X if x is None else x, W if w is None else w
     unknown = set(tuning) - {"autotune", "is_first_gemm", "kernel_config_fwd",
@@ -193,7 +192,7 @@ def _differentiable(function, op, x, w, *rest):
 
 
 def _multiplied(x, w, m_sizes, gather, flags, weights):
-    """Fused for inference. For gradients the two products apart: the same two roundings."""
+    """Fused for inference. With gradients, two separate products, with the same two roundings."""
     if not flags.permute_y or weights is None:
         raise ValueError("fuse_mul_post needs permute_y and topk_weights: it multiplies the second "
                          "GEMM's rows, in token order")
@@ -208,10 +207,10 @@ def _multiplied(x, w, m_sizes, gather, flags, weights):
 def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk):
     """A layer's second product with the sum over each token's experts, with gradients of x and w.
 
-    x: [T, K], T = tokens * topk routed rows in expert order, multiplied by their routing weights
-        already; w, m_sizes, gather_indices: as of grouped_gemm().
-    Returns [tokens, N]. Unlike grouped_gemm(permute_y=True) and a sum, nothing of [T, N] is kept
-    for the gradients or made of the output's. ValueError for what cannot be meant.
+    x: [T, K], T = tokens * topk routed rows in expert order, already multiplied by their routing
+        weights; w, m_sizes, gather_indices: as for grouped_gemm().
+    Returns [tokens, N]. Unlike grouped_gemm(permute_y=True) and a sum, keeps no [T, N] for the
+    gradients and makes no [T, N] of the output's gradient. ValueError for invalid arguments.
     """
     _refuse_others(x=x, w=w, m_sizes=m_sizes)
     x, w = _autocast(x.reshape(-1, x.shape[-1]), w)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call computes: its flags, and the problem that gemmd is asked about."""
+"""Describes a call: its flags, and its problem for gemmd."""
 from typing import NamedTuple
 
 import torch
@@ -15,13 +15,13 @@ class Flags(NamedTuple):
     permute_y: bool
 
     def meant(self):
-        """Without a permute topk means nothing, and rows need be no multiple of it: only those
-        that came to this rank's experts, say."""
+        """Without a permute, topk means nothing, and the rows need not be a multiple of topk: a
+        rank may have only its own experts' rows."""
         return self if self.permute_x or self.permute_y else self._replace(topk=1)
 
 
 class Call(NamedTuple):
-    """One mode, one device, one set of sizes: what a plan is made for."""
+    """The mode, device and sizes that a plan is made for."""
     mode: str  # forward | dX | dW
     device: torch.device
     dtype: torch.dtype
@@ -30,7 +30,7 @@ class Call(NamedTuple):
     k: int
     experts: int
     flags: Flags
-    mul: bool = False  # forward: by the routing weights
+    mul: bool = False  # forward: multiply by the routing weights
 
     def problem(self):
         f = self.flags
@@ -40,12 +40,12 @@ class Call(NamedTuple):
 
 
 def routed_rows(x, flags):
-    """T, of the operand that is in token order with permute_x."""
+    """T, from the operand that is in token order with permute_x."""
     return x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
 
 
 def gradient_rows(dy, gather, flags):
-    """T, of a gradient whose rows are gathered with permute_y, some of them more than once."""
+    """T, for a gradient with rows gathered by permute_y, perhaps more than once."""
     return gather.shape[0] if flags.permute_y else dy.shape[0]
 
 

@@ -2,27 +2,27 @@
 """The sum over a token's experts."""
 import torch
 
-WRITTEN_OUT_MOST = 32  # longer sums would make kernels that are long themselves
+WRITTEN_OUT_MOST = 32  # longer sums would make too long kernels
 
 
 def _to(t, dtype):
-    """Never a conversion of nothing: dynamo (2.11) loses the gradient of a Function that ends in one."""
+    """Converts only to another type: dynamo (2.11) loses a Function's gradient after an empty
+    conversion."""
     return t if t.dtype == dtype else t.to(dtype)
 
 
 def sum_of_slots(rows, topk):
-    """rows [tokens * topk, N], a token's one after the other, to their sums [tokens, N], added in
-    fp32.
+    """rows [tokens * topk, N], grouped by token, to their sums [tokens, N], added in fp32.
 
     Under torch.compile the sum is written out: inductor then makes a kernel that reads whole
-    vectors, where its reduction over a dimension in the middle took four times what the bytes do
-    (tests/gpu/moe_layer.py --stages profile prints it).
+    vectors. Its reduction over a middle dimension takes four times as long as the bytes need
+    (tests/gpu/moe_layer.py --stages profile prints the times).
     """
     if topk == 1:
         return rows
     slots = rows.view(-1, topk, rows.shape[1])
     if not torch.compiler.is_compiling() or topk > WRITTEN_OUT_MOST:
-        return slots.sum(1, dtype=rows.dtype)  # said: torch.autocast("cuda") would make it fp32
+        return slots.sum(1, dtype=rows.dtype)  # torch.autocast("cuda") would use fp32
     total = _to(slots[:, 0], torch.float32)
     for slot in range(1, topk):
         total = total + _to(slots[:, slot], torch.float32)
