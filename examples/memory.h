@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a program's tensors are: a few functions over the CUDA driver API, or over malloc. */
+/* A program's memory for tensors: a few functions over the CUDA driver API, or over malloc. */
 #ifndef GEMMD_EXAMPLES_MEMORY_H
 #define GEMMD_EXAMPLES_MEMORY_H
 
@@ -7,7 +7,7 @@
 
 /* All return 0, or -1 after a sentence on stderr. */
 struct memory {
-    int (*open)(const char *device); /* "cuda:0": its context is current afterwards */
+    int (*open)(const char *device); /* "cuda:0": makes the device's context current */
     int (*get)(size_t bytes, void **out);
     void (*put)(void *p);
     int (*upload)(void *to, const void *from, size_t bytes);
@@ -15,7 +15,7 @@ struct memory {
     void *(*stream)(void);                                     /* for gemmd_kernel_launch */
 };
 
-extern const struct memory cuda_memory; /* without CUDA headers: one that only says so */
+extern const struct memory cuda_memory; /* without CUDA headers: only reports that */
 extern const struct memory host_memory;
 
 #endif

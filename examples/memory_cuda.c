@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA driver API. Its functions are found at run time, so that this program starts on machines
- * without a driver, too; a program that is only for GPUs would link with -lcuda.
+ * The CUDA driver API. The functions are found at run time, so that this program also starts on
+ * machines without a driver. A program only for GPUs would link with -lcuda.
  */
 #include <dlfcn.h>
 #include <stdint.h>

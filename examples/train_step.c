@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_step cuda:0|cpu: one step of an MoE MLP in plain C. Asks gemmd for the layer's six
- * products, loads their kernels, launches forward and backward, and checks every result against the
- * host.
+ * train_step cuda:0|cpu: a step of an MoE MLP in plain C. Gets the kernels of the layer's six
+ * products from gemmd, launches forward and backward, and compares every result with the host's.
  *
  *   h = X W1^T   permute_x: rows gathered into expert order     W1 [experts, 2 * INTER, HIDDEN]
- *   a = silu(h[:, :INTER]) * h[:, INTER:]                       on the host: not gemmd's affair
+ *   a = silu(h[:, :INTER]) * h[:, INTER:]                       computed on the host, without gemmd
  *   y = a W2^T   permute_y: rows scattered into token order     W2 [experts, HIDDEN, INTER]
  *
- * and backwards from dy: dW2, da, dh, dW1, dX. A real job asks once, at its start, and launches
- * these kernels in every step, on its own stream. Without a daemon the analytic default's kernels
- * are compiled here, so the step runs all the same. Exit status: 0 right, 1 wrong or not possible,
- * 2 asked for nothing that it knows.
+ * and backwards from dy: dW2, da, dh, dW1, dX. A real job gets its kernels once, at the start, and
+ * launches them in every step, on its own stream. Without a daemon the program compiles the kernels
+ * of the analytic default. Exit status: 0 right, 1 wrong or impossible, 2 bad arguments.
  */
 #include <math.h>
 #include <stdint.h>
@@ -32,7 +30,7 @@ static const char *device;
 
 struct tensor {
     size_t n;
-    float *host;    /* what the device has, as floats */
+    float *host;    /* the device's values, as floats */
     uint16_t *bits; /* the same as bf16 */
     void *data;     /* on the device */
 };
@@ -146,7 +144,7 @@ static struct gemmd_problem problem_of(const struct product *p)
     return problem;
 }
 
-/* The measured kernel; where there is none (yet), the answer's config compiled in this process. */
+/* Loads the measured kernel; otherwise compiles the answer's config in this process. */
 static int load(struct gemmd *g, struct product *p)
 {
     struct gemmd_problem problem = problem_of(p);
@@ -169,7 +167,7 @@ static int load(struct gemmd *g, struct product *p)
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* forward reads x and w, dX dy and w, dW dy and x; NULL for what is not read. */
+/* forward reads x and w, dX dy and w, dW dy and x; NULL for an unread operand. */
 static int launch(const struct product *p, const struct routing *r, const struct tensor *x,
                   const struct tensor *w, const struct tensor *dy, struct tensor *out)
 {
@@ -184,7 +182,7 @@ static int launch(const struct product *p, const struct routing *r, const struct
     args.m_sizes_dtype = args.gather_dtype = GEMMD_INT32;
     args.rows = ROWS;
     args.stream = memory->stream();
-    void *workspace = NULL; /* a real job allocates it once */
+    void *workspace = NULL; /* a real job allocates once */
     int status = gemmd_kernel_workspace(p->kernel, &args, &args.workspace_bytes, &e);
     if (status == 0 && args.workspace_bytes > 0) {
         status = memory->get((size_t)args.workspace_bytes, &workspace);
@@ -231,7 +229,7 @@ static void swiglu_backward(const struct tensor *h, const struct tensor *da, str
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* Relative norm of the difference to what double precision makes of the same operands. */
+/* Relative norm of the difference to the same operands' result in double precision. */
 struct difference {
     double square, norm;
 };
