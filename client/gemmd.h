@@ -325,7 +325,7 @@ GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
 
-/* ---- kernels of one's own -------------------------------------------------------------------- */
+/* ---- kernels of the caller ------------------------------------------------------------------ */
 
 /*
  * A job may tune kernels that gemmd does not know, and use gemmd as cache and referee. The problem

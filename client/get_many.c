@@ -67,7 +67,7 @@ static void get_many_settle_ask(struct get_many *m, size_t i, const struct ask *
     }
 }
 
-/* ---- what needs no daemon ------------------------------------------------------------------- */
+/* ---- without a daemon ----------------------------------------------------------------------- */
 
 static int get_many_read_ask(const struct get_many *m, size_t i, struct ask *a, struct error *err)
 {

@@ -200,7 +200,7 @@ static void start_read_last_words(const struct start *s, char out[LAST_WORDS_MAX
     }
 }
 
-/* ---- running it ----------------------------------------------------------------------------- */
+/* ---- running the daemon --------------------------------------------------------------------- */
 
 static void prepare_files(posix_spawn_file_actions_t *files, int log, int pid_pipe)
 {
