@@ -114,8 +114,7 @@ def backend():
 
 
 def hooks_of(arguments):
-    """"do_bench=...,reset_to_zero=...": triton.autotune's arguments that change timings or
-    inputs."""
+    """"do_bench=...,reset_to_zero=...": arguments that change timings or inputs."""
     return ",".join(f"{name}={hook_hash(v) if callable(v) else text_of(v)}" for name, v in sorted(arguments.items())
                     if name not in _CHOOSES and v is not None)
 
@@ -205,7 +204,7 @@ class Timer:
             raise
 
     def trial(self, config):
-        """Times a config. Returns a record of docs/protocol.md, and the caller's error or None."""
+        """Times a config. Returns a record of docs/protocol.md, and an error to raise or None."""
         self.failure, name = None, name_of(config, self)
         self.tuner.do_bench = self.do_bench
         try:
@@ -340,7 +339,8 @@ class SharedCache(dict):
         self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
         self.arguments = dict(arguments)  # of triton.autotune
         self.stopgaps = {}  # end time of each stopgap
-        self.given, self.failed = set(), {}  # {key: {line: status}} of failed answers
+        # given: keys answered by gemmd; failed: {key: {line: status}} of answers that failed here.
+        self.given, self.failed = set(), {}
         self.guard, self.call = Guard(), threading.local()
 
     @functools.cached_property
@@ -402,8 +402,7 @@ class SharedCache(dict):
         return [c for c in configs if not failed or write_config(name_of(c, timer)) not in failed]
 
     def forget_failure(self, error):
-        """Records a launch's failure, and forgets the answer. True: launch again, with another
-        answer."""
+        """Records a launch's failure, and forgets the answer. True: launch again, another answer."""
         key, config = vars(self.call).pop("used", (None, None))
         if key not in self.given or _is_capturing() or not is_of_config(error):
             return False

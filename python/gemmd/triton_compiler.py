@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's own cache key of a compiled kernel, without source and constants: the installed Triton
 and ptxas, switches of the environment, launch options, and the specialisation of arguments. Uses
-internals of Triton, which differ by version. A missing internal is a GemmdError: Triton tunes
-alone."""
+Triton's internals, which differ by version: without them, a GemmdError, and Triton tunes alone."""
 import contextlib
 import hashlib
 import importlib

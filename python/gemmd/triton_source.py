@@ -109,8 +109,8 @@ def _assigned(code):
 
 
 def _function_parts(fn, package, seen):
-    """Hashes instructions, because a lambda has no source of its own, and the objects that the
-    function names: functions of the same package, and immutable values."""
+    """The parts of a function: the instructions, because a lambda has no source of its own, and the
+    named objects: functions of the same package, and immutable values."""
     for code in _all_code(fn.__code__):
         yield code.co_code.hex()
         yield " ".join((*code.co_names, *code.co_varnames))

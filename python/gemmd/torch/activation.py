@@ -96,7 +96,7 @@ class _WeightedSwiglu(Function):
 
 
 def swiglu(h, weights=None):
-    """silu(gate) * up of h [T, 2 * inter] (gate, then up), times weights [T, 1] of a floating type.
+    """silu(gate) * up of h [T, 2 * inter] (gate, then up), times floating weights [T, 1] if given.
 
     Returns [T, inter] in h's type (bfloat16, float16, float32), with gradients of h and weights,
     each in its own type; second derivatives are an error. The product uses the weights rounded to

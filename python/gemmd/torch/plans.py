@@ -6,8 +6,8 @@ compiled in this process; no kernel, and the call uses plain PyTorch. The first 
 A daemon that does not answer is left alone for a while, so that not every call waits. A single
 warning tells what is missing; status() tells everything.
 
-No choice is made during a CUDA graph's capture: a call not made before (in a warm-up step) is
-plain.
+No choice is made during a CUDA graph's capture: only a call made before (a warm-up step)
+has a kernel.
 """
 import numbers
 import os
@@ -283,8 +283,7 @@ class Plans:
 
     def _shared(self, call, which, make):
         """Shares a loaded kernel between all row counts. A CPU kernel is unloaded with its last
-        plan, which a running launch holds. A GPU kernel stays: as many as configs, not row
-        counts."""
+        plan, which a running launch holds. GPU kernels stay loaded, one per config."""
         key = (call._replace(m=0), which)
         kernel = self._kernels.get(key)
         if kernel is None:
@@ -304,8 +303,7 @@ class Plans:
                                                                  self._library()))
 
     def _default_config(self, call, device):
-        """This library's own default for M, by a Client that is never connected: a daemon may serve
-        another device."""
+        """This library's own default for M, by an unconnected Client: a daemon may serve another device."""
         if device not in self._unconnected:
             self._unconnected[device] = Client(device=device, lazy=True,
                                                library=self.settings.library)

@@ -71,8 +71,7 @@ def _cast(t, dtype):
 
 
 def _autocast(x, w):
-    """Casts under torch.autocast like a linear layer: operands in autocast's type, but float64 and
-    other than floating types unchanged."""
+    """Casts under torch.autocast like a linear layer: keeps float64 and non-floating types."""
     kind = x.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch has no autocast for meta
         return x, w

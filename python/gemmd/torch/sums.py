@@ -6,8 +6,7 @@ WRITTEN_OUT_MOST = 32  # longer sums would make too long kernels
 
 
 def _to(t, dtype):
-    """Converts only to another type: dynamo (2.11) loses a Function's gradient after an empty
-    conversion."""
+    """Skips no-op conversions: dynamo (2.11) loses the gradient of a Function that ends in one."""
     return t if t.dtype == dtype else t.to(dtype)
 
 
