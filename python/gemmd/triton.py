@@ -402,7 +402,7 @@ class SharedCache(dict):
         return [c for c in configs if not failed or write_config(name_of(c, timer)) not in failed]
 
     def forget_failure(self, error):
-        """Records a launch's failure, and forgets the answer. True: launch again, another answer."""
+        """Records a failed launch, forgets the answer. True: launch again with another answer."""
         key, config = vars(self.call).pop("used", (None, None))
         if key not in self.given or _is_capturing() or not is_of_config(error):
             return False

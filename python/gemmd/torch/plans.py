@@ -303,7 +303,8 @@ class Plans:
                                                                  self._library()))
 
     def _default_config(self, call, device):
-        """This library's own default for M, by an unconnected Client: a daemon may serve another device."""
+        """This library's own default for M. The Client stays unconnected, because a daemon may serve
+        another device."""
         if device not in self._unconnected:
             self._unconnected[device] = Client(device=device, lazy=True,
                                                library=self.settings.library)
