@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/answer.h"
+#include "client/ask.h"
 #include "kernels/family.h"
 #include "proto/message.h"
 
@@ -12,12 +13,7 @@ int answer_check_size(const struct gemmd_answer *out, struct error *err)
     if (!out) {
         return error_set(err, ERROR_INVALID, "there is no struct gemmd_answer to fill in (NULL)");
     }
-    if (out->size < ANSWER_SIZE_MIN) {
-        return error_set(err, ERROR_INVALID,
-                         "struct gemmd_answer has size %zu: begin with GEMMD_ANSWER_INIT",
-                         out->size);
-    }
-    return 0;
+    return ask_check_size(out->size, ANSWER_SIZE_MIN, "answer", err);
 }
 
 struct gemmd_answer answer_none(void)

@@ -30,7 +30,7 @@ static bool all_zero(const char *at, size_t n)
     return true;
 }
 
-static int check_size(size_t size, size_t min, const char *name, struct error *err)
+int ask_check_size(size_t size, size_t min, const char *name, struct error *err)
 {
     char upper[16] = "";
     if (size >= min) {
@@ -43,15 +43,10 @@ static int check_size(size_t size, size_t min, const char *name, struct error *e
                      name, size, upper);
 }
 
-int ask_check_problem_size(const struct gemmd_problem *p, struct error *err)
-{
-    return check_size(p->size, ASK_PROBLEM_SIZE_MIN, "problem", err);
-}
-
 int ask_read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
                     const char *name, struct error *err)
 {
-    int r = check_size(their_size, min, name, err);
+    int r = ask_check_size(their_size, min, name, err);
     if (r) {
         return r;
     }

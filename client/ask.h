@@ -20,13 +20,15 @@ struct ask {
     struct gemmd_query query;
 };
 
-/* Copies a caller's struct over `ours`, which holds the defaults; `name`: the name after gemmd_.
- * ERROR_INVALID: the struct is smaller than `min`, or uses a newer field unknown here. */
+/* ERROR_INVALID: a caller's struct is smaller than `min`; `name`: the struct's name after gemmd_.
+ */
+int ask_check_size(size_t size, size_t min, const char *name, struct error *err);
+/* Copies a caller's struct over `ours`, which holds the defaults. ERROR_INVALID: the struct is
+ * smaller than `min`, or uses a newer field unknown here. */
 int ask_read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
                     const char *name, struct error *err);
 
 /* ERROR_INVALID. query may be NULL. */
-int ask_check_problem_size(const struct gemmd_problem *p, struct error *err);
 int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err);
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 

@@ -49,11 +49,8 @@ static int pack_params(struct steps *s, const char *json, struct error *err)
     return wire_from_json(&s->params, json, err) ? error_prefix(err, "params") : 0;
 }
 
-static int check_call(struct gemmd *g, const char *method, char **result_json, struct error *err)
+static int check_call(const char *method, char **result_json, struct error *err)
 {
-    if (!g) {
-        return handle_enter(NULL, 0, err);
-    }
     if (!method || !result_json) {
         return error_set(err, ERROR_INVALID, "method and result_json may not be NULL");
     }
@@ -66,7 +63,7 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
                void *ctx, struct gemmd_error *err)
 {
     struct error e;
-    int r = check_call(g, method, result_json, &e);
+    int r = check_call(method, result_json, &e);
     if (r == 0 && deadline_ms < 0) {
         r = error_set(&e, ERROR_INVALID, "deadline_ms is %d: use 0 (the default) or more",
                       deadline_ms);
@@ -270,7 +267,7 @@ int gemmd_list(struct gemmd *g, const char *what, const char *filter_json, char 
 {
     struct error e;
     struct listing l = {.g = g, .what = what};
-    int r = check_call(g, what, rows_json, &e);
+    int r = check_call(what, rows_json, &e);
     r = r ? r : fetch_all(&l, filter_json, rows_json, &e);
     return handle_result(r, &e, err);
 }
@@ -306,7 +303,7 @@ int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem, const struct
     struct ask a;
     struct error e;
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    int r = check_call(g, "why", result_json, &e);
+    int r = check_call("why", result_json, &e);
     r = r ? r : ask_problem(&a, problem, &e);
     r = r ? r : ask_query(&a, query, &e);
     r = r ? r : why_pack_params(&params, &a, &e);

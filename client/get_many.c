@@ -195,7 +195,7 @@ static int take_answers(struct get_many *m, const struct chunk *c, struct error 
     return r;
 }
 
-static int get_many_pack_chunk(const struct get_many *m, struct chunk *c, struct error *err)
+static void get_many_pack_chunk(const struct get_many *m, struct chunk *c)
 {
     struct wire_buf *b = &c->params;
     wire_buf_clear(b);
@@ -207,16 +207,14 @@ static int get_many_pack_chunk(const struct get_many *m, struct chunk *c, struct
     wire_put_str(b, "problems");
     wire_put_array(b, c->n);
     wire_put_raw(b, c->problems.data, c->problems.len);
-    return b->failed || c->problems.failed
-               ? error_set(err, ERROR_NO_MEMORY, "no memory for a request")
-               : 0;
+    b->failed = b->failed || c->problems.failed; /* session_start checks */
 }
 
 static int chunk_send(struct get_many *m, struct chunk *c, struct error *err)
 {
     int r = get_may_ask(m->g, &m->query, err);
-    r = r ? r : get_many_pack_chunk(m, c, err);
     if (r == 0) {
+        get_many_pack_chunk(m, c);
         c->request = (struct session_request){.method = "get_many",
                                               .params = &c->params,
                                               .deadline = m->deadline,
@@ -325,7 +323,7 @@ static int find_sizes(struct get_many *m, struct error *err)
     int r = answer_check_size(answer_at(m, 0), err);
     if (r == 0) {
         m->answer_size = answer_at(m, 0)->size;
-        r = ask_check_problem_size(problem, err);
+        r = ask_check_size(problem->size, ASK_PROBLEM_SIZE_MIN, "problem", err);
     }
     m->problem_size = r ? 0 : problem->size;
     return r;

@@ -126,10 +126,8 @@ int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
                  struct gemmd_error *err)
 {
     struct error e;
-    int r = 0;
-    if (!g) {
-        r = handle_enter(NULL, 0, &e);
-    } else if (!data || !size) {
+    int r;
+    if (!data || !size) {
         r = error_set(&e, ERROR_INVALID, "data and size may not be NULL");
     } else if (!module || strlen(module) != HASH_HEX - 1) {
         r = error_set(&e, ERROR_INVALID, "a module is named by 32 hex digits, not \"%.40s\"",

@@ -137,13 +137,11 @@ int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
                   struct gemmd_answer *answer, char **known_json, struct gemmd_error *err)
 {
     struct error e;
-    int r = g ? 0 : handle_enter(NULL, 0, &e);
     if (known_json) {
         *known_json = NULL;
     }
-    if (r == 0 && (!outcome || !answer)) {
-        r = error_set(&e, ERROR_INVALID, "outcome and answer may not be NULL");
-    }
+    int r =
+        outcome && answer ? 0 : error_set(&e, ERROR_INVALID, "outcome and answer may not be NULL");
     r = r ? r : lease_acquire_key(g, problem, options, outcome, answer, known_json, &e);
     return handle_result(r, &e, err);
 }
