@@ -13,7 +13,6 @@
 #include "client/find.h"
 #include "client/gemmd.h"
 #include "client/link.h"
-#include "client/start.h"
 #include "proto/message.h"
 
 /* The daemon's description of itself, from `hello`. */

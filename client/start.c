@@ -22,7 +22,6 @@
 
 #include "client/clock.h"
 #include "client/link.h"
-#include "client/start.h"
 #include "proto/lockfile.h"
 #include "proto/paths.h"
 #include "proto/trust.h"
