@@ -53,8 +53,8 @@ int ask_read_struct(void *ours, size_t size, const void *theirs, size_t their_si
     size_t known = their_size < size ? their_size : size;
     if (!all_zero((const char *)theirs + known, their_size - known)) {
         return error_set(err, ERROR_INVALID,
-                         "struct gemmd_%s uses a field that this libgemmd (%s) "
-                         "does not know: update it",
+                         "struct gemmd_%s uses a field unknown to this libgemmd (%s): update "
+                         "libgemmd",
                          name, gemmd_version());
     }
     memcpy(ours, theirs, known);

@@ -184,8 +184,8 @@ static int find_refuse_several(const struct any *a, struct error *err)
         snprintf(list + at, sizeof(list) - at, "%s%.*s", i ? ", " : "", length, name);
     }
     return error_set(err, ERROR_INVALID,
-                     "several daemons run here (%s): say which device is meant, by --device or "
-                     "GEMMD_DEVICE (libgemmd: the option `device`)",
+                     "several daemons run here (%s): choose a device by --device or GEMMD_DEVICE "
+                     "(libgemmd: the option `device`)",
                      list);
 }
 

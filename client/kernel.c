@@ -401,11 +401,10 @@ static int check_made_for(struct gemmd *g, const struct problem *p, const struct
                 load_make_variant(g, &wanted, config, &of_wanted, err) == 0 &&
                 strcmp(of_it.entry, of_wanted.entry) == 0 &&
                 strcmp(of_it.options, of_wanted.options) == 0;
-    return same
-               ? 0
-               : error_set(err, ERROR_CONFLICT,
-                           "the answer is to another problem (types, mode, permutes, config or one "
-                           "expert instead of several), and so is its kernel: ask for this one");
+    return same ? 0
+                : error_set(err, ERROR_CONFLICT,
+                            "the answer and its kernel belong to another problem (types, mode, "
+                            "permutes, config or one expert instead of several): ask for this one");
 }
 
 static int load_fetch_image(struct gemmd *g, const struct problem *p,

@@ -55,7 +55,7 @@ static int unpack_outcome(const struct wire_obj *result, enum gemmd_outcome *out
             return 0;
         }
     }
-    return error_set(err, ERROR_MALFORMED, "gemmd's outcome of `acquire` is none that is known");
+    return error_set(err, ERROR_MALFORMED, "gemmd answered `acquire` with an unknown outcome");
 }
 
 /* Always gives an array, also when gemmd sent no results. */
@@ -83,7 +83,7 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
     }
     if (*outcome == GEMMD_HELD &&
         wire_get_int(wire_find(wire_find(result, "holder"), "pid"), &pid)) {
-        snprintf(got.note, sizeof(got.note), "being worked out by process %lld", (long long)pid);
+        snprintf(got.note, sizeof(got.note), "process %lld works on this key", (long long)pid);
     }
     if (r == 0 && known_json) {
         r = lease_unpack_known(wire_find(result, "known"), known_json, err);

@@ -90,13 +90,13 @@ static int check_server(int fd, const char *path, struct error *err)
         return 0;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size)) {
-        return error_set(err, ERROR_IO, "who listens on %s cannot be known: %s", path,
+        return error_set(err, ERROR_IO, "cannot find out which user listens on %s: %s", path,
                          strerror(errno));
     }
     return server.uid == 0 || server.uid == geteuid()
                ? 0
                : error_set(err, ERROR_DENIED,
-                           "user %u listens on %s, in our place; set XDG_RUNTIME_DIR to a "
+                           "user %u listens on %s, not this user; set XDG_RUNTIME_DIR to a "
                            "directory of your own",
                            (unsigned)server.uid, path);
 }

@@ -186,11 +186,12 @@ static int session_fail_hanging(const struct session *s, const char *what, int64
     snprintf(lock, sizeof(lock), "%s.lock", socket);
     struct lockfile_holder h = lockfile_holder(lock, 0);
     if (!h.lives) {
-        return error_set(err, ERROR_DEADLINE,
-                         "gemmd %s within %lld ms: if this comes again, it is stopped or hangs; "
-                         "`ss -xlp` says whose the socket is: end that with `kill -KILL` and start "
-                         "it again (on %s)",
-                         what, (long long)ms, socket);
+        return error_set(
+            err, ERROR_DEADLINE,
+            "gemmd %s within %lld ms: if this happens again, gemmd is stopped or hangs; "
+            "`ss -xlp` shows its process: end it with `kill -KILL` and start gemmd "
+            "again (on %s)",
+            what, (long long)ms, socket);
     }
     return error_set(
         err, ERROR_DEADLINE,
@@ -440,7 +441,7 @@ static int take_welcome(struct session *s, const struct wire_obj *result, struct
 {
     int r = schema_decode(&welcome_schema, SCHEMA_LENIENT, result, &s->welcome, err);
     if (r) {
-        return error_prefix(err, "`hello` was answered strangely");
+        return error_prefix(err, "the answer to `hello` cannot be read");
     }
     if (s->welcome.version != PROTOCOL_VERSION) {
         return error_set(err, ERROR_VERSION, "gemmd speaks protocol version %lld, this library %d",
