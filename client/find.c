@@ -82,21 +82,6 @@ static int find_probe_device(const char *device, struct device_info *out, struct
     return device_probe(device, out, err);
 }
 
-/* Converts a device's spec to the name of its socket. */
-static int device_name_of(const char *device, char out[64], struct error *err)
-{
-    if (said_name(device, out)) {
-        return 0;
-    }
-    struct device_info info;
-    int r = find_probe_device(device, &info, err);
-    if (r) {
-        return r;
-    }
-    snprintf(out, 64, "%s", info.uuid);
-    return 0;
-}
-
 int find_own_device(const char *spec, struct device_info *out, struct error *err)
 {
     const char *named = spec && strcmp(spec, "any") != 0 ? spec : NULL;
@@ -120,11 +105,13 @@ int find_own_device(const char *spec, struct device_info *out, struct error *err
 static int name_socket(struct places *p, const char *device, struct error *err)
 {
     struct device_info info;
-    if (device) {
-        return device_name_of(device, p->device, err);
+    if (device && said_name(device, p->device)) {
+        return 0;
     }
-    snprintf(p->device, sizeof(p->device), "%s", find_current_cuda(&info) ? info.uuid : "cpu");
-    return 0;
+    int r = device ? find_probe_device(device, &info, err) : 0;
+    bool found = device ? r == 0 : find_current_cuda(&info);
+    snprintf(p->device, sizeof(p->device), "%s", found ? info.uuid : "cpu");
+    return r;
 }
 
 static int one_place(struct places *p, const char *path, struct error *err)
