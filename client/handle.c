@@ -97,9 +97,6 @@ static void handle_enter_list(struct gemmd *g)
     pthread_once(&fork_once, handle_watch_forks);
     pthread_mutex_lock(&handles_lock);
     g->next = handles;
-    if (handles) {
-        handles->previous = g;
-    }
     handles = g;
     pthread_mutex_unlock(&handles_lock);
 }
@@ -107,10 +104,11 @@ static void handle_enter_list(struct gemmd *g)
 static void handle_leave_list(struct gemmd *g)
 {
     pthread_mutex_lock(&handles_lock);
-    *(g->previous ? &g->previous->next : &handles) = g->next;
-    if (g->next) {
-        g->next->previous = g->previous;
+    struct gemmd **at = &handles;
+    while (*at != g) {
+        at = &(*at)->next;
     }
+    *at = g->next;
     pthread_mutex_unlock(&handles_lock);
 }
 

@@ -48,7 +48,7 @@ struct gemmd {
     struct table table;
     int step_ms; /* 0: no steps */
     bool lazy;
-    struct gemmd *next, *previous; /* list of all handles of the process, for fork */
+    struct gemmd *next; /* list of all handles of the process, for fork */
 };
 
 /* Locks the session, at the latest at the deadline. ERROR_INVALID (g is NULL), ERROR_BUSY (another

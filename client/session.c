@@ -78,15 +78,14 @@ int session_device(struct session *s, struct device_info *out, struct error *err
 {
     int index = find_current_index(); /* differs between threads */
     pthread_mutex_lock(&s->device_lock);
-    bool own = s->has_own && s->own_index == index, has = s->has_device || own;
+    bool own = s->own_info.kind[0] && s->own_index == index, has = s->device_info.kind[0] || own;
     if (has) {
-        *out = s->has_device ? s->device_info : s->own_info;
+        *out = s->device_info.kind[0] ? s->device_info : s->own_info;
     }
     pthread_mutex_unlock(&s->device_lock);
     int r = has ? 0 : find_own_device(s->device, out, err);
     if (r == 0 && !has) {
         pthread_mutex_lock(&s->device_lock);
-        s->has_own = true;
         s->own_index = index;
         s->own_info = *out;
         pthread_mutex_unlock(&s->device_lock);
@@ -383,12 +382,11 @@ static int start_by(struct session *s, int64_t until, struct error *err)
 
 static int session_reach_daemon(struct session *s, int64_t until, struct error *err)
 {
-    if (!s->found) {
+    if (s->places.n == 0) {
         int r = find_places(&s->places, s->socket, s->device, err);
         if (r) {
             return r;
         }
-        s->found = true;
     }
     if (!s->way.start) {
         int r = open_by(s, until, err);
@@ -417,10 +415,10 @@ static void pack_hello(struct wire_buf *b, const struct session *s)
 static void learn_device(struct session *s, const struct wire_obj *map)
 {
     struct device_info info;
-    bool has =
-        schema_decode(&device_info_schema, SCHEMA_LENIENT, map, &info, NULL) == 0 && info.kind[0];
+    if (schema_decode(&device_info_schema, SCHEMA_LENIENT, map, &info, NULL)) {
+        info.kind[0] = '\0';
+    }
     pthread_mutex_lock(&s->device_lock);
-    s->has_device = has;
     s->device_info = info;
     pthread_mutex_unlock(&s->device_lock);
 }
@@ -510,7 +508,8 @@ int session_connect(struct session *s, int64_t deadline, int64_t until, struct e
         leave_alone(s, s->way.starts ? 0 : clock_ns() - s->way.began);
         /* Without a daemon, the current device may differ at the next attempt. After a
          * daemon was found, the place stays. */
-        s->found = s->found && (s->known || (s->device && strcmp(s->device, "any") != 0));
+        bool stays = s->known || (s->device && strcmp(s->device, "any") != 0);
+        s->places.n = stays ? s->places.n : 0;
     }
     session_stop_connecting(s);
     return r;

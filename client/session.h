@@ -61,18 +61,15 @@ struct session {
     int64_t generation;    /* -1: the newest generation at the first connection */
     bool subscribed;       /* this connection gets improvements */
 
-    struct places places; /* found at the first connect */
-    bool found;           /* places are filled in */
+    struct places places; /* n 0: not found yet */
     uint32_t place;       /* index in `places` of the current or last connection */
     bool known;           /* a daemon was greeted before: `welcome` is filled in */
     struct welcome welcome;
     pthread_mutex_t device_lock;    /* for the fields below, which other threads read */
-    bool has_device;                /* device_info is filled in */
-    struct device_info device_info; /* the daemon's device, from `hello` */
-    bool has_own;                   /* own_info is filled in, for CUDA device own_index */
-    int own_index;
-    struct device_info own_info; /* the device to use without a daemon */
-    int64_t retry_at;            /* with another way, no new attempt before this time */
+    struct device_info device_info; /* the daemon's device, from `hello`; kind "": not known */
+    struct device_info own_info;    /* the device to use without a daemon; kind "": not known */
+    int own_index;                  /* the current CUDA device that own_info is for */
+    int64_t retry_at;               /* with another way, no new attempt before this time */
 };
 
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err);
