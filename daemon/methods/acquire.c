@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * acquire: what is known of a user's own kernel, or the lease to work it out (methods/leases.h).
- * What its holder says then is in record.c and put.c.
+ * The method `acquire` answers with the result for a user's own kernel, or grants the lease to work
+ * the result out (methods/leases.h). record.c and put.c handle the lease holder's later messages.
  *
- * A caller may name the configs that it chooses among. Then a hit is the best of these, all of
- * which are known, and whoever gets the lease is told what need not be measured again: adding a
- * config to a kernel's list costs one measurement. To look these up the ledger reads all that was
- * recorded of the key, so such a question is charged like many others; and what waits for its turn
- * is charged as long as it does (base/account.h).
+ * The caller may name the configs that it chooses among. A hit is then the fastest of these
+ * configs, once all are known. With a lease, the caller learns which configs need no measurement,
+ * so a config added to a kernel's list costs one measurement. The ledger reads all trials of the
+ * key for such a call. So the call is charged as many requests, and a waiting call stays charged
+ * (base/account.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,18 +19,18 @@
 #include "daemon/methods/choices.h"
 #include "daemon/methods/pending.h"
 
-/* A key may have thousands of trials: to read them takes the ledger twenty milliseconds. */
+/* Reading the thousands of trials that a key may have takes the ledger 20 ms. */
 enum { ASKED_AS = PENDING_MAX };
 
 struct acquiring {
     struct wanter wanter;       /* first */
     struct daemon_parts *parts; /* borrowed */
-    struct lease *lease;        /* NULL: it is not its turn */
-    bool asking;                /* the ledger has not answered yet: it may not be freed */
-    struct asked asked;         /* meanwhile */
+    struct lease *lease;        /* set during the caller's turn */
+    bool asking;                /* waits for the ledger: do not free */
+    struct asked asked;         /* the charge while `asking` */
     struct account *account;    /* a holder */
-    size_t waiting;             /* in line for a lease, and charged with so many bytes; 0: not */
-    bool mine;                  /* its session holds the key */
+    size_t waiting;             /* bytes charged while the caller waits for a lease; else 0 */
+    bool mine;                  /* the caller's session holds the key */
     struct choices choices;
 };
 
@@ -67,7 +67,7 @@ static void acquire_fail_request(struct acquiring *a, const struct error *e)
     acquiring_free(a);
 }
 
-/* ---- what is known --------------------------------------------------------------------------- */
+/* ---- known results --------------------------------------------------------------------------- */
 
 static const struct cache_entry *acquire_entry_of(const struct acquiring *a)
 {
@@ -78,7 +78,7 @@ static const struct cache_entry *acquire_entry_of(const struct acquiring *a)
     return e || !shared[0] ? e : cache_find_id(c, shared, &many);
 }
 
-/* An answer that came by `put` alone, or by `import`, has no trials. */
+/* Answers from `put` or `import` have no trials, so the answer itself is learned. */
 static void learn_answer(struct acquiring *a, const struct answer *answer)
 {
     choices_learn(&a->choices, &answer->config, "ok", answer->time_us, "", answer->created_s);
@@ -93,7 +93,7 @@ static const struct answer *answer_known(const struct acquiring *a)
 
 /* ---- answering ------------------------------------------------------------------------------- */
 
-/* The answer of the best config known: false: none is. */
+/* Writes the answer of the fastest known config. False when no config is known to work. */
 static bool best_answer(struct acquiring *a, struct answer *out)
 {
     struct daemon *d = a->wanter.d;
@@ -165,9 +165,9 @@ static bool is_hit(struct acquiring *a)
     return c->n ? c->n_known == c->n : acquire_entry_of(a) != NULL;
 }
 
-/* ---- its turn -------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
-/* In line. Who holds the key already renews it, and does not wait. */
+/* Queues the caller. A session that holds the key renews its lease without waiting. */
 static int wait_in_line(struct acquiring *a, struct error *err)
 {
     struct leases *l = &a->parts->leases;
@@ -182,7 +182,7 @@ static int wait_in_line(struct acquiring *a, struct error *err)
     return leases_want(l, &a->wanter, err);
 }
 
-/* Nobody works for a key whose trials and answer would be refused. */
+/* Refuses a lease for a key whose trials and answer would be refused. */
 static int acquire_check_room(const struct acquiring *a, struct error *err)
 {
     return custom_check_room(a->wanter.d, a->wanter.key, a->wanter.uid, err);
@@ -228,7 +228,8 @@ static void on_turn(struct wanter *w, struct lease *l)
     acquire_evaluate_known(a);
 }
 
-/* What its configs are known for, only the ledger can tell: that is asked in its turn. */
+/* Configs need the ledger, in the caller's turn. So only calls without configs are answered here.
+ */
 static bool acquire_is_known(const struct wanter *w)
 {
     const struct acquiring *a = (const struct acquiring *)w;
@@ -245,10 +246,10 @@ static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct er
     }
 }
 
-/* ---- reading what is known ------------------------------------------------------------------- */
+/* ---- reading known trials -------------------------------------------------------------------- */
 
-/* From the newest on. A config that failed before it became the answer works: who put it knew. A
- * hint is no answer: nobody has measured it here. */
+/* Learns the trials, newest first. A failed config works if a later answer names it. Hints, which
+ * were not measured here, do not count. */
 static void acquire_on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
 {
     const struct cache_entry *e = acquire_entry_of(a);
@@ -270,7 +271,7 @@ static void acquire_answer_known(struct acquiring *a)
     a->asking = false;
     asked_end(&a->asked, s);
     if (s) {
-        session_poke(s); /* what else it asks is taken again */
+        session_poke(s); /* the session may take its next requests */
     }
     const struct answer *answer = answer_known(a);
     if (answer) {
@@ -279,7 +280,7 @@ static void acquire_answer_known(struct acquiring *a)
     acquire_on_evaluated(a);
 }
 
-/* What cannot be read is measured. */
+/* Configs without readable trials count as unknown: the caller measures them. */
 static void acquire_read_trials(struct acquiring *a, const char *key, ledger_history_cb cb)
 {
     struct daemon *d = a->wanter.d;
@@ -311,7 +312,7 @@ static void on_own_history(void *ctx, int status, const struct trial *t, uint32_
     acquire_read_trials(a, shared, on_shared_history);
 }
 
-/* What is known now; acquire_on_evaluated says what follows. */
+/* Reads the known results, then acquire_on_evaluated decides. */
 static void acquire_evaluate_known(struct acquiring *a)
 {
     choices_forget(&a->choices);
@@ -362,7 +363,7 @@ static int read_acquire(struct call *c, struct acquiring *a, struct error *err)
     return choices_read(&a->choices, wire_find(c->params, "configs"), &c->d->scratch->config, err);
 }
 
-/* The key that is worked for is the caller's own; what answers may be the shared one. */
+/* The caller works for its own key. The answer may come from the shared key. */
 static int read_keys(struct call *c, struct acquiring *a, struct error *err)
 {
     struct scratch *x = c->d->scratch;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the owner may do: decide an answer (pin), take things out, copy the database, stop. Users
- * may evict what they have put. */
+/* The owner's methods: pin, remove rows, copy the database, stop. Users may evict their own keys.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 /* ---- pin ------------------------------------------------------------------------------------- */
 
-/* A pin is a query of strategy `given` whose list is the one config. */
+/* A pin is a query of strategy `given` with only the pinned config. */
 static int pin_read_query(struct call *c, struct error *err)
 {
     static const char *const beside[] = {"problem", "config", NULL};
@@ -75,7 +75,7 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     bool left = status == 0 && b;
     if (left) {
         learn_best(d, b, saved);
-        left = strcmp(b->source, "tuned") == 0; /* what else there is, is a hint */
+        left = strcmp(b->source, "tuned") == 0; /* any other row is a hint */
     }
     daemon_event(d, "unpin", x->pending.uid, "%s", x->key);
     struct wire_buf *out = pending_result(&x->pending);
@@ -119,7 +119,7 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         return;
     }
     if (strcmp(x->event, "unquarantine") == 0 && quarantine_remove(x->pending.d, x->what)) {
-        rows = rows ? rows : 1; /* one that could not be written down */
+        rows = rows ? rows : 1; /* the variant was in memory only */
     }
     if (rows == 0 && x->must_exist) {
         struct error e = ERROR_NULL;
@@ -128,9 +128,8 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         return;
     }
     if (strcmp(x->event, "evict") == 0) {
-        /* Not before: an evict that is refused takes nothing away. What was on its way to the
-         * ledger before has come back, and is gone there by now; what comes after it is told after
-         * it. */
+        /* After the ledger's answer, since a refused evict must remove nothing. Rows sent to the
+         * ledger before the evict are gone by now; later rows arrive later. */
         cache_remove_id(&x->pending.d->cache, x->what);
         portfolio_evicted(&x->pending.parts->tiers.portfolio, x->what);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The method `subscribe`, and what it is for (daemon_parts.h). */
+/* The method `subscribe` and its announcements (daemon_parts.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +9,9 @@
 #include "daemon/methods/methods.h"
 
 struct subscriber {
-    struct ticket ticket;    /* first: never answered, it tells when he has gone */
+    struct ticket ticket;    /* first: never answered; reports the disconnect */
     struct list link;        /* parts->subscribers */
-    struct account *account; /* a holder: charged with it */
+    struct account *account; /* a holder: charged one subscription */
 };
 
 static void announce_drop_subscriber(struct subscriber *x)
@@ -83,7 +83,7 @@ int method_subscribe(struct call *c, struct error *err)
     return 0;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- announcing ------------------------------------------------------------------------------ */
 
 void announce_best(struct daemon *d, struct list *subscribers, const struct best *b, bool saved)
 {

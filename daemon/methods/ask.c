@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hit path is ask_answer down to `cache_reply`: no allocation, no SQLite, no copy of an answer
- * but into the output. */
+/* The hit path is ask_answer down to `cache_reply`. The path does not allocate or call SQLite, and
+ * copies the answer only into the output. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +9,7 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/ask.h"
 
-/* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
- * again. */
+/* True when the entry serves, is verified tightly enough, and `again` is not set. */
 static bool ask_entry_answers(struct daemon *d, const struct cache_entry *e,
                               const struct request *r)
 {
@@ -21,26 +20,28 @@ static bool ask_entry_answers(struct daemon *d, const struct cache_entry *e,
     if (!request_is_restricted(r)) {
         return true;
     }
-    /* The best of all is the best of a part that it belongs to. A given list is to be measured. */
+    /* The key's best also wins a restricted search that allows it. Given configs are always
+     * measured. */
     struct answer *a = &d->scratch->hint;
     return r->n_configs == 0 && cache_answer(&d->cache, e, a, NULL) == 0 &&
            request_allows(r, &a->config) && target_is_of(a, r->query.target);
 }
 
-/* Searches of one's own are of no generation. */
+/* Restricted searches and `again` belong to no generation. */
 static bool ask_is_pinned(const struct ask *a)
 {
     const struct request *r = &a->parts->daemon.scratch->request;
     return a->pinned >= 0 && !r->query.again && !request_is_restricted(r);
 }
 
-/* In a pinned generation only what does not depend on what is known by now. */
+/* Puts the answer of a lower tier. In a pinned generation only the default may answer, since other
+ * tiers change with new results. */
 static int ask_put_lower(const struct ask *a, const char *why, struct error *err)
 {
     struct daemon *d = &a->parts->daemon;
     struct scratch *x = d->scratch;
     int status = 0;
-    if (x->request.query.again && waiters_recall(d, &x->answer)) { /* it was the answer */
+    if (x->request.query.again && waiters_recall(d, &x->answer)) { /* the last answer */
         answer_note(&x->answer, "%s", why);
     } else {
         status =
@@ -53,8 +54,8 @@ static int ask_put_lower(const struct ask *a, const char *why, struct error *err
     return status;
 }
 
-/* wait=now: the lower tier at once, and a job that nobody waits for; where there can be none, the
- * answer says so. */
+/* wait=now: puts the lower tier's answer at once and queues a background job. The answer's note
+ * says why when no job can be queued. */
 static int ask_put_now(const struct ask *a, struct error *err)
 {
     struct scratch *x = a->parts->daemon.scratch;
@@ -62,7 +63,7 @@ static int ask_put_now(const struct ask *a, struct error *err)
     char note[120];
     const size_t before = a->out->len;
     int status = ask_put_lower(a, "being tuned in the background", err);
-    if (status < 0 && status != ERROR_QUARANTINED) { /* that one a tuning mends */
+    if (status < 0 && status != ERROR_QUARANTINED) { /* a tuning can mend a quarantined default */
         return status;
     }
     struct wanted w = {.request = &x->request,
@@ -72,7 +73,7 @@ static int ask_put_now(const struct ask *a, struct error *err)
                        .background = true,
                        .account = a->account};
     const struct query asked = x->request.query;
-    x->other = x->request.problem; /* the job takes the request apart */
+    x->other = x->request.problem; /* the job changes the request */
     if (waiters_join(&a->parts->waiters, &w, &refused) < 0) {
         a->out->len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", refused.text);
@@ -83,9 +84,9 @@ static int ask_put_now(const struct ask *a, struct error *err)
     return status;
 }
 
-/* `since`: the key got its answer after the generation. Jobs that begin now get that one, so there
- * is nothing to be tuned. Whether a tuning is done within a deadline is not the same for all ranks:
- * in a generation, who has one does not wait. */
+/* `since`: the key got its answer after the pinned generation, so the key needs no tuning. In a
+ * generation a query with a deadline does not wait: the ranks must agree, and the end of a tuning
+ * within the deadline may differ between ranks. */
 static int ask_miss(const struct ask *a, bool since, struct error *err)
 {
     struct daemon *d = &a->parts->daemon;
@@ -128,7 +129,7 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
         return status;
     }
     const bool custom = custom_is(&r->problem);
-    if (custom && !is_loaded) { /* whose row answers whom depends on what there is */
+    if (custom && !is_loaded) { /* the caller's row or the shared row may not be loaded yet */
         return ASK_LOADS;
     }
     const struct moment *then;
@@ -146,7 +147,7 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
     if (says == GENERATION_AS_EVER && answers) {
         d->hits++;
         cache_reply(e, a->out);
-        /* a deadline differs from time to time, a custom op from user to user */
+        /* deadlines differ between queries, answers of custom ops between users */
         if (a->bytes && !r->query.deadline_ms && !custom && a->pinned < 0) {
             memo_put(&d->cache.memo, a->bytes, a->n, e);
         }

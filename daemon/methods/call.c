@@ -103,7 +103,7 @@ static int key_by_prefix(struct call *c, const char *prefix, char id[HASH_HEX], 
     if (e) {
         cache_entry_id(e, id);
     } else if (n == HASH_HEX - 1) {
-        strcpy(id, prefix); /* perhaps another device class's: the ledger knows */
+        strcpy(id, prefix); /* another device class may have the key: ask the ledger */
     } else {
         return error_set(err, ERROR_NOT_FOUND, "no key begins with %s; `gemmctl list` shows them",
                          prefix);
@@ -139,7 +139,7 @@ int call_key(struct call *c, char id[HASH_HEX], struct error *err)
     char prefix[HASH_HEX];
     int status = call_key_prefix(c, prefix, err);
     if (status == 0 && !wire_find(c->params, "key")) {
-        memcpy(id, prefix, HASH_HEX); /* of a problem, known or not */
+        memcpy(id, prefix, HASH_HEX); /* the id from the problem, known or not */
         return 0;
     }
     return status ? status : key_by_prefix(c, prefix, id, err);

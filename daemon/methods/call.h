@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call: one request of a session, on its way to the method that answers it, and what methods read
- * out of its params. A method either answers at once (0), or later through a ticket (METHOD_LATER),
- * or fails (ERROR_*): then the dispatcher answers with the error. So every request gets exactly one
- * response.
+ * A call is a request of a session on the way to its method, with the readers of its params. A
+ * method answers at once (returns 0), later through a ticket (METHOD_LATER), or fails (ERROR_*):
+ * then the dispatcher sends the error. So every request gets exactly one response.
  */
 #ifndef GEMMD_DAEMON_METHODS_CALL_H
 #define GEMMD_DAEMON_METHODS_CALL_H
@@ -20,40 +19,40 @@ enum { METHOD_LATER = 1 };
 
 struct call {
     struct daemon *d;           /* borrowed */
-    struct daemon_parts *parts; /* borrowed: what stands on the daemon (methods/daemon_parts.h) */
+    struct daemon_parts *parts; /* borrowed (methods/daemon_parts.h) */
     struct session *s;          /* borrowed */
     uint32_t id;
-    const struct wire_obj *params; /* NULL: none */
+    const struct wire_obj *params; /* NULL when absent */
     const uint8_t *data;           /* the whole message */
     size_t len;
-    bool again;          /* it was put off once (loader.h) */
-    const uint8_t *tail; /* method and params as they came; NULL: an unusual form */
+    bool again;          /* the request was parked before (loader.h) */
+    const uint8_t *tail; /* method and params as received; NULL: an unusual form */
     size_t tail_len;
 };
 
-/* scratch->request.problem, bucket and key (with id) from params' "problem"; of custom ops the
- * caller's own or the shared one (answers/custom.h). */
+/* Reads params' "problem" into scratch->request.problem, bucket and key (with id). For custom ops
+ * the problem becomes the caller's own or the shared problem (answers/custom.h). */
 int call_problem(struct call *c, enum custom_use use, struct error *err);
-/* The id of a key: from "key" (an id, or a unique beginning of 6 digits or more), else from
- * "problem". ERROR_NOT_FOUND: no such key is known. */
+/* Reads a key's id from "key" (an id, or a unique beginning of 6 digits or more), else from
+ * "problem". ERROR_NOT_FOUND: the key is unknown. */
 int call_key(struct call *c, char id[HASH_HEX], struct error *err);
-/* The same without a look at the known keys: how the id begins. */
+/* Same input as call_key, but the known keys are not searched: returns the beginning of the id. */
 int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err);
 /* params' "config": a map or one-line text. */
 int call_config(struct call *c, struct record *out, struct error *err);
-/* The same of a value; NULL: missing. */
+/* Same as call_config for a value; NULL: missing. */
 int call_read_config(const struct wire_obj *o, struct record *out, struct error *err);
-/* Rows that this request adds to the database, charged to its user; the owner's are not.
- * ERROR_BUSY: the user has added its share (--user-mib) within an hour. */
+/* Charges the user for rows that this request adds to the database; the owner's rows are free.
+ * ERROR_BUSY: the user has added a full share (--user-mib) within an hour. */
 int call_keep(struct call *c, size_t rows, struct error *err);
 /* ERROR_INVALID for an op that gemmd tunes itself. */
 int call_only_custom(const struct problem *p, const char *name, struct error *err);
-/* params' flag of this name; left as it is where there is none. */
+/* Reads the flag `name` of params; leaves *out unchanged when the flag is absent. */
 int call_flag(struct call *c, const char *name, bool *out, struct error *err);
-/* params' "target"; "": none. */
+/* Reads params' "target"; "" when absent. */
 int call_target(struct call *c, char out[TARGET_MAX], struct error *err);
-/* Refuses arguments that are none of these names (", " between two), naming the nearest one,
- * and those that are given twice: of these a reader might take the one, and another the other. */
+/* Refuses arguments outside `names` (separated by ", ") and suggests the nearest name. Refuses
+ * arguments given twice, because two readers might take different values. */
 int call_only(struct call *c, const char *names, struct error *err);
 
 #endif

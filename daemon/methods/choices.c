@@ -25,7 +25,7 @@ static struct choice *choices_find_config(const struct choices *c, uint64_t hash
     return NULL;
 }
 
-/* ---- which ---------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static int choices_read_all(struct choices *c, const struct wire_obj *list, struct record *scratch,
                             struct error *err)
@@ -74,7 +74,7 @@ size_t choices_bytes(const struct choices *c)
     return c->n * sizeof(*c->all) + c->known.cap + c->best.cap;
 }
 
-/* ---- what is known of them ------------------------------------------------------------------ */
+/* ---- results -------------------------------------------------------------------------------- */
 
 static void put_known(struct wire_buf *b, const struct record *config, const char *status,
                       double time_us, const char *reason)
@@ -126,7 +126,7 @@ void choices_forget(struct choices *c)
     }
 }
 
-/* ---- the best of them ----------------------------------------------------------------------- */
+/* ---- best ----------------------------------------------------------------------------------- */
 
 bool choices_best_is(const struct choices *c, const struct record *config)
 {

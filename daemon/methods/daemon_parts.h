@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the daemon, held together, for what is above all of them: its life (life.h) and the
- * methods. A part knows the ground (daemon.h) and the parts that it stands on; what is
- * above it, it reaches by hooks.
+ * The parts of the daemon together, for the daemon's life cycle (life.h) and the methods. A part
+ * may include daemon.h and the parts that it uses; a part reaches the layers above through hooks.
  *
  *   server, session   connections, messages                 session/session.h, session/server.h
- *   loader            from the ledger to the cache          methods/loader.h
- *   restore           and back, what the file has lost      answers/restore.c
- *   tiers             the best answer short of exact        answers/tiers.h, answers/portfolio.h
- *   scheduler, job    what is to be tuned, in which order   tuning/scheduler.h, tuning/job.h
- *   waiters           who waits for it until when           tuning/waiters.h
- *   job_lease, offers the same, among daemons               tuning/job_lease.h, tuning/offers.h
- *   tuner             the course of the running job         tuning/tuning.h
- *   supervisor        the runner process                    tuning/supervisor.h
- *   generations       what a key answered in one            methods/generations.h
- *   leases            who works out a user's own kernel     methods/leases.h
+ *   loader            ledger to cache                       methods/loader.h
+ *   restore           cache back to a damaged database      answers/restore.c
+ *   tiers             best answer below exact               answers/tiers.h, answers/portfolio.h
+ *   scheduler, job    tuning jobs and their order           tuning/scheduler.h, tuning/job.h
+ *   waiters           clients that wait for a job           tuning/waiters.h
+ *   job_lease, offers jobs shared among daemons             tuning/job_lease.h, tuning/offers.h
+ *   tuner             course of the running job             tuning/tuning.h
+ *   supervisor        runner process                        tuning/supervisor.h
+ *   generations       answers of pinned generations         methods/generations.h
+ *   leases            holders of custom ops' keys           methods/leases.h
  */
 #ifndef GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
 #define GEMMD_DAEMON_METHODS_DAEMON_PARTS_H
@@ -53,19 +52,20 @@ struct daemon_parts {
     struct generations generations;
     struct list subscribers; /* announce.c */
     uint64_t started_ms;
-    /* Ends the daemon; see life.h. `why` NULL: the reason is in the log already. */
+    /* Ends the daemon (life.h). `why` NULL: the reason is in the log already. */
     void (*stop)(struct daemon_parts *p, uid_t by, const char *why);
 };
 
 /* ---- announce.c ------------------------------------------------------------------------------ */
 
 /*
- * Announcements: sessions that asked by `subscribe` are told when a key gets an answer, or a newer
- * one, whichever daemon of the database found it. Each hears of what it could be answered: others'
- * rows of custom ops it does not. Who does not read is told nothing more, until he does.
+ * Announcements. A session that called `subscribe` is notified when a key gets a first or newer
+ * answer from any daemon of the database. A session receives only answers that may serve its user:
+ * no rows of other users' custom ops. A client that does not read gets no announcements until the
+ * client reads again.
  */
 
 void announce_best(struct daemon *d, struct list *subscribers, const struct best *b, bool saved);
-void announce_stop(struct list *subscribers); /* nobody is told anything any more */
+void announce_stop(struct list *subscribers); /* ends all subscriptions */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From bytes to a method and back: decode, find, call, answer (methods.h). */
+/* Decodes a message, finds its method, calls the method, sends the answer (methods.h). */
 #include <string.h>
 
 #include "daemon/base/log.h"
@@ -64,8 +64,8 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
     s->ending = s->ending || !error_survives(e->code);
 }
 
-/* A hit that was asked for in these very bytes before. The memo has problems of get_many, too,
- * which are maps and no message's end: that begins with the name of a method. */
+/* Answers a query equal in its bytes to an earlier hit. The memo also holds problems of get_many,
+ * which are maps; a message's tail begins with the name of a method. */
 static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
                          size_t n)
 {
@@ -103,7 +103,7 @@ void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8
     }
     int status = rpc_decode(d->doc, data, n, &m, &err);
     if (status == 0 && m.type == RPC_NOTIFY) {
-        return; /* no notification to us has a meaning */
+        return; /* gemmd handles no notifications */
     }
     if (status == 0 && m.type == RPC_RESPONSE) {
         m.id = 0;
@@ -123,7 +123,7 @@ void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8
                          .tail_len = n - split};
         status = dispatch_call_method(&c, m.method, &err);
         request_deinit(&d->scratch->request);
-        d->scratch->request.query = (struct query){0}; /* says nothing about the next problem */
+        d->scratch->request.query = (struct query){0}; /* clear for the next problem */
     }
     if (status < 0) {
         answer_error(s, m.id, &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a key answered in a generation (generations.h). */
+/* Answers of keys in a generation (generations.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static void drop_moment(struct generations *x, struct moment *m)
     moment_free(m);
 }
 
-/* In the place of what was known of it. ERROR_NO_MEMORY: it is the caller's still. */
+/* Replaces an equal moment and takes over m, except on ERROR_NO_MEMORY. */
 static int put_moment(struct generations *x, struct moment *m, struct error *err)
 {
     if (hash_table_reserve(&x->moments, x->moments.n + 1, err) < 0) {
@@ -109,8 +109,8 @@ enum generation_says generations_find(struct generations *x, int64_t pinned,
                                                            : GENERATION_NOTHING;
 }
 
-/* When what it answers came: 0: in the generation or before; INT64_MAX: it has none. One that the
- * ledger is to be asked of is as good as one that has: then it is known. */
+/* Generation of a later row that answers; 0 for a row within the generation; INT64_MAX without an
+ * answer. A key still to be read counts as 0, so that ask_answer reads the key. */
 static int64_t generation_came(struct generations *x, int64_t pinned, const struct cache_entry *e,
                                const struct query *q)
 {
@@ -150,14 +150,14 @@ int generations_key(struct generations *x, int64_t pinned, struct daemon *d, int
 
 /* ---- reading rows ---------------------------------------------------------------------------- */
 
-struct reading { /* a request, while the rows of its keys are read, one key after the other */
+struct reading {             /* a request while the rows of its keys are read, key by key */
     struct parked parked;    /* first */
     struct list link;        /* generations->parked */
     struct generations *all; /* borrowed */
-    struct moment *moment;   /* owned: of keys[next], as far as its rows were read */
+    struct moment *moment;   /* owned: for keys[next], as far as the rows are read */
     int64_t offset, generation;
     double atol, rtol;
-    bool stale; /* `moment`: its rows are others by now */
+    bool stale; /* the key's rows changed while `moment` was being read */
     size_t n, next;
     char keys[][HASH_HEX];
 };
@@ -174,7 +174,7 @@ void generations_forget(struct generations *x, const char *key)
     }
 }
 
-/* Only what was read to its end is known: it must be the same at all daemons. */
+/* All daemons must give the same answer, so a partly read key fails the request. */
 static void fail_parked(struct reading *p, int status, const char *text)
 {
     bool passes = status == ERROR_NO_MEMORY || status == ERROR_CANCELLED;
@@ -188,7 +188,7 @@ static void fail_parked(struct reading *p, int status, const char *text)
     pending_fail(&p->parked.pending, &fault);
 }
 
-/* Rows come in the order of their generations. */
+/* Rows arrive in the order of their generations. */
 static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *row)
 {
     struct scratch *s = d->scratch;
@@ -205,7 +205,7 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
     bool serves = target_rank(d, &s->hint, &s->learned) >= CACHE_SERVES;
     if (b->generation <= m->generation &&
         (serves || target_is_quarantined(d, b->key, &s->hint, &s->learned))) {
-        m->found = 0; /* the newest decides */
+        m->found = 0; /* the newest row decides */
     }
     if (serves && !m->found && b->atol <= m->atol && b->rtol <= m->rtol) {
         m->found = b->generation;
@@ -274,7 +274,8 @@ static void ask_rows(struct reading *p)
     }
 }
 
-/* Or ends. Another request may have read it meanwhile: that is found again. */
+/* Reads the next key; after the last, or without a client, the request begins anew or ends. Another
+ * request may have read the same key meanwhile; the new moment replaces the old. */
 static void read_next(struct reading *p)
 {
     bool many;
@@ -291,7 +292,8 @@ static void read_next(struct reading *p)
         fail_parked(p, ERROR_NO_MEMORY, "no memory for its rows");
         return;
     }
-    /* What has been heard of by now is read; a row that the database has lost is not waited for. */
+    /* The cache's newest row counts as read: a query must not wait for a row that the file has
+     * lost. */
     const char *id = p->keys[p->next];
     const struct cache_entry *e = cache_find_id(&p->parked.pending.d->cache, id, &many);
     *p->moment = (struct moment){.id = id_read(id),
@@ -302,7 +304,7 @@ static void read_next(struct reading *p)
     ask_rows(p);
 }
 
-/* Its rows are on their way; nobody is answered then. */
+/* The read goes on; its result is dropped. */
 static void cancel_parked(struct ticket *t, const struct error *e)
 {
     pending_cancel(LIST_OF(t, struct pending, ticket), e);

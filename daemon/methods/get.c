@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking for one problem (ask.h). The same question again does not even come here (cache/memo.h).
- */
+/* `get`, `tune` and `cancel`. The memo answers repeated queries earlier (cache/memo.h). */
 #include "daemon/methods/ask.h"
 #include "daemon/methods/methods.h"
 
@@ -46,7 +45,7 @@ static int get_answer_query(struct call *c, bool again, struct error *err)
         cache_entry_id(e, id[0]);
         return generations_park(&c->parts->generations, c, id, 1, err);
     }
-    if (status == ASK_LOADS) { /* a key that was asked for in vain waits for the rest, as a hint */
+    if (status == ASK_LOADS) { /* a missing key waits for all rows: hints */
         const bool alone = !e && !c->again && !custom_is(&x->request.problem);
         return loader_park(&c->parts->loader, c, alone ? &x->key : NULL, err);
     }
@@ -76,7 +75,7 @@ static int cancel_request(struct call *c, bool *cancelled, struct error *err)
     return 0;
 }
 
-/* The owner ends anybody's tuning. */
+/* The owner may cancel any user's tuning. */
 static int cancel_key(struct call *c, bool *cancelled, struct error *err)
 {
     char key[HASH_HEX];

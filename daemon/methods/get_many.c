@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * get_many: a training job's whole list of problems in one request. Each answer is quick, but there
- * may be 256 misses among them, and each of these asks a family for its default. So the work is
- * done in slices of CHORE_NS, between which others are served; the request's bytes are kept and
- * decoded again for each slice. Of a pinned connection it begins anew when the ledger has told what
- * keys with another answer by then were (methods/generations.h).
+ * get_many answers a training job's whole list of problems in one request. Each answer is quick,
+ * but each of up to 256 misses asks a family for the default. So the work runs in slices of
+ * CHORE_NS, between which other clients are served. The request's bytes are kept and decoded again
+ * for each slice. A pinned connection's request begins anew once the ledger has returned the keys'
+ * answers of the generation (methods/generations.h).
  *
- * When all of them were hits before in the same bytes (cache/memo.h), nothing of that is needed:
- * the answers go straight into the session's output.
+ * When all problems were hits before in the same bytes (cache/memo.h), the answers go straight into
+ * the session's output.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,15 +24,16 @@ struct many {
     struct parked parked; /* first */
     struct chore chore;
     bool now;
-    char target[TARGET_MAX];  /* forced; "": none */
-    int64_t pinned;           /* the generation; -1: none */
-    size_t next, at;          /* the problem that is next, and where it begins */
-    struct wire_buf answers;  /* owned: those before next */
-    struct wire_buf unread;   /* owned: ids of keys that the ledger has to be asked for first */
-    struct wire_buf problems; /* owned: the list, as clients write it */
+    char target[TARGET_MAX];  /* forced target, or "" */
+    int64_t pinned;           /* the pinned generation; -1 when not pinned */
+    size_t next, at;          /* next problem and its offset */
+    struct wire_buf answers;  /* owned: answers of the problems before `next` */
+    struct wire_buf unread;   /* owned: ids of keys to read from the ledger first */
+    struct wire_buf problems; /* owned: the list as received */
 };
 
-/* One problem: an answer, or an error map in its place. bytes: as clients write it. */
+/* Puts a problem's answer. `bytes`: the problem as received. On failure the caller puts an error.
+ */
 static int many_put_answer(struct many *m, const struct wire_obj *problem, const uint8_t *bytes,
                            size_t n, struct error *err)
 {
@@ -81,7 +82,7 @@ static void many_finish_answer(struct many *x, size_t n)
     pending_drop(&x->parked.pending);
 }
 
-/* The request is begun anew when what the keys answered in the generation was read. */
+/* Begins the request anew once the keys' rows of the generation are read. */
 static void many_read_generation(struct many *x)
 {
     struct pending *p = &x->parked.pending;
@@ -102,7 +103,7 @@ static void many_read_generation(struct many *x)
     }
 }
 
-/* True: all is done and x is gone. */
+/* True: the request is finished and x is freed. */
 static bool many_do_slice(struct many *x)
 {
     struct daemon *d = x->parked.pending.d;
@@ -110,7 +111,7 @@ static bool many_do_slice(struct many *x)
     struct error err = ERROR_NULL;
     struct query *q = &d->scratch->request.query;
     int status = request_default(&d->scratch->request, &err);
-    const struct query usual = *q; /* so that jobs are the same as those of a plain `get` */
+    const struct query usual = *q; /* gives jobs the same query as a plain `get` */
     status = status ? status : wire_decode(d->doc, x->problems.data, x->problems.len, &list, &err);
     uint64_t until = uv_hrtime() + CHORE_NS;
     size_t n = wire_count(list);
@@ -130,7 +131,7 @@ static bool many_do_slice(struct many *x)
             return false;
         }
     }
-    if (status < 0 || x->unread.failed) { /* what is missing cannot be left out */
+    if (status < 0 || x->unread.failed) { /* no answer may be left out */
         x->answers.failed = true;
     }
     if (x->unread.len && !x->answers.failed) {
@@ -170,7 +171,7 @@ static int many_read_wait(struct call *c, bool *now, struct error *err)
     return 0;
 }
 
-enum { AHEAD = 6 }; /* questions whose answers are on their way into the processor's cache */
+enum { AHEAD = 6 }; /* memo entries to prefetch */
 
 struct question {
     const uint8_t *at; /* borrowed */
@@ -178,7 +179,7 @@ struct question {
     uint64_t hash;
 };
 
-/* All of them from the memo, at once; else nothing is put. */
+/* Answers all problems from the memo; puts nothing when the memo lacks a problem. */
 static bool put_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *raw,
                       size_t n)
 {
@@ -218,8 +219,8 @@ static bool put_again(struct daemon *d, struct session *s, uint32_t id, const ui
     return true;
 }
 
-/* The problems of params of the usual kind: those, and perhaps `wait`; a target, or a mistake, is
- * looked at. The message's end is that of the last value: it need not be looked for. */
+/* Finds the problems in params with only `problems` and perhaps `wait`. NULL when params hold a
+ * target or a mistake. The last value ends with the message, so its end needs no search. */
 static const uint8_t *usual_problems(struct pull params, size_t *n)
 {
     const uint8_t *problems = NULL;

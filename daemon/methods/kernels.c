@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a config is valid, and the compiled images. */
+/* The methods `check` and `module`. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "kernels/modules.h"
 #include "proto/limits.h"
 
-/* The target that a config is of, or the one that is named; NULL: none takes it, and why. */
+/* Finds the named target, or else the config's target. *out NULL: no target takes it; see `why`. */
 static int kernels_judge_config(struct call *c, const struct family_target **out,
                                 struct rejection *why, struct error *err)
 {
@@ -75,7 +75,7 @@ static int kernels_read_id(struct call *c, char id[HASH_HEX], struct error *err)
     return 0;
 }
 
-/* What the image was compiled for, when it is asked as the one of a key; nil: not known here. */
+/* Puts the bucket that the key's image was compiled for; nil when unknown here. */
 static void kernels_put_problem(struct call *c, const char *key)
 {
     struct daemon *d = c->d;
@@ -110,8 +110,8 @@ static void put_chunk(struct call *c, const struct chunk *k, int64_t offset, con
     wire_put_kv_str(b, "suffix", k->suffix);
 }
 
-/* The whole is checked once, before its first part leaves: a damaged file is removed, so that the
- * next tuning makes it again. What comes later, the client checks. */
+/* Checks the whole file before the first part leaves. A damaged file is removed, so that the next
+ * tuning compiles the module again. The client checks the later parts. */
 static int check_whole(struct call *c, const char *id, int64_t offset, struct error *err)
 {
     struct image image = {0};

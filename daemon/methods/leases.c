@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds which key, and who is next (leases.h). */
+/* Holders of keys and the clients in line (leases.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,12 +8,12 @@
 #include "daemon/methods/leases.h"
 #include "store/store.h"
 
-enum { UNREAD_MS = 20 }; /* for what a holder has said in time and nobody has read yet */
+enum { UNREAD_MS = 20 }; /* grace for a message already in the socket */
 
 enum lease_state { LEASE_ASKING, LEASE_TAKEN, LEASE_CHECKING, LEASE_HELD };
 
 struct lease {
-    struct ticket holder;  /* first: never answered, it tells when he has gone; while HELD */
+    struct ticket holder;  /* first: never answered, reports the disconnect; while HELD */
     struct leases *leases; /* borrowed */
     struct list link;      /* leases->all */
     struct list slot;      /* leases->slots */
@@ -21,18 +21,18 @@ struct lease {
     struct list passed;   /* leases->passed */
     struct list answered; /* leases->answered */
     struct list wanters;
-    struct account *account; /* a holder: the holder's, charged; NULL: nobody holds it */
+    struct account *account; /* the holder's account, charged and held; NULL without a holder */
     enum lease_state state;
-    bool turning; /* somebody has his turn, and has not said yet what follows */
-    bool asked;   /* the ledger, and it has not answered yet */
-    bool over;    /* freed when the ledger has answered */
+    bool turning; /* a wanter's turn is open */
+    bool asked;   /* the ledger has not answered yet */
+    bool over;    /* freed once the ledger has answered */
     char key[HASH_HEX], shared[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
-    uint64_t until_ms;   /* HELD: when it is lost */
-    uint64_t doubted_ms; /* until then, if the holder has said nothing since that was decided */
-    uint64_t renew_ms;   /* when the ledger is asked (again) */
-    bool known;          /* the ledger took the question, and did not say that another has it */
+    uint64_t until_ms;   /* HELD: when the lease expires */
+    uint64_t doubted_ms; /* the until_ms that lease_doubt_holder set; expires unless renewed */
+    uint64_t renew_ms;   /* time of the next question to the ledger */
+    bool known;          /* the ledger may have the lease: asked, and not held by another daemon */
 };
 
 static uint64_t now_of(const struct leases *l)
@@ -42,7 +42,7 @@ static uint64_t now_of(const struct leases *l)
 
 static void lease_on_timer(uv_timer_t *timer);
 
-/* ---- one lease ------------------------------------------------------------------------------- */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
 static struct list *lease_slot_of(struct list slots[], const char *key)
 {
@@ -82,7 +82,7 @@ static struct lease *lease_make_new(struct leases *l, const struct wanter *w)
     return x;
 }
 
-/* Nobody holds it any more. */
+/* Ends the holder's charge. */
 static void give_back(struct lease *l)
 {
     if (l->account) {
@@ -91,7 +91,7 @@ static void give_back(struct lease *l)
     }
 }
 
-/* Out of sight at once; its memory goes when the ledger has answered. */
+/* Unlinks the lease; frees the memory once the ledger has answered. */
 static void lease_discard_soon(struct lease *l)
 {
     if (!l->over) {
@@ -125,7 +125,7 @@ static struct wanter *take_wanter(struct list *node)
     return w;
 }
 
-/* Those who wait no longer, or never wanted to. */
+/* Answers wanters past their deadline, and wanters that do not wait for a held key. */
 static void turn_away(struct lease *l)
 {
     uint64_t now = now_of(l->leases);
@@ -161,15 +161,14 @@ static bool may_give(const struct leases *l)
 
 static void turns_soon(struct leases *l)
 {
-    chore_cancel(&l->turns); /* it is in line once */
+    chore_cancel(&l->turns); /* queue at most once */
     if (may_give(l)) {
         turns_chore(&l->daemon->turns, &l->turns);
     }
 }
 
-/* Whoever has his turn may pass the key on at once, and so on through thousands who wait: each
- * comes in a slice of the loop, not on the stack of the one before, and no other client waits for
- * all. */
+/* A wanter may pass the key on at once, and so on through thousands of wanters. Each turn starts
+ * from the loop, so the stack does not grow and other clients are served between slices. */
 static void give_turns(struct chore *c)
 {
     struct leases *l = LIST_OF(c, struct leases, turns);
@@ -181,7 +180,7 @@ static void give_turns(struct chore *c)
     turns_soon(l);
 }
 
-/* The lease is held, or goes on to the next one. */
+/* The wanter has decided: the lease is held or passed. */
 static void turn_over(struct lease *l)
 {
     l->leases->n_turning -= l->turning;
@@ -194,7 +193,7 @@ void lease_pass(struct lease *l)
     struct leases *all = l->leases;
     give_back(l);
     l->state = LEASE_CHECKING;
-    if (all->stopping) { /* nobody waits any more */
+    if (all->stopping) { /* all wanters have been failed */
         lease_release_ledger(l);
         return;
     }
@@ -222,7 +221,7 @@ static void lease_on_leased(void *ctx, int status, const struct error *err)
         l->renew_ms = now_of(l->leases) + LEASE_RETRY_MS;
         turn_away(l);
     } else if (!held) {
-        if (status < 0) { /* a key worked out twice is better than not at all */
+        if (status < 0) { /* better two holders than no holder */
             log_warning("lease of %s is known to this daemon only: %s", l->key, err->text);
         }
         next_turn(l);
@@ -238,7 +237,7 @@ static void ask_ledger(struct lease *l)
     int status = d->ledger
                      ? d->ledger->ops->lease(d->ledger, l->key, LEASE_LEDGER_MS, lease_on_leased, l)
                      : ERROR_SHUTTING_DOWN;
-    l->known = l->known || status == 0; /* also when it answers too late for us: then it has it */
+    l->known = l->known || status == 0; /* the ledger may grant the lease after our timeout */
     if (status < 0) {
         lease_on_leased(l, status, &gone);
     }
@@ -294,7 +293,7 @@ struct lease *leases_of(struct leases *l, const struct session *s, const char *k
 
 int leases_want(struct leases *l, struct wanter *w, struct error *err)
 {
-    if (l->stopping) { /* what was read for it came after the leases' end */
+    if (l->stopping) { /* its trials were read after leases_stop */
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
     struct lease *mine = leases_of(l, w->ticket.session, w->key);
@@ -319,7 +318,7 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
     return 0;
 }
 
-/* Another daemon has it, and nobody here wants it any more. */
+/* Another daemon has the key and no wanter is left. */
 static bool lease_is_idle(const struct lease *l)
 {
     return l->state == LEASE_TAKEN && list_empty(&l->wanters);
@@ -334,7 +333,7 @@ void leases_drop(struct wanter *w)
     list_remove(&w->link);
     w->lease = NULL;
     if (lease_is_idle(l)) {
-        lease_release_ledger(l); /* the ledger may be about to give it to us */
+        lease_release_ledger(l); /* the ledger may be granting the lease */
     }
 }
 
@@ -356,9 +355,9 @@ void leases_freed(struct leases *l, const char *key)
     }
 }
 
-/* ---- known by another way -------------------------------------------------------------------- */
+/* ---- answers from other sources -------------------------------------------------------------- */
 
-/* Returns how many more may be answered: none: there may be others in line. */
+/* Returns the room left for answers; 0: wanters may be left. */
 static int answer_some(struct lease *l, int room)
 {
     LIST_EACH(node, &l->wanters) {
@@ -422,8 +421,8 @@ void leases_known(struct leases *l, const char *key)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Once, before it is lost: timers run before sockets are read, and while this process was away
- * nobody could renew anything. */
+/* Defers the expiry once: timers run before sockets are read, and a stopped process reads nothing.
+ */
 static void lease_doubt_holder(struct lease *l, uint64_t now)
 {
     bool away = now > l->until_ms + AWAY_MS;
@@ -489,7 +488,7 @@ static void stop_one(struct lease *l, const struct error *e)
         give_back(l);
     }
     if (l->state != LEASE_CHECKING ||
-        !list_empty(&l->passed)) { /* else by the one whose turn it is */
+        !list_empty(&l->passed)) { /* else the open turn releases the lease */
         lease_release_ledger(l);
     }
 }

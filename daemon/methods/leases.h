@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases: who works out an answer that gemmd cannot work out itself, since the kernel is the user's
- * own ("custom:" ops). One connection at a time holds a key; others who ask for it wait, or go on
- * with what is known. A lease ends by the holder's `put`, by `release`, with his connection, or
- * when he neither records nor asks again for its length; then the next in line gets it, unless the
- * answer is there by now. Who waits for no more than an answer has it as soon as the key, or the
- * one that answers all, is known by another way (a `put` without the lease, `promote`, `import`,
- * another daemon); the holder goes on.
+ * Leases let a client work out an answer for the user's own kernel ("custom:" ops), which gemmd
+ * cannot measure. A connection holds a key exclusively. Other clients that ask for the key wait, or
+ * go on with the known results. A lease ends by the holder's `put` or `release`, by the end of the
+ * connection, or when the holder neither records nor asks again within the lease's length. Then the
+ * next client in line gets the lease, unless the answer is known by now. A waiting client that
+ * named no configs gets the answer as soon as the key or its shared key becomes known another way
+ * (a `put` without the lease, `promote`, `import`, another daemon). The holder goes on.
  *
- *   ASKING (the ledger, since another daemon may have the key)
- *          -> CHECKING (what is known meanwhile) -> HELD by a session -> CHECKING for the next one
- *          -> ... -> gone
- *   ASKING -> TAKEN (another daemon has it: asked again when it is freed, or after a while)
+ *   ASKING (the ledger: another daemon may have the key)
+ *          -> CHECKING (known results) -> HELD by a session -> CHECKING for the next client
+ *          -> ... -> freed
+ *   ASKING -> TAKEN (another daemon has the key: asks again when freed, or after a while)
  *
- * Turns are given in slices of the loop, some at a time: a key that thousands wait for goes from
- * one to the next without anybody else waiting for all of them.
- *
- * Towards other daemons the daemon itself holds the key in the ledger, and renews it there.
+ * The leases give turns in slices of the loop, so that thousands of waiting clients delay no other
+ * client. Towards other daemons the daemon itself holds the key in the ledger, and renews the lease
+ * there.
  */
 #ifndef GEMMD_DAEMON_METHODS_LEASES_H
 #define GEMMD_DAEMON_METHODS_LEASES_H
@@ -33,74 +32,73 @@ enum {
     LEASE_RENEW_MS = 5 * 1000,
     LEASE_RETRY_MS = 500, /* while another daemon has the key */
     LEASE_SLOTS = 1024,
-    LEASE_TURNS = 32,    /* in a slice: some tenths of a millisecond when all of them hit */
-    LEASES_TURNING = 16, /* whose turns are not over yet: thousands would fill the ledger */
-    LEASE_TICK_MS = 20,  /* while there are leases, all are looked at so often */
+    LEASE_TURNS = 32,    /* turns in a slice: some tenths of a ms when all hit */
+    LEASES_TURNING = 16, /* open turns at most: thousands would fill the ledger */
+    LEASE_TICK_MS = 20,  /* period of the timer */
 };
 
 struct daemon;
 struct lease;
 
-/* Somebody who wants a key. `ticket` is answered by whoever made this. */
+/* A client that wants a key. The creator answers `ticket`. */
 struct wanter {
     struct ticket ticket; /* first */
     struct daemon *d;     /* borrowed */
     struct list link;     /* lease->wanters */
-    struct lease *lease;  /* whose turn-taking it is in; NULL: none */
+    struct lease *lease;  /* the lease waited for, or NULL */
     char key[HASH_HEX];
-    char shared[HASH_HEX]; /* the key that answers all; "": that is `key` */
+    char shared[HASH_HEX]; /* the shared key; "" when `key` is shared */
     int64_t uid, pid;
     int64_t lease_ms;
-    uint64_t deadline_ms; /* loop time; 0: waits as long as it takes */
-    bool now;             /* does not wait at all */
-    /* It is its turn: the daemon has the key. Says by lease_hold or lease_pass what follows, at
-     * once or later; it is out of `wanters` by then. `l` NULL: its session holds the key
-     * already, or what is known answers it. */
+    uint64_t deadline_ms; /* loop time; 0: no deadline */
+    bool now;             /* does not wait */
+    /* The wanter's turn: the daemon has the key, and w has left `wanters`. The callee calls
+     * lease_hold or lease_pass, now or later. `l` NULL: the session holds the key, or known results
+     * answer w. */
     void (*turn)(struct wanter *w, struct lease *l);
-    bool (*is_known)(const struct wanter *w); /* what is known by now answers it */
-    /* Its time is over, or it did not want to wait: another one, of that uid and pid (0: not
-     * known), holds the key. `e`: a fault instead. It is out of `wanters`, and owns itself. */
+    bool (*is_known)(const struct wanter *w); /* true when the known results answer w */
+    /* The deadline passed, or w does not wait: the client uid, pid (0: unknown) holds the key. `e`:
+     * an error instead. w has left `wanters`, and the callee owns w. */
     void (*other)(struct wanter *w, int64_t uid, int64_t pid, const struct error *e);
 };
 
 struct leases {
     struct daemon *daemon;                 /* borrowed */
     struct list all;                       /* struct lease */
-    struct list slots[LEASE_SLOTS];        /* the same by their keys */
-    struct list shared_slots[LEASE_SLOTS]; /* by the keys that answer all */
+    struct list slots[LEASE_SLOTS];        /* leases by key */
+    struct list shared_slots[LEASE_SLOTS]; /* leases by shared key */
     unsigned n;
-    struct list passed; /* struct lease: the next in line has his turn soon */
-    struct chore turns; /* while there are such */
+    struct list passed; /* leases to give to their next wanter */
+    struct chore turns; /* runs while the list above has entries */
     unsigned n_turning;
-    struct list answered; /* struct lease: who in line has his answer is looked at soon */
-    struct chore answers; /* while there are such */
-    uv_timer_t timer;     /* while there are leases */
+    struct list answered; /* leases with wanters that may be answered */
+    struct chore answers; /* runs while the list above has entries */
+    uv_timer_t timer;     /* runs while leases exist */
     bool stopping;
 };
 
 void leases_init(struct leases *l, struct daemon *d);
-/* Fails all who wait, lets go of everything, closes the timer. */
+/* Fails all wanters, releases all leases, closes the timer. */
 void leases_stop(struct leases *l);
 
-/* Gets in line for w->key. On a fault nothing comes. A session that holds the key renews it, and
- * has its turn at once. */
+/* Queues w for w->key. After an error no callback comes. A session that holds the key renews the
+ * lease and gets its turn at once. */
 int leases_want(struct leases *l, struct wanter *w, struct error *err);
-/* Out of line, when its client has gone. */
+/* Removes w after its client disconnected. */
 void leases_drop(struct wanter *w);
-/* The lease that this session holds; NULL: none. */
+/* Returns the lease that this session holds on the key, or NULL. */
 struct lease *leases_of(struct leases *l, const struct session *s, const char *key);
-/* A key ("": some) was let go of by whoever had it. */
+/* Another daemon released this key ("": unknown keys). */
 void leases_freed(struct leases *l, const char *key);
-/* A key has an answer now: those who wait for it, or for a lease of one that it answers for. */
+/* The key has an answer now: answers wanters of the key, and of keys that share it. */
 void leases_known(struct leases *l, const char *key);
 
-/* In a turn: the session of `w` holds it from now on. ERROR_BUSY: it waits for too much already, or
- * its user holds too much; then nobody does, and the next one has its turn. */
+/* Ends a turn: the session of `w` holds the lease. ERROR_BUSY: the session or its user holds too
+ * much; then the next wanter gets a turn. */
 int lease_hold(struct lease *l, struct wanter *w, struct error *err);
-/* In a turn: the key is not wanted, or not needed any more. The next one has his turn soon, not
- * before this returns. */
+/* Ends a turn without a holder. The next wanter gets a turn soon, after this returns. */
 void lease_pass(struct lease *l);
-void lease_renew(struct lease *l); /* the holder is at work */
-void lease_end(struct lease *l);   /* the holder has done with it; the same holds */
+void lease_renew(struct lease *l); /* the holder recorded or asked */
+void lease_end(struct lease *l);   /* the holder is done; next turn as lease_pass */
 
 #endif

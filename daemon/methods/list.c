@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the ledger: `list` (pages of any table) and `show` (all about one key). */
+/* Reads the ledger: `list` (pages of any table) and `show` (all about a key). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static int listing_read_filter(struct call *c, struct record *filter, struct err
     return status ? error_prefix(err, "filter") : 0;
 }
 
-/* What a page takes at most. */
+/* Largest size of a page. */
 static size_t page_bytes(const struct record *filter)
 {
     int64_t limit = record_int(filter, "limit", PAGE_ROWS_MAX);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages come and are learned; the next one is asked for first, so that the ledger's thread reads
- * while the loop learns. */
+/* Asks for the next page before learning a page, so that the ledger's thread reads meanwhile. */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +13,14 @@
 struct unloaded {
     struct parked parked;  /* first */
     struct loader *loader; /* borrowed */
-    struct list link;      /* loader->parked, when it waits for the end */
+    struct list link;      /* loader->parked, while waiting for the end */
     unsigned epoch;
-    bool finding; /* the ledger has been asked for its key, and keeps a pointer to us */
+    bool finding; /* the ledger looks up the key and holds a pointer to this */
 };
 
 /* ---- parked requests ------------------------------------------------------------------------- */
 
-/* Begins it anew; it may come back to us. Frees p. */
+/* Begins the request anew, which may park the request again. Frees p. */
 static void loader_resume_parked(struct unloaded *p)
 {
     list_remove(&p->link);
@@ -48,7 +47,7 @@ static void on_found(void *ctx, int status, const struct best *b, bool saved,
                      const struct error *err)
 {
     struct unloaded *p = ctx;
-    (void)err; /* what cannot be found alone may come with the rest */
+    (void)err; /* a failed lookup waits for the whole load */
     p->finding = false;
     if (status == 0 && p->epoch == p->loader->epoch) {
         learn_best(p->parked.pending.d, b, saved);
@@ -95,7 +94,7 @@ static void loader_end_loading(struct loader *l)
 {
     struct daemon *d = l->daemon;
     l->done = true;
-    malloc_trim(0); /* loading went through larger structs than what is kept */
+    malloc_trim(0); /* loading used larger structs than the cache keeps */
     if (l->is_ready) {
         log_notice("all keys are loaded: %zu, %llu ms after the start", d->cache.keys.n,
                    (unsigned long long)(uv_now(&d->loop) - l->began_ms));
@@ -143,7 +142,7 @@ static void loader_on_page(void *ctx, int status, const struct best *bests, size
         loader_fail_loading(l, err);
         return;
     }
-    if (l->restart) { /* this page was asked for before it was said so */
+    if (l->restart) { /* this page was asked for before the restart */
         l->restart = false;
         loader_ask_page(l, true);
         return;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loader: brings what the ledger knows into the cache at the start, a page at a time, while the
- * daemon already serves. A small database is there before the first connection; a large one is
- * waited for only LOADER_PATIENCE_MS.
+ * The loader reads the ledger's rows into the cache at the start, page by page, while the daemon
+ * serves. The daemon waits LOADER_PATIENCE_MS for a small database before the first connection.
  *
- * Until all is loaded, no request is answered by less than what the ledger holds. A `get` whose key
- * is not in the cache yet is parked while the ledger is asked for that one key; when it is not
- * there either, and for all other methods that look at the whole cache, the request is parked until
- * the end of loading and then begun anew.
+ * Until all rows are loaded, every answer must rest on all that the ledger holds. A `get` of an
+ * unloaded key is parked while the ledger looks up this key. When the ledger lacks the key, and for
+ * methods that need the whole cache, the request is parked until loading ends, then begun anew.
  */
 #ifndef GEMMD_DAEMON_METHODS_LOADER_H
 #define GEMMD_DAEMON_METHODS_LOADER_H
@@ -24,9 +22,9 @@ struct loader {
     struct daemon *daemon; /* borrowed */
     uv_timer_t patience;
     uint64_t began_ms;
-    unsigned epoch;     /* what the ledger was asked in an earlier one is not learned */
-    bool restart;       /* the next page is the first one again */
-    struct list parked; /* those that wait for the end */
+    unsigned epoch;     /* results asked in an earlier epoch are dropped */
+    bool restart;       /* begin again with the first page */
+    struct list parked; /* requests that wait until loading ends */
     bool done;
     bool is_ready; /* `ready` was called */
     void (*ready)(struct loader *l);
@@ -34,17 +32,17 @@ struct loader {
 };
 
 void loader_init(struct loader *l, struct daemon *d);
-/* Begins. Then either `ready` comes, once, when all is loaded or patience is over, or `failed`,
- * when the ledger cannot be read at all. After `ready` a ledger that fails ends the loading with a
- * warning: what is in the cache is served. */
+/* Begins loading. `ready` is called once, when all rows are loaded or the patience is over. Or
+ * `failed` is called when the ledger cannot be read at all. After `ready`, a failing ledger ends
+ * loading with a warning, and the rows in the cache are served. */
 void loader_start(struct loader *l, void (*ready)(struct loader *l),
                   void (*failed)(struct loader *l, const struct error *err));
-/* A key was evicted meanwhile, maybe by another daemon: what was read before may hold it still. */
+/* A key was evicted, maybe by another daemon: loading restarts, as pages may hold old rows. */
 void loader_evicted(struct loader *l);
-void loader_close(struct loader *l); /* the timer; when the daemon ends */
+void loader_close(struct loader *l); /* closes the timer at the daemon's end */
 
-/* METHOD_LATER: the request will be begun anew, when `key` (may be NULL) was asked for, or at the
- * end of loading. ERROR_NO_MEMORY, ERROR_BUSY. */
+/* Parks the request until `key` (may be NULL) is looked up, or until loading ends, then begins the
+ * request anew. Returns METHOD_LATER, ERROR_NO_MEMORY or ERROR_BUSY. */
 int loader_park(struct loader *l, struct call *c, struct key *key, struct error *err);
 
 #endif

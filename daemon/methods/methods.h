@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be asked: every method, and where it is. dispatch.c calls them. */
+/* The table of all methods and their files. dispatch.c calls the methods. */
 #ifndef GEMMD_DAEMON_METHODS_METHODS_H
 #define GEMMD_DAEMON_METHODS_METHODS_H
 
@@ -8,9 +8,9 @@
 
 typedef int method(struct call *c, struct error *err);
 
-/* X(name, owner, early, params). `owner`: for root and the daemon's own user. `early`: is right, or
- * sees to it, also while not all is loaded. `params`: the names that may stand in them; NULL: the
- * method reads all that does. The most frequent first: they are looked up in order. */
+/* X(name, owner, early, params). `owner`: for root and the daemon's own user. `early`: may run
+ * before all rows are loaded. `params`: allowed names; NULL: the method checks its params. Frequent
+ * methods come first: the lookup is linear. */
 #define METHODS(X)                                                                                  \
     X(get, false, true, NULL)                                                 /* get.c */           \
     X(get_many, false, false, "problems, target, wait")                       /* get_many.c */      \
@@ -44,14 +44,14 @@ typedef int method(struct call *c, struct error *err);
 METHODS(METHOD_DECLARE)
 #undef METHOD_DECLARE
 
-/* Keeps trials that an import brings for the key of a custom op: those of configs about which
- * nothing is known here. `done` is called once, later, with how many were kept or why some are not;
- * a fault at once: it is not called. record.c */
+/* Keeps an import's trials of a custom op's key, unless the config has a trial here. `done` is
+ * called once, later, with the number kept and an error for the rest. After an immediate error
+ * `done` is not called. record.c */
 int record_bring(struct daemon *d, const char *key, const struct wire_obj *trials,
                  void (*done)(void *ctx, int64_t kept, const struct error *err), void *ctx,
                  struct error *err);
 
-/* get_many whose problems were all hits before in the same bytes: answered. `tail`: as
+/* Answers a get_many if all its problems were hits before in the same bytes; else false. `tail`: as
  * call.tail. */
 bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
                     size_t n);
@@ -59,15 +59,15 @@ bool get_many_again(struct daemon *d, struct session *s, uint32_t id, const uint
 /* ---- dispatch.c ------------------------------------------------------------------------------ */
 
 /*
- * From a message's bytes to the method that answers it. A hit that came in the very same bytes
- * before is answered here, without being decoded (cache/memo.h).
+ * Dispatches a message to its method. A hit repeated in the same bytes is answered without decoding
+ * (cache/memo.h).
  */
 
-/* Answers a message that was answered before in the same bytes. False: it is none, or not a whole
- * message; nothing is done. Needs no scan: that the bytes are the same is enough. */
+/* Answers a message that was answered before in the same bytes, without a scan. False: nothing is
+ * done, since the bytes are new or not a whole message. */
 bool dispatch_known(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n);
-/* Handles one whole message of a session; `again`: it was put off once. Answers go to its `out`;
- * nothing is written yet. */
+/* Handles a whole message, without writing to the socket. `again`: the message was parked before.
+ */
 void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8_t *data, size_t n,
                       bool again);
 

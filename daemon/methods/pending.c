@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is answered later is charged to who asks, until it is (pending.h). */
+/* Pending requests, each charged to its user until answered (pending.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ void asked_end(struct asked *a, struct session *s)
     if (s) {
         s->n_pending -= (unsigned)a->charged;
     }
-    if (s && a->reserved) { /* the answer takes the place of its reservation */
+    if (s && a->reserved) { /* the answer replaces the reservation */
         session_charge(s);
     }
     asked_charge_user(a, 0);
@@ -164,7 +164,7 @@ int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **ou
     int status = call_later(c, size, &p, err);
     if (status == 0) {
         *out = LIST_OF(p, struct listing, pending);
-        (*out)->left = 1; /* held until all are asked for */
+        (*out)->left = 1; /* until listing_wait */
         p->ticket.gone = listing_withdraw_parts;
         pending_reserve(p, bytes);
     }

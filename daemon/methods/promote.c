@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * promote: the owner makes a user's row of a custom op the answer for everybody: its best and its
+ * promote: the owner makes a user's row of a custom op the answer for all users. The best and its
  * trials are written again under the key without the user (answers/custom.h). The user's own row
- * stays: it goes on answering him.
+ * stays and still answers that user.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
     struct error gone = ERROR_NULL;
     (void)avoid;
     (void)n_avoid;
-    (void)err; /* the answer matters more than its evidence */
+    (void)err; /* the answer goes on without the trials */
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         *t = trials[i];
         t->id = 0;
@@ -69,7 +69,7 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
     }
 }
 
-/* The row of scratch->request.problem, a user's, under the shared key. */
+/* Fills the row of scratch->request.problem, which names a user, under the shared key. */
 static int promote_fill_row(struct promoting *x, const struct cache_entry *e, struct error *err)
 {
     struct daemon *d = x->pending.d;
@@ -90,12 +90,12 @@ static int promote_fill_row(struct promoting *x, const struct cache_entry *e, st
     memcpy(x->to, s->key.id, sizeof(x->to));
     best_of_answer(b, a, &s->bucket, d->device.class);
     memcpy(b->key, s->key.id, sizeof(b->key));
-    b->generation = 0; /* it gets one */
+    b->generation = 0; /* the ledger assigns the number */
     b->uid = uid;
     return 0;
 }
 
-/* What is promoted: by key, or by a problem that names its `user`. */
+/* Finds the entry to promote: by key, or by a problem with its `user`. */
 static int promote_find_entry(struct call *c, const struct cache_entry **out, struct error *err)
 {
     struct daemon *d = c->d;

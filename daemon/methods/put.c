@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Results that others measured. For "custom:" ops, which gemmd only keeps, such a row is the
- * answer; for ops that it understands a row is a hint until it was measured here. A row never
- * pushes out what serves its key already.
+ * The methods `put` and `import`: rows that other programs measured. For "custom:" ops such a row
+ * is the answer. For ops with kernels the row is a hint until measured here. A row never replaces a
+ * row that serves its key.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #include "daemon/methods/pending.h"
 #include "store/store.h"
 
-/* A config that its one-line form can carry, valid where gemmd knows what that means. */
+/* Checks that a config fits its one-line form and is valid for the op's kernels. */
 static int check_config(struct daemon *d, const struct problem *bucket, const struct record *config,
                         struct error *err)
 {
@@ -33,8 +33,8 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
         return error_set(err, ERROR_INVALID, "a config is at most %d bytes of text",
                          CONFIG_TEXT_MAX - 1);
     }
-    /* Of whichever target: an old answer of the portable kernel is worth keeping on a device that
-     * has a better one by now. Where there are no kernels at all, there is nothing to check. */
+    /* Any target of the device may take the config: an old answer of the portable kernel stays
+     * useful on a device with a better target. Without kernels nothing is checked. */
     if (f && family_target_find(f, &d->device, NULL) &&
         !family_target_of_config(f, bucket, &d->device, config, &why)) {
         return error_set(err, why.code, "%s", why.text);
@@ -42,7 +42,7 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
     return 0;
 }
 
-/* The parts of a row that follow from its problem. `b` is zeroed; its config and times are set. */
+/* Fills what follows from the problem. `b` is zeroed, but its config and times are set. */
 static void put_fill_row(struct daemon *d, struct best *b, const struct problem *bucket,
                          const struct key *k, int64_t uid)
 {
@@ -55,7 +55,7 @@ static void put_fill_row(struct daemon *d, struct best *b, const struct problem 
     snprintf(b->source, sizeof(b->source), "imported");
     if (f) {
         best_work(b, f, bucket, &d->device);
-    } else { /* not known, and 0 would be the slowest of all */
+    } else { /* unknown is NaN: 0 would be the slowest */
         b->flops = b->flops > 0 ? b->flops : NAN;
         b->bytes = b->bytes > 0 ? b->bytes : NAN;
         b->floor_us = b->floor_us > 0 ? b->floor_us : NAN;
@@ -64,9 +64,9 @@ static void put_fill_row(struct daemon *d, struct best *b, const struct problem 
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
-/* Refuses a row whose key has an answer that outranks it, or is one too many. A user's row pushes
- * out rows of that user only: another row may answer everybody. What is on its way to the cache,
- * the ledger knows: it is told which row of the key was known here. */
+/* Refuses a row when the key's answer outranks the row, or when the user's keys are used up. A user
+ * replaces only that user's rows: another row may answer all users. *known is the key's generation
+ * here: the ledger compares that with rows still on their way to the cache. */
 static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
                       int64_t uid, int64_t *known, struct error *err)
 {
@@ -96,7 +96,7 @@ static void put_learn_row(struct daemon *d, int status, const struct best *b, bo
     }
 }
 
-/* NaN: not known. */
+/* NaN means unknown. */
 static bool is_amount(double x)
 {
     return isnan(x) || (x >= 0 && isfinite(x));
@@ -184,12 +184,12 @@ struct importing {
     int64_t imported, trials;
     bool trust;
     uint32_t n_skipped;
-    struct wire_buf skipped; /* owned: the maps */
-    struct imported {        /* a row that the ledger was given, or its trials */
+    struct wire_buf skipped; /* owned: maps of skipped rows */
+    struct imported {        /* context of a row or its trials in the ledger */
         struct importing *all;
     } rows[SKIPPED_MAX];
     uint32_t n_fit;
-    char fit[SKIPPED_MAX][HASH_HEX]; /* keys of rows whose problems are not rounded here */
+    char fit[SKIPPED_MAX][HASH_HEX]; /* keys of rows that need no rounding here */
 };
 
 static void finish_import(struct importing *x)
@@ -252,8 +252,8 @@ static void put_on_trials(void *ctx, int64_t kept, const struct error *err)
     import_count_done(x);
 }
 
-/* Of an op that gemmd only keeps, so that nobody times anew what was timed there: what is measured
- * for ops with kernels compares within its run only. A row without a config brings trials alone. */
+/* Imports trials of a custom op, so that configs measured elsewhere are not measured again. Trials
+ * of ops with kernels compare only within their run. A row without a config brings only trials. */
 static int import_trials(struct importing *x, const struct wire_obj *trials, size_t row,
                          const struct key *k, struct error *err)
 {
@@ -262,7 +262,7 @@ static int import_trials(struct importing *x, const struct wire_obj *trials, siz
     return status;
 }
 
-/* What a file says is no better than who wrote it. */
+/* Checks the numbers of a row from a file, which may be wrong. */
 static int put_check_numbers(struct best *b, struct error *err)
 {
     enum { CLOCK_SKEW_S = 24 * 3600 };
@@ -300,8 +300,7 @@ static bool has_fit(const struct importing *x, const char *key)
     return i < x->n_fit;
 }
 
-/* What was measured for another problem of this bucket says what may be tried first, and not how
- * long it takes here; and not even that where a row of the bucket itself does. */
+/* Turns a row of another problem in this bucket into a hint, unless the bucket has its own row. */
 static int take_rounded(const struct importing *x, const struct key *k, struct best *b,
                         struct error *err)
 {
@@ -317,7 +316,7 @@ static int take_rounded(const struct importing *x, const struct key *k, struct b
     return 0;
 }
 
-/* Whether a row of a class may answer here, unmeasured, because the owner says so. */
+/* Checks whether a row of class class_ may answer here unmeasured, as the owner wants. */
 static int check_trust(struct daemon *d, const struct best *b, const struct problem *bucket,
                        const char *class_, struct error *err)
 {
@@ -352,9 +351,9 @@ static bool is_trusted_already(struct daemon *d, const struct key *k)
 
 enum { IMPORT_NOT_NOW = 1 };
 
-/* A row of another device class keeps its class, unless it is trusted: it is for the daemon that
- * has such a device, and a hint where the class is alike. `late`: only
- * rows that are rounded, after all that fit; the others are IMPORT_NOT_NOW, and nothing is done. */
+/* Imports a row. A row of another device class keeps its class unless trusted: the row serves
+ * daemons of that class, and is a hint where the class is alike. `late` selects the rounded rows,
+ * which come after the exact rows; IMPORT_NOT_NOW skips the row in this pass. */
 static int import_row(struct importing *x, const struct wire_obj *row, size_t number, bool late,
                       struct error *err)
 {
@@ -366,7 +365,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     status = status ? status : put_check_numbers(b, err);
     status = status ? status : problem_make(p, b->op, &b->problem, err);
     if (status < 0) {
-        return late ? IMPORT_NOT_NOW : status; /* it is said once */
+        return late ? IMPORT_NOT_NOW : status; /* report the error once */
     }
     char class_[sizeof(b->class)], from[sizeof(b->class)];
     snprintf(from, sizeof(from), "%s", b->class[0] ? b->class : d->device.class);
@@ -398,7 +397,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (status < 0) {
         return status;
     }
-    /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
+    /* Members from the exporter stay, but numbers of the exporter's database mean nothing here. */
     b->generation = b->trial = 0;
     bool again = x->trust && is_trusted_already(d, &s->key);
     status = ours && !again
@@ -415,7 +414,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     }
     double floor_us = b->floor_us;
     if (!family_of_problem(p)) {
-        b->atol = b->rtol = 0; /* gemmd does not verify it: it answers whatever is asked for */
+        b->atol = b->rtol = 0; /* gemmd does not verify custom ops: any tolerance is met */
     }
     put_fill_row(d, b, &s->bucket, &s->key, x->pending.uid);
     if (x->trust && !rounded) {
@@ -462,7 +461,7 @@ int method_import(struct call *c, struct error *err)
         return status;
     }
     struct importing *x = (struct importing *)p;
-    x->left = 1; /* held until all rows are looked at */
+    x->left = 1; /* until all rows are looked at */
     x->trust = trusted;
     import_all_rows(x, rows, false);
     import_all_rows(x, rows, true);

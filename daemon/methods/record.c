@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the holder of a lease says (methods/leases.h): `record` keeps what he measured, config by
- * config, so that it is not lost with him; `release` gives up without an answer. With one, he ends
- * by `put` (put.c).
+ * The lease holder's methods (methods/leases.h). `record` keeps the holder's trials, so that a
+ * disconnect does not lose them. `release` ends the lease without an answer; `put` ends the lease
+ * with an answer (put.c).
  */
 #include <math.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static int check_status(const struct trial *t, struct error *err)
         t->status);
 }
 
-/* One of `trials`: config, status, time_us, reason; of an import created_s, too. */
+/* Reads a trial: config, status, time_us, reason; from an import also created_s. */
 static int read_trial(const struct wire_obj *map, const char *key, struct trial *t,
                       struct error *err)
 {
@@ -82,11 +82,11 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     return status;
 }
 
-/* Trials on their way to the ledger. */
+/* Trials being written by the ledger. */
 struct keeping {
     unsigned n, failed;
-    unsigned left;    /* one until all are asked for, and each that is being written */
-    struct error why; /* of the first that failed */
+    unsigned left;    /* trials being written, and 1 until all are submitted */
+    struct error why; /* of the first failure */
     void (*done)(struct keeping *k);
 };
 
@@ -116,7 +116,7 @@ static void keep_trial(struct keeping *k, struct daemon *d, const struct trial *
 struct recording {
     struct pending pending; /* first */
     struct keeping keeping;
-    bool counted; /* custom_take_room */
+    bool counted; /* custom_take_room counted the key */
     char key[HASH_HEX];
 };
 
@@ -139,7 +139,7 @@ static void finish_recording(struct keeping *k)
     pending_drop(&x->pending);
 }
 
-/* All of them, or none. */
+/* Checks that the ledger takes all n trials: a part is never recorded. */
 static int recording_check_room(const struct daemon *d, size_t n, struct error *err)
 {
     uint32_t room = d->ledger->ops->room(d->ledger);
@@ -163,7 +163,7 @@ int method_record(struct call *c, struct error *err)
                            "'trials' must be a list of maps: config, time_us, status, reason");
     }
     const char *key = d->scratch->key.id;
-    for (size_t i = 0; status == 0 && i < wire_count(list); i++) { /* all or nothing */
+    for (size_t i = 0; status == 0 && i < wire_count(list); i++) { /* check all first */
         status = read_trial(wire_at(list, i), key, t, err);
         status = status ? error_prefix(err, "trials[%zu]", i) : 0;
     }
@@ -190,20 +190,20 @@ int method_record(struct call *c, struct error *err)
     x->counted = counted;
     snprintf(x->key, sizeof(x->key), "%s", key);
     for (size_t i = 0; i < wire_count(list); i++) {
-        read_trial(wire_at(list, i), key, t, NULL); /* it can be read: see above */
+        read_trial(wire_at(list, i), key, t, NULL); /* cannot fail: read above */
         keep_trial(&x->keeping, d, t);
     }
     on_kept(&x->keeping, 0, NULL);
     return METHOD_LATER;
 }
 
-/* ---- brought by an import -------------------------------------------------------------------- */
+/* ---- trials of an import --------------------------------------------------------------------- */
 
 struct bringing {
     struct keeping keeping;
     struct daemon *d; /* borrowed */
     char key[HASH_HEX];
-    struct wire_buf trials; /* owned: the list, as it came */
+    struct wire_buf trials; /* owned: the list as received */
     void (*done)(void *ctx, int64_t kept, const struct error *err);
     void *ctx;
 };
@@ -216,13 +216,13 @@ static void finish_bringing(struct keeping *k)
     free(x);
 }
 
-/* What crashed or hung there may be tried here, as it may be tried there again. */
+/* False for configs that crashed or hung: those may be tried again. */
 static bool is_known_for_good(const struct trial *t)
 {
     return strcmp(t->status, "crashed") != 0 && strcmp(t->status, "hung") != 0;
 }
 
-/* Also a config that the list names twice is kept once. */
+/* Keeps each config's trial once, unless its hash is in `hashes`. */
 static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64_t *hashes,
                          size_t n)
 {
@@ -231,7 +231,7 @@ static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64
     for (size_t i = 0; i < wire_count(list); i++) {
         struct error e = ERROR_NULL;
         if (read_trial(wire_at(list, i), x->key, t, &e) < 0 || !is_known_for_good(t)) {
-            continue; /* that all can be read, record_bring has seen */
+            continue; /* readable: checked in record_bring */
         }
         const uint64_t hash = choices_hash(&packed, &t->config);
         size_t at = 0;
@@ -284,7 +284,7 @@ int record_bring(struct daemon *d, const char *key, const struct wire_obj *trial
     int status = wire_type_of(trials) == WIRE_ARRAY
                      ? 0
                      : error_set(err, ERROR_INVALID, "'trials' must be a list of maps");
-    for (size_t i = 0; status == 0 && i < wire_count(trials); i++) { /* all or nothing */
+    for (size_t i = 0; status == 0 && i < wire_count(trials); i++) { /* check all first */
         status = read_trial(wire_at(trials, i), key, t, err);
         status = status ? error_prefix(err, "trials[%zu]", i) : 0;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space: what there is to search. A space may have hundreds of thousands of points, of a
- * microsecond each, so they are counted in slices of CHORE_NS, between which others are served.
+ * space describes the configs to search. A space may have hundreds of thousands of points of a
+ * microsecond each: slices of CHORE_NS count the points, and other clients are served between.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ enum { SLICE_POINTS = 128 };
 struct counting {
     struct pending pending; /* first */
     struct chore chore;
-    struct request request; /* owned: the problem and what restricts it */
+    struct request request; /* owned: the problem and its restrictions */
     const struct family *family;
     struct space space; /* owned; borrows from request */
 };
@@ -72,7 +72,7 @@ static void count_client_gone(struct ticket *t)
     pending_free(&x->pending);
 }
 
-/* Takes over the request of the scratch: its lists outlive this turn. */
+/* Takes over the scratch's request, since counting goes on after this turn. */
 static int count_begin_request(struct counting *x, const struct family_target *t, struct error *err)
 {
     struct request *given = &x->pending.d->scratch->request;

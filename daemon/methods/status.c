@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who we are (`hello`) and how we are (`status`). */
+/* The methods `hello` and `status`. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,7 +69,7 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     struct session *s = p->ticket.session;
     struct error err = ERROR_NULL;
     if (store->generation > p->d->generation) {
-        p->d->generation = store->generation; /* given, with no row that is left */
+        p->d->generation = store->generation; /* assigned by a commit, all its rows are gone */
     }
     if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
         pending_fail(p, &err);
@@ -82,8 +82,8 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     pending_drop(p);
 }
 
-/* A number that we have not heard of may be another daemon's, whose news are on their way to us:
- * the database says which was given last. */
+/* An unknown number may come from another daemon's commit that is not read yet: ask the database.
+ */
 static int pin_later(struct call *c, int64_t generation, struct error *err)
 {
     struct pending *p;
@@ -95,7 +95,7 @@ static int pin_later(struct call *c, int64_t generation, struct error *err)
     return pending_asked(p, c->d->ledger->ops->status(c->d->ledger, on_news_heard, p), err);
 }
 
-/* The generation that this connection's answers are to be of; -1: today's. */
+/* Pins this connection to a generation; -1: the newest. */
 static int pin_generation(struct call *c, const struct wire_obj *generation, struct error *err)
 {
     int64_t g, newest = c->d->generation;
@@ -124,7 +124,7 @@ int method_hello(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID, "'client' must be text of at most %zu bytes",
                          sizeof(c->s->client) - 1);
     }
-    if (generation && !c->parts->loader.done) { /* which is the newest is not known yet */
+    if (generation && !c->parts->loader.done) { /* the newest is unknown yet */
         return loader_park(&c->parts->loader, c, NULL, err);
     }
     int status = generation ? pin_generation(c, generation, err) : 0;
@@ -165,7 +165,7 @@ static void put_jobs(struct wire_buf *b, const struct scheduler *s)
     wire_put_kv_int(b, "cancelled", (int64_t)s->cancelled);
 }
 
-/* Who holds what: a user at its share is the one to talk to. */
+/* Puts each user's holdings, so that the owner finds the user at a limit. */
 static void put_users(struct wire_buf *b, const struct accounts *all)
 {
     size_t n = 0;

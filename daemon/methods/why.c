@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `why`: which tier answers a query, from which row, on what evidence, and on a miss what is
- * missing. What is in memory is judged at once; then the ledger is asked for the row behind the
- * answer, the trial behind the row, the run behind the trial, and for the same problem on devices
- * of other classes.
+ * `why` explains which tier answers a query, from which row and evidence, or why no row answers.
+ * The rows in memory are judged at once. Then the ledger is asked for the row behind the answer,
+ * the row's trial and the trial's run, and for the problem on other device classes.
  *
- * A verdict is one word for programs, with a sentence for people, and with what to do about it:
+ * A verdict is a word for programs, with a sentence for people and an action:
  *
  *   verdict      the key's own row                                        action
+ *
  *   tuned        answers                                                  none; tune, when
  *                                                                         confidence is low
  *   pinned       answers, chosen by a person                              none
- *   kept         answers, of an op that gemmd only keeps                  none
+ *   trusted      answers, imported with trust                             none
+ *   kept         answers, of a custom op                                  none
  *   tolerance    was verified less tightly than asked                     get
  *   quarantined  is a config that has crashed or hung a runner            tune; get, of a pin
+ *
  *   stamp        was measured by other code or another compiler           tune
- *   pin_stamp    a pin of which the same is true                          get
+ *   pin_stamp    a pin measured by other code or another compiler         get
  *   imported     comes from elsewhere, not measured here                  tune
  *   partial      won a restricted search only                             tune
  *   target       is of other kernels than those asked for                 tune
- *   restricted   is not what answers: this very search was made before    none
- *   unknown      there is none                                            tune
+ *   restricted   does not answer: an equal search was made before         none
+ *   unknown      the key has no row                                       tune; put, of a custom op
  */
 #include <math.h>
 #include <stdarg.h>
@@ -43,32 +45,31 @@ enum { ELSEWHERE_MAX = 8, WHY_BYTES = 65536, BECAUSE_MAX = 400, WHY_NO_ROW = -1 
 
 struct why {
     struct listing listing; /* first */
-    struct best best;       /* the row behind the answer, its trial and the trial's run */
+    struct best best;       /* the row behind the answer, the row's trial and run */
     struct trial trial;
     struct run run;
     bool has_best, has_trial, has_run;
     struct problem problem, bucket;
-    struct answer answer; /* what `get` with wait=cached gives, when has_answer */
+    struct answer answer; /* the answer of `get` with wait=cached, when has_answer */
     struct answer own;    /* the key's own row, when has_own */
     struct answer close;  /* the closest key's, when has_close */
     struct problem close_problem;
     bool has_answer, has_own, has_close;
     char key[HASH_HEX];
-    char origin[HASH_HEX]; /* the key whose row the answer is from; "": from no row */
-    int64_t row; /* the generation of the row that is the answer; 0: the newest of `origin`; or
-                    WHY_NO_ROW */
-    char stamp[STAMP_MAX]; /* that a row of this problem would have today; "": of no kernels */
+    char origin[HASH_HEX]; /* key of the row that answers; "" when no row does */
+    int64_t row; /* generation of the answering row; 0: the newest of `origin`; or WHY_NO_ROW */
+    char stamp[STAMP_MAX]; /* today's stamp for the problem; "" without kernels */
     const char *verdict, *action;
     char because[BECAUSE_MAX];
 };
 
 /* ---- stamps ---------------------------------------------------------------------------------- */
 
-/* A stamp is words "name=value"; the last one's value may hold spaces. */
+/* A stamp is a list of words "name=value". Only the last value may hold spaces. */
 static const char *const stamp_words[] = {"src", "abi", "target", "compiler"};
 
 struct stamp_word {
-    const char *at; /* NULL: the stamp has none */
+    const char *at; /* NULL when missing */
     int n;
 };
 
@@ -156,7 +157,7 @@ static void say_answered(struct why *w, const struct daemon *d, const struct cac
     }
 }
 
-/* Of a row that is only a hint. */
+/* Explains a row that is only a hint. */
 static void say_hint(struct why *w, struct daemon *d, const struct cache_entry *e,
                      const struct query *q, int64_t uid)
 {
@@ -217,7 +218,7 @@ static void why_judge_entry(struct why *w, struct daemon *d, const struct cache_
     }
 }
 
-/* ---- making it ------------------------------------------------------------------------------- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 static void find_close(struct why *w, struct daemon *d, const struct key *k)
 {
@@ -241,8 +242,8 @@ static void why_take_own_answer(struct why *w)
     memcpy(w->origin, w->key, sizeof(w->origin));
 }
 
-/* Of the request in the scratch: problem, query (the usual one but for target, atol, rtol), bucket,
- * key with id. */
+/* Judges the request in the scratch: problem, bucket, key with id, and query, which differs from
+ * the usual query only in target, atol and rtol. */
 static int why_judge_request(struct why *w, struct error *err)
 {
     struct daemon *d = w->listing.pending.d;
@@ -261,7 +262,7 @@ static int why_judge_request(struct why *w, struct error *err)
         why_take_own_answer(w);
         return 0;
     }
-    /* A restricted query has an answer of its own, once somebody has waited for one. */
+    /* A restricted query has an answer of its own once a client has waited for the search. */
     if (waiters_recall(d, &w->answer)) {
         say(w, "restricted", "none",
             "a search of these kernels was made for this key before, and its winner answers "
@@ -274,7 +275,7 @@ static int why_judge_request(struct why *w, struct error *err)
         find_close(w, d, &x->key);
     }
     if (!family_of_problem(&w->problem)) {
-        return 0; /* there is no lower tier */
+        return 0; /* custom ops have no lower tier */
     }
     int status = tiers_answer(&w->listing.pending.parts->tiers, &x->request, uid, &w->bucket,
                               &x->key, "not tuned yet", &w->answer, w->origin, err);
@@ -282,7 +283,7 @@ static int why_judge_request(struct why *w, struct error *err)
     return status == ERROR_QUARANTINED ? 0 : status;
 }
 
-/* ---- putting it ------------------------------------------------------------------------------ */
+/* ---- result ---------------------------------------------------------------------------------- */
 
 static void why_put_value(struct wire_buf *b, const struct record *r, const char *name)
 {
@@ -298,7 +299,7 @@ static bool why_value_differs(const struct record *a, const struct record *b, co
     return in_a != in_b || (in_a && !value_equal(&x, &y));
 }
 
-/* Names of both, in order, each once; NULL: no more. */
+/* Next name of the sorted union of both records' names; NULL at the end. */
 static const char *next_name(const struct record *a, const struct record *b, size_t *i, size_t *j)
 {
     const char *x = *i < a->n ? a->fields[*i].name : NULL;
@@ -309,7 +310,7 @@ static const char *next_name(const struct record *a, const struct record *b, siz
     return x && order <= 0 ? x : y;
 }
 
-/* [{"field", "asked", <name>}]: what differs between two problems. */
+/* Puts [{"field", "asked", <name>}] for the fields in which two problems differ. */
 static void put_differences(struct wire_buf *b, const struct record *asked,
                             const struct record *other, const char *name)
 {
@@ -434,14 +435,14 @@ static void put_result(struct listing *l, struct wire_buf *b)
 
 /* ---- asking the ledger ----------------------------------------------------------------------- */
 
-/* The key of the row that the answer comes from, or else the asked one, whose own row is why there
- * is no better answer; NULL: there is no row. */
+/* Key of the answer's row; else the asked key, if its row explains the answer; NULL without a row.
+ */
 static const char *key_behind(const struct why *w)
 {
     return w->origin[0] ? w->origin : w->has_own ? w->key : NULL;
 }
 
-/* The row that is not written yet, in the place of an older one. */
+/* Replaces the listed row by the unsaved row, if the key has such a row. */
 static void take_unsaved(struct why *w)
 {
     struct daemon *d = w->listing.pending.d;
@@ -452,7 +453,7 @@ static void take_unsaved(struct why *w)
     }
 }
 
-/* From the row to its trial, and to the trial's run. */
+/* Reads the row, then asks for its trial; reads the trial, then asks for its run. */
 static void explain_on_listed(struct listing *l, enum listed part)
 {
     struct why *w = (struct why *)l;
@@ -484,7 +485,7 @@ static void ask_row(struct why *w)
     }
 }
 
-/* The same bucket on other classes of devices, when this one does not know it. */
+/* Asks for the same bucket on other device classes, when this class lacks the bucket. */
 static void ask_elsewhere(struct why *w)
 {
     const struct problem *p = &w->bucket;
@@ -497,20 +498,20 @@ static void ask_elsewhere(struct why *w)
     record_init(filter);
     for (size_t i = 0; i < p->fields.n && status == 0; i++) {
         struct value v = record_at(&p->fields, i);
-        bool pattern = v.type == VALUE_TEXT && v.text[0] == '~'; /* the list would read it as one */
+        bool pattern = v.type == VALUE_TEXT && v.text[0] == '~'; /* the list would read a pattern */
         snprintf(name, sizeof(name), "problem.%s", p->fields.fields[i].name);
         status = pattern ? 0 : record_set(filter, name, v, NULL);
     }
     record_put_text(filter, "op", p->op_name);
     record_put_int(filter, "limit", ELSEWHERE_MAX);
-    if (status == 0) { /* a name that is too long for a filter: then nothing is said of others */
+    if (status == 0) { /* a too long name leaves `elsewhere` empty */
         listing_ask(&w->listing, LISTED_ELSEWHERE, "best", filter, RESPONSE_BYTES_MAX / 4);
     }
 }
 
 /* ---- the method ------------------------------------------------------------------------------ */
 
-/* `key` instead of `problem`: the bucket is what is asked for. */
+/* Reads `key` instead of `problem`: the request is for the key's bucket. */
 static int problem_of_key(struct call *c, struct error *err)
 {
     struct scratch *x = c->d->scratch;
@@ -527,7 +528,7 @@ static int problem_of_key(struct call *c, struct error *err)
                          id);
     }
     status = cache_problem(&c->d->cache, e, c->d->device.class, &x->request.problem, err);
-    snprintf(x->request.query.bucket, sizeof(x->request.query.bucket), "exact"); /* it is one */
+    snprintf(x->request.query.bucket, sizeof(x->request.query.bucket), "exact");
     status = status ? status : daemon_key(c->d, err);
     if (status == 0) {
         key_id(&x->key);
