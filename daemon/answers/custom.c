@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose row answers whom (custom.h). */
+/* Ownership of rows and keys (custom.h). */
 #include <unistd.h>
 
 #include "daemon/answers/custom.h"
@@ -20,7 +20,7 @@ bool custom_answers(const struct cache_entry *e, int64_t uid)
     return !e->brought || (int64_t)e->uid == uid || custom_is_owner((int64_t)e->uid);
 }
 
-/* Of the owner, and where there is no limit, nothing is counted. */
+/* The owner's keys are not counted, nor any keys without a limit. */
 static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
 {
     bool many;
@@ -69,7 +69,7 @@ void custom_took_room(struct daemon *d, const char *id, bool kept)
     tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, &many));
 }
 
-/* A row of a custom op that answers everybody is the owner's, whoever put it first. */
+/* The owner owns the shared row of a custom op, also when another user put the row first. */
 static bool is_own(struct daemon *d, const char *id, const struct problem *p, int64_t uid)
 {
     bool many;
@@ -101,7 +101,7 @@ bool custom_share(struct problem *p)
     return record_remove(&p->fields, CUSTOM_USER);
 }
 
-/* Who names a user means his row: one's own, or, for the owner, anybody's. */
+/* Checks the problem's `user`: users may name themselves, the owner any user. */
 static int check_named(const struct problem *p, int64_t uid, bool *named, struct error *err)
 {
     struct value v;
@@ -125,7 +125,7 @@ int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error 
         return daemon_key(d, err);
     }
     int status = check_named(p, uid, &named, err);
-    if (status == 0 && !named && use == CUSTOM_READ) { /* the shared one, if there is no own */
+    if (status == 0 && !named && use == CUSTOM_READ) { /* shared if no own row is known */
         status = daemon_key(d, err);
         bool shared = status == 0 && cache_find(&d->cache, &x->key) != NULL;
         status = status ? status : record_set(&p->fields, CUSTOM_USER, VALUE_OF_INT(uid), err);

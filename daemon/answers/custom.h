@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that gemmd only keeps ("custom:<name>"): whose row answers whom. A row that a user puts is
- * his own: its bucket carries his uid as the field `user`, so that it has a key of its own and
- * answers nobody else, until the daemon's owner promotes it to the key without that field, which
- * answers all. And how many keys users may have kept.
+ * Custom ops ("custom:<name>"), which gemmd only keeps: row ownership and limits. A user's `put`
+ * belongs to the user: the bucket carries the uid as the field `user`, so the row has its own key
+ * and answers only that user. The daemon's owner may promote the row to the shared key, without
+ * that field, which answers all users. The number of keys that users may add is limited here.
  */
 #ifndef GEMMD_DAEMON_ANSWERS_CUSTOM_H
 #define GEMMD_DAEMON_ANSWERS_CUSTOM_H
@@ -19,31 +19,31 @@ struct daemon;
 #define CUSTOM_USER "user"
 
 enum custom_use {
-    CUSTOM_READ, /* the caller's own key when it is known, else the shared one when that is */
+    CUSTOM_READ, /* the caller's own key if known, else the shared key if known */
     CUSTOM_WRITE /* the caller's own key */
 };
 
-bool custom_is(const struct problem *p); /* an op that gemmd only keeps */
+bool custom_is(const struct problem *p); /* the op has no kernels here */
 bool custom_is_owner(int64_t uid);       /* root or the daemon's user */
-/* Whether a row that was put may answer this user: the user's own, or the owner's. */
+/* True when a row from `put` may answer this user: the row is the user's or the owner's. */
 bool custom_answers(const struct cache_entry *e, int64_t uid);
-/* daemon_key for a caller: scratch->bucket and key (without id) of scratch->request.problem, which
- * for custom ops becomes the caller's own problem, or the shared one. ERROR_DENIED: it names
- * another user. */
+/* daemon_key for a caller: sets scratch->bucket and key (without id) from scratch->request.problem.
+ * For custom ops the problem becomes the caller's own or the shared problem. ERROR_DENIED: the
+ * problem names another user. */
 int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error *err);
-/* Whether a user may have this key (its id) kept: it is known, counted already, or there is room
- * for one more (--max-keys), also in the user's share (--user-keys). For all ops. ERROR_DENIED. */
+/* Checks that a user may add this key (an id). The key is known or counted already, or --max-keys
+ * and the user's share (--user-keys) leave room. For all ops. ERROR_DENIED. */
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err);
-/* The same, before trials of the key are kept: it counts from now on (`counted`: it had to be),
- * until custom_took_room says that none was. ERROR_NO_MEMORY, too. */
+/* As custom_check_room, then counts the key (*counted) before its trials are written.
+ * custom_took_room ends the count when no trial was kept. Also ERROR_NO_MEMORY. */
 int custom_take_room(struct daemon *d, const char *id, int64_t uid, bool *counted,
                      struct error *err);
 void custom_took_room(struct daemon *d, const char *id, bool kept);
-/* Whether a user may evict this key: it is the owner, or the key holds what the user has put or
- * recorded. `p`: the problem of that key, when it is known; else NULL. ERROR_DENIED. */
+/* Checks that a user may evict this key: the owner may, and the user that put or recorded the key's
+ * rows. `p`: the key's problem if known, else NULL. ERROR_DENIED. */
 int custom_check_evict(struct daemon *d, const char *id, const struct problem *p, int64_t uid,
                        struct error *err);
-/* The problem that answers all, of one of a user. False: it is that one already. */
+/* Turns a user's problem into the shared problem. False: the problem is shared already. */
 bool custom_share(struct problem *p);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model, corrected by what was measured (tiers.h). */
+/* The model's ratio, corrected by measurements (tiers.h). */
 #include <math.h>
 
 #include "daemon/answers/tiers.h"
 
-static const double LEAST = 0.5; /* of what the model missed no less counts */
+static const double LEAST = 0.5; /* lower bound of the correction */
 
-/* 1: nothing is known. */
+/* Returns the correction; 1 without a measurement. */
 static double expected_correct_model(struct daemon *d, const struct family_target *t,
                                      const struct record *config, const struct expected_evidence *e)
 {

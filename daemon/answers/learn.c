@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ledger tells becomes an answer, or a hint (learn.h). */
+/* Rows of the ledger become answers or hints (learn.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void note_confidence(struct daemon *d, const struct best *b, uint8_t trie
     d->doubtful = d->doubtful || e->low;
 }
 
-/* Of several classes that are alike the newest row is the hint. */
+/* Learns a hint: the newest row of all classes that are alike. */
 static void learn_alike(struct daemon *d, const struct best *b)
 {
     struct scratch *x = d->scratch;
@@ -52,18 +52,17 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     int status = problem_make(&x->learned, b->op, &b->problem, &err);
     status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
     const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
-    /* What is loaded may be older than what was told; what has no generation yet is the newest. */
+    /* Loaded rows may be older than published rows. A row without a generation is the newest. */
     if (e && b->generation && e->generation > b->generation) {
         return;
     }
-    /* But a pin that serves has come since: it was not there when that one was chosen
-     * (tuning/job_end.c). */
+    /* A serving pin outranks an unsaved row chosen before the pin (tuning/job_end.c). */
     if (e && !b->generation && e->rank == CACHE_PINNED && strcmp(b->source, "manual") != 0) {
         return;
     }
     answer_of_best(&x->hint, b, saved);
     enum cache_rank rank = status == 0 ? target_rank(d, &x->hint, &x->learned) : CACHE_HINT;
-    /* Whether what somebody brings pushes anything out, the ledger says when it is asked. */
+    /* The ledger decides if a brought row replaces the key's answer. */
     bool brought = best_is_brought(b);
     if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
         return;
@@ -94,7 +93,7 @@ bool learned_is_search(struct daemon *d, const struct cache_entry *known, const 
            !record_equal(&a->config, &b->config);
 }
 
-/* ---- back ------------------------------------------------------------------------------------ */
+/* ---- cache to row ---------------------------------------------------------------------------- */
 
 int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err)
 {

@@ -1,70 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the ledger's rows to the hot cache, and back. */
+/* Moves rows from the ledger to the hot cache, and back. */
 #ifndef GEMMD_DAEMON_ANSWERS_LEARN_H
 #define GEMMD_DAEMON_ANSWERS_LEARN_H
 
 #include "daemon/daemon.h"
 
-/* A best that the ledger has published, or had: into the cache when it is this class's, and then
- * daemon.learned is told; among the hints (daemon.alike) when it is of a class that is alike. */
+/* Learns a best that the ledger published or loaded. A best of this device class goes to the cache,
+ * then daemon.learned is called. A best of a class that is alike becomes a hint (daemon.alike). */
 void learn_best(struct daemon *d, const struct best *b, bool saved);
 
-/* Whether a row is what a whole search found, and not just the key's known answer (its entry, or
- * NULL) verified again, more tightly. Uses scratch->hint. */
+/* True when a row comes from a whole search. False when the key's known answer (`known`, or NULL)
+ * was only verified again, with tighter tolerances. Uses scratch->hint. */
 bool learned_is_search(struct daemon *d, const struct cache_entry *known, const struct best *b);
 
 enum { UID_UNKNOWN = -1 };
 
-/* The row that an answer of the cache was made of, but for what is not known any more: its trial,
- * who asked for it (UID_UNKNOWN), the module of what was imported. Uses scratch->answer and
- * other. */
+/* Rebuilds the row of a cache entry. The cache lacks the row's trial, user (UID_UNKNOWN), and the
+ * module of imported rows. Uses scratch->answer and other. */
 int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err);
-/* Whether a key's row (its id) serves by what is in quarantine now. Uses scratch->answer and
+/* After a change of the quarantine: ranks the key's row (its id) again. Uses scratch->answer and
  * other. */
 void learned_judge(struct daemon *d, const char *key);
-/* Whether the key's answer is only in memory; then the newest row of the database, `row` (NULL:
- * there is none), is another. */
+/* True when the key's answer is only in memory: `row`, the newest row of the database (or NULL), is
+ * another row. */
 bool learned_only(const struct cache_entry *e, const struct best *row);
 
 /* ---- quarantine.c ---------------------------------------------------------------------------- */
 
 /*
- * Keeps the daemon's list of what is in quarantine (cache/quarantine_set.h) as the ledger has it:
- * read at the start, before each search, and when it was changed here or by another daemon of the
- * database.
+ * Keeps the daemon's list of quarantined variants (cache/quarantine_set.h) equal to the ledger's.
+ * The list is read at the start, before each search, and after changes by this or another daemon.
  */
 
-/* Asks the ledger; what it says comes later, and is the list then, with what is not saved yet. */
+/* Reads the list from the ledger, later replaces the daemon's list, and keeps unsaved entries. */
 void quarantine_read(struct daemon *d);
-/* These are, wherever that happened. */
+/* Marks these variants as quarantined; the key where the fault happened is unknown. */
 void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n);
-/* Here at once; at other daemons of the database when it is saved. */
+/* Adds an entry here at once; other daemons see the entry when saved. */
 void quarantine_add(struct daemon *d, const struct quarantine *q);
-/* Whatever device it was of. False: it was not known here. */
+/* Removes a variant's entries. False: the variant was unknown here. */
 bool quarantine_remove(struct daemon *d, const char *variant);
 
 /* ---- restore.c ------------------------------------------------------------------------------- */
 
 /*
- * What the database has lost, by damage, and the cache still holds is written again: it was told as
- * saved. Of each answer a row is made, which the ledger writes under its old number if that is not
- * there; the trial that measured it, and who asked for it, are not known any more. Rows of other
- * classes of devices are not in this cache.
+ * Writes saved rows again that a damaged database has lost and the cache still holds. Each cache
+ * entry becomes a row, which the ledger writes under its old number if that number is missing. The
+ * row's trial and user are lost. Rows of other device classes are not in this cache.
  */
 
 struct restore {
     struct daemon *daemon; /* borrowed */
-    bool due; /* the file has lost rows; it is read anew before they are written again */
+    bool due;              /* rows were lost; waits until the file is read again */
     bool running;
-    size_t at;       /* slot of the cache that comes next; all are looked at, round and round */
-    unsigned flying; /* rows on their way to the ledger */
-    size_t n;        /* written so far */
+    size_t at;       /* next slot of the cache; the pass wraps around */
+    unsigned flying; /* rows being written */
+    size_t n;        /* rows written */
 };
 
 void restore_init(struct restore *x, struct daemon *d);
-void restore_await(struct restore *x);  /* the file has lost rows, and is read anew first */
-void restore_drop(struct restore *x);   /* the file is believed */
-void restore_begin(struct restore *x);  /* the file may have lost rows */
-void restore_finish(struct restore *x); /* before the ledger is stopped: all that is left */
+void restore_await(struct restore *x);  /* rows were lost, and are read again first */
+void restore_drop(struct restore *x);   /* the file is intact */
+void restore_begin(struct restore *x);  /* checks and writes all rows */
+void restore_finish(struct restore *x); /* writes the rest, before the ledger stops */
 
 #endif

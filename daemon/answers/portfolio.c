@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetched page by page, and swapped in whole (portfolio.h). */
+/* The portfolio is fetched page by page, then replaced as a whole (portfolio.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 #include "proto/limits.h"
 
 enum {
-    WAIT_MS = 300,    /* results come in swarms */
-    LONG_MS = 50,     /* what may keep the writer busy while a tuning writes */
-    WAIT_FACTOR = 20, /* and making it may take at most a twentieth of the writer's time */
-    PAGE_ROWS = 32,   /* a slice of the loop: others' hits wait for no more */
+    WAIT_MS = 300,    /* results come in bursts */
+    LONG_MS = 50,     /* a fetch above this avoids a running tuning */
+    WAIT_FACTOR = 20, /* a fetch may use 1/20 of the writer's time */
+    PAGE_ROWS = 32,   /* a slice of the loop: longer pages delay hits */
 };
 
 static void set_free(struct portfolio_set *s)
@@ -28,7 +28,7 @@ static void set_free(struct portfolio_set *s)
     *s = (struct portfolio_set){0};
 }
 
-/* What configs can be shared in, whatever else a problem says. */
+/* The group of problems that share configs: same op, mode and types. */
 static uint64_t portfolio_group_of(const struct problem *p)
 {
     static const char *const names[] = {"mode", "dtype_in", "dtype_out"};
@@ -40,14 +40,14 @@ static uint64_t portfolio_group_of(const struct problem *p)
     return h;
 }
 
-/* ---- taking rows ----------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static void *portfolio_grow_array(void *array, size_t n, size_t size)
 {
     return n & (n - 1) ? array : realloc(array, (n ? 2 * n : 1) * size);
 }
 
-/* The member of a group and place; rows of one member follow each other. NULL: no memory. */
+/* Finds or adds a member; rows of a member are adjacent. NULL when out of memory. */
 static struct portfolio_member *find_member(struct portfolio_set *s, uint64_t group, int64_t place,
                                             const char *stamp, const struct wire_obj *config)
 {
@@ -105,7 +105,7 @@ static int portfolio_take_row(struct portfolio *l, const struct wire_obj *row)
     wire_get_real(wire_find(row, "bound_percent"), &l->bound_percent);
     wire_get_real(wire_find(row, "ratio"), &ratio);
     if (!read || !family_of_problem(p) || !target_is_of_today(d, p, stamp)) {
-        return 0; /* nothing to choose from for today's kernels */
+        return 0; /* no use for today's kernels */
     }
     const struct portfolio_member *m =
         find_member(&l->next, portfolio_group_of(p), place, stamp, wire_find(row, "config"));
@@ -168,7 +168,7 @@ static void portfolio_ask_page(struct portfolio *l)
 static void portfolio_on_timer(uv_timer_t *timer)
 {
     struct portfolio *l = timer->data;
-    bool in_the_way = l->took_ms > LONG_MS && l->daemon->tuning; /* of its trials */
+    bool in_the_way = l->took_ms > LONG_MS && l->daemon->tuning;
     if (l->asking || in_the_way) {
         portfolio_changed(l);
     } else if (l->daemon->ledger && !l->daemon->stopping) {
@@ -208,7 +208,7 @@ static void drop_shape(struct portfolio_set *s, const char *key)
 void portfolio_evicted(struct portfolio *l, const char *key)
 {
     drop_shape(&l->now, key);
-    drop_shape(&l->next, key); /* its first pages may have been made before */
+    drop_shape(&l->next, key); /* pages may be older than the evict */
     portfolio_changed(l);
 }
 
@@ -223,9 +223,9 @@ void portfolio_deinit(struct portfolio *l)
     set_free(&l->next);
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
-/* Whether a comes before b; equals by their keys, so that every run says the same. */
+/* Orders shapes by distance, then by key so that every run agrees. */
 static bool is_nearer(const struct portfolio_shape *a, const struct portfolio_shape *b,
                       const float dims[CACHE_DIMS])
 {
@@ -233,7 +233,7 @@ static bool is_nearer(const struct portfolio_shape *a, const struct portfolio_sh
     return x != y ? x < y : strcmp(a->key, b->key) < 0;
 }
 
-/* The nearest shape whose member is none of those found. */
+/* The nearest shape with a member outside `found`. */
 static const struct portfolio_shape *
 portfolio_find_nearest(const struct portfolio_set *s, uint64_t group, const float dims[CACHE_DIMS],
                        const struct portfolio_shape *const found[], size_t n)

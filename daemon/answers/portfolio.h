@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portfolio (store/portfolio.h) of this device class, in memory: what the tier `portfolio`
- * answers from. It is made by the store from all trials, and fetched anew some time after results
- * have changed. Only what today's kernels were measured with is kept: times of other code do not
+ * The portfolio (store/portfolio.h) of this device class in memory, for the tier `portfolio`. The
+ * store makes the portfolio from all trials; the daemon fetches it again some time after new
+ * results. Rows with other stamps than today's are left out, as times of other code must not
  * choose.
  *
- * A problem gets the member that is best for the known shape nearest to it, among shapes of its op,
- * mode and types. Other than for `near`, permutes and fusions may differ: the caller checks whether
- * the config is valid.
+ * A problem gets the member that is best for the nearest known shape of the same op, mode and
+ * types. Unlike for `near`, permutes and fusions may differ: the caller must check that the config
+ * is valid.
  */
 #ifndef GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
 #define GEMMD_DAEMON_ANSWERS_PORTFOLIO_H
@@ -20,17 +20,17 @@ struct daemon;
 
 struct portfolio_member {
     uint64_t group;
-    int64_t place;   /* in its group, from 1 */
+    int64_t place;   /* number in its group, from 1 */
     uint8_t *config; /* owned: packed */
     size_t len;
     char stamp[STAMP_MAX];
 };
 
-struct portfolio_shape { /* a known one */
+struct portfolio_shape { /* a known shape */
     uint64_t group;
     float dims[CACHE_DIMS];
     uint32_t member; /* index */
-    float ratio;     /* the member's time over the reference kernel's, for this shape */
+    float ratio;     /* time of the member / time of the reference kernel */
     char key[HASH_HEX];
 };
 
@@ -42,27 +42,27 @@ struct portfolio_set {
 
 struct portfolio {
     struct daemon *daemon;          /* borrowed */
-    struct portfolio_set now, next; /* next: being fetched */
+    struct portfolio_set now, next; /* `next` is being fetched */
     double bound_percent;
-    int64_t offset; /* of the page that is asked for */
+    int64_t offset; /* of the requested page */
     uint64_t began_ms, took_ms;
     bool asking;
     uv_timer_t timer;
 };
 
 void portfolio_init(struct portfolio *l, struct daemon *d);
-/* Results have changed: it is fetched soon, and not more often than it is worth. */
+/* Schedules a fetch after results changed, no more often than the fetch's cost allows. */
 void portfolio_changed(struct portfolio *l);
-/* What is known of this key was taken back: it is no shape any more, at once. */
+/* Drops the key's shape at once: the key's results were removed. */
 void portfolio_evicted(struct portfolio *l, const char *key);
-void portfolio_close(struct portfolio *l); /* the timer; once */
+void portfolio_close(struct portfolio *l); /* closes the timer */
 void portfolio_deinit(struct portfolio *l);
 
-/* Shapes whose members may do for a problem, nearest first, no member twice; at most max. Borrowed
- * until the loop turns. */
+/* Finds at most `max` shapes for a problem, nearest first, each member once. Borrowed until the
+ * loop turns. */
 size_t portfolio_near(const struct portfolio *l, const struct problem *bucket, size_t max,
                       const struct portfolio_shape *out[]);
-/* The member's config and stamp, as an answer that says nothing else. */
+/* Fills an answer with only the member's config and stamp. */
 int portfolio_answer(const struct portfolio *l, const struct portfolio_shape *s, struct answer *a);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cheap questions to the family before a job is made (target.h). */
+/* Cheap checks before a job is made (target.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static int no_compiler(const struct daemon *d, struct error *err)
             "that the driver %s can run, then restart gemmd",
             d->device.driver);
     }
-    struct error why = ERROR_NULL; /* as the runner met it: the environment is the same */
+    struct error why = ERROR_NULL; /* same environment as the runner's */
     return cpu_compiler_find(&why)
                ? error_set(err, ERROR_NO_COMPILER, "%.400s; then restart gemmd", why.text)
                : error_set(err, ERROR_NO_COMPILER,
@@ -25,7 +25,7 @@ static int no_compiler(const struct daemon *d, struct error *err)
                            "(-dumpversion) then: restart gemmd");
 }
 
-/* Of a list, the runner records what is wrong with each; here one good config is enough. */
+/* One valid config is enough; the runner records the fault of each other config. */
 static int check_given(const struct daemon *d, const struct family_target *t,
                        const struct request *r, const struct problem *bucket, struct error *err)
 {

@@ -20,9 +20,9 @@ void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
     }
 }
 
-/* ---- what the ledger has --------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
-struct reading {           /* of all rows, one at a time */
+struct reading {           /* reads all rows; at most one reading runs */
     struct daemon *daemon; /* borrowed */
     int64_t offset;
     struct quarantine_set rows; /* owned */
@@ -45,7 +45,7 @@ static size_t quarantine_learn_page(struct reading *r, const void *rows, size_t 
 
 static void quarantine_ask_page(struct reading *r);
 
-/* Says of which keys one list has what the other has not. */
+/* Reports the keys of entries that `here` has and `other` lacks. */
 static void quarantine_tell_changes(struct daemon *d, const struct quarantine_set *here,
                                     const struct quarantine_set *other)
 {
@@ -56,7 +56,7 @@ static void quarantine_tell_changes(struct daemon *d, const struct quarantine_se
     }
 }
 
-/* The rows are the list now, with what nobody has written yet. */
+/* Replaces the list by the rows and the unsaved entries. */
 static void quarantine_replace(struct daemon *d, struct quarantine_set *rows)
 {
     struct quarantine_set before = d->quarantine_set;
@@ -72,7 +72,7 @@ static void quarantine_replace(struct daemon *d, struct quarantine_set *rows)
     quarantine_set_deinit(&before);
 }
 
-/* `all`: rows were read. */
+/* `all`: every row was read. */
 static void end_reading(struct reading *r, bool all)
 {
     struct daemon *d = r->daemon;
@@ -119,7 +119,7 @@ static void quarantine_ask_page(struct reading *r)
     }
 }
 
-/* Who writes the database has carried out by now what it was asked before. */
+/* The writer has carried out all earlier requests by now. */
 static void quarantine_on_status(void *ctx, const struct ledger_status *ignored)
 {
     struct reading *r = ctx;
@@ -147,7 +147,7 @@ void quarantine_add(struct daemon *d, const struct quarantine *q)
 {
     d->ledger->ops->add_quarantine(d->ledger, q);
     quarantine_add_variant(d, q->variant, q->key, false);
-    quarantine_read(d); /* is it a row? */
+    quarantine_read(d); /* check that the row was written */
 }
 
 bool quarantine_remove(struct daemon *d, const char *variant)
@@ -158,6 +158,6 @@ bool quarantine_remove(struct daemon *d, const char *variant)
         d->quarantine_changed(d, key);
         any = true;
     }
-    d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* it may be in that yet */
+    d->quarantine_again = d->quarantine_again || d->quarantine_reads; /* may still hold it */
     return any;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the cache to the database (learn.h). */
+/* Writes lost rows back to the database (learn.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 
-enum { FLYING_MAX = 64 }; /* they share a transaction or two, and others come between */
+enum { FLYING_MAX = 64 }; /* a transaction or two, with room for other writes */
 
 static void restore_end_pass(struct restore *x)
 {
@@ -27,7 +27,7 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
 {
     struct restore *x = ctx;
     (void)b;
-    x->n += status == 0 && saved; /* if not, it is there, or the writer's to save */
+    x->n += status == 0 && saved; /* otherwise present, or left to the writer */
     if (status < 0) {
         log_warning("a key that the database has lost is not written again: %s", err->text);
     }
@@ -36,7 +36,7 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
     }
 }
 
-/* One that cannot be is no reason to lose the others. */
+/* Writes an entry; a failure does not stop the other entries. */
 static void write_again(struct restore *x, const struct cache_entry *e)
 {
     struct daemon *d = x->daemon;
@@ -53,13 +53,13 @@ static void write_again(struct restore *x, const struct cache_entry *e)
     x->flying += status == 0;
 }
 
-/* Up to so many on their way, each entry once. */
+/* Starts writes until `most` are running, each entry once. */
 static void write_some(struct restore *x, size_t most)
 {
     const struct hash_table *keys = &x->daemon->cache.keys;
     for (size_t i = 0; i < keys->capacity && x->flying < most; i++) {
         struct cache_entry *e = keys->slots[x->at++ & (keys->capacity - 1)];
-        if (e && e->saved && !e->restored) { /* the rest is with the writer */
+        if (e && e->saved && !e->restored) { /* the writer has the unsaved entries */
             e->restored = true;
             write_again(x, e);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which bucket scheme the database has (target.h). */
+/* Settles the database's bucket scheme (target.h). */
 #include <string.h>
 
 #include "daemon/answers/target.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which target does what, as the daemon sees it (kernels/family.h has the rule). A query may force
- * one. That is a restriction like any other, so its winner is `partial`; but to force what would be
- * chosen anyway restricts nothing.
+ * Choice and rank by target (kernels/family.h has the rule). A forced target restricts the query,
+ * so the winner is `partial`. Forcing the device's own choice restricts nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +49,7 @@ bool target_is_of_today(struct daemon *d, const struct problem *p, const char *s
            strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
 }
 
-/* Of a list the target is that of its configs: the device's own, if that takes any of them. */
+/* Target of given configs: the device's own if that takes any config, else the first that fits. */
 static const struct family_target *target_of_list(const struct daemon *d, const struct request *r,
                                                   const struct family_target *own)
 {
@@ -68,7 +67,7 @@ static const struct family_target *target_of_list(const struct daemon *d, const 
     return first ? first : own;
 }
 
-/* The key's answer is a pin of another target. */
+/* True when the key's answer is a pin of another target. */
 static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
                              const struct family_target *t)
 {
@@ -87,7 +86,7 @@ int target_settle(struct daemon *d, struct request *r, const struct cache_entry 
     }
     int status = forced ? target_choose(d, &r->problem, label, &wanted, err) : 0;
     if (status < 0 || target_choose(d, &r->problem, NULL, &own, NULL) < 0) {
-        return status; /* that nobody does the problem, who tunes will say */
+        return status; /* the tuning reports a problem without targets */
     }
     wanted = forced ? wanted : target_of_list(d, r, own);
     bool plain = wanted == own && !(forced && pinned_elsewhere(d, e, own));
@@ -102,9 +101,9 @@ enum cache_rank target_rank(struct daemon *d, const struct answer *a, const stru
     bool manual = strcmp(a->source, "manual") == 0;
     char pinned[TARGET_MAX] = "";
     if (!f) {
-        return CACHE_SERVES; /* gemmd only keeps it */
+        return CACHE_SERVES; /* custom op */
     }
-    if (manual) { /* a person may have chosen another target than the device does */
+    if (manual) { /* a person may choose another target than the device does */
         family_stamp_target(a->stamp, pinned);
     }
     if (strcmp(a->source, "imported") == 0 || strcmp(a->source, "partial") == 0 ||

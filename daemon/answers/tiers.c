@@ -13,8 +13,8 @@
 
 enum { NEIGHBOURS = 4 };
 
-/* Another bucket's config answers only when it is expected to be faster than the default by so
- * much: an estimate errs by 3 to 4 % there (docs/performance.md, "Lower tiers"). */
+/* The gain over the default that another bucket's config must promise, as estimates err by 3 to 4 %
+ * there (docs/performance.md, "Lower tiers"). */
 static const double MARGIN = 0.02;
 
 /* Other code, or other permutes, change a config's time as much as eight times the rows do. */
@@ -25,20 +25,20 @@ enum standard { STANDARD_NOT_CHOSEN, STANDARD_ANSWERS, STANDARD_DOES_NOT_ANSWER 
 struct lookup {
     struct daemon *d;
     const struct portfolio *portfolio;
-    const struct request *request; /* NULL: any config will do */
+    const struct request *request; /* NULL: any config is allowed */
     const struct problem *problem, *bucket;
     const struct key *key;
     const struct family *family;
     const struct family_target *target;
-    int64_t uid;            /* who asks */
-    char *origin;           /* HASH_HEX: the key whose row the answer is from */
-    enum standard standard; /* what scratch->standard is: the analytic default */
-    double standard_us;     /* as the model predicts */
-    char passed_over[112];  /* "; <a lower row> is expected to take ..."; "": none was */
+    int64_t uid;            /* the caller */
+    char *origin;           /* HASH_HEX: key of the answer's row */
+    enum standard standard; /* state of scratch->standard, the analytic default */
+    double standard_us;     /* predicted time of the default */
+    char passed_over[112];  /* "; <a lower row> is expected to take ...", or "" */
 };
 
-/* Of the target that is asked for, and legal: what was best for other kernels
- * says nothing. */
+/* True when the config is of the query's target and legal: results of other kernels tell nothing.
+ */
 static bool is_legal(const struct lookup *q, const struct problem *p, const struct answer *a)
 {
     struct rejection why;
@@ -46,7 +46,7 @@ static bool is_legal(const struct lookup *q, const struct problem *p, const stru
            q->target->check(p, &a->config, &q->d->device, &why) == 0;
 }
 
-/* What is in quarantine for what it did at a key (NULL: at any). */
+/* True when a config is quarantined for a fault at `key` (NULL: at any key). */
 static bool tiers_is_quarantined(const struct lookup *q, const char *key,
                                  const struct record *config)
 {
@@ -64,14 +64,14 @@ static bool is_allowed(const struct lookup *q, const struct answer *a)
     return !q->request || allowed_config(q->request, &a->config);
 }
 
-/* Of another key: what is in quarantine was not measured here. */
+/* Checks a config of another key, which must not be quarantined at any key. */
 static bool tiers_config_fits(const struct lookup *q, const struct answer *a)
 {
     return is_allowed(q, a) && is_legal(q, q->problem, a) &&
            !tiers_is_quarantined(q, NULL, &a->config);
 }
 
-/* Whether one compiled module serves both problems with this config. */
+/* True when both problems share a compiled module for this config. */
 static bool tiers_same_variant(const struct lookup *q, const struct problem *other,
                                const struct record *config)
 {
@@ -83,7 +83,7 @@ static bool tiers_same_variant(const struct lookup *q, const struct problem *oth
            strcmp(a.source_hash, b.source_hash) == 0;
 }
 
-/* What an answer for this problem cannot take over from another row. */
+/* Clears the measurements that an answer from another row must not take over. */
 static void tiers_clear_measured(const struct lookup *q, struct answer *a, const char *tier)
 {
     snprintf(a->key, sizeof(a->key), "%s", q->key->id);
@@ -94,8 +94,8 @@ static void tiers_clear_measured(const struct lookup *q, struct answer *a, const
     a->floor_us = floor > 0 ? floor : NAN;
 }
 
-/* "M=4096 routing=uniform": the fields in which two buckets of a kind differ, as the other has
- * them; long lists of rows are cut. */
+/* Lists the fields in which two buckets differ ("M=4096 routing=uniform"), with the other's values.
+ * Long lists of rows are cut. */
 static void tiers_put_difference(const struct problem *mine, const struct problem *other, char *out,
                                  size_t size)
 {
@@ -112,9 +112,9 @@ static void tiers_put_difference(const struct problem *mine, const struct proble
     }
 }
 
-/* ---- next to the default --------------------------------------------------------------------- */
+/* ---- comparison with the default ------------------------------------------------------------- */
 
-/* The analytic default, brought within what the request allows as far as that goes. */
+/* Chooses the analytic default and changes it to what the request allows, as far as possible. */
 static int choose_standard(const struct lookup *q, struct record *config, double *us, bool *within,
                            struct error *err)
 {
@@ -131,7 +131,7 @@ static int choose_standard(const struct lookup *q, struct record *config, double
     return status;
 }
 
-/* Whether the default would answer this request at all. Chosen once for each lookup. */
+/* True when the default may answer this request. Chosen once per lookup. */
 static bool standard_answers(struct lookup *q)
 {
     struct record *config = &q->d->scratch->standard;
@@ -144,8 +144,8 @@ static bool standard_answers(struct lookup *q)
     return q->standard == STANDARD_ANSWERS;
 }
 
-/* Whether a config is expected to take at most `most` of the default's time. `e`: how the
- * config was measured, for the key `key`. A model that cannot tell passes nothing over. */
+/* True when a config is expected to take at most `most` of the default's time. `e`: the config's
+ * measurement for the key `key`. Also true when the model cannot tell. */
 static bool is_no_slower(struct lookup *q, const struct record *config,
                          const struct expected_evidence *e, double most, const char *key)
 {
@@ -158,7 +158,7 @@ static bool is_no_slower(struct lookup *q, const struct record *config,
     if (!isfinite(ratio) || ratio <= most) {
         return true;
     }
-    if (!q->passed_over[0]) { /* the first is the nearest */
+    if (!q->passed_over[0]) { /* only the first, which is the nearest */
         snprintf(q->passed_over, sizeof(q->passed_over),
                  "; the config of %.6s is not expected to be faster (%.2f of the default's time)",
                  key, ratio);
@@ -166,8 +166,7 @@ static bool is_no_slower(struct lookup *q, const struct record *config,
     return false;
 }
 
-/* Whether a row was measured with the source that runs today; compiler and launch ABI may differ.
- */
+/* True when a row was measured with today's source; compiler and launch ABI may differ. */
 static bool is_of_source(const struct lookup *q, const char *stamp)
 {
     const char *today = target_stamp(q->d, q->family, q->target);
@@ -177,7 +176,7 @@ static bool is_of_source(const struct lookup *q, const char *stamp)
 
 /* ---- the tiers ------------------------------------------------------------------------------- */
 
-/* This key's own row that does not serve. */
+/* Answers from this key's own row, which does not serve the query. */
 static bool own_row(struct lookup *q, const char *why, struct answer *out)
 {
     struct cache *c = &q->d->cache;
@@ -193,17 +192,17 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
     }
     if (e->rank >= CACHE_SERVES &&
         cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
-        answer_note(out, "%s", why); /* asked to tune again: it is still the best */
+        answer_note(out, "%s", why); /* `again`: the row is still the best */
         return true;
     }
-    if (e->rank >= CACHE_SERVES) { /* what it takes is known, whether it is right enough is not */
+    if (e->rank >= CACHE_SERVES) { /* its time is known, its accuracy is not */
         snprintf(out->tier, sizeof(out->tier), "near");
         answer_note(out, "verified with atol %g and rtol %g only; %s", e->atol, e->rtol, why);
         return true;
     }
     const struct expected_evidence seen = {q->bucket, out->time_us / out->reference_us,
                                            is_of_source(q, out->stamp) ? 0 : OTHER_KERNEL};
-    /* A pin of another stamp is a person's choice still. */
+    /* A pin of another stamp is still a person's choice. */
     if (strcmp(out->source, "partial") == 0 ||
         (!e->manual && !is_no_slower(q, &out->config, &seen, 1, q->key->id))) {
         return false;
@@ -250,7 +249,7 @@ static bool tiers_find_neighbour(struct lookup *q, const char *why, struct answe
     return false;
 }
 
-/* How a member of the portfolio was measured for a shape. */
+/* Returns the measurement of a member for a shape. */
 static struct expected_evidence member_evidence(struct lookup *q,
                                                 const struct portfolio_shape *shape)
 {
@@ -289,7 +288,7 @@ static bool find_in_portfolio(struct lookup *q, const char *why, struct answer *
     return false;
 }
 
-/* The tier below whatever was measured. */
+/* Answers with the analytic default, the last tier. */
 static int tiers_choose_default(const struct lookup *q, const char *why, struct answer *out,
                                 struct error *err)
 {
@@ -349,7 +348,7 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
     return tiers_choose_default(&q, why, out, err);
 }
 
-/* What scratch->hint holds. */
+/* Adds the config of scratch->hint unless illegal or listed already. */
 static size_t tiers_add_hint(const struct lookup *q, size_t n, struct record *out)
 {
     const struct answer *a = &q->d->scratch->hint;
