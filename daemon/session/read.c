@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From bytes to messages: reading, turns, and what a client must do in time. See session.h.
+ * Input: bytes to messages, turns, and clients' deadlines. See session.h.
  *
- * The bytes of a message are looked at by the bounding scan before anything decodes them. When the
- * scan or the decoder refuses, the stream cannot be trusted any more: the client gets one error
- * response and is hung up on.
+ * The bounding scan checks a message's bytes before any decoder. When scan or decoder refuses, the
+ * stream cannot be trusted: the client gets an error response and is disconnected.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,13 +16,14 @@
 
 enum { IN_KEEP_BYTES = 4096 };
 
-/* Its user holds too much: answers that nobody takes, or requests that do not become whole. */
+/* The user holds too many bytes: unread answers, or incomplete requests. */
 static bool session_is_over(const struct session *s)
 {
     return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
 }
 
-/* What came while it was not read from is read in a turn: nobody tells of it again. */
+/* Input that arrived while `reading` was off is read in a turn, since the poller reports input
+ * once. */
 static void reading_set(struct session *s, bool on)
 {
     s->reading = on && s->peer != PEER_HEARD && !s->closing;
@@ -34,7 +34,7 @@ static void reading_set(struct session *s, bool on)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* The id of a request that cannot be decoded: it stands in the first bytes, [0, id, ...]. */
+/* Reads the id of an undecodable request from its first bytes, [0, id, ...]; 0 when unreadable. */
 static uint32_t peek_id(const uint8_t *p, size_t n)
 {
     struct pull in = {p, p + n};
@@ -45,7 +45,7 @@ static uint32_t peek_id(const uint8_t *p, size_t n)
     return is_request ? (uint32_t)id : 0;
 }
 
-/* The client broke the protocol: says so once, then hangs up. */
+/* The client broke the protocol: sends an error, then hangs up. */
 static void break_off(struct session *s, uint32_t id, const struct error *e)
 {
     log_info("client pid %d uid %d: %s", (int)s->pid, (int)s->uid, e->text);
@@ -59,7 +59,7 @@ static bool must_wait(const struct session *s)
     return account_spent(s->account, turns_now(s->all->turns));
 }
 
-/* It has enough to do: answers that the client does not take, or questions at the ledger. */
+/* The session has too many unread answers, or too many requests at the ledger. */
 static bool is_full(const struct session *s)
 {
     return session_is_behind(s) || s->n_pending >= PENDING_MAX || s->account->over[ACCOUNT_OUT] ||
@@ -71,8 +71,7 @@ static bool may_take(const struct session *s)
     return !s->ending && !s->closing && !is_full(s);
 }
 
-/* Charges the user for the time since the session's turn began, or since the last call in that
- * turn. */
+/* Charges the user for the time since the turn began, or since the last call in the turn. */
 static void session_spend_time(struct session *s)
 {
     struct sessions *all = s->all;
@@ -82,9 +81,9 @@ static void session_spend_time(struct session *s)
 }
 
 /*
- * Handles whole messages of data[0..n), the first of which was scanned up to `scanned`. Returns the
- * bytes handled; *partial is what the scan has seen of the message that begins there. The user is
- * charged after each message, and the turn ends when the user's time is spent.
+ * Handles whole messages in data[0..n); the first is scanned up to `scanned`. Returns the bytes
+ * handled; *partial receives the scanned bytes of the message after them. Each message is charged
+ * to the user, and the turn ends when the user's time is spent.
  */
 static size_t session_take_messages(struct session *s, const uint8_t *data, size_t n,
                                     size_t scanned, size_t *partial)
@@ -93,7 +92,7 @@ static size_t session_take_messages(struct session *s, const uint8_t *data, size
     *partial = scanned;
     if (scanned == 0 && may_take(s) && !must_wait(s) &&
         s->all->hooks->known(s->all->ctx, s, data, n)) {
-        s->all->requests++; /* most reads are one message, of a client that waits for its answer */
+        s->all->requests++; /* common case: a read is a whole message */
         at = n;
     }
     for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
@@ -147,8 +146,8 @@ static void drop_handled(struct session *s, size_t handled)
     }
 }
 
-/* All that it sent was read and is answered; or it left, its requests wait, and what it sent after
- * them is not to be read now. */
+/* True when all input is answered; or when the client left, and its requests wait while the input
+ * after them must not be read. */
 static bool is_done(const struct session *s, bool more, bool full)
 {
     if (s->peer == PEER_LEFT) {
@@ -157,8 +156,8 @@ static bool is_done(const struct session *s, bool more, bool full)
     return s->peer == PEER_HEARD && !more && list_empty(&s->tickets) && !s->out.len && !s->writing;
 }
 
-/* After a turn: answers leave, and it is settled whether the session is read from, waits for its
- * next turn, or for its client to take answers. */
+/* Ends a turn: sends answers, then decides if the session is read, waits for its next turn, or
+ * waits for its client to read. */
 static void session_settle_turn(struct session *s)
 {
     session_flush(s);
@@ -166,7 +165,7 @@ static void session_settle_turn(struct session *s)
         return;
     }
     session_charge(s);
-    /* Bytes that the scan has not seen: there may be a whole message among them. */
+    /* unscanned bytes may hold a whole message */
     bool more = s->in_len > s->scanned && !s->ending;
     bool full = is_full(s);
     turn_cancel(&s->turn);
@@ -211,7 +210,7 @@ static void read_end(struct session *s, bool fault)
 
 static void take_input(struct session *s, const uint8_t *data, size_t length)
 {
-    bool in_place = s->in_len == 0; /* the common case: whole messages, handled where they lie */
+    bool in_place = s->in_len == 0; /* the common case: whole messages, handled in place */
     if (in_place) {
         size_t handled = session_take_messages(s, data, length, 0, &s->scanned);
         data += handled;
@@ -226,13 +225,12 @@ static void take_input(struct session *s, const uint8_t *data, size_t length)
     }
 }
 
-/* Reads once: less than there was room for is all that there was, or the kernel tells again. But
- * not always (descriptors that a client sent along end a read, too), so where a message is not
- * whole it is tried again. False: nothing was read. */
+/* Reads once. A short read empties the socket, or the kernel reports again. Descriptors sent by the
+ * client also end a read, so an incomplete message is read again. False: nothing was read. */
 static bool session_read_some(struct session *s)
 {
     if (session_is_over(s) && !s->hung_up_ms) {
-        s->reading = false; /* until its user's turn comes */
+        s->reading = false; /* until the user is below the limit */
         return false;
     }
     ssize_t n;
@@ -269,7 +267,7 @@ void session_ready(struct polled *p, enum peer peer)
     }
     s->peer = peer > s->peer ? peer : s->peer;
     if (s->closing || !list_empty(&s->turn.link)) {
-        return; /* never, or in its turn */
+        return; /* closed, or in its turn */
     }
     if (s->reading ? must_wait(s) : s->peer == PEER_LEFT) {
         turns_ready(s->all->turns, &s->turn);
@@ -286,7 +284,7 @@ void session_ready(struct polled *p, enum peer peer)
 bool session_take_turn(struct turn *t)
 {
     struct session *s = LIST_OF(t, struct session, turn);
-    if (must_wait(s)) { /* with its answers, too: a thousand connections' take a while to write */
+    if (must_wait(s)) { /* answers wait as well: writing to a thousand connections takes long */
         return s->closing;
     }
     s->all->spent_until_ns = uv_hrtime();

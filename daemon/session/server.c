@@ -61,7 +61,7 @@ static int give_to_group(const struct server *s, const char *group, struct error
     }
     char copy[PATHS_MAX];
     snprintf(copy, sizeof(copy), "%s", s->path);
-    /* Others' directories stay as they are: /run, or a home. */
+    /* directories such as /run or a home keep their group */
     if (chown(s->path, (uid_t)-1, g->gr_gid) < 0 ||
         (s->own_dir && chown(dirname(copy), (uid_t)-1, g->gr_gid) < 0)) {
         return error_set(err, ERROR_DENIED, "cannot give %s to group %s: %s", s->path, group,
@@ -76,7 +76,7 @@ static bool is_bound(const struct server *s)
     return s->file && lstat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->file;
 }
 
-/* Another one's socket may be there, when ours was removed together with its lock. */
+/* The path may hold another daemon's socket, after our socket and its lock were removed. */
 static void server_unbind_path(struct server *s)
 {
     if (is_bound(s)) {
@@ -85,14 +85,14 @@ static void server_unbind_path(struct server *s)
     s->file = 0;
 }
 
-/* We hold the lock, but somebody may have removed the file that another one has it by. */
+/* We hold the lock, but another daemon may hold a removed lock file of the same path. */
 static bool somebody_listens(const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     memcpy(at.sun_path, path, strlen(path) + 1); /* checked by server_lock */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int r = fd < 0 ? 0 : connect(fd, (const struct sockaddr *)&at, sizeof(at));
-    bool yes = fd >= 0 && (r == 0 || errno == EAGAIN); /* the latter: his queue is full */
+    bool yes = fd >= 0 && (r == 0 || errno == EAGAIN); /* EAGAIN: the queue is full */
     if (fd >= 0) {
         close(fd);
     }
@@ -120,7 +120,7 @@ static int remove_stale(const struct server *s, struct error *err)
     return 0;
 }
 
-/* Not by libuv, which would unlink the path at the end, whosever it is by then. */
+/* libuv would unlink the path at the end, even when another daemon uses the path by then. */
 static int bind_socket(int fd, const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -222,7 +222,7 @@ static void pipe_closed(uv_handle_t *handle)
     one_closed(handle->data);
 }
 
-/* ---- a path that was lost -------------------------------------------------------------------- */
+/* ---- repair of a lost path ------------------------------------------------------------------- */
 
 static void open_next(uv_handle_t *handle)
 {
@@ -230,7 +230,7 @@ static void open_next(uv_handle_t *handle)
     struct error err = ERROR_NULL;
     int fd = s->next_fd;
     s->next_fd = -1;
-    if (!s->listening) { /* it ends */
+    if (!s->listening) { /* the server is stopping */
         close(fd);
         pipe_closed(handle);
         return;
@@ -238,11 +238,11 @@ static void open_next(uv_handle_t *handle)
     init_pipe(s, handle->loop);
     if (listen_on(s, fd, &err) < 0) {
         log_error("%s", err.text);
-        server_unbind_path(s); /* tried again */
+        server_unbind_path(s); /* server_mend tries again */
     }
 }
 
-/* Whoever connected to the old file has been accepted: that is done at once. */
+/* Connections to the old file are already accepted, since accepting is immediate. */
 static int bind_again(struct server *s, const char *group, struct error *err)
 {
     int status = make_dir(s, err);
@@ -289,7 +289,7 @@ void server_stop_listening(struct server *s)
     if (s->open && !uv_is_closing((uv_handle_t *)&s->pipe)) {
         uv_close((uv_handle_t *)&s->pipe, pipe_closed);
     }
-    server_unbind_path(s); /* we hold the lock until later */
+    server_unbind_path(s); /* the lock is held until server_deinit */
     s->listening = false;
 }
 
@@ -303,7 +303,7 @@ void server_stop(struct server *s, void (*stopped)(struct server *s))
 void server_deinit(struct server *s)
 {
     if (s->lock_fd >= 0) {
-        server_unbind_path(s); /* while the lock is ours */
+        server_unbind_path(s); /* before the lock is dropped */
         if (s->own_name) {
             lock_path_remove(s->path);
         }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon does with a session: its end, and the tickets of requests that are answered later
- * (session.h). */
+/* The end of a session and its tickets, and calls by the rest of the daemon (session.h). */
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,38 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A session: one client's connection, from accept to the close callback. Four files know it from
- * inside: sessions.c (all of them: accept, deadlines, the end), read.c (bytes to messages,
- * turns), write.c (the way out), session.c (what the rest of the daemon does with one).
+ * A session is a client's connection, from accept to the close callback. Four files access its
+ * members: sessions.c (all sessions: accept, deadlines, end), read.c (bytes to messages, turns),
+ * write.c (output), session.c (calls by the rest of the daemon).
  *
- * Reading. The poller tells once of what has come (`readable`), and it is read when the session is
- * to be read from (`reading`): at once, or in a turn. All sessions read into one shared buffer;
- * whole messages are handled where they lie, and only a message that is not complete yet is copied
- * into the session's own `in`. At most TURN_REQUESTS requests are handled in one turn of the loop;
- * a session with more goes to the end of those that are ready and is not read from meanwhile, so a
- * flood slows only its sender.
+ * Reading. The poller reports new input once (`readable`). A session with `reading` set is read at
+ * once or in a turn. All sessions read into a shared buffer. Whole messages are handled in place;
+ * only an incomplete message is copied into the session's `in`. A session handles at most
+ * TURN_REQUESTS requests per turn of the loop. A session with more input goes to the end of the
+ * ready list and is not read meanwhile, so a flood slows only its sender.
  *
- * Writing. Replies of a turn gather in `out` and leave by one send; what the socket does not take
- * is queued by libuv, whose pipe the socket is, too. A client that does not read is not read from
- * either, and is closed when nothing was taken by limits.answer_ms, or when more than OUT_BYTES_MAX
- * wait for it.
+ * Writing. A turn's replies gather in `out` and leave by one send. libuv queues the rest, as the
+ * socket is also a libuv pipe. A client that does not read is not read from either. The session
+ * closes when the client takes nothing for limits.answer_ms, or when more than OUT_BYTES_MAX wait.
  *
- * Hanging up. After an answer that ends the connection, our side of the socket is shut first and
- * what the client still sends is read and dropped for a moment: closing at once would reset the
- * connection under a client that is still sending.
+ * Hanging up. After an answer that ends the connection, our side of the socket is shut first.
+ * Further input is read and dropped for a moment, since an immediate close would reset the
+ * connection under a client that still sends.
  *
- * Accounts. A session's connection and bytes are charged to its user (base/account.h); a user over
- * its limit is not read from on any connection until it is below half of it.
+ * Accounts. A session's connection and bytes are charged to its user (base/account.h). A user over
+ * a limit is read from on no connection until the user is below half of the limit.
  *
- * A client that has shut its side of the socket still gets its answers; the session ends with the
- * last of them, or when the client closes the other side, too. What a client sent before it closed
- * both is handled. But a session that is not to be read from now, and of which requests wait, ends
- * at once: nobody takes the answers of these, and the first one would end it.
+ * Half-closed connections. A client that has shut its side still gets its answers. The session ends
+ * with the last answer, or when the client closes the other side. Input sent before a full close is
+ * handled. But a session that must not be read from now, with requests waiting, ends at once:
+ * nobody takes the answers, and the first answer would end the session.
  *
- * Tickets. A request that is answered later holds a ticket. When the session ends first, each of
- * its tickets is told (`gone`), and a late answer finds session == NULL and is dropped.
+ * Tickets. A request that is answered later holds a ticket. When the session ends first, each
+ * ticket gets `gone`, and a late answer finds session == NULL and is dropped.
  *
- * Lifetime: sessions_accept gives the session to the loop. session_close may be called at any time,
- * twice too; the memory is freed in the close callback. `closing` makes late callbacks harmless.
+ * Lifetime. sessions_accept gives the session to the loop. session_close may be called at any time
+ * and twice; the close callback frees the memory. `closing` makes late callbacks harmless.
  */
 #ifndef GEMMD_DAEMON_SESSION_SESSION_H
 #define GEMMD_DAEMON_SESSION_SESSION_H
@@ -50,12 +48,12 @@
 
 enum {
     TURN_REQUESTS = 20,
-    TICKETS_MAX = 256,            /* unanswered requests of one client; more are `busy` */
-    PENDING_MAX = 64,             /* of these, at the ledger; above: requests are not taken */
-    OUT_PAUSE_BYTES = 256 * 1024, /* above: requests are not taken */
+    TICKETS_MAX = 256,            /* unanswered requests per client; more are `busy` */
+    PENDING_MAX = 64,             /* requests per client at the ledger; more stay unread */
+    OUT_PAUSE_BYTES = 256 * 1024, /* above: no requests are read */
     OUT_BYTES_MAX = 8 * 1024 * 1024,
-    HANG_UP_MS = 1000, /* for the client to read the last answer */
-    REFUSED_MAX = 8,   /* refused connections that are given that time */
+    HANG_UP_MS = 1000, /* time for the client to read the last answer */
+    REFUSED_MAX = 8,   /* refused connections that get this time */
 };
 
 enum { ERROR_SLOTS = 40 };
@@ -63,23 +61,23 @@ enum { ERROR_SLOTS = 40 };
 struct session;
 struct ticket;
 
-/* What is above the sessions hears of them. */
+/* Hooks of the layer above the sessions. */
 struct session_hooks {
-    /* True: this is a whole message that was answered before in the same bytes, and is again. It
-     * need not have been scanned. */
+    /* Answers a whole message that was answered before in the same bytes, scanned or not. False:
+     * unknown. */
     bool (*known)(void *ctx, struct session *s, const uint8_t *data, size_t n);
-    /* A whole message: answers go to the session's `out`. `again`: it was put off once. */
+    /* Handles a whole message; answers go to s->out. `again`: the message was parked before. */
     void (*message)(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again);
 };
 
 struct session_limits {
     unsigned sessions;
-    uint64_t message_ms; /* from a message's first byte to its last */
-    uint64_t answer_ms;  /* for answers to be taken when the socket is full */
+    uint64_t message_ms; /* from the first to the last byte of a message */
+    uint64_t answer_ms;  /* for taking answers when the socket is full */
     struct account_limits user;
 };
 
-/* All sessions, and what they share (sessions.c). */
+/* All sessions and their shared state (sessions.c). */
 struct sessions {
     struct turns *turns;               /* borrowed */
     struct poller *poller;             /* borrowed */
@@ -87,48 +85,48 @@ struct sessions {
     void *ctx;
     uv_timer_t sweep; /* runs while a session has a deadline */
     struct list all;
-    unsigned n, n_refused; /* the latter are among the former, and leave */
+    unsigned n, n_refused; /* n counts n_refused too; refused sessions are leaving */
     struct session_limits limits;
     struct accounts accounts;
-    uint64_t quiet_since_ms; /* without sessions since */
+    uint64_t quiet_since_ms; /* since when no session is open */
     uint64_t swept_ms;
-    uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
+    uint8_t *input; /* owned, INPUT_BYTES: shared read buffer */
 
-    uint64_t spent_until_ns; /* up to here the session whose turn is on was charged */
+    uint64_t spent_until_ns; /* time up to which the current turn is charged */
 
     uint64_t requests;
-    uint64_t errors[ERROR_SLOTS]; /* answers by error (session_count_error) */
-    bool open;                    /* the timer is not closed yet */
+    uint64_t errors[ERROR_SLOTS]; /* error answers by code */
+    bool open;                    /* the timer is open */
     void (*stopped)(struct sessions *x);
 };
 
-/* What every request needs comes first. */
+/* Members that every request needs come first. */
 struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
-    struct account *account; /* a holder; NULL: no memory for it */
-    int64_t pinned; /* the generation that its answers are of (methods/generations.h); -1: none */
-    int fd;         /* of `pipe` */
-    enum peer peer; /* not PEER_SENDS: it is read until the end is found */
-    bool reading;   /* it is to be read from */
-    bool readable;  /* there may be something to read */
+    struct account *account; /* held; NULL after a failed allocation */
+    int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
+    int fd;                  /* of `pipe` */
+    enum peer peer;          /* not PEER_SENDS: read until the end of input */
+    bool reading;            /* input may be read now */
+    bool readable;           /* input may be waiting */
     bool writing;
-    bool refused;     /* not one of the connections that are counted */
-    bool ending;      /* takes no more requests; hangs up when all answers are written */
+    bool refused;     /* not counted as a connection */
+    bool ending;      /* reads no more requests; hangs up after the last answer */
     bool closing;     /* uv_close was called */
-    struct turn turn; /* when it has unhandled messages */
+    struct turn turn; /* queued while messages are unhandled */
 
-    struct wire_buf out;           /* owned: gathered, not given to the socket yet */
+    struct wire_buf out;           /* owned: output not yet given to the socket */
     struct wire_buf sending;       /* owned: being written by `write` */
-    uint64_t blocked_ms;           /* since when the socket takes nothing; 0: it does */
-    uint64_t hung_up_ms;           /* since when; 0: not */
-    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks, and has had read, is charged by
-                                      itself */
+    uint64_t blocked_ms;           /* since when the socket is full; 0: not full */
+    uint64_t hung_up_ms;           /* since when; 0: still open */
+    size_t charged[ACCOUNT_ASKED]; /* input and output; `struct asked` charges requests at the
+                                      ledger */
 
-    uint8_t *in; /* owned: bytes not handled yet */
+    uint8_t *in; /* owned: unhandled bytes */
     size_t in_len, in_cap;
-    size_t scanned;    /* of the message at in[0]: what the scan has seen */
-    uint64_t begun_ms; /* when the incomplete message began; 0: there is none */
+    size_t scanned;    /* bytes scanned of the message at in[0] */
+    uint64_t begun_ms; /* start of the incomplete message; 0: complete */
     unsigned n_tickets;
     unsigned n_pending; /* methods/pending.h */
     struct list tickets;
@@ -141,96 +139,95 @@ struct session {
 
     uid_t uid;
     gid_t gid;
-    pid_t pid;       /* for people: it may be another process by now */
-    char client[64]; /* as `hello` said */
+    pid_t pid;       /* for people: may be reused by now */
+    char client[64]; /* name from `hello` */
 };
 
-/* A request to be answered later; or what a client holds for a while and is owed no answer for.
- * Embedded in what the answer needs. */
+/* A request that is answered later, or a client's lease or subscription, which gets no answer.
+ * Embedded in the owner's struct. */
 struct ticket {
     struct list link;        /* session->tickets */
-    struct session *session; /* borrowed; NULL: the client has gone */
+    struct session *session; /* borrowed; NULL after the end of the session */
     uint32_t id;
-    bool owed; /* an answer: it counts against TICKETS_MAX */
-    /* The client has gone; called once, after the ticket was unlinked. May free the ticket. */
+    bool owed; /* an answer is due: counts towards TICKETS_MAX */
+    /* The session ended. Called once, after the ticket was unlinked; may free the ticket. */
     void (*gone)(struct ticket *t);
-    /* Its client wants it no more: it is to be failed with this. NULL: it cannot be cancelled. */
+    /* The client cancels the request: fail the ticket with e. NULL: cannot be cancelled. */
     void (*cancel)(struct ticket *t, const struct error *e);
 };
 
-/* Ends it: its tickets are told at once, its memory goes in the close callback. */
+/* Ends the session: tickets get `gone` at once, the close callback frees the memory. */
 void session_close(struct session *s);
-/* `out` leaves in a turn of its own, soon. Safe anywhere: nothing is closed before then. */
+/* Schedules a turn that sends `out`. Safe anywhere: the session does not close before that turn. */
 void session_poke(struct session *s);
-/* Handles a message anew that was put off, and sees to it that the answer leaves. */
+/* Handles a parked message again and schedules the answer. */
 void session_again(struct session *s, const uint8_t *data, size_t n);
-/* It does not take what it was sent: no news on top of that, only answers. */
+/* True when the client does not read: send only answers, no notifications. */
 bool session_is_behind(const struct session *s);
-/* News, which nobody waits for: left out when the session, or its user, does not take what it
- * has. */
+/* Sends a notification, or drops it when the session or its user does not read. */
 void session_tell(struct session *s, const void *news, size_t n);
-/* What it holds is charged to its user. */
+/* Charges the session's bytes to its user. */
 void session_charge(struct session *s);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
-void session_watch(struct session *s);          /* it has a deadline now */
+void session_watch(struct session *s);          /* starts the sweep for a deadline */
 void session_count_error(struct session *s, int code);
 
-/* Its user is over the limit, or no longer: every session of the user gets a turn. */
+/* Gives a turn to every session of a user who went over or under a limit. */
 void sessions_poke_all(struct sessions *x, const struct account *account);
-/* Calls `stopped` when nothing is open any more. */
+/* Calls `stopped` when all is closed. */
 void sessions_check_stopped(struct sessions *x);
 
-/* ERROR_BUSY when the client has too many already. */
+/* Opens a ticket for a request. ERROR_BUSY: the client has too many. */
 int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
                 struct error *err);
-/* One that no answer is owed for: a lease, a subscription. What bounds these, bounds their tickets.
- */
+/* Opens a ticket without an answer, for a lease or a subscription. The limits of these also limit
+ * the tickets. */
 void ticket_hold(struct ticket *t, struct session *s, void (*gone)(struct ticket *t));
-/* Where the answer goes; NULL: nobody waits any more. Then ticket_close. */
+/* Returns the buffer for the answer; NULL after the session's end. Call ticket_close next. */
 struct wire_buf *ticket_out(struct ticket *t);
-/* Ends the ticket; what was put leaves soon (session_poke). The caller frees it. */
+/* Ends the ticket and schedules the output (session_poke). The caller frees the ticket. */
 void ticket_close(struct ticket *t);
-void ticket_fail(struct ticket *t, const struct error *e); /* an error answer, and ticket_close */
-/* False: the session has no such request, or it cannot be cancelled. */
+void ticket_fail(struct ticket *t, const struct error *e); /* answers with e, then ticket_close */
+/* False: the session has no cancellable request with this id. */
 bool ticket_cancel(struct session *s, uint32_t id, const struct error *e);
 
 /* ---- write.c --------------------------------------------------------------------------------- */
 
-/* The way out of a session, for session/ alone. */
+/* Output of a session, for session/ alone. */
 
-/* Gives `out` to the socket. After it the session may be closing. */
+/* Sends `out`. The session may be closing afterwards. */
 void session_flush(struct session *s);
 
 /* ---- read.c ---------------------------------------------------------------------------------- */
 
-/* From a session's bytes to messages, and its deadlines, for session/ alone. */
+/* Input and deadlines of a session, for session/ alone. */
 
 enum { INPUT_BYTES = 64 * 1024 };
 
-void session_begin_reading(struct session *s); /* begins to read */
+void session_begin_reading(struct session *s);
 /* Answers `busy` and hangs up. */
 void session_refuse(struct session *s, const struct error *e);
 /* polled.ready of a session. */
 void session_ready(struct polled *p, enum peer peer);
-/* turn.take of a session: false while its user has had his time in this round. */
+/* turn.take of a session. False while the user's time of this round is spent. */
 bool session_take_turn(struct turn *t);
-/* Deadlines: called about once a second while any session has one. True: it still has. */
+/* Checks deadlines, about once a second. True while the session has a deadline. */
 bool session_sweep(struct session *s, uint64_t now_ms);
-/* Deadlines come later, by as long as we did not look; none begins after now. */
+/* Defers the session's deadlines by `ms`, at most to begin now. */
 void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms);
 
 /* ---- sessions.c ------------------------------------------------------------------------------ */
 
-/* All sessions: how they come, what they must do in time, and how all of them end. */
+/* All sessions: accept, deadlines, end. */
 
-/* ERROR_NO_MEMORY: nothing is open. */
+/* On ERROR_NO_MEMORY nothing is open. */
 int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
                   const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                   struct error *err);
-/* Takes the next connection of the listening pipe. ERROR_IO, ERROR_NO_MEMORY: it is closed.
- * ERROR_BUSY: it waits, and so do all that come after it, until this is called again. */
+/* Accepts the next connection of the listening pipe. ERROR_IO, ERROR_NO_MEMORY: the connection is
+ * closed. ERROR_BUSY: this connection, and all later ones, wait until the next call. */
 int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err);
-/* Closes all; `stopped` comes when the last handle is closed. */
+/* Closes all sessions, then calls `stopped`. */
 void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x));
 void sessions_deinit(struct sessions *x);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How sessions come, what they must do in time, and how all of them end (session.h). */
+/* All sessions: accept, deadlines, end (session.h). */
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -26,12 +26,12 @@ int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller
     x->sweep.data = x;
     x->open = true;
     x->quiet_since_ms = turns_now(turns);
-    uv_timer_start(&x->sweep, run_sweep, SWEEP_MS, SWEEP_MS); /* again by session_watch */
+    uv_timer_start(&x->sweep, run_sweep, SWEEP_MS, SWEEP_MS); /* session_watch restarts the timer */
     uv_timer_stop(&x->sweep);
     return 0;
 }
 
-/* ---- one more -------------------------------------------------------------------------------- */
+/* ---- accept ---------------------------------------------------------------------------------- */
 
 static void sessions_peer_of(struct session *s)
 {
@@ -43,7 +43,7 @@ static void sessions_peer_of(struct session *s)
     s->pid = peer.pid;
 }
 
-/* Whether there is room for it, in the daemon and in its user's share. */
+/* Checks the limits of the daemon and the user. */
 static int sessions_admit_session(struct session *s, struct error *err)
 {
     struct sessions *all = s->all;
@@ -67,11 +67,11 @@ static void sessions_begin_session(struct session *s)
     all->n_refused++;
     session_refuse(s, &busy);
     if (all->n_refused > REFUSED_MAX) {
-        session_close(s); /* what was written it can read all the same */
+        session_close(s); /* the client can still read the sent answer */
     }
 }
 
-/* The next connection, with its user's account. */
+/* Accepts the next connection with its user's account. */
 static int sessions_take_connection(struct session *s, uv_stream_t *listener, struct error *err)
 {
     int status = uv_accept(listener, (uv_stream_t *)&s->pipe);
@@ -119,8 +119,8 @@ int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* A sweep this late: it was this process that slept (SIGSTOP, a suspended host), not the clients,
- * and what they did meanwhile has not been read yet. */
+/* A late sweep: this process was stopped (SIGSTOP, a suspended host), not the clients. Their
+ * messages sent meanwhile are still unread. */
 static void forgive_absence(struct sessions *x, uint64_t now)
 {
     uint64_t late = now - x->swept_ms;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way out of a session: replies gathered in `out`, written at once when the socket takes them,
- * queued within bounds when it does not. */
+/* Output of a session: replies gather in `out`, are written at once if the socket takes them, and
+ * else queued within bounds. */
 #include <errno.h>
 #include <string.h>
 
 #include "daemon/base/log.h"
 #include "daemon/session/session.h"
 
-enum { OUT_KEEP_BYTES = 16 * 1024 }; /* what an idle session may hold */
+enum { OUT_KEEP_BYTES = 16 * 1024 }; /* kept by an idle session */
 
 static void session_on_written(uv_write_t *write, int status)
 {
@@ -22,10 +22,10 @@ static void session_on_written(uv_write_t *write, int status)
         return;
     }
     s->blocked_ms = 0;
-    session_poke(s); /* what waited for room: answers first, then requests */
+    session_poke(s); /* first waiting answers, then requests */
 }
 
-/* The rest of `out` goes into libuv's queue; one write at a time. */
+/* Moves the rest of `out` to libuv's queue; one write at a time. */
 static void session_queue_output(struct session *s)
 {
     s->sending = s->out;
@@ -44,7 +44,7 @@ static void session_queue_output(struct session *s)
 static void session_count_sent(struct session *s, size_t n)
 {
     if (n < s->out.len) {
-        /* Rare: the client is slow. Moving the rest costs less than keeping an offset. */
+        /* Rare (a slow client): moving the rest costs less than keeping an offset. */
         s->out.len -= n;
         memmove(s->out.data, s->out.data + n, s->out.len);
     } else if (s->out.cap > OUT_KEEP_BYTES) {
