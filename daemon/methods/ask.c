@@ -105,7 +105,8 @@ static int ask_miss(const struct ask *a, bool since, struct error *err)
         return ASK_WAITS;
     }
     if (since) {
-        return ask_put_lower(a, generation_since, err);
+        return ask_put_lower(a, "tuned after the generation that this connection is pinned to",
+                             err);
     }
     return strcmp(q->wait, "now") == 0
                ? ask_put_now(a, err)

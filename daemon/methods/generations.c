@@ -82,8 +82,6 @@ void generations_deinit(struct generations *x)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-const char generation_since[] = "tuned after the generation that this connection is pinned to";
-
 enum generation_says generations_find(struct generations *x, int64_t pinned,
                                       const struct cache_entry *e, const struct query *q,
                                       const struct moment **out)

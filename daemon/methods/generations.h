@@ -52,9 +52,6 @@ enum generation_says {
     GENERATION_UNKNOWN, /* ask the ledger: generations_park */
 };
 
-/* Note of the default's answer for a key that was tuned after the generation. */
-extern const char generation_since[];
-
 /* Finds a key's answer in the generation `pinned` (-1: not pinned). `e`: its entry, or NULL. */
 enum generation_says generations_find(struct generations *x, int64_t pinned,
                                       const struct cache_entry *e, const struct query *q,

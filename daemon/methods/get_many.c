@@ -154,7 +154,7 @@ static void many_client_gone(struct ticket *t)
 {
     struct many *x = LIST_OF(t, struct many, parked.pending.ticket);
     many_let_go(x);
-    pending_free(&x->parked.pending);
+    pending_drop(&x->parked.pending);
 }
 
 static int many_read_wait(struct call *c, bool *now, struct error *err)

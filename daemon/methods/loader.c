@@ -32,7 +32,7 @@ static void loader_client_gone(struct ticket *t)
     struct unloaded *p = LIST_OF(t, struct unloaded, parked.pending.ticket);
     list_remove(&p->link);
     if (!p->finding) {
-        pending_free(&p->parked.pending);
+        pending_drop(&p->parked.pending);
     }
 }
 

@@ -64,27 +64,16 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
     return 0;
 }
 
-static void no_longer(struct pending *p)
-{
-    asked_end(&p->asked, p->ticket.session);
-}
-
-void pending_free(struct pending *p)
-{
-    no_longer(p);
-    free(p);
-}
-
 void pending_drop(struct pending *p)
 {
-    no_longer(p);
+    asked_end(&p->asked, p->ticket.session);
     ticket_close(&p->ticket);
     free(p);
 }
 
 void pending_fail(struct pending *p, const struct error *e)
 {
-    no_longer(p);
+    asked_end(&p->asked, p->ticket.session);
     ticket_fail(&p->ticket, e);
     free(p);
 }
@@ -136,7 +125,7 @@ int call_park(struct call *c, size_t size, struct parked **out, struct error *er
 void parked_begin_anew(struct parked *p)
 {
     struct session *s = p->pending.ticket.session;
-    no_longer(&p->pending);
+    asked_end(&p->pending.asked, s);
     ticket_close(&p->pending.ticket);
     if (s) {
         session_again(s, p->message, p->len);

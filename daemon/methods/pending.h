@@ -33,8 +33,7 @@ void pending_reserve(struct pending *p, size_t bytes);
 /* Puts the head of the response. The caller puts the result, then calls pending_drop. NULL after a
  * disconnect. */
 struct wire_buf *pending_result(struct pending *p);
-void pending_drop(struct pending *p); /* ends the request, frees p */
-void pending_free(struct pending *p); /* as pending_drop, for ticket.gone */
+void pending_drop(struct pending *p); /* ends the request, also after a disconnect; frees p */
 void pending_fail(struct pending *p, const struct error *e);
 /* Turns the ledger's reply to a question for p into METHOD_LATER, or into an error and frees p. */
 int pending_asked(struct pending *p, int status, struct error *err);

@@ -69,7 +69,7 @@ static void count_client_gone(struct ticket *t)
 {
     struct counting *x = LIST_OF(t, struct counting, pending.ticket);
     count_release_request(x);
-    pending_free(&x->pending);
+    pending_drop(&x->pending);
 }
 
 /* Takes over the scratch's request, since counting goes on after this turn. */

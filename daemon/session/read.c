@@ -295,11 +295,6 @@ bool session_take_turn(struct turn *t)
     return true;
 }
 
-void session_begin_reading(struct session *s)
-{
-    reading_set(s, true);
-}
-
 void session_refuse(struct session *s, const struct error *e)
 {
     session_count_error(s, e->code);

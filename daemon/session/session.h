@@ -204,7 +204,6 @@ void session_flush(struct session *s);
 
 enum { INPUT_BYTES = 64 * 1024 };
 
-void session_begin_reading(struct session *s);
 /* Answers `busy` and hangs up. */
 void session_refuse(struct session *s, const struct error *e);
 /* polled.ready of a session. */

@@ -60,7 +60,7 @@ static void sessions_begin_session(struct session *s)
     struct sessions *all = s->all;
     struct error busy = ERROR_NULL;
     if (sessions_admit_session(s, &busy) == 0) {
-        session_begin_reading(s);
+        s->reading = true;
         return;
     }
     s->refused = true;
