@@ -127,3 +127,48 @@ bool learned_only(const struct cache_entry *e, const struct best *row)
 {
     return e && !e->saved && !(row && row->generation == e->generation);
 }
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void learn_on_page(void *ctx, int status, const void *rows, size_t size, int64_t total,
+                          const struct error *err)
+{
+    struct learn_pages *x = ctx;
+    struct error met = err ? *err : ERROR_NULL;
+    const struct wire_obj *page = NULL;
+    status = status ? status : wire_decode(x->daemon->doc, rows, size, &page, &met);
+    size_t n = status == 0 ? wire_count(page) : 0;
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        status = x->row(x, wire_at(page, i));
+    }
+    if (status == 0 && x->daemon->stopping) {
+        status = ERROR_SHUTTING_DOWN;
+    }
+    if (status < 0 && !met.code) {
+        error_set(&met, status, "%s", error_name(status));
+    }
+    x->offset += (int64_t)n;
+    if (status == 0 && n > 0 && x->offset < total) {
+        learn_pages(x);
+    } else {
+        x->end(x, status, &met);
+    }
+}
+
+void learn_pages(struct learn_pages *x)
+{
+    enum { PAGE_BYTES = 256 * 1024 };
+    struct ledger *ledger = x->daemon->ledger;
+    struct record filter;
+    struct error err = ERROR_NULL;
+    record_init(&filter);
+    x->filter(x, &filter);
+    record_put_int(&filter, "offset", x->offset);
+    int status =
+        ledger ? ledger->ops->list(ledger, x->uid, x->what, &filter, PAGE_BYTES, learn_on_page, x)
+               : ERROR_SHUTTING_DOWN;
+    if (status < 0) {
+        ledger_refused(status, &err);
+        x->end(x, status, &err);
+    }
+}

@@ -25,6 +25,19 @@ void learned_judge(struct daemon *d, const char *key);
  * another row. */
 bool learned_only(const struct cache_entry *e, const struct best *row);
 
+/* Reads all rows of a list of the ledger, page by page. The owner sets the members and keeps the
+ * struct until `end`. */
+struct learn_pages {
+    struct daemon *daemon; /* borrowed */
+    const char *what;      /* borrowed: the list */
+    int64_t uid;           /* user that the list is made for, or LEDGER_OURS */
+    int64_t offset;        /* of the next page; begins as 0 */
+    void (*filter)(struct learn_pages *x, struct record *filter);  /* all but `offset` */
+    int (*row)(struct learn_pages *x, const struct wire_obj *row); /* an error ends reading */
+    void (*end)(struct learn_pages *x, int status, const struct error *err); /* once; may free */
+};
+void learn_pages(struct learn_pages *x);
+
 /* ---- quarantine.c ---------------------------------------------------------------------------- */
 
 /*

@@ -88,8 +88,9 @@ static int add_shape(struct portfolio_set *s, const struct problem *p, const cha
     return 0;
 }
 
-static int portfolio_take_row(struct portfolio *l, const struct wire_obj *row)
+static int portfolio_take_row(struct learn_pages *x, const struct wire_obj *row)
 {
+    struct portfolio *l = LIST_OF(x, struct portfolio, pages);
     struct daemon *d = l->daemon;
     struct problem *p = &d->scratch->learned;
     struct record *fields = &d->scratch->config;
@@ -114,55 +115,25 @@ static int portfolio_take_row(struct portfolio *l, const struct wire_obj *row)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void end_fetch(struct portfolio *l, bool whole)
+static void portfolio_filter(struct learn_pages *x, struct record *filter)
 {
-    if (whole) {
+    record_put_text(filter, "class", x->daemon->device.class);
+    record_put_int(filter, "limit", PAGE_ROWS);
+}
+
+static void portfolio_end_fetch(struct learn_pages *x, int status, const struct error *err)
+{
+    struct portfolio *l = LIST_OF(x, struct portfolio, pages);
+    if (status == 0) {
         set_free(&l->now);
         l->now = l->next;
         l->next = (struct portfolio_set){0};
+    } else if (!l->daemon->stopping) {
+        log_warning("the portfolio could not be made: %s", err->text);
     }
     set_free(&l->next);
     l->asking = false;
     l->took_ms = uv_now(&l->daemon->loop) - l->began_ms;
-}
-
-static void portfolio_ask_page(struct portfolio *l);
-
-static void portfolio_on_page(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                              const struct error *err)
-{
-    struct portfolio *l = ctx;
-    const struct wire_obj *page = NULL;
-    if (status == 0) {
-        status = wire_decode(l->daemon->doc, rows, n, &page, NULL);
-    } else if (!l->daemon->stopping) {
-        log_warning("the portfolio could not be made: %s", err->text);
-    }
-    for (size_t i = 0; status == 0 && i < wire_count(page); i++) {
-        status = portfolio_take_row(l, wire_at(page, i));
-    }
-    l->offset += (int64_t)wire_count(page);
-    if (status < 0 || l->daemon->stopping) {
-        end_fetch(l, false);
-    } else if (l->offset < total && wire_count(page) > 0) {
-        portfolio_ask_page(l);
-    } else {
-        end_fetch(l, true);
-    }
-}
-
-static void portfolio_ask_page(struct portfolio *l)
-{
-    struct daemon *d = l->daemon;
-    struct record *filter = &d->scratch->config;
-    record_init(filter);
-    record_put_text(filter, "class", d->device.class);
-    record_put_int(filter, "offset", l->offset);
-    record_put_int(filter, "limit", PAGE_ROWS);
-    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "portfolio", filter, RESPONSE_BYTES_MAX / 2,
-                             portfolio_on_page, l) < 0) {
-        end_fetch(l, false);
-    }
 }
 
 static void portfolio_on_timer(uv_timer_t *timer)
@@ -173,15 +144,21 @@ static void portfolio_on_timer(uv_timer_t *timer)
         portfolio_changed(l);
     } else if (l->daemon->ledger && !l->daemon->stopping) {
         l->asking = true;
-        l->offset = 0;
+        l->pages.offset = 0;
         l->began_ms = uv_now(&l->daemon->loop);
-        portfolio_ask_page(l);
+        learn_pages(&l->pages);
     }
 }
 
 void portfolio_init(struct portfolio *l, struct daemon *d)
 {
     *l = (struct portfolio){.daemon = d};
+    l->pages = (struct learn_pages){.daemon = d,
+                                    .what = "portfolio",
+                                    .uid = LEDGER_OURS,
+                                    .filter = portfolio_filter,
+                                    .row = portfolio_take_row,
+                                    .end = portfolio_end_fetch};
     uv_timer_init(&d->loop, &l->timer);
     l->timer.data = l;
 }

@@ -14,6 +14,7 @@
 
 #include <uv.h>
 
+#include "daemon/answers/learn.h"
 #include "daemon/cache/cache.h"
 
 struct daemon;
@@ -41,10 +42,10 @@ struct portfolio_set {
 };
 
 struct portfolio {
-    struct daemon *daemon;          /* borrowed */
+    struct daemon *daemon; /* borrowed */
+    struct learn_pages pages;
     struct portfolio_set now, next; /* `next` is being fetched */
     double bound_percent;
-    int64_t offset; /* of the requested page */
     uint64_t began_ms, took_ms;
     bool asking;
     uv_timer_t timer;

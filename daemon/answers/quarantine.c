@@ -22,28 +22,26 @@ void quarantine_known(struct daemon *d, char (*variants)[HASH_HEX], uint32_t n)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct reading {           /* reads all rows; at most one reading runs */
-    struct daemon *daemon; /* borrowed */
-    int64_t offset;
+struct reading {                /* reads all rows; at most one reading runs */
+    struct learn_pages pages;   /* first */
     struct quarantine_set rows; /* owned */
 };
 
-/* Returns how many rows the page has. */
-static size_t quarantine_learn_page(struct reading *r, const void *rows, size_t size)
+static void quarantine_filter(struct learn_pages *x, struct record *filter)
 {
-    struct quarantine q;
-    const struct wire_obj *array = NULL;
-    size_t n = wire_decode(r->daemon->doc, rows, size, &array, NULL) == 0 ? wire_count(array) : 0;
-    for (size_t i = 0; i < n; i++) {
-        memset(&q, 0, sizeof(q));
-        if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, wire_at(array, i), &q, NULL) == 0) {
-            quarantine_set_add(&r->rows, q.variant, q.key, true);
-        }
-    }
-    return n;
+    record_put_text(filter, "class", x->daemon->device.class);
+    record_put_text(filter, "driver", x->daemon->device.driver);
+    record_put_text(filter, "sort", "id");
 }
 
-static void quarantine_ask_page(struct reading *r);
+static int quarantine_learn_row(struct learn_pages *x, const struct wire_obj *row)
+{
+    struct quarantine q = {0};
+    if (schema_decode(&quarantine_schema, SCHEMA_LENIENT, row, &q, NULL) == 0) {
+        quarantine_set_add(&((struct reading *)x)->rows, q.variant, q.key, true);
+    }
+    return 0;
+}
 
 /* Reports the keys of entries that `here` has and `other` lacks. */
 static void quarantine_tell_changes(struct daemon *d, const struct quarantine_set *here,
@@ -72,59 +70,28 @@ static void quarantine_replace(struct daemon *d, struct quarantine_set *rows)
     quarantine_set_deinit(&before);
 }
 
-/* `all`: every row was read. */
-static void end_reading(struct reading *r, bool all)
+static void quarantine_end_reading(struct learn_pages *x, int status, const struct error *err)
 {
-    struct daemon *d = r->daemon;
+    struct daemon *d = x->daemon;
+    struct reading *r = (struct reading *)x;
     d->quarantine_reads = false;
+    if (status < 0 && !d->stopping) {
+        log_warning("what is in quarantine is not known until a search begins: %s", err->text);
+    }
     if (!d->stopping && d->quarantine_again) {
         quarantine_read(d);
-    } else if (!d->stopping && all) {
+    } else if (status == 0) {
         quarantine_replace(d, &r->rows);
     }
     quarantine_set_deinit(&r->rows);
     free(r);
 }
 
-static void quarantine_on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
-                               const struct error *err)
-{
-    struct reading *r = ctx;
-    size_t count = status == 0 && !r->daemon->stopping ? quarantine_learn_page(r, rows, n) : 0;
-    if (status < 0) {
-        log_warning("what is in quarantine is not known until a search begins: %s",
-                    err ? err->text : error_name(status));
-    }
-    r->offset += (int64_t)count;
-    if (count > 0 && r->offset < total) {
-        quarantine_ask_page(r);
-    } else {
-        end_reading(r, status == 0);
-    }
-}
-
-static void quarantine_ask_page(struct reading *r)
-{
-    enum { ROWS_BYTES = 64 * 1024 };
-    struct daemon *d = r->daemon;
-    struct record filter;
-    record_init(&filter);
-    record_put_text(&filter, "class", d->device.class);
-    record_put_text(&filter, "driver", d->device.driver);
-    record_put_text(&filter, "sort", "id");
-    record_put_int(&filter, "offset", r->offset);
-    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "quarantine", &filter, ROWS_BYTES,
-                             quarantine_on_rows, r) < 0) {
-        end_reading(r, false);
-    }
-}
-
 /* The writer has carried out all earlier requests by now. */
 static void quarantine_on_status(void *ctx, const struct ledger_status *ignored)
 {
-    struct reading *r = ctx;
     (void)ignored;
-    quarantine_ask_page(r);
+    learn_pages(ctx);
 }
 
 void quarantine_read(struct daemon *d)
@@ -134,10 +101,15 @@ void quarantine_read(struct daemon *d)
     if (!r) {
         return;
     }
-    *r = (struct reading){.daemon = d};
+    r->pages = (struct learn_pages){.daemon = d,
+                                    .what = "quarantine",
+                                    .uid = LEDGER_OURS,
+                                    .filter = quarantine_filter,
+                                    .row = quarantine_learn_row,
+                                    .end = quarantine_end_reading};
     d->quarantine_reads = true;
-    if (d->ledger->ops->status(d->ledger, quarantine_on_status, r) < 0) {
-        quarantine_on_status(r, NULL);
+    if (d->ledger->ops->status(d->ledger, quarantine_on_status, &r->pages) < 0) {
+        learn_pages(&r->pages);
     }
 }
 

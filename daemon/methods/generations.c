@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/daemon.h"
+#include "daemon/answers/learn.h"
 #include "daemon/answers/target.h"
 #include "daemon/base/log.h"
 #include "daemon/cache/answer.h"
@@ -152,8 +153,9 @@ struct reading {             /* a request while the rows of its keys are read, k
     struct parked parked;    /* first */
     struct list link;        /* generations->parked */
     struct generations *all; /* borrowed */
-    struct moment *moment;   /* owned: for keys[next], as far as the rows are read */
-    int64_t offset, generation;
+    struct learn_pages pages;
+    struct moment *moment; /* owned: for keys[next], as far as the rows are read */
+    int64_t generation;
     double atol, rtol;
     bool stale; /* the key's rows changed while `moment` was being read */
     size_t n, next;
@@ -187,8 +189,10 @@ static void fail_parked(struct reading *p, int status, const char *text)
 }
 
 /* Rows arrive in the order of their generations. */
-static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *row)
+static int generations_learn_row(struct learn_pages *x, const struct wire_obj *row)
 {
+    struct daemon *d = x->daemon;
+    struct moment *m = LIST_OF(x, struct reading, pages)->moment;
     struct scratch *s = d->scratch;
     struct best *b = &s->best;
     struct error err = ERROR_NULL;
@@ -213,62 +217,29 @@ static int learn_row(struct daemon *d, struct moment *m, const struct wire_obj *
     return m->packed.failed ? ERROR_NO_MEMORY : 0;
 }
 
-static int generations_learn_page(struct reading *p, const void *rows, size_t size, size_t *n,
-                                  struct error *err)
+static void generations_filter(struct learn_pages *x, struct record *filter)
 {
-    struct daemon *d = p->parked.pending.d;
-    const struct wire_obj *array = NULL;
-    int status = wire_decode(d->doc, rows, size, &array, err);
-    *n = status == 0 ? wire_count(array) : 0;
-    for (size_t i = 0; status == 0 && i < *n; i++) {
-        status = learn_row(d, p->moment, wire_at(array, i));
-    }
-    return status;
+    const struct reading *p = LIST_OF(x, struct reading, pages);
+    record_put_text(filter, "key", p->keys[p->next]);
+    record_put_text(filter, "sort", "generation");
 }
 
 static void read_next(struct reading *p);
-static void ask_rows(struct reading *p);
 
-static void generations_on_rows(void *ctx, int status, const void *rows, size_t size, int64_t total,
-                                const struct error *err)
+static void generations_on_read(struct learn_pages *x, int status, const struct error *err)
 {
-    struct reading *p = ctx;
-    struct error met = ERROR_NULL;
-    size_t n = 0;
-    status = status < 0 ? status : generations_learn_page(p, rows, size, &n, &met);
-    p->offset += (int64_t)n;
-    bool more = n > 0 && p->offset < total;
-    if (status == 0 && p->stale && !more) {
+    struct reading *p = LIST_OF(x, struct reading, pages);
+    struct error met = *err;
+    if (status == 0 && p->stale) {
         moment_free(p->moment);
-    } else if (status == 0 && !more) {
+    } else if (status == 0) {
         status = put_moment(p->all, p->moment, &met);
     }
     if (status < 0) {
-        fail_parked(p, status, err && err->code ? err->text : met.text);
-    } else if (more) {
-        ask_rows(p);
+        fail_parked(p, status, met.text);
     } else {
         p->next++;
         read_next(p);
-    }
-}
-
-static void ask_rows(struct reading *p)
-{
-    enum { ROWS_BYTES = 256 * 1024 };
-    struct daemon *d = p->parked.pending.d;
-    struct record *filter = &d->scratch->config;
-    struct error err = ERROR_NULL;
-    record_init(filter);
-    record_put_text(filter, "key", p->keys[p->next]);
-    record_put_text(filter, "sort", "generation");
-    record_put_int(filter, "offset", p->offset);
-    int status = d->ledger ? d->ledger->ops->list(d->ledger, p->parked.pending.uid, "history",
-                                                  filter, ROWS_BYTES, generations_on_rows, p)
-                           : ERROR_SHUTTING_DOWN;
-    if (status < 0) {
-        ledger_refused(status, &err);
-        fail_parked(p, status, err.text);
     }
 }
 
@@ -278,7 +249,7 @@ static void read_next(struct reading *p)
 {
     bool many;
     p->stale = false;
-    p->offset = 0;
+    p->pages.offset = 0;
     p->moment = NULL;
     if (p->next == p->n || !p->parked.pending.ticket.session) {
         list_remove(&p->link);
@@ -299,7 +270,7 @@ static void read_next(struct reading *p)
                                  .newest = e ? e->generation : 0,
                                  .atol = p->atol,
                                  .rtol = p->rtol};
-    ask_rows(p);
+    learn_pages(&p->pages);
 }
 
 /* The read goes on; its result is dropped. */
@@ -321,6 +292,12 @@ int generations_park(struct generations *x, struct call *c, char (*keys)[HASH_HE
     asked_as(&parked->pending.asked, c->s, n);
     list_append(&x->parked, &p->link);
     p->all = x;
+    p->pages = (struct learn_pages){.daemon = c->d,
+                                    .what = "history",
+                                    .uid = parked->pending.uid,
+                                    .filter = generations_filter,
+                                    .row = generations_learn_row,
+                                    .end = generations_on_read};
     p->generation = c->s->pinned;
     p->atol = c->d->scratch->request.query.atol;
     p->rtol = c->d->scratch->request.query.rtol;
