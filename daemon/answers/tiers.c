@@ -190,12 +190,11 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         tiers_is_quarantined(q, serves ? q->key->id : NULL, &out->config)) {
         return false;
     }
-    if (e->rank >= CACHE_SERVES &&
-        cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
+    if (serves && cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
         answer_note(out, "%s", why); /* `again`: the row is still the best */
         return true;
     }
-    if (e->rank >= CACHE_SERVES) { /* its time is known, its accuracy is not */
+    if (serves) { /* its time is known, its accuracy is not */
         snprintf(out->tier, sizeof(out->tier), "near");
         answer_note(out, "verified with atol %g and rtol %g only; %s", e->atol, e->rtol, why);
         return true;

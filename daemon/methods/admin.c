@@ -57,27 +57,41 @@ int method_pin(struct call *c, struct error *err)
 
 /* ---- unpin ----------------------------------------------------------------------------------- */
 
-struct unpinning {
+struct administering {      /* a request that the ledger carries out */
     struct pending pending; /* first */
-    char key[HASH_HEX];
+    const char *event;
+    char what[PATHS_MAX]; /* the key, variant or path */
 };
+
+static int admin_begin(struct call *c, const char *event, const char *what,
+                       struct administering **out, struct error *err)
+{
+    struct pending *p = NULL;
+    int status = call_later(c, sizeof(**out), &p, err);
+    if (status == 0) {
+        *out = (struct administering *)p;
+        (*out)->event = event;
+        snprintf((*out)->what, sizeof((*out)->what), "%s", what);
+    }
+    return status;
+}
 
 static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
                         const struct error *err)
 {
-    struct unpinning *x = ctx;
+    struct administering *x = ctx;
     struct daemon *d = x->pending.d;
     if (status < 0) {
         pending_fail(&x->pending, err);
         return;
     }
-    cache_remove_id(&d->cache, x->key);
+    cache_remove_id(&d->cache, x->what);
     bool left = status == 0 && b;
     if (left) {
         learn_best(d, b, saved);
         left = strcmp(b->source, "tuned") == 0; /* any other row is a hint */
     }
-    daemon_event(d, "unpin", x->pending.uid, "%s", x->key);
+    daemon_event(d, x->event, x->pending.uid, "%s", x->what);
     struct wire_buf *out = pending_result(&x->pending);
     struct answer *a = &d->scratch->answer;
     if (left) {
@@ -92,42 +106,34 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
 int method_unpin(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
-    struct pending *p;
+    struct administering *x = NULL;
+    struct ledger *l = c->d->ledger;
     int status = call_key(c, key, err);
-    status = status ? status : call_later(c, sizeof(struct unpinning), &p, err);
-    if (status < 0) {
-        return status;
-    }
-    memcpy(((struct unpinning *)p)->key, key, sizeof(key));
-    return pending_asked(p, c->d->ledger->ops->unpin(c->d->ledger, key, on_unpinned, p), err);
+    status = status ? status : admin_begin(c, "unpin", key, &x, err);
+    return status < 0 ? status
+                      : pending_asked(&x->pending, l->ops->unpin(l, key, on_unpinned, x), err);
 }
 
 /* ---- removals -------------------------------------------------------------------------------- */
 
-struct removing {
-    struct pending pending; /* first */
-    const char *event;
-    bool must_exist;
-    char what[HASH_HEX];
-};
-
 static void on_removed(void *ctx, int status, int64_t rows, const struct error *err)
 {
-    struct removing *x = ctx;
+    struct administering *x = ctx;
+    const bool is_evict = strcmp(x->event, "evict") == 0;
     if (status < 0) {
         pending_fail(&x->pending, err);
         return;
     }
-    if (strcmp(x->event, "unquarantine") == 0 && quarantine_remove(x->pending.d, x->what)) {
+    if (!is_evict && quarantine_remove(x->pending.d, x->what)) {
         rows = rows ? rows : 1; /* the variant was in memory only */
     }
-    if (rows == 0 && x->must_exist) {
+    if (rows == 0 && !is_evict) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_NOT_FOUND, "there is no %s to %s", x->what, x->event);
         pending_fail(&x->pending, &e);
         return;
     }
-    if (strcmp(x->event, "evict") == 0) {
+    if (is_evict) {
         /* After the ledger's answer, since a refused evict must remove nothing. Rows sent to the
          * ledger before the evict are gone by now; later rows arrive later. */
         cache_remove_id(&x->pending.d->cache, x->what);
@@ -145,55 +151,41 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
 int method_evict(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
-    struct pending *p;
+    struct administering *x = NULL;
+    struct ledger *l = c->d->ledger;
     int status = call_key(c, key, err);
     if (status == 0) {
         bool by_problem = !wire_find(c->params, "key");
         status = custom_check_evict(c->d, key, by_problem ? &c->d->scratch->request.problem : NULL,
                                     (int64_t)c->s->uid, err);
     }
-    status = status ? status : call_later(c, sizeof(struct removing), &p, err);
-    if (status < 0) {
-        return status;
-    }
-    struct removing *x = (struct removing *)p;
-    x->event = "evict";
-    memcpy(x->what, key, sizeof(x->what));
-    return pending_asked(p, c->d->ledger->ops->evict(c->d->ledger, key, on_removed, x), err);
+    status = status ? status : admin_begin(c, "evict", key, &x, err);
+    return status < 0 ? status
+                      : pending_asked(&x->pending, l->ops->evict(l, key, on_removed, x), err);
 }
 
 int method_unquarantine(struct call *c, struct error *err)
 {
     char variant[HASH_HEX];
-    struct pending *p;
+    struct administering *x = NULL;
+    struct ledger *l = c->d->ledger;
     if (!wire_copy_str(wire_find(c->params, "variant"), variant, HASH_HEX) ||
         !hash_is_hex(variant)) {
         return error_set(err, ERROR_INVALID,
                          "'variant' must be the 32 hexadecimal digits that `list` of quarantine "
                          "gives");
     }
-    int status = call_later(c, sizeof(struct removing), &p, err);
-    if (status < 0) {
-        return status;
-    }
-    struct removing *x = (struct removing *)p;
-    x->event = "unquarantine";
-    x->must_exist = true;
-    memcpy(x->what, variant, sizeof(x->what));
-    return pending_asked(p, c->d->ledger->ops->unquarantine(c->d->ledger, variant, on_removed, x),
-                         err);
+    int status = admin_begin(c, "unquarantine", variant, &x, err);
+    return status < 0
+               ? status
+               : pending_asked(&x->pending, l->ops->unquarantine(l, variant, on_removed, x), err);
 }
 
 /* ---- backup, shutdown ------------------------------------------------------------------------ */
 
-struct backing_up {
-    struct pending pending; /* first */
-    char path[PATHS_MAX];
-};
-
 static void on_backup(void *ctx, int status, const struct error *err)
 {
-    struct backing_up *x = ctx;
+    struct administering *x = ctx;
     if (status < 0) {
         pending_fail(&x->pending, err);
         return;
@@ -201,7 +193,7 @@ static void on_backup(void *ctx, int status, const struct error *err)
     struct wire_buf *b = pending_result(&x->pending);
     if (b) {
         wire_put_map(b, 1);
-        wire_put_kv_str(b, "path", x->path);
+        wire_put_kv_str(b, "path", x->what);
     }
     pending_drop(&x->pending);
 }
@@ -209,17 +201,14 @@ static void on_backup(void *ctx, int status, const struct error *err)
 int method_backup(struct call *c, struct error *err)
 {
     char path[PATHS_MAX];
-    struct pending *p;
+    struct administering *x = NULL;
+    struct ledger *l = c->d->ledger;
     if (!wire_copy_str(wire_find(c->params, "path"), path, sizeof(path)) || path[0] != '/') {
         return error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
     }
-    int status = call_later(c, sizeof(struct backing_up), &p, err);
-    if (status < 0) {
-        return status;
-    }
-    struct backing_up *x = (struct backing_up *)p;
-    memcpy(x->path, path, sizeof(x->path));
-    return pending_asked(p, c->d->ledger->ops->backup(c->d->ledger, path, on_backup, x), err);
+    int status = admin_begin(c, "backup", path, &x, err);
+    return status < 0 ? status
+                      : pending_asked(&x->pending, l->ops->backup(l, path, on_backup, x), err);
 }
 
 int method_shutdown(struct call *c, struct error *err)

@@ -85,14 +85,6 @@ void sessions_check_stopped(struct sessions *x)
     }
 }
 
-static void sessions_count_closed(struct sessions *x, bool refused)
-{
-    x->n--;
-    x->n_refused -= refused;
-    x->quiet_since_ms = turns_now(x->turns);
-    sessions_check_stopped(x);
-}
-
 static void session_release_memory(struct session *s)
 {
     bool changed = false;
@@ -109,10 +101,14 @@ static void session_release_memory(struct session *s)
 static void session_on_freed(uv_handle_t *handle)
 {
     struct session *s = handle->data;
+    struct sessions *x = s->all;
     if (s->account) {
         session_release_memory(s);
     }
-    sessions_count_closed(s->all, s->refused);
+    x->n--;
+    x->n_refused -= s->refused;
+    x->quiet_since_ms = turns_now(x->turns);
+    sessions_check_stopped(x);
     free(s->in);
     wire_buf_deinit(&s->out);
     wire_buf_deinit(&s->sending);
