@@ -4,7 +4,7 @@
 #include "runner/aside.h"
 #include "runner/job_inner.h"
 
-enum { KEPT_MOST = 64 /* searches: of more, the oldest ask for it again */ };
+enum { KEPT_MOST = 64 /* searches; the oldest is dropped first and compiles again */ };
 
 static struct aside **aside_find_place(struct runner *r, int64_t job)
 {

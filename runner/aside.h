@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Setting aside. When gemmd has said that others wait for the device, an order ends between two
- * candidates, set aside, and comes again with the trials so far when the others have had their
- * turn. What is on its way stays so, and is what the search goes on with. An order is set aside
- * (patience.c):
+ * Setting a search aside. When gemmd has said that other searches wait for the device, the runner
+ * ends an order between two candidates. The order comes again, with the trials so far, when the
+ * other searches have had their turn. Compiles that the search has started go on, and the search
+ * continues with their results. patience.c sets an order aside in two cases:
  *
- *   - when the device would be idle: the search has nothing to measure until kernels are compiled;
- *   - when its turn is over: it has had the device for TURN_MS since its problem was prepared, or
- *     for as long as that took.
+ *   - The device would be idle: the search has nothing to measure until kernels are compiled.
+ *   - The turn is over: the order has had the device for TURN_MS since its problem was prepared, or
+ *     for as long as the preparation took.
  *
- * To begin again costs something (operands, the reference once more). So the wait for a compiler
- * must be longer than that, by what the search's other kernels took to compile; a turn is never
- * shorter than its preparation; and every order measures something first, so that no two searches
- * do little but give way to each other.
+ * Starting again has a cost: operands, and the reference once more. So a search is set aside only
+ * when the expected wait for a compiler, by the search's other kernels, is longer than that cost. A
+ * turn is never shorter than its preparation. Every order measures some candidates first, so that
+ * two searches cannot keep displacing each other without progress.
  */
 #ifndef GEMMD_RUNNER_ASIDE_H
 #define GEMMD_RUNNER_ASIDE_H
@@ -27,11 +27,11 @@ struct candidate;
 struct job;
 struct runner;
 
-/* What a search that was set aside had: its plan, and what was on its way. */
+/* A search that was set aside: its plan, and the candidates in its compile queue. */
 struct aside {
     struct aside *next;
     int64_t job;
-    struct plan plan; /* owned; empty: it has not been kept, or has been taken */
+    struct plan plan; /* owned; empty: not kept yet, or taken */
     uint32_t n;
     struct {
         struct record config;
@@ -41,16 +41,17 @@ struct aside {
 
 #define ASIDE_NEVER INT64_MAX
 
-/* Keeps what is on its way until the search comes back. No memory: nothing is kept, and the search
- * asks for it again. */
+/* Keeps the queued candidates and their builds until the search comes back. Without memory nothing
+ * is kept, and the search asks for the builds again. */
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);
-/* What was kept for a job; NULL: nothing. */
+/* The kept state of a job, or NULL. */
 const struct aside *aside_find(struct runner *r, int64_t job);
-/* Moves the plan of a job that ends, set aside, to what is kept of it; and from there to the next
- * order of the same job, which asks plan_go_on() whether it still holds. False: there is none. */
+/* aside_keep_plan moves the plan of a job that is set aside to the kept state. aside_take_plan
+ * moves the plan to the next order of the same job, which calls plan_go_on() to check that the plan
+ * still holds. Returns false when no plan is kept. */
 void aside_keep_plan(struct job *j);
 bool aside_take_plan(struct runner *r, int64_t job, struct plan *out);
-/* The search holds it itself, or will not come back. */
+/* Drops the kept state: the search holds the builds itself, or will not come back. */
 void aside_drop(struct runner *r, int64_t job);
 
 #endif

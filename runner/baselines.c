@@ -19,7 +19,7 @@ struct owed {
     struct problem problem;
     uint64_t seed;
     double atol, rtol;
-    double reference_us; /* of the run that tuned it */
+    double reference_us; /* of the tuning run */
 };
 
 void baselines_owe(struct runner *r, const struct tune_order *o, const struct tune_result *result)
@@ -115,7 +115,7 @@ static void baselines_forget_all(struct baselines *b)
     }
 }
 
-/* Where the library is not, it is not looked for again. Whatever else is wrong costs this one. */
+/* A missing library turns baselines off. Any other error skips only this baseline. */
 bool baselines_pay(struct runner *r)
 {
     struct error err = ERROR_NULL;

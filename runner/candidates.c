@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A config on its way through the compilers: who wants it, waits for it, gives it back. */
+/* The way of a config through the compilers: wanting a build, polling, releasing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ void job_drop(struct job *j, struct candidate *c)
     job_release(j, c);
 }
 
-/* Whether this job has sent the module; remembers that it has. */
+/* True when this job has sent the module; else marks the module as sent. */
 static bool was_told(struct job *j, const char *id)
 {
     for (uint32_t i = 0; i < j->n_told; i++) {
@@ -63,7 +63,7 @@ static bool was_told(struct job *j, const char *id)
         uint32_t room = j->room_told ? j->room_told * 2 : 64;
         char(*told)[HASH_HEX] = realloc(j->told, room * sizeof(*told));
         if (!told) {
-            return false; /* said twice: no harm */
+            return false; /* sending twice does no harm */
         }
         j->told = told;
         j->room_told = room;

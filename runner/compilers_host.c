@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * This host's compilers (compilers.h).
- *
- * Each compile may take 120 s. It is watched here, not by gemmd: it fails its config (status
- * `hung`) and costs a thread, not the process. While nothing else happens its `attempt` stands on
- * the socket, with some grace.
- */
+/* This host's compilers (compilers.h). Each compile may take 120 s. The runner watches this limit,
+ * not gemmd: the limit fails the config (status `hung`) and costs a thread, not the process. While
+ * the search waits, its `attempt` on the socket has the same limit plus a grace time. */
 #include <string.h>
 
 #include "runner/job_inner.h"
@@ -45,8 +41,8 @@ static bool compilers_host_is_built(const struct job *j, const struct candidate 
     return c->build->state != BUILD_PENDING;
 }
 
-/* The compile that has run longest is what we wait for: say so once, whoever in the queue it is.
- * One that nobody in the queue wants is of a job that was cancelled or set aside. */
+/* Announces the longest running compile, once, also when its candidate is not first in the queue. A
+ * build without a candidate in the queue belongs to a job that was cancelled or set aside. */
 static void compilers_host_announce(struct job *j, const struct build *b, int64_t left_ms,
                                     struct candidate *const queue[], uint32_t n)
 {
@@ -94,7 +90,7 @@ static double compilers_host_ran_ms(const struct job *j, const struct candidate 
     return compile_pool_ran_ms(j->runner->pool, c->build);
 }
 
-/* By what others took. */
+/* Estimated by the finished compiles. */
 static double compilers_host_left_ms(const struct job *j, const struct candidate *c)
 {
     return j->took_ms / j->took_effort * job_effort(j, c->id) - compilers_host_ran_ms(j, c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A recorded host's compilers (compilers.h). */
+/* The compilers of a recorded host (compilers.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void lanes_remember_build(struct lanes *l, const char *hash, double due_m
         uint32_t room = l->room ? 2 * l->room : 64;
         struct lane_build *builds = realloc(l->builds, room * sizeof(*builds));
         if (!builds) {
-            return; /* it will be compiled once more */
+            return; /* the variant will be compiled once more */
         }
         l->builds = builds;
         l->room = room;
@@ -49,8 +49,7 @@ void lanes_wait(struct lanes *l, double until_ms, double now_ms)
     l->waited_ms += fmax(until_ms - now_ms, 0);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static double compilers_recorded_now_ms(const struct runner *r)
 {
@@ -80,7 +79,7 @@ static double compilers_recorded_cost_ms(const struct job *j, const struct candi
     return compiler->ops->takes_ms(compiler, &c->variant);
 }
 
-/* The variant must not have been wanted yet. */
+/* The pool must not have the variant yet. */
 static double compilers_recorded_due_ms(struct job *j, const struct candidate *c)
 {
     struct runner *r = j->runner;
@@ -96,7 +95,7 @@ static bool compilers_recorded_is_built(const struct job *j, const struct candid
     return c->due_ms <= runner_now_ms(j->runner);
 }
 
-/* Waits on the virtual clock for the first that is due, and until it is really there. */
+/* Advances the virtual clock to the first due build, and waits until that build is really done. */
 static int compilers_recorded_wait(struct job *j, struct candidate *const queue[], uint32_t n,
                                    int64_t most_ms, struct error *err)
 {
@@ -118,7 +117,7 @@ static double compilers_recorded_left_ms(const struct job *j, const struct candi
     return c->due_ms - runner_now_ms(j->runner);
 }
 
-/* What the cache has is due at once. */
+/* Variants in the cache are due at once, so a pending variant is not in the cache. */
 static double compilers_recorded_ran_ms(const struct job *j, const struct candidate *c)
 {
     (void)j, (void)c;

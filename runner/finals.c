@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The finals: the best few within 3 % of the best, measured again in alternating blocks (first A B
- * C, then C B A, and so on), so that drift of clocks and temperature falls on all alike. Each round
- * gives every finalist a median; finalists are compared by the median over rounds of the ratios
- * within a round. Who is too far behind after a round takes no part in the next: 1.2 % after the
- * first, then 0.7, then 0.5, but never one whom the noise of this run may have put there. Those
- * within 0.3 % of the best are equal, and the tie goes to the one that the model predicts faster,
- * then to the first in text order, so that a repeated tuning gives the same answer. There are four
- * rounds, or two or three where the launches of this run scatter so little that the ratios are
- * known to a tie already.
+ * The finals measure the best few configs, within 3 % of the best, again in alternating blocks:
+ * first A B C, then C B A, and so on. So a drift of clocks and temperature affects all finalists
+ * alike. Each round gives every finalist a median. A finalist's score is the median over rounds of
+ * its ratio to the first finalist in the same round.
  *
- * The best that the key had before takes part in all rounds, which then are four, however slow, and
- * stays unless it is beaten by enough (gate.c).
+ * After rounds 1, 2 and 3 a finalist leaves that is 1.2, 0.7 or 0.5 % behind the best, unless the
+ * noise of this run could explain the distance. Finalists within 0.3 % of the best are equal. The
+ * tie goes to the config that the model predicts faster, then to the first in text order, so that a
+ * repeated tuning gives the same answer. Four rounds are run; two or three when the scatter of this
+ * run's launches puts the ratios' error below a tie.
  *
- * One finalist that was measured in this run often enough needs no final, unless the key had a
- * best: the final's trial says what became of that. One that was measured by an earlier run is
- * verified and measured here before it wins; when it fails, the next ones get their turn, and so
- * they do when it is slower than its ratio of that run said, and others were stopped early for its
- * sake. A winner that was soon alone is timed again, so that no answer rests on a few samples.
+ * The former best of the key takes part in all four rounds, however slow. gate.c decides if it
+ * stays.
+ *
+ * A single finalist with enough samples of this run needs no final, unless the key had a best: the
+ * final's trial records the decision about the former best. A finalist that only an earlier run
+ * measured is verified and measured here before it may win. The next finalists are tried when that
+ * finalist fails, or when it is slower than its old ratio and other configs were stopped early
+ * because of that ratio. A winner with few samples is timed again.
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@
 
 enum {
     FINALISTS_MAX = 6,
-    SEATS_MAX = FINALISTS_MAX + 1, /* the former best's */
+    SEATS_MAX = FINALISTS_MAX + 1, /* with the former best */
     ROUNDS = 4,
     ROUNDS_MIN = 2,
     BLOCK_MIN = 2,
@@ -37,13 +38,13 @@ enum {
     BLOCK_MAX = SAMPLES_MAX / ROUNDS
 };
 static const double FINAL_BAND = 1.03;
-static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
-static const double DOUBTS = 2; /* standard deviations in which one that is behind may be ahead */
+static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* allowed scores */
+static const double DOUBTS = 2; /* standard deviations that noise may explain */
 static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_LAUNCHES = 2, VISIT = 0.25;
 
 struct finalist {
     struct candidate c;
-    struct kernel *kernel; /* loaded; NULL: it is out */
+    struct kernel *kernel; /* loaded; NULL: out of the finals */
     double samples[SAMPLES_MAX];
     uint32_t n;
     double medians[ROUNDS];
@@ -57,9 +58,9 @@ struct finals {
     struct finalist f[SEATS_MAX];
 };
 
-/* ---- who takes part -------------------------------------------------------------------------- */
+/* ---- seats ----------------------------------------------------------------------------------- */
 
-/* The former best has a seat, also when there was no time to measure it; not when it has failed. */
+/* Gives the former best a seat, unless it failed; also when no time was left to measure it. */
 static uint32_t seat_former(const struct job *j, uint32_t ids[SEATS_MAX], uint32_t n)
 {
     uint32_t id = j->former;
@@ -89,16 +90,16 @@ static uint32_t finals_choose_seats(const struct job *j, uint32_t ids[SEATS_MAX]
     return seat_former(j, ids, n);
 }
 
-/* ---- getting ready --------------------------------------------------------------------------- */
+/* ---- preparation ----------------------------------------------------------------------------- */
 
-/* Out of the race, with a trial that says why. */
+/* Removes a finalist, with a trial that gives the reason. */
 static int finals_drop_finalist(struct finals *s, struct finalist *f, int status)
 {
     if (status != ERROR_CANCELLED) {
         job_record(s->job, &f->c, &f->trial);
     }
     if (status != MEASURE_FAILED) {
-        return status; /* of a lost device: it is not touched again */
+        return status; /* a lost device is not touched again */
     }
     if (f->kernel) {
         measure_unload(s->job, f->kernel);
@@ -133,7 +134,7 @@ static int finals_load_kernel(struct finals *s, struct finalist *f, struct error
     }
     r = r ? r : measure_load(j, &f->c, &f->kernel, &f->trial, err);
     const struct outcome *o = &j->outcomes[f->c.id];
-    if (r == 0 && o->here && o->ok) { /* who was stopped early was not looked at */
+    if (r == 0 && o->here && o->ok) { /* an early stop leaves a candidate unverified */
         f->trial.max_error = o->max_error;
         f->trial.rel_norm = o->rel_norm;
     } else if (r == 0) {
@@ -179,7 +180,7 @@ static uint32_t block_samples(const struct job *j, double time_us, double gap_ms
     int64_t iters = j->order->request.query.iters;
     double n;
     if (time_us >= BLOCK_ASKED_US) {
-        return 1; /* the rounds give as many as there are */
+        return 1; /* the rounds are samples enough */
     }
     if (iters > 0) {
         n = fmax(fmin(ceil((double)iters / ROUNDS), BLOCK_ASKED_US / time_us), BLOCK_MIN_ASKED);
@@ -209,7 +210,7 @@ static int finals_time_block(struct finals *s, struct finalist *f, uint32_t roun
     return 0;
 }
 
-/* Ratios to one of them, over the rounds so far. */
+/* Computes ratios to the first loaded finalist, over the rounds so far. */
 static void score_all(struct finals *s, uint32_t rounds)
 {
     const struct finalist *to = NULL;
@@ -243,8 +244,8 @@ static void finals_record_finalist(struct finals *s, struct finalist *f)
     job_record(s->job, &f->c, &f->trial);
 }
 
-/* Ratios are to the reference of the same rounds, when it takes part: between its first turn and
- * now the clocks may have changed. */
+/* Updates the reference's time from these rounds, when the reference takes part: the clocks may
+ * have changed since its trial. */
 static void look_at_reference(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -255,9 +256,8 @@ static void look_at_reference(struct finals *s)
     }
 }
 
-/* The standard deviation of a ratio of two finalists: of launches, and of visits, whose variance is
- * taken for VISIT times that of a launch, as medians of recorded blocks vary
- *
+/* The standard deviation of a ratio of two finalists, from the scatter of launches and of visits.
+ * The variance of a visit is VISIT times the variance of a launch, as in recorded blocks
  * (tests/data/landscapes). */
 static double ratio_error(const struct finals *s)
 {
@@ -270,7 +270,7 @@ static double ratio_error(const struct finals *s)
     return worst;
 }
 
-/* Those that have no chance any more go, with what is known of them. */
+/* Records and unloads the finalists that are too far behind. */
 static void thin_out(struct finals *s, uint32_t rounds)
 {
     look_at_reference(s);
@@ -286,7 +286,7 @@ static void thin_out(struct finals *s, uint32_t rounds)
     }
 }
 
-/* One is left: there is nothing to compare it with. */
+/* True when a single finalist is left of several. */
 static bool finals_is_over(const struct finals *s)
 {
     uint32_t n = 0;
@@ -296,9 +296,9 @@ static bool finals_is_over(const struct finals *s)
     return n < 2 && s->n > 1;
 }
 
-/* The finalists are known to a tie, and more rounds would cost something: short launches have all
- * of them. Not where samples were asked for or a best is defended, nor before each has been first
- * and last. */
+/* True when the ratios' error is below a tie and more rounds cost noticeable time. Short launches,
+ * requests with `iters` and keys with a former best run all rounds. ROUNDS_MIN rounds always run,
+ * so that each finalist has been first and last. */
 static bool is_settled(const struct finals *s)
 {
     const struct job *j = s->job;
@@ -323,7 +323,7 @@ static int finals_run_rounds(struct finals *s, struct error *err)
     return 0;
 }
 
-/* ---- deciding -------------------------------------------------------------------------------- */
+/* ---- the decision ---------------------------------------------------------------------------- */
 
 static bool wins_tie(const struct finalist *a, const struct finalist *b)
 {
@@ -349,7 +349,7 @@ static struct finalist *finals_find_fastest(struct finals *s)
     return winner;
 }
 
-/* The best but one; NULL: the others are out. */
+/* The best finalist except `one`; NULL: no other finalist is left. */
 static const struct finalist *fastest_but(const struct finals *s, const struct finalist *one)
 {
     const struct finalist *best = NULL;
@@ -372,7 +372,7 @@ static struct finalist *find_former(struct finals *s)
     return NULL;
 }
 
-/* NULL: none is left. The winner's trial says what became of the former best. */
+/* NULL: no finalist is left. The winner's trial records the decision about the former best. */
 static struct finalist *finals_decide_winner(struct finals *s)
 {
     struct job *j = s->job;
@@ -389,14 +389,14 @@ static struct finalist *finals_decide_winner(struct finals *s)
     return winner;
 }
 
-/* Samples of a winner: to be believed, or what was asked for. A host's launches are what they
- * are. */
+/* True when a winner has enough samples: SAMPLES_ENOUGH, or as requested. On a host, any number is
+ * enough. */
 static bool is_enough(const struct job *j, uint32_t n)
 {
     return n > 0 && (!j->idles || j->order->request.query.iters > 0 || n >= SAMPLES_ENOUGH);
 }
 
-/* Also one that was soon alone, or among equals. */
+/* Times the winner again until it has enough samples. */
 static int time_winner(struct finals *s, struct finalist *w, struct error *err)
 {
     int r = 0;
@@ -409,8 +409,8 @@ static int time_winner(struct finals *s, struct finalist *w, struct error *err)
     return r;
 }
 
-/* Nobody has won: those who are still there cannot be compared (times of nothing have no ratio),
- * and are not to come again. */
+/* No finalist has won: the remaining finalists cannot be compared (times of 0 have no ratio) and
+ * leave the race. */
 static void give_up_seats(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -420,7 +420,7 @@ static void give_up_seats(struct finals *s)
     }
 }
 
-/* One set of finalists. PLAN_NONE when none of them is left. */
+/* Runs the finals of a set. PLAN_NONE: no finalist is left. */
 static int finals_run_set(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner,
                           struct error *err)
 {
@@ -475,7 +475,7 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
             return 0;
         }
         notice_progress(j, "final", NULL);
-        bool here = all_here(j, ids, n); /* before they are measured now */
+        bool here = all_here(j, ids, n); /* before the finals measure them */
         int r = finals_run_set(j, ids, n, winner, err);
         if (r) {
             return r;

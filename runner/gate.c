@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The minimum-improvement gate. A key that has a measured best and is tuned again gets another one
- * only when that is better by more than a margin (`--min-gain` of gemmd, 1 % unless set): else each
- * tuning would swap configs that differ by noise only, and jobs would load new kernels for nothing.
+ * The minimum-improvement gate. When a key with a measured best is tuned again, the winner must be
+ * faster by a margin (`--min-gain` of gemmd, 1 % by default). Without the gate each tuning would
+ * swap configs that differ only by noise, and jobs would load new kernels for nothing.
  *
- * The former best is measured whatever the budget says and however slow it seems, and takes part in
- * all rounds of the finals; its gain or loss is the median over the rounds of (other / former), so
- * that drift falls on both. One that is illegal, quarantined, or fails in this run defends nothing.
- * Which best is comparable is gemmd's to know (tuning/order.c): others come as hints.
+ * The former best is always measured and takes part in all rounds of the finals. The gain is the
+ * median over rounds of (other / former), so that drift affects both. A former best that is
+ * illegal, quarantined, or fails in this run is replaced. The daemon decides which best is
+ * comparable (daemon/tuning/runner_order.c); other bests come as hints.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ enum { ROUNDS_MAX = 16 };
 
 static const char gone[] = "replaces the former best, which cannot run any more: ";
 
-/* With the reason: whole, or up to the end of a word and "...". */
+/* Writes the sentence with the reason; a long reason is cut at the end of a word with "...". */
 static void say_gone(struct job *j, const char *reason)
 {
     size_t room = sizeof(j->gate) - sizeof(gone), n = strlen(reason);
@@ -45,7 +45,7 @@ int gate_begin(struct job *j, struct error *err)
     return plan_eligible(&j->plan, config) ? plan_add(&j->plan, config, &j->former, err) : 0;
 }
 
-/* Per cent of the former best's time that the other one saves. */
+/* Per cent of the former best's time that the other config saves. */
 static double gain_percent(const double other_us[], const double former_us[], uint32_t rounds)
 {
     double ratios[ROUNDS_MAX];
@@ -59,7 +59,7 @@ static double gain_percent(const double other_us[], const double former_us[], ui
 static void say_stays(struct job *j, bool won, double gain)
 {
     const char *word = gain < 0 ? "slower" : "faster";
-    if (won) { /* gain is of the median round, which is not what decides */
+    if (won) { /* the score decided, not the gain of the median round */
         word = gain > 0 ? "faster, which is noise of the finals" : "slower";
         snprintf(j->gate, sizeof(j->gate),
                  "the former best stays: it won again; the next was %.2f %% %s", fabs(gain), word);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Trials that came before the reference's, which is often one of the slowest kernels to compile.
- * What is ready is measured all the same; its trial has no ratio yet, so it is held back until the
- * reference has a time, or will not have one. A process that dies meanwhile loses these few.
- */
+/* Trials that came before the reference's. The reference is often among the slowest kernels to
+ * compile, so ready candidates are measured before it. Their trials have no ratio yet: they are
+ * held until the reference has a time, or will not get a time. A process that dies meanwhile loses
+ * these few trials. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

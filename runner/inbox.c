@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What gemmd says. Looked at between two steps of a job, too, which a notification may end; an
- * order is for serve.c.
- */
+/* Messages from gemmd. The runner handles them also between two steps of a job, which a
+ * notification may end. serve.c handles orders. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,7 +49,7 @@ static void on_request(struct runner *r, const struct rpc_message *m)
     }
 }
 
-/* One message, when there is one. */
+/* Handles a message. False: no message has come. */
 static bool inbox_handle_message(struct runner *r)
 {
     struct rpc_message m;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's beginning and end. */
+/* Beginning and end of a job. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static int job_find_target(struct job *j, struct error *err)
     return j->family->workload_init(&j->workload, p, j->seed, err);
 }
 
-/* A config of a list that cannot be measured is a failed trial with its reason. */
+/* Records a failed trial, with the reason, for a config of a list that cannot be measured. */
 static void job_refuse_config(struct job *j, const struct record *config,
                               const struct rejection *why)
 {
@@ -79,8 +79,8 @@ static int add_given(struct job *j, struct error *err)
     return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
 }
 
-/* The analytic default; of a recorded device that does not know it, what others were compared with,
- * where that is said. Where it fails the first config that works is the reference. */
+/* The analytic default. On a recorded device without the default: the recorded reference, if any.
+ * When the default fails, the first config that works is the reference. */
 static bool choose_default(struct job *j, struct record *config)
 {
     const struct problem *p = &j->order->request.problem;
@@ -120,8 +120,8 @@ static int set_reference(struct job *j, struct error *err)
     return found ? plan_add(&j->plan, &config, &j->reference, err) : 0;
 }
 
-/* Measured before, of what this job looks at. What is refused is not: in a list it counts as that.
- */
+/* True when an earlier run measured the config and this job searches it. Refused configs do not
+ * count: in a list they count as refused. */
 static bool counts_as_done(const struct job *j, uint32_t id)
 {
     struct record config;
@@ -170,8 +170,8 @@ static int job_begin(struct job *j, struct error *err)
     struct runner *r = j->runner;
     const struct tune_order *o = j->order;
     timeline_enter(&r->timeline, PHASE_PLAN);
-    /* A search that goes on goes the way that it went: what its first life had compiled without
-     * having measured it depends on the moment of its end. */
+    /* A search that goes on must take the same way as before. Which variants its first life had
+     * compiled without measuring them is chance, so `present` is not used. */
     const char *present = o->n_done == 0 ? r->opt.cache_dir : NULL;
     int status = job_find_target(j, err);
     status = status ? status : helpers_want(&r->helpers, j->target, err);
@@ -256,7 +256,7 @@ static int job_conclude(struct job *j, struct tune_result *out, struct error *er
     return status;
 }
 
-/* After a lost device nothing of it is touched. */
+/* After a lost device, the device is not touched. */
 static void job_finish(struct job *j, int status)
 {
     struct device *d = j->runner->device;

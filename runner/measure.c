@@ -2,29 +2,30 @@
 /*
  * One candidate on the device, from image to trial:
  *
- *   load     the image, once
- *   warm up  the job's first kernel only: launches until two agree within 1 %, at most 16 or 20 ms
- *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.04 x best, end it:
- *            `aborted`. Single launches scatter by a per cent or two; where it is known how
- *            much (base/stats.h), one that is too far behind needs no second. A launch of half a
- *            millisecond or more needs no warm-up: the first costs 20 us
- *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  more single launches: 3 ms of them in all, at most 20. Of launches that take longer
- *            than a millisecond with their idle time: on a GPU as many as put the error of their
- *            mean below a tie, three at most and while scatter is not known. Or --iters of
- *            them, fewer when a launch takes long: about a second's, but three. Finals take more
+ *   load     the image, once.
+ *   warm up  before the job's first kernel: launches until two agree within 1 %, at most 16.
+ *   look     a warm-up, then a sample. A sample above 1.25 x best, or two above 1.04 x best, end
+ *            the candidate: `aborted`. Where the scatter of launches is known (base/stats.h), a
+ *            sample far behind needs no second sample. Launches of half a millisecond or more
+ *            need no warm-up: the first launch costs 20 us more.
+ *   verify   before the candidate counts as ok; a wrong result is a failed trial with a sentence.
+ *   samples  more single launches: 3 ms in all, at most 20. Launches of over a millisecond with
+ *            idle time, on a GPU: until the error of the mean is below a tie, three at most, and
+ *            three while the scatter is unknown. With --iters: that number, or as many as take a
+ *            second, but at least three. Finals take more.
  *
- * On a GPU a launch comes after an idle time as long as itself (0.3 to 4 ms), so that each finds
- * the same clocks and none is charged for its neighbours; finals take twice that.
+ * On a GPU, the device idles before a launch for the time of the launch (0.3 to 4 ms), in finals
+ * twice as long. So each launch finds the same clocks, and no launch is slowed by the previous
+ * launch.
  *
- * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
- * is expected of all their launches when that is more, and never more than 10 minutes. A launch is
- * expected to take what this candidate's launches took before, or what the model predicts, times
- * the most by which the model was wrong in this run. Before the first launch of a run, which has
- * nothing to go by, a step may take as long as the slow reference would, had it to do the whole
- * problem. prepare and each compile have 120 s (job.c).
+ * Each step is announced with its longest silence. A load has 20 s. Other steps have 10 s, or 50
+ * times the expected time of all launches when that is longer, but at most 10 minutes. A launch is
+ * expected to take the time of this candidate's earlier launches, or the prediction times the
+ * largest error of the model in this run. Before the first launch of a run, a step may take as long
+ * as the slow reference would need for the whole problem. prepare and each compile have 120 s.
  *
- * What was asked to take long is timed in pieces, between which the socket is looked at.
+ * Long series of launches are timed in pieces; messages on the socket are handled between
+ * pieces.
  */
 #include <assert.h>
 #include <math.h>
@@ -97,7 +98,7 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* A device call has failed: fatal for the process, or the end of this candidate only. */
+/* A device call has failed: fatal for the process, or only for this candidate. */
 static int measure_judge_error(struct trial *t, const struct error *e)
 {
     trial_fail(t, e);
@@ -109,7 +110,7 @@ static double device_clock(const struct job *j)
     return j->runner->device->ops->clock_ms(j->runner->device);
 }
 
-/* The whole problem, at the pace of the reference; 0: not known. */
+/* Time of the whole problem at the speed of the reference; 0: unknown. */
 static double reference_ms(const struct job *j)
 {
     double flops, bytes;
@@ -117,7 +118,7 @@ static double reference_ms(const struct job *j)
     return j->reference_rate > 0 ? flops / 2 / j->reference_rate / 1e3 : 0;
 }
 
-/* Of so many launches. seen_us: of this candidate; NaN: none has been seen. */
+/* The silence limit of `launches` launches. seen_us: an earlier launch; NaN: unknown. */
 static int64_t step_limit(const struct job *j, const struct candidate *c, double seen_us,
                           double launches, double gap_ms)
 {
@@ -219,14 +220,14 @@ double measure_gap_ms(const struct job *j, double expected_us, double launches)
     return j->idles ? fmax(ms, GAP_LEAST_MS) : 0;
 }
 
-/* So many have a mean whose error is below a tie. */
+/* How many samples give a mean with an error below a tie. */
 static double samples_needed(const struct job *j)
 {
     double part = scatter_of(&j->scatter) / TIE;
     return j->idles ? fmin(fmax(ceil(part * part), 1), SAMPLES_MIN) : SAMPLES_MIN;
 }
 
-/* How many samples in all of a launch of `us`. Events of a GPU are sharper than a host's clock. */
+/* Samples to take in all, for launches of `us`. GPU events are more exact than a host's clock. */
 static uint32_t sample_count(const struct job *j, double us)
 {
     const int64_t iters = j->order->request.query.iters;
@@ -251,9 +252,9 @@ static uint32_t warmup_count(double expected_us)
     return measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT;
 }
 
-/* The launches that a query asks for before the first that counts: for a second at most, as samples
- * are, and in pieces that take a tenth of it. As one step ten thousand of them would be silent for
- * longer than any kernel may, and it would be the kernel that is put in quarantine for it. */
+/* Runs the warm-up launches of the query, for a second at most, in pieces of a tenth of a second.
+ * In a single step, ten thousand launches would be silent for longer than a kernel may be, and the
+ * kernel would be quarantined. */
 static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
                          struct error *err)
 {
@@ -271,8 +272,8 @@ static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, s
     return r;
 }
 
-/* The first kernel of a job finds a device that was idle: its clocks rise for some launches. Until
- * two agree, or long enough. */
+/* Before the job's first kernel the device was idle, and its clocks rise during the first launches.
+ * Launches until two agree or the time is over. */
 static int measure_warm_up(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
                            struct error *err)
 {
@@ -289,13 +290,13 @@ static int measure_warm_up(struct job *j, struct candidate *c, struct kernel *k,
     return r;
 }
 
-/* Above this times the best, one sample is enough: no second one would be as good as that. */
+/* A sample above this ratio to the best is final: no second sample could be good enough. */
 static double measure_hopeless_ratio(const struct job *j)
 {
     return fmin(HOPELESS, BEHIND * (1 + FAR * scatter_of(&j->scatter)));
 }
 
-/* One sample, or two where the first does not settle it. */
+/* Takes a sample, or two where the first does not decide. */
 static int measure_take_look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                              double samples[], uint32_t *n, bool *slow, struct trial *t,
                              struct error *err)
@@ -324,7 +325,7 @@ static void abort_slow(struct trial *t, const struct job *j, const double sample
              n > 1 ? "samples" : "sample", t->time_us, best_us);
 }
 
-/* Up to so many in all. */
+/* Takes samples up to `wanted` in all. */
 static int measure_take_samples(struct job *j, struct candidate *c, struct kernel *k,
                                 uint32_t wanted, double samples[], uint32_t *n, struct trial *t,
                                 struct error *err)
@@ -340,7 +341,7 @@ static int measure_take_samples(struct job *j, struct candidate *c, struct kerne
     return r;
 }
 
-/* Look, verify, samples, on a loaded kernel. */
+/* Looks, verifies and samples a loaded kernel. */
 static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                           struct trial *t, struct error *err)
 {

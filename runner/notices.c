@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job says on the socket. Formats: proto/message.h, and "job" beside the fields. */
+/* Messages of a job on the socket. Formats: proto/message.h, with "job" beside the fields. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a runner opens once, when the first order comes: the device, which may hang as anything on
- * it can, its compiler, and the threads that compile. And the device's own kernels, in the
- * background.
- */
+/* The parts that a runner opens once, at the first order: the device, which may hang, its compiler,
+ * and the compile pool. The device's own kernels compile in the background. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +11,7 @@
 
 enum { OPEN_LIMIT_MS = 120000, HELPERS_LOOK_MS = 100 };
 
-/* Of an owner's wish that cannot be granted every result says so. */
+/* Locks the clocks. When the lock fails, every result reports the failure. */
 static void lock_clocks(struct runner *r)
 {
     struct error err = ERROR_NULL;
@@ -29,7 +26,7 @@ int runner_open_device(struct runner *r, struct error *err)
     if (r->device) {
         return 0;
     }
-    runner_announce(r, "prepare", runner_limit(r, OPEN_LIMIT_MS)); /* it may hang */
+    runner_announce(r, "prepare", runner_limit(r, OPEN_LIMIT_MS)); /* may hang */
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
@@ -70,10 +67,10 @@ int runner_open_pool(struct runner *r, struct error *err)
     return status;
 }
 
-/* ---- what a search begins with --------------------------------------------------------------- */
+/* ---- first variants of a search -------------------------------------------------------------- */
 
-/* Only of a search that begins: one that goes on, has hints or must avoid something begins
- * otherwise. */
+/* True when the first variants are predictable: a search that goes on, has hints or avoids variants
+ * begins differently. */
 static bool opening_is_known(const struct runner *r, const struct tune_order *o)
 {
     return !o->quiet && !r->device && r->compilers->compile_openings &&
@@ -81,7 +78,8 @@ static bool opening_is_known(const struct runner *r, const struct tune_order *o)
            o->n_avoid == 0;
 }
 
-/* A precompile_setup's function. What goes wrong here will go wrong again, and be said. */
+/* A precompile_setup function. Errors are ignored here: the search repeats the step and reports the
+ * error. */
 static int opening_want_variant(void *ctx, const struct variant *v, const char *hash,
                                 const struct record *config, uint32_t place, struct error *err)
 {
@@ -112,7 +110,7 @@ void runner_want_opening(struct runner *r, const struct tune_order *o)
     timeline_enter(&r->timeline, before);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- opening everything ---------------------------------------------------------------------- */
 
 int runner_open(struct runner *r, struct error *err)
 {

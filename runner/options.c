@@ -2,15 +2,15 @@
 /*
  * The command line (usage[] below).
  *
- * --expect: what the device is, before it is opened (opening.c), or though it is not.
- * --precompile (also --warm; precompile/precompile.h) is what `gemmctl precompile` starts.
- * --problems: their texts are on stdin, one a line, or whole searches as JSON, each with what
- * restricts it. --openings: of each search only what it begins with, one search after the other.
- * --with-parent: who starts it; when that ends, it is killed.
- * --landscape (landscape/landscape.h) measures a whole space for the replay device.
- * --hold-clocks (base/clocks.h) is what a runner with --lock-clocks starts, --compile
- * (compile/apart.h) what one starts that compiles.
- * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
+ *   --expect       the properties of the device, before or without opening the device.
+ *   --precompile   (also --warm; precompile/precompile.h) what `gemmctl precompile` starts.
+ *   --problems     reads stdin: a problem's text a line, or a search as JSON with restrictions.
+ *   --openings     only the first variants of each search, one search after the other.
+ *   --with-parent  the process that starts the runner; the runner is killed when it ends.
+ *   --landscape    (landscape/landscape.h) measures a whole space for the replay device.
+ *   --hold-clocks  (base/clocks.h) started by a runner with --lock-clocks.
+ *   --compile      (compile/apart.h) started by a runner that compiles.
+ *   --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -38,7 +38,7 @@ enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER }; /* bool, const cha
 static const struct option_row {
     const char *name;
     enum option_kind kind;
-    size_t at; /* the field of runner_options */
+    size_t at; /* offset in struct runner_options */
     int64_t min, max;
 } rows[] = {
     {"--fd", OPTION_NUMBER, AT(fd), 0, 1 << 20},
@@ -65,7 +65,7 @@ static const struct option_row {
     {"--openings", OPTION_FLAG, AT(precompile_order.setup.openings), 0, 0},
     {"--cache-max-mib", OPTION_NUMBER, AT(precompile_order.max_mib), 0, 1 << 30},
     {"--with-parent", OPTION_NUMBER, AT(precompile_order.with_parent), 1, INT32_MAX},
-    /* these four also for --landscape */
+    /* the next four also for --landscape */
     {"--target", OPTION_TEXT, AT(precompile_order.setup.target), 0, 0},
     {"--seconds", OPTION_NUMBER, AT(precompile_order.seconds), 0, INT32_MAX},
     {"--quiet", OPTION_FLAG, AT(precompile_order.quiet), 0, 0},
@@ -117,7 +117,7 @@ static int options_read_number(const char *name, const char *text, int64_t min, 
     return 0;
 }
 
-/* What gemmd knows of the device. Something else is as good as nothing. */
+/* Reads the device properties from gemmd. Invalid JSON counts as unknown. */
 static void read_expected(const char *json, struct device_info *out)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
@@ -165,7 +165,7 @@ static int options_parse(int argc, char **argv, struct runner_options *o)
     optind = 0;
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         if (c == '?' || options_take_option(o, &rows[c])) {
-            return -1; /* getopt has said it, or we */
+            return -1; /* getopt or options_read_number has printed the error */
         }
     }
     if (o->version) {
@@ -213,7 +213,7 @@ static int run_precompile(struct runner_options *o)
     return precompile_run(&o->precompile_order);
 }
 
-/* Options that both modes know are read into `precompile_order`. */
+/* Both modes share options that are parsed into `precompile_order`. */
 static int options_run_landscape(struct runner_options *o)
 {
     o->landscape.device = o->device;
@@ -229,7 +229,7 @@ static int options_run_landscape(struct runner_options *o)
 int runner_main(int argc, char **argv)
 {
     struct runner_options o;
-    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
+    signal(SIGXFSZ, SIG_IGN); /* beyond a limit on file sizes writes fail with EFBIG */
     families_register();
     if (options_parse(argc, argv, &o)) {
         return RUNNER_EXIT_USAGE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of each config after its trial, in this run or an earlier one. */
+/* The outcome of each config's trial, in this run or an earlier run. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,11 +38,11 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here)
     struct outcome *o = &j->outcomes[id];
     bool ok = strcmp(t->status, "ok") == 0;
     if (o->ok && !ok && !here) {
-        return; /* of several trials of an earlier run, the good one counts */
+        return; /* of several trials of an earlier run, the good trial counts */
     }
     struct record config;
     plan_config(&j->plan, id, &config);
-    /* An earlier run may have measured what has crashed the runner since. */
+    /* The variant may have crashed the runner after an earlier run measured it. */
     bool eligible = plan_eligible(&j->plan, &config) && !plan_avoids(&j->plan, t->variant);
     *o = (struct outcome){
         .known = true,
@@ -69,7 +69,7 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
     bool final = strcmp(t->stage, "final") == 0;
     bool early = job_awaits_reference(j) && c->id != j->reference;
     if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us) && !early) {
-        job_become_reference(j, c->id, t); /* when it is another one, the reference has failed */
+        job_become_reference(j, c->id, t); /* for another config: the reference has failed */
     }
     conditions_note(j->runner->device, t);
     conditions_after(t, j->doubt);

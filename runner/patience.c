@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a search is set aside (aside.h says why). */
+/* Decides when a search is set aside; aside.h has the reasons. */
 #include <math.h>
 
 #include "runner/job_inner.h"
 
 enum {
-    AFTER_MS = 40,    /* of compiling: it is not in the cache */
-    WORTH_MS = 200,   /* of waiting */
-    TRIALS_LEAST = 6, /* of an order that waits for compilers */
-    TURN_MS = 10000,  /* more than most searches take in all */
+    AFTER_MS = 40,    /* compile time after which a variant cannot be in the cache */
+    WORTH_MS = 200,   /* shorter waits do not set the search aside */
+    TRIALS_LEAST = 6, /* of an order, before it is set aside to wait */
+    TURN_MS = 10000,  /* longer than most searches */
 };
 
-/* This order has measured so many candidates, and can be compared with the next one. */
+/* True when this order has measured enough candidates and the reference. */
 static bool has_measured(const struct job *j, uint32_t trials)
 {
     return j->done >= j->done_before + trials && isfinite(j->reference_us);
@@ -41,8 +41,8 @@ int64_t job_patience(const struct job *j, struct candidate *const queue[], uint3
     }
     struct build *longest;
     bool taken = ran == 0 && compile_pool_longest(j->runner->pool, &longest) >= AFTER_MS;
-    if (ran >= AFTER_MS || taken /* by others, the compilers */) {
+    if (ran >= AFTER_MS || taken /* other compiles occupy the compilers */) {
         return 0;
     }
-    return AFTER_MS - (int64_t)ran; /* it may be found, in the cache */
+    return AFTER_MS - (int64_t)ran; /* the variant may be found in the cache */
 }

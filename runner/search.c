@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The search: a queue of candidates on their way through the compilers, filled in the order
- * reference, former best, hints, strategy, and emptied by measuring whichever is ready. The
- * reference is the first to be compiled; trials of what is ready before it are sent when their
- * ratios are known.
+ * The search: a queue of candidates on their way through the compilers. The search fills the queue
+ * in the order reference, former best, hints, strategy, and measures any candidate that is ready.
+ * The reference is compiled first. Trials of candidates that are ready before the reference are
+ * sent when their ratios are known. The device decides how the queue is emptied:
  *
- * How the queue is emptied depends on the device:
- *   cuda    any that is ready: the host's cores compile while the device measures
- *   replay  the same, on the clock of a host that had recorded compilers (runner/compilers.h), so
- * that the same seed gives the same run cpu     all at once, when every build in the queue is done:
- * a compiler running beside a kernel would be measured with it
+ *   cuda    any ready candidate: the host's cores compile while the device measures.
+ *   replay  the same, by the clock of a recorded host (runner/compilers.h): a seed fixes the run.
+ *   cpu     when every build in the queue is done: a compiler would slow a kernel down.
  *
- * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
- * have measured of what is asked for; failures are given back (strategy/strategy.c); 0 means
- * BUDGET_DEFAULT, or everything for exhaustive; a given list has no budget. Where the reference is
- * excluded, one that may win is measured in any case. Some of it is kept for variations of the best
- * at the end, where there is enough of it. The former best counts, and has its place also in a
- * budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of all
- * its orders, when it was set aside. Past either, and once something works, nothing more is begun
- * (the finals still run).
+ * `budget` limits the measured configs of the key; reference, former best, hints and measurements
+ * of earlier runs count. Failures are given back (strategy/strategy.c). 0 means BUDGET_DEFAULT, or
+ * no limit for exhaustive; a given list has no budget. When the reference may not win, at least one
+ * config that may win is measured. The former best is measured also with a budget of 1. A part of a
+ * large budget is kept for variations of the best at the end.
+ *
+ * budget_ms limits the time on the device, wall_ms the life of the job, both over all orders of the
+ * job. When a limit has passed and some config works, no new candidate begins; the finals still
+ * run.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +28,7 @@
 
 enum {
     PREPARE_LIMIT_MS = 120000,
-    ENOUGH = 8, /* of the budget for each variation: the first of them, where it is not for all */
+    ENOUGH = 8, /* of the budget for each variation; a smaller budget gives fewer variations */
 };
 
 struct search {
@@ -37,18 +36,18 @@ struct search {
     uint32_t look, n;
     struct candidate *queue[RUNNER_LOOK_MAX]; /* owned, in order */
     bool batches;
-    bool filling; /* batches: nothing of this one has been measured */
+    bool filling; /* batches: no candidate of the batch has been measured yet */
     bool asked_reference, exhausted, varied;
-    uint32_t kept_for_end; /* of the budget: variations of the best */
-    /* Plan ids to ask for before the strategy: what was on its way when the search was set aside,
-     * then the former best, hints, variations. */
+    uint32_t kept_for_end; /* part of the budget for variations of the best */
+    /* Plan ids that come before the strategy's: candidates of a search that was set aside, then the
+     * former best, hints, variations. */
     uint32_t n_ids, n_begun, next;
-    uint32_t *ids; /* owned; with room for the reference behind them */
+    uint32_t *ids; /* owned; with room for the reference at the end */
 };
 
-/* ---- what comes next ------------------------------------------------------------------------- */
+/* ---- the next candidate ---------------------------------------------------------------------- */
 
-/* One that is known, or will come anyway, is not asked for again. */
+/* Adds an id, unless its config has an outcome already or is in the list. */
 static void search_add_id(struct search *s, uint32_t id)
 {
     const struct job *j = s->job;
@@ -61,7 +60,7 @@ static void search_add_id(struct search *s, uint32_t id)
     }
 }
 
-/* Those that fit here and are new: the rest came from elsewhere, or is done. */
+/* Adds the former best and the hints that are valid here and new. */
 static int add_hints(struct search *s, uint32_t room, struct error *err)
 {
     struct job *j = s->job;
@@ -83,7 +82,7 @@ static int add_hints(struct search *s, uint32_t room, struct error *err)
     return 0;
 }
 
-/* Of what the strategy has found, when it wants no more. */
+/* Adds variations of the best config, when the strategy has no more proposals. */
 static int add_variations(struct search *s, struct error *err)
 {
     struct job *j = s->job;
@@ -104,7 +103,7 @@ static int add_variations(struct search *s, struct error *err)
     return 0;
 }
 
-/* What of this space was on its way when the search was set aside. */
+/* Adds the candidates that were in the queue when the search was set aside. */
 static int search_add_begun(struct search *s, const struct aside *kept, uint32_t room,
                             struct error *err)
 {
@@ -155,8 +154,8 @@ static bool search_next_id(struct search *s, uint32_t *id)
 
 /* ---- observing ------------------------------------------------------------------------------- */
 
-/* One that was stopped early has told the strategy what it costs, too. What earlier runs measured
- * is known by its ratio; else a score is a time, since the reference may come late. */
+/* Candidates that were stopped early also tell the strategy their cost. With trials of an earlier
+ * run, scores are ratios. Otherwise scores are times, since the reference may come late. */
 static void search_observe_outcome(struct job *j, uint32_t id)
 {
     const struct outcome *o = &j->outcomes[id];
@@ -207,15 +206,15 @@ static int search_fill_queue(struct search *s, struct error *err)
     return 0;
 }
 
-/* Nothing is measured before the reference: what earlier runs measured compares with this one by
- * it; and where everything is compiled before anything is measured, nothing is lost by that. */
+/* True when no candidate may be measured before the reference: earlier trials compare with this run
+ * only through its time. Batches measure nothing before the last compile anyway. */
 static bool first_only(const struct search *s)
 {
     const struct job *j = s->job;
     return s->n > 0 && s->queue[0]->reference && (j->reference_again || j->given || s->batches);
 }
 
-/* The place in the queue of the one to measure now; s->n when it is time to wait. */
+/* The place of the next candidate to measure; s->n: no candidate is ready. */
 static uint32_t search_pick_candidate(const struct search *s)
 {
     uint32_t ready = s->n, pending = 0;
@@ -238,7 +237,7 @@ static struct candidate *search_take_candidate(struct search *s, uint32_t at)
     return c;
 }
 
-/* The best time that can be expected of this run: seen in it, or by an earlier run's ratio. */
+/* The best time known for this run: measured here, or computed from an earlier run's ratio. */
 static double best_known(const struct job *j)
 {
     double best = j->best_us;
@@ -252,7 +251,7 @@ static double best_known(const struct job *j)
     return best;
 }
 
-/* What a candidate is stopped early against; 0: it is measured whatever it takes. */
+/* The time that a candidate is stopped early against; 0: no early stop. */
 static double best_to_beat(const struct job *j, const struct candidate *c)
 {
     double best = j->given || c->reference || c->id == j->former ? NAN : best_known(j);
@@ -284,14 +283,13 @@ static bool is_time_up(const struct job *j)
            (q->wall_ms > 0 && runner_now_ms(j->runner) - j->began_ms >= (double)q->wall_ms);
 }
 
-/* Whether there is an answer to end with. */
+/* True when the search has an answer to end with. */
 static bool has_answer(const struct job *j)
 {
     return !isnan(best_known(j)) && isfinite(j->reference_us);
 }
 
-/* How long compilers may be waited for: no longer than the search may last, once it has an
- * answer. */
+/* The longest wait for compilers: a search with an answer waits no longer than its wall_ms. */
 static int64_t wait_most(const struct job *j, int64_t most)
 {
     const int64_t wall_ms = j->order->request.query.wall_ms;
@@ -302,7 +300,7 @@ static int64_t wait_most(const struct job *j, int64_t most)
     return left > 1 ? (int64_t)fmin(left, (double)most) : 1;
 }
 
-/* Takes what is not worth waiting for out of the queue. False: there is nothing. */
+/* Removes candidates from the queue that are not worth a wait. False: no candidate was removed. */
 static bool spare_some(struct search *s)
 {
     struct strategy *strategy = s->job->strategy;
@@ -368,9 +366,9 @@ static int search_step(struct search *s, struct error *err)
     return r ? r : job_poll(j, err);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole search ------------------------------------------------------------------------ */
 
-/* Of a restricted search it may be one that is only compared with. */
+/* In a restricted search the reference may only serve for comparison. */
 static bool reference_may_win(const struct job *j)
 {
     struct record config;
@@ -391,12 +389,12 @@ static uint32_t budget_left(const struct job *j)
     left -= j->reference != PLAN_NONE && !j->reference_again;
     left -= measured;
     if (left <= 0 && measured == 0 && !reference_may_win(j)) {
-        return 1; /* else nothing could be found */
+        return 1; /* else no config could win */
     }
     return left > 0 ? (uint32_t)left : 0;
 }
 
-/* As many as the reference has; all configs of a problem have about as many. */
+/* Budget of the final variations: as many as the reference has, which is typical. */
 static uint32_t keep_for_end(const struct job *j, uint32_t left)
 {
     struct record config, unused[VARIATIONS_MAX];
@@ -408,8 +406,8 @@ static uint32_t keep_for_end(const struct job *j, uint32_t left)
     return n < left / ENOUGH ? n : left / ENOUGH;
 }
 
-/* Hints and the reference are counted before the strategy gets its budget, none of which must go on
- * proposing them again. */
+/* Opens the strategy with the budget that hints and reference leave; the strategy must not propose
+ * these again. */
 static int open_strategy(struct search *s, uint32_t budget, struct error *err)
 {
     struct job *j = s->job;
@@ -419,7 +417,7 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
         return error_set(err, ERROR_INVALID, "unknown strategy \"%s\": use %s", name,
                          strategy_names());
     }
-    s->ids[s->n_ids] = j->reference; /* PLAN_NONE is no candidate either */
+    s->ids[s->n_ids] = j->reference; /* PLAN_NONE is ignored */
     struct strategy_setup setup = plan_search(&j->plan);
     setup.budget = budget == PLAN_ALL ? 0 : budget;
     setup.coming = s->ids + s->n_begun;
@@ -445,8 +443,8 @@ static void search_end(struct search *s)
     free(s->ids);
 }
 
-/* What the device was seen to do before any candidate: the slow and independent reference, on the
- * check rows, filling the operands included. */
+/* Records the speed of the independent reference on the check rows, filling the operands included.
+ * This is the only known speed before the first candidate. */
 static void note_reference(struct job *j, double took_ms)
 {
     const struct workload *w = &j->workload;
@@ -454,7 +452,7 @@ static void note_reference(struct job *j, double took_ms)
     j->reference_rate = took_ms > 0 ? did / (took_ms * 1e3) : 0;
 }
 
-/* The problem on the device: when compilers have begun, which takes as long. */
+/* Prepares the problem on the device while the first compiles run: both take equally long. */
 static int search_prepare_problem(struct job *j, struct error *err)
 {
     struct device *d = j->runner->device;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner's life: hello, then orders one after the other until gemmd closes the socket or
- * nothing has come for --linger-ms, so that an idle gemmd holds no device memory. Its first order
- * it awaits for longer: the device is not open yet, and gemmd may have to wait for its database.
+ * The runner's life: hello, then orders until gemmd closes the socket or no order has come for
+ * --linger-ms, so that an idle gemmd holds no device memory. The wait for the first order is
+ * longer: the device is not open yet, and gemmd may have to wait for its database.
  *
- * The process ends by _exit: libraries' exit handlers may wait for a device that hangs, and threads
- * may be lost in a compiler. The operating system frees what we hold.
+ * The process ends by _exit: exit handlers of libraries may wait for a hanging device, and threads
+ * may be lost in a compiler. The operating system frees the resources.
  */
 #include <errno.h>
 #include <signal.h>
@@ -23,13 +23,13 @@
 #include "runner/runner.h"
 
 enum {
-    REST_MS = 1000, /* nobody comes: time for what can wait */
+    REST_MS = 1000, /* idle time before baselines are measured */
     FIRST_ORDER_MS = 30 * 1000,
 };
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-/* An order for a quiet device ends here while others use it: before there is a context of ours. */
+/* Carries out an order. An order for a quiet device ends here while other processes use it. */
 static int serve_carry_out(struct runner *r, const struct tune_order *o, struct tune_result *out,
                            struct error *err)
 {
@@ -86,7 +86,7 @@ static void on_tune(struct runner *r, const struct rpc_message *m)
         channel_reply_error(&r->channel, m->id, &err);
         return;
     }
-    uint32_t id = m->id; /* the message is gone at the next receive */
+    uint32_t id = m->id; /* the next receive overwrites the message */
     if (tune_order_unpack(o, m->params, &err)) {
         channel_reply_error(&r->channel, id, &err);
     } else {
@@ -113,7 +113,7 @@ static void serve_say_bye(struct runner *r)
     runner_quit(RUNNER_EXIT_OK);
 }
 
-/* What it has to say is worth no waiting: it would be silent meanwhile, and be killed as hung. */
+/* A runner that blocks on its log would be silent, and be killed as hung. */
 static void wait_for_no_reader(void)
 {
     int fd = std_files_impatient();
@@ -123,7 +123,7 @@ static void wait_for_no_reader(void)
     }
 }
 
-/* Devices read it themselves: whoever opens one without us has the same limit. */
+/* Sets the limit in the environment, where all users of the device code read it. */
 static void share_memory(int64_t percent)
 {
     char share[16];
@@ -140,7 +140,7 @@ static int patience_ms(const struct runner *r)
     return longer ? FIRST_ORDER_MS : (int)linger_ms;
 }
 
-static struct runner r; /* the process is one runner */
+static struct runner r; /* one runner per process */
 
 static bool is_unwanted(void)
 {
@@ -154,7 +154,7 @@ int runner_serve(const struct runner_options *opt)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     self_ignore_signals();
     wait_for_no_reader();
-    /* Never a higher priority than it was started with: that takes a right, and somebody's wish. */
+    /* Only lowers the priority: raising needs a privilege, and is the user's decision. */
     if (opt->nice > getpriority(PRIO_PROCESS, 0) &&
         setpriority(PRIO_PROCESS, 0, (int)opt->nice) < 0) {
         fprintf(stderr, "gemmd-runner: cannot set nice %lld: %s\n", (long long)opt->nice,

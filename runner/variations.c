@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a search's best config is tried with at its end, when the strategy wants nothing more:
- * run-time settings of the family's that are in no space (family_target.variation). Each would make
- * the space so many times as large, for a per cent or two on few problems; of one config they are
- * some milliseconds, and nothing is compiled for them.
- */
+/* Variations of a search's best config, tried at the end: run-time settings of the family that no
+ * space has (family_target.variation). In the space, each setting would multiply the number of
+ * points, for a per cent or two on few problems. For a single config they cost some milliseconds
+ * and no compile. */
 #include "runner/job_inner.h"
 
 static bool may_be_measured(const struct job *j, const struct record *config)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The module cache of the modes that people start by hand: the named one, or the usual one. */
+/* The module cache directory of modes that people start by hand: the given or the usual one. */
 #ifndef GEMMD_RUNNER_BASE_CACHE_DIR_H
 #define GEMMD_RUNNER_BASE_CACHE_DIR_H
 
@@ -8,9 +8,9 @@
 #include "proto/error.h"
 #include "proto/paths.h"
 
-/* `given`: NULL: the usual one. It is made when it is not there. ERROR_INVALID, ERROR_IO. */
+/* Finds and creates the directory. `given` NULL: the usual directory. ERROR_INVALID, ERROR_IO. */
 int cache_dir_find(const char *given, char out[PATHS_MAX], struct error *err);
-/* Of --compile-threads: so many, or one per core for 0; from 1 to 256. */
+/* Threads for --compile-threads: `asked`, or one per core for 0; from 1 to 256. */
 unsigned cache_dir_threads(int64_t asked);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Framing over one descriptor, which may be non-blocking or not (gemmd made it): reads pass
- * MSG_DONTWAIT, writes poll when they would block.
- */
+/* Framing over one descriptor, which may be blocking or non-blocking (gemmd made the socket): reads
+ * pass MSG_DONTWAIT, writes poll when they would block. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +16,7 @@ int channel_init(struct channel *c, int fd, struct error *err)
 {
     *c = (struct channel){.fd = fd, .doc = wire_doc_new()};
     scan_init(&c->scan, RUNNER_MESSAGE_BYTES_MAX);
-    fcntl(fd, F_SETFD, FD_CLOEXEC); /* gemmd handed it on to us, and to nobody that we start */
+    fcntl(fd, F_SETFD, FD_CLOEXEC); /* children of the runner must not inherit the socket */
     return c->doc ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for messages");
 }
 
@@ -29,10 +27,9 @@ void channel_deinit(struct channel *c)
     wire_buf_deinit(&c->out);
 }
 
-/* Reads what is there. */
 static void channel_read_bytes(struct channel *c)
 {
-    static uint8_t bytes[READ_BYTES]; /* one owner thread */
+    static uint8_t bytes[READ_BYTES]; /* only the owner thread reads */
     while (!c->gone) {
         ssize_t n = recv(c->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
         if (n > 0) {
@@ -57,7 +54,7 @@ static void drop_ready(struct channel *c)
     }
 }
 
-/* Looks for the end of a message in what has been read. */
+/* Looks for the end of a message in the bytes read so far. */
 static int find_end(struct channel *c, size_t *end, struct error *err)
 {
     if (c->scanned == c->in.len) {
@@ -112,7 +109,7 @@ void channel_send(struct channel *c)
             c->gone = true;
         }
     }
-    c->gone = c->gone || c->out.failed; /* a message that cannot be said: silence would mislead */
+    c->gone = c->gone || c->out.failed; /* an unsendable message: silence would mislead */
     wire_buf_clear(&c->out);
 }
 
@@ -122,7 +119,7 @@ bool channel_wait(struct channel *c, int other_fd, int timeout_ms)
         return true;
     }
     struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN}, {.fd = other_fd, .events = POLLIN}};
-    return poll(p, 2, timeout_ms) != 0; /* a negative descriptor is passed over */
+    return poll(p, 2, timeout_ms) != 0; /* poll ignores a negative descriptor */
 }
 
 void channel_notify(struct channel *c, const char *method, const struct schema *s,

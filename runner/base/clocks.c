@@ -19,7 +19,7 @@ enum { PATIENCE_MS = 5000 };
 
 static void clocks_on_signal(int number)
 {
-    (void)number; /* read() returns, which is all */
+    (void)number; /* only interrupts read() */
 }
 
 static void clocks_await_end(int fd)
@@ -59,7 +59,7 @@ int clocks_child(const char *uuid, int64_t mhz, int fd)
 
 /* ---- the runner's side ----------------------------------------------------------------------- */
 
-/* What the child says, up to its end of file. */
+/* Reads the child's answer, up to end of file. */
 static int clocks_read_answer(int fd, struct error *err)
 {
     char text[sizeof(err->text)];
@@ -94,5 +94,5 @@ int clocks_hold(const char *uuid, int64_t mhz, struct error *err)
     if (r) {
         close(fd);
     }
-    return r; /* else it stays open for the life of the process */
+    return r; /* on success fd stays open for the life of the process */
 }

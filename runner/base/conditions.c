@@ -15,7 +15,7 @@ static bool conditions_read_health(struct device *d, struct device_health *h)
     return d->ops->health != NULL;
 }
 
-/* A process that only has a context there (a job that waits for our answer) disturbs nobody. */
+/* A process with only a context on the GPU (a job that waits for our answer) disturbs nothing. */
 void conditions_before(struct device *d, char doubt[DOUBT_MAX])
 {
     struct device_health h;
@@ -62,7 +62,7 @@ void conditions_note(struct device *d, struct trial *t)
     }
 }
 
-/* The power limit is how a large GPU works, and the same for all candidates; heat is not. */
+/* Heat is a doubt. The power limit is the normal state of a large GPU for all candidates. */
 void conditions_after(const struct trial *t, char doubt[DOUBT_MAX])
 {
     if (!doubt[0] && (strstr(t->throttle, "thermal") || strstr(t->throttle, "hardware"))) {

@@ -1,32 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Under which conditions a job measures: what its trials keep of them, and whether they speak
- * against its result.
- */
+/* The conditions under which a job measures: the fields that trials record, and doubts about a
+ * result. */
 #ifndef GEMMD_RUNNER_BASE_CONDITIONS_H
 #define GEMMD_RUNNER_BASE_CONDITIONS_H
 
 #include "kernels/device.h"
 #include "proto/request.h"
 
-/* A sentence about who else uses the device before a job begins; "": nothing speaks against it. */
+/* Before a job begins: a sentence about other users of the device; "": no doubt. */
 void conditions_before(struct device *d, char doubt[160]);
-/* Whether other processes have a context on the device or keep it busy, and a sentence that says
- * so. False where that is not known. */
+/* True when other processes have a context on the device or keep the device busy; `says` explains.
+ * False where this is unknown. */
 bool conditions_in_use(struct device *d, char says[160]);
-/* Into a trial that has just been measured. */
+/* Records the conditions in a trial that has just been measured. */
 void conditions_note(struct device *d, struct trial *t);
-/* The same from a measured trial, when there is no doubt yet. */
+/* Writes a doubt from a measured trial, when `doubt` is empty. */
 void conditions_after(const struct trial *t, char doubt[160]);
 
-/* ---- its inputs: the seed of what is drawn, and its routing -----------------------------------
- */
+/* ---- seed of the inputs and of the routing --------------------------------------------------- */
 
-/* For what a request asks: a recorded device has its own; else the family may take one whose case
- * is harder than most (family.h, wary_seed). `d` may be NULL: a plan for a device elsewhere. */
+/* The seed for a request. A recorded device has its own seed; else the family may choose a seed
+ * with a harder case than most (family.h, wary_seed). `d` may be NULL: a plan for an absent
+ * device. */
 uint64_t conditions_seed(const struct device *d, const struct request *q);
-/* What prepare() is given, where conditions_seed() is `seed`: that; but a recorded device, whose
- * inputs are its own, draws its noise by what was asked. */
+/* The seed for prepare(), given `seed` from conditions_seed(). A recorded device has fixed inputs,
+ * and draws its noise by the requested seed. */
 uint64_t conditions_drawn_seed(const struct device *d, const struct request *q, uint64_t seed);
 
 #endif

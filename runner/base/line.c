@@ -33,7 +33,7 @@ bool line_due(struct line *l, double now_ms)
     return true;
 }
 
-/* Never wider than the terminal: a line that wraps cannot be drawn again. */
+/* One column less than the terminal: a wrapped line cannot be drawn again. */
 static int line_count_columns(void)
 {
     struct winsize w;
@@ -108,7 +108,7 @@ void line_die(int number)
         unlink(scrap);
     }
     if (stands && write(STDERR_FILENO, "\n", 1) < 0) {
-        stands = 0; /* nothing to be done about it */
+        stands = 0; /* ignored: the process ends anyway */
     }
     signal(number, SIG_DFL);
     raise(number);

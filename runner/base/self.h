@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * This program once more, in another mode, with a socket to it: what must not happen in the
- * runner's own process (clocks.h, compile/apart.h).
- */
+/* Starts this program again in another mode, with a socket: for work that must not run in the
+ * runner's own process (clocks.h, compile/apart.h). */
 #ifndef GEMMD_RUNNER_BASE_SELF_H
 #define GEMMD_RUNNER_BASE_SELF_H
 
@@ -12,16 +10,17 @@
 
 #define SELF_FD "3" /* the child's end of the socket: for its --fd */
 
-/* `args`: argv, ended by NULL. The child reads and prints nothing, but for stderr. It has a process
- * group of its own, so that a terminal's signals are not for it, in the session of its parent: the
- * kernel may share processors out among sessions, and then its priority, that of the thread that
- * calls, would count among nobody. Its socket closes when this process ends, however it does. *fd:
- * to be closed; *pid: to be waited for, or not. */
+/* Starts a child with `args` (argv, ended by NULL). *fd: the caller closes the socket; *pid: the
+ * caller may wait for the child. The child's stdin and stdout are /dev/null. The child has its own
+ * process group, so that signals of a terminal do not reach the child. The child stays in the
+ * session of its parent: the kernel may share processors among sessions, and the child's priority
+ * would not count in a session of its own. The child's socket closes when this process ends, in any
+ * way. */
 int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err);
-/* SIGPIPE, and what ends no daemon either: SIGHUP, SIGUSR1, SIGUSR2. Compilers inherit it. */
+/* Ignores SIGPIPE and the signals that must not end a daemon: SIGHUP, SIGUSR1, SIGUSR2. Compilers
+ * inherit this. */
 void self_ignore_signals(void);
-/* In the child, at its beginning: ignores these, and of its parent's other descriptors it keeps
- * none open. */
+/* First call of the child: ignores these signals, and closes all descriptors above `fd`. */
 void self_begin(int fd);
 
 #endif

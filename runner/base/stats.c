@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a measurement is reduced to: medians, since launch times have long tails. */
+/* Medians of measurements, since launch times have long tails. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runner/base/stats.h"
 
-enum { SCATTER_KNOWN = 8 }; /* a standard deviation of so few is known to a quarter */
+enum { SCATTER_KNOWN = 8 }; /* a standard deviation of fewer is inexact */
 
 static int stats_compare_doubles(const void *a, const void *b)
 {
@@ -42,7 +42,7 @@ void scatter_add(struct scatter *s, const double *samples, uint32_t n)
         mean += samples[i] / n;
     }
     if (!(mean > 0) || !isfinite(mean)) {
-        return; /* a clock that gives nothing */
+        return; /* the clock gave no time */
     }
     for (uint32_t i = 0; i < n; i++) {
         double off = samples[i] / mean - 1;

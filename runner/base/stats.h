@@ -9,20 +9,20 @@ struct stats {
     double median, q25, q75;
 };
 
-/* n may be 0: all NaN. Linear interpolation between order statistics; `samples` is not changed.
- * At most STATS_MAX are looked at. */
+/* n may be 0: all NaN. Linear interpolation between order statistics. Only the first STATS_MAX
+ * samples count. */
 enum { STATS_MAX = 256 };
 struct stats stats_of(const double *samples, uint32_t n);
 double stats_median(const double *samples, uint32_t n);
 
-/* How far launches of one kernel in one visit scatter, pooled over visits. */
+/* Scatter of the launches of a kernel in a visit, pooled over visits. */
 struct scatter {
     double squares; /* of relative deviations from the visit's mean */
     uint32_t free;  /* degrees of freedom */
 };
 
 void scatter_add(struct scatter *s, const double *samples, uint32_t n);
-/* The standard deviation of a launch, as a part of its time; infinite: too little has been seen. */
+/* The standard deviation of a launch, as a fraction of its time; infinite: too few samples. */
 double scatter_of(const struct scatter *s);
 
 #endif

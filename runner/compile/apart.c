@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process that wants something compiled. */
+/* The parent's side: the process that wants variants compiled. */
 #include "runner/compile/apart.h"
 
 #include <errno.h>
@@ -21,33 +21,34 @@ enum { QUIT_MS = 1000, LOOK_MS = 5 };
 struct worker {
     int fd;
     pid_t pid;
-    const struct variant *variant; /* borrowed: what it compiles */
-    bool stopped;                  /* nobody waits for that any more */
+    const struct variant *variant; /* borrowed: the variant being compiled */
+    bool stopped;                  /* no thread waits for the compile any more */
     struct worker *next;
 };
 
 struct apart {
     struct compiler base;    /* first; its ops are `ops` */
-    struct compiler_ops ops; /* the inner one's, but for compiling, stopping and closing */
+    struct compiler_ops ops; /* the inner ops, except compile, stop, close and version */
     struct compiler *inner;  /* owned */
     char *spec;              /* owned */
     pthread_mutex_t lock;
     struct worker *idle, *busy; /* owned lists */
-    atomic_bool broken;         /* there can be no children: what is wanted is compiled here */
+    atomic_bool broken;         /* children cannot be used: this process compiles */
 };
 
 static bool enabled;
-static struct apart *opened; /* the last one */
+static struct apart *opened; /* the last opened compiler */
 
 void apart_enable(void)
 {
-    signal(SIGCHLD, SIG_DFL); /* else nobody would be told how a child has ended */
+    signal(SIGCHLD, SIG_DFL); /* else waitpid could not return a child's exit status */
     enabled = true;
 }
 
 /* ---- children -------------------------------------------------------------------------------- */
 
-/* Its socket is closed, so it ends, unless it is stopped. Returns the status of waitpid(). */
+/* Closes the socket, which ends the child; kills a child that does not end. Returns the status of
+ * waitpid(). */
 static int apart_end_worker(struct worker *w)
 {
     int status = 0, waited = 0;
@@ -89,14 +90,14 @@ static struct worker *take_idle(struct apart *a)
     return w;
 }
 
-/* A new one if *fresh says so, or no other lives, which sets it. */
+/* Takes an idle child. Starts a new child if *fresh, or when no idle child lives; then sets
+ * *fresh. */
 static struct worker *apart_take_worker(struct apart *a, bool *fresh, struct error *err)
 {
     struct worker *w;
     while (!*fresh && (w = take_idle(a))) {
         siginfo_t info = {.si_pid = 0};
-        const int ended =
-            WEXITED | WSTOPPED; /* one that somebody stopped would compile for nobody */
+        const int ended = WEXITED | WSTOPPED; /* a child stopped by SIGSTOP would never compile */
         if (waitid(P_PID, (id_t)w->pid, &info, ended | WNOHANG | WNOWAIT) == 0 &&
             info.si_pid == 0) {
             return w;
@@ -119,7 +120,7 @@ static void set_busy(struct apart *a, struct worker *w, const struct variant *v)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* True: it is idle again. False: it is the caller's, who ends it. */
+/* True: the child is idle again. False: the caller must end the child. */
 static bool set_done(struct apart *a, struct worker *w, bool well)
 {
     pthread_mutex_lock(&a->lock);
@@ -137,7 +138,8 @@ static bool set_done(struct apart *a, struct worker *w, bool well)
     return well;
 }
 
-/* By its socket, as if we had ended: it may have files to remove. Who asked it then ends it. */
+/* Shuts down the child's socket, as if this process had ended: the child may have files to remove.
+ * The thread in apart_ask_worker then ends the child. */
 static void stop_apart(struct compiler *c, const struct variant *v)
 {
     struct apart *a = (struct apart *)c;
@@ -175,7 +177,8 @@ static enum ending ending_of(int status)
     return WIFSIGNALED(status) ? KILLED : ENDED;
 }
 
-/* What became of it; *r: what an answer says; *status: how a child that gave none ended. */
+/* Asks a child to compile. *r: the status in the answer; *status: how a child without an answer
+ * ended. */
 static enum ending apart_ask_worker(struct apart *a, struct worker *w, const struct variant *v,
                                     struct image *out, int *r, int *status, struct error *err)
 {
@@ -196,8 +199,9 @@ static enum ending apart_ask_worker(struct apart *a, struct worker *w, const str
     return same ? ANSWERED : answered ? OTHER_COMPILER : stopped ? STOPPED : ending_of(*status);
 }
 
-/* Only what ends a child that has done nothing before is the variant's fault, or nobody's if it is
- * killed twice: so one that has is followed by a new one, and no more of them are lost. */
+/* Only a crash of a fresh child, which has compiled nothing before, is the variant's fault. A fresh
+ * child that is killed twice is a shortage, and no fault of the variant. So a new child follows a
+ * used child that ended. */
 static int compile_apart(struct compiler *c, const struct variant *v, struct image *out,
                          struct error *err)
 {
@@ -254,7 +258,7 @@ static const char *version_apart(const struct compiler *c)
     return a->inner->ops->version(a->inner);
 }
 
-/* They end all at once, and then are waited for. */
+/* Shuts all children down at once, then waits for each. */
 static void end_idle(struct apart *a)
 {
     pthread_mutex_lock(&a->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process that compiles. */
+/* The child's side: the process that compiles. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,12 +14,12 @@ enum { LOOK_MS = 5, STOP_MS = 5000 };
 
 static struct {
     pthread_mutex_t lock;
-    struct compiler *compiler;     /* borrowed; NULL: it has not been opened yet */
-    const struct variant *variant; /* borrowed: what is being compiled; NULL: nothing */
-    bool gone;                     /* nobody waits for it any more */
+    struct compiler *compiler;     /* borrowed; NULL: not opened yet */
+    const struct variant *variant; /* borrowed: the variant being compiled, or NULL */
+    bool gone;                     /* the parent has closed the socket */
 } now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* False: it is not to begin. */
+/* False: the compile must not begin. */
 static bool apart_child_begin_compile(struct compiler *c, const struct variant *v)
 {
     pthread_mutex_lock(&now.lock);
@@ -37,7 +37,7 @@ static void apart_child_end_compile(void)
     pthread_mutex_unlock(&now.lock);
 }
 
-/* False: nothing compiles that could be stopped. */
+/* False: no compile that could be stopped. */
 static bool apart_child_stop_compile(void)
 {
     pthread_mutex_lock(&now.lock);
@@ -55,9 +55,9 @@ static void apart_child_rest(void)
     nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
 }
 
-/* A compile that never ends must not outlive who wants it, nor a library that cannot be opened. One
- * that can be stopped is, and then removes its files; again and again, since it may not have begun.
- */
+/* Ends the child when the parent closes the socket, also during a compile or while a library is
+ * being opened. A compile that can be stopped is stopped, so that it removes its files. The loop
+ * repeats the stop, since the compiler may not have started yet. */
 static void *apart_child_watch_parent(void *arg)
 {
     const short gone = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL;

@@ -8,7 +8,7 @@
 
 #include "proto/schema.h"
 
-static const uint64_t FRAME_MOST = 1u << 30; /* more is no length */
+static const uint64_t FRAME_MOST = 1u << 30; /* larger lengths are invalid */
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
@@ -79,7 +79,7 @@ void apart_put_variant(struct wire_buf *b, const struct variant *v)
     wire_put_kv_str(b, "entry", v->entry);
     wire_put_kv_str(b, "options", v->options);
     wire_put_kv_str(b, "source_hash", v->source_hash);
-    wire_put_str(b, "source"); /* with the zero at its end */
+    wire_put_str(b, "source"); /* with its terminating zero */
     wire_put_bin(b, v->source, strlen(v->source) + 1);
 }
 

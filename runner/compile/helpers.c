@@ -22,7 +22,7 @@ int helpers_want(struct helpers *h, const struct family_target *t, struct error 
     return status;
 }
 
-/* A device_supply's function. The limit is that of what the device is doing. */
+/* A device_supply function. The attempt of the current device step limits the wait. */
 static int helpers_supply_image(void *ctx, const struct variant *v, const struct image **out,
                                 struct error *err)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table of builds, a heap of those that wait, and threads that take the first of the heap. A
- * build enters the table when it is first wanted and leaves it when nobody holds it, unless it must
- * be remembered: a failure (so that it is not tried again), or an image that the disk did not take.
+ * A table of builds, a heap of waiting builds, and threads that take the first build of the heap. A
+ * build enters the table when it is first wanted. An unheld build leaves the table, unless it must
+ * be remembered: a failure, so that the variant is not compiled again, or an image that the disk
+ * did not take.
  *
- * The owner's thread alone has the table. Heap, list of finished work and what each thread does are
- * under the mutex. An eventfd wakes the owner, who sleeps in poll() together with the socket.
+ * Only the owner's thread uses the table. The mutex protects the heap, the list of finished work
+ * and the state of each thread. An eventfd wakes the owner, which polls the eventfd together with
+ * the socket.
  */
 #include <assert.h>
 #include <errno.h>
@@ -25,15 +27,15 @@
 enum { NICENESS = 10 /* compiling must not disturb measuring */, BUCKETS = 4096 };
 #define PLACE_NONE UINT32_MAX
 
-/* All that a thread touches. The owner looks at it only before it begins and after it is done. */
+/* The data of a thread. The owner reads them only before the work begins and after it is done. */
 struct work {
     struct compile_pool *pool; /* borrowed */
     struct build *build;       /* borrowed; the owner's */
-    struct work *next; /* of those that run, or are done: the one that began, or ended, later */
-    bool abandoned;    /* given up: its thread frees it */
+    struct work *next;         /* in `running` or `done`, in order of start or end */
+    bool abandoned;            /* given up: its thread frees the work */
     struct variant variant;
     char hash[HASH_HEX];
-    bool patient;             /* waits for another process that compiles it */
+    bool patient;             /* waits for another process that compiles the variant */
     struct modules_made made; /* its image: owned until it is moved to the build */
     int status;
     struct error error;
@@ -48,7 +50,7 @@ struct compile_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stopping;
-    unsigned n_threads, busy; /* busy: of these, also with what is given up */
+    unsigned n_threads, busy; /* busy: threads that compile, given-up work included */
     struct build **heap;      /* owned array; borrowed builds */
     uint32_t n_waiting, room;
     struct work *running, *done; /* borrowed lists */
@@ -65,7 +67,7 @@ static bool compile_pool_goes_before(const struct build *a, const struct build *
     return a->turn != b->turn ? a->turn < b->turn : a->number < b->number;
 }
 
-/* To its place, from one that it may have. */
+/* Moves a build from place `at` to its right place. */
 static void compile_pool_sift_build(struct compile_pool *p, struct build *b, uint32_t at)
 {
     struct build **heap = p->heap;
@@ -139,7 +141,6 @@ static void compile_pool_append_work(struct work **list, struct work *w)
     *list = w;
 }
 
-/* It runs no more. */
 static void compile_pool_unlist_work(struct compile_pool *p, const struct work *w)
 {
     struct work **at = &p->running;
@@ -273,7 +274,7 @@ struct compile_pool *compile_pool_free(struct compile_pool *p)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Where a build of that hash is, or would be. */
+/* The slot of the hash's build, or the end of its list. */
 static struct build **compile_pool_find_slot(struct compile_pool *p, const char *hash)
 {
     char digits[5];
@@ -293,8 +294,8 @@ static void compile_pool_forget_build(struct compile_pool *p, struct build *b)
     compile_pool_free_build(b);
 }
 
-/* A helper, and what is compiled ahead, has nobody who holds it. Of failures those of a passing
- * shortage are forgotten. */
+/* Builds that stay without holders: helpers, opening builds, failures except passing shortages,
+ * unsaved images. */
 static bool compile_pool_must_keep(const struct build *b)
 {
     if (b->state == BUILD_READY && (b->rank == RANK_HELPER || b->rank == RANK_OPENING)) {
@@ -305,7 +306,7 @@ static bool compile_pool_must_keep(const struct build *b)
     return (b->state == BUILD_FAILED && !passing) || b->unsaved;
 }
 
-/* Before it has begun. False: it compiles, or is done. */
+/* Takes a build out of the heap. False: the build compiles, or is done. */
 static bool compile_pool_withdraw_build(struct compile_pool *p, struct build *b)
 {
     pthread_mutex_lock(&p->lock);
@@ -317,7 +318,7 @@ static bool compile_pool_withdraw_build(struct compile_pool *p, struct build *b)
     return waits;
 }
 
-/* Nobody holds it any more. */
+/* Called when the last holder has released the build. */
 static void compile_pool_let_go(struct compile_pool *p, struct build *b)
 {
     if (b->state == BUILD_PENDING ? compile_pool_withdraw_build(p, b)
@@ -352,7 +353,7 @@ static struct build *compile_pool_new_build(struct compile_pool *p,
     return b;
 }
 
-/* What was made becomes the build's. */
+/* Moves the results of the work to the build. */
 static void compile_pool_settle_build(struct compile_pool *p, struct build *b)
 {
     struct work *w = b->work;
@@ -368,8 +369,8 @@ static void compile_pool_settle_build(struct compile_pool *p, struct build *b)
     p->pending--;
 }
 
-/* What the cache knows does not wait for a thread: all may be compiling for minutes what is no
- * longer wanted. False: no memory. */
+/* A variant that the cache knows does not wait for a thread: all threads may be compiling unwanted
+ * variants for minutes. False: no memory. */
 static bool compile_pool_begin_build(struct compile_pool *p, struct build *b)
 {
     struct work *w = b->work;
@@ -391,7 +392,8 @@ static bool compile_pool_begin_build(struct compile_pool *p, struct build *b)
     return pushed;
 }
 
-/* It is wanted again: by somebody more urgent, or when the disk may have room again. */
+/* Raises the rank of a build that is wanted again, and retries the write of an unsaved image: the
+ * disk may have room again. */
 static void compile_pool_want_again(struct compile_pool *p, struct build *b,
                                     const struct compile_pool_want *w)
 {
@@ -452,14 +454,14 @@ void compile_pool_drop_unheld(struct compile_pool *p)
         for (struct build *b = p->table[i], *next; b; b = next) {
             next = b->next;
             if (b->refs == 0 && b->rank != RANK_HELPER) {
-                b->rank = RANK_SPACE; /* one that compiles is not kept either */
+                b->rank = RANK_SPACE; /* a build that compiles is not kept either */
                 compile_pool_let_go(p, b);
             }
         }
     }
 }
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 uint32_t compile_pool_pending(const struct compile_pool *p)
 {
@@ -473,7 +475,7 @@ static struct work *compile_pool_take_done(struct compile_pool *p)
     if (w) {
         p->done = w->next;
     } else {
-        uint64_t count; /* the list is empty: nothing to wake for */
+        uint64_t count; /* the list is empty: clear the wake-up */
         ssize_t n = read(p->event, &count, sizeof(count));
         (void)n;
     }
@@ -481,7 +483,7 @@ static struct work *compile_pool_take_done(struct compile_pool *p)
     return w;
 }
 
-/* Another process compiles it, and nobody waits: after all others. */
+/* Another process compiles the variant, and no search waits: puts the build last in the heap. */
 static bool compile_pool_put_off(struct compile_pool *p, struct work *w)
 {
     if (w->status != ERROR_BUSY || w->patient) {
@@ -547,7 +549,7 @@ int64_t compile_pool_longest(struct compile_pool *p, struct build **b)
     return ms;
 }
 
-/* Its work is its thread's now. False: it has just ended, and the next collect has it. */
+/* Hands the work to its thread. False: the work has just ended, and the next collect gets it. */
 static bool compile_pool_abandon_work(struct compile_pool *p, struct work *w)
 {
     pthread_mutex_lock(&p->lock);
@@ -566,7 +568,7 @@ static bool compile_pool_abandon_work(struct compile_pool *p, struct work *w)
 void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after_ms)
 {
     const struct compiler_ops *ops = p->setup.compiler->ops;
-    const struct variant *v = &b->work->variant; /* the thread's, once it is abandoned: a name */
+    const struct variant *v = &b->work->variant; /* only compared: the thread owns it */
     assert(b->state == BUILD_PENDING);
     if (!compile_pool_abandon_work(p, b->work)) {
         return;
@@ -587,7 +589,7 @@ void compile_pool_wait(struct compile_pool *p, int most_ms, int64_t limit_ms)
 {
     struct pollfd f = {.fd = p->event, .events = POLLIN};
     struct build *longest;
-    poll(&f, 1, most_ms); /* a signal ends it, too */
+    poll(&f, 1, most_ms); /* a signal ends poll, too */
     const int64_t ms = compile_pool_longest(p, &longest);
     if (ms > limit_ms) {
         compile_pool_give_up(p, longest, ms);

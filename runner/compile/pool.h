@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compile pool: the one place that begins compiles. Whoever wants a variant puts it with a
- * rank; the pool finds it in the module cache or compiles it on one of its threads, the lower rank
- * first. A variant is never compiled twice: neither in a job (configs that differ only at run time
- * share a build) nor across jobs, runners and restarts (kernels/modules.h; failures that are not
- * the variant's fault are remembered for the life of the runner only).
+ * The compile pool: the only place that starts compiles. A caller wants a variant with a rank. The
+ * pool finds the variant in the module cache or compiles the variant on one of its threads, lowest
+ * rank first. A variant is never compiled twice: neither in a job (configs that differ only at run
+ * time share a build) nor across jobs, runners and restarts (kernels/modules.h). Failures that are
+ * not the variant's fault are remembered only for the life of the runner.
  *
- * One thread wants, collects and releases. The image of a build is there between BUILD_READY and
- * the last release. A compile that never ends is given up: it is stopped where the compiler can be,
- * else its thread has no end, and gemmd-runner leaves when it is idle.
+ * Only one thread calls want, collect and release. The image of a build is valid between
+ * BUILD_READY and the last release. A compile that never ends is given up: the pool stops the
+ * compiler where possible; else the thread is lost, and gemmd-runner exits when idle.
  */
 #ifndef GEMMD_RUNNER_COMPILE_POOL_H
 #define GEMMD_RUNNER_COMPILE_POOL_H
@@ -16,42 +16,42 @@
 #include "kernels/modules.h"
 
 struct compile_pool;
-struct work; /* what a thread does */
+struct work; /* the data of a thread */
 
 enum build_state { BUILD_PENDING, BUILD_READY, BUILD_FAILED };
 
-/* Who wants a variant, the most urgent first. */
+/* Ranks of wanted variants, the most urgent first. */
 enum rank {
     RANK_HELPER,    /* the device's own kernels: every search waits for them; kept for good */
-    RANK_CANDIDATE, /* a search waits for it */
-    RANK_OPENING,   /* a search will want it in a moment; kept until compile_pool_drop_unheld */
-    RANK_SPACE,     /* nobody waits; one that another process compiles is put off to the end */
+    RANK_CANDIDATE, /* a search waits for the variant */
+    RANK_OPENING,   /* a search will soon want the variant; kept until compile_pool_drop_unheld */
+    RANK_SPACE,     /* no search waits; last when another process compiles the variant */
 };
 
 struct build {
     char hash[HASH_HEX]; /* variant_hash */
     enum build_state state;
     struct image image; /* owned; when ready */
-    bool found;         /* it was in the cache, or its refusal was: nothing was compiled */
-    bool refused;       /* when failed: the variant is at fault, and the cache knows it now */
-    bool unsaved;       /* not on disk: kept in memory, and tried again when it is wanted again */
+    bool found;         /* the cache had the image or the refusal: nothing was compiled */
+    bool refused;       /* when failed: the variant is at fault, and the cache has recorded that */
+    bool unsaved;       /* not on disk: kept in memory; written when wanted again */
     double compile_ms;  /* when it was compiled */
     struct error error; /* when failed */
-    /* The rest is the pool's own. */
+    /* The rest is private to the pool. */
     struct build *next;
     struct work *work; /* owned while pending; lost with its thread when given up */
     uint32_t refs;
     enum rank rank;
-    uint32_t turn, number; /* within the rank; of two with the same turn the older goes first */
-    uint32_t place;        /* in the heap; PLACE_NONE: it has begun */
+    uint32_t turn, number; /* within the rank; with equal turns the older build goes first */
+    uint32_t place;        /* in the heap; PLACE_NONE: has begun */
 };
 
 struct compile_pool_setup {
     struct compiler *compiler; /* borrowed */
     const char *cache_dir;     /* borrowed */
     unsigned threads;
-    bool paused; /* nothing begins before compile_pool_resume */
-    /* In the owner's thread, when a build is ready or has failed; NULL: nobody. */
+    bool paused; /* no compile begins before compile_pool_resume */
+    /* Called in the owner's thread when a build is ready or has failed; may be NULL. */
     void (*done)(void *ctx, const struct build *b);
     void *ctx;
 };
@@ -59,40 +59,39 @@ struct compile_pool_setup {
 int compile_pool_new(const struct compile_pool_setup *setup, struct compile_pool **out,
                      struct error *err);
 void compile_pool_resume(struct compile_pool *p);
-/* Waits for compiles that run; no build may be held. */
+/* Waits for running compiles. No build may be held. */
 struct compile_pool *compile_pool_free(struct compile_pool *p);
 
 struct compile_pool_want { /* all borrowed */
     const struct variant *variant;
     const char *hash; /* variant_hash */
     enum rank rank;
-    uint32_t turn; /* the lower goes first within the rank */
+    uint32_t turn; /* lower turns go first within the rank */
 };
-/* Takes a reference to the build of a variant (out NULL: none) and starts it when needed, or raises
- * its rank. What a search waits for and the cache has is ready at once where all threads are busy.
- */
+/* Takes a reference to the build of a variant (out NULL: no reference). Starts the build when
+ * needed, or raises its rank. When all threads are busy, a variant in the cache is ready at once,
+ * unless its rank is RANK_SPACE. */
 int compile_pool_want(struct compile_pool *p, const struct compile_pool_want *w, struct build **out,
                       struct error *err);
-void compile_pool_hold(struct build *b); /* one more reference */
-/* Gives the reference back; a build that nobody wants and that has not begun is not begun. */
+void compile_pool_hold(struct build *b); /* adds a reference */
+/* Drops a reference. An unheld build that has not begun is withdrawn. */
 void compile_pool_release(struct compile_pool *p, struct build *b);
-/* What nobody holds is not begun, and not kept. */
+/* Withdraws and forgets all unheld builds, except helpers. */
 void compile_pool_drop_unheld(struct compile_pool *p);
 
 uint32_t compile_pool_pending(const struct compile_pool *p); /* builds that wait or compile */
-/* Brings states up to date. Returns how many builds became ready or failed. */
+/* Updates the states of builds. Returns how many builds became ready or failed. */
 uint32_t compile_pool_collect(struct compile_pool *p);
-int compile_pool_fd(
-    const struct compile_pool *p); /* readable when compile_pool_collect has something to do */
-/* So far, in ms; 0: it has not begun. */
+int compile_pool_fd(const struct compile_pool *p); /* readable when compile_pool_collect has work */
+/* Compile time so far, in ms; 0: not begun. */
 double compile_pool_ran_ms(struct compile_pool *p, const struct build *b);
-/* The build that has compiled longest and for how long, in ms; -1 when none compiles. */
+/* The build that has compiled longest, and its time in ms; -1 when no build compiles. */
 int64_t compile_pool_longest(struct compile_pool *p, struct build **b);
 /* Gives up a build that never ends: it fails with ERROR_HUNG. */
 void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after_ms);
-/* Sleeps until a build may be done, or for so long; gives up one that has compiled for longer than
- * the limit. */
+/* Sleeps until a build may be done, at most most_ms. Gives up a build that has compiled for longer
+ * than limit_ms. */
 void compile_pool_wait(struct compile_pool *p, int most_ms, int64_t limit_ms);
-uint32_t compile_pool_lost(const struct compile_pool *p); /* given up so far */
+uint32_t compile_pool_lost(const struct compile_pool *p); /* builds given up so far */
 
 #endif

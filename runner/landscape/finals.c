@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The best of the walk, measured again: all of them loaded, in rounds of alternating direction, a
- * short block of each. What two samples call best is often just lucky, so after the first lot the
- * next ones follow as long as one that was measured once seems faster than the best of those
- * measured often.
- */
+/* Measures the best points of the walk again: all loaded, in rounds of alternating direction, a
+ * short block of each. The best of two samples is often lucky. So after the first lot further lots
+ * follow, while a point of the walk seems faster than the best final. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -17,7 +14,7 @@ struct finalist {
     uint32_t point;
     const struct landscape_points *of;
     struct landscape_item item;
-    struct kernel *kernel; /* loaded; NULL: it is out */
+    struct kernel *kernel; /* loaded; NULL: out */
     double us[ROUNDS * EACH];
 };
 
@@ -36,13 +33,13 @@ static const struct landscape_points *landscape_variant_of_point(const struct la
                                                                  uint32_t point)
 {
     const struct landscape_points *v = s->variants;
-    while (point - v->first >= v->n) { /* wraps below it */
+    while (point - v->first >= v->n) { /* unsigned: also true for points below the variant */
         v++;
     }
     return v;
 }
 
-/* The fastest that have not been measured again, up to a number. */
+/* Chooses the fastest points that have no final yet, at most `want`. */
 static int landscape_choose_lot(const struct landscape_recorder *s, uint32_t want, struct lot *lot,
                                 struct error *err)
 {
@@ -103,7 +100,7 @@ static int landscape_run_rounds(struct landscape_recorder *s, struct lot *lot, s
     int r = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         alarm(ROUND_S);
-        s->looked_ms = -INFINITY; /* the reference has its turn in each */
+        s->looked_ms = -INFINITY; /* the reference is measured in each round */
         for (uint32_t i = 0; i < lot->n && r == 0; i++) {
             struct finalist *f = &lot->f[round % 2 ? lot->n - 1 - i : i];
             r = f->kernel ? landscape_time_block(s, f, round, err) : 0;
@@ -114,7 +111,7 @@ static int landscape_run_rounds(struct landscape_recorder *s, struct lot *lot, s
     return r;
 }
 
-/* Whatever came of them, they are not measured again. *best: the least median so far. */
+/* Writes the finals of a lot; its points are not measured again. *best: the least median so far. */
 static int landscape_settle_lot(struct landscape_recorder *s, struct lot *lot, double *best,
                                 struct error *err)
 {

@@ -16,7 +16,7 @@
 enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;
 
-/* A device that was idle is slow until its clocks have risen: launches until two turns agree. */
+/* An idle device is slow until its clocks have risen: launches until two turns agree. */
 static int landscape_warm_up(struct landscape_recorder *s, struct error *err)
 {
     const double began_ms = landscape_clock(s);
@@ -33,8 +33,8 @@ static int landscape_warm_up(struct landscape_recorder *s, struct error *err)
     return r;
 }
 
-/* The reference kernel, loaded for good, and its time; the gap is as long as a launch, so that the
- * device idles half of the time and its power is not what is measured. */
+/* Loads the reference kernel for the whole run and measures its time. The gap is as long as a
+ * launch, so that the device idles half of the time and does not reach its power limit. */
 static int open_yardstick(struct landscape_recorder *s, struct error *err)
 {
     struct landscape_item it = {0};
@@ -113,7 +113,7 @@ static int fail_part(int fd, const char *part, struct error *err)
 {
     int why = errno;
     if (why != EWOULDBLOCK) {
-        unlink(part); /* nobody else's: the lock is ours, or there are no locks here */
+        unlink(part); /* safe to remove: this process has the lock, or locks do not work here */
     }
     close(fd);
     return why == EWOULDBLOCK
@@ -124,8 +124,9 @@ static int fail_part(int fd, const char *part, struct error *err)
                : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(why));
 }
 
-/* Of two recordings into one file the second would write into the first one's. Returns the file,
- * empty and locked. What another one has finished meanwhile has another name by now. */
+/* Opens and locks the part file, so that two recordings cannot write into the same file. Returns
+ * the descriptor of the empty file. A part file that another recording has renamed meanwhile is
+ * opened anew. */
 static int lock_part(const char *part, struct error *err)
 {
     struct stat locked, named;
@@ -149,7 +150,7 @@ static int open_file(struct landscape_recorder *s, const char *part, struct erro
 {
     struct stat st;
     if (stat(s->order->path, &st) == 0 &&
-        !S_ISREG(st.st_mode)) { /* now, not when all is measured */
+        !S_ISREG(st.st_mode)) { /* fail before anything is measured */
         return error_set(err, ERROR_INVALID, "cannot write %s: it is %s, not a file",
                          s->order->path, S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
     }
@@ -162,7 +163,7 @@ static int open_file(struct landscape_recorder *s, const char *part, struct erro
     return s->file ? 0 : fail_part(fd, part, err);
 }
 
-/* The file stays open, and with it locked, until it has its name. */
+/* The file stays open, and so locked, until it has its final name. */
 static int close_file(struct landscape_recorder *s, const char *part, struct error *err)
 {
     if (fflush(s->file) != 0 || ferror(s->file) || fsync(fileno(s->file)) != 0 ||
@@ -175,7 +176,7 @@ static int close_file(struct landscape_recorder *s, const char *part, struct err
     return 0;
 }
 
-/* All that is measured, into an open file. */
+/* Measures everything, into the open file. */
 static int landscape_measure_all(struct landscape_recorder *s, struct error *err)
 {
     int r = landscape_write_header(s, err);
@@ -189,11 +190,11 @@ static int landscape_measure_all(struct landscape_recorder *s, struct error *err
 
 static int landscape_all(struct landscape_recorder *s, struct error *err)
 {
-    static char part[PATHS_MAX]; /* as long as the process: a signal may come at any time */
+    static char part[PATHS_MAX]; /* static: a signal handler may use the name at any time */
     snprintf(part, sizeof(part), "%s.part", s->order->path);
     int r = open_all(s, err);
     r = r ? r : landscape_plan(s, err);
-    r = r ? r : open_file(s, part, err); /* what is wrong with the order, leaves none behind */
+    r = r ? r : open_file(s, part, err); /* an invalid order leaves no file behind */
     const bool opened = r == 0;
     alarm(PREPARE_S);
     r = r ? r
@@ -231,7 +232,7 @@ static void landscape_print_summary(const struct landscape_recorder *s)
 
 int landscape_run(const struct landscape_order *o)
 {
-    static struct landscape_recorder s; /* the process records one */
+    static struct landscape_recorder s; /* the process records only one landscape */
     struct error err = ERROR_NULL;
     s.order = o;
     line_watch();
@@ -244,7 +245,5 @@ int landscape_run(const struct landscape_order *o)
     }
     bool said = line_said();
     apart_quit();
-    _exit(r || !said
-              ? 1
-              : 0); /* as serve.c: the operating system frees what we hold, threads may be lost */
+    _exit(r || !said ? 1 : 0); /* as in serve.c: threads may be lost */
 }

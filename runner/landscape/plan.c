@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The points and their order: variants by a hash of the text of their compile-time config (not of
- * the source, so that a kernel's next version is sampled at the same places), settings by a hash
- * of theirs, the first one always among them. The reference's are put first.
- */
+/* The points and their order. Variants go by a hash of the text of their compile-time config. The
+ * hash leaves the source out, so that the next version of a kernel is sampled at the same points.
+ * Settings go by a hash of their text; the first is always chosen. The reference's variant and
+ * setting come first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +25,7 @@ static uint64_t hash_part(const struct space *s, const struct record *config, bo
     return hash64(text, strlen(text));
 }
 
-/* The reference comes first, the others by their hashes. */
+/* The place of a point in the order: 0 for the reference, else the hash. */
 static uint64_t landscape_order_of_point(const struct landscape_recorder *s, uint32_t point,
                                          bool run_time)
 {
@@ -39,7 +38,7 @@ static uint64_t landscape_order_of_point(const struct landscape_recorder *s, uin
 static bool landscape_share_variant(const struct space *s, uint32_t a, uint32_t b)
 {
     uint32_t n = 0;
-    while (n < s->n_params && !s->params[n].run_time) { /* run-time ones are last */
+    while (n < s->n_params && !s->params[n].run_time) { /* run-time parameters are last */
         n++;
     }
     return memcmp(s->points[a].at, s->points[b].at, n) == 0;
@@ -78,7 +77,7 @@ static void list_variants(struct landscape_recorder *s)
     qsort(s->variants, s->n_variants, sizeof(*s->variants), by_order);
 }
 
-/* Leaves out all settings but the first and those of the smallest hashes. */
+/* Skips all settings but the first and the smallest hashes. */
 static int choose_settings(struct landscape_recorder *s, struct error *err)
 {
     uint64_t *hash = calloc(s->n_settings, sizeof(*hash));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recorder inside: what its parts share (landscape.h says what each does). */
+/* The recorder's shared structs and functions; landscape.h lists the parts. */
 #ifndef GEMMD_RUNNER_LANDSCAPE_RECORDER_H
 #define GEMMD_RUNNER_LANDSCAPE_RECORDER_H
 
@@ -15,17 +15,17 @@
 enum {
     LANDSCAPE_SEED = 1,         /* of inputs and routing */
     LANDSCAPE_SHOTS_MAX = 4,    /* samples of a point */
-    LANDSCAPE_VARIANTS = 250,   /* at least, before the time counts */
+    LANDSCAPE_VARIANTS = 250,   /* at least, before the time limit counts */
     LANDSCAPE_LOOK_AHEAD = 256, /* variants that compile or wait */
 };
 
-/* Points of one variant: they stand together in the space. */
+/* Points of a variant, which are adjacent in the space. */
 struct landscape_points {
     uint64_t order; /* hash of the compile-time config */
     uint32_t first, n;
 };
 
-struct landscape_item { /* on its way through the compilers */
+struct landscape_item { /* a variant on its way through the compilers */
     const struct landscape_points *of;
     struct variant variant;
     struct build *build; /* held */
@@ -41,19 +41,19 @@ struct landscape_recorder {
     struct landscape_points *variants; /* owned; in the order of the walk */
     uint32_t n_settings;
     bool *skipped; /* owned; by run-time setting: left out */
-    double *us;    /* owned, by point; NaN: failed, or not measured, or measured again */
+    double *us;    /* owned, by point; NaN: failed, unmeasured or in a final */
     char cache_dir[PATHS_MAX];
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */
     struct compile_pool *pool; /* owned */
-    unsigned threads;          /* of them */
+    unsigned threads;          /* of the pool */
     struct helpers helpers;
-    struct prepared *prepared; /* of the device */
+    struct prepared *prepared; /* by the device */
     struct record reference;   /* the analytic default */
-    struct kernel *yardstick;  /* of the device: the reference's */
+    struct kernel *yardstick;  /* by the device: the reference's kernel */
     double reference_us, best_us;
     double gap_ms;              /* before a launch */
-    double began_ms, looked_ms; /* of the device's clock: the walk; the reference's last turn */
+    double began_ms, looked_ms; /* device clock: start of the walk; last reference */
     uint32_t done, points, failed;
     double compile_ms;
     FILE *file; /* owned */
@@ -75,35 +75,35 @@ int landscape_want_config(struct landscape_recorder *s, const struct record *con
                           struct landscape_item *out, struct error *err);
 int landscape_want(struct landscape_recorder *s, const struct landscape_points *v,
                    struct landscape_item *out, struct error *err);
-/* Waits for an item's build and loads it. *why: the compiler or the device refused it, the
- * return value says nothing then but ERROR_DEVICE_LOST. */
+/* Waits for an item's build and loads the kernel. *why: the compiler or the device refused; then
+ * only ERROR_DEVICE_LOST of the return values matters. */
 int landscape_load_item(struct landscape_recorder *s, const struct landscape_item *it,
                         struct kernel **out, struct rejection *why, struct error *err);
 void landscape_reject_error(struct rejection *why, const struct error *e);
 /* Sleeps until some build is done. */
 void landscape_wait(struct landscape_recorder *s);
-/* Up to `wanted` samples; stop_us: no more after a first one above it (0: never). */
+/* Takes up to `wanted` samples; stop_us: stop after a first sample above this time (0: never). */
 int landscape_time(struct landscape_recorder *s, struct kernel *k, const struct record *config,
                    uint32_t warmup, uint32_t wanted, double stop_us, double *us, uint32_t *n,
                    struct error *err);
-/* The progress line, when it is due. */
+/* Prints the progress line, when due. */
 void landscape_say(struct landscape_recorder *s);
-/* Gives the reference its turn when it is due. */
+/* Measures the reference, when due. */
 int landscape_look(struct landscape_recorder *s, struct error *err);
 
 int landscape_walk(struct landscape_recorder *s, struct error *err);
 int landscape_finals(struct landscape_recorder *s, struct error *err);
 
 /* write.c */
-struct landscape_shot { /* what came of a point */
+struct landscape_shot { /* the samples or the failure of a point */
     uint32_t n;         /* samples; 0: not measured */
     double us[LANDSCAPE_SHOTS_MAX];
-    struct rejection why; /* code: it failed */
+    struct rejection why; /* code != 0: the point failed */
 };
 int landscape_write_header(struct landscape_recorder *s, struct error *err);
 int landscape_write_reference(struct landscape_recorder *s, const double *us, uint32_t n,
                               struct error *err);
-/* `shots`: of the variant's points; NULL: all failed as `why` says. */
+/* `shots`: of the variant's points; NULL: all failed with `why`. */
 int landscape_write_variant(struct landscape_recorder *s, const struct landscape_points *v,
                             double compile_ms, const struct landscape_shot *shots,
                             const struct rejection *why, struct error *err);

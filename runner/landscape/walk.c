@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every point once: a variant is loaded, verified with its first setting, and timed with each. Two
- * samples, two more when they are near the best so far, one when the first is far behind it: what
- * cannot be the best need not be known well.
+ * Every point once: a variant is loaded, verified with its first setting, and timed with each
+ * setting. A point gets two samples, two more near the best so far, and only the first when it is
+ * far behind: slow points need no exact times.
  *
  * Variants compile ahead, on all cores but a few, and are measured as they become ready. On the cpu
- * device a compiler beside a measurement would be measured: there they go by lots, of which each is
- * compiled and then measured.
+ * device a compiler would slow the measured kernel. There variants go in lots: each lot is
+ * compiled, then measured.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +20,13 @@ static const double FAR = 1.3, NEAR = 1.05; /* times the best */
 
 struct walk {
     struct landscape_recorder *s;
-    uint32_t next, n; /* the next variant; those in the queue */
+    uint32_t next, n; /* the next variant; variants in the queue */
     struct landscape_item queue[LANDSCAPE_LOOK_AHEAD];
 };
 
 /* ---- one variant ----------------------------------------------------------------------------- */
 
-/* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
+/* The lesser of one or two samples: a disturbed sample must not hide a good config. */
 static double landscape_shot_time(const struct landscape_shot *shot)
 {
     return shot->n < 3 ? fmin(shot->us[0], shot->us[shot->n - 1]) : stats_median(shot->us, shot->n);
@@ -72,7 +72,7 @@ static int landscape_verify_point(struct landscape_recorder *s, struct kernel *k
     return r;
 }
 
-/* A loaded kernel: 0, with what came of each point or *why; or ERROR_DEVICE_LOST. */
+/* Measures the points of a loaded kernel. Returns 0 and the shots or *why; or ERROR_DEVICE_LOST. */
 static int measure_points(struct landscape_recorder *s, const struct landscape_points *v,
                           struct kernel *k, struct landscape_shot *shots, struct rejection *why,
                           struct error *err)
@@ -120,7 +120,7 @@ static int landscape_visit_variant(struct landscape_recorder *s, const struct la
     if (!shots) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a variant");
     }
-    alarm(STUCK_S); /* a kernel that never ends: nobody else is watching */
+    alarm(STUCK_S); /* ends the process when a kernel never ends */
     int r = measure_variant(s, it, shots, &why, err);
     alarm(0);
     if (r) {
@@ -154,7 +154,7 @@ static bool time_is_up(const struct landscape_recorder *s)
            landscape_clock(s) - s->began_ms >= (double)seconds * 1e3;
 }
 
-/* No more than will be looked at, when that is known. */
+/* The variants to visit: no more than the order needs, when that is known. */
 static uint32_t landscape_count_wanted(const struct landscape_recorder *s)
 {
     bool known = s->order->seconds == 0 && landscape_least_variants(s) < s->n_variants;
@@ -166,8 +166,8 @@ static bool measures_alone(const struct landscape_recorder *s)
     return strcmp(s->device->info.kind, "cpu") == 0;
 }
 
-/* How many are in the queue at most. A lot is no longer than it must be, and then a variant for
- * each thread: that the time is up is seen between lots. */
+/* The largest queue. A lot is no longer than necessary, later a variant for each thread: the time
+ * limit is checked only between lots. */
 static uint32_t landscape_queue_limit(const struct landscape_recorder *s)
 {
     const int64_t must = landscape_least_variants(s) - s->done;
@@ -183,7 +183,7 @@ static int landscape_fill_queue(struct walk *w, struct error *err)
 {
     int r = 0;
     if (w->n > 0 && measures_alone(w->s)) {
-        return 0; /* what follows is the next lot's */
+        return 0; /* the rest belongs to the next lot */
     }
     const uint32_t most = landscape_queue_limit(w->s);
     while (r == 0 && w->n < most && w->next < landscape_count_wanted(w->s)) {
@@ -193,7 +193,7 @@ static int landscape_fill_queue(struct walk *w, struct error *err)
     return r;
 }
 
-/* The first that is ready; w->n: it is time to wait. */
+/* The first ready variant; w->n: no variant is ready. */
 static uint32_t landscape_pick_ready(const struct walk *w)
 {
     uint32_t ready = w->n;
@@ -224,7 +224,7 @@ static int landscape_step(struct walk *w, struct error *err)
     return r;
 }
 
-/* Compiles that nobody wants any more end by themselves: the finals are not to measure them. */
+/* Waits for unwanted compiles: the finals must not run beside them. */
 static void landscape_await_compiles(struct landscape_recorder *s)
 {
     struct build *any;

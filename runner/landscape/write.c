@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Lines of a landscape: each is made as MessagePack and printed as JSON by proto/, as replay reads
- * them. Times are whole hundredths of a microsecond, configs are indices into the tunables' values:
- * a space of 4,000 points fits into 200 KiB.
- */
+/* Lines of a landscape, built as MessagePack and printed as JSON by proto/, as replay reads them.
+ * Times are whole hundredths of a microsecond, configs are indices into the tunables' values. So a
+ * space of 4,000 points fits into 200 KiB. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +138,7 @@ static void put_shot(struct wire_buf *b, const struct landscape_shot *shot)
     }
 }
 
-/* One entry for each run-time setting that there may be; nil: no point, or left out. */
+/* An entry for each run-time setting; nil: no point, or left out. */
 static void put_shots(struct wire_buf *b, const struct landscape_recorder *s,
                       const struct landscape_points *v, const struct landscape_shot *shots)
 {

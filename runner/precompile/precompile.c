@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mode: all variants of all searches are wanted from the pool, at the lowest priority of
- * processor and disk. First the device's own kernels, which every tuning waits for; then the
- * searches take turns, so that stopping early leaves every problem its best candidates; openings do
- * not: they are of searches that wait in a queue, and the next one begins soon.
+ * The mode: wants all variants of all searches from the pool, at the lowest priority of processor
+ * and disk. First the device's own kernels, which every tuning waits for. Then the searches take
+ * turns, so that stopping early leaves every problem its best candidates. Openings do not take
+ * turns: their searches wait in a queue, and the next search begins soon.
  *
- * What is in the cache already is passed over, so that it goes on where it was stopped; every image
- * is written whole, so that it may be stopped at any moment. SIGINT and SIGTERM let the compiles
- * that run end and begin no other; a second one ends it at once.
+ * Variants in the cache are skipped, so that the mode continues where it stopped. Every image is
+ * written atomically, so that the mode may be stopped at any moment. SIGINT and SIGTERM let running
+ * compiles end and begin no other compile; a second signal ends the process at once.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -38,14 +38,14 @@ struct precompile {
     struct compiler *compiler; /* owned */
     char cache_dir[PATHS_MAX];
     struct compile_pool *pool; /* owned */
-    uint32_t n_wanted;         /* so far, of openings */
+    uint32_t n_wanted;         /* openings so far */
     uint32_t n;                /* variants */
     uint32_t compiled, found, refused, failed;
     int64_t bytes;                 /* of the cache */
     double began_ms, compiling_ms; /* compiling_ms: all was wanted */
     struct line line;
     bool full;
-    struct error failure; /* the first that was not a refusal */
+    struct error failure; /* the first that was no refusal */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -58,7 +58,7 @@ static void precompile_on_signal(int number)
     interrupted = number;
 }
 
-/* ---- saying how it goes --------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 static uint32_t precompile_count_done(const struct precompile *w)
 {
@@ -125,8 +125,7 @@ static void precompile_note_failure(struct precompile *w, const struct error *wh
     }
 }
 
-/* A pool's hook. A refusal is in the cache now, or was; another failure is not: it is tried again
- * next time. */
+/* The pool's `done` hook. Refusals are in the cache; other failures are tried again next time. */
 static void precompile_settle_build(void *ctx, const struct build *b)
 {
     struct precompile *w = ctx;
@@ -134,7 +133,7 @@ static void precompile_settle_build(void *ctx, const struct build *b)
         struct error why = ERROR_NULL;
         error_set(&why, ERROR_IO, "the cache directory does not take what is compiled");
         precompile_note_failure(w, &why);
-        w->full = true; /* the rest would be compiled for nothing */
+        w->full = true; /* further compiles would be lost */
     } else if (b->state == BUILD_READY) {
         w->found += b->found;
         w->compiled += !b->found;
@@ -148,7 +147,7 @@ static void precompile_settle_build(void *ctx, const struct build *b)
     }
 }
 
-/* A precompile_setup's function. */
+/* A precompile_setup function. */
 static int precompile_want_variant(void *ctx, const struct variant *v, const char *hash,
                                    const struct record *config, uint32_t place, struct error *err)
 {
@@ -159,7 +158,7 @@ static int precompile_want_variant(void *ctx, const struct variant *v, const cha
     return compile_pool_want(w->pool, &want, NULL, err);
 }
 
-/* Once it is to stop, compiles that run are waited for. */
+/* Compiles until all is done. After a stop, only running compiles are awaited. */
 static void precompile_compile_all(struct precompile *w)
 {
     while (compile_pool_pending(w->pool) > 0) {
@@ -183,14 +182,14 @@ static void be_humble(void)
     sigaction(SIGTERM, &stop, NULL);
 }
 
-/* False: the parent has ended already. */
+/* Ties this process to its parent's life. False: the parent has ended already. */
 static bool stay_with(int64_t parent)
 {
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == (pid_t)parent;
 }
 
-/* Kernels for a GPU that is not here are compiled by the NVRTC that the driver here can take, when
- * there is one: it is the one that the runner will ask for. */
+/* Kernels for an absent GPU are compiled by the NVRTC that fits the driver here, if any: the runner
+ * will use the same NVRTC. */
 static int open_compiler(struct precompile *w, struct error *err)
 {
     const char *spec = w->order->setup.device;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd-runner --precompile: compiles the variants of whole spaces into the cache directory, ahead
- * of any tuning and at the lowest priority. It needs neither a device nor a driver nor a daemon, so
- * that it can run when gemmd is installed, for a GPU that is elsewhere.
+ * gemmd-runner --precompile: compiles the variants of whole spaces into the cache directory, before
+ * any tuning and at the lowest priority. This mode needs no device, driver or daemon, so it can run
+ * when gemmd is installed, also for an absent GPU.
  *
- * It is a mode of this program since all that compiles is here: a crash of the compiler takes no
- * client with it, and the compile pool is the same.
+ * The mode is part of gemmd-runner because this program has the compile pool, and a crash of the
+ * compiler does not affect clients.
  *
- *   search.c      the variants of a search, in its order
- *   problems.c    which searches
- *   precompile.c  the mode
+ *   search.c      the variants of a search, in its order.
+ *   problems.c    the searches.
+ *   precompile.c  the mode.
  */
 #ifndef GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
 #define GEMMD_RUNNER_PRECOMPILE_PRECOMPILE_H
@@ -19,42 +19,42 @@
 
 struct precompile_setup {    /* borrowed */
     const char *device;      /* "cuda:sm_90a", "cpu" ... */
-    struct device_info info; /* what it is */
+    struct device_info info; /* the device's properties */
     const char *compiler;    /* its version */
     const char *target;      /* NULL: the device's choice for each problem */
-    int64_t each;            /* variants of a search, the first; 0: all */
-    uint32_t look;           /* the same of its configs, which may share variants; 0: all */
-    bool openings;           /* of a search only what it asks for before it has measured anything */
-    const char *cache_dir;   /* looked into for what a search prefers, since it is compiled; NULL */
+    int64_t each;            /* the first variants of a search; 0: all */
+    uint32_t look;           /* the first configs of a search, which may share variants; 0: all */
+    bool openings;           /* only the first variants of a search, before any measurement */
+    const char *cache_dir;   /* compiled variants there are preferred, as by the search; NULL */
     unsigned threads;        /* to build spaces on */
-    /* Is given the variants of a search in its order: first the device's own kernels (config NULL),
-     * then others by their place, from 0 on. */
+    /* Receives the variants of a search in its order: first the device's own kernels (config NULL),
+     * then the configs' variants by their place, from 0 on. */
     int (*want)(void *ctx, const struct variant *v, const char *hash, const struct record *config,
                 uint32_t place, struct error *err);
     void *ctx;
 };
 
-/* ERROR_NO_CONFIG: no target of the device takes the problem, or not the one that is asked for, or
- * nothing is left of the space. */
+/* ERROR_NO_CONFIG: no target of the device takes the problem, the requested target does not, or the
+ * space is empty. */
 int precompile_add_search(const struct precompile_setup *s, const struct request *r,
                           struct error *err);
 
 struct precompile_order {
     struct precompile_setup setup;
-    const char *modes;     /* "forward,dW"; NULL: all. Of the usual problems */
-    bool all;              /* of these: all types and fusions, not just bf16 */
-    bool problems;         /* instead of the usual ones, from stdin: a problem's text a line, or a
-                              search as JSON, with restrictions and all */
-    const char *cache_dir; /* NULL: the usual one */
+    const char *modes;     /* "forward,dW"; NULL: all. For usual problems */
+    bool all;              /* usual problems: all types and fusions, not only bf16 */
+    bool problems;         /* read stdin instead of the usual problems: a line has a problem's text
+                            * or a search as JSON */
+    const char *cache_dir; /* NULL: the usual directory */
     int64_t threads;       /* 0: one per core */
-    int64_t seconds;       /* begin no compile after that many of compiling; 0: go on */
-    int64_t max_mib;       /* begin nothing when the cache holds as much; 0: go on */
-    int64_t with_parent;   /* a process: when it ends, this one is killed; 0: none */
+    int64_t seconds;       /* of compiling, after which no compile begins; 0: no limit */
+    int64_t max_mib;       /* cache size from which no compile begins; 0: no limit */
+    int64_t with_parent;   /* process whose end kills this process; 0: no process */
     bool quiet, json;
 };
-/* All searches of an order. */
+/* Adds all searches of an order. */
 int precompile_add_problems(const struct precompile_order *o, struct error *err);
-/* Returns the exit code: 0 done, or the time is up; 1 something failed; 130 interrupted. */
+/* Returns the exit code: 0 done, or the time is up; 1 a failure; 130 interrupted. */
 int precompile_run(struct precompile_order *o);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Which searches are precompiled. The usual problems are every mode with each of its permutes, in
- * four sizes: what is legal and worth a place depends a little on sizes, and nothing else of them
- * is in a variant. Or lines: a problem's text each, or a whole search as JSON, as `tune` takes it.
- */
+/* The searches to precompile. The usual problems are every mode with each of its permutes, in four
+ * sizes: sizes change slightly which configs are legal and good, and variants contain nothing else
+ * of sizes. Or lines: a problem's text, or a search as JSON, as `tune` takes it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +42,7 @@ static const char *const usual_sizes[] = {
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- the usual ones -------------------------------------------------------------------------- */
+/* ---- the usual problems ---------------------------------------------------------------------- */
 
 static bool list_names(const char *list, const char *word)
 {
@@ -70,7 +68,7 @@ static int precompile_check_modes(const char *modes, struct error *err)
     return 0;
 }
 
-/* What the op or the target refuses is no usual problem. */
+/* Problems that the op or the target refuses are skipped. */
 static int add_usual(const struct precompile_order *o, const char *mode, const char *type,
                      const char *size, bool *any, struct error *err)
 {
@@ -122,7 +120,7 @@ static int read_search(const char *line, struct request *r, struct error *err)
     return status;
 }
 
-/* A search that nothing is left for is none; of a problem it is said. */
+/* Adds the search of a line. An empty space skips a JSON search, but is an error for a problem. */
 static int add_line(const struct precompile_setup *s, const char *line, struct error *err)
 {
     bool search = line[0] == '{';

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The variants of one search, in the order in which it asks for them: its plan (restrictions, model
- * and all), the reference, what its strategy proposes before it has observed anything, then the
- * plan's own order, which is as good a guess as any of what observations will lead to; but of what
- * is asked for then, little is among the first of it. So who wants openings gets no more than
- * those.
- */
+/* The variants of a search, in the order in which the search asks for them: the device's own
+ * kernels, the reference, the strategy's proposals before any observation, then the plan's own
+ * order. That order is as good a guess as any for the later proposals, but a poor guess: few of
+ * them are among its first. So openings stop after the proposals. */
 #include <stdlib.h>
 
 #include "runner/base/conditions.h"
@@ -19,7 +16,7 @@ struct sequence {
     struct plan plan;        /* owned */
     struct grid grid;        /* owned: of the ranked configs */
     bool *had;               /* owned, by variant of the grid */
-    uint32_t n, most;        /* variants so far */
+    uint32_t n, most;        /* variants so far; limit */
 };
 
 /* ---- one by one ------------------------------------------------------------------------------ */
@@ -32,7 +29,7 @@ static int precompile_want(const struct sequence *s, const struct variant *v,
     return s->to->want(s->to->ctx, v, hash, config, s->n, err);
 }
 
-/* The device's own kernels, which every search waits for. */
+/* Wants the device's own kernels, which every search waits for. */
 static int precompile_want_helpers(const struct sequence *s, struct error *err)
 {
     struct variant helpers[DEVICE_HELPERS_MAX];
@@ -44,7 +41,7 @@ static int precompile_want_helpers(const struct sequence *s, struct error *err)
     return r;
 }
 
-/* A config's variant, unless it has been taken. */
+/* Wants a config's variant, unless it was wanted before. */
 static int precompile_take_config(struct sequence *s, uint32_t id, struct error *err)
 {
     bool *had = id < s->grid.n ? &s->had[s->grid.variant[id]] : NULL;
@@ -64,9 +61,9 @@ static int precompile_take_config(struct sequence *s, uint32_t id, struct error 
     return r;
 }
 
-/* ---- in which order -------------------------------------------------------------------------- */
+/* ---- the order ------------------------------------------------------------------------------- */
 
-/* The analytic default, which a search measures first, also where a restriction excludes it. */
+/* The analytic default, which a search measures first, also when a restriction excludes it. */
 static int take_reference(struct sequence *s, uint32_t *id, struct error *err)
 {
     const struct plan_setup *of = &s->plan.setup;
@@ -89,7 +86,7 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
     struct strategy *strategy;
     const uint32_t look = s->to->look > 0 ? s->to->look : UINT32_MAX;
     uint32_t budget = plan_budget(&s->plan), id;
-    if (budget == 1 || !ops) { /* the reference uses it up; what is no strategy fails by itself */
+    if (budget == 1 || !ops) { /* the reference uses the budget up; unknown strategies fail later */
         return 0;
     }
     setup.budget = budget == PLAN_ALL ? 0 : budget - (reference != PLAN_NONE);
@@ -118,7 +115,7 @@ static int precompile_take_all(struct sequence *s, struct error *err)
     return r;
 }
 
-/* A list: its configs, no others. */
+/* Takes only the configs of a given list. */
 static int take_given(struct sequence *s, struct error *err)
 {
     const struct request *q = &s->order.request;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model tells tiles apart far better than it tells apart the variants of one tile (stages,
- * staging, rasters), so its first twenty are often one tile twenty times. When the model is wrong
- * about that tile, a budget of twenty never learns it. So places are given out one by one, each to
- * the candidate of least predicted time after a surcharge of 2 % for every point like it that has a
- * place already: near-equal variants still come early, only no longer all before the first other
- * tile. Points predicted far behind the best get no place by being unlike the others.
+ * The model separates tiles far better than variants of a tile (stages, staging, rasters), so its
+ * first twenty configs are often variants of a single tile. When the model is wrong about that
+ * tile, a budget of twenty never finds another. So each place goes to the candidate with the least
+ * predicted time after a surcharge of 2 % for every similar point that already has a place.
+ * Near-equal variants still come early, but not all before the first other tile. Points predicted
+ * far behind the best get no place.
  *
- * Each choice is one pass over the candidates, which charges for the last choice and finds the next
- * one.
+ * Each choice is a pass over the candidates, which adds the surcharges of the last choice and finds
+ * the next choice.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@
 
 #include "runner/strategy/plan.h"
 
-static const double SURCHARGE = 0.02, /* of the predicted time, for each point alike */
+static const double SURCHARGE = 0.02, /* of the predicted time, for each similar point */
     HOPELESS = 1.6;                   /* times the best prediction */
 
 struct option {
     const struct space_point *at; /* borrowed */
     double predicted;
-    uint32_t alike; /* chosen points that are like it */
+    uint32_t alike; /* similar points that were chosen */
     bool chosen;
 };
 
@@ -35,7 +35,7 @@ static bool are_alike(const struct space_point *a, const struct space_point *b)
     return n <= DIVERSE_NEAR;
 }
 
-/* How many candidates there are: those at the front that are not hopeless. */
+/* The number of candidates: points at the front that are not hopeless. */
 static uint32_t count_options(const struct ranked *ranked, uint32_t n)
 {
     uint32_t k = 0;
@@ -52,7 +52,7 @@ static void diverse_choose(struct option *o, uint32_t i, const struct ranked *ra
     *out = ranked[i];
 }
 
-/* The next choice, after the one of `last`. There must be one left. */
+/* The next choice after `last`. At least one candidate must be left. */
 static uint32_t find_next(struct option *o, uint32_t n, uint32_t last)
 {
     uint32_t best = n;
@@ -72,7 +72,7 @@ static uint32_t find_next(struct option *o, uint32_t n, uint32_t last)
     return best;
 }
 
-/* Chosen ones first, in the order of choice; the others behind them as they stood. */
+/* Puts chosen points first, in the order of choice, and the rest behind in their old order. */
 static void diverse_reorder(struct option *o, struct ranked *ranked, uint32_t n, struct ranked *out)
 {
     uint32_t at = n < DIVERSE_CHOICES ? n : DIVERSE_CHOICES;
@@ -95,7 +95,7 @@ int diverse_order(const struct space_point points[], struct ranked *ranked, uint
 {
     n = count_options(ranked, n);
     if (n < 3) {
-        return 0; /* the first stays, so there is nothing to choose */
+        return 0; /* the first stays, so nothing is left to choose */
     }
     struct option *o = malloc(n * sizeof(*o));
     struct ranked *out = malloc(n * sizeof(*out));

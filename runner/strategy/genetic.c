@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * genetic: the first generation is half the model's favourites and half chance. Of each later one,
- * every child has two parents, each the better of three that were measured, takes each parameter
- * from one of them, and changes one at times. A child that is no candidate, or was measured, is
- * bred again; when that fails too often, chance gives one. A generation is bred when the last one
- * has been observed, so its seed decides it.
+ * genetic: half of the first generation are the model's favourites, half are random. Later, every
+ * child has two parents, each the better of three measured configs. The child takes each parameter
+ * from a random parent, and sometimes changes a parameter. A child that is no candidate or was
+ * measured is bred again; after too many failures a random candidate is taken. A generation is bred
+ * when the last generation has been observed, so the seed decides the generation.
  *
- * It knows nothing of what parameters mean: a yardstick for strategies that do.
+ * The strategy does not know the meaning of parameters: a yardstick for strategies that do.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,11 +21,11 @@ struct genetic {
     struct strategy base;
     struct proposals books;
     struct grid grid;
-    bool flat;       /* a list has no parameters: chance alone */
+    bool flat;       /* a list without parameters: only random candidates */
     double *score;   /* owned, by candidate */
     uint32_t *known; /* owned */
     uint32_t n_known, next;
-    uint64_t state; /* of chance */
+    uint64_t state; /* of the random numbers */
     bool begun;
     uint32_t n_queue, at;
     uint32_t queue[GENERATION];
@@ -45,7 +45,7 @@ static bool genetic_is_new(const struct genetic *g, uint32_t c)
     return !queued && !proposals_taken(&g->books, c);
 }
 
-/* The first that is new from a random place on; GRID_NONE: there is none. */
+/* The first new candidate after a random place; GRID_NONE: no new candidate. */
 static uint32_t by_chance(struct genetic *g)
 {
     uint32_t from = genetic_draw_below(g, g->books.n);

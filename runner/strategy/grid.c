@@ -18,7 +18,7 @@ static int by_point(const void *a, const void *b, void *ctx)
 
 static void number_variants(struct grid *g)
 {
-    for (uint32_t i = 0; i < g->n; i++) { /* those of one variant stand together */
+    for (uint32_t i = 0; i < g->n; i++) { /* points of a variant are adjacent */
         bool same = i > 0 && grid_compile_distance(g, g->sorted[i - 1], g->sorted[i]) == 0;
         g->n_variants += !same;
         g->variant[g->sorted[i]] = g->n_variants - 1;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Candidates of a strategy as points of a space: which are of one variant, which lie near one
- * another, which candidate a point is.
- */
+/* Candidates of a strategy as points of a space: which candidates share a variant, how near
+ * candidates are, and which candidate a point is. */
 #ifndef GEMMD_RUNNER_STRATEGY_GRID_H
 #define GEMMD_RUNNER_STRATEGY_GRID_H
 
@@ -12,11 +10,11 @@
 
 struct grid {
     const struct space *space; /* borrowed */
-    const uint32_t *point;     /* borrowed: of each candidate */
+    const uint32_t *point;     /* borrowed: by candidate */
     uint32_t n;                /* candidates */
-    uint32_t n_compile;        /* parameters; those at run time follow */
+    uint32_t n_compile;        /* compile-time parameters; run-time parameters follow */
     uint32_t *sorted;          /* owned: candidates by point */
-    uint32_t *variant;         /* owned: its number, by candidate */
+    uint32_t *variant;         /* owned: variant number, by candidate */
     uint32_t n_variants;
 };
 
@@ -27,9 +25,9 @@ void grid_deinit(struct grid *g);
 const struct space_point *grid_at(const struct grid *g, uint32_t candidate);
 /* GRID_NONE: the point is no candidate. */
 uint32_t grid_find(const struct grid *g, const struct space_point *at);
-/* In how many parameters the variants of two candidates differ. */
+/* The number of parameters in which the variants of two candidates differ. */
 uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b);
-/* The same of their settings at run time. */
+/* The number of run-time parameters in which two candidates differ. */
 uint32_t grid_settings_distance(const struct grid *g, uint32_t a, uint32_t b);
 
 #endif

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Building the plan: the legal space of the target, less what the request or the quarantine
- * excludes, in the order of the analytic model over the real workload: a time that it does not know
- * last, ties in the order of the space, so that the same problem is searched in the same order
- * everywhere; then the front is mixed (diverse.c).
- */
+/* Builds the plan: the legal space of the target, less the exclusions of the request and the
+ * quarantine, in the order of the analytic model for the real workload. Configs with unknown times
+ * come last, ties in the order of the space, so that the same problem is searched in the same order
+ * everywhere. Then diverse.c mixes the front. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +19,7 @@ static bool plan_allows_config(const void *ctx, const struct record *config)
     return request_allows(ctx, config);
 }
 
-/* A recorded device has less to search than the space. */
+/* Drops configs that a recorded device does not know. */
 static void drop_unknown(struct plan *p)
 {
     const struct device *d = p->setup.device;
@@ -39,7 +37,8 @@ static void drop_unknown(struct plan *p)
     p->space.n = n;
 }
 
-/* Points of a variant stand together, parameters at run time are the last. */
+/* The number of compile-time parameters: run-time parameters come last, so points of a variant
+ * stand together. */
 static uint32_t compile_params(const struct space *s)
 {
     uint32_t n = 0;
@@ -149,7 +148,7 @@ static int explain_empty(const struct plan *p, struct error *err)
                      (unsigned long long)s->raw, text);
 }
 
-/* Restrictions on something that is no tunable are a mistake also when the space is not empty. */
+/* A restriction on an unknown tunable is an error also when the space is not empty. */
 static int plan_check_names(const struct plan *p, struct error *err)
 {
     const struct request *r = &p->setup.order->request;
@@ -187,7 +186,7 @@ static int plan_compare_ranked(const void *a, const void *b)
     return (x->point > y->point) - (x->point < y->point);
 }
 
-/* The points that are not in quarantine, by their times. */
+/* Sorts the points that are not in quarantine by their times. */
 static void plan_sort_points(struct plan *p, const double us[], struct ranked *out)
 {
     for (uint32_t i = 0; i < p->space.n; i++) {
@@ -231,7 +230,7 @@ static int rank_space(struct plan *p, struct error *err)
     return r;
 }
 
-/* Of the variant of a point: whether the cache has it. */
+/* True when the cache has the module of the config's variant. */
 static bool plan_has_module(const struct plan *p, const struct record *config)
 {
     struct variant v;
@@ -239,9 +238,9 @@ static bool plan_has_module(const struct plan *p, const struct record *config)
     return plan_variant(p, config, &v, hash, NULL) == 0 && modules_has(p->setup.cache_dir, hash);
 }
 
-/* Each variant is looked at once: how long it takes to compile, and whether the cache has it. That
- * is looked up before anything is compiled: what a search finds later has to do with nothing but
- * what was there when it began. */
+/* Looks each variant up once: its compile effort, and whether the cache has its module. The lookup
+ * comes before any compile of the search, so that the search depends only on the cache at its
+ * beginning. */
 static int plan_look_at_variants(struct plan *p, struct error *err)
 {
     const struct plan_setup *s = &p->setup;
@@ -320,7 +319,7 @@ bool plan_go_on(struct plan *p, const struct plan_setup *setup)
     }
     p->setup = *setup;
     p->n_extra = 0;
-    free(p->present); /* as it was when the search began, which its trials tell */
+    free(p->present); /* valid only for the first order: later orders have trials */
     p->present = NULL;
     return true;
 }
@@ -373,7 +372,7 @@ struct strategy_setup plan_search(const struct plan *p)
         .present = p->present,
         .space = p->point ? &p->space : NULL,
         .point = p->point,
-        /* Without a budget that was asked for: a small part of what there is to compile. */
+        /* Without a requested budget: a small part of all variants. */
         .variants = q->budget > 0            ? 0
                     : share > VARIANTS_LEAST ? share
                                              : VARIANTS_LEAST,
@@ -382,9 +381,9 @@ struct strategy_setup plan_search(const struct plan *p)
     };
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
-/* Of the configs in `extra`, where the first one's number is. */
+/* The number of the first config in `extra`. */
 static uint32_t extra_base(const struct plan *p)
 {
     return p->point ? p->n_ranked : 0;
@@ -410,7 +409,7 @@ double plan_predicted(const struct plan *p, uint32_t id)
                             : plan_predict_config(p, &p->extra[id - extra_base(p)]);
 }
 
-/* The point of a config in the space; false when it is not one. */
+/* Finds the point of a config in the space; false when the space does not have the config. */
 static bool to_point(const struct space *s, const struct record *config, struct space_point *out)
 {
     *out = (struct space_point){0};

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The configs of a job, by number: first the ranked ones (the legal space, less restrictions and
- * quarantined variants, in the order of the analytic model; or the given list as it stands), then
- * the extras (hints, the reference, what earlier runs measured) that are not among them.
- */
+/* The configs of a job, by number. First the ranked configs: the legal space, less restrictions and
+ * quarantined variants, in the order of the analytic model; or the given list in its own order.
+ * Then the extras that are not ranked: hints, the reference, configs that earlier runs measured. */
 #ifndef GEMMD_RUNNER_STRATEGY_PLAN_H
 #define GEMMD_RUNNER_STRATEGY_PLAN_H
 
@@ -19,72 +17,70 @@ enum { BUDGET_DEFAULT = 96 };
 struct plan_setup { /* all borrowed until plan_deinit */
     const struct family_target *target;
     const struct device_info *info;
-    const struct device *device;     /* asked what it knows; NULL: one that knows everything */
+    const struct device *device;     /* restricts the space to recorded configs; NULL: all */
     const struct workload *workload; /* for the model */
     const struct tune_order *order;
     const char *compiler;  /* version, for variant hashes */
-    const char *cache_dir; /* looked into for compiled variants; NULL: nothing is there */
+    const char *cache_dir; /* searched for compiled variants; NULL: nothing is compiled */
     unsigned threads;      /* to build the space on */
-    unsigned compilers;    /* that a search of it will have */
+    unsigned compilers;    /* available to a search of the plan */
 };
 
 struct plan {
     struct plan_setup setup;
     struct space space; /* owned; not built for a given list */
-    uint32_t legal;     /* legal configs of what was asked for, quarantined ones included */
-    uint32_t avoided;   /* of these, quarantined */
-    bool avoids;        /* some variants are in quarantine, whether of this space or not */
-    uint32_t variants;  /* compile-time parts of the legal ones */
+    uint32_t legal;     /* legal configs of the request, quarantined configs included */
+    uint32_t avoided;   /* of `legal`: in quarantine */
+    bool avoids;        /* some variants are in quarantine, of this space or not */
+    uint32_t variants;  /* compile-time parts of the legal configs */
     uint32_t n_ranked;
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */
-    double *effort; /* owned; by rank: to compile, the mean of all variants is 1; NULL: all alike */
-    bool *present;  /* owned; by rank: its variant was compiled at plan_init; NULL: none was */
+    double *effort;    /* owned; by rank: compile effort, the variants' mean is 1; NULL: equal */
+    bool *present;     /* owned; by rank: compiled at plan_init; NULL: no variant was */
     uint32_t n_extra, room;
     struct record *extra; /* owned */
 };
 
-/* ERROR_NO_CONFIG when the space is empty, with the rules that emptied it; ERROR_UNKNOWN_FIELD for
- * a restriction on something that is no tunable. A given list makes an empty plan: the caller adds
- * its configs by plan_add, after having looked at each (plan_check), then calls
+/* ERROR_NO_CONFIG when the space is empty, with the rules that emptied the space.
+ * ERROR_UNKNOWN_FIELD for a restriction on an unknown tunable. A given list makes an empty plan:
+ * the caller checks each config (plan_check), adds the config (plan_add), then calls
  * plan_rank_extras. */
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
-/* For a later order of the job that a plan was made for, which has trials: the ranked configs stay,
- * the extras are the new order's to add. False: variants in quarantine make it another plan. */
+/* Reuses the plan for a later order of its job, which has trials. The ranked configs stay; the new
+ * order adds its own extras. False: variants in quarantine require another plan. */
 bool plan_go_on(struct plan *p, const struct plan_setup *setup);
 void plan_deinit(struct plan *p);
 
 uint32_t plan_count(const struct plan *p); /* ranked and extra */
-/* How many configs a search of it may measure; PLAN_ALL: as many as there are. */
+/* How many configs a search of the plan may measure; PLAN_ALL: all of them. */
 uint32_t plan_budget(const struct plan *p);
-/* What a search of it hands to a strategy; what is left of the budget (0: all), and what is coming,
- * are for the caller to add. Its arrays are the plan's. */
+/* The setup of a strategy; its arrays stay the plan's. The caller adds the rest of the budget (0:
+ * all) and the candidates that are coming. */
 struct strategy_setup plan_search(const struct plan *p);
 void plan_config(const struct plan *p, uint32_t id, struct record *config);
 double plan_predicted(const struct plan *p, uint32_t id);
-/* The number of a config, which gets one when it has none. */
+/* Returns the number of a config; a new config gets the next number. */
 int plan_add(struct plan *p, const struct record *config, uint32_t *id, struct error *err);
-/* Makes the extras so far the ranked ones. */
+/* Makes the extras so far the ranked configs. */
 int plan_rank_extras(struct plan *p, struct error *err);
-/* 0: may be measured. 1: may not, and why. Looks at validity and at the quarantine. */
+/* 0: may be measured. 1: may not, with the reason. Checks validity and quarantine. */
 int plan_check(const struct plan *p, const struct record *config, struct rejection *why);
 int plan_variant(const struct plan *p, const struct record *config, struct variant *v,
                  char hash[HASH_HEX], struct error *err);
 bool plan_avoids(const struct plan *p, const char *hash);
-/* Whether a config may win: it obeys the restrictions, and is in the list where one was given. */
+/* True when a config may win: the restrictions and the given list allow it. */
 bool plan_eligible(const struct plan *p, const struct record *config);
 
 /* ---- diverse.c ------------------------------------------------------------------------------- */
 
-/*
- * The order of a search that can afford few measurements: good by the model first, but not many of
- * a kind before anything else has been tried.
- */
+/* The order of a search with few measurements: best predictions first, but not many similar configs
+ * before other kinds of config have been tried. */
 
 enum {
-    DIVERSE_CHOICES = 128, /* places that are filled this way; the rest keeps its order */
-    DIVERSE_FROM = 4096,   /* from so many of the first by prediction */
-    DIVERSE_NEAR = 2,      /* points are alike that differ in no more parameters than this */
+    DIVERSE_CHOICES = 128, /* places that are chosen; the rest keeps its order */
+    DIVERSE_FROM = 4096,   /* candidates for these places, by prediction */
+    DIVERSE_NEAR = 2,      /* points that differ in at most so many parameters are alike */
 };
 
 struct ranked {
@@ -92,8 +88,8 @@ struct ranked {
     uint32_t point;   /* of the space */
 };
 
-/* Reorders what is sorted by prediction. The first stays the first, ties keep their order, and the
- * same input always makes the same order. ERROR_NO_MEMORY leaves it as it was. */
+/* Reorders configs that are sorted by prediction. The first stays the first, ties keep their order,
+ * and the same input always makes the same order. ERROR_NO_MEMORY leaves the order unchanged. */
 int diverse_order(const struct space_point points[], struct ranked *ranked, uint32_t n,
                   struct error *err);
 

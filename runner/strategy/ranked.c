@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranked: what the model likes, corrected by what measuring it teaches.
+ * ranked: the model's favourites, corrected by measurements. The stages:
  *
- *   seeds: of each tile (block sizes, schedule, copied or gathered) that the model finds good, its
- * best variant, with two settings: the model is wrong about tiles, and about few things else so
- * much. Compilers that are left get what would teach most beside these, so that many are not idle
- * while a few work; but a part of what may be compiled is kept for what is learnt.
+ *   - seeds: the best variant of each tile (block sizes, schedule, copied or gathered) that the
+ *     model finds good, with two settings. The model errs most about tiles. Other compilers get the
+ *     most hopeful further variants, so that few are idle. A part of the effort is kept for later
+ *     steps.
  *
- *   next: a few configs that may well be the best, by what the others taught (surrogate.h): other
- * settings of variants that are compiled, and some new variants, before others those that differ in
- * one parameter from the best. And so on, until as many variants as may be have been compiled, and
- * no setting of theirs promises more.
+ *   - next: a few configs that may be the best by the measurements so far (surrogate.h): other
+ *     settings of compiled variants, and new variants, first those that differ from the best in one
+ *     parameter. The stage ends when the compile effort is used up and no setting of the compiled
+ *     variants promises more.
  *
- *   ring: of the best three variants all settings that differ from their best in one parameter,
- * until that is their best; then of the best one those that differ in two, since settings are not
- * independent: what wins does so by having been compared, not by luck.
+ *   - ring: of the best three variants, all settings that differ from their best in one parameter,
+ *     repeated until no setting is better. Then of the best variant all settings that differ in two
+ *     parameters, since settings depend on one another. So the winner was compared with its
+ *     neighbours.
  *
- *   tail: with a budget that was asked for, the order of the plan, until it is used up.
+ *   - tail: with a requested budget, the rest of the budget in the order of the plan.
  *
- * All variants that may be compiled are: a search that stopped when nothing seemed better would end
- * sooner or later by the luck of its samples, and so would its winner be better or worse.
+ * The whole compile effort is always used. A search that stopped when no config seemed better would
+ * stop at a random point, with a randomly good winner.
  *
- * Compiling takes nearly all of the time, and some variants take five times as long as others. So
- * new variants are decided on when all but a few have come that take long; what is begun then does
- * not take long itself; and when all have been begun, nobody waits for one from which next to
- * nothing is to be gained, by what the others have taught since it was begun. What an earlier
- * search has left compiled is taken before something that promises little more: samples scatter,
- * and a search that is repeated would go another way each time, through other compiles. It is
- * decided from scores alone, never from a clock: where kernels come in the same order, a search
- * goes the same way.
+ * Compiling takes nearly all of the time, and some variants take five times as long as others. So a
+ * step waits only for the variants that compile quickly, and starts no slow variant. When all
+ * variants have begun, the search spares a variant from which next to nothing can be gained. A
+ * compiled variant goes before a variant that promises little more: samples scatter, and a repeated
+ * search would otherwise need other compiles each time. Decisions depend on scores, never on a
+ * clock: the same order of builds gives the same search.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +36,7 @@
 #include "runner/strategy/ranked.h"
 
 enum { SEEDS_MOST = 5 };
-static const double GAIN = 0.0005; /* a part of the best: so much is worth waiting for a compiler */
+static const double GAIN = 0.0005; /* fraction of the best: a gain that is worth a wait */
 
 static void ranked_close(struct strategy *base)
 {
@@ -70,8 +69,8 @@ static void find_representatives(struct ranked_search *s)
     }
 }
 
-/* What is loaded by TMA from a copy is another kernel than one that gathers: what shows one of them
- * bad says little of the other. */
+/* A kernel that loads a copy by TMA and a kernel that gathers are different tiles: a bad result of
+ * one says little about the other. */
 static bool is_of_tile(const char *name)
 {
     return strncmp(name, "BLOCK_SIZE_", 11) == 0 || strcmp(name, "schedule") == 0 ||
@@ -172,7 +171,7 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     return 0;
 }
 
-/* Something is on its way that needs no compiler. */
+/* True when a candidate of an arrived variant is out. */
 static bool is_measuring(const struct ranked_search *s)
 {
     for (uint32_t c = 0; s->books.out > 0 && c < s->books.n; c++) {
@@ -239,8 +238,8 @@ static bool is_variant_out(const struct ranked_search *s, uint32_t v)
     return false;
 }
 
-/* Once most have come, or all have been begun, and there is nothing to measure: it must promise to
- * win something. */
+/* Spares a candidate whose expected gain is too small. Only when most variants have arrived or all
+ * have begun, and the search has nothing to measure. */
 static bool ranked_spare(struct strategy *base, uint32_t candidate)
 {
     struct ranked_search *s = (struct ranked_search *)base;

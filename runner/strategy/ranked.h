@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The strategy `ranked`, inside: ranked.c is its life and what it observes, ranked_steps.c
- * what it proposes.
- */
+/* Internals of the strategy `ranked`: ranked.c opens, closes and observes; ranked_steps.c decides
+ * the proposals. */
 #ifndef GEMMD_RUNNER_STRATEGY_RANKED_H
 #define GEMMD_RUNNER_STRATEGY_RANKED_H
 
 #include "runner/strategy/strategy.h"
 #include "runner/strategy/surrogate.h"
 
-enum { RANKED_STEP_MOST = 128 }; /* proposals of a step; the tail has so many */
+enum { RANKED_STEP_MOST = 128 }; /* proposals of a step; the size of a tail step */
 
 enum stage { SEEDS, NEXT, RING, TAIL };
 
@@ -18,27 +16,27 @@ struct ranked_search {
     struct proposals books;
     struct grid grid;
     struct surrogate surrogate;
-    bool flat; /* candidates are just a list: there is nothing but the tail */
+    bool flat; /* candidates are a list without parameters: only the tail */
     const double *predicted;
-    double *score; /* owned, by candidate: NaN: not known */
-    double best;   /* the least score; INFINITY: there is none */
-    bool *used;    /* owned, by variant: it has been proposed, or observed */
-    bool *arrived; /* owned, by variant: one of it has been observed, or is not waited for */
+    double *score; /* owned, by candidate; NaN: unknown */
+    double best;   /* the lowest score; INFINITY: no score yet */
+    bool *used;    /* owned, by variant: proposed or observed */
+    bool *arrived; /* owned, by variant: a config was observed, or is not awaited */
     uint32_t n_used, n_arrived, n_failed, n_known;
     uint32_t compilers;
     bool begun;               /* the first step has been taken */
-    bool idle;                /* nothing can be proposed until something is observed */
+    bool idle;                /* no proposal before the next observation */
     const double *effort;     /* by candidate; NULL: 1 */
-    const bool *present;      /* by candidate: its variant was compiled before; NULL: none was */
-    double spent, given_back; /* effort: of used variants; of failed ones */
-    double come;              /* effort: of those that have arrived */
+    const bool *present;      /* by candidate: compiled before the search; NULL: no variant was */
+    double spent, given_back; /* effort: of used variants; of failed variants */
+    double come;              /* effort: of arrived variants */
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
     double *prior;            /* owned, by variant: the logarithm of that prediction */
-    bool *leads;              /* owned, by variant: it is predicted fastest of its tile */
+    bool *leads;              /* owned, by variant: predicted fastest of its tile */
     uint32_t variants;        /* at most; 0: as many as the budget */
     uint32_t n_seeds;
     enum stage stage;
-    uint32_t next; /* of the plan's order, for the tail */
+    uint32_t next; /* tail: next candidate in the plan's order */
     uint32_t n_queue, at;
     uint32_t queue[RANKED_STEP_MOST];
 };
@@ -46,17 +44,17 @@ struct ranked_search {
 /* ---- ranked_steps.c -------------------------------------------------------------------------- */
 
 uint32_t ranked_variant(const struct ranked_search *s, uint32_t c);
-/* Of compiling a candidate's variant, in times of the space's mean. */
+/* Compile effort of a candidate's variant; the mean of the space is 1. */
 double ranked_effort(const struct ranked_search *s, uint32_t c);
-/* A candidate is proposed, or was measured whoever proposed it. */
+/* Marks a variant as used: its candidate was proposed or measured. */
 void ranked_use(struct ranked_search *s, uint32_t c);
-/* A candidate's variant is not on its way any more. */
+/* Marks a candidate's variant as arrived: no compile is awaited. */
 void ranked_arrive(struct ranked_search *s, uint32_t c);
-/* Time for a decision. */
+/* True when it is time for the next decision. */
 bool ranked_most_have_come(const struct ranked_search *s);
-/* No new variant will be proposed, unless some fail. */
+/* True when no new variant will be proposed, unless some variants fail. */
 bool ranked_all_are_begun(const struct ranked_search *s);
-/* Fills the queue with what is next; false: nothing is. */
+/* Fills the queue with the next proposals; false: no proposal is left. */
 bool ranked_decide(struct ranked_search *s);
 
 #endif

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of the strategy `ranked` (ranked.c says which and why). */
+/* The steps of the strategy `ranked`; ranked.c explains them. */
 #include <math.h>
 #include <string.h>
 
 #include "runner/strategy/ranked.h"
 
 enum {
-    NEXT_MOST = 6,      /* new variants of a step; more where there are many compilers */
-    BATCH = 8,          /* proposals of a step; the same */
-    LATE_PART = 5,      /* of the compilers: so many may be at work when it is decided */
-    CENTRES = 3,        /* variants that have a ring */
+    NEXT_MOST = 6,      /* new variants of a step; more with many compilers */
+    BATCH = 8,          /* proposals of a step; more with many compilers */
+    LATE_PART = 5,      /* at a decision, a fifth of the compilers may be busy */
+    CENTRES = 3,        /* variants that get a ring */
     CONFIGS_OF_TWO = 6, /* measured at most for every two variants: time on the device */
     CONFIGS_LEAST = 24
 };
 
-static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
-    GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
-    ALIKE = 0.02, /* between hopes of new variants, so that one that is there goes first */
-    CONFIGS_SHARE = 0.0112,  /* of all: measured at most */
-    SEED_WORTH = 0.08,       /* logarithm above the best prediction: a seed's */
-    NEAR = 1.04,             /* times the best score: a centre's */
-    CURIOUS = 1, SURE = 0.5, /* deviations of hopes: at first; once something is known */
-    FIRST_PART = 0.87,       /* of what may be compiled: the first step's at most */
-    LONG = 1.12,  /* effort: what takes longer is not waited for by decisions, nor begun by them */
-    OVER = 0.2,   /* effort: more than is left, of the last variant */
-    LEAST = 0.25; /* effort: so little is not worth another variant */
+static const double WORTH = 0.02, /* log above the best hope of a worthwhile new variant */
+    GAIN = 0.002,                 /* log below the best, for settings of a compiled variant */
+    ALIKE = 0.02,                 /* log between hopes: a compiled variant goes first */
+    CONFIGS_SHARE = 0.0112,       /* of all configs: measured at most */
+    SEED_WORTH = 0.08,            /* log above the best prediction, for a seed */
+    NEAR = 1.04,                  /* ratio to the best score, for a centre */
+    CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; later */
+    FIRST_PART = 0.87,            /* of the effort: the first step's at most */
+    LONG = 1.12,  /* effort: longer compiles delay no decision, and a decision starts none */
+    OVER = 0.2,   /* effort by which the last variant may exceed the rest */
+    LEAST = 0.25; /* effort: a smaller rest starts no variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -81,7 +81,7 @@ void ranked_arrive(struct ranked_search *s, uint32_t c)
     s->arrived[v] = true;
 }
 
-/* Variants that a compiler has, or will have. */
+/* Variants that are being compiled or wait for a compiler. */
 static uint32_t count_late(const struct ranked_search *s)
 {
     return s->n_used - s->n_arrived;
@@ -92,8 +92,7 @@ static uint32_t ranked_least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Time for a decision: few are on their way, and these take so long that it would be long in
- * coming. */
+/* True when only few variants are being compiled, and all of these are slow to compile. */
 bool ranked_most_have_come(const struct ranked_search *s)
 {
     bool come = count_late(s) <= s->compilers / LATE_PART;
@@ -104,7 +103,7 @@ bool ranked_most_have_come(const struct ranked_search *s)
     return come;
 }
 
-/* Of compiling, in variants of mean effort; failed ones are made up for, once. */
+/* The remaining compile effort, in variants of mean effort. Failed variants are given back once. */
 static double effort_left(const struct ranked_search *s)
 {
     double most = s->variants + fmin(s->given_back, s->variants);
@@ -116,8 +115,7 @@ bool ranked_all_are_begun(const struct ranked_search *s)
     return s->stage != SEEDS && effort_left(s) < LEAST;
 }
 
-/* Configs that may still be measured. Where a variant has few settings all there are cost little,
- * too. */
+/* The remaining configs to measure: by variants or by a share of the space, whichever is less. */
 static uint32_t configs_left(const struct ranked_search *s)
 {
     double share = fmax(CONFIGS_SHARE * s->books.n, CONFIGS_LEAST);
@@ -125,8 +123,8 @@ static uint32_t configs_left(const struct ranked_search *s)
     return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->books.out);
 }
 
-/* Of these, what other settings leave for the ring of one variant: with nothing left for it the
- * winner's settings would be those that happened to be tried. */
+/* The same, less the configs for the ring of a single variant: otherwise the winner's settings
+ * would be those tried by chance. */
 static uint32_t configs_before_ring(const struct ranked_search *s)
 {
     const struct space *space = s->grid.space;
@@ -137,16 +135,16 @@ static uint32_t configs_before_ring(const struct ranked_search *s)
     return left == UINT32_MAX ? left : left - ranked_least(left, ring);
 }
 
-/* What a step has left to propose, and what it asks of it. */
+/* The remaining proposals of a step, and its conditions. */
 struct wish {
-    uint32_t fresh;          /* new variants that it may still have */
-    uint32_t settings;       /* other configs */
-    double effort;           /* to compile them */
-    double longest;          /* to compile one of them */
-    double of_new, of_known; /* hopes below these */
-    double deviations;       /* of hopes: the more, the more is tried of which little is known */
-    uint32_t beside; /* new variants differ in one parameter from this one's; or GRID_NONE */
-    bool thrifty;    /* what is compiled goes before what promises little more */
+    uint32_t fresh;          /* new variants still allowed */
+    uint32_t settings;       /* other configs still allowed */
+    double effort;           /* compile effort still allowed */
+    double longest;          /* limit of the effort of a variant */
+    double of_new, of_known; /* limits of hopes: new; known variants */
+    double deviations;       /* of hopes: more try more unknown configs */
+    uint32_t beside;         /* new variants must be neighbours of this candidate's; or GRID_NONE */
+    bool thrifty;            /* prefer compiled variants of similar hope */
 };
 
 static bool ranked_is_known(const struct ranked_search *s, uint32_t c)
@@ -160,8 +158,8 @@ static bool ranked_is_present(const struct ranked_search *s, uint32_t c)
     return s->present && s->present[c];
 }
 
-/* Of a new variant. What is compiled takes no time, but counts like the others: what a search looks
- * at is not to depend on that more than need be. */
+/* True when the wish allows the new variant of a candidate. A compiled variant counts like others:
+ * a search must depend on the cache as little as possible. */
 static bool ranked_fits_wish(const struct ranked_search *s, const struct wish *w, uint32_t c)
 {
     double effort = ranked_effort(s, c);
@@ -170,8 +168,8 @@ static bool ranked_fits_wish(const struct ranked_search *s, const struct wish *w
     return near && affordable && w->fresh > 0;
 }
 
-/* Of those hoped more of than `least`, the most; GRID_NONE: of none so much. present: it must be a
- * new variant that is compiled. */
+/* The candidate with the lowest hope below *least, which is updated; GRID_NONE: no candidate.
+ * present: only new variants that are compiled. */
 static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w, bool present,
                              double *least)
 {
@@ -193,8 +191,8 @@ static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w
     return best;
 }
 
-/* The candidate to be hoped most of, or one of which hardly less is to be hoped and which need not
- * be compiled; GRID_NONE: of none so much. */
+/* The candidate with the lowest hope. A thrifty wish prefers a compiled variant with nearly the
+ * same hope to a new compile. GRID_NONE: no candidate fits. */
 static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w)
 {
     double least = INFINITY;
@@ -230,7 +228,7 @@ static void propose_hopeful(struct ranked_search *s, struct wish *w)
     }
 }
 
-/* What is on its way teaches nothing yet, but nothing like it need be proposed. */
+/* Marks pending proposals as expected, so that similar configs are not proposed. */
 static void expect_proposals(struct ranked_search *s)
 {
     for (uint32_t i = 0; s->books.out > 0 && i < s->surrogate.n; i++) {
@@ -240,8 +238,8 @@ static void expect_proposals(struct ranked_search *s)
     }
 }
 
-/* While better variants may be on their way, what is spent on settings keeps step with what has
- * come. */
+/* Settings that may be measured now. While variants compile, settings keep step with the arrived
+ * variants, since better variants may come. */
 static uint32_t settings_left(const struct ranked_search *s)
 {
     double most = CONFIGS_OF_TWO * s->come / 2;
@@ -249,7 +247,7 @@ static uint32_t settings_left(const struct ranked_search *s)
     return s->variants == 0 || count_late(s) == 0 ? UINT32_MAX : (uint32_t)fmax(most - done, 0);
 }
 
-/* The best point of other variants than these; GRID_NONE: there is none. */
+/* The best measured point of a variant that is not in `others`; GRID_NONE: no point is. */
 static uint32_t find_best(const struct ranked_search *s, const uint32_t others[], uint32_t n)
 {
     uint32_t best = GRID_NONE;
@@ -265,10 +263,9 @@ static uint32_t find_best(const struct ranked_search *s, const uint32_t others[]
     return best;
 }
 
-/* With many compilers, who waits for one new variant waits for no longer when others are compiled
- * beside it: the steps are few. First come those that differ from the best in one parameter of what
- * is compiled: where the model is wrong by a few per cent of stages or schedulers, variants that it
- * hopes more of are far away, and wrong likewise. */
+/* With many compilers, a step compiles several new variants in parallel, so that the search has few
+ * steps. Neighbours of the best variant come first: where the model errs by a few per cent about
+ * stages or schedulers, its other favourites are far away and have the same error. */
 static void step_next(struct ranked_search *s)
 {
     const double effort = effort_left(s);
@@ -286,7 +283,7 @@ static void step_next(struct ranked_search *s)
                      .thrifty = true};
     expect_proposals(s);
     if (configs_before_ring(s) <= effort) {
-        w.of_known = -INFINITY; /* what is left is for new variants */
+        w.of_known = -INFINITY; /* the rest is for new variants */
     }
     propose_hopeful(s, &w);
     if (s->variants > 0 && (s->n_queue == 0 || (many && w.fresh < fresh))) {
@@ -299,7 +296,7 @@ static void step_next(struct ranked_search *s)
     surrogate_forget(&s->surrogate);
 }
 
-/* The best points of the best variants, the best first, that are not far behind. */
+/* The best points of the best variants near the best score, the best first. */
 static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES])
 {
     uint32_t n = 0;
@@ -313,7 +310,7 @@ static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES
     return n;
 }
 
-/* Settings that differ from a centre's in so many parameters. */
+/* Queues settings that differ from a centre's in `apart` parameters. */
 static void add_neighbours(struct ranked_search *s, uint32_t centre, uint32_t apart)
 {
     for (uint32_t c = 0; c < s->books.n; c++) {
@@ -336,7 +333,8 @@ static void step_ring(struct ranked_search *s)
     s->n_queue = ranked_least(s->n_queue, configs_left(s));
 }
 
-/* The best variant of a tile that nobody has looked at, and that the model finds good enough. */
+/* The best unused variant of a tile whose prediction is near the best prediction; n_variants: none
+ * left. */
 static uint32_t next_tile(const struct ranked_search *s)
 {
     uint32_t best = s->grid.n_variants;
@@ -351,9 +349,8 @@ static uint32_t next_tile(const struct ranked_search *s)
     return lowest <= lead + SEED_WORTH ? best : s->grid.n_variants;
 }
 
-/* Of a candidate's variant, the best predicted point that walks the tiles quite differently: all
- * other settings are other ones, but for the order of experts, which costs less than it may
- * hide. */
+/* The best predicted point of the candidate's variant with opposite settings: all run-time
+ * parameters differ, except the order of experts, which costs less than it may hide. */
 static uint32_t ranked_find_opposite(const struct ranked_search *s, uint32_t c)
 {
     uint32_t best = GRID_NONE;
@@ -370,7 +367,7 @@ static uint32_t ranked_find_opposite(const struct ranked_search *s, uint32_t c)
     return best;
 }
 
-/* Two points of each: settings can cost a third, and the model may be wrong about them, too. */
+/* Queues two points of each tile: settings can cost a third, and the model may err about them. */
 static void step_tiles(struct ranked_search *s, uint32_t want)
 {
     double left = effort_left(s);
@@ -390,9 +387,9 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     }
 }
 
-/* Beside the seeds, for compilers that would be idle: what is to be hoped most of, with two
- * settings, when nothing has been measured yet. The same whatever is compiled: so a search that was
- * killed begins as before, and what is compiled ahead of it is what it asks for. */
+/* Beside the seeds, fills idle compilers with the most hopeful variants, two settings each, before
+ * any measurement. The choice does not depend on the cache. So a search that was killed begins as
+ * before, and compiling ahead compiles the right variants. */
 static void step_beside(struct ranked_search *s)
 {
     uint32_t c, other;
@@ -437,7 +434,7 @@ static void step_seeds(struct ranked_search *s)
     s->begun = true;
 }
 
-/* One step of the current stage, and which stage follows. */
+/* Takes a step of the current stage, and chooses the next stage. */
 static void take_step(struct ranked_search *s)
 {
     if (s->stage == SEEDS && (!s->begun || ranked_most_have_come(s))) {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The strategies by name, and those of them that walk an order of the candidates once and take no
- * lesson from what they observe.
- */
+/* The table of strategies, and the strategies that walk a fixed order of the candidates and ignore
+ * observations. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +77,8 @@ static int given_open(const struct strategy_setup *s, struct strategy **out, str
     return strategy_open_walk(strategy_find("given"), s, s->n, (struct walk **)out, err);
 }
 
-/* In the order of the space, not of the plan: what a device was found to do moves ranks about, and
- * the same seed means the same configs. */
+/* The order of the space, not of the plan: findings about a device change ranks, but the same seed
+ * must give the same configs. */
 static int order_of_space(const struct strategy_setup *s, uint32_t order[], struct error *err)
 {
     struct grid g;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A search strategy: proposes which config to measure next, and observes what came of it. It knows
- * candidates by number, in the order of the plan (0 is predicted fastest; points alike do not all
- * come first), and as points of the space. It needs no device, is deterministic given its seed and
- * what it observes, and takes what earlier runs observed for its own, so a search that was cut off
- * goes on where it was.
+ * A search strategy proposes which config to measure next and observes the result. The strategy
+ * knows candidates by number, in the order of the plan, and as points of the space. Candidate 0 is
+ * predicted fastest; similar points do not all come first. A strategy needs no device. Its
+ * proposals depend only on its seed and its observations. Observations of earlier runs count like
+ * its own, so an interrupted search goes on at the same place.
  *
- *   ranked      the model's best variants, then what these teach to hope for (ranked.c)
- *   genetic     generations bred from the best so far (genetic.c)
- *   exhaustive  the order of the plan; budget 0 means all
- *   random      a seeded shuffle of the space, whatever the plan made of it, up to the budget
- *   given       the order of the list, all of it
+ *   ranked      the model's best variants, then variants that measurements make promising
+ * (ranked.c) genetic     generations bred from the best so far (genetic.c) exhaustive  the order of
+ * the plan; budget 0 means all random      a seeded shuffle of the space, independent of the plan's
+ * order, up to the budget given       the order of the list, all of the list
  *
- * Several proposals may be out at once (they are being compiled); observations come in any order.
+ * Several proposals may be out at once (being compiled); observations come in any order.
  */
 #ifndef GEMMD_RUNNER_STRATEGY_STRATEGY_H
 #define GEMMD_RUNNER_STRATEGY_STRATEGY_H
@@ -23,8 +22,8 @@
 #include "proto/error.h"
 
 enum {
-    STRATEGY_WAIT = 1, /* nothing until an observation comes */
-    STRATEGY_DONE = 2, /* nothing any more */
+    STRATEGY_WAIT = 1, /* no proposal until the next observation */
+    STRATEGY_DONE = 2, /* no more proposals */
 };
 
 struct space;
@@ -33,31 +32,31 @@ struct strategy;
 struct strategy_setup {
     uint32_t n;                 /* candidates */
     const double *predicted_us; /* borrowed until close; in the order of the candidates */
-    const struct space *space;  /* borrowed until close; NULL: they are just a list */
-    const uint32_t *point;      /* the same: of each candidate */
-    /* Borrowed until close: how long each one's variant takes to compile, in times of the space's
-     * mean. NULL: all alike. */
+    const struct space *space;  /* borrowed until close; NULL: a list without parameters */
+    const uint32_t *point;      /* borrowed until close: the point of each candidate */
+    /* Borrowed until close: compile effort of each candidate's variant; the mean of the space is 1.
+     * NULL: equal efforts. */
     const double *effort;
-    /* The same: its variant is compiled already. NULL: none is known to be. */
+    /* Borrowed until close: the candidate's variant is compiled already. NULL: no variant is. */
     const bool *present;
-    uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
-                        each; 0: all (exhaustive); given: the whole list */
-    /* Variants of mean effort to compile, and then to stop; 0: the budget is to be used up. */
+    uint32_t budget; /* configs to measure at most; each failed proposal is given back once. 0: all
+                      * (exhaustive); given: the whole list */
+    /* Stop after compiles of this total effort; 0: use up the budget. */
     uint32_t variants;
-    uint32_t compilers; /* that work side by side; 0: one */
+    uint32_t compilers; /* that work in parallel; 0: one */
     uint64_t seed;
-    /* Borrowed for open: measured whatever it proposes (hints, the reference), so it never does.
-     * What is not below n is no candidate. */
+    /* Borrowed for open: candidates that are measured anyway (hints, the reference); the strategy
+     * never proposes them. Numbers from n up are ignored. */
     const uint32_t *coming;
     uint32_t n_coming;
-    /* The same: its own proposals of an earlier order, on their way: they will be observed, or
-     * spared, as if it had just made them. */
+    /* Borrowed for open: proposals of an earlier order that are still out. They will be observed or
+     * spared like new proposals. */
     const uint32_t *begun;
     uint32_t n_begun;
 };
 
 struct observation {
-    bool ok;      /* it has a time, also when it was stopped early because it was slow */
+    bool ok;      /* has a time, also when stopped early because it was slow */
     double score; /* when ok: lower is better; comparable in one search */
 };
 
@@ -65,38 +64,38 @@ struct strategy_ops {
     const char *name;
     int (*open)(const struct strategy_setup *s, struct strategy **out, struct error *err);
     void (*close)(struct strategy *s);
-    /* 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Never the same candidate twice. */
+    /* Returns 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Never the same candidate twice. */
     int (*propose)(struct strategy *s, uint32_t *candidate);
     void (*observe)(struct strategy *s, uint32_t candidate, const struct observation *o);
-    /* A proposal that is still being compiled, when there is nothing else to do. True: it is not
-     * worth waiting for, and will never be observed. NULL: all are. */
+    /* Called for a proposal that is still being compiled when the search has nothing else to do.
+     * True: not worth the wait, and never observed. NULL: every proposal is awaited. */
     bool (*spare)(struct strategy *s, uint32_t candidate);
 };
 
-struct strategy { /* embedded first */
+struct strategy { /* first member of every strategy */
     const struct strategy_ops *ops;
 };
 
 const struct strategy_ops *strategy_find(const char *name); /* NULL: unknown */
-/* "ranked, exhaustive, ... or given", for sentences. */
+/* "ranked, exhaustive, ... or given", for error sentences. */
 const char *strategy_names(void);
 
 extern const struct strategy_ops ranked_strategy, genetic_strategy;
 
 /*
- * The books that every strategy keeps: which candidates are spoken for, how many proposals are out,
- * how many more there may be. A proposal that failed (did not compile, was wrong) was not a
- * measurement, so it is given back; at most as many as the limit, so that a space where nothing
- * works ends too.
+ * The books of every strategy: which candidates are taken, how many proposals are out, how many
+ * more are allowed. A failed proposal (did not compile, was wrong) is no measurement, so its budget
+ * is given back. At most `limit` failures are given back, so that a space where nothing works ends
+ * too.
  *
- * A candidate that is coming anyway (a hint, the reference), or was observed without having been
- * proposed (an earlier run), is taken: it costs nothing here.
+ * A candidate that is measured anyway (a hint, the reference) or was observed without a proposal
+ * (an earlier run) is taken and costs no budget here.
  */
 
 struct proposals {
     uint32_t n;
-    uint32_t limit;   /* that may be out or have worked */
-    uint32_t refunds; /* failed ones that may still be given back */
+    uint32_t limit;   /* proposals that may be out or have worked */
+    uint32_t refunds; /* failures that may still be given back */
     uint32_t spent;
     uint32_t out;   /* proposed and not yet observed */
     uint8_t *state; /* owned; by candidate */
@@ -108,11 +107,11 @@ void proposals_deinit(struct proposals *p);
 
 bool proposals_taken(const struct proposals *p, uint32_t candidate);
 bool proposals_is_out(const struct proposals *p, uint32_t candidate);
-/* Whether another one may be proposed: 0; STRATEGY_WAIT: when one that is out fails;
+/* 0: another proposal is allowed. STRATEGY_WAIT: only after a failure of a proposal that is out.
  * STRATEGY_DONE. */
 int proposals_allow(const struct proposals *p);
-void proposals_take(struct proposals *p, uint32_t candidate);  /* allowed, and not taken */
-void proposals_spare(struct proposals *p, uint32_t candidate); /* it is not waited for any more */
+void proposals_take(struct proposals *p, uint32_t candidate);  /* must be allowed and not taken */
+void proposals_spare(struct proposals *p, uint32_t candidate); /* stop waiting for the candidate */
 void proposals_observe(struct proposals *p, uint32_t candidate, const struct observation *o);
 
 #endif

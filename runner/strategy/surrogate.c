@@ -5,12 +5,13 @@
 
 #include "runner/strategy/surrogate.h"
 
-/* Of the logarithm of a time: what the model errs by everywhere alike; by single values of what is
- * compiled, which add up; by what they are together; and what of it is a config's alone or the
- * measurement's. The third is shared by this factor less with each parameter more that differs.
- * Recorded landscapes (tests/search) show about so much, with models fitted to other ones. */
+/* Standard deviations of the logarithm of a time: the model's common error; the errors by single
+ * compile-time values, which add up; the error by their combination; and the error of a single
+ * config and its measurement. ALIKE and SETTINGS are the factors of the third error for each
+ * further parameter that differs. Recorded landscapes (tests/search) show these values, with models
+ * fitted to other landscapes. */
 static const double COMMON = 0.5, VALUES = 0.07, TOGETHER = 0.06, OWN = 0.006;
-static const double ALIKE = 0.7, SETTINGS = 0.9; /* compiled, and at run time */
+static const double ALIKE = 0.7, SETTINGS = 0.9; /* compiled; run-time */
 
 static int by_value(const void *a, const void *b)
 {
@@ -87,8 +88,8 @@ static double *new_row(struct surrogate *s)
     return s->rows + (size_t)s->n_rows * s->n;
 }
 
-/* How much unlike two values of a parameter make variants, in quarters: the model errs most about
- * how a tile is cut, shared out and fed. */
+/* How much a parameter separates variants, in quarters: the model errs most about the cut, the
+ * distribution and the feeding of a tile. */
 static uint32_t weight_of(const char *name)
 {
     enum { LESSER = 3, GREATER = 6 };
@@ -111,7 +112,7 @@ static uint32_t apart_by(const struct grid *g, const uint32_t weight[], uint32_t
     return sum;
 }
 
-/* Covariances of all members with one, less what the values so far explain. */
+/* Covariances of all members with member `at`, less the part that earlier values explain. */
 static void surrogate_explain_row(const struct surrogate *s, uint32_t at, double row[])
 {
     enum { QUARTERS = 4, MOST = PARAMS_MAX * 2 * QUARTERS };
@@ -141,7 +142,7 @@ static void surrogate_explain_row(const struct surrogate *s, uint32_t at, double
     }
 }
 
-/* value: a logarithm; NaN: it is not known yet. */
+/* value: a logarithm; NaN: not known yet. */
 static void surrogate_take_value(struct surrogate *s, uint32_t at, double value)
 {
     double *row = new_row(s);
