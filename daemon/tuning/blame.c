@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blaming a candidate for the death of its runner (tuning.h). */
+/* Blames a candidate for the death of its runner (tuning.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "daemon/tuning/tuning.h"
 
 enum {
-    DEATHS_MAX = 24,        /* of the runner in one job: then no new candidate is tried */
-    CLOSING_DEATHS_MAX = 4, /* more of them while the best of what worked is measured again */
-    UNNAMED_DEATHS_MAX = 3, /* of these, without a candidate to blame; one that hung counts twice */
+    DEATHS_MAX = 24,        /* of the runner in a job: then no new candidate is tried */
+    CLOSING_DEATHS_MAX = 4, /* further deaths while the best so far is measured again */
+    UNNAMED_DEATHS_MAX = 3, /* deaths without a candidate to blame; a hang counts twice */
 };
 
 static void blame_quarantine_variant(struct daemon *d, const struct job *j, const struct death *why,
@@ -44,8 +44,8 @@ static int error_of(const struct death *why)
                                                  : ERROR_DEVICE_LOST;
 }
 
-/* The next runner refuses it as one in quarantine, and can only say that it is: the first one,
- * whose reason is the error when no other of the list is left. */
+/* Keeps the reason when the first given config died. The next runner can only report its
+ * quarantine; the client gets this reason when no other config of the list works. */
 static void keep_for_asker(struct job *j, const struct death *why, const struct attempt *a)
 {
     const struct request *q = j->request;
@@ -63,7 +63,7 @@ void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const
 {
     struct daemon *d = x->daemon;
     struct trial *t = &d->scratch->trial;
-    if (strcmp(j->failed_variant, a->variant) != 0) { /* else it has been said */
+    if (strcmp(j->failed_variant, a->variant) != 0) { /* else the failure has been recorded */
         memset(t, 0, sizeof(*t));
         t->run = x->supervisor->run.id;
         record_copy(&t->config, &a->config);

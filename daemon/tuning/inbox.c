@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages out of a stream (runner_link.h). */
+/* Messages from a stream of bytes (runner_link.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ uv_buf_t inbox_room(struct inbox *b)
     return uv_buf_init(b->room, (unsigned)b->room_bytes);
 }
 
-/* What was given out makes room first. */
+/* Drops returned messages first. */
 int inbox_put(struct inbox *b, size_t n)
 {
     if (b->at) {

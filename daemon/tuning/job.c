@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs and who waits for them (job.h). What a job does when it runs is in tuning.c. */
+/* Jobs and their waiters (job.h). tuning.c runs jobs. */
 #include <stdlib.h>
 #include <string.h>
 

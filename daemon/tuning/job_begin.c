@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job's request, its stamp, and what the cache says of its key (job.h). */
+/* A job's request, its stamp, and the cache's answer for its key (job.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err)
     return status ? status : precheck_space(d, j->request, err);
 }
 
-/* The known config is looked at alone, and keeps what it was verified with. */
+/* Prepares to verify only the known config, which must also meet its old tolerances. */
 static void look_again(struct daemon *d, struct job *j, const struct cache_entry *e)
 {
     struct answer *a = &d->scratch->answer;
@@ -62,7 +62,7 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
     family_stamp_target(a->stamp, j->known_target);
     q->atol = fmin(q->atol, e->atol);
     q->rtol = fmin(q->rtol, e->rtol);
-    if (tuning_stamp(d, j, j->known_target, NULL) < 0) { /* there is no such target any more */
+    if (tuning_stamp(d, j, j->known_target, NULL) < 0) { /* the target does not exist any more */
         q->atol = j->atol;
         q->rtol = j->rtol;
         return;
@@ -73,7 +73,7 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
     j->stale = e->rank < CACHE_SERVES;
 }
 
-/* What may answer its key, now or once it has been verified; NULL: nothing. */
+/* The entry that may answer the key, now or after a new verification; NULL: no such entry. */
 static const struct cache_entry *job_find_known(struct daemon *d, const struct job *j)
 {
     bool many;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a job ends: by a result, which is made durable before anybody hears of it; by an error; by
+ * The end of a job: by a result, which is made durable before any answer; by an error; by
  * cancellation.
  *
- * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of
- * a restricted search, or one that was verified less tightly than the key's row, does not push out
- * the winner of a whole one. Such a winner answers its own
- * search only (cache/partials.c), and its evidence (the trials) is kept.
+ * Not every winner becomes the key's answer. A pin outlives any tuning. The winner of a restricted
+ * search does not replace the winner of a whole search, nor does a winner with looser tolerances
+ * than the key's row. Then the winner answers only its own search (cache/partials.c); the trials
+ * are kept.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
     if (how == JOB_CANCELLED) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_CANCELLED, "cancelled");
-        job_fail(j, &e); /* who came after the last one had left */
+        job_fail(j, &e); /* waiters that joined after the last waiter had left */
     }
     job_lease_release(x->job_lease, j);
     if (j->set_aside) {
@@ -51,13 +51,13 @@ void tuning_failed(struct tuner *x, struct job *j, const struct error *e, enum j
 
 /* ---- a result -------------------------------------------------------------------------------- */
 
-/* The winner is a person's choice: pinned now, or a pin that was verified again. */
+/* True when the winner is a person's choice: pinned now, or a pin that was verified again. */
 static bool is_pin(const struct job *j)
 {
     return j->pin || (j->reverify && j->manual);
 }
 
-/* How many configs it is the best of: of one that was only looked at again, as many as before. */
+/* The number of configs that the best was compared with; after a verification, the old number. */
 static int64_t job_end_count_measured(struct daemon *d, const struct job *j,
                                       const struct tune_result *r)
 {
@@ -100,8 +100,8 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     snprintf(b->doubt, sizeof(b->doubt), "%s", says);
 }
 
-/* A pin that cannot hold any more gives way: one that was looked at again in vain, or whose kernel
- * went into quarantine at its key. */
+/* True when a pin must give way: its verification failed, or its kernel was quarantined at its
+ * key. */
 static bool pin_gives_way(struct daemon *d, const struct job *j, const struct cache_entry *e)
 {
     struct answer *a = &d->scratch->hint;
@@ -110,7 +110,7 @@ static bool pin_gives_way(struct daemon *d, const struct job *j, const struct ca
                          target_is_quarantined(d, j->key, a, &j->request->problem)));
 }
 
-/* Verified less tightly than the row that serves the key. */
+/* True when the row that serves the key was verified more tightly. */
 static bool job_end_is_looser(struct daemon *d, const struct job *j)
 {
     bool many;
@@ -145,9 +145,8 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
     return NULL;
 }
 
-/* Whether this answer is the answer to the same search when it is asked for again
- * (cache/partials.c). Whether it is saved is part of an answer: one that will be later is not
- * repeated. */
+/* True when the answer may be stored for the same search (cache/partials.c). An answer says if it
+ * is saved, so an answer that will be saved later is not stored. */
 static bool answers_again(struct daemon *d, const struct job *j, bool saved)
 {
     return (j->restricted || job_end_is_looser(d, j)) && !j->pin && !j->closing &&
@@ -180,7 +179,7 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     if (!j) {
         return;
     }
-    if (status == ERROR_CONFLICT) { /* what keeps it apart was not known here yet */
+    if (status == ERROR_CONFLICT) { /* another daemon's row, unknown here, keeps it apart */
         job_end_answer_all(x, j, j->best, false, err ? err->text : error_name(status));
         return;
     }
@@ -205,8 +204,8 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     job_end_answer_all(x, j, known, saved, note);
 }
 
-/* Which row was known here goes along: what others wrote meanwhile, only the ledger's transaction
- * sees. A pin of now is for nobody to push out. */
+/* Publishes the best with the generation that this daemon knows: only the ledger's transaction sees
+ * rows of other daemons since then. A new pin replaces any row. */
 static int job_end_publish_best(struct tuner *x, struct job *j)
 {
     struct daemon *d = x->daemon;
@@ -218,7 +217,7 @@ static int job_end_publish_best(struct tuner *x, struct job *j)
     return status;
 }
 
-/* What became of the best that the key had. */
+/* Logs and keeps the decision about the former best. */
 static void note_gate(struct daemon *d, struct job *j, const char *sentence)
 {
     if (sentence[0]) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs whose keys other daemons are working on (job_lease.h). */
+/* Leases of keys, and jobs whose keys other daemons have leased (job_lease.h). */
 #include <string.h>
 
 #include "daemon/base/log.h"
@@ -8,7 +8,7 @@
 #include "store/store.h"
 
 enum {
-    RETRY_MS = 500, /* nobody tells of the end of a lease whose owner was killed */
+    RETRY_MS = 500, /* no message tells the end of a killed daemon's lease */
 };
 
 static void job_lease_on_timer(uv_timer_t *timer);
@@ -78,7 +78,7 @@ static void job_lease_on_leased(void *ctx, int status, const struct error *err)
         step_aside(e, j);
         return;
     }
-    if (status < 0) { /* a key tuned twice is better than not at all */
+    if (status < 0) { /* tuning a key twice is better than no tuning */
         log_warning("job %lld: its key is not leased: %s", (long long)j->id, err->text);
     }
     job_lease_watch_jobs(e);
@@ -133,8 +133,8 @@ void job_lease_freed(struct job_lease *e, const char *key)
     scheduler_next(e->scheduler);
 }
 
-/* Told by another daemon, or by the job that ran here: answers one that waits. One that was set
- * aside and keeps its lease goes on, as a running one does. */
+/* Answers a waiting job, after an answer was published. A job that was set aside with its lease
+ * goes on, like a running job. */
 static void answer_waiting(struct job_lease *e, struct job *j, bool searched)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
@@ -142,7 +142,7 @@ static void answer_waiting(struct job_lease *e, struct job *j, bool searched)
         return;
     }
     if (searched && j->state == JOB_LEASED_OUT && !j->restricted && !j->pin) {
-        j->again = false; /* it has just been tuned again */
+        j->again = false; /* the key has just been tuned again */
     }
     bool known =
         j->set_aside ? tuning_answered(e->daemon, j, &answer) : tuning_known(e->daemon, j, &answer);

@@ -12,9 +12,9 @@ void offers_init(struct offers *o, struct waiters *waiters, struct accounts *acc
                          .accounts = accounts};
 }
 
-/* ---- ours ------------------------------------------------------------------------------------ */
+/* ---- own searches ---------------------------------------------------------------------------- */
 
-/* A search that makes the key's answer: its winner answers the one who waits here. */
+/* True for a search that makes the key's answer, which then answers the waiters here. */
 static bool can_be_offered(const struct job *j)
 {
     return !j->pin && !j->restricted && !j->again && !j->offered && !j->set_aside;
@@ -42,7 +42,7 @@ void offers_dropped(struct offers *o, struct job *j)
     j->offered = false;
 }
 
-/* ---- others' --------------------------------------------------------------------------------- */
+/* ---- searches of other daemons --------------------------------------------------------------- */
 
 static bool has_nothing_to_do(const struct offers *o)
 {

@@ -14,7 +14,7 @@
 
 enum {
     SOON_MS = 20,
-    JOBS_MOST = 32, /* searches that a process is given */
+    JOBS_MOST = 32, /* searches for a process */
 };
 
 static void on_soon(uv_timer_t *timer);
@@ -29,16 +29,16 @@ void precompile_init(struct precompiler *a, struct daemon *d, const struct sched
 void precompile_queued(struct precompiler *a)
 {
     const struct daemon *d = a->daemon;
-    bool may = strncmp(d->device_spec, "cuda", 4) == 0 && /* a recorded GPU compiles nothing */
+    bool may = strncmp(d->device_spec, "cuda", 4) == 0 && /* a replay compiles nothing */
                d->config->compile_ahead > 0;
     if (may && !a->runs && !a->stopping && !uv_is_active((uv_handle_t *)&a->soon)) {
         uv_timer_start(&a->soon, on_soon, SOON_MS, 0);
     }
 }
 
-/* ---- what it is told ------------------------------------------------------------------------- */
+/* ---- input of the process -------------------------------------------------------------------- */
 
-/* A queued search on a line, with what restricts it. */
+/* Writes a queued search as a line, with its restrictions. */
 static bool write_search(struct daemon *d, const struct job *j, int fd)
 {
     const struct wire_obj *map;
@@ -50,7 +50,7 @@ static bool write_search(struct daemon *d, const struct job *j, int fd)
     return written;
 }
 
-/* Of jobs that wait and are not known to it yet, in the order in which they wait. */
+/* Writes the queued searches that no process had yet, in queue order. */
 static unsigned write_searches(struct precompiler *a, int fd)
 {
     struct daemon *d = a->daemon;
@@ -127,7 +127,7 @@ static void precompile_start_searches(struct precompiler *a, int searches, unsig
     int status = precompile_spawn_process(a, searches);
     a->runs = true;
     a->starts++;
-    if (status < 0) { /* libuv wants the handle closed here, too */
+    if (status < 0) { /* libuv requires a close here, too */
         log_info("cannot compile ahead: %s; the runner compiles", uv_strerror(status));
         uv_close((uv_handle_t *)&a->process, precompile_on_closed);
         return;
@@ -154,7 +154,7 @@ void precompile_stop(struct precompiler *a)
 {
     a->stopping = true;
     uv_close((uv_handle_t *)&a->soon, NULL);
-    if (a->runs && !uv_is_closing((uv_handle_t *)&a->process)) { /* else it has ended */
+    if (a->runs && !uv_is_closing((uv_handle_t *)&a->process)) { /* else the process has ended */
         uv_process_kill(&a->process, SIGKILL);
         uv_close((uv_handle_t *)&a->process, precompile_on_closed);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places in the queue, by looks at all of it (scheduler.h). */
+/* Finds places in the queue by walking all of it (scheduler.h). */
 #include <string.h>
 
 #include "daemon/tuning/scheduler.h"
@@ -9,7 +9,7 @@ static bool same_kind(const struct job *a, const struct job *b)
     return (a->n_waiters > 0) == (b->n_waiters > 0);
 }
 
-/* The running job is in the first round. */
+/* The running job counts in its user's first round. */
 static void rounds_begin_first(const struct accounts *all, const struct job *running)
 {
     LIST_EACH(node, &all->all) {
@@ -20,7 +20,7 @@ static void rounds_begin_first(const struct accounts *all, const struct job *run
     }
 }
 
-/* The round of the user's next job, behind all that he has. */
+/* The round of the user's next job, behind all queued jobs of the user. */
 static unsigned round_of(const struct list *queue, const struct job *running, const struct job *j,
                          const struct account *user)
 {
@@ -48,7 +48,7 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
         }
         bool later = ++other->turn->round > round;
         if (other->turn == user || (other->set_aside && strcmp(other->key, j->key) == 0)) {
-            place = NULL; /* not before what came first, nor before what will answer it */
+            place = NULL; /* not before the user's older jobs, nor before its answer */
         } else if (later && !place) {
             place = node;
         }

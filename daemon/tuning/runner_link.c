@@ -42,7 +42,7 @@ static void on_watchdog(uv_timer_t *timer)
     }
     if (l->killed && !l->exited) {
         l->hooks->stuck(l);
-    } else if (l->exited) { /* somebody else may hold the other end: not for ever */
+    } else if (l->exited) { /* another process may hold the other end: do not wait for ever */
         l->eof = true;
         check_ended(l);
     } else {
@@ -53,7 +53,7 @@ static void on_watchdog(uv_timer_t *timer)
 void runner_link_watch(struct runner_link *l, uint64_t limit_ms)
 {
     if (l->killed && !l->exited) {
-        return; /* its end is waited for, whatever it said before */
+        return; /* its end is awaited, whatever it said before */
     }
     l->limit_ms = l->left_ms = limit_ms;
     l->forgiven = l->expired = false;
@@ -73,7 +73,7 @@ struct sending {
 
 static void runner_link_on_sent(uv_write_t *write, int status)
 {
-    (void)status; /* a runner that takes nothing is noticed by its end, or by the watchdog */
+    (void)status; /* a runner that does not read is noticed by its end, or by the watchdog */
     struct sending *x = LIST_OF(write, struct sending, write);
     wire_buf_deinit(&x->bytes);
     free(x);
@@ -135,7 +135,7 @@ static void hear_unread(struct runner_link *l)
     }
     uv_buf_t room = inbox_room(&l->inbox);
     ssize_t n = poller_recv(fd, room.base, room.len);
-    if (n > 0) { /* an end is libuv's to see */
+    if (n > 0) { /* libuv handles the end of file */
         take_bytes(l, (size_t)n);
     }
 }
@@ -200,7 +200,7 @@ void runner_link_kill(struct runner_link *l, uint64_t limit_ms)
 {
     if (l->running && !l->exited) {
         uv_process_kill(&l->process, SIGKILL);
-        l->killed = false; /* for the limit; it may have been another one */
+        l->killed = false; /* so that the watch starts; the runner may have been killed before */
         runner_link_watch(l, limit_ms);
         l->killed = true;
     }
@@ -258,7 +258,7 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
     l->open_handles = 2;
     int status = runner_link_spawn_process(l, file, args, err);
     if (status < 0) {
-        runner_link_abandon(l); /* libuv wants both handles closed here, too */
+        runner_link_abandon(l); /* libuv requires both handles closed here, too */
         return status;
     }
     if (inbox_open(&l->inbox, RUNNER_MESSAGE_BYTES_MAX, READ_BYTES) < 0) {
@@ -270,7 +270,7 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
     return 0;
 }
 
-/* ---- the beginning and the end of it all ----------------------------------------------------- */
+/* ---- opening and closing the link ------------------------------------------------------------ */
 
 void runner_link_init(struct runner_link *l, uv_loop_t *loop, struct turns *turns,
                       const struct runner_link_hooks *hooks)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order is packed anew for each runner that gets it (tuning.h). */
+/* Packs the order anew for each runner that gets it (tuning.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ void tuning_remember(struct job *j, const struct trial *t)
         return; /* no order has room for more */
     }
     schema_encode(b, &trial_schema, t);
-    if (b->failed) { /* measured again after a death: no harm */
+    if (b->failed) { /* a lost trial is only measured again */
         b->failed = false;
         b->len = before;
     } else {
@@ -39,7 +39,7 @@ bool tuning_forget(struct job *j)
 
 /* ---- the order ------------------------------------------------------------------------------- */
 
-/* Packed trials, back as structs. They are large: for the moment of packing only. */
+/* Unpacks the finished trials; the large structs exist only while the order is packed. */
 static uint32_t order_unpack_done(const struct job *j, struct wire_doc *doc, struct trial **out)
 {
     struct trial *trials = j->n_done ? malloc(j->n_done * sizeof(*trials)) : NULL;
@@ -71,8 +71,8 @@ static bool was_ok(const struct tune_order *o, const struct record *config)
     return false;
 }
 
-/* No new candidates: a search has used up its budget, of a list only what worked is left. The
- * winner is verified and measured by the runner's finals, so an answer still says what was seen. */
+/* Allows no new candidates: a search gets a budget of 1, a list keeps only configs that worked. The
+ * runner's finals verify and measure the winner, so the answer still rests on measurements. */
 static void close_search(struct tune_order *o)
 {
     struct request *r = &o->request;
@@ -80,7 +80,7 @@ static void close_search(struct tune_order *o)
     r->query.budget = 1;
     for (uint32_t i = 0; i < r->n_configs; i++) {
         if (was_ok(o, &r->configs[i])) {
-            struct record kept = r->configs[n]; /* the list is the job's: nothing of it is lost */
+            struct record kept = r->configs[n]; /* swap: the job's list must stay complete */
             r->configs[n++] = r->configs[i];
             r->configs[i] = kept;
         }
@@ -88,10 +88,10 @@ static void close_search(struct tune_order *o)
     r->n_configs = n;
 }
 
-/* The measured best that answers the key now, which a winner must beat by enough (runner/gate.c);
- * or did until its kernel went into quarantine here, which the winner's trial then says. One of
- * another stamp and an imported one are hints only; a pin stays in any case, as any best does when
- * the search is restricted. */
+/* Adds the measured best that answers the key now; a winner must beat it by a margin
+ * (runner/gate.c). A best that was quarantined here is added too, and the winner's trial mentions
+ * the replacement. Bests of another stamp and imported bests are only hints. Pins are never
+ * replaced, and a restricted search replaces no best. */
 static void add_former(struct daemon *d, const struct job *j, struct tune_order *o)
 {
     struct answer *a = &d->scratch->answer;
@@ -135,7 +135,7 @@ static int order_pack_message(struct tiers *t, struct job *j, struct tune_order 
     if (j->closing) {
         close_search(o);
     } else if (j->deaths >= FAVOURITES_MAX && j->n_ok == 0 && j->request->n_configs == 0) {
-        /* what the model likes has a common flaw */
+        /* the model's favourites have a common flaw */
         snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "random");
     }
     o->spent_device_ms = j->spent_device_ms;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which job runs, and what its end says of the device (scheduler.h). What a running job does is in
- * tuning.c, who waits for it in waiters.c. */
+/* Decides which job runs, and judges the device by the ends of jobs (scheduler.h). tuning.c runs a
+ * job, waiters.c has the waiters. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "daemon/base/log.h"
 #include "daemon/tuning/scheduler.h"
 
-enum { BEFORE_ASIDE = 3 /* jobs that somebody waits for */ };
+enum { BEFORE_ASIDE = 3 /* jobs with waiters */ };
 
 static void on_next(uv_timer_t *timer);
 static void on_retry(uv_timer_t *timer);
@@ -103,7 +103,7 @@ bool scheduler_others_wait(const struct scheduler *s)
     return false;
 }
 
-/* What a job that is set aside goes before; the queue itself: it is the last. */
+/* The node before which a job that is set aside goes; the queue itself: at the end. */
 static struct list *place_for(struct scheduler *s, const struct job *aside)
 {
     unsigned n = 0;
@@ -164,7 +164,7 @@ void scheduler_queue(struct scheduler *s, struct job *j)
     s->hooks->queued(s->ctx, j);
 }
 
-/* What is set aside stays where it is: it has had its turn. */
+/* A job that is set aside keeps its place: it has had its turn. */
 static void scheduler_join_queue(struct scheduler *s, struct job *j, struct account *user)
 {
     struct list *place = rounds_place(&s->queue, s->running, j, user);
@@ -241,12 +241,12 @@ static void retry_later(struct scheduler *s)
     }
 }
 
-/* One job may show that the device is well again. */
+/* Lets a single job test the device. */
 static void on_retry(uv_timer_t *timer)
 {
     struct scheduler *s = timer->data;
     struct daemon *d = s->daemon;
-    if (!s->hooks->device_is_free(s->ctx)) { /* one that does not end still has the device */
+    if (!s->hooks->device_is_free(s->ctx)) { /* a runner that does not end has the device */
         uv_timer_start(timer, on_retry, s->retry_ms, 0);
         return;
     }
@@ -257,7 +257,7 @@ static void on_retry(uv_timer_t *timer)
     s->failing = FAILING_JOBS_MAX - 1;
 }
 
-/* All that do not run. Returns how many. */
+/* Fails all jobs that do not run. Returns the number of jobs. */
 static unsigned fail_waiting(struct scheduler *s, const struct error *e)
 {
     unsigned n = 0;
@@ -299,7 +299,7 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
     s->shared += how == JOB_SHARED;
     s->put_off = how == JOB_PUT_OFF ? s->put_off + 1 : 0;
     if (how != JOB_CANCELLED && how != JOB_SHARED &&
-        how != JOB_PUT_OFF) { /* these say nothing of the device */
+        how != JOB_PUT_OFF) { /* these ends say nothing about the device */
         s->failing = how == JOB_DIED ? s->failing + 1 : 0;
     }
     s->retry_ms = how == JOB_DONE ? 0 : s->retry_ms;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The conversation with a runner (runner/runner.h), and what follows from its end.
- * runner_link.c has the process and its socket.
- */
+/* The conversation with a runner (runner/runner.h), and the consequences of its end. runner_link.c
+ * has the process and its socket. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +14,11 @@
 #include "proto/rpc.h"
 
 enum {
-    KILL_LIMIT_MS = 20 * 1000, /* from SIGKILL to the end: a driver may have much to tear down */
+    KILL_LIMIT_MS = 20 * 1000, /* from SIGKILL to the end: a driver may be slow to tear down */
     STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
     LEAVE_LIMIT_MS = 5 * 1000, /* from bye to the end */
     WATCHDOG_SLACK_MS = 250,
-    ORDER_BEGIN_MS = 2000, /* planning, and starting compilers, is no step of --hang-limit-ms */
+    ORDER_BEGIN_MS = 2000, /* planning and starting compilers, not covered by --hang-limit-ms */
 };
 
 const char *runner_state_name(enum runner_state s)
@@ -34,7 +32,7 @@ static struct supervisor *of_link(struct runner_link *l)
     return LIST_OF(l, struct supervisor, link);
 }
 
-/* This runner cannot be used: the job fails with this error. */
+/* Declares the runner unusable: the job fails with this error, and the runner is killed. */
 __attribute__((format(printf, 3, 4))) static void refuse(struct supervisor *s, int code,
                                                          const char *format, ...)
 {
@@ -52,7 +50,7 @@ static void on_fault(struct runner_link *l, int code, const char *text)
     refuse(of_link(l), code, "%s", text);
 }
 
-/* ---- what it is told ------------------------------------------------------------------------- */
+/* ---- messages to the runner ------------------------------------------------------------------ */
 
 static void send_bytes(struct supervisor *s, struct wire_buf *bytes)
 {
@@ -70,7 +68,7 @@ static void send_of_job(struct supervisor *s, const char *method, int64_t job)
     send_bytes(s, &b);
 }
 
-/* The runner has the order, and has said nothing of it. */
+/* Watches the time from the order to the first attempt. */
 static void await_first_attempt(struct supervisor *s)
 {
     int64_t hang_ms = s->daemon->config->hang_limit_ms;
@@ -80,7 +78,7 @@ static void await_first_attempt(struct supervisor *s)
     runner_link_watch(&s->link, (uint64_t)limit_ms + WATCHDOG_SLACK_MS);
 }
 
-/* When the runner is ready for it. */
+/* Sends the order, when the runner is ready for it. */
 static void supervisor_send_order(struct supervisor *s)
 {
     if (s->order.len == 0 || !s->said_hello || s->run_pending || s->said_bye || s->failure.code) {
@@ -99,9 +97,9 @@ static void supervisor_send_order(struct supervisor *s)
     }
 }
 
-/* ---- what it says ---------------------------------------------------------------------------- */
+/* ---- messages from the runner ---------------------------------------------------------------- */
 
-/* Whatever it says after its bye: its end is waited for. */
+/* Watches for silence, except after a bye: then only the end is awaited. */
 static void supervisor_watch_silence(struct supervisor *s, uint64_t limit_ms)
 {
     if (!s->said_bye) {
@@ -111,7 +109,7 @@ static void supervisor_watch_silence(struct supervisor *s, uint64_t limit_ms)
 
 struct run_asked {
     struct supervisor *s; /* borrowed */
-    uint64_t start;       /* which runner it was for */
+    uint64_t start;       /* number of the runner's start */
 };
 
 static void run_added(void *ctx, int status, int64_t id, const struct error *err)
@@ -126,7 +124,7 @@ static void run_added(void *ctx, int status, int64_t id, const struct error *err
     if (status < 0) {
         log_warning("the run cannot be recorded: %s", err->text);
     }
-    s->run.id = status < 0 ? 0 : id; /* tuned on from memory */
+    s->run.id = status < 0 ? 0 : id; /* 0: the tuning goes on without a recorded run */
     s->run_pending = false;
     supervisor_send_order(s);
 }
@@ -171,7 +169,7 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
     supervisor_send_order(s);
 }
 
-/* An order that comes now waits for the next runner, so this one must not stay. */
+/* An order that comes now waits for the next runner, so this runner must end soon. */
 static void on_bye(struct supervisor *s)
 {
     supervisor_watch_silence(s, LEAVE_LIMIT_MS);
@@ -189,7 +187,7 @@ static void on_attempt(struct supervisor *s, const struct wire_obj *params)
         return;
     }
     if (strcmp(s->attempt.stage, "idle") == 0 && s->job && s->order.len == 0) {
-        await_first_attempt(s); /* said when it had not read the order that was sent meanwhile */
+        await_first_attempt(s); /* sent before the runner had read the new order */
         return;
     }
     supervisor_watch_silence(
@@ -233,13 +231,13 @@ static void supervisor_on_notify(struct supervisor *s, const struct rpc_message 
         if (schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, &err) == 0) {
             s->hooks->progress(s->ctx, supervisor_job_of(m->params), &p);
         }
-    } /* `device`, and what a newer runner may add: nothing for us */
+    } /* `device` and unknown messages of newer runners are ignored */
     if (err.code) {
         log_warning("runner %lld: %s: %s", (long long)s->run.pid, m->method, err.text);
     }
 }
 
-/* An answer must not name what cannot be fetched: the runner goes on when its cache is full. */
+/* The cache may be full, and an answer must not name a module that cannot be fetched. */
 static void check_module(struct daemon *d, struct tune_result *r)
 {
     struct chunk none = {0};
@@ -265,7 +263,7 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     } else {
         schema_decode(&tune_result_schema, SCHEMA_LENIENT, m->result, &r, &e);
     }
-    if (e.code == ERROR_DEVICE_LOST) { /* it ends now; that is what the job is told of */
+    if (e.code == ERROR_DEVICE_LOST) { /* the runner ends now; the job gets a death */
         s->lost = e;
         runner_link_watch(&s->link, CANCEL_LIMIT_MS);
         return;
@@ -294,7 +292,7 @@ static void supervisor_on_message(struct runner_link *l, const struct rpc_messag
 
 /* ---- the end of a runner --------------------------------------------------------------------- */
 
-/* Ctrl-C and a terminal's end come to the runner, too, also where gemmd is to stay (nohup). */
+/* Ctrl-C and the end of a terminal reach the runner too, even when gemmd stays (nohup). */
 static bool is_from_outside(int number)
 {
     return number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP;
@@ -351,7 +349,7 @@ static void end_order(struct supervisor *s, const struct error *why)
     s->hooks->error(s->ctx, why);
 }
 
-/* The next one would be no better. */
+/* Ends the order without another runner, which would fail likewise. */
 static void supervisor_give_up(struct supervisor *s, const struct error *why)
 {
     int64_t job = s->job;
@@ -371,8 +369,8 @@ static void say_idle(const struct supervisor *s, struct error *e)
                              : "gemmd's log may say why");
 }
 
-/* The order came while it was leaving or being killed, or was not sent since the ledger had yet to
- * answer: what that runner did is no fault of this job. */
+/* Starts another runner for an order that no runner has read: the runner was leaving or being
+ * killed, or waited for its run's id. This is no fault of the job. */
 static void start_next(struct supervisor *s)
 {
     if (++s->idle_starts < IDLE_STARTS_MAX) {
@@ -416,8 +414,9 @@ static void supervisor_on_ended(struct runner_link *l)
     }
 }
 
-/* Not even SIGKILL ends it: it hangs in the kernel, and so does whatever uses the device next. When
- * gemmd stops, it is left behind; else nothing more is tuned, and hits are served on. */
+/* Even SIGKILL did not end the runner: it hangs in the kernel, and so would the device's next user.
+ * When gemmd stops, the runner is left behind; else tuning is switched off and hits are served
+ * on. */
 static void supervisor_on_stuck(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
@@ -503,7 +502,7 @@ static void supervisor_start_runner(struct supervisor *s)
     s->state = RUNNER_STARTING;
     if (start_link(s, &s->failure) < 0) {
         log_error("%s", s->failure.text);
-        return; /* as of a runner that has ended already, its end comes */
+        return; /* the end is reported as for a started runner */
     }
     runner_link_watch(&s->link, HELLO_LIMIT_MS);
     log_info("runner %d started", (int)s->link.process.pid);
@@ -519,7 +518,7 @@ void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
     if (s->state == RUNNER_NONE) {
         supervisor_start_runner(s);
     } else {
-        supervisor_send_order(s); /* else when it is ready */
+        supervisor_send_order(s); /* else when the runner is ready */
     }
 }
 
@@ -528,7 +527,7 @@ bool supervisor_cancel(struct supervisor *s, int64_t job)
     if (s->job != job) {
         return true;
     }
-    if (s->order.len) { /* no runner has it yet */
+    if (s->order.len) { /* no runner has the order yet */
         wire_buf_deinit(&s->order);
         s->job = 0;
         return true;
@@ -557,7 +556,7 @@ void supervisor_forget(struct supervisor *s, int64_t job)
     }
 }
 
-/* ---- the beginning and the end of the supervisor --------------------------------------------- */
+/* ---- opening and closing the supervisor ------------------------------------------------------ */
 
 static void supervisor_on_closed(struct runner_link *l)
 {
@@ -588,6 +587,6 @@ void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s)
     if (s->state == RUNNER_NONE) {
         runner_link_close(&s->link);
     } else {
-        runner_link_forget(&s->link); /* nothing it says matters any more */
+        runner_link_forget(&s->link); /* further messages are ignored */
     }
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The supervisor: at most one gemmd-runner, and never a trust in it. It is started when a job needs
- * it, speaks over a socket pair (runner/runner.h has the conversation), announces each risky
- * step before taking it, and leaves by itself when idle. When it is silent for longer than its last
- * announcement allows, or stays after its bye, it is killed. Whatever way it ends, the last
- * announcement says what it was doing, and the job goes on with another runner.
+ * The supervisor runs at most one gemmd-runner, and never trusts it. A runner is started when a job
+ * needs it. A runner speaks over a socket pair (runner/runner.h has the conversation), announces
+ * each risky step before the step, and exits when idle. A runner that is silent for longer than its
+ * last announcement allows, or stays after its bye, is killed. After any end, the last announcement
+ * names the step, and the job goes on with another runner.
  *
- *   NONE -> STARTING (spawned; hello and the run's id awaited) -> IDLE <-> BUSY -> NONE
+ * NONE -> STARTING (spawned; waits for hello and the run's id) -> IDLE <-> BUSY -> NONE
  *
- * Both ends must be of one build: the order and the trials are no stable interface.
+ * Both ends must be of the same build: the order and the trials are no stable interface.
  */
 #ifndef GEMMD_DAEMON_TUNING_SUPERVISOR_H
 #define GEMMD_DAEMON_TUNING_SUPERVISOR_H
@@ -21,7 +21,7 @@
 enum {
     HELLO_LIMIT_MS = 30 * 1000, /* from spawn to hello */
     ORDER_LIMIT_MS =
-        120 * 1000, /* from the order to the first attempt: a device may be slow to open */
+        120 * 1000, /* from the order to the first attempt: opening a device may be slow */
     CANCEL_LIMIT_MS = 10 * 1000,
     IDLE_STARTS_MAX = 5, /* runners in a row that left before they had the order */
 };
@@ -32,24 +32,24 @@ enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
 struct death {
     const char *status; /* crashed | hung | device_lost */
     char reason[200];
-    bool leaving; /* it had said bye before it got the order: no fault */
-    bool outside; /* somebody else killed it: the candidate is not to blame */
+    bool leaving; /* said bye before it got the order: no fault */
+    bool outside; /* killed from outside: the candidate is not to blame */
 };
 
-/* What comes of an order: trials and modules as they are finished, then one of result, error, death
- * or stuck. */
+/* Events of an order: trials and modules as they finish, then a result, an error, a death, or
+ * stuck. */
 struct supervisor_hooks {
-    void (*trial)(void *ctx, int64_t job, struct trial *t); /* t is used up */
-    /* What a vendor's library takes: of a key that was tuned earlier, no candidate of any job. */
+    void (*trial)(void *ctx, int64_t job, struct trial *t); /* t may be changed */
+    /* A vendor library's time for a key that was tuned earlier, and no candidate of a job. */
     void (*baseline)(void *ctx, struct trial *t);
     void (*module)(void *ctx, const struct module *m);
     void (*progress)(void *ctx, int64_t job, const struct progress *p);
     void (*result)(void *ctx, const struct tune_result *r);
     void (*error)(void *ctx, const struct error *e);
-    /* `a` is what it was about to do (config empty: nobody to blame). */
+    /* `a` is the announced step (config empty: no candidate to blame). */
     void (*death)(void *ctx, const struct death *why, const struct attempt *a);
-    /* It was killed and does not end, or is of another build: nothing can be tuned. `job`: its
-     * order; 0: it had none. */
+    /* The runner was killed and does not end, or is of another build: tuning is impossible. `job`:
+     * its order; 0: no order. */
     void (*stuck)(void *ctx, int64_t job, const struct error *e);
 };
 
@@ -60,35 +60,35 @@ struct supervisor {
     enum runner_state state;
     struct runner_link link;
     bool said_hello, said_bye, killed_hung, cancelling, stopping;
-    bool others_wait; /* to be said with the order */
-    bool foreign;     /* it is of another build: `failure` says so */
+    bool others_wait; /* send others_wait after the order */
+    bool foreign;     /* of another build: `failure` has the error */
     struct run run;
-    bool run_pending;       /* the ledger is asked for run.id */
-    int64_t job;            /* of the order under way; 0: none */
+    bool run_pending;       /* the ledger has not returned run.id yet */
+    int64_t job;            /* of the order under way; 0: no order */
     uint32_t request;       /* rpc id of the order */
     struct wire_buf order;  /* owned: not sent yet */
-    struct attempt attempt; /* the last one */
+    struct attempt attempt; /* the last attempt */
     struct error failure;   /* why this runner cannot be used: the job fails */
     struct error lost;      /* the device was lost: the job goes on with another runner */
 
     uint64_t deaths, starts;
-    unsigned idle_starts; /* of runners that left without the order */
-    char disturbed[160];  /* what disturbed the last tuning; "": nothing known */
+    unsigned idle_starts; /* runners in a row that left without the order */
+    char disturbed[160];  /* disturbance of the last tuning; "": none known */
     void (*stopped)(struct supervisor *s);
 };
 
 void supervisor_init(struct supervisor *s, struct daemon *d, const struct supervisor_hooks *hooks,
                      void *ctx);
-/* Gives an order (the params of `tune`, moved); starts a runner when there is none. The end comes
- * through the hooks, never from within this call. */
+/* Gives an order (the params of `tune`, moved); starts a runner if necessary. The hooks report the
+ * end, never from within this call. */
 void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
-/* True: the order was withdrawn in time and nothing more comes. False: its end comes as ever. */
+/* True: the order was withdrawn in time, and no hook follows. False: the end follows as usual. */
 bool supervisor_cancel(struct supervisor *s, int64_t job);
-/* Other jobs wait for the device: this order's may be set aside. Nothing if it is not under way. */
+/* Other jobs wait for the device: the order may be set aside. Ignored unless it is under way. */
 void supervisor_others_wait(struct supervisor *s, int64_t job);
-/* A job that was set aside will not come back: the runner need keep nothing for it. */
+/* A job that was set aside will not come back: the runner may drop its state. */
 void supervisor_forget(struct supervisor *s, int64_t job);
-/* Kills the runner and closes everything; then `stopped`. */
+/* Kills the runner and closes everything; then calls `stopped`. */
 void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s));
 
 const char *runner_state_name(enum runner_state s);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A running job's beginning and middle: what was measured before, the order, trials, deaths.
- * job_end.c has its ends.
+ * Beginning and middle of a running job: earlier trials, the order, trials, deaths. job_end.c has
+ * its ends.
  *
- * What counts as measured before ("done"): finished trials of this key whose stamp is today's. A
- * trial's stamp also names the tolerances when they are not the usual ones, since a result that was
- * right at 0.1 says nothing about 0.01. When a tuning is asked for again, only what an
- * unfinished tuning left, and failures, are not repeated; failures of what answers the key now are,
- * since it worked after them. A config that somebody gives by name is
- * always measured.
+ * Trials that count as done are finished trials of this key with today's stamp. A trial's stamp
+ * also names unusual tolerances, since a result that was right at 0.1 says nothing about 0.01. When
+ * a key is tuned again, only failures and the trials of an unfinished tuning count as done.
+ * Failures of the config that answers the key now are repeated, since the config has worked after
+ * them. Configs given by name are always measured.
  */
 #include <string.h>
 #include <time.h>
@@ -20,7 +19,7 @@
 
 enum {
     LEAVING_MAX = 5,
-    TELL_EVERY_MS = 100, /* progress, per request */
+    TELL_EVERY_MS = 100, /* between progress messages of a request */
 };
 
 static struct job *tuning_running_job(const struct tuner *x)
@@ -31,9 +30,9 @@ static struct job *tuning_running_job(const struct tuner *x)
 static void tuning_send_order(struct tuner *x, struct job *j);
 static void ask_history(struct tuner *x, struct job *j);
 
-/* ---- ends, and other beginnings -------------------------------------------------------------- */
+/* ---- ends, and new beginnings ---------------------------------------------------------------- */
 
-/* After a look at the known best only: the whole search. */
+/* Starts the whole search after the verification of the known best has failed. */
 static void tuning_search_anew(struct tuner *x, struct job *j, const char *reason)
 {
     struct daemon *d = x->daemon;
@@ -44,14 +43,14 @@ static void tuning_search_anew(struct tuner *x, struct job *j, const char *reaso
                      "%s: the pinned config does not hold under the new stamp: %.160s", j->key,
                      reason);
     }
-    /* What failed under tighter tolerances than those asked for may do now; and what is searched
-     * may be another target than the known one's. */
+    /* Trials that failed under tighter tolerances may pass now, and the search may be for another
+     * target than the known config's. */
     char before[STAMP_MAX];
     memcpy(before, j->trial_stamp, sizeof(before));
     j->reverify = false;
     q->atol = j->atol;
     q->rtol = j->rtol;
-    tuning_stamp(d, j, j->target, NULL); /* it was there when the job began */
+    tuning_stamp(d, j, j->target, NULL); /* the target existed when the job began */
     if (strcmp(before, j->trial_stamp) == 0) {
         tuning_send_order(x, j);
         return;
@@ -78,7 +77,7 @@ static void on_error(void *ctx, const struct error *e)
     }
 }
 
-/* Also what no database has yet: its disk may be full. */
+/* Also avoids variants that are not in the database yet: its disk may be full. */
 static void avoid_quarantined(const struct daemon *d, struct job *j)
 {
     for (uint32_t i = 0; i < d->quarantine_set.n; i++) {
@@ -90,7 +89,7 @@ static void tuning_send_order(struct tuner *x, struct job *j)
 {
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO order = WIRE_BUF_NULL;
-    if (x->scheduler->off.code) { /* by a runner that does not end, while the ledger was asked */
+    if (x->scheduler->off.code) { /* a stuck runner switched tuning off meanwhile */
         tuning_failed(x, j, &x->scheduler->off, JOB_FAILED);
         return;
     }
@@ -112,9 +111,9 @@ void tuning_others(struct tuner *x)
     }
 }
 
-/* ---- what was measured before ---------------------------------------------------------------- */
+/* ---- earlier trials -------------------------------------------------------------------------- */
 
-/* What answers this key now; NULL: nothing does. */
+/* The answer that serves this key now, or NULL. */
 static const struct answer *answers_now(struct daemon *d, const struct job *j)
 {
     struct answer *a = &d->scratch->answer;
@@ -124,14 +123,14 @@ static const struct answer *answers_now(struct daemon *d, const struct job *j)
     return serves ? a : NULL;
 }
 
-/* Whether a trial of before is repeated. `former`: what answers a key that is to be tuned again. */
+/* True when an earlier trial must be repeated. `former`: the answer of a key tuned again. */
 static bool is_repeated(const struct job *j, const struct trial *t, const struct answer *former)
 {
     bool over = former && t->created_s <= former->created_s;
     if (over && record_equal(&t->config, &former->config)) {
         return true;
     }
-    /* Stopped early for the sake of one that the restriction may exclude. */
+    /* Stopped early because of a config that the restriction may exclude. */
     bool cut = j->request->n_restrict > 0 && strcmp(t->status, "aborted") == 0;
     return tuning_worked(t) && (over || cut || j->request->n_configs > 0);
 }
@@ -183,7 +182,7 @@ static void ask_history(struct tuner *x, struct job *j)
     }
 }
 
-/* One that was set aside: with what it has. */
+/* Continues a job that was set aside, with its trials. */
 static void tuning_go_on(struct tuner *x, struct job *j)
 {
     j->set_aside = false;
@@ -226,7 +225,7 @@ void tuning_leased(struct tuner *x, struct job *j)
         tuning_ended(x, j, JOB_CANCELLED);
         return;
     }
-    /* published while the ledger was asked, or while it was set aside */
+    /* published while the ledger was asked, or while the job was set aside */
     bool known = j->set_aside ? tuning_answered(d, j, &answer) : tuning_known_now(d, j, &answer);
     if (known) {
         job_answer(j, answer.data, answer.len);
@@ -309,7 +308,7 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     }
     bool known = !why->outside && a->config.n && a->variant[0];
     struct job *other = known ? scheduler_find_aside(x->scheduler, a->job) : NULL;
-    if (other) { /* its kernel, which was still being compiled: this job is not to blame */
+    if (other) { /* the kernel of another job was still being compiled: this job is not to blame */
         tuning_blame(x, other, why, a);
         tuning_send_order(x, j);
         return;
@@ -319,7 +318,7 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     if (named) {
         tuning_blame(x, j, why, a);
     } else {
-        j->unnamed_deaths += strcmp(why->status, "hung") == 0 ? 2 : 1; /* minutes, each time */
+        j->unnamed_deaths += strcmp(why->status, "hung") == 0 ? 2 : 1; /* each hang takes minutes */
     }
     if (tuning_too_many(j, why, &err)) {
         tuning_failed(x, j, &err, JOB_DIED);
@@ -330,7 +329,7 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     }
 }
 
-/* The device cannot be used until its runner has ended, or not by this gemmd. */
+/* The device cannot be used until its runner has ended, or not by this build. */
 static void tuning_on_stuck(void *ctx, int64_t job, const struct error *e)
 {
     struct tuner *x = ctx;
@@ -346,13 +345,13 @@ static void tuning_on_stuck(void *ctx, int64_t job, const struct error *e)
     }
 }
 
-/* It keeps what it knows, and its lease while somebody waits for it. */
+/* Sets the job aside, with its trials, and with its lease while it has waiters. */
 static void tuning_set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
 {
     j->spent_device_ms = r->device_ms;
     j->spent_ms = r->wall_ms;
     j->refused = 0;
-    if (!scheduler_others_wait(x->scheduler)) { /* any more */
+    if (!scheduler_others_wait(x->scheduler)) { /* no other job waits any more */
         tuning_send_order(x, j);
         return;
     }
@@ -365,7 +364,8 @@ static void tuning_set_aside(struct tuner *x, struct job *j, const struct tune_r
     job_lease_left(x->job_lease, j);
 }
 
-/* Unless somebody has asked for it meanwhile. It was no try (remeasure.c). */
+/* Ends a job that needs a quiet device, unless a request has joined. This was no try
+ * (remeasure.c). */
 static void put_off(struct tuner *x, struct job *j, const char *reason)
 {
     bool many;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The course of the running job: history from the ledger, order to the runner, trials as they come,
- * deaths of the runner, the best made durable, answers to who waits.
+ * The course of the running job: history from the ledger, the order to the runner, trials, deaths
+ * of the runner, making the best durable, answers to the waiters.
  *
  * Callbacks of the ledger and of the supervisor carry no job: they mean scheduler->running. A job
- * leaves that place only when nothing is under way for it (scheduler_ended).
+ * stays there until no callback is pending (scheduler_ended).
  */
 #ifndef GEMMD_DAEMON_TUNING_TUNING_H
 #define GEMMD_DAEMON_TUNING_TUNING_H
@@ -17,7 +17,7 @@
 
 /* ---- tuner.c --------------------------------------------------------------------------------- */
 
-/* What the files of a tuning share: the tuner, and trials on their way into the ledger. */
+/* Shared parts of a tuning's files: the tuner, and the recording of trials. */
 
 struct tuner {
     struct daemon *daemon; /* all borrowed */
@@ -27,59 +27,59 @@ struct tuner {
     struct tiers *tiers;
 };
 
-bool tuning_worked(const struct trial *t); /* it ran, and was right as far as it got */
-/* A trial of the job: into the ledger, and not repeated. `t` is used up. */
+bool tuning_worked(const struct trial *t); /* ran and was right, also when stopped early */
+/* Writes a trial of the job to the ledger and remembers the trial. Changes `t`. */
 void tuning_record(struct tuner *x, struct job *j, struct trial *t);
-void tuning_avoid(struct job *j, const char *variant); /* no runner tries it again */
+void tuning_avoid(struct job *j, const char *variant); /* no later runner tries the variant */
 
 /* ---- tuning.c -------------------------------------------------------------------------------- */
 
-void tuning_begin(struct tuner *x, struct job *j);  /* it has the device */
-void tuning_cancel(struct tuner *x, struct job *j); /* nobody wants it any more */
-/* The running job may go on: its key is its own, or cannot be leased (job_lease.h). */
+void tuning_begin(struct tuner *x, struct job *j);  /* the job gets the device */
+void tuning_cancel(struct tuner *x, struct job *j); /* the job has no waiters any more */
+/* The running job may go on: its key is leased, or cannot be leased (job_lease.h). */
 void tuning_leased(struct tuner *x, struct job *j);
-/* A job was queued: the running one may be set aside. */
+/* A job was queued: the running job may be set aside. */
 void tuning_others(struct tuner *x);
-/* What the runner says; ctx: the tuner. */
+/* Events of the runner; ctx: the tuner. */
 extern const struct supervisor_hooks tuning_hooks;
 
 /* ---- runner_order.c -------------------------------------------------------------------------- */
 
-/* What the runner is told to do: the order, and the finished trials in it. */
+/* The order for the runner, and the finished trials in it. */
 
 enum {
-    FAVOURITES_MAX = 8, /* deaths of the runner with nothing that worked: then it looks elsewhere */
+    FAVOURITES_MAX = 8, /* deaths without a working config: then the search turns random */
 };
 
-/* A finished trial, that is not repeated. */
+/* Adds a finished trial to the order, so that it is not repeated. */
 void tuning_remember(struct job *j, const struct trial *t);
-/* Thousands of old trials: they would rather be measured again than not at all. False: there are
- * none to forget, so that the order does not get smaller by it. */
+/* Drops the finished trials of an order that is too large: measuring again is better than no
+ * tuning. False: no trials to drop. */
 bool tuning_forget(struct job *j);
-/* The params of the runner's `tune`. ERROR_NO_MEMORY; ERROR_INVALID: too many configs are given. */
+/* Packs the params of the runner's `tune`. ERROR_NO_MEMORY; ERROR_INVALID: too many configs. */
 int tuning_order(struct tiers *t, struct job *j, struct wire_buf *out, struct error *err);
 
 /* ---- blame.c --------------------------------------------------------------------------------- */
 
-/* Deaths of the runner in a job: who is to blame, and when there are too many. */
+/* Deaths of the runner in a job: the candidate to blame, and the limit of deaths. */
 
-/* The candidate that was running when the runner died: a failed trial, and never again. */
+/* Records the candidate of a runner's death as a failed trial, and quarantines its variant. */
 void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const struct attempt *a);
-/* A death with a candidate to blame is progress: it is not tried again. So many of them end the
- * search early, with the best of what worked. The device is to blame when nobody else is: no
- * candidate was named, none has worked, or what worked before does not work now. True: the job is
- * over. */
+/* True: too many deaths, the job is over. A death with a candidate to blame is progress, since the
+ * candidate is not tried again. Many such deaths end the search early, with the best so far. The
+ * device is to blame when no candidate was named, none has worked, or earlier working configs fail
+ * now. */
 bool tuning_too_many(struct job *j, const struct death *why, struct error *err);
 
 /* ---- job_end.c ------------------------------------------------------------------------------- */
 
-/* How a tuning ends. */
+/* The end of a tuning. */
 
-/* Counts and forgets the job; who waits has been answered. */
+/* Counts and frees the job. All waiters must have their answers. */
 void tuning_ended(struct tuner *x, struct job *j, enum job_end how);
-/* It ends without a result: JOB_FAILED, or JOB_DIED by the deaths of its runners. */
+/* Ends a job without a result: JOB_FAILED, or JOB_DIED by the deaths of its runners. */
 void tuning_failed(struct tuner *x, struct job *j, const struct error *e, enum job_end how);
-/* The runner has found the best: it is made durable, then who waits is answered. */
+/* The runner has found the best: makes the best durable, then answers the waiters. */
 void tuning_result(struct tuner *x, const struct tune_result *r);
 
 #endif

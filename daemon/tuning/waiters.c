@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits for which job, and who is let go when (waiters.h). */
+/* Joining jobs, waiting, and leaving (waiters.h). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,14 +24,14 @@ void waiters_stop(struct waiters *x)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* What the request looks for among the jobs. */
+/* The search of a request, to compare with jobs. */
 struct sought {
     uint64_t identity;
     const struct wire_buf *search;
     bool pin, again;
 };
 
-/* One that only looks at the known best again is no search: who wants one has a job of his own. */
+/* A job that only verifies the known best is no search for a request with `again`. */
 static bool waiters_is_same_search(const struct job *j, const struct sought *x)
 {
     return j->identity == x->identity && j->pin == x->pin && !j->cancelled &&
@@ -165,7 +165,7 @@ int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
     }
     j->background = j->background || w->background;
     j->quiet = j->quiet && w->quiet;
-    if (j->state < JOB_RUNNING) { /* it has not begun: it may be asked for more */
+    if (j->state < JOB_RUNNING) { /* `again` may be added before the job runs */
         j->again = j->again || w->again;
     }
     if (fresh) {
@@ -179,12 +179,12 @@ int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
     return 0;
 }
 
-/* The search of scratch->request, of its bucket; the request is as before. */
+/* Packs the search of scratch->request, with its bucket; the request stays unchanged. */
 static bool pack_search(struct daemon *d, struct wire_buf *out)
 {
     struct scratch *x = d->scratch;
     struct request *r = &x->request;
-    struct query query = r->query; /* packing it takes what is no part of a search */
+    struct query query = r->query; /* packing clears fields that are no part of a search */
     x->other = r->problem;
     r->problem = x->bucket;
     bool packed = job_pack(out, r, NULL) == 0;
@@ -219,7 +219,7 @@ bool waiters_recall(struct daemon *d, struct answer *out)
            waiters_recall_answer(d, &search, out);
 }
 
-/* ---- letting go ------------------------------------------------------------------------------ */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 static void waiter_gone(struct ticket *t)
 {
@@ -229,7 +229,7 @@ static void waiter_gone(struct ticket *t)
     scheduler_unwanted(j->scheduler, j);
 }
 
-/* Out of its job, which goes on for others. */
+/* Removes a waiter from its job, which goes on for other waiters. */
 static void cancel_waiter(struct ticket *t, const struct error *e)
 {
     struct waiter *w = LIST_OF(t, struct waiter, ticket);
@@ -239,7 +239,7 @@ static void cancel_waiter(struct ticket *t, const struct error *e)
     scheduler_unwanted(j->scheduler, j);
 }
 
-/* The deadline has passed: the best lower tier is the answer, and the tuning goes on. */
+/* The deadline has passed: answers with the best lower tier. The tuning goes on. */
 static void give_lower_tier(struct chore *c)
 {
     struct waiter *w = LIST_OF(c, struct waiter, expiry);
@@ -250,7 +250,7 @@ static void give_lower_tier(struct chore *c)
     const struct wire_obj *map;
     static const char passed[] = "deadline passed, the tuning goes on";
     int status = ERROR_DEADLINE;
-    if (!j->pin) { /* what it allows is what the job searches; its problem is its own */
+    if (!j->pin) { /* restrictions from the job's search, the problem from the waiter */
         status = wire_decode(d->doc, j->search.data, j->search.len, &map, &err);
         status = status ? status : request_unpack(&x->request, map, &err);
         status = status ? status : wire_decode(d->doc, w->problem, w->problem_len, &map, &err);
@@ -259,7 +259,7 @@ static void give_lower_tier(struct chore *c)
         status = problem_unpack(&x->request.problem, map, &err);
     }
     if (status == 0) {
-        memcpy(x->request.query.bucket, j->bucket, sizeof(j->bucket)); /* as it was asked for */
+        memcpy(x->request.query.bucket, j->bucket, sizeof(j->bucket)); /* as in the request */
         status = daemon_key(d, &err);
         x->request.query.bucket[0] = '\0';
     }
