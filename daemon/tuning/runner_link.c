@@ -3,12 +3,13 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/base/list.h"
 #include "daemon/base/poller.h"
 #include "proto/rpc.h"
 
-enum { READ_BYTES = 16 * 1024, EOF_LIMIT_MS = 2000, WATCH_SLICE_MS = 1000 };
+enum { EOF_LIMIT_MS = 2000, WATCH_SLICE_MS = 1000 };
 
 /* ---- the watchdog ---------------------------------------------------------------------------- */
 
@@ -99,8 +100,31 @@ int runner_link_send(struct runner_link *l, struct wire_buf *bytes)
 
 static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 {
+    struct runner_link *l = handle->data;
     (void)wanted;
-    *buf = inbox_room(&((struct runner_link *)handle->data)->inbox);
+    *buf = uv_buf_init(l->room, sizeof(l->room));
+}
+
+/* 1: *m is borrowed until the next call. 0: more bytes must come. ERROR_*: the stream is broken. */
+static int runner_link_next_message(struct runner_link *l, struct rpc_message *m, struct error *err)
+{
+    size_t used = 0, seen = l->at + l->scanned;
+    if (seen >= l->in.len) {
+        return 0;
+    }
+    int status = scan_feed(&l->scan, l->in.data + seen, l->in.len - seen, &used, err);
+    if (status == SCAN_MORE) {
+        l->scanned = l->in.len - l->at;
+        return 0;
+    }
+    if (status == SCAN_DONE) {
+        size_t n = l->scanned + used;
+        *m = (struct rpc_message){0};
+        status = rpc_decode(l->doc, l->in.data + l->at, n, m, err);
+        l->at += n;
+        l->scanned = 0;
+    }
+    return status < 0 ? status : 1;
 }
 
 static void runner_link_take_messages(struct runner_link *l)
@@ -108,7 +132,7 @@ static void runner_link_take_messages(struct runner_link *l)
     struct rpc_message m;
     struct error err = ERROR_NULL;
     int status = 0;
-    while (!l->deaf && (status = inbox_next(&l->inbox, &m, &err)) > 0) {
+    while (!l->deaf && (status = runner_link_next_message(l, &m, &err)) > 0) {
         l->hooks->message(l, &m);
     }
     if (status < 0) {
@@ -119,7 +143,13 @@ static void runner_link_take_messages(struct runner_link *l)
 
 static bool take_bytes(struct runner_link *l, size_t n)
 {
-    if (inbox_put(&l->inbox, n) < 0) {
+    if (l->at) {
+        memmove(l->in.data, l->in.data + l->at, l->in.len - l->at);
+        l->in.len -= l->at;
+        l->at = 0;
+    }
+    wire_put_raw(&l->in, l->room, n);
+    if (l->in.failed) {
         l->hooks->fault(l, ERROR_NO_MEMORY, "no memory to hear the runner");
         return false;
     }
@@ -133,8 +163,7 @@ static void hear_unread(struct runner_link *l)
     if (l->deaf || l->eof || uv_fileno((uv_handle_t *)&l->pipe, &fd) < 0) {
         return;
     }
-    uv_buf_t room = inbox_room(&l->inbox);
-    ssize_t n = poller_recv(fd, room.base, room.len);
+    ssize_t n = poller_recv(fd, l->room, sizeof(l->room));
     if (n > 0) { /* libuv handles the end of file */
         take_bytes(l, (size_t)n);
     }
@@ -170,7 +199,8 @@ static void handle_closed(uv_handle_t *handle)
     if (--l->open_handles == 0) {
         l->running = false;
         runner_link_watch(l, 0);
-        inbox_close(&l->inbox);
+        wire_buf_deinit(&l->in);
+        l->doc = wire_doc_free(l->doc);
         l->hooks->ended(l);
     }
 }
@@ -254,6 +284,9 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
 {
     l->exited = l->eof = l->closing = l->killed = l->deaf = false;
     l->exit_status = l->exit_signal = 0;
+    l->at = l->scanned = 0;
+    l->doc = wire_doc_new();
+    scan_init(&l->scan, RUNNER_MESSAGE_BYTES_MAX);
     l->running = true;
     l->open_handles = 2;
     int status = runner_link_spawn_process(l, file, args, err);
@@ -261,7 +294,7 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
         runner_link_abandon(l); /* libuv requires both handles closed here, too */
         return status;
     }
-    if (inbox_open(&l->inbox, RUNNER_MESSAGE_BYTES_MAX, READ_BYTES) < 0) {
+    if (!l->doc) {
         l->eof = true;
         l->hooks->fault(l, ERROR_NO_MEMORY, "no memory for a runner");
         return 0;

@@ -24,38 +24,7 @@
 #include "proto/rpc.h"
 #include "proto/scan.h"
 
-/* ---- inbox.c --------------------------------------------------------------------------------- */
-
-/*
- * Messages from the runner's stream of bytes, scanned before they are decoded, like a client's. (A
- * client's connection also has turns and shares: session/session.h.)
- *
- * reading: room = inbox_room(b); ... ; inbox_put(b, n); while (inbox_next(b, &m, &err) > 0) ...
- */
-
-struct inbox {
-    struct scan scan;
-    struct wire_buf in;   /* owned: bytes that were not returned yet */
-    size_t at, scanned;   /* of in: returned; scanned after that */
-    struct wire_doc *doc; /* owned: the last returned message */
-    char *room;           /* owned: read buffer */
-    size_t room_bytes;
-};
-
-/* Opens a new stream, of messages up to `message_max` bytes, read `read_bytes` at a time. May be
- * called again without a close. ERROR_NO_MEMORY, without a sentence. */
-int inbox_open(struct inbox *b, size_t message_max, size_t read_bytes);
-void inbox_close(struct inbox *b); /* may be called twice, and on zeros */
-
-uv_buf_t inbox_room(struct inbox *b);
-int inbox_put(struct inbox *b, size_t n); /* n bytes were read into the room. ERROR_NO_MEMORY */
-
-enum { INBOX_MESSAGE = 1 };
-/* INBOX_MESSAGE: *m is borrowed until the next call. 0: more bytes must come. ERROR_MALFORMED,
- * ERROR_TOO_LARGE and errors of rpc_decode: the stream is broken. */
-int inbox_next(struct inbox *b, struct rpc_message *m, struct error *err);
-
-/* ---- runner_link.c --------------------------------------------------------------------------- */
+enum { RUNNER_LINK_READ_BYTES = 16 * 1024 };
 
 struct runner_link;
 
@@ -82,11 +51,15 @@ struct runner_link {
     uint64_t due_ms;            /* the end of that slice, loop time */
     bool forgiven;              /* a pause of this process, in this watch */
     bool expired;               /* and not watched again since */
-    struct inbox inbox;         /* open while a runner is running */
-    struct chore resume;        /* reads on in a later turn */
-    unsigned open_handles;      /* of process and pipe, until their close callbacks */
-    bool running;               /* from start until `ended` */
-    bool exited, eof;           /* both end the runner */
+    struct scan scan;           /* of the stream of messages */
+    struct wire_buf in;         /* owned: bytes that were not handed out yet */
+    size_t at, scanned;         /* of in: handed out; scanned after that */
+    struct wire_doc *doc;       /* owned: the last message */
+    char room[RUNNER_LINK_READ_BYTES];
+    struct chore resume;   /* reads on in a later turn */
+    unsigned open_handles; /* of process and pipe, until their close callbacks */
+    bool running;          /* from start until `ended` */
+    bool exited, eof;      /* both end the runner */
     bool closing;
     bool killed; /* SIGKILL was sent: the watchdog waits for the end */
     bool deaf;   /* further messages are ignored */

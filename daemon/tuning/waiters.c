@@ -232,11 +232,8 @@ static void waiter_gone(struct ticket *t)
 /* Removes a waiter from its job, which goes on for other waiters. */
 static void cancel_waiter(struct ticket *t, const struct error *e)
 {
-    struct waiter *w = LIST_OF(t, struct waiter, ticket);
-    struct job *j = w->job;
-    ticket_fail(&w->ticket, e);
-    waiter_free(w);
-    scheduler_unwanted(j->scheduler, j);
+    ticket_fail(t, e);
+    waiter_gone(t);
 }
 
 /* The deadline has passed: answers with the best lower tier. The tuning goes on. */
@@ -282,8 +279,7 @@ static void give_lower_tier(struct chore *c)
         schema_encode(out, &answer_schema, &x->answer);
         ticket_close(&w->ticket);
     }
-    waiter_free(w);
-    scheduler_unwanted(j->scheduler, j);
+    waiter_gone(&w->ticket);
 }
 
 static uint64_t waiters_expire_job(struct waiters *x, struct job *j, uint64_t now, uint64_t next)
