@@ -85,7 +85,8 @@ static void list_values(const struct value *values, uint32_t n, char *out, size_
     }
 }
 
-static int check_restriction(const struct space *s, const struct restriction *r, struct error *err)
+static int check_restriction(const struct space *s, const struct restriction *r, bool empty,
+                             struct error *err)
 {
     const struct param *p = plan_find_param(s, r->name);
     if (!p) {
@@ -97,6 +98,9 @@ static int check_restriction(const struct space *s, const struct restriction *r,
         return error_set(err, ERROR_UNKNOWN_FIELD,
                          "restrict: there is no parameter %s for this problem here; there are: %s",
                          r->name, names);
+    }
+    if (!empty) {
+        return 0;
     }
     for (uint32_t i = 0; i < r->n; i++) {
         for (uint32_t k = 0; k < p->n; k++) {
@@ -114,6 +118,18 @@ static int check_restriction(const struct space *s, const struct restriction *r,
                      r->name, asked, known);
 }
 
+/* A restriction on an unknown tunable is always an error. Values outside of the space are an error
+ * only when the space is empty. */
+static int check_restrictions(const struct plan *p, bool empty, struct error *err)
+{
+    const struct request *r = &p->setup.order->request;
+    int status = 0;
+    for (uint32_t i = 0; i < r->n_restrict && status == 0; i++) {
+        status = check_restriction(&p->space, &r->restrict_[i], empty, err);
+    }
+    return status;
+}
+
 static int compare_rules(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -123,12 +139,9 @@ static int compare_rules(const void *a, const void *b)
 static int explain_empty(const struct plan *p, struct error *err)
 {
     const struct space *s = &p->space;
-    const struct request *r = &p->setup.order->request;
-    for (uint32_t i = 0; i < r->n_restrict; i++) {
-        int status = check_restriction(s, &r->restrict_[i], err);
-        if (status) {
-            return status;
-        }
+    int status = check_restrictions(p, true, err);
+    if (status) {
+        return status;
     }
     struct {
         uint64_t dropped;
@@ -146,18 +159,6 @@ static int explain_empty(const struct plan *p, struct error *err)
     }
     return error_set(err, ERROR_NO_CONFIG, "no config is valid for this problem here: of %llu, %s",
                      (unsigned long long)s->raw, text);
-}
-
-/* A restriction on an unknown tunable is an error also when the space is not empty. */
-static int plan_check_names(const struct plan *p, struct error *err)
-{
-    const struct request *r = &p->setup.order->request;
-    for (uint32_t i = 0; i < r->n_restrict; i++) {
-        if (!plan_find_param(&p->space, r->restrict_[i].name)) {
-            return check_restriction(&p->space, &r->restrict_[i], err);
-        }
-    }
-    return 0;
 }
 
 /* ---- building -------------------------------------------------------------------------------- */
@@ -300,7 +301,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     drop_unknown(p);
     p->legal = p->space.n;
     p->variants = count_variants(&p->space);
-    r = plan_check_names(p, err);
+    r = check_restrictions(p, false, err);
     if (r == 0 && any && p->space.n == 0) {
         r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");
     }
