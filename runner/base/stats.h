@@ -14,6 +14,7 @@ struct stats {
 enum { STATS_MAX = 256 };
 struct stats stats_of(const double *samples, uint32_t n);
 double stats_median(const double *samples, uint32_t n);
+int stats_compare_doubles(const void *a, const void *b); /* for qsort */
 
 /* Scatter of the launches of a kernel in a visit, pooled over visits. */
 struct scatter {

@@ -23,12 +23,6 @@ struct lot {
     struct finalist *f; /* owned */
 };
 
-static int landscape_compare_times(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static const struct landscape_points *landscape_variant_of_point(const struct landscape_recorder *s,
                                                                  uint32_t point)
 {
@@ -55,7 +49,7 @@ static int landscape_choose_lot(const struct landscape_recorder *s, uint32_t wan
             sorted[known++] = s->us[i];
         }
     }
-    qsort(sorted, known, sizeof(*sorted), landscape_compare_times);
+    qsort(sorted, known, sizeof(*sorted), stats_compare_doubles);
     double limit = known > want ? sorted[want - 1] : INFINITY;
     free(sorted);
     for (uint32_t i = 0; i < s->space.n && lot->n < want; i++) {
