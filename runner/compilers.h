@@ -19,12 +19,9 @@ struct job;
 struct runner;
 
 struct compilers_ops {
-    bool compile_openings; /* compile a search's first variants while the device is opened */
+    bool real; /* this host's, in real time: they share the cores with a cpu device */
     double (*now_ms)(const struct runner *r);
     double (*wall_ms)(const struct job *j); /* of all orders of a tuning so far */
-    uint32_t (*count)(const struct runner *r);
-    /* True when compilers slow down the measuring. */
-    bool (*disturb_device)(const struct runner *r);
     /* When the build of a candidate will be done; 0: unknown. Called before the pool gets the
      * variant. */
     double (*due_ms)(struct job *j, const struct candidate *c);
@@ -43,6 +40,8 @@ struct compilers_ops {
 extern const struct compilers_ops compilers_host, compilers_recorded;
 /* Chooses the compilers for a device spec. */
 const struct compilers_ops *compilers_choose(const char *device);
+/* How many compilers work in parallel. */
+uint32_t compilers_count(const struct runner *r);
 
 /* ---- compilers_recorded.c -------------------------------------------------------------------- */
 

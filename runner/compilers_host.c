@@ -2,8 +2,6 @@
 /* This host's compilers (compilers.h). Each compile may take 120 s. The runner watches this limit,
  * not gemmd: the limit fails the config (status `hung`) and costs a thread, not the process. While
  * the search waits, its `attempt` on the socket has the same limit plus a grace time. */
-#include <string.h>
-
 #include "runner/job_inner.h"
 
 enum { COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
@@ -17,16 +15,6 @@ static double compilers_host_now_ms(const struct runner *r)
 static double compilers_host_wall_ms(const struct job *j)
 {
     return timeline_ms(&j->runner->timeline) + j->order->spent_ms;
-}
-
-static uint32_t compilers_host_count(const struct runner *r)
-{
-    return r->threads;
-}
-
-static bool compilers_host_disturb_device(const struct runner *r)
-{
-    return strcmp(r->device->info.kind, "cpu") == 0;
 }
 
 static double compilers_host_due_ms(struct job *j, const struct candidate *c)
@@ -97,11 +85,9 @@ static double compilers_host_left_ms(const struct job *j, const struct candidate
 }
 
 const struct compilers_ops compilers_host = {
-    .compile_openings = true,
+    .real = true,
     .now_ms = compilers_host_now_ms,
     .wall_ms = compilers_host_wall_ms,
-    .count = compilers_host_count,
-    .disturb_device = compilers_host_disturb_device,
     .due_ms = compilers_host_due_ms,
     .is_built = compilers_host_is_built,
     .wait = compilers_host_wait,

@@ -61,18 +61,6 @@ static double compilers_recorded_wall_ms(const struct job *j)
     return runner_now_ms(j->runner) - j->began_ms;
 }
 
-static uint32_t compilers_recorded_count(const struct runner *r)
-{
-    (void)r;
-    return LANES;
-}
-
-static bool compilers_recorded_disturb_device(const struct runner *r)
-{
-    (void)r;
-    return false;
-}
-
 static double compilers_recorded_cost_ms(const struct job *j, const struct candidate *c)
 {
     struct compiler *compiler = j->runner->compiler;
@@ -127,8 +115,6 @@ static double compilers_recorded_ran_ms(const struct job *j, const struct candid
 const struct compilers_ops compilers_recorded = {
     .now_ms = compilers_recorded_now_ms,
     .wall_ms = compilers_recorded_wall_ms,
-    .count = compilers_recorded_count,
-    .disturb_device = compilers_recorded_disturb_device,
     .due_ms = compilers_recorded_due_ms,
     .is_built = compilers_recorded_is_built,
     .wait = compilers_recorded_wait,
@@ -140,4 +126,9 @@ const struct compilers_ops compilers_recorded = {
 const struct compilers_ops *compilers_choose(const char *device)
 {
     return strncmp(device, "replay:", 7) == 0 ? &compilers_recorded : &compilers_host;
+}
+
+uint32_t compilers_count(const struct runner *r)
+{
+    return r->compilers->real ? r->threads : LANES;
 }

@@ -186,7 +186,7 @@ static int job_begin(struct job *j, struct error *err)
                                .compiler = r->compiler->ops->version(r->compiler),
                                .cache_dir = present,
                                .threads = r->threads,
-                               .compilers = r->compilers->count(r)};
+                               .compilers = compilers_count(r)};
     status = make_plan(j, &setup, err);
     if (status == 0 && j->given) {
         status = add_given(j, err);

@@ -10,7 +10,6 @@
  *   patience.c        when to wait for compilers, and when to set the search aside
  *   measure.c         one candidate on the device: load, probe, verify, samples
  *   outcomes.c        the outcome of each config's trial
- *   held.c            trials that come before the reference's trial
  *   finals.c          the best few again, in alternating blocks
  *   gate.c            decides if their winner replaces the former best of the key
  *   notices.c         messages about the job on the socket
@@ -157,19 +156,8 @@ bool job_call_back(struct job *j, uint32_t winner);
 /* Sets ERROR_NO_CONFIG, with counts and the most common reason. */
 int job_nothing_works(const struct job *j, struct error *err);
 
-/* held.c */
-bool job_awaits_reference(const struct job *j); /* the reference's trial may still come */
-void job_become_reference(struct job *j, uint32_t id, struct trial *t);
-/* Keeps a copy of a trial until the reference's trial has come. False: no memory. */
-bool job_hold(struct job *j, uint32_t id, const struct trial *t);
-void job_send_held(struct job *j);
 /* The reference's trial will not come: another trial takes its place. */
 void job_without_reference(struct job *j);
-
-/* variations.c: the variations of a config (family.h) that this device can measure and the query
- * allows. Returns the number of variations. */
-uint32_t job_variations(const struct job *j, const struct record *config,
-                        struct record out[VARIATIONS_MAX]);
 
 /* search.c */
 int job_search(struct job *j, struct error *err);

@@ -73,7 +73,7 @@ int runner_open_pool(struct runner *r, struct error *err)
  * begins differently. */
 static bool opening_is_known(const struct runner *r, const struct tune_order *o)
 {
-    return !o->quiet && !r->device && r->compilers->compile_openings &&
+    return !o->quiet && !r->device && r->compilers->real &&
            strcmp(r->opt.expected.kind, "cuda") == 0 && o->n_done == 0 && o->n_hints == 0 &&
            o->n_avoid == 0;
 }
@@ -125,7 +125,7 @@ int runner_open(struct runner *r, struct error *err)
 
 uint32_t runner_look(const struct runner *r)
 {
-    uint32_t look = 2 * r->compilers->count(r);
+    uint32_t look = 2 * compilers_count(r);
     return look < RUNNER_LOOK_MAX ? look : RUNNER_LOOK_MAX;
 }
 

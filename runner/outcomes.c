@@ -2,6 +2,7 @@
 /* The outcome of each config's trial, in this run or an earlier run. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runner/base/conditions.h"
@@ -64,12 +65,67 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
 }
 
+/* Trials that came before the reference's. The reference is often among the slowest kernels to
+ * compile, so ready candidates are measured before it. Their trials have no ratio yet: they are
+ * held until the reference has a time, or will not get a time. A process that dies meanwhile loses
+ * these few trials. */
+static bool outcomes_awaits_reference(const struct job *j)
+{
+    return isnan(j->reference_us) && j->reference != PLAN_NONE && !j->outcomes[j->reference].here;
+}
+
+static void outcomes_become_reference(struct job *j, uint32_t id, struct trial *t)
+{
+    t->reference = true;
+    t->ratio = 1;
+    j->reference = id;
+    j->reference_us = t->time_us;
+}
+
+/* Keeps a copy of a trial until the reference's trial has come. False: no memory. */
+static bool outcomes_keep_trial(struct job *j, uint32_t id, const struct trial *t)
+{
+    if (j->n_held == j->room_held) {
+        uint32_t room = j->room_held ? 2 * j->room_held : 16;
+        struct held_trial *held = realloc(j->held, room * sizeof(*held));
+        if (!held) {
+            return false;
+        }
+        j->held = held;
+        j->room_held = room;
+    }
+    j->held[j->n_held++] = (struct held_trial){id, *t};
+    return true;
+}
+
+static void outcomes_send_held(struct job *j)
+{
+    for (uint32_t i = 0; i < j->n_held; i++) {
+        struct held_trial *h = &j->held[i];
+        if (strcmp(h->trial.status, "ok") == 0 && isnan(j->reference_us)) {
+            outcomes_become_reference(j, h->id, &h->trial);
+        }
+        h->trial.ratio = h->trial.time_us / j->reference_us;
+        j->outcomes[h->id].ratio = h->trial.ratio;
+        notice_trial(j, &h->trial);
+    }
+    j->n_held = 0;
+}
+
+void job_without_reference(struct job *j)
+{
+    if (outcomes_awaits_reference(j)) {
+        j->reference = PLAN_NONE;
+    }
+    outcomes_send_held(j);
+}
+
 void job_record(struct job *j, const struct candidate *c, struct trial *t)
 {
     bool final = strcmp(t->stage, "final") == 0;
-    bool early = job_awaits_reference(j) && c->id != j->reference;
+    bool early = outcomes_awaits_reference(j) && c->id != j->reference;
     if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us) && !early) {
-        job_become_reference(j, c->id, t); /* for another config: the reference has failed */
+        outcomes_become_reference(j, c->id, t); /* for another config: the reference has failed */
     }
     conditions_note(j->runner->device, t);
     conditions_after(t, j->doubt);
@@ -82,11 +138,11 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
         j->done++;
         j->failed += !o->measured;
     }
-    if (!early || !job_hold(j, c->id, t)) {
+    if (!early || !outcomes_keep_trial(j, c->id, t)) {
         notice_trial(j, t);
     }
-    if (!job_awaits_reference(j)) {
-        job_send_held(j);
+    if (!outcomes_awaits_reference(j)) {
+        outcomes_send_held(j);
     }
     notice_progress(j, final ? "final" : "measure", &c->config);
 }

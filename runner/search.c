@@ -82,6 +82,33 @@ static int add_hints(struct search *s, uint32_t room, struct error *err)
     return 0;
 }
 
+static bool may_be_measured(const struct job *j, const struct record *config)
+{
+    const struct device *d = j->runner->device;
+    struct rejection why;
+    return plan_check(&j->plan, config, &why) == 0 && plan_eligible(&j->plan, config) &&
+           (!d->ops->knows || d->ops->knows(d, &j->order->request.problem, config));
+}
+
+/* Variations of a search's best config: run-time settings of the family that no space has. In the
+ * space, each setting would multiply the number of points, for a per cent or two on few problems.
+ * For a single config they cost some milliseconds and no compile. Returns the number of variations
+ * that this device can measure and the query allows. */
+static uint32_t search_find_variations(const struct job *j, const struct record *config,
+                                       struct record out[VARIATIONS_MAX])
+{
+    const struct family_target *t = j->target;
+    uint32_t n = 0;
+    if (!t->variation || j->given) {
+        return 0;
+    }
+    for (uint32_t i = 0;
+         n < VARIATIONS_MAX && t->variation(&j->order->request.problem, config, i, &out[n]); i++) {
+        n += may_be_measured(j, &out[n]);
+    }
+    return n;
+}
+
 /* Adds variations of the best config, when the strategy has no more proposals. */
 static int add_variations(struct search *s, struct error *err)
 {
@@ -91,7 +118,7 @@ static int add_variations(struct search *s, struct error *err)
     s->varied = true;
     if (id != PLAN_NONE) {
         plan_config(&j->plan, id, &best);
-        n = job_variations(j, &best, of_it);
+        n = search_find_variations(j, &best, of_it);
     }
     for (uint32_t i = 0; i < n && i < s->kept_for_end; i++) {
         int r = plan_add(&j->plan, &of_it[i], &id, err);
@@ -402,7 +429,7 @@ static uint32_t keep_for_end(const struct job *j, uint32_t left)
         return 0;
     }
     plan_config(&j->plan, j->reference, &config);
-    const uint32_t n = job_variations(j, &config, unused);
+    const uint32_t n = search_find_variations(j, &config, unused);
     return n < left / ENOUGH ? n : left / ENOUGH;
 }
 
@@ -480,7 +507,8 @@ int job_search(struct job *j, struct error *err)
 {
     struct search s = {.job = j,
                        .look = runner_look(j->runner),
-                       .batches = j->runner->compilers->disturb_device(j->runner)};
+                       .batches = j->runner->compilers->real &&
+                                  strcmp(j->runner->device->info.kind, "cpu") == 0};
     uint32_t left = budget_left(j);
     s.kept_for_end = keep_for_end(j, left);
     int r = search_gather_ids(&s, left, err);
