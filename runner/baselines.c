@@ -123,7 +123,7 @@ bool baselines_pay(struct runner *r)
         return false;
     }
     struct owed *one = baselines_take_owed(&r->baselines);
-    runner_announce(r, "baseline", runner_limit(r, LIMIT_MS));
+    runner_announce(r, "baseline", NULL, runner_limit(r, LIMIT_MS));
     int status = baselines_measure_owed(r, one, &err);
     if (status) {
         fprintf(stderr, "gemmd-runner: no baseline: %s\n", err.text);
@@ -136,6 +136,6 @@ bool baselines_pay(struct runner *r)
     if (status == ERROR_DEVICE_LOST) {
         runner_quit(RUNNER_EXIT_DEVICE_LOST);
     }
-    runner_announce(r, "idle", 0);
+    runner_announce(r, "idle", NULL, 0);
     return true;
 }

@@ -79,6 +79,6 @@ void job_module(struct job *j, struct candidate *c)
         j->compile_ms += b->compile_ms;
         j->took_ms += b->image.meta.compile_ms;
         j->took_effort += job_effort(j, c->id);
-        notice_module(j, &b->image.meta);
+        channel_notify(&j->runner->channel, "module", &module_schema, &b->image.meta);
     }
 }

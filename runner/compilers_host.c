@@ -40,7 +40,7 @@ static void compilers_host_announce(struct job *j, const struct build *b, int64_
     }
     if (b != j->announced) {
         j->announced = b;
-        notice_attempt(j, "compile", c, left_ms + COMPILE_GRACE_MS);
+        runner_announce(j->runner, "compile", c, left_ms + COMPILE_GRACE_MS);
     }
 }
 

@@ -205,9 +205,7 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
 void measure_unload(struct job *j, struct kernel *k);
 
 /* notices.c */
-void notice_attempt(struct job *j, const char *stage, const struct candidate *c, int64_t limit_ms);
 void notice_trial(struct job *j, const struct trial *t);
-void notice_module(struct job *j, const struct module *m);
 void notice_progress(struct job *j, const char *phase, const struct record *config);
 
 #endif

@@ -136,7 +136,7 @@ int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct t
     struct device *d = j->runner->device;
     struct rejection why = {0};
     enum phase before = timeline_step(&j->runner->timeline, PHASE_LOAD);
-    notice_attempt(j, "load", c, runner_limit(j->runner, LOAD_LIMIT_MS));
+    runner_announce(j->runner, "load", c, runner_limit(j->runner, LOAD_LIMIT_MS));
     double began = device_clock(j);
     int r = d->ops->load(d, &c->build->image, &c->variant, k, &why, err);
     j->device_ms += device_clock(j) - began;
@@ -161,7 +161,7 @@ int measure_verify(struct job *j, struct candidate *c, struct kernel *k, double 
     struct tolerance tol = {.atol = q->atol, .rtol = q->rtol};
     struct verdict v = {0};
     enum phase before = timeline_step(&j->runner->timeline, PHASE_VERIFY);
-    notice_attempt(j, "verify", c, step_limit(j, c, seen_us, 1, 0));
+    runner_announce(j->runner, "verify", c, step_limit(j, c, seen_us, 1, 0));
     double began = device_clock(j);
     int r = d->ops->verify(d, j->prepared, k, &c->config, &tol, &v, err);
     j->device_ms += device_clock(j) - began;
@@ -195,8 +195,8 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
         return ERROR_CANCELLED;
     }
     enum phase before = timeline_step(&j->runner->timeline, PHASE_TIME);
-    notice_attempt(j, "time", c,
-                   step_limit(j, c, seen_us, timing->warmup + timing->samples, timing->gap_ms));
+    runner_announce(j->runner, "time", c,
+                    step_limit(j, c, seen_us, timing->warmup + timing->samples, timing->gap_ms));
     double began = device_clock(j);
     uint32_t got = 0;
     int r = d->ops->time(d, j->prepared, k, &c->config, timing, samples + *n, &got, err);

@@ -17,9 +17,10 @@ static void notify_of_job(struct job *j, const char *method, const struct schema
     channel_send(&j->runner->channel);
 }
 
-void notice_attempt(struct job *j, const char *stage, const struct candidate *c, int64_t limit_ms)
+void runner_announce(struct runner *r, const char *stage, const struct candidate *c,
+                     int64_t limit_ms)
 {
-    struct attempt a = {.job = j->order->job, .limit_ms = limit_ms};
+    struct attempt a = {.job = r->job, .limit_ms = limit_ms};
     snprintf(a.stage, sizeof(a.stage), "%s", stage);
     if (c) {
         record_copy(&a.config, &c->config);
@@ -28,24 +29,12 @@ void notice_attempt(struct job *j, const char *stage, const struct candidate *c,
             snprintf(a.module, sizeof(a.module), "%s", c->build->image.meta.id);
         }
     }
-    channel_notify(&j->runner->channel, "attempt", &attempt_schema, &a);
-}
-
-void runner_announce(struct runner *r, const char *stage, int64_t limit_ms)
-{
-    struct attempt a = {.job = r->job, .limit_ms = limit_ms};
-    snprintf(a.stage, sizeof(a.stage), "%s", stage);
     channel_notify(&r->channel, "attempt", &attempt_schema, &a);
 }
 
 void notice_trial(struct job *j, const struct trial *t)
 {
     notify_of_job(j, "trial", &trial_schema, t);
-}
-
-void notice_module(struct job *j, const struct module *m)
-{
-    channel_notify(&j->runner->channel, "module", &module_schema, m);
 }
 
 void notice_progress(struct job *j, const char *phase, const struct record *config)

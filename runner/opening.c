@@ -26,7 +26,7 @@ int runner_open_device(struct runner *r, struct error *err)
     if (r->device) {
         return 0;
     }
-    runner_announce(r, "prepare", runner_limit(r, OPEN_LIMIT_MS)); /* may hang */
+    runner_announce(r, "prepare", NULL, runner_limit(r, OPEN_LIMIT_MS)); /* may hang */
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
@@ -43,16 +43,6 @@ static void opening_wait_helpers(void *ctx)
     channel_wait(&r->channel, compile_pool_fd(r->pool), HELPERS_LOOK_MS);
     runner_pump(r);
     timeline_enter(&r->timeline, before);
-}
-
-static void opening_open_helpers(struct runner *r)
-{
-    r->helpers = (struct helpers){.device = r->device,
-                                  .compiler = r->compiler,
-                                  .pool = r->pool,
-                                  .wait = opening_wait_helpers,
-                                  .ctx = r};
-    helpers_init(&r->helpers);
 }
 
 int runner_open_pool(struct runner *r, struct error *err)
@@ -118,7 +108,12 @@ int runner_open(struct runner *r, struct error *err)
     status = status ? status : runner_open_pool(r, err);
     if (status == 0 && !r->helpers.device) {
         lock_clocks(r);
-        opening_open_helpers(r);
+        r->helpers = (struct helpers){.device = r->device,
+                                      .compiler = r->compiler,
+                                      .pool = r->pool,
+                                      .wait = opening_wait_helpers,
+                                      .ctx = r};
+        helpers_init(&r->helpers);
     }
     return status;
 }

@@ -113,9 +113,9 @@ void runner_quit(enum runner_exit code) __attribute__((noreturn));
 int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
             struct error *err);
 
-/* notices.c: sends an `attempt` without a candidate. Stage idle with limit 0: silence is no
- * fault. */
-void runner_announce(struct runner *r, const char *stage, int64_t limit_ms);
+/* notices.c: sends an `attempt`; `c` may be NULL. Stage idle with limit 0: silence is no fault. */
+void runner_announce(struct runner *r, const char *stage, const struct candidate *c,
+                     int64_t limit_ms);
 
 /* opening.c: opens device, compiler and pool, unless they are open. */
 int runner_open(struct runner *r, struct error *err);

@@ -486,7 +486,7 @@ static int search_prepare_problem(struct job *j, struct error *err)
     const struct request *q = &j->order->request;
     struct timeline *t = &j->runner->timeline;
     enum phase before = timeline_enter(t, PHASE_PREPARE);
-    notice_attempt(j, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
+    runner_announce(j->runner, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
     conditions_before(d, j->doubt);
     if (j->runner->unlocked[0]) {
         memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));

@@ -69,7 +69,7 @@ static void serve_tune(struct runner *r, uint32_t id, const struct tune_order *o
     if (status == ERROR_DEVICE_LOST) {
         runner_quit(RUNNER_EXIT_DEVICE_LOST);
     }
-    runner_announce(r, "idle", 0);
+    runner_announce(r, "idle", NULL, 0);
 }
 
 static void on_tune(struct runner *r, const struct rpc_message *m)
