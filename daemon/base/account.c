@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counting, and no more: what follows from a limit is the caller's (account.h). */
+/* Accounts only count. The caller acts on a limit (account.h). */
 #include <stdlib.h>
 
 #include "daemon/base/account.h"
@@ -51,7 +51,7 @@ struct account *account_drop(struct account *a)
     return NULL;
 }
 
-/* One more of `*count`. `what`: the things that the user has, and what to do about it. */
+/* `what`: the counted things, and how to get below the limit. */
 static int account_add_one(const struct account *a, unsigned *count, unsigned most,
                            const char *what, struct error *err)
 {

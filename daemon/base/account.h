@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Accounts: what each user holds of this daemon, so that one cannot take it from the others.
+ * Accounts: the resources of this daemon that each user holds. No user can take them from another.
  *
- * Every connection, every tuning and every byte that waits is charged to the user whom the kernel
- * names as the peer (SO_PEERCRED), and given back when it ends. The limits are per user and below
- * the daemon's own, so there is room for somebody else at any time.
+ * Every connection, every tuning and every waiting byte is charged to the peer's user
+ * (SO_PEERCRED), and given back when it ends. The limits are per user and below the daemon's own,
+ * so a second user always finds room.
  *
- *   connections, jobs, leases, subscriptions   one more than the limit is refused: `busy`, retry
- *   waiting             acquires that wait for a lease, and the bytes of what they choose among (no
- *                       more than of requests): one more is refused, too, since to read nothing of
- *                       a user who has too many would keep the holder from ending the wait
- *   in                  bytes of requests not handled yet. Above the limit no connection of the
- *                       user is read from; messages that are whole are handled, others run into
- *                       their deadline, so it ends by itself
- *   out                 bytes of answers not taken yet. Above the limit no connection of the user
- *                       is read from and no request handled; who takes nothing is hung up on by the
- *                       deadline for that, so this ends by itself, too
- *   asked               requests that wait for the ledger, which answers one after the other; some
- *                       are as heavy as several. Above the limit no request of the user is handled
- *   kept                bytes that `put` and `record` add to the database: as many at once as may
- *                       wait unread, and as many again in each KEPT_PERIOD_MS. More are refused:
- *                       `busy`
+ *   connections, jobs, leases, subscriptions
+ *                       At the limit another is refused: `busy`, retry.
+ *   waiting             Acquires that wait for a lease, and the bytes of the configs they choose
+ *                       among (at most as many as of requests). At the limit another is refused.
+ *                       Leaving it unread would keep the holder of the lease from ending the wait.
+ *   in                  Bytes of requests that are not handled yet. Above the limit gemmd reads
+ * from no connection of the user. Complete messages are handled, incomplete messages run into their
+ * deadline, so the state ends. out                 Bytes of answers that the client has not taken.
+ * Above the limit gemmd reads from no connection of the user and handles no request. The state ends
+ *                       because a client that takes nothing is disconnected at its deadline.
+ *   asked               Requests that wait for the ledger, which answers them in order; heavy
+ *                       requests count as several. Above the limit no request is handled.
+ *   kept                Bytes that `put` and `record` add to the database: at once as many as may
+ *                       wait unread, and as many again in each KEPT_PERIOD_MS. More is `busy`.
  *
- * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on
- * between two rounds of the loop; then its connections wait for the next one. The user is charged
- * after each message, and no message takes much longer than TURN_NS: longer work is done in slices
- * (turns.h). So a user of a thousand connections keeps another one waiting no longer than a user of
- * ten, and one that is alone only looks around more often.
+ * Time on the loop: each user may use TURN_NS per tick of the loop's clock; then the user's
+ * connections wait for the next tick. The clock goes on between two rounds of the loop. The user is
+ * charged after each message, and no message takes much longer than TURN_NS: longer work is cut
+ * into slices (turns.h). A user with a thousand connections delays another user no longer than a
+ * user with ten. A user who is alone only looks at the sockets more often.
  *
  * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
  *
- * An account lives while something is charged to it: account_of counts a holder, account_drop lets
- * go. One that has kept bytes lives on, or a new connection would begin with none. There are few
- * users on a host: accounts are a list.
+ * An account lives while something is charged to it: account_of counts a holder, account_drop
+ * removes one. An account with kept bytes lives on, or a new connection would begin with zero. A
+ * host has few users, so accounts are a list.
  */
 #ifndef GEMMD_DAEMON_BASE_ACCOUNT_H
 #define GEMMD_DAEMON_BASE_ACCOUNT_H
@@ -68,34 +67,35 @@ struct account {
     size_t waiting_bytes;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
-    double kept_until_ms;       /* when all kept bytes are paid for, at the rate of kept; 0: none */
-    unsigned round;             /* while places in the queue are looked for (tuning/rounds.c) */
+    double kept_until_ms; /* when all kept bytes are paid for, at the rate of kept; 0: no bytes */
+    unsigned round;       /* scratch of the queue's search for a place (tuning/rounds.c) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
-    uint64_t served;            /* which slice of all chores was the user's last (turns.h) */
+    uint64_t served;            /* number of the user's last slice of a chore (turns.h) */
 };
 
 void accounts_init(struct accounts *a, const struct account_limits *limits);
-void accounts_deinit(struct accounts *a); /* nobody may hold one any more */
-/* The user's account, made when there is none, with one holder more. NULL: no memory. */
+void accounts_deinit(struct accounts *a); /* no account may have a holder */
+/* Returns the user's account with one more holder; makes the account if needed. NULL: no memory. */
 struct account *account_of(struct accounts *a, uid_t uid);
-struct account *account_hold(struct account *a); /* one holder more */
-struct account *account_drop(struct account *a); /* one less; takes NULL and returns NULL */
+struct account *account_hold(struct account *a); /* adds a holder */
+struct account *account_drop(struct account *a); /* removes a holder; accepts NULL, returns NULL */
 
-/* One more of them. ERROR_BUSY: the user has its share already; nothing is charged. */
+/* Count one more. ERROR_BUSY: the user has reached its share; nothing is charged. */
 int account_add_connection(struct account *a, struct error *err);
 int account_add_job(struct account *a, struct error *err);
 int account_add_lease(struct account *a, struct error *err);
 int account_add_subscription(struct account *a, struct error *err);
 int account_add_waiting(struct account *a, size_t bytes, struct error *err);
 void account_end_waiting(struct account *a, size_t bytes);
-/* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
+/* Changes the charge from `*charged` bytes or requests to `now`. True: `over` of that side
+ * changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
 
-/* A message of so many bytes adds rows to the database. ERROR_BUSY: more than the user may add now;
- * nothing is charged. */
+/* Charges `rows` new rows of the database and the `bytes` of their message. ERROR_BUSY: above the
+ * user's rate; nothing is charged. */
 int account_keep(struct account *a, size_t bytes, size_t rows, uint64_t now_ms, struct error *err);
 
-bool account_spent(const struct account *a, uint64_t now_ms); /* no more in this tick */
+bool account_spent(const struct account *a, uint64_t now_ms); /* the tick is used up */
 void account_spend(struct account *a, uint64_t now_ms, uint64_t ns);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys, and the three ways they are read and shown (config.h). */
+/* The keys, and the three ways to read and show them (config.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <ini.h>
@@ -56,8 +56,7 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "Variants of each queued problem that are compiled while another one has the GPU (0: none)"},
     {"hang-limit-ms", CONFIG_INT, AT(hang_limit_ms), "0", 0, 3600000, "MS",
      "A candidate silent for longer is killed, also when it was given more time (0: each step's "
-     "own "
-     "limit)"},
+     "own limit)"},
     {"memory-percent", CONFIG_INT, AT(memory_percent), "0", 0, 100, "N",
      "Share of the device's free memory that a tuning may take (0: $GEMMD_MEMORY_SHARE, a fraction "
      "such as 0.3, else 50)"},
@@ -65,8 +64,7 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "Locks the GPU's clock here while a runner has it, for all who use it; needs root (0: never)"},
     {"retry-ms", CONFIG_INT, AT(retry_ms), "60000", 0, 3600000, "MS",
      "When the device made tuning fail, it is off for this long, and twice as long each time that "
-     "it "
-     "fails again, an hour at most (0: until a restart)"},
+     "it fails again, an hour at most (0: until a restart)"},
     {"budget", CONFIG_INT, AT(budget), "0", 0, 1000000, "N",
      "Configs measured for one key when the query does not say (0: 96 at most; ranked takes a "
      "share of the space)"},
@@ -77,8 +75,7 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "the same finals"},
     {"remeasure-s", CONFIG_INT, AT(remeasure_s), "60", 0, 86400, "S",
      "A key whose confidence is low is tuned again when the device has been idle for so long, "
-     "three "
-     "times at most (0: never)"},
+     "three times at most (0: never)"},
     {"max-connections", CONFIG_INT, AT(max_connections), "4096", 1, 60000, "N",
      "Connections beyond this are answered `busy`"},
     {"message-ms", CONFIG_INT, AT(message_ms), "10000", 1, 3600000, "MS",
@@ -93,8 +90,7 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "queued)"},
     {"user-mib", CONFIG_INT, AT(user_mib), "64", 1, 65536, "MIB",
      "A user whose requests or answers wait with more bytes than this is not read from until they "
-     "are "
-     "fewer"},
+     "are fewer"},
     {"max-keys", CONFIG_INT, AT(max_keys), "262144", 0, 1 << 30, "N",
      "When so many keys are known, a put, record or acquire of others is refused to all users but "
      "gemmd's own (0: no limit)"},
@@ -105,8 +101,7 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "Trials kept for one key (0: the store's default)"},
     {"cache-max-mib", CONFIG_INT, AT(cache_max_mib), "4096", 0, 1 << 30, "MIB",
      "Above this size of the cache directory, the modules that were used longest ago and that "
-     "serve "
-     "no answer are removed (0: no limit)"},
+     "serve no answer are removed (0: no limit)"},
     {"idle-exit-s", CONFIG_INT, AT(idle_exit_s), "0", 0, 31536000, "S",
      "Leave after this long without connections and work (0: never)"},
     {"offline", CONFIG_FLAG, AT(offline), "false", 0, 0, NULL,
@@ -215,9 +210,8 @@ struct reading {
     struct error *err;
 };
 
-/* inih's line reader, so that we know the line: its handler gets none in the packaged build. An
- * indented line is one of its own, and does not go on with the value before it, which is how inih
- * takes them. */
+/* inih's line reader, which counts the lines: the packaged build of inih gives its handler no line
+ * number. The indent is removed, because inih appends an indented line to the value before. */
 static char *config_read_line(char *text, int size, void *stream)
 {
     struct reading *r = ((void **)stream)[1];
@@ -261,7 +255,7 @@ int config_read(struct config *c, struct config_sources *from, const char *path,
     char whole[PATH_MAX];
     int fd, opened = trust_open(path, O_RDONLY, 0, &fd, err);
     if (opened == ERROR_DENIED && trust_file(path, TRUST_SHARED, whole, NULL) == 0) {
-        opened = trust_open(whole, O_RDONLY, 0, &fd, err); /* it was a link, as volumes have them */
+        opened = trust_open(whole, O_RDONLY, 0, &fd, err); /* a link, as in a volume */
     }
     FILE *f = opened ? NULL : fdopen(fd, "r");
     if (opened == TRUST_MISSING && !required) {

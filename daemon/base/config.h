@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Settings. One table of keys serves the configuration file (unit-file syntax, section [gemmd]),
- * the command line (--key) and --print-config, which shows where each value came from. The command
- * line wins over the file, the file over the default. A key or value that is not understood is
- * refused with file and line: a daemon that silently ignores a setting is worse than one that does
- * not start.
+ * the command line (--key) and --print-config, which shows the source of each value. The command
+ * line wins over the file, the file over the default. An unknown key or an invalid value is refused
+ * with file and line: a daemon that silently ignores a setting is worse than a daemon that does not
+ * start.
  */
 #ifndef GEMMD_DAEMON_BASE_CONFIG_H
 #define GEMMD_DAEMON_BASE_CONFIG_H
@@ -17,7 +17,7 @@
 
 #define CONFIG_FILE_DEFAULT "/etc/gemmd/gemmd.conf"
 
-/* What an empty text means is said in config_keys' help. */
+/* The help of config_keys says how an empty text is read. */
 struct config {
     char device[PATHS_MAX];
     char socket[PATHS_MAX];
@@ -57,12 +57,12 @@ struct config {
 enum config_kind { CONFIG_TEXT, CONFIG_INT, CONFIG_REAL, CONFIG_FLAG };
 
 struct config_key {
-    const char *name; /* "linger-ms": in the file and, after "--", on the command line */
+    const char *name; /* as in the file; "--linger-ms" on the command line */
     enum config_kind kind;
     size_t offset, size;
     const char *fallback;
     int64_t min, max; /* CONFIG_INT, CONFIG_REAL */
-    const char *arg;  /* what --help calls the value; NULL: a flag */
+    const char *arg;  /* the value's name in --help; NULL: a flag */
     const char *help;
     int (*check)(const char *value, struct error *err); /* CONFIG_TEXT; NULL: any text */
 };
@@ -79,10 +79,10 @@ void config_init(struct config *c, struct config_sources *from);
 /* Sets one key from text. ERROR_UNKNOWN_FIELD, ERROR_INVALID. */
 int config_set(struct config *c, struct config_sources *from, const char *name, const char *value,
                const char *source, struct error *err);
-/* Reads a file; a file that is not there is an error only when `required`. */
+/* Reads a file. A missing file is an error only when `required`. */
 int config_read(struct config *c, struct config_sources *from, const char *path, bool required,
                 struct error *err);
-/* "key = value    # source", one line each, on stdout: a file that reads back. */
+/* Prints lines of "key = value # source" on stdout, a file that can be read back. */
 void config_print(const struct config *c, const struct config_sources *from);
 
 #endif

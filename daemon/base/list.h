@@ -40,7 +40,7 @@ static inline void list_remove(struct list *node)
     list_init(node);
 }
 
-/* The body may remove `node`, and nothing else. */
+/* The body may remove `node`, and no other node. */
 #define LIST_EACH(node, head)                                                                      \
     for (struct list *node = (head)->next, *node##_next = node->next; node != (head);              \
          node = node##_next, node##_next = node->next)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The locks of a path and of a device, and what is said of their holders (lock.h). */
+/* The locks of a path and of a device, and the errors that name their holders (lock.h). */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void name_file(const char *socket_path, char out[LOCK_PATH_MAX])
     snprintf(out, LOCK_PATH_MAX, "%s.lock", socket_path);
 }
 
-/* gemmctl reaches nobody where no socket is. */
+/* Without a socket `gemmctl stop` reaches no daemon. */
 static int path_taken(const char *socket_path, const struct lockfile_holder *h, struct error *err)
 {
     char name[LOCKFILE_NAME_MAX];
@@ -52,7 +52,8 @@ static int take_path(const char *socket_path, unsigned patience_ms, int *out, st
         return status;
     }
     struct lockfile_holder h = lockfile_holder(path, patience_ms);
-    if (!h.lives && patience_ms) { /* it was killed while it started a child, which let go since */
+    /* killed while it started a child, which has closed its copy since */
+    if (!h.lives && patience_ms) {
         status = lockfile_take(path, NULL, out, err);
     }
     return status != LOCKFILE_HELD ? status : path_taken(socket_path, &h, err);
@@ -123,7 +124,7 @@ static socklen_t lock_name_of(const char *uuid, struct sockaddr_un *out)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* The kernel knows who listens: any user can take such a name, but not secretly. */
+/* The kernel names the listening process: any user can take the name, but not secretly. */
 static int name_taken(const char *uuid, const struct sockaddr_un *name, socklen_t length,
                       struct error *err)
 {

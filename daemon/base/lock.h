@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who owns a socket's path and a device.
+ * Ownership of a socket's path and of a device.
  *
- * A path belongs to whoever holds the lock file "<path>.lock" (proto/lockfile.h). It is taken
- * before a stale socket is unlinked, so that two daemons cannot both believe they own one path.
+ * The holder of the lock file "<path>.lock" (proto/lockfile.h) owns a path. A daemon takes it
+ * before it unlinks a stale socket, so that two daemons cannot both believe that they own one path.
  *
- * A GPU belongs to whoever holds two things, of which each sees what the other cannot, taken in
- * this order:
+ * A GPU belongs to the holder of two locks, taken in this order. Each covers a case that the other
+ * misses:
  *
- * - The lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is: it is what people
- *   see, and what containers that share the directory agree on.
+ * - The lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is. People see this file,
+ * and containers that share the directory agree on it.
  *
- * - The abstract socket name "gemmd-device-<uuid>": users with a runtime directory each agree on
- *   that, as long as they share the network namespace.
+ * - The abstract socket name "gemmd-device-<uuid>". Users with separate runtime directories agree
+ * on the name, as long as they share the network namespace.
  *
- * The device's class is in neither name: it tells the power limit, which may change while a daemon
- * runs.
+ * Neither name contains the device class: the class has the power limit, which may change while a
+ * daemon runs.
  */
 #ifndef GEMMD_DAEMON_BASE_LOCK_H
 #define GEMMD_DAEMON_BASE_LOCK_H
 
 #include "proto/error.h"
 
-/* Gives a descriptor that is the lock; closing it lets go. ERROR_BUSY: another one has it, the
- * sentence says who; ERROR_IO, ERROR_DENIED, ERROR_DISK_FULL. */
+/* `*out` becomes a descriptor that holds the lock; closing the descriptor releases the lock.
+ * ERROR_BUSY: another process holds the lock, the sentence names the process; ERROR_IO,
+ * ERROR_DENIED, ERROR_DISK_FULL. */
 int lock_path(const char *socket_path, int *out, struct error *err);
 
-/* `fd` is such a lock whose file may have been removed, or be another one by now: then it is made
- * and taken anew, and is `fd` from then on. Faults as above: `fd` stays what it was. Does not
- * wait. */
+/* Checks that the lock file of `*fd` still exists at its path. If not, makes the file, takes the
+ * lock anew and replaces `*fd`. Errors as above, `*fd` then stays. Does not wait. */
 int lock_path_again(const char *socket_path, int *fd, struct error *err);
 
-/* While it is held, of a path that nobody else can want, as it has our pid in it: removes the
- * file. */
+/* Removes the lock file. The caller holds the lock, and the path has its pid: no other process
+ * wants this path. */
 void lock_path_remove(const char *socket_path);
 
 struct device_lock {
@@ -40,7 +40,7 @@ struct device_lock {
 };
 #define DEVICE_LOCK_NULL ((struct device_lock){-1, -1})
 
-/* The same for a device. `socket_path`: for people, in the lock file. On a fault nothing is
+/* The same for a device. The lock file shows `socket_path` to people. On an error nothing is
  * held. */
 int lock_device(const char *uuid, const char *socket_path, struct device_lock *out,
                 struct error *err);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One write() per line, so that lines of several processes on one stderr do not mix. The limit is a
- * bucket of LINES_BURST lines that refills by LINES_PER_S; errors pass it always, since they are
- * rare by their nature and are what somebody will look for.
+ * bucket of LINES_BURST lines that refills by LINES_PER_S. Errors always pass: they are rare, and
+ * people look for them first.
  *
- * Nobody is waited for: a pipe or a terminal whose reader stands still (Ctrl-S, a stopped logger)
- * costs the lines that do not fit. They are counted, and that is said when it goes on.
+ * The log never waits. When the reader of a pipe or terminal stands still (Ctrl-S, a stopped
+ * logger), lines that do not fit are dropped and counted. The first line after the pause says how
+ * many.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,15 +28,15 @@ enum { LINES_BURST = 200, LINES_PER_S = 20, LINE_MAX_BYTES = 2048 };
 
 static struct {
     enum log_level level;
-    int fd; /* stderr, or our own way to it */
+    int fd; /* stderr, or our own non-blocking descriptor for the same file */
     bool journal;
     double tokens;
-    double at_s; /* when tokens was counted last, monotonic */
+    double at_s; /* time of the last refill, monotonic */
     unsigned long suppressed, untaken;
-    char path[PATHS_MAX]; /* of stderr, when it is a file */
+    char path[PATHS_MAX]; /* of stderr, when stderr is a file */
 } state = {.level = LEVEL_INFO, .fd = STDERR_FILENO, .tokens = LINES_BURST};
 
-/* systemd writes "<device>:<inode>" of the stream; ours only when stderr is that stream. */
+/* systemd writes "<device>:<inode>" of its stream; compares with our stderr. */
 static bool stderr_is_journal(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");
@@ -50,7 +51,7 @@ static void log_record_trace(int code, const char *text)
     log_debug("%s: %s", error_name(code), text);
 }
 
-/* Now, since after a renaming the link names the old file. */
+/* Called early: after a renaming the link names the old file. */
 static void find_path(void)
 {
     struct stat st;
@@ -69,7 +70,7 @@ void log_open(enum log_level level)
     }
     int own = std_files_impatient();
     state.fd = own >= 0 ? own : STDERR_FILENO;
-    /* Every error that is made is worth a line only to somebody who asked for all. */
+    /* Level debug traces every error that is made, also errors that a caller handles. */
     error_trace_hook = level >= LEVEL_DEBUG ? log_record_trace : NULL;
 }
 
@@ -79,7 +80,7 @@ static bool is_same_file(int fd, const struct stat *st)
     return fstat(fd, &its) == 0 && its.st_dev == st->st_dev && its.st_ino == st->st_ino;
 }
 
-/* stdout goes along, where both are one file. */
+/* Moves stderr to `fd`, and stdout too when both are one file. */
 static int move_to(int fd, const struct stat *old)
 {
     const bool both = is_same_file(STDOUT_FILENO, old);
@@ -160,15 +161,14 @@ static size_t log_put_prefix(enum log_level level, char *out, size_t size)
            (size_t)snprintf(out + n, size - n, ".%03ld %-7s ", now.tv_nsec / 1000000, names[level]);
 }
 
-/* For where there is no way of our own. A pipe that is ready has room for a line: PIPE_BUF, and
- * more than LINE_MAX_BYTES. */
+/* For a stderr that could not be opened again. A ready pipe has room for PIPE_BUF bytes, a line. */
 static bool may_write(void)
 {
     struct pollfd p = {.fd = state.fd, .events = POLLOUT};
     return poll(&p, 1, 0) > 0;
 }
 
-/* False: nobody takes it now. */
+/* False: the reader does not take the line now. */
 static bool log_emit_line(enum log_level level, const char *text)
 {
     char line[LINE_MAX_BYTES];
@@ -183,11 +183,11 @@ static bool log_emit_line(enum log_level level, const char *text)
         }
     }
     line[n++] = '\n';
-    /* Of other faults there is nowhere to tell. */
+    /* other errors cannot be reported anywhere */
     return may_write() && (write(state.fd, line, n) >= 0 || errno != EAGAIN);
 }
 
-/* Whether more can be said. */
+/* Logs the count of dropped lines, if any. False: the reader takes no line. */
 static bool say_left_out(unsigned long *n, const char *why)
 {
     char text[80];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log: lines on stderr. Under systemd (JOURNAL_STREAM names our stderr) each line begins with
- * "<level>", else with the time. Levels are syslog's numbers. What repeats too fast is counted
- * instead of written, so that a flood of bad clients cannot fill a disk. What nobody takes is
- * counted, too: to log never waits.
+ * "<level>", else with the time. Levels are syslog's numbers. Lines above a rate limit are counted
+ * and not written, so that a flood of bad clients cannot fill a disk. Lines that the reader of
+ * stderr does not take are also counted: logging never waits.
  *
  * Loop thread only.
  */
@@ -21,8 +21,8 @@ enum log_level {
 };
 
 void log_open(enum log_level level);
-/* Goes on in a new file of the same name, when stderr is a file: somebody has renamed the old one.
- * ERROR_INVALID: stderr is no file. ERROR_IO: the log goes on in the old file. */
+/* Opens the log's path again after a user renamed the file, when stderr is a file. ERROR_INVALID:
+ * stderr is no file. ERROR_IO: the log goes on in the old file. */
 int log_reopen(struct error *err);
 /* "error" | "warning" | "notice" | "info" | "debug". ERROR_INVALID lists them. */
 int log_level_parse(const char *name, enum log_level *out, struct error *err);

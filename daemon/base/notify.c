@@ -30,11 +30,11 @@ void notify_send(const char *text)
     }
     socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     ssize_t sent = sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&to, n);
-    (void)sent; /* a service manager that does not listen is no fault of ours */
+    (void)sent; /* a service manager that does not listen is no error */
     close(fd);
 }
 
-/* A variable about this very process: *_PID, when it is there, names us. */
+/* Checks that a *_PID variable names this process; no variable counts as this process. */
 static bool is_ours(const char *pid)
 {
     return !pid || strtol(pid, NULL, 10) == (long)getpid();
@@ -44,7 +44,7 @@ uint64_t notify_watchdog_ms(void)
 {
     const char *us = getenv("WATCHDOG_USEC");
     unsigned long long period = us && is_ours(getenv("WATCHDOG_PID")) ? strtoull(us, NULL, 10) : 0;
-    unsetenv("WATCHDOG_USEC"); /* the runner is not meant */
+    unsetenv("WATCHDOG_USEC"); /* for gemmd, not for the runner */
     unsetenv("WATCHDOG_PID");
     return period && period < 2000 ? 1 : period / 2000;
 }
@@ -55,7 +55,7 @@ int notify_listen_fd(void)
     if (!pid || !n || !is_ours(pid) || strcmp(n, "1") != 0) {
         return -1;
     }
-    unsetenv("LISTEN_PID"); /* the runner is not meant */
+    unsetenv("LISTEN_PID"); /* for gemmd, not for the runner */
     unsetenv("LISTEN_FDS");
     return fcntl(FIRST_FD, F_SETFD, FD_CLOEXEC) < 0 ? -1 : FIRST_FD;
 }

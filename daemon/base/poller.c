@@ -17,7 +17,7 @@ int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
     *p = (struct poller){.loop = loop, .fd = epoll_create1(EPOLL_CLOEXEC)};
     if (p->fd < 0 || epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0) {
         error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
-        poller_deinit(p); /* half of one would tell nothing of libuv's */
+        poller_deinit(p); /* an epoll without libuv's would miss libuv's events */
         return ERROR_IO;
     }
     return 0;
@@ -62,7 +62,7 @@ static enum peer poller_peer_of(uint32_t events)
                                           : PEER_SENDS;
 }
 
-/* Waits once and tells who is ready. Whether libuv is, too. */
+/* Waits once and calls `ready` of the ready sockets. True: libuv must run, too. */
 static bool wait_once(struct poller *p, int timeout_ms)
 {
     struct epoll_event events[EVENTS];
@@ -80,8 +80,8 @@ static bool wait_once(struct poller *p, int timeout_ms)
     return libuv || n <= 0;
 }
 
-/* Since 1.44 uv_backend_timeout is 0 while libuv's epoll does not know of all that it shall
- * watch. */
+/* Since 1.44 uv_backend_timeout is 0 while libuv has descriptors that its epoll does not watch
+ * yet. */
 static bool says_what_is_new(void)
 {
     return uv_version() >= (1 << 16 | 44 << 8);
@@ -92,12 +92,12 @@ void poller_run(struct poller *p)
     const bool says_new = says_what_is_new();
     int timeout_ms = 0;
     bool libuv = true;
-    if (p->fd < 0) { /* it could not be made: what has begun ends */
+    if (p->fd < 0) { /* no epoll: only ends the handles that exist */
         uv_run(p->loop, UV_RUN_DEFAULT);
         return;
     }
     for (;;) {
-        if (libuv || timeout_ms == 0 || !says_new) { /* 0 also when nothing is active */
+        if (libuv || timeout_ms == 0 || !says_new) { /* 0 also without an active handle */
             if (!uv_run(p->loop, UV_RUN_NOWAIT)) {
                 return;
             }

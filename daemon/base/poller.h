@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop, with the clients' sockets around libuv: they are in an epoll of our own, and so is
- * libuv's (uv_backend_fd), which gets its turn when one of its descriptors is ready or a timer is
- * due. A request that the cache answers so costs a wait, a read and a write, and nothing of libuv.
+ * The loop. Clients' sockets are in an epoll of our own, and so is libuv's epoll (uv_backend_fd).
+ * libuv runs when one of its descriptors is ready or a timer is due. A request that the cache
+ * answers costs a wait, a read and a write, and no libuv call.
  *
- * Sockets are edge-triggered: told once of what came, and the kernel need not look at all of them
- * again before each wait. Who is told and does not read everything has to remember it.
+ * Sockets are edge-triggered: each arrival is reported once, and the kernel does not look at all
+ * sockets before each wait. A session that does not read everything must remember that data is
+ * left.
  */
 #ifndef GEMMD_DAEMON_BASE_POLLER_H
 #define GEMMD_DAEMON_BASE_POLLER_H
@@ -15,19 +16,18 @@
 
 #include "proto/error.h"
 
-/* How much of the socket the peer has closed, as far as is known. What came before may not be read
- * yet, but for PEER_HEARD. */
+/* The peer's side of the socket. Except in PEER_HEARD, earlier bytes may still be unread. */
 enum peer {
     PEER_SENDS,
-    PEER_SHUT,  /* it sends nothing more, and may still take answers */
-    PEER_HEARD, /* and all that it sent was read. The poller never tells this: who reads sets it */
-    PEER_LEFT,  /* it closed both directions, or there is a fault: nobody takes an answer */
+    PEER_SHUT,  /* it sends no more bytes, and may still take answers */
+    PEER_HEARD, /* PEER_SHUT, and all its bytes were read; set by the reader, never by the poller */
+    PEER_LEFT,  /* it closed both directions, or the socket failed: answers go nowhere */
 };
 
-/* A socket. Embedded in what it belongs to, which must live until the closing callback of a libuv
- * handle that was closed after poller_remove. */
+/* A socket, embedded in its owner. The owner must live until the closing callback of a libuv handle
+ * that was closed after poller_remove. */
 struct polled {
-    /* There is something to read, or the peer closed a direction. Each is told once. */
+    /* The socket has bytes to read, or the peer closed a direction. Each is told once. */
     void (*ready)(struct polled *p, enum peer peer);
 };
 
@@ -38,14 +38,14 @@ struct poller {
 
 int poller_init(struct poller *p, uv_loop_t *loop, struct error *err); /* ERROR_IO */
 void poller_deinit(struct poller *p);
-/* ERROR_IO. `ready` comes at once when there is something already. */
+/* ERROR_IO. Unread bytes are reported at once. */
 int poller_add(struct poller *p, int fd, struct polled *who, struct error *err);
-void poller_remove(struct poller *p, int fd); /* before it is closed: a child may have a copy */
-/* recv and send that do not wait. Neither is a point of cancellation: these cost two atomic
- * operations each as soon as a process has a second thread. */
+void poller_remove(struct poller *p, int fd); /* before close: a child may have a copy */
+/* recv and send that do not wait. As raw system calls they are no cancellation points, which cost
+ * two atomic operations per call as soon as a process has a second thread. */
 ssize_t poller_recv(int fd, void *to, size_t size);
 ssize_t poller_send(int fd, const void *from, size_t n);
-/* In place of uv_run: until no handle of the loop is active. */
+/* Replaces uv_run: returns when the loop has no active handle. */
 void poller_run(struct poller *p);
 
 #endif

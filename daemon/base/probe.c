@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the device is: asked of `gemmd-runner --probe` once, before there is a loop, since a probe
- * loads the driver and a driver may hang. The program writes one MessagePack map: the device, or
- * (with another exit status than 0) an error.
+ * Asks `gemmd-runner --probe` once, before the loop begins: a probe loads the driver, and a driver
+ * may hang. The runner writes one MessagePack map: the device, or (with an exit status other than
+ * 0) an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ static int spawn_probe(const char *runner, const char *device, int out_fd, pid_t
     return 0;
 }
 
-/* Until end of file or the time limit. Returns the bytes read; < 0: time. */
+/* Reads until end of file or the time limit. Returns the bytes read; < 0: timeout. */
 static ssize_t probe_read_all(int fd, int64_t until, uint8_t *out, size_t size)
 {
     size_t n = 0;
@@ -72,7 +72,7 @@ static ssize_t probe_read_all(int fd, int64_t until, uint8_t *out, size_t size)
     }
 }
 
-/* False: it has not ended by then. */
+/* False: the process has not ended by then. */
 static bool probe_await_end(pid_t pid, int64_t until, int *ended)
 {
     for (;;) {
@@ -103,7 +103,7 @@ static int probe_give_up(pid_t pid, const char *device, int64_t limit_ms, struct
         device, (long long)limit_ms, (int)pid);
 }
 
-/* The map it wrote: the device, or the error. */
+/* Decodes the runner's map: the device, or the error. */
 static int read_device(const uint8_t *data, size_t n, bool ok, struct device_info *out,
                        struct error *err)
 {
@@ -160,7 +160,7 @@ int probe_device(const char *runner, const char *device, int64_t limit_ms, struc
     return read_device(data, (size_t)n, WEXITSTATUS(ended) == 0, out, err);
 }
 
-/* The daemon's own document may hold the request that the runner is started for. */
+/* Uses a document of its own: the daemon's may hold the request that starts the runner. */
 char *probe_device_text(const struct device_info *device)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;

@@ -62,7 +62,7 @@ void turns_chore(struct turns *t, struct chore *c)
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
-/* Who had no turn in this round comes before who had one. */
+/* Moves the turns that passed in this round before the turns that ran. */
 static void put_first(struct list *ready, struct list *waiting)
 {
     while (!list_empty(waiting)) {
@@ -72,7 +72,7 @@ static void put_first(struct list *ready, struct list *waiting)
     }
 }
 
-/* One turn for each that was ready when the round began. */
+/* Runs each turn that was ready when the round began. */
 static void take_turns(struct turns *t)
 {
     struct list round, waiting;
@@ -93,7 +93,7 @@ static void take_turns(struct turns *t)
     put_first(&t->ready, &waiting);
 }
 
-/* The first chore of the user whose last slice is longest ago. */
+/* The first chore of the user with the oldest last slice. */
 static struct chore *next_chore(struct turns *t)
 {
     struct chore *next = NULL;

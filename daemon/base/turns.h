@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Turns on the loop: who has work that would keep others waiting does it in turns. What is ready
- * gets one turn in each round of the loop, in the order in which it became ready; and of all chores
- * one slice is done in a round.
+ * Turns on the loop, for work that would keep other clients waiting. Every ready turn runs once in
+ * each round of the loop, in the order in which the turns became ready. A round also runs a slice
+ * of one chore.
  */
 #ifndef GEMMD_DAEMON_BASE_TURNS_H
 #define GEMMD_DAEMON_BASE_TURNS_H
@@ -11,43 +11,44 @@
 
 #include "daemon/base/list.h"
 
-/* A timer this late: it was this process that slept (SIGSTOP, a frozen container), not those whom
- * it waits for, and what they said meanwhile has not been read yet. */
+/* A timer that is this late shows that gemmd slept (SIGSTOP, a frozen container), and not its
+ * peers: their messages are unread. */
 enum { AWAY_MS = 250 };
 
-/* Somebody who is ready for a turn. `take` is false when he had to let it pass: in the next round
- * he comes before those who had one. */
+/* Work that is ready for a turn. When `take` returns false, the work passed its turn: in the next
+ * round it comes before the turns that ran. */
 struct turn {
     struct list link;
     bool (*take)(struct turn *t);
 };
 
-/* Work in slices, for what would keep others waiting: one slice of one chore per round, of about
- * CHORE_NS. Users take turns: the next slice is for the user whose last slice is longest ago. */
+/* Long work in slices of about CHORE_NS. Users take turns: the user whose last slice is longest ago
+ * is next. */
 struct chore {
     struct list link;
     void (*run)(struct chore *c);
-    uint64_t *served; /* borrowed: when its user had a slice (account.h); NULL: nobody's chore */
+    /* number of its user's last slice (account.h); NULL: a chore without a user */
+    uint64_t *served;
 };
 
 enum { CHORE_NS = 500000 };
 
 struct turns {
-    uv_idle_t idle; /* runs while one of the lists is not empty */
+    uv_idle_t idle; /* runs while a list is not empty */
     struct list ready, chores;
-    uint64_t slices, served; /* so many there were; the number of the last one of nobody's chores */
+    uint64_t slices, served; /* slices so far; the last slice of a chore without a user */
 };
 
 void turns_init(struct turns *t, uv_loop_t *loop);
-void turns_close(struct turns *t);         /* nobody is ready any more */
+void turns_close(struct turns *t);         /* no turn or slice runs any more */
 uint64_t turns_now(const struct turns *t); /* loop time, ms, never 0 */
 
 void turn_init(struct turn *t, bool (*take)(struct turn *t));
 void turn_cancel(struct turn *t);
-void turns_ready(struct turns *t, struct turn *turn); /* gets a turn soon, once */
+void turns_ready(struct turns *t, struct turn *turn); /* runs soon */
 
 void chore_init(struct chore *c, void (*run)(struct chore *c), uint64_t *served);
 void chore_cancel(struct chore *c);
-void turns_chore(struct turns *t, struct chore *c); /* its slice comes soon, once */
+void turns_chore(struct turns *t, struct chore *c); /* its slice runs soon */
 
 #endif
