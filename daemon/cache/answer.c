@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers, made from what is known (answer.h). Rates are of the bucket's least work, so that two
- * configs of one key compare, and a rate above the device's peak shows a broken clock. */
+/* Answers from rows (answer.h). Rates use the bucket's least work: two configs of one key compare,
+ * and a rate above the device's peak shows a broken clock. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ void answer_init(struct answer *a)
     a->time_us = a->spread = a->reference_us = a->tflops = a->gbps = a->floor_us = NAN;
 }
 
-/* work / time, scaled; not known when either is not. */
+/* work / time, scaled; NaN when either is unknown. */
 static double answer_rate_of(double work, double time_us, double scale)
 {
     return work > 0 && time_us > 0 ? work / time_us * scale : NAN;
@@ -25,7 +25,8 @@ static double answer_rate_of(double work, double time_us, double scale)
 
 static const char SLOWER[] = "slower than the reference of its run: ";
 
-/* Of a pin or another row that nobody chose for its speed. What noise explains is not said. */
+/* For pins and other rows that were not chosen for their speed. Differences within noise get no
+ * note. */
 static void note_slower(struct answer *a)
 {
     const double ratio = a->reference_us / a->time_us; /* NaN: not known */
@@ -46,7 +47,7 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     COPY_TEXT(a->source, b->source);
     COPY_TEXT(a->family, b->family);
     record_copy(&a->config, &b->config);
-    if (!best_is_brought(b)) { /* else the image is where the row came from */
+    if (!best_is_brought(b)) { /* a brought row's image is where the row was measured */
         COPY_TEXT(a->module, b->module);
     }
     a->time_us = b->time_us;
@@ -65,7 +66,7 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     note_slower(a);
 }
 
-/* NaN: not known, as in rows without a family. */
+/* NaN: unknown, as in rows without a family. */
 static double answer_work_of(double rate_, double time_us, double scale)
 {
     return rate_ > 0 && time_us > 0 ? rate_ * time_us / scale : NAN;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entries, and the lists that they are in. entry.c makes entries and reads them back. */
+/* The entries and their lists. entry.c makes and decodes entries. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ void cache_deinit(struct cache *c)
 
 /* ---- the entries ----------------------------------------------------------------------------- */
 
-/* The device class at the end of a key's bytes is that of the cache. */
+/* Compares without the device class at the key's end: the cache has one class. */
 static bool cache_is_of_key(const void *entry, const void *key)
 {
     const struct cache_entry *e = entry;
@@ -58,7 +58,7 @@ static bool cache_is_of_key(const void *entry, const void *key)
     return e->key_len < k->len && memcmp(entry_key(e), k->bytes, e->key_len) == 0;
 }
 
-/* The lists never have more objects than there are entries. */
+/* A list has at most as many objects as the cache has entries. */
 static int cache_reserve(struct cache *c, size_t n, struct error *err)
 {
     int status = hash_table_reserve(&c->keys, n, err);
@@ -68,7 +68,7 @@ static int cache_reserve(struct cache *c, size_t n, struct error *err)
     return status;
 }
 
-/* Only what serves is in the lists: no number of hints hides it. */
+/* Only serving entries are in the lists, so that hints never crowd them out. */
 static void cache_list_entry(struct cache *c, struct cache_entry *e)
 {
     for (int i = 0; i < CACHE_LISTS && e->rank >= CACHE_SERVES; i++) {
@@ -192,13 +192,13 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
 
 /* ---- by id ----------------------------------------------------------------------------------- */
 
-/* Whether a comes before b. */
+/* True: a sorts before b. */
 static bool is_before(struct id a, struct id b)
 {
     return a.front != b.front ? a.front < b.front : a.back < b.back;
 }
 
-/* The least and the greatest id with that beginning. False: no id begins so. */
+/* The least and the greatest id with this prefix. False: no id can have the prefix. */
 static bool read_prefix(const char *prefix, struct id *least, struct id *most)
 {
     char text[HASH_HEX] = "";
@@ -250,7 +250,7 @@ bool cache_remove_id(struct cache *c, const char *id)
     return e != NULL;
 }
 
-/* ---- what is in the database still ----------------------------------------------------------- */
+/* ---- reloads --------------------------------------------------------------------------------- */
 
 void cache_unmeet(struct cache *c)
 {
@@ -279,7 +279,7 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
         struct cache_entry *e = c->keys.slots[*at];
         if (e && e->saved && !e->met) {
             cache_entry_id(e, id);
-            cache_remove_entry(c, e); /* another may stand there now */
+            cache_remove_entry(c, e); /* another entry may have moved to this slot */
             return true;
         }
     }

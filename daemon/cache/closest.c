@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A look compares bytes (proto/key.c): some hundred nanoseconds a key. */
+/* Each look compares bytes (proto/key.c): some hundred nanoseconds a key. */
 #include <string.h>
 
 #include "daemon/cache/cache.h"
@@ -7,7 +7,7 @@
 struct nearness {
     int fields;
     double sizes;  /* sum of |log2| over the integer fields */
-    uint64_t hash; /* of equals always the same one */
+    uint64_t hash; /* makes the choice among equals repeatable */
 };
 
 static bool is_closer(const struct nearness *a, const struct nearness *b)

@@ -26,7 +26,7 @@ static const char *confidence_pick_grade(const struct confidence *c)
     return c->n == 0 ? "high" : c->n == 1 && !c->grave ? "medium" : "low";
 }
 
-/* The row says that its confidence is low, and why. */
+/* The row's doubt says that the confidence is low. */
 static bool says_low(const struct best *b)
 {
     return strncmp(b->doubt, CONFIDENCE_LOW, strlen(CONFIDENCE_LOW)) == 0;
@@ -99,7 +99,7 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
 {
     *c = (struct confidence){.level = "none"};
     if (!e->answer->tier[0]) {
-        return; /* there is no answer to doubt */
+        return; /* no answer to judge */
     }
     if (strcmp(e->answer->tier, "default") == 0) {
         doubt(c, "nothing is measured: it is what the analytic model expects to be best");
@@ -129,7 +129,7 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     if (e->kept_only) {
         doubt(c, "gemmd did not measure it: whoever put it is the witness");
     } else if (!(e->best && best_is_brought(e->best)) && (e->trial || e->answer->saved)) {
-        /* else it was in no row yet */
+        /* an unsaved answer has no row yet */
         judge_trial(c, e);
     }
     c->level = confidence_pick_grade(c);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An entry's answer is kept in two packed pieces: fields of its own, and fields that many entries
- * have in common, interned by content. Both are made by schema_encode over a part of answer_schema,
- * so a new field of struct answer lands in one of them by itself. A reply is the two pieces, the
- * shared one with the header of a map of all fields, the other without any.
+ * An entry's answer has two packed pieces: its own fields, and fields shared by many entries,
+ * interned by content. schema_encode makes both from parts of answer_schema, so a new field of
+ * struct answer lands in a piece without new code. A reply is both pieces: the shared piece has the
+ * map header of all fields, the other piece has no header.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -66,7 +66,7 @@ static size_t header_of(size_t n)
 
 /* ---- shared pieces --------------------------------------------------------------------------- */
 
-/* With the header of the whole answer, in place of its own. */
+/* Replaces the shared map's header by the header of the whole answer. */
 static void put_shared(struct wire_buf *b, const struct answer *a)
 {
     size_t skip = header_of(parts.shared.n);

@@ -5,7 +5,7 @@
 
 enum { CAPACITY_MIN = 256 };
 
-/* The slot of an object, or of NULL the free one, from the home of `hash` on. */
+/* The slot of `object`, or the first free slot when NULL, beginning at the home of `hash`. */
 static size_t hash_table_slot_of(const struct hash_table *t, uint64_t hash, const void *object)
 {
     size_t i = hash_table_home(t, hash);
@@ -49,7 +49,7 @@ void hash_table_put(struct hash_table *t, void *object)
     t->n++;
 }
 
-/* Whatever stands behind the gap and may not be reached over a free slot moves. */
+/* Moves each later object that a free slot would make unreachable. */
 void hash_table_remove(struct hash_table *t, const void *object)
 {
     size_t mask = t->capacity - 1, i = hash_table_slot_of(t, hash_table_hash_of(t, object), object);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table of objects that belong to somebody else, by a 64-bit hash that each holds: open
- * addressing with linear probing, at most two thirds full. An object's place follows from the first
- * bits of its hash, so objects whose hashes begin alike stand together.
+ * A table of borrowed objects by a 64-bit hash in each object. Open addressing with linear probing,
+ * at most two thirds full. The first bits of the hash give an object's place, so hashes with the
+ * same beginning are neighbours.
  */
 #ifndef GEMMD_DAEMON_CACHE_HASH_TABLE_H
 #define GEMMD_DAEMON_CACHE_HASH_TABLE_H
@@ -14,7 +14,7 @@
 #include "proto/error.h"
 
 struct hash_table {
-    size_t hash_at;     /* of the hash in an object */
+    size_t hash_at;     /* offset of the hash in an object */
     void **slots;       /* owned; the objects are borrowed */
     size_t n, capacity; /* a power of two, or 0 */
 };
@@ -24,14 +24,14 @@ static inline uint64_t hash_table_hash_of(const struct hash_table *t, const void
     return *(const uint64_t *)(const void *)((const char *)object + t->hash_at);
 }
 
-/* As many bits of the hash's beginning as the capacity has. */
+/* The first bits of the hash, as many as the capacity has. */
 static inline size_t hash_table_home(const struct hash_table *t, uint64_t hash)
 {
     return (size_t)(hash >> (__builtin_clzll(t->capacity) + 1));
 }
 
-/* The slot of the object that `is` this key (NULL: any of this hash), or the free slot where it
- * would go. The table must have a capacity. */
+/* The slot of the object for which `is` matches this key (NULL: any object of this hash), or the
+ * free slot for the object. The table must have a capacity. */
 static inline void **hash_table_slot(const struct hash_table *t, uint64_t hash,
                                      bool (*is)(const void *object, const void *key),
                                      const void *key)
@@ -45,7 +45,7 @@ static inline void **hash_table_slot(const struct hash_table *t, uint64_t hash,
     return &t->slots[i];
 }
 
-/* The object; NULL: it is not there. */
+/* NULL: no such object. */
 static inline void *hash_table_find(const struct hash_table *t, uint64_t hash,
                                     bool (*is)(const void *object, const void *key),
                                     const void *key)
@@ -53,10 +53,10 @@ static inline void *hash_table_find(const struct hash_table *t, uint64_t hash,
     return t->capacity ? *hash_table_slot(t, hash, is, key) : NULL;
 }
 
-/* Room for n objects. ERROR_NO_MEMORY: it is as it was. */
+/* Makes room for n objects. ERROR_NO_MEMORY: unchanged. */
 int hash_table_reserve(struct hash_table *t, size_t n, struct error *err);
-void hash_table_put(struct hash_table *t, void *object); /* there must be room */
-/* The objects behind it may change their slots. */
+void hash_table_put(struct hash_table *t, void *object); /* the table must have room */
+/* Later objects may change their slots. */
 void hash_table_remove(struct hash_table *t, const void *object);
 void hash_table_deinit(struct hash_table *t);
 

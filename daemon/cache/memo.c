@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An open-addressing table of records; each record is in the list of its entry, too (memo.h). */
+/* An open-addressing table of records. Each record is also in the list of its entry (memo.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ enum { FIRST_CAPACITY = 1024, CACHE_LINE = 64, ENTRY_LINES = 7 };
 
 struct memo_record {
     struct memo_record *next;  /* of the same entry, older */
-    struct cache_entry *entry; /* borrowed: it forgets us before it goes */
+    struct cache_entry *entry; /* borrowed: calls memo_forget before its end */
     uint64_t hash;
     uint32_t len;
     uint8_t bytes[];
@@ -35,7 +35,7 @@ size_t memo_split(const uint8_t *data, size_t n, uint32_t *id)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Nothing of it is in the processor's cache, mostly: all its lines are asked for at once. */
+/* Fetches all lines of a hit at once: they are mostly outside the processor's cache. */
 static void memo_prefetch_slot(const struct memo_slot *s)
 {
     __builtin_prefetch(s->record);
@@ -45,7 +45,7 @@ static void memo_prefetch_slot(const struct memo_slot *s)
     }
 }
 
-/* The slot of a question, or the free one where it would go. The table is never full. */
+/* The slot of a question, or the free slot for the question. The table is never full. */
 static struct memo_slot *memo_probe_slot(const struct memo *m, uint64_t hash,
                                          const uint8_t *question, size_t n)
 {
@@ -81,7 +81,7 @@ uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n)
 void memo_prefetch(const struct memo *m, uint64_t hash)
 {
     const struct memo_slot *s = m->capacity ? &m->slots[hash & (m->capacity - 1)] : NULL;
-    if (s && s->hash == hash) { /* it stands where it belongs, mostly */
+    if (s && s->hash == hash) { /* mostly a question is at its home slot */
         memo_prefetch_slot(s);
     }
 }
@@ -120,7 +120,7 @@ static int memo_grow_table(struct memo *m)
     return 0;
 }
 
-/* Empties the slot of a record; whatever behind it may not be reached over a free slot moves. */
+/* Empties a record's slot, and moves later records that a free slot would make unreachable. */
 static void memo_take_out(struct memo *m, const struct memo_record *r)
 {
     size_t mask = m->capacity - 1, i = r->hash & mask;
@@ -179,7 +179,7 @@ void memo_deinit(struct memo *m)
     *m = (struct memo){0};
 }
 
-/* The oldest of an entry's questions goes when there are too many. */
+/* Drops the oldest question of an entry with too many. */
 static void memo_limit_entry(struct memo *m, struct cache_entry *e)
 {
     struct memo_record **at = &e->asked;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring, looked through by hash: it is small, and asked on a miss only (cache.h). */
+/* A small ring, searched by hash on a miss only (cache.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ void partials_deinit(struct partials *x)
     *x = (struct partials){0};
 }
 
-/* PARTIALS_MAX: not there. */
+/* PARTIALS_MAX: not found. */
 static unsigned partials_find_search(const struct partials *x, const struct wire_buf *search,
                                      uint64_t hash)
 {

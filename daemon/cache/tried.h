@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys of which users have recorded trials, and which have no answer: the cache does not know them,
- * and yet the database keeps their rows for good. So they are counted here, towards --max-keys,
- * from the first trial on until they have an answer or are evicted; and while requests to record
- * some are under way, since otherwise many at once would all find room. Of this life of the daemon
- * alone: those before are no more than there was room for then.
+ * Keys with recorded trials and without an answer. The cache does not have these keys, but the
+ * database keeps their rows for good. They count towards --max-keys here, from the first trial on
+ * until they have an answer or are evicted. Requests that still record count too, or many at once
+ * would all find room. Counts only this life of the daemon: an earlier life had the same limit.
  */
 #ifndef GEMMD_DAEMON_CACHE_TRIED_H
 #define GEMMD_DAEMON_CACHE_TRIED_H
@@ -18,14 +17,14 @@
 
 struct tried_key {
     struct id id;
-    uint32_t uid;   /* who asked first */
-    unsigned asked; /* requests that are not answered yet */
-    bool kept;      /* the database has trials of it */
+    uint32_t uid;   /* user of the first request */
+    unsigned asked; /* unanswered requests */
+    bool kept;      /* the database has trials of the key */
 };
 
 struct tried {
-    struct hash_table keys; /* struct tried_key, owned, by id.front, which is its beginning */
-    struct holdings held;   /* how many each user has */
+    struct hash_table keys; /* struct tried_key, owned, by id.front, its first bytes */
+    struct holdings held;   /* keys by user */
 };
 
 void tried_deinit(struct tried *x);
@@ -33,10 +32,10 @@ bool tried_has(const struct tried *x, const char *id);
 bool tried_is_of(const struct tried *x, const char *id, uint32_t uid);
 /* ERROR_NO_MEMORY */
 int tried_ask(struct tried *x, const char *id, uint32_t uid, struct error *err);
-/* For each tried_ask: whether any of its trials is kept, and the key has no answer. */
+/* Ends a tried_ask. `kept`: a trial was kept, and the key has no answer. */
 void tried_answered(struct tried *x, const char *id, bool kept);
-/* It has an answer, or none of its trials is left; it need not be there. What is asked for still
- * counts until it is answered. */
+/* The key has an answer, or its trials are gone. Unknown keys are accepted. Unanswered requests
+ * still count. */
 void tried_remove(struct tried *x, const char *id);
 
 #endif
