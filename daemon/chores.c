@@ -14,7 +14,7 @@ static bool chores_is_idle(const struct daemon_parts *p)
            !p->restore.running;
 }
 
-/* For --idle-exit-s, by now. */
+/* True: idle for --idle-exit-s. */
 static bool is_long_idle(struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
@@ -25,7 +25,7 @@ static bool is_long_idle(struct daemon_parts *p)
     return limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms;
 }
 
-/* What is only in memory would be lost with us: it is work that is left. */
+/* Unsaved rows would be lost at exit: they count as work. */
 static void on_counts(void *ctx, const struct ledger_status *counts)
 {
     struct chores *c = ctx;
@@ -49,7 +49,7 @@ static void chores_on_timer(uv_timer_t *timer)
     if (remeasure_is_needed(&c->remeasure, p)) {
         remeasure_look(&c->remeasure, p);
     }
-    if (is_long_idle(p) && !c->counting) { /* what is unsaved, the ledger knows */
+    if (is_long_idle(p) && !c->counting) { /* the ledger counts unsaved rows */
         c->counting = l->ops->status(l, on_counts, c) == 0;
     }
     chores_watch(c);
@@ -64,14 +64,14 @@ void chores_watch(struct chores *c)
     }
 }
 
-/* From the loop and from nowhere else: what stops when the loop does is what it shows. */
+/* Only the loop feeds the watchdog, which must notice a loop that stands still. */
 static void feed_watchdog(uv_timer_t *timer)
 {
     (void)timer;
     notify_send("WATCHDOG=1");
 }
 
-/* A runtime directory may be removed under us, with a login's end for example. */
+/* Binds the path anew when the runtime directory was removed, for example at a logout. */
 static void look_at_path(uv_timer_t *timer)
 {
     struct chores *c = timer->data;

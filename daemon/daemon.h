@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The daemon's ground, on which all its parts stand: the device, the database, what is known of
- * both, and the loop. It knows none of the parts (methods/daemon_parts.h has them). Everything here
- * lives on the loop thread.
- */
+/* The base of all parts of the daemon: the device, the database, their state in memory, and the
+ * loop. It knows no part (methods/daemon_parts.h has them). Loop thread only. */
 #ifndef GEMMD_DAEMON_DAEMON_H
 #define GEMMD_DAEMON_DAEMON_H
 
@@ -20,13 +17,13 @@
 #include "kernels/family.h"
 #include "proto/request.h"
 
-/* What is too big for the stack and too frequent for malloc. Whoever uses one uses it up before
- * anything else of the daemon is called, unless said otherwise. */
+/* Objects that are too big for the stack and too frequent for malloc. A user of an object finishes
+ * before it calls any other part of the daemon, except where noted. */
 struct scratch {
-    struct request request; /* of the request being handled; methods/dispatch.c cleans it */
-    struct problem bucket;  /* its bucket */
-    struct key key;         /* the bucket's */
-    struct problem other;   /* tiers: the neighbour's */
+    struct request request; /* the current request; methods/dispatch.c cleans it */
+    struct problem bucket;  /* the request's bucket */
+    struct key key;         /* the bucket's key */
+    struct problem other;   /* tiers: the neighbour's bucket */
     struct answer answer;
     struct answer hint;     /* tiers */
     struct record standard; /* tiers: the analytic default */
@@ -45,7 +42,7 @@ struct daemon {
     const struct config *config; /* borrowed */
     struct device_info device;
     enum bucket_scheme scheme;
-    char stamp[STAMP_MAX]; /* of grouped_gemm's first target here; "" when it has none */
+    char stamp[STAMP_MAX]; /* of grouped_gemm's first target here; "": no target */
     struct {
         const struct family_target *target;
         char text[STAMP_MAX];
@@ -54,30 +51,31 @@ struct daemon {
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct turns turns;
     struct cache cache;
-    /* Bests of other classes that are alike (device_class_alike), by the keys that their problems
-     * have in ours: searches try them first, and they answer nobody. */
+    /* Bests of other, alike classes (device_class_alike), by the keys of their problems in our
+     * class: searches try them first, and no client gets them. */
     struct cache alike;
-    struct tried tried; /* keys that users have made known without an answer */
+    struct tried tried; /* keys with recorded trials and no answer */
     struct quarantine_set quarantine_set;
-    bool quarantine_reads, quarantine_again; /* quarantine.c: the rows are being read; once more */
+    /* quarantine.c: rows are being read; read once more after that */
+    bool quarantine_reads, quarantine_again;
     struct defaults defaults;
     struct ledger *ledger;   /* owned; NULL before its start and after its end */
     struct scratch *scratch; /* owned */
-    struct wire_doc *doc;    /* owned: the request being handled */
+    struct wire_doc *doc;    /* owned: the current request */
     int64_t generation;      /* the newest seen */
     uint64_t hits, misses;
-    bool doubtful; /* entries may be `low`: remeasure.c (daemon/) looks for them */
+    bool doubtful; /* entries may be `low`: remeasure.c looks for them */
     bool tuning;   /* a job has the device (tuning/scheduler.h) */
     bool stopping;
-    void (*learned)(struct daemon *d); /* the cache has a new or another answer */
-    /* What is in quarantine is another list now: a key (its id; "": not known) may have gained or
-     * lost its answer by that. */
+    void (*learned)(struct daemon *d); /* the cache has a new or changed answer */
+    /* The quarantine changed: this key (its id; "": unknown) may have gained or lost its answer. */
     void (*quarantine_changed)(struct daemon *d, const char *key);
 };
 
-/* scratch->bucket and key (without id) of scratch->request.problem, rounded as its query says. */
+/* Sets scratch->bucket and scratch->key (without id) from scratch->request.problem, rounded as the
+ * query says. */
 int daemon_key(struct daemon *d, struct error *err);
-/* An event for the ledger. */
+/* Adds an event to the ledger. */
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Each step of the beginning and of the end calls the next one when it is done (life.h). What the
- * parts have to tell each other meanwhile is wiring.c's.
- */
+/* Each step of the beginning and of the end calls the next step when it is done (life.h). wiring.c
+ * has the hooks between parts. */
 #include <assert.h>
 #include <malloc.h>
 #include <signal.h>
@@ -51,7 +49,7 @@ static int life_report_failure(struct life *x, const struct error *err)
     return x->exit_code;
 }
 
-/* The error is the last line of the log, which is shown to who started us. */
+/* The error is the log's last line, where a user looks after a failed start. */
 static void life_fail_start(struct life *x, const struct error *err)
 {
     life_report_failure(x, err);
@@ -65,11 +63,11 @@ static void life_on_signal(uv_signal_t *signal, int number)
     struct life *x = signal->data;
     struct daemon_parts *p = &x->parts;
     (void)number;
-    /* libuv does not tell who sent it: only root and our own user can. */
+    /* libuv does not name the sender: only root and our own user can send a signal. */
     p->stop(p, geteuid(), end_signals[signal - x->signals].name);
 }
 
-/* The log was renamed, or a terminal is gone, which is no reason to end. */
+/* SIGHUP: the log was renamed, or a terminal is gone. A lost terminal does not end gemmd. */
 static void on_hangup(uv_signal_t *signal, int number)
 {
     struct error err = ERROR_NULL;
@@ -180,7 +178,8 @@ static void on_notice(void *ctx, const char *kind, const char *text)
     if (strcmp(kind, "corrupt_row") == 0 && x->parts.loader.done) {
         restore_begin(&x->parts.restore);
     }
-    if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
+    /* not "lost": that event would be lost, too */
+    if (d->ledger && strncmp(kind, "corrupt", 7) == 0) {
         daemon_event(d, "corrupt", 0, "%s", text);
     }
 }
@@ -193,7 +192,7 @@ static void on_news(void *ctx, const struct ledger_news *n)
 
 static int use_ledger(struct daemon *d, struct error *err)
 {
-    d->generation = d->ledger->generation; /* rows come later, and may have been evicted */
+    d->generation = d->ledger->generation; /* the rows load later, and may have been evicted */
     d->ledger->ops->put_device(d->ledger, &d->device);
     return scheme_settle(d, on_scheme, err);
 }
@@ -327,12 +326,12 @@ static void life_release_parts(struct daemon_parts *p)
 static void set_process(void)
 {
     static const int ignored[] = {SIGPIPE, SIGHUP, SIGUSR1,
-                                  SIGUSR2}; /* SIGHUP: until it is watched */
+                                  SIGUSR2}; /* SIGHUP: until init_signals */
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
         signal(ignored[i], SIG_IGN);
     }
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
-    mallopt(M_ARENA_MAX, 1);  /* the writer thread is no reason for a second heap */
+    mallopt(M_ARENA_MAX, 1);  /* the writer thread needs no second heap */
     families_register();
 }
 

@@ -1,44 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The life of the daemon: prepare, open the ledger, load what is known, listen, run, and end in the
- * reverse order. The end goes in order, too: no new connections, jobs cancelled, runner killed,
- * ledger drained, socket removed.
- */
+/* The life of the daemon: prepare, open the ledger, load the cache, listen, run, and end in order.
+ * The end: refuse connections, cancel jobs, kill the runner, drain the ledger, remove the
+ * socket. */
 #ifndef GEMMD_DAEMON_LIFE_H
 #define GEMMD_DAEMON_LIFE_H
 
 #include "daemon/base/config.h"
 #include "daemon/methods/daemon_parts.h"
 
-/* Runs until told to stop. Returns an exit code. */
+/* Runs until a stop. Returns an exit code. */
 int daemon_run(const struct config *c);
 
 /* ---- start.c --------------------------------------------------------------------------------- */
 
-/* What must be settled before there is a loop. */
+/* Steps before the loop exists. */
 
-/* Finds the runner, looks at the device, settles the paths, takes the locks. */
+/* Finds the runner, probes the device, settles the paths, takes the locks. */
 int start_prepare(struct daemon_parts *p, struct error *err);
-/* For --print-config: the paths and the device that start_prepare would settle, into the settings,
- * without making or opening anything. On failure what depends on it stays as it is. */
+/* For --print-config: writes the paths and the device that start_prepare would settle into the
+ * settings; makes and opens no file. On failure the settings that depend on the failed step
+ * stay. */
 int start_effective(struct config *c, struct config_sources *from, struct error *err);
-/* What clients may hold. Raises the limit of open files as far as the connections need it; when the
- * hard limit leaves no room there are fewer, since a runner and the database need files, too. A
- * user's share is what is set, or three quarters of the whole. */
+/* Sets the limits of clients. Raises the limit of open files as far as the connections need; allows
+ * fewer connections when the hard limit is too low, since a runner and the database need files,
+ * too. A user's share is the setting, or three quarters of the whole. */
 void start_limits(const struct config *c, struct session_limits *out);
 
 /* ---- wiring.c -------------------------------------------------------------------------------- */
 
-/*
- * The wiring: which part is told by which. Parts know only those that they stand on; here the hooks
- * of each are bound to what is above it.
- */
+/* The wiring: connects parts. A part knows only the parts below it; the wiring binds each part's
+ * hooks to the parts above. */
 
 /* Begins all parts but the server. Needs the loop, the cache, daemon.learned. */
 void wiring_init(struct daemon_parts *p);
-/* What any daemon of the database has changed, this one too: to all whom it concerns. */
+/* Passes a change by any daemon of the database, this one too, to all parts that need it. */
 void wiring_news(struct daemon_parts *p, const struct ledger_news *n);
-/* The server's sessions, and what they say. ctx: the parts. */
+/* The hooks of the server's sessions. ctx: the parts. */
 extern const struct session_hooks wiring_sessions;
 
 #endif

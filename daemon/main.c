@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemmd: reads its settings and runs. Everything else is in the parts (methods/daemon_parts.h). */
+/* gemmd: reads its settings and runs. methods/daemon_parts.h lists the parts. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 enum { KEY_CONFIG = 1000, KEY_PRINT, KEY_FOREGROUND, KEY_FIRST };
 
-/* Seen by the C library, which then has --version. */
+/* For argp's --version. */
 __attribute__((visibility("default"))) const char *argp_program_version = "gemmd " GEMMD_VERSION;
 
 struct arguments {
@@ -75,9 +75,8 @@ static void main_parse_arguments(struct arguments *a, int argc, char **argv)
         NULL,
         "Serves tuned GPU kernel configurations for one device on a Unix socket.\v"
         "Settings come from the command line, else from the configuration file (section [gemmd], "
-        "the "
-        "same names), else from defaults. Exit codes: 0 stopped, 1 failure, 2 usage, 75 another "
-        "gemmd serves this device or database.",
+        "the same names), else from defaults. Exit codes: 0 stopped, 1 failure, 2 usage, 75 "
+        "another gemmd serves this device or database.",
         NULL,
         NULL,
         NULL};

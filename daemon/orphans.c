@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looks at a child that has ended without taking it (WNOWAIT), then waits for that one alone,
- * unless libuv does: the loop knows whom it waits for, as active handles, so nobody has to keep a
- * list. Everything that waits for children does it on the loop's thread (base/probe.c before the
- * loop turns), so nothing changes between the two. waitpid(-1) would take exit statuses away from
- * libuv, for which a runner would then never have ended; and not every kernel lists a process's
- * children in /proc.
+ * Looks at an ended child without taking it (WNOWAIT), then waits for this child alone, unless
+ * libuv waits for it. The loop's active handles show libuv's children, so no list is needed. All
+ * waits for children run on the loop's thread (base/probe.c before the loop runs), so nothing
+ * changes between look and wait. waitpid(-1) would take exit statuses from libuv, for which a
+ * runner would never end. Some kernels do not list a process's children in /proc.
  *
- * While a child of libuv's is the one that is shown, those behind it are not seen. libuv's own
- * handler of SIGCHLD takes it in the same turn of the loop or the next one, hence the second look.
+ * While the shown child is libuv's, the children behind it are hidden. libuv's SIGCHLD handler
+ * takes the shown child in the same turn of the loop or the next, hence the second look.
  */
 #include "daemon/orphans.h"
 
@@ -39,7 +38,7 @@ static bool is_libuvs(uv_loop_t *loop, pid_t pid)
     return w.found;
 }
 
-/* 0: none. */
+/* 0: no ended child. */
 static pid_t find_ended(void)
 {
     siginfo_t info = {.si_pid = 0};
@@ -84,7 +83,7 @@ void orphans_init(struct orphans *o, uv_loop_t *loop)
     o->ended.data = o;
     if (is_given_orphans()) {
         uv_signal_start(&o->ended, orphans_on_ended, SIGCHLD);
-        uv_timer_start(&o->again, on_again, 0, 0); /* those that ended before that */
+        uv_timer_start(&o->again, on_again, 0, 0); /* children that ended before */
     }
 }
 

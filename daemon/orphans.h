@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Children that gemmd did not start. Where it is the first process of a container, or a child
- * subreaper, the kernel gives it the processes whose parents have ended before them: of a runner
- * that was killed, those that compile. Nobody else waits for them, and each would stay a zombie for
- * as long as gemmd lives. A gemmd that is given none does nothing here.
+ * Waits for children that gemmd did not start. The first process of a container, or a child
+ * subreaper, becomes the parent of processes that outlive their parents: for example a killed
+ * runner's compilers. Without a wait each would stay a zombie for the life of gemmd. Any other
+ * gemmd does nothing here.
  */
 #ifndef GEMMD_DAEMON_ORPHANS_H
 #define GEMMD_DAEMON_ORPHANS_H
@@ -16,12 +16,12 @@ struct orphans {
     uv_timer_t again;
 };
 
-/* All processes that this one starts are the loop's from now on, or are waited for before the loop
- * goes on. */
+/* From now on every process that gemmd starts must belong to the loop, or be waited for before the
+ * loop goes on. */
 void orphans_init(struct orphans *o, uv_loop_t *loop);
 void orphans_close(struct orphans *o);
-/* Waits for those that have ended. True: there may be more, to be seen when libuv has waited for a
- * child of its own. */
+/* Waits for the ended children. True: more may follow once libuv has waited for a child of its
+ * own. */
 bool orphans_reap(uv_loop_t *loop);
 
 #endif

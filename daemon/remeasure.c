@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A slice of the cache at each look (chores.h). */
+/* Each look reads a slice of the cache (chores.h). */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ bool remeasure_is_needed(const struct remeasure *x, const struct daemon_parts *p
     return (p->daemon.doubtful || x->at > 0) && c->remeasure_s > 0 && !c->offline;
 }
 
-/* The same search as a plain query's, with the row's tolerances. */
+/* The search of a plain query, with the row's tolerances. */
 static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, struct error *err)
 {
     struct daemon *d = &p->daemon;
@@ -29,9 +29,9 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
     if (status == 0) {
         q->atol = x->best.atol;
         q->rtol = x->best.rtol;
-        snprintf(q->bucket, sizeof(q->bucket), "exact"); /* it is one */
+        snprintf(q->bucket, sizeof(q->bucket), "exact"); /* the row's problem is a bucket */
         status = daemon_key(d, err);
-        q->bucket[0] = '\0'; /* as a client asks, who can join the job */
+        q->bucket[0] = '\0'; /* as in a client's query, which can then join the job */
     }
     if (status == 0) {
         key_id(&x->key);
@@ -68,7 +68,7 @@ static void measure_again(struct daemon_parts *p, struct cache_entry *e)
     }
 }
 
-/* Longer, each time that the device was found in use. */
+/* Doubles each time that the device was in use. */
 static uint64_t rest_ms(const struct daemon_parts *p)
 {
     unsigned n = p->scheduler.put_off;
@@ -86,7 +86,7 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
     if (!p->loader.done || now - x->busy_ms < rest_ms(p)) {
         return;
     }
-    if (x->at == 0) { /* until this pass has found one */
+    if (x->at == 0) { /* unless this pass finds such a key */
         d->doubtful = false;
     }
     for (size_t n = 0; n < SLICE && x->at < d->cache.keys.capacity; n++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order matters: the device names the socket, the socket's lock comes before the database, so
- * that a second daemon is told about the first one and not about a locked file. */
+/* The order matters: the device names the socket. The socket's lock comes before the database, so
+ * that a second daemon reports the first and not a locked file. */
 #include <errno.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -19,7 +19,8 @@ static bool start_is_program(const char *path)
     return access(path, X_OK) == 0;
 }
 
-/* --runner, $GEMMD_RUNNER, beside gemmd, in libexec/gemmd next to bin, as the build tree has it. */
+/* Looks in order: --runner, $GEMMD_RUNNER, gemmd's folder, libexec/gemmd next to bin, the build
+ * tree. */
 static int find_runner(struct daemon *d, struct error *err)
 {
     const char *given = d->config->runner[0] ? d->config->runner : getenv("GEMMD_RUNNER");
@@ -68,7 +69,7 @@ static int start_probe_device(struct daemon *d, struct error *err)
     return status;
 }
 
-/* A folder of the defaults: says how to choose another. */
+/* Makes a default folder; the error says how to choose another. */
 static int make_usual(const char *path, unsigned mode, const char *option, const char *variable,
                       struct error *err)
 {
@@ -80,7 +81,7 @@ static int make_usual(const char *path, unsigned mode, const char *option, const
                      option, variable);
 }
 
-/* A name that was written wrong would be served as a new database, without a key. */
+/* A mistyped name would be served as a new, empty database. */
 static int check_offline(const struct config *c, struct error *err)
 {
     if (c->offline && access(c->database, F_OK) < 0) {
@@ -90,7 +91,7 @@ static int check_offline(const struct config *c, struct error *err)
     return 0;
 }
 
-/* Others look there, from other folders than this one. */
+/* Makes a path absolute: clients look there from other folders. */
 static int make_whole(const char *key, const char *path, char out[PATHS_MAX], struct error *err)
 {
     char here[PATHS_MAX] = "";
@@ -116,7 +117,7 @@ static int choose_socket(struct daemon *d, char socket[PATHS_MAX], struct error 
         int r = paths_socket(d->device.uuid, dir, err);
         return r ? r : make_whole("GEMMD_SOCKET", dir, socket, err);
     }
-    /* Nobody finds it by chance: its path is printed. */
+    /* Clients find the socket by its printed path. */
     snprintf(name, sizeof(name), "offline-%d", (int)getpid());
     int status = paths_runtime_dir(dir, err);
     if (status == 0 && snprintf(socket, PATHS_MAX, "%.900s/%s.sock", dir, name) >= PATHS_MAX) {
@@ -171,7 +172,7 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
     return status;
 }
 
-/* ---- what is in effect ----------------------------------------------------------------------- */
+/* ---- effective settings ---------------------------------------------------------------------- */
 
 struct config_shown {
     struct config *config;
@@ -179,13 +180,12 @@ struct config_shown {
     struct error *err;
 };
 
-/* Where the settings say nothing, `effective` comes from the environment variable, if one is set.
- */
+/* An empty setting becomes `effective`. Its source is the environment variable, if set. */
 static int show_effective(const struct config_shown *x, const char *name, char of[PATHS_MAX],
                           const char *effective, const char *variable)
 {
     const char *value = variable ? getenv(variable) : NULL;
-    if (of[0]) { /* its source stays */
+    if (of[0]) { /* a given setting keeps its source */
         snprintf(of, PATHS_MAX, "%s", effective);
         return 0;
     }
@@ -208,7 +208,7 @@ int start_effective(struct config *c, struct config_sources *from, struct error 
     r = r ? r : start_probe_device(&d, err);
     r = r ? r : show_effective(&x, "device", c->device, d.device_spec, NULL);
     if (r || c->offline) {
-        return r; /* each --offline has a socket of its own */
+        return r; /* an --offline daemon's socket has its pid */
     }
     r = choose_socket(&d, socket, err);
     return r ? r : show_effective(&x, "socket", c->socket, socket, "GEMMD_SOCKET");
@@ -216,10 +216,10 @@ int start_effective(struct config *c, struct config_sources *from, struct error 
 
 enum {
     FILES_RESERVED = 40, /* database, locks, a runner's start, modules, refused connections */
-    FILES_LEAST = 24,    /* to start, and serve somebody */
+    FILES_LEAST = 24,    /* to start, and serve a client */
 };
 
-/* Looked at before anything is opened: below this loops and handles fail one by one. */
+/* Checked before any file is opened: with fewer files, loops and handles fail later. */
 static int check_files(struct error *err)
 {
     struct rlimit r;
@@ -296,7 +296,8 @@ int start_prepare(struct daemon_parts *p, struct error *err)
     if (t) {
         family_stamp(f, t, &d->device, d->stamp);
     }
-    /* Measurements disturb each other on a real GPU only: a replay calls itself cuda, too. */
+    /* Only measurements on a real GPU disturb each other; a replayed device also calls itself
+     * cuda. */
     bool exclusive = strncmp(d->device_spec, "cuda", 4) == 0 && !d->config->offline;
     status = server_lock(&p->server, socket, d->device.uuid, exclusive, err);
     p->server.own_name = status == 0 && d->config->offline && !d->config->socket[0];

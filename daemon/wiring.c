@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks, each a line or two (life.h). */
+/* The hooks (life.h). */
 #include "daemon/answers/learn.h"
 #include "daemon/methods/daemon_parts.h"
 #include "daemon/methods/methods.h"
@@ -91,8 +91,8 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
 {
     bool many;
     const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, &many);
-    /* What is saved late, or restored, is old: known already, or overtaken. What is only in memory
-     * has no number yet. */
+    /* A late or restored save repeats an older generation: no news. An unsaved row has no number
+     * yet. */
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
     bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);
@@ -103,7 +103,7 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
     leases_known(&p->leases, n->key);
 }
 
-/* Of a key that is in the cache no more. */
+/* Removes a key from the parts after the key left the cache. */
 static void forget_key(struct daemon_parts *p, const char *key)
 {
     tried_remove(&p->daemon.tried, key);
@@ -119,7 +119,7 @@ static void forget_unmet(struct daemon_parts *p)
     }
 }
 
-/* For this daemon alone; what it knows already is no news. */
+/* News of a reload, for this daemon alone. Known rows are no news. */
 static void hear_reloaded(struct daemon_parts *p, const struct ledger_news *n)
 {
     struct cache *c = &p->daemon.cache;
