@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What these tests share: cmocka, a folder that is removed, a problem. */
+/* Shared by these tests: cmocka, a temporary folder, a problem. */
 #ifndef GEMMD_TESTS_UNIT_DAEMON_COMMON_H
 #define GEMMD_TESTS_UNIT_DAEMON_COMMON_H
 

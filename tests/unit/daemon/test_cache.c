@@ -226,7 +226,7 @@ static void by_the_beginning_of_an_id(void **state)
     assert_null(find(f, "custom:x i=17"));
 }
 
-/* What a prefix of any length finds is what a look at every id finds. */
+/* A prefix of any length finds the same keys as a comparison with every id. */
 static void prefixes_of_all_lengths(void **state)
 {
     enum { KEYS = 600, ODD = 7 };
@@ -263,8 +263,7 @@ static void prefixes_of_all_lengths(void **state)
     assert_null(cache_find_id(&f->cache, "0123456789ABCDEF0123456789abcdef", &many));
 }
 
-/* Whoever names a key does not wait for all that is known: of 20,000 keys each look-up took half a
- * millisecond. */
+/* A lookup by prefix does not search all keys: half a millisecond with 20,000 keys. */
 static void an_id_is_found_without_a_look_at_every_key(void **state)
 {
     enum { KEYS = 20000, FINDS = 5000 };
@@ -308,7 +307,8 @@ static void near_is_nearest_of_the_same_kind(void **state)
     assert_int_equal(near[0]->generation, 2);
 }
 
-/* Another routing is as far as it is more or less even; another type is no neighbour at all. */
+/* The distance of another routing is its difference in evenness; a key of another type is no
+ * neighbour. */
 static void near_of_another_routing(void **state)
 {
     struct fixture *f = *state;
@@ -324,8 +324,7 @@ static void near_of_another_routing(void **state)
     assert_int_equal(near[0]->generation, 1);
 }
 
-/* Of many groups, that change all the time: a key's neighbours are those of its own, all of them,
- * each once. */
+/* Many changing groups: each neighbour of a key is in its own group, and is found once. */
 static void near_is_of_one_group_of_many(void **state)
 {
     enum { GROUPS = 40, EACH = 12, STEPS = 8000, MOST = 16 };
@@ -400,7 +399,7 @@ static void the_closest_of_many_keys_is_found_by_a_few_comparisons(void **state)
     comparisons = 0;
     find(f, GEMM "M=256");
     const struct cache_entry *e = closest_find(&f->cache, &f->k, &f->p);
-    assert_true(e && e->generation <= 2); /* one field differs: a flag, or the rows */
+    assert_true(e && e->generation <= 2); /* a single field differs: a flag, or the rows */
     find(f, "grouped_gemm mode=dX experts=8 topk=2 N=512 K=640 M=4096");
     e = closest_find(&f->cache, &f->k, &f->p);
     assert_non_null(e);
@@ -408,7 +407,7 @@ static void the_closest_of_many_keys_is_found_by_a_few_comparisons(void **state)
     assert_true(comparisons < KEYS / 2);
 }
 
-/* Of more neighbours than are looked at: those that differ in the rows alone, then the newest. */
+/* More neighbours than cache_near looks at: first equal but for the rows, then the newest. */
 static void near_looks_at_few_of_a_large_group_and_at_no_hints(void **state)
 {
     struct fixture *f = *state;
@@ -437,7 +436,7 @@ static void near_looks_at_few_of_a_large_group_and_at_no_hints(void **state)
     cache_rerank(&f->cache, near[1], CACHE_HINT);
     find(f, GEMM "M=256");
     assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 2, near), 2);
-    assert_int_equal(near[0]->generation, 2); /* there is room for one more look */
+    assert_int_equal(near[0]->generation, 2); /* room for another look */
 }
 
 static void tolerances(void **state)
@@ -467,7 +466,7 @@ static void unsaved_answers_become_saved(void **state)
     assert_string_equal(f->b.stamp, f->a.stamp);
 }
 
-/* Of 300 keys every third is gone from the database, one is not saved, and one is put meanwhile. */
+/* 300 keys: every third is gone from the database, a key is unsaved, and a key is put meanwhile. */
 static void what_the_database_has_no_more_is_swept(void **state)
 {
     struct fixture *f = *state;
@@ -486,7 +485,7 @@ static void what_the_database_has_no_more_is_swept(void **state)
         snprintf(text, sizeof(text), GEMM "M=%d", 2 * (i + 1));
         cache_entry_id(find(f, text), id);
         if (i == 6) {
-            assert_false(cache_meet(&f->cache, id, i + 2)); /* a newer one */
+            assert_false(cache_meet(&f->cache, id, i + 2)); /* a newer row */
             put(f, text, i + 2, CACHE_SERVES);
         } else if (i % 3) {
             assert_true(cache_meet(&f->cache, id, i % 2 ? i : i + 1));
@@ -502,7 +501,7 @@ static void what_the_database_has_no_more_is_swept(void **state)
         assert_true((find(f, text) != NULL) == (i % 3 || i == 3 || i == 6));
     }
     cache_unmeet(&f->cache);
-    put(f, GEMM "M=8", 4, CACHE_SERVES); /* what has just been written is not gone */
+    put(f, GEMM "M=8", 4, CACHE_SERVES); /* a key put after cache_unmeet stays */
     size_t at = 0;
     for (swept = 0; cache_sweep(&f->cache, &at, id); swept++) {
     }
@@ -535,7 +534,7 @@ static void the_memo_knows_the_same_bytes_while_their_entry_lives(void **state)
     assert_ptr_equal(memo_find(memo, one, 8), e);
     assert_null(memo_find(memo, two, 8));
     assert_null(memo_find(memo, one, 7));
-    put(f, GEMM "M=512", 2, CACHE_SERVES); /* another's change is none of ours */
+    put(f, GEMM "M=512", 2, CACHE_SERVES); /* a change of another key */
     assert_ptr_equal(memo_find(memo, one, 8), e);
     put(f, GEMM "M=256", 3, CACHE_SERVES); /* replaced */
     assert_null(memo_find(memo, one, 8));
@@ -567,7 +566,7 @@ static void the_memo_keeps_a_few_questions_for_each_entry(void **state)
                              last - j < MEMO_PER_ENTRY ? find(f, text) : NULL);
         }
     }
-    for (int i = 0; i < ENTRIES; i += 2) { /* half of them go: the others stay reachable */
+    for (int i = 0; i < ENTRIES; i += 2) { /* half of the entries go: the rest stay reachable */
         snprintf(text, sizeof(text), MANY, 64 * (i + 1));
         assert_non_null(find(f, text));
         assert_true(remove_found(f));
@@ -644,9 +643,9 @@ static void restricted_searches_are_kept_while_their_key_is_what_it_was(void **s
     put_partial(f, ours, 2, "answer", 0);
     put_partial(f, other, 3, "answer", 0);
     assert_string_equal(ask_partial(f, 2), "answer 2");
-    put_partial(f, ours, 2, "newer", 0); /* in its place */
+    put_partial(f, ours, 2, "newer", 0); /* replaces */
     assert_string_equal(ask_partial(f, 2), "newer 2");
-    put_partial(f, ours, 2, "long", PARTIAL_BYTES_MAX); /* is not kept, nor what was there */
+    put_partial(f, ours, 2, "long", PARTIAL_BYTES_MAX); /* not kept, older gone */
     assert_null(ask_partial(f, 2));
 
     strcpy(f->a.source, "partial");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What speaks against an answer: each doubt by itself, and how they add up. */
+/* Each doubt alone, and several together. */
 #include <math.h>
 
 #include "common.h"
@@ -115,8 +115,7 @@ static void doubts_add_up(void **state)
     assert_int_equal(c.n, 2);
 }
 
-/* What why, notes and lists say of a row is one judgement, and its own sentence does not change it.
- */
+/* `why`, notes and lists use the same judgement, and the row's own sentence does not change it. */
 static void a_row_that_is_low_says_so_and_stays_low(void **state)
 {
     (void)state;
@@ -124,7 +123,7 @@ static void a_row_that_is_low_says_so_and_stays_low(void **state)
     assert_false(confidence_is_low(&best, says));
     assert_string_equal(says, "");
     strcpy(best.doubt, "the GPU was throttled (thermal) at 90 C and 900 MHz");
-    assert_false(confidence_is_low(&best, says)); /* one doubt */
+    assert_false(confidence_is_low(&best, says)); /* a single doubt */
     assert_string_equal(says, best.doubt);
     best.spread = 0.06;
     for (int i = 0; i < 3; i++) {
@@ -137,12 +136,12 @@ static void a_row_that_is_low_says_so_and_stays_low(void **state)
     }
     expect("low", "spread by 6.0 %");
     setup(state);
-    best.spread = 2.56; /* one doubt, and enough */
+    best.spread = 2.56; /* a single grave doubt */
     expect("low", "spread by 256.0 %");
     assert_true(confidence_is_low(&best, says));
 }
 
-/* A person measured one config on purpose. */
+/* A person measured a single config on purpose. */
 static void a_pin_is_not_a_short_search(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes two requests one search, and what does not. */
+/* The request fields that make two searches the same or different. */
 #include "common.h"
 #include "daemon/tuning/job.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns of those who wait for leases: in slices of the loop, not one within the other, some at a
- * time. No clients: what a turn says is the test's. No ledger, or one that answers when the test
- * says so. */
+/* Turns of requests that wait for leases: in slices of the loop, never nested, some at a time.
+ * Without clients: the test plays their turns. The ledger is absent, or answers when the test says
+ * so. */
 #include "common.h"
 #include "daemon/daemon.h"
 #include "daemon/methods/leases.h"
@@ -99,10 +99,10 @@ static void one_key_goes_from_one_to_the_next_in_slices(void **state)
     for (unsigned i = 0; i <= WAIT; i++) {
         want(f, 7);
     }
-    assert_int_equal(f->n_turns, 1); /* who came first, who is at it */
+    assert_int_equal(f->n_turns, 1); /* the first request has its turn and holds the lease */
     f->passes = true;
     pass_all(f);
-    assert_int_equal(f->n_turns, 1); /* not before it returns */
+    assert_int_equal(f->n_turns, 1); /* no turn before pass_all returns */
     for (unsigned before = 1; f->n_turns <= WAIT; before = f->n_turns, rounds++) {
         uv_run(&f->d.loop, UV_RUN_NOWAIT);
         assert_true(f->n_turns - before <= LEASE_TURNS);
@@ -110,10 +110,10 @@ static void one_key_goes_from_one_to_the_next_in_slices(void **state)
     assert_true(rounds >= WAIT / LEASE_TURNS);
     assert_int_equal(f->deepest, 1);
     uv_run(&f->d.loop, UV_RUN_NOWAIT);
-    assert_int_equal(f->leases.n, 0); /* nobody wants it any more */
+    assert_int_equal(f->leases.n, 0); /* no request wants the key any more */
 }
 
-/* Each may have to look up what is known: the ledger is not to be filled with all of it at once. */
+/* Each turn may look up keys: the ledger must not get all look-ups at once. */
 static void of_many_keys_some_have_turns_at_a_time(void **state)
 {
     struct fixture *f = *state;
@@ -145,7 +145,7 @@ static void a_stop_ends_those_whose_turn_would_come(void **state)
     want(f, 2);
     lease_pass(f->turning[0]);
     leases_stop(&f->leases);
-    assert_int_equal(f->leases.n, 1); /* of the one who is at it */
+    assert_int_equal(f->leases.n, 1); /* the lease of the running turn */
     lease_pass(f->turning[1]);
     assert_int_equal(f->leases.n, 0);
     assert_int_equal(f->n_turns, 2);
@@ -187,7 +187,7 @@ static int setup_with_ledger(void **state)
     return 0;
 }
 
-/* Another daemon held the key, and the ledger is asked again: it will say that the key is ours. */
+/* Another daemon held the key; asked again, the ledger will give the key to us. */
 static struct wanter *ask_again(struct fixture *f, uint64_t deadline_ms)
 {
     struct wanter *w = want_until(f, 7, deadline_ms);
@@ -197,7 +197,7 @@ static struct wanter *ask_again(struct fixture *f, uint64_t deadline_ms)
     return w;
 }
 
-/* Else it were ours, in the ledger, until that forgets it, and nobody could have it. */
+/* Otherwise the ledger would keep the key for us until the lease ends. */
 static void who_leaves_before_the_ledger_answers_gives_the_key_back(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who owns a socket path and a device. */
+/* Locks of a socket path and of a device. */
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ static void the_second_is_told_about_the_first(void **state)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* A folder whose "run" is the runtime directory, and a device nobody else has. */
+/* A folder with the runtime directory "run", and a device of its own. */
 struct host {
     struct folder f;
     char uuid[48], lock[160];
@@ -65,7 +65,7 @@ static int lock_at(struct server *s, const struct host *h, const char *socket, s
     return server_lock(s, path, h->uuid, true, err);
 }
 
-/* Another daemon on the same device: it has the locks when this returns. 0: it may not be made. */
+/* Starts another daemon on the same device and waits for its locks. 0: fork failed. */
 static pid_t daemon_elsewhere(const struct host *h, bool other_network)
 {
     int ready[2];
@@ -74,7 +74,7 @@ static pid_t daemon_elsewhere(const struct host *h, bool other_network)
     pid_t pid = fork();
     if (pid == 0) {
         struct error err = ERROR_NULL;
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no process behind */
         said = other_network && unshare(CLONE_NEWNET) < 0    ? 'n'
                : lock_at(&a, h, "elsewhere.sock", &err) == 0 ? 'y'
                                                              : 'n';
@@ -122,7 +122,7 @@ static void a_device_has_one_daemon_wherever_its_socket_is(void **state)
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0750);
     snprintf(path, sizeof(path), "%s/2.sock", h.f.path);
-    assert_ok(server_lock(&b, path, h.uuid, false, &err), &err); /* no device of its own */
+    assert_ok(server_lock(&b, path, h.uuid, false, &err), &err); /* without a device lock */
     server_deinit(&b);
     server_deinit(&a);
     assert_ok(lock_at(&b, &h, "2.sock", &err), &err);
@@ -147,7 +147,7 @@ static void a_lock_file_left_behind_is_no_obstacle(void **state)
     folder_remove(&h.f);
 }
 
-/* Who may read a lock file can take the lock. */
+/* A user who may read a lock file can take the lock. */
 static void a_lock_file_is_nobody_elses_to_open(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void a_lock_file_is_nobody_elses_to_open(void **state)
     struct stat st;
     assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
     server_deinit(&a);
-    assert_int_equal(chmod(h.lock, 0644), 0); /* as an older gemmd left it */
+    assert_int_equal(chmod(h.lock, 0644), 0); /* as an older gemmd left the file */
     assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
     assert_int_equal(stat(h.lock, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
@@ -164,7 +164,7 @@ static void a_lock_file_is_nobody_elses_to_open(void **state)
     folder_remove(&h.f);
 }
 
-/* Somebody has it who has not written who he is: the last one who did is dead. */
+/* The holder of the lock has not written its pid; the pid in the file is of a dead process. */
 static void a_dead_holder_is_not_named(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void a_dead_holder_is_not_named(void **state)
     folder_remove(&h.f);
 }
 
-/* What only the lock file tells. */
+/* A conflict that only the lock file shows. */
 static void containers_with_a_network_each_agree_on_the_file(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void containers_with_a_network_each_agree_on_the_file(void **state)
     folder_remove(&h.f);
 }
 
-/* What only the abstract name tells. */
+/* A conflict that only the abstract name shows. */
 static void users_with_a_directory_each_agree_on_the_name(void **state)
 {
     (void)state;

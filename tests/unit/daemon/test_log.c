@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: one line per message, prefixes, levels, the limit. */
+/* The log: a line per message, prefixes, levels, the limit. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 
 static char text[1 << 20];
 
-/* What `write` puts on stderr. */
+/* The text that `write` puts on stderr. */
 static const char *caught(void (*run)(void), bool journal)
 {
     char path[] = "/tmp/gemmd-log-XXXXXX", stream[64];
@@ -72,7 +72,7 @@ static void what_comes_too_fast_is_counted(void **state)
 
 enum { UNREAD_LINES = 1000, HANG_S = 20 };
 
-/* Lines for somebody who does not read them; what he reads later, with one line more. */
+/* Logs to a reader that is late. Returns the text that it reads, after another line. */
 static const char *unread(int reader, int writer)
 {
     int old = dup(2);
@@ -124,7 +124,8 @@ static void lines_that_nobody_takes_are_counted(void **state)
     }
     assert_int_equal(sscanf(strstr(left_out, "warning"), "warning %lu lines", &n), 1);
     assert_int_equal(whole + n, UNREAD_LINES);
-    assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0); /* it is others' stderr, too */
+    /* a shared stderr */
+    assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0);
     close(fds[0]);
     close(fds[1]);
 }

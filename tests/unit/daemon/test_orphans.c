@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Children whom nobody waits for, and those whom libuv waits for. */
+/* Children without a waiter, and children of libuv. */
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 
 enum { STATUS = 7, ROUNDS = 40, STRANGERS = 3, PATIENCE_S = 20 };
 
-/* What the kernel gives this process when a child of its ends before its own. */
+/* Processes that the kernel gives this process when a child ends before its own children. */
 static void be_subreaper(bool on)
 {
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, on, 0, 0, 0), 0);
@@ -64,8 +64,8 @@ static bool has_children(void)
     return waitid(P_ALL, 0, &(siginfo_t){.si_pid = 0}, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* Turns the loop until these have ended and, if it is to be so, no child is left at all. A patience
- * only: what is asserted is asserted afterwards. */
+/* Runs the loop until these children have ended and, with `alone`, no child is left. Gives up after
+ * PATIENCE_S; callers assert the result. */
 static void run_until_ended(uv_loop_t *loop, const struct own own[], int n, bool alone)
 {
     const uint64_t until = uv_hrtime() + (uint64_t)PATIENCE_S * 1000000000;
@@ -103,13 +103,14 @@ static void a_child_that_libuv_waits_for_is_left_to_it(void **state)
     assert_true(exists(own.process.pid));
     run_until_ended(&loop, &own, 1, false);
     assert_int_equal(own.status, STATUS);
-    assert_false(orphans_reap(&loop)); /* that one may not have been seen before, behind libuv's */
+    /* the child behind libuv's may have been hidden */
+    assert_false(orphans_reap(&loop));
     assert_false(exists(behind));
     close_loop(&loop);
 }
 
-/* One signal tells of both, and libuv hears of it after us: handles do so in the order of their
- * addresses. */
+/* A single signal reports both children, and libuv handles it after us: handles run in the order of
+ * their addresses. */
 static void who_was_behind_a_child_of_libuvs_is_found_later(void **state)
 {
     (void)state;
@@ -171,7 +172,7 @@ static void a_child_that_libuv_was_told_to_forget_is_a_stranger(void **state)
     assert_int_equal(own.ends, 0);
 }
 
-/* A child of libuv's that leaves others behind, as a runner does; they end before it, with it, or
+/* A child of libuv's leaves children behind, as a runner does; they end before it, with it, or
  * later. */
 static void all_are_waited_for_and_no_status_is_lost(void **state)
 {
@@ -212,7 +213,7 @@ static void who_is_given_no_orphans_does_nothing(void **state)
     }
     uv_loop_init(&loop);
     orphans_init(&orphans, &loop);
-    assert_int_equal(uv_run(&loop, UV_RUN_NOWAIT), 0); /* nor keeps it a loop from its end */
+    assert_int_equal(uv_run(&loop, UV_RUN_NOWAIT), 0); /* the handles do not keep the loop alive */
     pid_t stranger = start_stranger();
     await_zombie(stranger);
     uv_run(&loop, UV_RUN_NOWAIT);

@@ -16,7 +16,7 @@ static char runner[] = "/tmp/gemmd-precompile-XXXXXX";
 static struct daemon d;
 static struct scheduler scheduler;
 
-/* One job has the device and another waits, so one is started. */
+/* A job has the device and another waits, so a precompile starts. */
 static void begin(struct precompiler *a)
 {
     static const struct config config = {.compile_ahead = 1};
@@ -60,7 +60,8 @@ static void a_stop_kills_it(void **state)
     static struct precompiler a;
     int status;
     begin(&a);
-    assert_in_range(stop(&a), 0, 1000); /* nor would it wait for one that hangs in the kernel */
+    /* nor waits for a process that hangs in the kernel */
+    assert_in_range(stop(&a), 0, 1000);
     assert_int_equal(waitpid(a.process.pid, &status, 0), a.process.pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
@@ -74,7 +75,7 @@ static void a_stop_without_it_waits_for_nothing(void **state)
     assert_in_range(stop(&a), 0, 1000);
 }
 
-/* Its landscape says what compiling took; nothing is launched that was compiled. */
+/* Its landscape has the compile times; no compiled kernel is launched. */
 static void a_recorded_gpu_compiles_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A look at a device whose driver hangs. */
+/* Probes of a device with a hanging driver. */
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,7 +29,7 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* What the look at a device ends with, with a runner that does this. */
+/* The result of a probe with a runner that runs this script. */
 static int64_t look(const char *script, struct error *err)
 {
     struct device_info device;
@@ -50,7 +50,8 @@ static void one_that_says_nothing_is_killed(void **state)
     kill_works = true;
     assert_in_range(look("exec sleep 1000", &err), LIMIT_MS, 5000);
     assert_non_null(strstr(err.text, "did not answer within 300 ms"));
-    assert_int_equal(waitpid(killed, NULL, WNOHANG), -1); /* it has been waited for */
+    /* already waited for */
+    assert_int_equal(waitpid(killed, NULL, WNOHANG), -1);
 }
 
 static void one_that_does_not_end_is_killed(void **state)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Users take turns in the queue, and each one's jobs keep their order. */
+/* Users take turns in the queue, and each user's jobs keep their order. */
 #include "common.h"
 #include "daemon/tuning/scheduler.h"
 
@@ -39,7 +39,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* "b1": user b's, whose key is this name. Somebody waits for it, unless it is in the background. */
+/* "b1": user b's job with this name as key. Unless in the background, a client waits for the
+ * job. */
 static struct job *come(struct fixture *f, const char *name, bool background)
 {
     struct job *j = &f->jobs[f->n];
@@ -99,7 +100,7 @@ static void who_comes_late_waits_for_one_round(void **state)
     assert_string_equal(order(f), "c1 a2 d1 b2 a3 c2 b3 a4 b4 a5 b5 b6 b7");
 }
 
-/* As somebody does who asks for the next one when he has the last one. */
+/* Like a client that sends the next query after each answer. */
 static void who_comes_again_has_no_more_than_his_turns(void **state)
 {
     struct fixture *f = *state;
@@ -139,7 +140,7 @@ static void a_job_is_of_whoever_has_his_turn_first(void **state)
     assert_string_equal(order(f), "a1 b1 a2 a3 a4 a5");
     struct list *place = rounds_place(&f->queue, NULL, shared, f->users[1]);
     list_remove(&shared->link);
-    list_append(place, &shared->link); /* b waits for it, too */
+    list_append(place, &shared->link); /* b waits for this job, too */
     shared->turn = f->users[1];
     assert_string_equal(order(f), "a1 b1 a2 a5 a3 a4");
     assert_ptr_equal(rounds_place(&f->queue, NULL, shared, f->users[0]), shared->link.next);
@@ -147,7 +148,7 @@ static void a_job_is_of_whoever_has_his_turn_first(void **state)
     assert_string_equal(order(f), "a1 b1 a2 a5 a3 b2 a4 a6");
 }
 
-/* What is set aside answers its key: nobody's search of that goes before it. */
+/* A job that was set aside answers its key: no other search of that key goes before it. */
 static void nothing_goes_before_what_answers_it(void **state)
 {
     struct fixture *f = *state;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A runner's silence, and this process's own. The loop's time is the test's: a turn takes a
- * millisecond and a sleep as long as it says, whatever else runs on this machine.
- */
+/* A runner's silence, and gemmd's own pauses. The test sets the loop's time: a turn takes a
+ * millisecond, a sleep its own length, whatever else runs on this machine. */
 #include <poll.h>
 #include <string.h>
 #include <time.h>
@@ -17,7 +15,7 @@ static struct {
     uv_loop_t loop;
     struct turns turns;
     struct runner_link link;
-    uint64_t watch_again_ms; /* when it says something */
+    uint64_t watch_again_ms; /* later watch that a message begins */
     int messages, silences;
     bool ended, closed;
 } x;
@@ -89,7 +87,7 @@ static void begin(const char *script)
     assert_ok(runner_link_start(&x.link, "/bin/sh", args, &err), &err);
 }
 
-/* Ms until `what` is true. */
+/* Runs the loop until `what` is true; returns the ms. */
 static uint64_t run_until(bool (*what)(void))
 {
     const uint64_t began = test_ns;

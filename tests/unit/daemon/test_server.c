@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listening socket when there is no memory for who comes: the linker's --wrap brings callocs
- * here. What one user's messages and slices leave to others. And how a session ends whose client
- * left while it was not read from. */
+/* The listening socket without memory for a new client: the linker's --wrap brings callocs here.
+ * The share of the loop that a user's messages and slices leave to other users. The end of a
+ * session whose client left while gemmd did not read from it. */
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -24,9 +24,9 @@ void *__wrap_calloc(size_t n, size_t size)
 }
 
 static const uint8_t message[] = {0x94, 0, 1, 0xa1, 'a', 0x80};
-static unsigned messages; /* each took all of its user's time, unless it asks */
+static unsigned messages; /* each uses up its user's time, except a question */
 
-/* A request that waits, and is its user's whole share. */
+/* A waiting request that is its user's whole share. */
 struct question {
     struct ticket ticket;
     struct session *session;
@@ -35,7 +35,7 @@ struct question {
 };
 
 static struct question questions[2]; /* they outlive a test that fails */
-static struct question *asks;        /* what the next message is */
+static struct question *asks;        /* the meaning of the next message */
 
 struct fixture {
     uv_loop_t loop;
@@ -155,7 +155,7 @@ static void turn(struct fixture *f)
     }
 }
 
-/* libuv takes no other connection before one that it has handed out is accepted. */
+/* libuv takes no other connection while a connection waits to be accepted. */
 static void who_finds_no_memory_waits_for_it(void **state)
 {
     struct fixture *f = *state;
@@ -167,7 +167,7 @@ static void who_finds_no_memory_waits_for_it(void **state)
         turn(f);
         assert_int_equal(f->server.sessions.n, 0);
     }
-    assert_int_equal(refused, 1); /* of the first alone: it is not tried all the time */
+    assert_int_equal(refused, 1); /* only the first: the server does not retry all the time */
     for (unsigned met = 0; met < 2; met++) {
         assert_ok(server_mend(&f->server, "", &err), &err);
         turn(f);
@@ -184,7 +184,7 @@ static struct session *session_after(struct fixture *f, struct list *before)
     return LIST_OF(before->next, struct session, link);
 }
 
-/* The loop's clock stands: all of it is one tick. */
+/* The loop's clock stands: everything happens within a tick. */
 static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
 {
     struct fixture *f = *state;
@@ -210,7 +210,7 @@ static void a_user_whose_time_is_spent_waits_on_all_connections(void **state)
     close(fds[1]);
 }
 
-/* Goes round until there are so many messages and sessions, and then some more. */
+/* Runs rounds until these counts of messages and sessions, then some more. */
 static void turn_until(struct fixture *f, unsigned some, unsigned n)
 {
     for (int i = 0; i < 1000 && (messages != some || f->server.sessions.n != n); i++) {

@@ -58,7 +58,7 @@ static void what_none_is_kept_of_is_counted_while_it_is_asked_for(void **state)
     assert_ok(tried_ask(&x, id, 7, &err), &err);
     tried_answered(&x, id, true);
     tried_answered(&x, id, false);
-    assert_true(tried_has(&x, id)); /* whatever came later was refused */
+    assert_true(tried_has(&x, id)); /* later requests were refused */
 
     for (int kept = 0; kept < 2; kept++) {
         assert_ok(tried_ask(&x, id, 7, &err), &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of kernels/ share: problems and configs from text, and expected errors. */
+/* Shared by the tests of kernels/: problems and configs from text, and expected errors. */
 #ifndef GEMMD_TESTS_UNIT_KERNELS_COMMON_H
 #define GEMMD_TESTS_UNIT_KERNELS_COMMON_H
 
@@ -48,7 +48,7 @@ static inline void config_of(struct record *config, const char *text)
     assert_ok(record_parse(config, text, err));
 }
 
-/* A machine that stands still: what a test of rules and spaces must not depend on. */
+/* A fixed device: tests of rules and spaces must not depend on this machine. */
 static inline struct device_info cpu_like(void)
 {
     struct device_info info = {.kind = "cpu",

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The cpu device and its compiler: specs, probing, memory limits, timing; compilers that are
- * missing, refuse, hang or lie; images that do not load.
- */
+/* The cpu device and its compiler: specs, probing, memory limits, timing; missing, refusing,
+ * hanging and lying compilers; images that do not load. */
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
@@ -67,7 +65,7 @@ static double available_bytes(void)
     return kib * 1024;
 }
 
-/* Operands of 8 MiB, whose lists of rows take four times as much. */
+/* Operands of 8 MiB; their lists of rows take four times as much. */
 static void
 test_rows_that_the_host_has_no_memory_for_are_refused_before_they_are_drawn(void **state)
 {
@@ -101,7 +99,7 @@ static void test_memory_share(void **state)
     assert_ok(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err));
     d->ops->release(d, w);
     unsetenv("GEMMD_MEMORY_SHARE");
-    /* Refused by its size alone, before its routing would be drawn. */
+    /* Refused by size alone, before any routing is drawn. */
     problem_of(&p, "grouped_gemm mode=forward M=1073741824 N=512 K=512 experts=64 topk=2");
     assert_fails(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err), ERROR_NO_MEMORY, "MiB");
     d->ops->close(d);
@@ -186,7 +184,7 @@ static void test_bad_image(void **state)
 
 /* ---- compilers ------------------------------------------------------------------------------- */
 
-/* A program that GEMMD_CC names, written for one test. */
+/* A program for GEMMD_CC, written for a single test. */
 static void use_script(const char *body)
 {
     static char path[64];
@@ -218,7 +216,7 @@ static void test_missing_compiler(void **state)
     setenv("PATH", "/nowhere:relative", 1);
     assert_fails(compiler_open("cpu", &c, err), ERROR_NO_COMPILER,
                  "no C compiler found: install gcc (apt-get install gcc) or set GEMMD_CC");
-    assert_ok(device_probe("cpu:1", &info, err)); /* a device without a compiler is one */
+    assert_ok(device_probe("cpu:1", &info, err)); /* a device even without a compiler */
     assert_string_equal(info.compiler, "");
     setenv("PATH", path, 1);
     free(path);
@@ -242,7 +240,7 @@ static void compile_fails(const char *script, int code, const char *part)
     drop_script(NULL);
 }
 
-/* Others could have written to what cc wrote, but for the folder. */
+/* Only the folder keeps other users from writing to the output of cc. */
 static void test_a_loose_umask_refuses_no_output_of_the_compiler(void **state)
 {
     (void)state;
@@ -357,8 +355,8 @@ static void make_folder(const char *path, int age_s)
     assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
 }
 
-/* What a compiler leaves beside its output goes with it; what others left who were killed, after an
- * hour; what is young, or somebody else's by its name, stays. */
+/* Files that a compiler leaves beside its output are removed with it; files of killed processes
+ * after an hour. Young files stay, and files that the name marks as another user's. */
 static void test_what_compilers_leave(void **state)
 {
     (void)state;
@@ -385,7 +383,7 @@ static void test_what_compilers_leave(void **state)
     c->ops->close(c);
     drop_script(NULL);
     unsetenv("TMPDIR");
-    assert_int_equal(rmdir(tmp), 0); /* it is empty */
+    assert_int_equal(rmdir(tmp), 0); /* the folder is empty */
 }
 
 struct stopping {
@@ -401,7 +399,8 @@ static void *stop_soon(void *of)
     return NULL;
 }
 
-/* What is given up ends, with its children and not at the compiler's own deadline; others go on. */
+/* An abandoned compile ends with its children, before the compiler's own deadline; other compiles
+ * go on. */
 static void test_stop(void **state)
 {
     (void)state;
@@ -422,8 +421,8 @@ static void test_stop(void **state)
     s.c->ops->close(s.c);
 }
 
-/* What another compiler made is not kept under this one's version; the same one, installed again,
- * is. */
+/* Modules of another compiler are not kept under this version; modules of the same compiler,
+ * installed again, are. */
 static void test_replaced(void **state)
 {
     (void)state;
@@ -456,7 +455,7 @@ static void test_replaced(void **state)
     c->ops->close(c);
 }
 
-/* The deadline reaches the children of what hangs. */
+/* The deadline also ends the children of a hanging compiler. */
 static void test_spawn_limit(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fork just when the first kernel of the CPU is loaded, in a process that has loaded none: its
- * handlers are registered, and not known to be. */
+/* A fork at the moment when a process loads its first CPU kernel: the fork handlers are registered,
+ * but not yet marked as registered. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -67,7 +67,7 @@ static void *load(void *loaded)
     return NULL;
 }
 
-/* The child loads one, too, and forks. */
+/* The child also loads a kernel, and forks. */
 static int in_child(void)
 {
     bool loaded = false;
@@ -90,7 +90,7 @@ static void test_a_fork_while_handlers_are_registered(void **state)
     bool loaded = false;
     int status = -1;
     read_image();
-    loading_watch_forks(); /* those are registered apart */
+    loading_watch_forks(); /* registered separately */
     atomic_store(&slowly, true);
     assert_int_equal(pthread_create(&thread, NULL, load, &loaded), 0);
     while (!atomic_load(&registered)) {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The stand-in for the cuda device, which this test links alone, whatever the rest was built with:
- * each way in answers with what is missing and what to do.
- */
+/* The stand-in for the cuda device, which this test always links. Each function's error says that
+ * CUDA is missing, and the way to get it. */
 #include "tests/unit/kernels/common.h"
 
 static void test_sentences(void **state)
@@ -25,7 +23,7 @@ static void test_sentences(void **state)
     assert_string_equal(cuda_device_ops.kind, "cuda");
 }
 
-/* What a GPU of an architecture allows is known without one, and without CUDA. */
+/* The limits of an architecture are known without a GPU, and without CUDA. */
 static void test_architectures(void **state)
 {
     (void)state;

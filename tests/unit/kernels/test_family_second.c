@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A second family, linked by another list of families, goes the whole way: problem, space, choice,
- * compile, cache, load, verify, time, launch. Nothing on that way may know grouped_gemm.
- */
+/* A second family, linked by another list of families, goes the whole way: problem, space, choice,
+ * compile, cache, load, verify, time, launch. No code on the way may know grouped_gemm. */
 #include <limits.h>
 
 #include "kernels/space.h"
@@ -27,7 +25,7 @@ static void test_found(void **state)
                  "2^34");
 }
 
-/* Every config of the space, as the runner does it, through the cache of modules. */
+/* Every config of the space, as in the runner, through the cache of modules. */
 static void test_whole_way(void **state)
 {
     (void)state;

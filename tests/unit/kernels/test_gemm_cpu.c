@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grouped_gemm on the cpu device, compiled and run: every mode with every permute, flag and dtype
- * against the reference, with experts of 0, 1, 15, 64 and 65 rows and odd N and K; and kernels that
- * are broken on purpose, which must be found out.
+ * against the reference. Experts have 0, 1, 15, 64 and 65 rows, N and K are odd. Deliberately
+ * broken kernels must be detected.
  */
 #include <dirent.h>
 #include <math.h>
@@ -148,7 +148,7 @@ static void test_many_experts(void **state)
                  configs[1]);
 }
 
-/* Rounding grows with a sum's terms: more than is granted to short ones, and no fault. */
+/* Rounding grows with a sum's terms: an error above the tolerance of short sums is no fault. */
 static void test_long_sums(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static int open_files(void)
     return n;
 }
 
-/* A job may hold thousands: each is a module of its own, and none holds a file. */
+/* A job may hold thousands of kernels: each is its own module, and none keeps a file open. */
 static void test_many_modules(void **state)
 {
     (void)state;
@@ -200,7 +200,7 @@ static void test_many_modules(void **state)
     problem_of(&p, "gemm mode=forward M=30 N=57 K=30 dtype_in=fp32");
     config_of(&config, configs[0]);
     int before = open_files();
-    for (int i = 0; i < N; i++) { /* every other one computes something else */
+    for (int i = 0; i < N; i++) { /* every second kernel computes another result */
         char *source = edited("out[c] = TO_OUT(from[c]);", i % 2 ? "out[c] = TO_OUT(2 * from[c]);"
                                                                  : "out[c] = TO_OUT(1 * from[c]);");
         kernels[i] = build(&p, &config, source);
@@ -248,7 +248,7 @@ static void test_wrong_is_found(void **state)
                  "FROM_IN(TO_IN(from[c])) * weight", "FROM_IN(TO_IN(from[c]))", "the reference");
     expect_wrong("grouped_gemm mode=forward " SMALL, "out[c] = TO_OUT(from[c]);",
                  "out[c] = TO_OUT(from[c] / (c - 5));", "the reference");
-    /* written where it is to be added */
+    /* overwrites instead of adding */
     expect_wrong("grouped_gemm mode=dW dtype_out=fp32 accumulate=true " SMALL,
                  "if (p->accumulate) {", "if (p->accumulate > 1) {", "the reference");
 }
@@ -259,7 +259,7 @@ static void test_unwritten_is_found(void **state)
     expect_wrong("grouped_gemm mode=dX " SMALL, "out[c] = TO_OUT(from[c]);",
                  "if (c != 7) out[c] = TO_OUT(from[c]);",
                  "145 of 9280 elements of the output were not written");
-    /* Empty experts left alone: what the zeros of dW are for. */
+    /* Does not write empty experts: dW must have zeros there. */
     expect_wrong("grouped_gemm mode=dW " SMALL, "    store(p, &t, sum);",
                  "    if (t.rows) store(p, &t, sum);",
                  "8192 of 24576 elements of the output were not written");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The op grouped_gemm: what is accepted, what is refused with which sentence, and buckets. */
+/* The op grouped_gemm: accepted problems, refused problems with their sentences, and buckets. */
 #include <math.h>
 
 #include "tests/unit/kernels/common.h"
@@ -116,9 +116,8 @@ static void test_routing(void **state)
            "rows of expert 1");
 }
 
-/* Keys are found by their bytes on other machines and in later releases; made with another
- * MessagePack and another xxHash (Python's). The first is what it was before routing could be
- * said. */
+/* Other machines and later releases find keys by their bytes. The expected bytes come from another
+ * MessagePack and another xxHash (Python's). The first key is from before routing was a field. */
 static void test_routing_in_keys(void **state)
 {
     (void)state;
@@ -168,7 +167,8 @@ static void test_long_lists_in_keys(void **state)
     assert_int_equal(k.len, 1171);
 }
 
-/* Where a profile stands among others: even ones at 0, one expert with all at log2(experts). */
+/* The place of a routing profile: even profiles at 0, a single expert with all rows at
+ * log2(experts). */
 static void test_places(void **state)
 {
     (void)state;
@@ -225,7 +225,7 @@ static void test_buckets(void **state)
                   "grouped_gemm mode=forward M=1024 N=1016 K=2048");
     expect_bucket("grouped_gemm mode=forward M=1000 N=1000 K=2048", BUCKET_SQRT2,
                   "grouped_gemm mode=forward M=1024 N=1000 K=2048");
-    /* topk 6: M stays a multiple of it, and rounds in steps of rows per expert. */
+    /* topk 6: M stays a multiple of 6, and rounds in steps of rows per expert. */
     expect_bucket("grouped_gemm mode=dX M=6000 N=8 K=8 experts=64 topk=6", BUCKET_POW2,
                   "grouped_gemm mode=dX M=6144 N=8 K=8 experts=64 topk=6");
     struct problem p, q;

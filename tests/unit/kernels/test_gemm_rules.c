@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a config must obey on every target: known names, agreement of its flags with the problem,
- * and the manual prune table of the modes, all 3 x 2 x 2 x 16 combinations of it.
- */
+/* The rules of every target: known names, agreement of a config's flags with the problem, and the
+ * manual prune table of the modes, all 3 x 2 x 2 x 16 combinations. */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/unit/kernels/common.h"
 
@@ -11,7 +9,7 @@ static const char *const modes[] = {"forward", "dX", "dW"};
 
 static struct grouped_gemm_problem view_of(const char *mode, bool x, bool y)
 {
-    static struct problem p; /* the view borrows its routing */
+    static struct problem p; /* views borrow its routing */
     char text[160];
     snprintf(text, sizeof(text),
              "grouped_gemm mode=%s M=64 N=64 K=64 experts=8 topk=2 permute_x=%s permute_y=%s", mode,

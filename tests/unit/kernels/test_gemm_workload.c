@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A grouped_gemm problem made concrete: the routing that is drawn, the rows that are checked, the
- * buffers and the args over them; and the expectation that the model uses.
- */
+/* The workload of a grouped_gemm problem: the drawn routing, the checked rows, the buffers and
+ * args; and the model's expectation. */
 #include <math.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
@@ -154,7 +152,7 @@ static void check_places(const struct grouped_gemm_state *s, const struct worklo
     }
 }
 
-/* Every expert's first and last row, when there are few experts. */
+/* Every expert's first and last row, with few experts. */
 static void test_checks_small(void **state)
 {
     (void)state;
@@ -183,7 +181,8 @@ static void test_checks_small(void **state)
     }
 }
 
-/* With many experts: a bounded number, the most and least loaded always, and an empty one in dW. */
+/* With many experts: a bounded number, always the most and least loaded experts, and an empty
+ * expert in dW. */
 static void test_checks_many(void **state)
 {
     (void)state;
@@ -215,7 +214,7 @@ static void test_checks_many(void **state)
     }
 }
 
-/* Big rows: fewer of them, but never none. */
+/* Big rows: fewer rows, but at least some. */
 static void test_checks_bounded(void **state)
 {
     (void)state;
@@ -304,8 +303,8 @@ static int64_t largest(const char *problem, uint64_t seed)
     return most;
 }
 
-/* The largest expert is larger than that of most routings: of many seeds on average what the second
- * of eight is. */
+/* The largest expert is larger than in most routings: over many seeds, the average of the second
+ * largest of eight. */
 static void test_wary_seed(void **state)
 {
     (void)state;
@@ -323,9 +322,9 @@ static void test_wary_seed(void **state)
         }
     }
     assert_in_range(above, SEEDS * SEEDS * 0.65,
-                    SEEDS * SEEDS * 0.85); /* of two unlike ones 7 / 9 expected, else 4 / 9 */
+                    SEEDS * SEEDS * 0.85); /* of two unlike routings 7 / 9 expected, else 4 / 9 */
 
-    /* Where rows are given, or the same for all, or many, there is nothing to choose. */
+    /* Given, equal or many rows leave no choice. */
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=1 routing=\"rows:1,5\"");
     assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=2");

@@ -9,8 +9,8 @@
 #include "kernels/family.h"
 #include "kernels/launch_order.h"
 
-/* What an H200 did on 25 November 2026 with thread blocks, and with clusters of two: eight groups
- * of 16 or 18 SMs, of the first of which eight are numbered last. */
+/* The places on an H200 of thread blocks, and of clusters of two: eight groups of 16 or 18 SMs, the
+ * first with eight SMs that are numbered last. */
 enum { SMS = 132 };
 static const int32_t single[SMS] = {
     128, 129, 130, 131, 124, 125, 126, 127, 0,   1,   16, 17,  32,  33,  48,  49,  2,   3,   18,
@@ -42,14 +42,14 @@ static void test_h200(void **state)
         assert_true(order.place[i] < SMS / 2 && !seen[order.place[i]]);
         seen[order.place[i]] = true;
         assert_true(single[2 * order.place[i]] / 2 ==
-                    paired[2 * i] / 2); /* an SM and the next, of one cluster */
+                    paired[2 * i] / 2); /* an SM and the next SM, of a cluster */
     }
     assert_int_equal(order.place[4], 4);  /* on SMs 0 and 1 */
     assert_int_equal(order.place[5], 8);  /* on 2 and 3, the next group */
     assert_int_equal(order.place[12], 5); /* on 16 and 17, beside 0 and 1 */
 }
 
-/* Others had some of the SMs meanwhile, or the device is not as this one. */
+/* Other programs had some of the SMs, or the device is another. */
 static void test_not_known(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void test_not_known(void **state)
     for (int i = 0; i < SMS; i++) {
         other[i] = single[i];
     }
-    other[17] = other[3]; /* one had two blocks */
+    other[17] = other[3]; /* an SM had two blocks */
     assert_false(launch_order_make(other, paired, SMS, &order));
     assert_int_equal(order.n, 0);
     assert_false(launch_order_make(single, other, SMS, &order));
@@ -68,7 +68,7 @@ static void test_not_known(void **state)
     other[17] = -1;
     assert_false(launch_order_make(other, paired, SMS, &order));
     for (int i = 0; i < SMS; i++) {
-        other[i] = (i + 1) % SMS; /* clusters of which each has SMs of two pairs */
+        other[i] = (i + 1) % SMS; /* each cluster has SMs of two pairs */
     }
     assert_false(launch_order_make(single, other, SMS, &order));
     assert_false(launch_order_make(single, paired, SMS - 1, &order));
@@ -82,7 +82,7 @@ static void test_launches(void **state)
     static struct launch l = {.cluster = {2, 1, 1}, .grid = {132, 1, 1}, .order_at = 64};
     assert_true(launch_is_ordered(&l, &order));
     assert_false(launch_is_ordered(&l, &none));
-    l.grid[0] = 130; /* fewer clusters: their places would not be all there are */
+    l.grid[0] = 130; /* fewer clusters: some places would stay empty */
     assert_false(launch_is_ordered(&l, &order));
     l.grid[0] = 132;
     l.order_at = 0;

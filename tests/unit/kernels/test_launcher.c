@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The launcher as a training job uses it: strides with guarded gaps, 64-bit indices, other row
- * counts than the problem's, args of older and newer callers, accumulation, the two roundings of
- * fuse_mul_post bit by bit; and the errors of bad images, configs and args.
+ * The launcher in a training job: strides with guarded gaps, 64-bit indices, row counts other than
+ * the problem's, args of older and newer callers, accumulation, the two roundings of fuse_mul_post
+ * bit by bit; errors of bad images, configs and args.
  */
 #include <elf.h>
 #include <math.h>
@@ -150,7 +150,7 @@ static void test_forward_strided(void **state)
     compare();
 }
 
-/* A job holds the kernels of all its layers: each stays what it is. */
+/* A job holds the kernels of all its layers; each kernel stays valid. */
 static void test_two_at_once(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void test_dw_strided(void **state)
     expect_dw(0);
     run(problem, &a);
     compare();
-    /* Again onto it, by the flag of the launch: now twice as much. */
+    /* Accumulates by the launch's flag: now twice as much. */
     for (size_t i = 0; i < sizeof(out) / 4; i++) {
         expected[i] = -999;
     }
@@ -225,7 +225,7 @@ static void test_dw_strided(void **state)
     compare();
 }
 
-/* The problem is a bucket's: a launch brings its own rows, also none at all. */
+/* The problem is a bucket: a launch brings its own rows, also zero rows. */
 static void test_other_rows(void **state)
 {
     (void)state;
@@ -280,7 +280,7 @@ static uint16_t bf16(float v)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* 1 + 2^-8 rounds to 1 (a tie, to even), then times 1.5 is 1.5. Rounded once it would be 1.5078. */
+/* 1 + 2^-8 rounds to 1 (a tie, to even), then times 1.5 is 1.5. With a single rounding: 1.5078. */
 static void test_two_roundings(void **state)
 {
     (void)state;

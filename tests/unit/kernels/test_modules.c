@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules on disk: found by variant and by content, with what the compiler said, not believed when
- * damaged, written aside, and no more of them than the limit. */
+/* Modules on disk: found by variant and by content, with the compiler's messages, refused when
+ * damaged, written aside, and bounded by the limit. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -144,7 +144,7 @@ static void test_damaged(void **state)
                           : modules_find(folder, variant, &out, NULL);
             assert_int_equal(r, MODULES_MISS);
             assert_null(out.data);
-            assert_int_equal(entries("modules"), 0); /* so the next compile writes it again */
+            assert_int_equal(entries("modules"), 0); /* the next compile rewrites it */
             assert_ok(modules_put(folder, &in, "so", err));
             assert_ok(modules_find(folder, variant, &out, err));
             image_deinit(&out);
@@ -196,7 +196,7 @@ static void refuses_all(const char *id, const char *why)
     image_deinit(&in);
 }
 
-/* Who made it when the cache was open to all puts a kernel of theirs into the place of ours. */
+/* A user who could once write to the cache replaces our kernel by another. */
 static void test_a_folder_of_another_user_in_the_cache_is_refused(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void test_a_folder_of_another_user_in_the_cache_is_refused(void **state)
     assert_int_equal(lchown(path, OTHER, OTHER), 0);
     refuses_all(in.meta.id, "modules belongs to user 54321");
     assert_int_equal(rename(path, his), 0);
-    assert_int_equal(symlink("his", path), 0); /* our own link, to it */
+    assert_int_equal(symlink("his", path), 0); /* our own link to it */
     refuses_all(in.meta.id, "his belongs to user 54321");
     assert_int_equal(lchown(path, OTHER, OTHER), 0);
     refuses_all(in.meta.id, "modules is a symbolic link of user 54321");
@@ -240,7 +240,7 @@ static void test_a_folder_of_the_cache_that_others_may_write_to_is_refused(void 
     image_deinit(&in);
 }
 
-/* As on a full disk: nothing is left behind, and it is said what to do. */
+/* As on a full disk: no file is left behind, and the error names a remedy. */
 static void test_limited_files(void **state)
 {
     (void)state;
@@ -457,7 +457,7 @@ static void test_limit(void **state)
     assert_int_equal(entries("variants"), u.modules);
 }
 
-/* Without using it, as is_there() does. */
+/* Without a use of the module, as in is_there(). */
 static bool has_file(const char *id)
 {
     char path[PATH_MAX];
@@ -465,7 +465,7 @@ static bool has_file(const char *id)
     return access(path, F_OK) == 0;
 }
 
-/* All lists of what is served, as if nobody had written them for so many days. */
+/* Makes all lists of served modules this many days old. */
 static void age_lists(int days)
 {
     char path[PATH_MAX];
@@ -482,7 +482,7 @@ static void age_lists(int days)
     closedir(d);
 }
 
-/* Used just now: however small the limit. And what a database serves that is no more is not
+/* A module used just now stays under any limit. Modules that a deleted database served are not
  * served. */
 static void test_limit_spares(void **state)
 {
@@ -501,7 +501,7 @@ static void test_limit_spares(void **state)
     assert_false(is_there(1));
     assert_int_equal(unlink(database), 0);
     assert_ok(modules_trim(folder, 1, &u, err));
-    assert_int_equal(u.removed, 0); /* it may be another container's, which is not seen here */
+    assert_int_equal(u.removed, 0); /* may be another container's, which is hidden here */
     assert_true(has_file(ids[0]));
     age_lists(29);
     assert_ok(modules_trim(folder, 1, &u, err));
@@ -529,7 +529,7 @@ static void test_limit_of_times_to_come(void **state)
     assert_true(has_file(ids[1]));
 }
 
-/* What is no list does not keep a trim, and says nothing. */
+/* A file that is no list neither prevents a trim nor gives a message. */
 static void test_limit_beside_what_is_no_list(void **state)
 {
     (void)state;
@@ -567,7 +567,7 @@ static void test_limit_of_databases_alike(void **state)
     assert_ok(modules_trim(folder, 1, &u, err));
     assert_true(has_file(ids[0]) && has_file(ids[1]));
     assert_false(has_file(ids[2]));
-    age_lists(31); /* that of the file that stands there now stays, however old */
+    age_lists(31); /* the list of an existing file stays, however old */
     assert_ok(modules_trim(folder, 1, &u, err));
     assert_int_equal(entries("serving"), 1);
     assert_false(has_file(ids[0]));
@@ -593,7 +593,7 @@ static void test_limit_of_refusals(void **state)
     struct image out;
     assert_int_equal(modules_find(folder, variant, &out, &why), MODULES_REFUSED);
     assert_ok(modules_trim(folder, 100, &u, err));
-    assert_int_equal(u.refusals, 1); /* it was used just now */
+    assert_int_equal(u.refusals, 1); /* used just now */
     assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
     assert_ok(modules_trim(folder, 100, &u, err));
     assert_int_equal(u.refusals, 0);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Spaces: the legal configs in order, what dropped the others, restrictions; and what every config
- * in one must be able to do: pass check() again, give a variant, a prediction, and a plan.
- */
+/* Spaces: the legal configs in order, the reasons of dropped configs, restrictions. Every config
+ * must pass check() again and give a variant, a prediction, and a plan. */
 #include <math.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
@@ -55,7 +53,7 @@ static void test_every_config(void **state)
     }
 }
 
-/* Changing what is run-time keeps the variant; changing anything else makes another. */
+/* A changed run-time parameter keeps the variant; any other change makes another variant. */
 static void test_variant_identity(void **state)
 {
     (void)state;
@@ -80,7 +78,7 @@ static void test_variant_identity(void **state)
         assert_int_equal(strcmp(first, other) == 0, s.params[i].run_time);
     }
     space_deinit(&s);
-    /* One module serves every size and number of experts. */
+    /* A module serves every size and number of experts. */
     problem_of(&p, "grouped_gemm mode=forward M=6 N=10 K=12 experts=3 topk=2 permute_x=true");
     assert_ok(grouped_gemm_cpu.variant(&p, &config, "x86_64", &v, err));
     variant_hash(&v, "cc 12", other);
@@ -111,14 +109,14 @@ static void test_restriction(void **state)
         assert_int_equal(record_int(&config, "BLOCK_SIZE_M", 0), 64);
     }
     space_deinit(&some);
-    block = 63; /* no such value: an empty space is no error */
+    block = 63; /* unknown value: an empty space is no error */
     assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, only_block_64, &block, err));
     assert_int_equal(some.n, 0);
     space_deinit(&some);
     space_deinit(&all);
 }
 
-/* Counted part by part, a space is what it is as a whole. */
+/* Counts of a space's parts add up to the whole. */
 static void test_in_parts(void **state)
 {
     (void)state;
@@ -159,9 +157,9 @@ static bool everything(const void *ctx, const struct record *config)
     return true;
 }
 
-/* A variant is judged by its first run-time setting: no target's rules may make that wrong. A
- * restriction, were it none, makes every point be looked at. GEMMD_TEST_PROBLEMS says how many of
- * the problems, the last ones; sanitizers make whole spaces slow. */
+/* A variant is judged by its first run-time setting; no target's rules may make that wrong. An
+ * empty restriction makes the space look at every point. GEMMD_TEST_PROBLEMS limits the test to the
+ * last problems: sanitizers make whole spaces slow. */
 static void test_nothing_legal_is_passed_over(void **state)
 {
     (void)state;
@@ -193,8 +191,8 @@ static void test_nothing_legal_is_passed_over(void **state)
     }
 }
 
-/* A space of its own, with a run-time tunable in the middle: shape is A x R x B, and of B=2 only
- * one setting of R is legal. */
+/* A space with a run-time tunable in the middle: shape is A x R x B, and B=2 allows a single
+ * setting of R. */
 static uint32_t made_params(const struct problem *p, const struct device_info *info,
                             struct param out[PARAMS_MAX])
 {
@@ -236,7 +234,7 @@ static void test_what_is_counted(void **state)
     assert_string_equal(s.params[1].name, "B");
     assert_string_equal(s.params[2].name, "R"); /* run time: last */
     assert_int_equal(s.raw, 12);
-    assert_int_equal(s.n, 5); /* A=1 B=1: three; A=1 B=2, A=2 B=2: one each */
+    assert_int_equal(s.n, 5); /* A=1 B=1: three; A=1 B=2, A=2 B=2: 1 each */
     assert_int_equal(s.variants, 3);
     assert_int_equal(s.settings, 3);
     assert_int_equal(s.n_rules, 2);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Which target does what: by architecture and problem, or because a person says so; the same for a
- * problem and its bucket; and that a config is of one target only.
- */
+/* The choice of a target: by architecture and problem, or by a person; equal for a problem and its
+ * bucket. A config belongs to a single target. */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "kernels/space.h"
 #include "tests/unit/kernels/common.h"
@@ -35,7 +33,7 @@ static const struct {
     {"gemm mode=forward M=1 N=8 K=8", true},
     {"grouped_gemm mode=forward M=2048 N=1024 K=1024 experts=1024 topk=2", true},
     {MOE "mode=dW accumulate=true", false},      /* sums into bf16 */
-    {"gemm mode=forward M=64 N=12 K=64", false}, /* rows that TMA cannot read; nobody's here */
+    {"gemm mode=forward M=64 N=12 K=64", false}, /* rows that TMA cannot read: no target here */
     {"gemm mode=forward M=64 N=64 K=64 dtype_in=fp32", false},
 };
 
@@ -77,7 +75,7 @@ static void test_a_bucket_is_its_problems(void **state)
     }
 }
 
-/* Who takes a problem has a config for it, at once. */
+/* A target that takes a problem has a config for the problem at once. */
 static void test_who_takes_can(void **state)
 {
     (void)state;
@@ -98,8 +96,8 @@ static void test_who_takes_can(void **state)
     }
 }
 
-/* The portable default is found without looking at every point: it is no worse for that, by the
- * model's own measure. */
+/* The portable default is found without a look at every point, and the model rates it no worse for
+ * that. */
 static void test_the_portable_default(void **state)
 {
     (void)state;
@@ -144,7 +142,7 @@ static void test_forced(void **state)
     assert_ptr_equal(t, &grouped_gemm_cuda);
     assert_ok(forced(plain, &hopper, "hopper", &t, err));
     assert_ptr_equal(t, &grouped_gemm_hopper);
-    assert_ok(forced(plain, &hopper, "", &t, err)); /* none */
+    assert_ok(forced(plain, &hopper, "", &t, err)); /* no target */
     assert_ptr_equal(t, &grouped_gemm_hopper);
     assert_fails(forced(sums, &hopper, "hopper", &t, err), ERROR_NO_CONFIG,
                  "target hopper does not do this problem: accumulate with dtype_out bf16");
@@ -239,7 +237,7 @@ static void test_nobodys_config(void **state)
     problem_of(&p, problems[0].problem);
     config_of(&config, "BLOCK_SIZE_M=7 num_warps=3");
     assert_null(family_target_of_config(&grouped_gemm_family, &p, &hopper, &config, &why));
-    assert_non_null(strstr(why.text, "hopper kernel")); /* what the chosen one says */
+    assert_non_null(strstr(why.text, "hopper kernel")); /* the sentence of the chosen target */
     assert_null(family_target_of_config(&grouped_gemm_family, &p, &ampere, &config, &why));
     assert_non_null(strstr(why.text, "portable kernel"));
     struct device_info old = ampere;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How long the ledger keeps the loop: loading N bests (default 100,000), and the time from a
- * publish to its durable answer. Not a test: it prints, `meson test --benchmark` runs it.
- */
+/* Times the ledger on the loop: loading N bests (default 100,000), and a publish until its durable
+ * answer. A benchmark that prints: `meson test --benchmark` runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -55,7 +53,7 @@ static double thread_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* Time that this thread, the loop's, worked: in all, and in its longest turn; milliseconds. */
+/* Working time of this thread, the loop's: total and longest turn, ms. */
 static void run_until_done(double *busy, double *longest)
 {
     double began = thread_ms();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ledger on a loop, and what its callbacks said last. */
+/* A ledger on a loop, and the results of its last callbacks. */
 #ifndef GEMMD_TESTS_UNIT_LEDGER_RIG_H
 #define GEMMD_TESTS_UNIT_LEDGER_RIG_H
 
@@ -17,25 +17,25 @@ struct bench {
     char kinds[512]; /* of the notices, with spaces */
     bool stopped;
 
-    /* what the last callbacks said */
+    /* results of the last callbacks */
     int status;
     char text[ERROR_TEXT_MAX];
     bool saved;
     int64_t generation, id;
     struct ledger_status counts;
     int loaded, pages;
-    int64_t before; /* the last row loaded; 0: none */
+    int64_t before; /* the last row loaded; 0: no row */
     uint32_t n_trials, n_avoid;
     int order[64];
 
-    /* news, by their kinds; of the last ones with a best (BEST, LOADED): */
+    /* counts of news by kind; fields of the last news with a best (BEST, LOADED): */
     int news[NEWS_RELOADED_LOST + 1];
-    int news_saved; /* of NEWS_BEST those that were */
+    int news_saved; /* saved NEWS_BEST */
     int64_t news_generation;
-    char news_key[256]; /* of the last that had one */
+    char news_key[256]; /* of the last news with a key */
 };
 
-extern struct bench *bench; /* the one that has begun */
+extern struct bench *bench; /* the running bench */
 
 #define CALL(b, op, ...)                                                                           \
     do {                                                                                           \
@@ -52,16 +52,16 @@ extern struct bench *bench; /* the one that has begun */
 
 /* A callback has come. */
 void note(int status, const struct error *err);
-/* A ledger on the fixture's file; a fault as `start` gives it. */
+/* Starts a ledger on the fixture's file; returns errors as `start`. */
 int begin(struct bench *b, struct fixture *f, struct error *err);
-/* Stops it, and looks whether all handles are closed. */
+/* Stops the ledger, and asserts that all handles are closed. */
 void end(struct bench *b);
-/* `stopped` of the bench, its ctx. */
+/* The bench's `stopped`; ctx: the bench. */
 void on_stopped(void *ctx);
 /* Runs the loop until n callbacks have come; n news of a kind. */
 void wait_for(struct bench *b, int n);
 void wait_for_news(struct bench *b, enum ledger_news_kind kind, int n);
-/* A store of another daemon, which nobody sees the end of. */
+/* A store of another daemon, whose end no process watches. */
 struct store *open_other(struct fixture *f);
 void on_done(void *ctx, int status, const struct error *err);
 void on_id(void *ctx, int status, int64_t id, const struct error *err);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local ledger: what its contract in daemon/ledger/ledger.h promises, on a real loop and a real
- * file. */
+/* The contract of daemon/ledger/ledger.h, on a real loop and a real file. */
 #include <unistd.h>
 
 #include "tests/unit/ledger/rig.h"
@@ -120,7 +119,7 @@ static void every_call_is_answered_once(void **state)
     assert_int_equal(b.id, 2);
     end(&b);
     assert_int_equal(b.callbacks, 14);
-    assert_int_equal(b.news[NEWS_BEST], 1); /* what is written here is told once */
+    assert_int_equal(b.news[NEWS_BEST], 1); /* own writes are told once */
     assert_int_equal(b.news_saved, 1);
     assert_int_equal(b.news_generation, 1);
     assert_int_equal(b.news[NEWS_EVICTED], 1);
@@ -142,7 +141,7 @@ static void on_ordered(void *ctx, int status, const struct best *best, bool save
     assert_int_equal(best->generation, bench->callbacks);
 }
 
-/* Groups of writes: in order, with those in between that cannot be done failing alone. */
+/* Groups of writes: in order; impossible writes among them fail alone. */
 static void many_writes_keep_their_order(void **state)
 {
     struct bench b;
@@ -157,7 +156,7 @@ static void many_writes_keep_their_order(void **state)
             CALL(&b, add_trial, t);
         }
         fixture_run(&run);
-        run.id = 1000; /* no such run: a row of the group that fails */
+        run.id = 1000; /* an unknown run: this row of the group fails */
         CALL(&b, end_run, &run);
         fixture_best(best, i, 7);
         CALL_OK(&b, publish, best, on_ordered, (void *)(intptr_t)i);
@@ -193,7 +192,7 @@ static void stopping_carries_out_what_was_asked(void **state)
     CALL_OK(&b, history, t->key, t->stamp, "c", "d", on_history, NULL);
     b.l->ops->stop(b.l, on_stopped, &b);
     assert_int_equal(b.l->ops->publish(b.l, best, on_best, NULL), ERROR_SHUTTING_DOWN);
-    end(&b); /* stop, called twice, is one stop */
+    end(&b); /* a second stop does nothing */
     assert_int_equal(b.callbacks, 11);
     struct store *s = fixture_open(f);
     struct store_stats stats;
@@ -205,7 +204,7 @@ static void stopping_carries_out_what_was_asked(void **state)
     free(t);
 }
 
-/* It is asked for before the other's answer has come. */
+/* The second request comes before the first answer. */
 static void what_is_brought_does_not_push_out_what_is_on_its_way(void **state)
 {
     struct bench b;
@@ -220,7 +219,7 @@ static void what_is_brought_does_not_push_out_what_is_on_its_way(void **state)
     wait_for(&b, 2);
     assert_int_equal(b.status, ERROR_CONFLICT);
     assert_non_null(strstr(b.text, "measured here"));
-    best->generation = 1; /* who has seen that row, and takes it for a hint */
+    best->generation = 1; /* the offer knows that row and replaces it as a hint */
     CALL_OK(&b, publish, best, on_best, back);
     wait_for(&b, 3);
     assert_int_equal(b.status, 0);
@@ -235,7 +234,7 @@ static void on_recorded(void *ctx, int status, const struct error *err)
 {
     (void)ctx;
     note(status, err);
-    bench->loaded += status == 0; /* told when it is in the file, and not before */
+    bench->loaded += status == 0; /* called only after the row is in the file */
 }
 
 /* Clients fill their own share of the queue, and are told; the runner's trials have theirs. */
@@ -261,7 +260,7 @@ static void who_records_too_much_is_told(void **state)
     CALL(&b, add_trial, t);
     assert_int_equal(counts(&b).trials, 1);
     assert_int_equal(b.counts.lost_trials, 0);
-    for (int i = 0; i < 300; i++) { /* of more than one transaction */
+    for (int i = 0; i < 300; i++) { /* more than a transaction */
         CALL_OK(&b, record, t, on_recorded, NULL);
     }
     wait_for(&b, 301);
@@ -330,7 +329,7 @@ static void news_of_others_are_told(void **state)
     assert_string_equal(b.kinds, "");
 }
 
-/* Who asks for a lease, or for what is known, has heard what was changed before. */
+/* A daemon that asks for a lease, or for a key's state, hears all earlier changes first. */
 static void news_come_before_a_lease(void **state)
 {
     struct fixture *f = *state;
@@ -340,7 +339,7 @@ static void news_come_before_a_lease(void **state)
     fixture_key(7, key);
     assert_ok(begin(&b, f, &err));
     struct store *other = open_other(f);
-    uv_fs_event_stop(&((struct local *)b.l)->watch); /* as if it came late */
+    uv_fs_event_stop(&((struct local *)b.l)->watch); /* as if the notice came late */
     assert_ok(store_lease(other, key, 60000, &err));
     int64_t given = publish_other(other, 7);
     assert_ok(store_unlease(other, key, &err));
@@ -392,7 +391,7 @@ static void searches_that_wait_are_shared(void **state)
     end(&b);
 }
 
-/* More was changed than is kept: all is read anew, and what is not there is gone. */
+/* More changes than the table keeps: the daemon reads everything anew, and drops missing keys. */
 static void missed_news_have_all_read_anew(void **state)
 {
     enum { MISSED = 9000, BESTS = 100 };
@@ -420,7 +419,7 @@ static void missed_news_have_all_read_anew(void **state)
     end(&b);
 }
 
-/* Another daemon has put the file back: it may lack what this one knows. */
+/* Another daemon has put the file back: the file may lack rows that this daemon knows. */
 static void another_file_is_read_anew(void **state)
 {
     struct fixture *f = *state;
@@ -479,8 +478,8 @@ static void what_the_file_lost_is_restored_under_its_number(void **state)
     end(&b);
 }
 
-/* What another daemon has taken out is not lost, also before that is heard; nor when this one has
- * written something else meanwhile. */
+/* Rows that another daemon evicted are not lost rows: neither before this daemon hears of the
+ * eviction, nor after it has written other rows. */
 static void evict_and_restore(struct fixture *f, bool writes_between)
 {
     struct bench b;
@@ -492,7 +491,7 @@ static void evict_and_restore(struct fixture *f, bool writes_between)
     CALL_OK(&b, publish, best, on_best, NULL);
     wait_for(&b, 1);
     assert_int_equal(counts(&b).bests, 1);
-    uv_fs_event_stop(&((struct local *)b.l)->watch); /* it is heard later */
+    uv_fs_event_stop(&((struct local *)b.l)->watch); /* the notice comes later */
     assert_ok(store_evict(other, best->key, NULL, &err));
     if (writes_between) {
         fixture_best(best, 2, 1);
@@ -517,7 +516,7 @@ static void nor_is_it_after_a_write_between(void **state)
     evict_and_restore(*state, true);
 }
 
-/* It is on its way when the key is brought back. */
+/* The eviction is under way when the key is brought back. */
 static void what_is_being_evicted_is_not_restored(void **state)
 {
     struct fixture *f = *state;

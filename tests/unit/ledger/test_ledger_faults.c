@@ -51,7 +51,7 @@ static void a_full_disk_stops_nothing(void **state)
         wait_for(&b, b.callbacks + 1);
         assert_int_equal(b.status, 0);
         assert_false(b.saved);
-        assert_int_equal(b.generation, 0); /* not before it is saved */
+        assert_int_equal(b.generation, 0); /* no number before the save */
     }
     assert_int_equal(b.news[NEWS_BEST], 6);
     assert_int_equal(b.news_saved, 1);
@@ -92,7 +92,7 @@ static void a_full_disk_stops_nothing(void **state)
     free(t);
 }
 
-/* Evicting a key that is only in memory; ending with what was never saved. */
+/* Evicting an unsaved key; ending with rows that were never saved. */
 static void unsaved_bests_are_evicted_or_told(void **state)
 {
     struct fixture *f = *state;
@@ -110,7 +110,7 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     fixture_best(best, 1, 1);
     CALL_OK(&b, evict, best->key, on_id, NULL);
     wait_for(&b, 4);
-    assert_int_equal(b.status, 0); /* nothing of it in the file: nothing to write */
+    assert_int_equal(b.status, 0); /* the file has no row of the key: no write */
     assert_int_equal(b.id, 1);
     assert_int_equal(counts(&b).unsaved, 2);
     end(&b);
@@ -125,7 +125,8 @@ static sqlite3 *lock(struct bench *b)
     sqlite3 *h;
     assert_int_equal(sqlite3_open(b->f->path, &h), SQLITE_OK);
     assert_int_equal(sqlite3_exec(h, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    store_set_patience(((struct local *)b->l)->store, 20); /* idle: nobody else uses it */
+    /* idle: no other thread uses the store */
+    store_set_patience(((struct local *)b->l)->store, 20);
     return h;
 }
 
@@ -135,7 +136,7 @@ static void quarantine(struct bench *b, struct quarantine *q, int i)
     CALL(b, add_quarantine, q);
 }
 
-/* A kernel that hung the device is not to do it again after a restart. */
+/* A kernel that hung the device must not hang it again after a restart. */
 static void quarantine_waits_for_room(void **state)
 {
     struct bench b;
@@ -163,7 +164,7 @@ static void quarantine_waits_for_room(void **state)
     quarantine(&b, &q, 4);
     assert_int_equal(counts(&b).quarantined, 3);
     limit_files(0);
-    end(&b); /* the last moment to write it */
+    end(&b); /* the last chance to write the row */
     struct store *s = fixture_open(*state);
     struct store_stats stats;
     assert_ok(store_stats(s, &stats, &err));
@@ -178,7 +179,7 @@ static void quarantine_waits_for_room(void **state)
     assert_string_equal(b.kinds, "disk_full lost lease snapshot ");
 }
 
-/* A row that waited comes later than a newer one of its variant. */
+/* A waiting row is written after a newer row of its variant. */
 static void an_older_row_of_quarantine_changes_nothing(void **state)
 {
     struct bench b;
@@ -209,7 +210,7 @@ static void an_older_row_of_quarantine_changes_nothing(void **state)
     sqlite3_close(h);
 }
 
-/* Somebody's file in the database's place. */
+/* A foreign file in the database's place. */
 static void quarantine_that_no_file_takes_is_told(void **state)
 {
     struct bench b;
@@ -239,7 +240,7 @@ static void quarantine_that_no_file_takes_is_told(void **state)
     store_close(s);
 }
 
-/* What the file says of the key is old by then. */
+/* The file's row of the key is outdated by then. */
 static void what_is_unsaved_is_not_pushed_out(void **state)
 {
     struct bench b;
@@ -273,7 +274,7 @@ static void what_is_unsaved_is_not_pushed_out(void **state)
     end(&b);
     struct store *s = fixture_open(*state);
     assert_int_equal(fixture_find_best(s, 2, best), 0);
-    assert_int_equal(record_int(&best->config, "serial", -1), /* the last one is among them */
+    assert_int_equal(record_int(&best->config, "serial", -1), /* the last row is among them */
                      2 * STORE_IMPORTED_PER_KEY - 1);
     store_close(s);
     free(best);
@@ -300,7 +301,7 @@ static int64_t rows_of(struct fixture *f, const char *key)
     return total;
 }
 
-/* What was asked for is with the writer. */
+/* True: the writer has taken all requests. */
 static bool is_taken(struct bench *b)
 {
     struct local *l = (struct local *)b->l;
@@ -310,7 +311,8 @@ static bool is_taken(struct bench *b)
     return taken;
 }
 
-/* A row that waited is written with the next one of its key, and others, which all fail. */
+/* A waiting row is written in a group with the next row of its key and other rows; the whole group
+ * fails. */
 static void what_a_failed_group_would_have_saved_is_not_lost(void **state)
 {
     struct fixture *f = *state;
@@ -332,7 +334,7 @@ static void what_a_failed_group_would_have_saved_is_not_lost(void **state)
     store_set_patience(s, 20000);
     sqlite3_commit_hook(s->db.h, refuse_second, &commits);
     fixture_event(&e, 1);
-    CALL(&b, add_event, &e); /* the writer waits with it, until the rest is there */
+    CALL(&b, add_event, &e); /* the writer waits for the lock, until the other requests have come */
     while (!is_taken(&b)) {
         usleep(100);
     }
@@ -357,7 +359,7 @@ static void import(struct bench *b, struct best *best, int key)
     wait_for(b, b->callbacks + 1);
 }
 
-/* What waits for it waits once, not every row of it. */
+/* The waiting group waits once for the lock, not once for each row. */
 static void a_lock_stops_nothing(void **state)
 {
     enum { ROWS = 20 };
@@ -384,9 +386,9 @@ static void a_lock_stops_nothing(void **state)
     assert_int_equal(b.status, 0);
     assert_false(b.saved);
     assert_int_equal(b.generation, 0);
-    import(&b, best, 100); /* too late: what was measured is in the file */
+    import(&b, best, 100); /* refused: the file has the measured row */
     assert_int_equal(b.status, ERROR_CONFLICT);
-    import(&b, best, 101); /* it is there: that says nothing of the lock */
+    import(&b, best, 101); /* the row is there already, which does not show the lock */
     assert_true(b.status == 0 && b.saved && b.generation == before);
     CALL_OK(&b, record, t, on_done, NULL);
     wait_for(&b, b.callbacks + 1);
@@ -459,7 +461,7 @@ static void damage_is_repaired_on_the_way(void **state)
     }
     wait_for(&b, 30);
     load_all(&b);
-    assert_true(b.loaded > 130); /* and what was published just now */
+    assert_true(b.loaded > 130); /* and the rows published just now */
     assert_non_null(strstr(b.kinds, "corrupt_file"));
     assert_int_equal(counts(&b).unsaved, 0);
     end(&b);
@@ -522,8 +524,8 @@ static void on_long(uv_timer_t *timer)
     *(bool *)timer->data = true;
 }
 
-/* The thorough check comes by itself when it is quiet after a load: a bad trial is told of, which
- * no load would have met; then a bad page, and the file is made anew. */
+/* When the ledger is quiet after a load, the thorough check runs. It finds a bad trial that no load
+ * would read; then a bad page, and the file is rebuilt. */
 static void the_file_is_checked_when_it_is_quiet(void **state)
 {
     struct fixture *f = *state;

@@ -61,8 +61,7 @@ static void on_written(void *ctx, int status, const struct error *err)
     *(int *)ctx = bench->callbacks;
 }
 
-/* A write does not wait for all lists that were asked for before it, and all of them are
- * answered. */
+/* A write does not wait for the lists that were requested before; all lists are answered. */
 static void lists_are_patient(void **state)
 {
     enum { LISTS = 200 };
@@ -73,7 +72,7 @@ static void lists_are_patient(void **state)
     fill_bests(*state, MANY);
     assert_ok(begin(&b, *state, &err));
     record_init(filter);
-    record_put_text(filter, "source", "none"); /* no index knows it: the whole table is read */
+    record_put_text(filter, "source", "none"); /* no index helps: the whole table is read */
     for (int i = 0; i < LISTS; i++) {
         CALL_OK(&b, list, 1, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     }
@@ -84,7 +83,7 @@ static void lists_are_patient(void **state)
     for (int i = 0; i < LISTS; i++) {
         CALL_OK(&b, list, 1, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     }
-    end(&b); /* the others are refused, each once */
+    end(&b); /* all other lists are refused, each once */
     assert_int_equal(b.callbacks, 2 * LISTS + 1);
     free(filter);
 }
@@ -96,8 +95,7 @@ static void on_listed(void *ctx, int status, const void *rows, size_t n, int64_t
     *(int *)ctx = bench->callbacks;
 }
 
-/* Nobody waits for all that another user has asked for: not with a list, and with a key's rows not
- * for lists. */
+/* A user's list does not wait for all lists of another user, and a key's rows wait for no list. */
 static void lists_of_users_take_turns(void **state)
 {
     enum { LISTS = 200 };
@@ -124,7 +122,7 @@ static void lists_of_users_take_turns(void **state)
     }
     wait_for(&b, LISTS + 2 + BRIEF_MAX);
     assert_in_range(listed[0], 1, LISTS / 2);
-    assert_in_range(listed[1], listed[0] + 2, LISTS / 2); /* there was one of the other's between */
+    assert_in_range(listed[1], listed[0] + 2, LISTS / 2); /* a list of the other user ran between */
     assert_in_range(read[BRIEF_MAX - 1], 1, LISTS / 2);
     end(&b);
     free(key);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What proto/ costs on a hit, in ns per call: a ping-pong over a socket costs some 10 us, and a hit
- * may cost a quarter more in all. */
+/* The cost of proto/ on a hit, in ns per call. A ping-pong over a socket takes some 10 us; a hit
+ * may take a quarter more in all. */
 #include <stdio.h>
 #include <time.h>
 
@@ -92,7 +92,7 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* The best of several rounds: what the code costs when nothing else runs. */
+/* The best of several rounds: the cost without interruptions. */
 static void measure(const char *name, void (*run)(void))
 {
     enum { ROUNDS = 400, CALLS = 250 }; /* a round fits into a slice of a busy CPU */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of proto/ share: a seeded random source (a failing seed can be run again), an op
- * with the fields and rules of the real one (which lives in kernels/ and may not be seen here), and
- * MessagePack made from JSON.
+ * Shared by the tests of proto/: a seeded random source (a failing seed can run again) and
+ * MessagePack made from JSON. An op has the fields and rules of the real op, which lives in
+ * kernels/ and is out of reach here.
  */
 #ifndef GEMMD_TESTS_UNIT_PROTO_COMMON_H
 #define GEMMD_TESTS_UNIT_PROTO_COMMON_H
@@ -40,7 +40,7 @@ static inline int64_t rng_in(struct rng *r, int64_t low, int64_t high)
     return low + (int64_t)(rng_next(r) % (uint64_t)(high - low + 1));
 }
 
-/* as many small numbers as large ones */
+/* as many small numbers as large numbers */
 static inline int64_t rng_size(struct rng *r, int64_t max)
 {
     int bits = (int)rng_in(r, 0, 63 - __builtin_clzll((uint64_t)max));
@@ -145,7 +145,7 @@ static inline void test_ops_set(void)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Whether the whole of data is one object that the scan lets through. */
+/* True: data is exactly one object that the scan accepts. */
 static inline int scan_all(const void *data, size_t n, size_t limit, struct error *err)
 {
     struct scan s;
@@ -155,7 +155,7 @@ static inline int scan_all(const void *data, size_t n, size_t limit, struct erro
     return r == SCAN_DONE && used != n ? error_set(err, ERROR_MALFORMED, "more than one") : r;
 }
 
-/* JSON, decoded as if it had come over the wire. Free both. */
+/* JSON, decoded like bytes from the wire. Free both. */
 static inline const struct wire_obj *wire_of(struct wire_doc *doc, struct wire_buf *b,
                                              const char *json)
 {

@@ -108,7 +108,7 @@ static int64_t by_definition(int64_t rows, int64_t experts, int64_t topk)
 static void test_sqrt2_examples(void **state)
 {
     (void)state;
-    /* 128 experts, 8 each: 4096 tokens are 256 rows per expert, a step of its own */
+    /* 128 experts, 8 each: 4096 tokens are 256 rows per expert, which is a step */
     assert_int_equal(bucket_sqrt2_rows(32768, 128, 8), 32768);
     assert_int_equal(bucket_sqrt2_rows(32776, 128, 8), 46344); /* 46340 = 128 * 2^8.5, up to 8s */
     assert_int_equal(bucket_sqrt2_rows(6, 64, 6), 6);
@@ -139,7 +139,7 @@ static void test_sqrt2_definition(void **state)
     }
 }
 
-/* Where a wrong last bit of sqrt(2) would show: at every step itself, and one above. */
+/* A wrong last bit of sqrt(2) would show at every step, and just above. */
 static void test_sqrt2_edges(void **state)
 {
     (void)state;

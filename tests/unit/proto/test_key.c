@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Keys are what caches of other machines and other releases are found by, so their bytes are
- * written down here: a change that alters them must raise KEY_VERSION.
- */
+/* Caches of other machines and releases find entries by a key's bytes, so the bytes are written
+ * down here. A change that alters the bytes must raise KEY_VERSION. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -112,7 +110,7 @@ static void test_decode(void **state)
     }
 }
 
-/* Every order of the fields, one key; any other value, another key. */
+/* Every order of the fields gives the same key; any other value gives another key. */
 static void test_order_does_not_matter(void **state)
 {
     (void)state;
@@ -203,7 +201,7 @@ static void test_not_a_key(void **state)
     assert_error(err, ERROR_MALFORMED, "", key_decode(key.bytes, key.len + 1, &again, class, &err));
 }
 
-/* A damaged row must be a failure, never a crash; what still decodes makes a key again. */
+/* A damaged row must be an error, never a crash; a row that still decodes makes a key again. */
 static void test_damaged(void **state)
 {
     (void)state;
@@ -262,7 +260,7 @@ static void test_differences(void **state)
     assert_int_equal(differences("custom:x ab=1 t=\"\"", "custom:x a=1 t=long"), 3);
 }
 
-/* Bytes that are no key's: an answer, whatever it is, and nothing read behind the end. */
+/* Bytes that are no key: any result, but no read behind the end. */
 static void test_differences_of_damage(void **state)
 {
     (void)state;

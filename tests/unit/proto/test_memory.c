@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every allocation of proto/ fails once: the first, then the second, until a run needs no more.
- * Each time the call must say ERROR_NO_MEMORY and leave nothing behind (the leak checker looks).
- * The linker's --wrap brings allocations here; those of msgpack-c count as one each.
+ * Every allocation of proto/ fails once: the first, then the second, until a run passes. Each time
+ * the call must return ERROR_NO_MEMORY and leak no memory (the leak checker looks). The linker's
+ * --wrap brings allocations here, and each of msgpack-c's.
  */
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 #include "proto/rpc.h"
 #include "tests/unit/proto/common.h"
 
-static int countdown; /* allocations until one fails; 0: none will */
+static int countdown; /* allocations until a failure; 0: no failure */
 static bool failed;
 
 static bool fails(void)
@@ -70,7 +70,7 @@ msgpack_unpack_return __wrap_msgpack_unpack(const char *data, size_t len, size_t
     return fails() ? MSGPACK_UNPACK_NOMEM_ERROR : __real_msgpack_unpack(data, len, off, zone, out);
 }
 
-/* Runs with the first, second ... allocation failing, until none is left. Returns how many. */
+/* Runs with the first, second ... allocation failing, until a run passes. Returns the count. */
 static int fail_each(int (*run)(struct error *err))
 {
     for (int nth = 1;; nth++) {
@@ -147,7 +147,7 @@ static const char order_params[] =
     "\"restrict\":{\"a\":\"x\"}},\"job\":1,\"key\":\"k\",\"stamp\":\"s\",\"done\":[{},{}],"
     "\"hints\":[\"a=x\"],\"avoid\":[\"v\"]}";
 
-/* Everything from bytes, in a doc of its own. */
+/* All decoders, in a doc of their own. */
 static int with_doc(const char *json, int (*read)(const struct wire_obj *o, struct error *err),
                     struct error *err)
 {

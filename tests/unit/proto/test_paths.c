@@ -99,7 +99,7 @@ static void test_socket(void **state)
     longer[0] = '/';
     longer[SOCKET_PATH_MAX] = 0;
     setenv("GEMMD_SOCKET", longer, 1);
-    assert_ok(err, paths_socket("cpu", out, &err)); /* 107 bytes: the most there can be */
+    assert_ok(err, paths_socket("cpu", out, &err)); /* 107 bytes: the maximum */
     assert_string_equal(out, longer);
     longer[SOCKET_PATH_MAX] = 'x';
     longer[SOCKET_PATH_MAX + 1] = 0;
@@ -108,7 +108,7 @@ static void test_socket(void **state)
                  paths_socket("cpu", out, &err));
     assert_error(err, ERROR_INVALID, "108 bytes", paths_check_socket(longer, &err));
     assert_error(err, ERROR_INVALID, "empty", paths_check_socket("", &err));
-    setenv("GEMMD_SOCKET", "", 1); /* as if it were not set */
+    setenv("GEMMD_SOCKET", "", 1); /* like an unset variable */
     assert_error(err, ERROR_INVALID, "names no socket", paths_socket("../cpu", out, &err));
     assert_error(err, ERROR_INVALID, "names no socket", paths_socket("", out, &err));
     longer[SOCKET_PATH_MAX] = 0;
@@ -168,8 +168,8 @@ static void test_dirs_refused(void **state)
                  paths_make_dir(in_base("/file/below"), 0700, &err));
 }
 
-/* Some user's opinion of a cache directory, in the mode "1" (the system's) or "0": that it is fine,
- * or a sentence with this part. */
+/* Asserts a user's verdict on a cache directory, in mode "1" (the system's) or "0": accepted, or
+ * refused with this text. */
 static void expect_cache_dir(const char *mode, uid_t user, const char *part)
 {
     pid_t child = fork();
@@ -195,7 +195,7 @@ static void test_cache_dirs_refused(void **state)
 {
     (void)state;
     uid_t us = geteuid(), other = 54321;
-    expect_cache_dir("0", us, NULL); /* not there */
+    expect_cache_dir("0", us, NULL); /* missing */
     expect_cache_dir("1", us, NULL);
     assert_int_equal(mkdir(in_base("/cache"), 0755), 0);
     expect_cache_dir("0", us, NULL);
@@ -214,7 +214,7 @@ static void test_cache_dirs_refused(void **state)
     assert_int_equal(chown(in_base("/cache"), 12345, 12345), 0);
     expect_cache_dir("0", other, "belongs to user 12345, not to us (54321)");
     expect_cache_dir("0", 0, "belongs to user 12345, not to us (0)");
-    expect_cache_dir("1", other, "belongs to user 12345"); /* it would be that user's code */
+    expect_cache_dir("1", other, "belongs to user 12345"); /* would run that user's code */
     expect_cache_dir("1", 0, "belongs to user 12345");
     assert_int_equal(chmod(in_base("/cache"), 0757), 0);
     expect_cache_dir("1", 0, "belongs to user 12345");
@@ -242,7 +242,7 @@ static void test_links(void **state)
 
 /* ---- /tmp/gemmd-$UID ------------------------------------------------------------------------- */
 
-enum { NOBODY = 54321 }; /* a user that no machine has: the name in /tmp is ours to play with */
+enum { NOBODY = 54321 }; /* a user that no machine has: we may use its name in /tmp */
 
 /* paths_runtime_dir as that user; the code, or -100 when the sentence lacks the part. */
 static int runtime_dir_as_nobody(const char *part)
@@ -270,7 +270,7 @@ static void test_tmp_dir(void **state)
         skip(); /* only root can be somebody else */
     }
     assert_true(rmdir(dir) == 0 || unlink(dir) == 0 || access(dir, F_OK) != 0);
-    assert_int_equal(runtime_dir_as_nobody(dir), 0); /* not there yet */
+    assert_int_equal(runtime_dir_as_nobody(dir), 0); /* missing yet */
     assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(runtime_dir_as_nobody("belongs to user 0"), ERROR_DENIED);
     assert_int_equal(chown(dir, NOBODY, NOBODY), 0);
@@ -291,7 +291,7 @@ static void test_runtime_dir_missing(void **state)
     snprintf(expected, sizeof(expected), "/tmp/gemmd-%u", (unsigned)geteuid());
     setenv("XDG_RUNTIME_DIR", in_base("/nowhere"), 1);
     if (access(expected, F_OK) == 0) {
-        skip(); /* somebody uses it: not ours to judge */
+        skip(); /* in use: no verdict */
     }
     assert_ok(err, paths_runtime_dir(out, &err));
     assert_string_equal(out, expected);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems: one canonical record whatever was sent, and sentences that tell how to mend the
- * rest. */
+/* Problems: any request becomes the same canonical record, or an error that tells the remedy. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -78,7 +77,7 @@ static void test_defaults_are_filled_in(void **state)
     assert_string_equal(format(), canonical);
 }
 
-/* Any order, any completeness, each way in: one record. */
+/* Any order, complete or not, by each way in: the same record. */
 static void test_any_order(void **state)
 {
     (void)state;
@@ -296,7 +295,7 @@ static void test_names_on_the_wire(void **state)
     REFUSES(ERROR_UNKNOWN_FIELD, "has no field ''", unpack_raw("", 0, 6));
 }
 
-/* Text with a zero in it is no known choice, however it begins. */
+/* Text with a zero inside is no known choice, even with a known beginning. */
 static void test_zero_in_text(void **state)
 {
     (void)state;
@@ -363,7 +362,7 @@ static void test_long_lists(void **state)
     (void)state;
     ACCEPTS(unpack_list(GEMM_EXPERTS_MAX)); /* 7 bytes each: fits */
     assert_int_equal(strlen(record_text(&fixture.p.fields, "routing", "")), 5 + 7 * 1024 - 1);
-    REFUSES(ERROR_INVALID, "routing", unpack_list(1168)); /* alone it would fit */
+    REFUSES(ERROR_INVALID, "routing", unpack_list(1168)); /* would fit alone */
     REFUSES(ERROR_INVALID, "routing", unpack_list(1200));
     REFUSES(ERROR_INVALID, "routing", unpack_list(60000));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* docs/protocol.md is what other languages are written against: its tables say what the code
- * says. */
+/* Implementations in other languages follow docs/protocol.md: its tables must agree with the
+ * code. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Items pulled from bytes are those that a tree has, in all their forms; what is cut off is not
- * taken. */
+/* Items pulled from bytes equal the items of a decoded tree, in all forms; cut-off items are
+ * refused. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -83,7 +83,7 @@ static void as_a_tree_has_it(struct pull item, const struct wire_obj *o)
     assert_true(pull_skip(&p) && p.at == item.end);
 }
 
-/* Cut off at any place it is of no kind, and nothing is read behind the cut: ASan sees. */
+/* An item cut off at any place has no kind, and nothing behind the cut is read: ASan checks. */
 static void cut_off(struct pull item)
 {
     for (size_t cut = 0; cut < pull_left(&item); cut++) {
@@ -213,7 +213,7 @@ static void test_absent_and_nil(void **state)
     assert_true(take("{\"name\":null,\"time_us\":null,\"count\":null,\"saved\":null}", &v, &t));
     assert_true(v.count == 0 && isnan(v.time_us) && !v.saved && !v.name[0]);
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    wire_put_map(&b, 4); /* twice, then nil: as schema_decode has it */
+    wire_put_map(&b, 4); /* twice, then nil: as in schema_decode */
     wire_put_kv_str(&b, "name", "a");
     wire_put_kv_str(&b, "name", NULL);
     wire_put_kv_int(&b, "time_us", 1);

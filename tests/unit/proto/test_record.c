@@ -117,7 +117,7 @@ static void test_limits(void **state)
     record_init(&r);
     memset(text, 'x', sizeof(text) - 1);
     assert_error(err, ERROR_INVALID, "8192", record_set(&r, "a", VALUE_OF_TEXT(text), &err));
-    assert_ok(err, record_set(&r, "a", VALUE_OF_TEXT(text + 1), &err)); /* with its zero: exact */
+    assert_ok(err, record_set(&r, "a", VALUE_OF_TEXT(text + 1), &err)); /* with the zero: exact */
     assert_error(err, ERROR_INVALID, "'b'", record_set(&r, "b", VALUE_OF_TEXT(""), &err));
     assert_ok(err, record_set(&r, "b", VALUE_OF_INT(1), &err));
     record_copy(&before, &r);
@@ -136,7 +136,7 @@ static void test_limits(void **state)
     assert_int_equal(r.n, RECORD_FIELDS_MAX);
 }
 
-/* Thousands of replacements fit, since the arena packs what is no longer used. */
+/* Thousands of replacements fit: the arena removes unused text. */
 static void test_arena_is_packed(void **state)
 {
     (void)state;
@@ -231,7 +231,7 @@ static void test_format_is_cut(void **state)
     assert_int_equal(value_format(&v, out, sizeof(out)), 5);
 }
 
-/* Numbers are written and read the same whatever the process has set. */
+/* Numbers are written and read the same in every locale of the process. */
 static void test_locale(void **state)
 {
     (void)state;

@@ -38,7 +38,7 @@ static int tear_down(void **state)
 
 #define PROBLEM "\"problem\":{\"op\":\"gemm\",\"mode\":\"forward\",\"M\":64,\"N\":64,\"K\":64}"
 
-/* The problem, and what is given beside it. */
+/* The problem, and the other fields of a request. */
 static int unpack(const char *rest)
 {
     char json[16384];
@@ -189,7 +189,7 @@ static void test_restrict(void **state)
     assert_false(allows("BLOCK_SIZE_M=64 flatten=false cache=cg x=0.5"));
     assert_false(allows("BLOCK_SIZE_M=64 flatten=true cache=c x=0.5"));
     assert_false(allows("BLOCK_SIZE_M=\"64\" flatten=true cache=cg x=0.5"));
-    assert_false(allows("flatten=true cache=cg x=0.5")); /* does not say: not one of the values */
+    assert_false(allows("flatten=true cache=cg x=0.5")); /* missing: not one of the values */
     ACCEPTS(unpack("\"restrict\":{}"));
     assert_false(request_is_restricted(&fixture.r));
     assert_true(allows(""));

@@ -63,7 +63,7 @@ static void test_forms_of_params(void **state)
     }
 }
 
-/* The connection goes on, so the answer must reach the one who asked. */
+/* The connection goes on, so the answer must reach the caller. */
 static void test_bad_params_keep_the_id(void **state)
 {
     struct fixture *f = *state;

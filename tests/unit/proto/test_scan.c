@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The scan against a plain recursive walker that sees the whole message at once: same end, same
- * verdict, over every split of good messages and over thousands of mutated ones.
- */
+/* The scan against a plain recursive walker over the whole message: same end, same verdict, over
+ * every split of good messages and over thousands of mutated messages. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -235,7 +233,7 @@ static void test_mutations_agree(void **state)
         long whole = feed(b.data, b.len, LIMIT, NULL);
         assert_int_equal(feed(b.data, b.len, LIMIT, &rng), whole);
         if (expected == WALK_MORE && whole == WALK_REFUSED) {
-            continue; /* promises more than the limit, or hides a refusal behind what is missing */
+            continue; /* promises more than the limit, or a missing part hides a refusal */
         }
         assert_int_equal(whole, expected);
         verdicts[whole >= 0 ? 0 : -whole]++;
@@ -243,7 +241,7 @@ static void test_mutations_agree(void **state)
     assert_true(verdicts[0] > 1000 && verdicts[1] > 1000 && verdicts[2] > 1000);
 }
 
-/* What the scan lets through, msgpack-c takes, and ends at the same byte. */
+/* msgpack-c accepts all that the scan accepts, and ends at the same byte. */
 static void test_decoder_agrees(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages by their lists of fields: what goes in comes out, and what does not fit is refused. */
+/* Messages by their lists of fields: values survive encoding and decoding, misfits are refused. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -142,7 +142,7 @@ static void test_integers(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":-20.0}"),
-                     0); /* from languages with one number */
+                     0); /* from languages with a single number type */
     assert_int_equal(f->s.count, -20);
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":1.5}"), ERROR_INVALID);
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":1e19}"), ERROR_INVALID);
@@ -254,7 +254,7 @@ static void test_beside(void **state)
                  schema_decode_beside(&sample_schema, SCHEMA_STRICT, o, others, &f->s, &f->err));
 }
 
-/* A trial with everything in it, as it goes from runner to store. */
+/* A trial with all fields, as the runner sends it to the store. */
 static void test_trial_round_trip(void **state)
 {
     struct fixture *f = *state;
@@ -294,7 +294,7 @@ static void test_device_class(void **state)
     strcpy(info.arch, "sm_90a");
     device_class_format(&info);
     assert_string_equal(info.class, "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700");
-    memset(info.name, 'n', sizeof(info.name) - 1); /* the rest must still be there */
+    memset(info.name, 'n', sizeof(info.name) - 1); /* the rest must stay */
     memset(info.arch, 'a', sizeof(info.arch) - 1);
     memset(info.mig, 'm', sizeof(info.mig) - 1);
     device_class_format(&info);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which paths are trusted (proto/trust.h). What needs another owner runs as root alone. */
+/* Trusted paths (proto/trust.h). Tests that need another owner run only as root. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <grp.h>
@@ -18,7 +18,7 @@ enum { OTHER = 54321 };
 static char base[64], joined[PATH_MAX], out[PATH_MAX];
 static struct error err;
 
-/* The list of users, in place of libc's: one, whose primary group is another user's. */
+/* Replaces libc's list of users: a single user, with another user's primary group. */
 static struct passwd stranger = {.pw_name = (char[]){"stranger"}, .pw_uid = OTHER};
 static bool is_listed;
 static int times_asked;
@@ -161,7 +161,7 @@ static void relative_paths_begin_here(void **state)
     assert_int_equal(chdir(here), 0);
 }
 
-/* A folder above that others may write to: they can put another folder into its place. */
+/* Other users may write to a folder above: they can replace a folder of the path. */
 static void a_folder_above_that_others_may_write_to_is_refused(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void a_folder_above_that_others_may_write_to_is_refused(void **state)
     assert_ok(err, file("/open/mine/f"));
     make_file("/open/f", 0600);
     assert_error(err, ERROR_DENIED, "use a directory of your own", file("/open/f"));
-    assert_ok(err, opened("/open/f", O_RDONLY)); /* by descriptor, nothing is beside it */
+    assert_ok(err, opened("/open/f", O_RDONLY)); /* a descriptor has no neighbours */
     assert_ok(err, trust_folder(in_base("/open"), TRUST_SHARED, 0, NULL, &err));
 }
 
@@ -214,7 +214,7 @@ static void roots_group_is_not_private(void **state)
     assert_error(err, ERROR_DENIED, "/home may be written to by others", folder("/home"));
 }
 
-/* A user of the distribution that has a group of its name. */
+/* A system user with a group of the same name. */
 static const struct passwd *user_with_group(const char *name)
 {
     const struct passwd *user = getpwnam(name);
@@ -304,7 +304,7 @@ static void a_file_of_ours_is_closed_to_others(void **state)
     assert_int_equal(st.st_mode & 07777, 0600);
 }
 
-/* Whatever is asked for: a file that others may write to would be refused at once, and stay. */
+/* For any requested mode: a file that other users may write to would later be refused, and stay. */
 static void a_file_that_is_made_is_closed_to_others_under_any_umask(void **state)
 {
     (void)state;

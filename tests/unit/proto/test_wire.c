@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes that are written, and what is read from bytes that others wrote. */
+/* Written bytes, and values read from foreign bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,9 +111,9 @@ static void test_text_is_utf8(void **state)
 {
     (void)state;
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    wire_put_str(&b, "\xc3\xa9\xe2\x82\xac"); /* well formed: as it is */
+    wire_put_str(&b, "\xc3\xa9\xe2\x82\xac"); /* well formed: unchanged */
     expect(&b, "a5c3a9e282ac");
-    wire_put_str(&b, "a\xff\xc3"); /* a stray byte, a cut off one */
+    wire_put_str(&b, "a\xff\xc3"); /* a stray byte, a cut-off character */
     expect(&b, "a3613f3f");
     wire_put_str(&b, "\xed\xa0\x80\xc0\xaf\xf4\x90\x80\x80"); /* surrogate, overlong, too large */
     expect(&b, "a93f3f3f3f3f3f3f3f3f");
@@ -221,7 +221,7 @@ static void test_not_one_object(void **state)
     assert_error(err, ERROR_MALFORMED, "cut off", wire_decode(doc, "", 0, &o, &err));
     assert_error(err, ERROR_MALFORMED, "after 1 of 2", wire_decode(doc, "\x01\x02", 2, &o, &err));
     assert_error(err, ERROR_MALFORMED, "bad byte", wire_decode(doc, "\xc1", 1, &o, &err));
-    assert_ok(err, wire_decode(doc, "\x91\x01", 2, &o, &err)); /* a doc outlives its errors */
+    assert_ok(err, wire_decode(doc, "\x91\x01", 2, &o, &err)); /* a doc survives errors */
     assert_int_equal(wire_count(o), 1);
     wire_doc_free(doc);
     assert_null(wire_doc_free(NULL));
@@ -267,7 +267,7 @@ static void put_random(struct wire_buf *b, struct rng *rng, int depth)
     }
 }
 
-/* Reads back, unless it says what our reader refuses: a key given twice, a zero in text. */
+/* Reads back, except texts that our reader refuses: a repeated key, a zero in text. */
 static void expect_valid_json(const struct wire_obj *o)
 {
     struct error err;

@@ -18,8 +18,8 @@
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* In memory where there is room: a search makes thousands of files, and a disk's file system takes
- * longer over each than the search. */
+/* In memory if possible: a search makes thousands of files, and a disk's file system takes longer
+ * for each than the search. */
 static const char *folder_pattern(void)
 {
     struct statvfs s;

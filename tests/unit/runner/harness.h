@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * gemmd's part, for tests: starts the runner in a forked child, gives it orders, and keeps all that
- * it says. Both ends use channel.c; what is on the socket is checked against proto/ by decoding it.
- */
+/* gemmd's part, for tests: starts the runner in a forked child, gives orders, and keeps all
+ * messages. Both ends use channel.c; the tests check messages by decoding them with proto/. */
 #ifndef GEMMD_TESTS_RUNNER_HARNESS_H
 #define GEMMD_TESTS_RUNNER_HARNESS_H
 
@@ -20,7 +18,7 @@ enum { SEEN_MAX = 2048 };
 struct child {
     pid_t pid;
     struct channel channel;
-    /* What came, in order. */
+    /* The received messages, in order. */
     uint32_t n_trials, n_modules, n_attempts, n_progress;
     struct trial *trials;     /* owned, SEEN_MAX */
     struct module *modules;   /* owned, SEEN_MAX */
@@ -30,8 +28,8 @@ struct child {
     struct runner_hello hello;
     struct device_info device;
     bool has_hello, has_device, bye;
-    bool last_trial_only;         /* set by who watches more than SEEN_MAX trials go by */
-    uint32_t module_before_trial; /* trials whose module had been sent before */
+    bool last_trial_only;         /* set by tests with more than SEEN_MAX trials */
+    uint32_t module_before_trial; /* trials with a module sent before */
     /* The response. */
     bool answered;
     struct error error; /* code 0: result holds */
@@ -41,7 +39,7 @@ struct child {
 /* A folder of the test's own; removed by folder_remove. */
 char *folder_make(void);
 void folder_remove(char *path);
-/* Writes a file into it; the path is static until the next call. */
+/* Writes a file into the folder; the path is static until the next call. */
 const char *folder_file(const char *folder, const char *name, const char *content);
 
 /* args: NULL-terminated, more options of the runner; may be NULL. */
@@ -50,14 +48,14 @@ void child_start(struct child *c, const char *device, const char *cache, const c
 bool child_read(struct child *c);
 /* Reads until the response, or the end. */
 void child_wait(struct child *c);
-void child_forget(struct child *c); /* what was seen, not hello and device */
+void child_forget(struct child *c); /* messages, but not hello and device */
 /* Closes the socket and waits. Returns the wait status. */
 int child_end(struct child *c);
-/* Waits without closing: it ends by itself. */
+/* Waits without closing, for the runner's own end. */
 int child_ended(struct child *c);
 void child_send_cancel(struct child *c, int64_t job);
 void child_send_ping(struct child *c, uint32_t id);
-/* Sends an order (as below), and in the same write that others wait for the device. */
+/* Sends an order (as below); the same write says that other jobs wait for the device. */
 void child_send_contended(struct child *c, const struct tune_order *o);
 void child_send_raw(struct child *c, const void *bytes, size_t n);
 
@@ -69,7 +67,7 @@ void order_given(struct tune_order *o, const char *config);
 void order_hint(struct tune_order *o, const char *config);
 void order_avoid(struct tune_order *o, const char *variant);
 void order_done(struct tune_order *o, const struct trial *trials, uint32_t n);
-/* Sends it (request id 7) and waits for the response. */
+/* Sends an order (request id 7) and waits for the response. */
 void child_send_order(struct child *c, const struct tune_order *o);
 void child_tune(struct child *c, const struct tune_order *o);
 

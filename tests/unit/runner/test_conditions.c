@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which device is in use by others, and which is not known to be. */
+/* Devices that other programs use, and devices without that information. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static void tell(struct device *d, struct device_health *out)
     *out = now;
 }
 
-/* No other operation: whoever wanted a context would crash. */
+/* No other operation: a use of the context would crash. */
 static const struct device_ops telling = {.kind = "telling", .health = tell},
                                silent = {.kind = "silent"};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a search: the model's best first, and soon one of every kind that is near it. */
+/* The order of a search: the model's best first, and soon a candidate of every similar kind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static void arrange(uint32_t n)
     assert_int_equal(diverse_order(points, order, n, &err), 0);
 }
 
-/* Every entry is there once, with the prediction that it had. */
+/* Every entry occurs once, with its own prediction. */
 static void assert_permutation(uint32_t n)
 {
     static bool seen[N];
@@ -34,9 +34,9 @@ static void assert_permutation(uint32_t n)
     }
 }
 
-/* `groups` tiles of `each` variants. A tile has its own values in the first three parameters, its
- * variants differ in the last two (of all that there may be). Predictions: `start` + `step` of the
- * variant, in the order of the points. */
+/* `groups` tiles of `each` variants. Tiles differ in the first three parameters, variants in the
+ * last two (of all possible values). Predictions: `start` + `step` of the variant, in the order of
+ * the points. */
 static uint32_t make_groups(uint32_t groups, uint32_t each, const double start[], double step)
 {
     memset(points, 0, sizeof(points));
@@ -65,8 +65,8 @@ static void test_every_group_early(void **state)
     assert_permutation(n);
 }
 
-/* 2 % for each point alike, so a tile that is 5 % slower is due after the third of the best one:
- * 100, 102.01, 104.02, and then 106.03 against 105. */
+/* 2 % for each similar point: a tile that is 5 % slower is due after the third point of the best
+ * tile: 100, 102.01, 104.02, and then 106.03 against 105. */
 static void test_the_price_of_being_alike(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void test_far_slower_ones_wait(void **state)
     arrange(n);
     assert_permutation(n);
     for (uint32_t i = 80; i < n; i++) {
-        assert_int_equal(order[i].point, i); /* behind all others, as they stood */
+        assert_int_equal(order[i].point, i); /* behind the rest, in the old order */
     }
     bool mixed = false;
     for (uint32_t i = 0; i < 40; i++) {
@@ -151,7 +151,7 @@ static void test_many(void **state)
     assert_int_equal(order[0].point, 0);
     assert_permutation(N);
     for (uint32_t i = DIVERSE_CHOICES + 1; i < N; i++) {
-        assert_true(order[i].point > order[i - 1].point); /* the rest keeps its order */
+        assert_true(order[i].point > order[i - 1].point); /* the rest stays in order */
     }
     for (uint32_t i = 0; i < DIVERSE_CHOICES; i++) {
         assert_true(order[i].point < DIVERSE_FROM);

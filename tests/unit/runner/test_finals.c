@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What a search owes to the past: the best that the key had is measured and defended (gate.c)
- * unless it cannot run; and the same seed gives the same run.
- */
+/* Earlier results in a search: the key's earlier best is measured and defended (gate.c) unless it
+ * cannot run. The same seed gives the same run. */
 #include "harness.h"
 
 #include <math.h>
@@ -56,7 +54,7 @@ static void run(struct child *c, struct tune_order *o)
 
 /* ---- the former best ------------------------------------------------------------------------- */
 
-/* Of a first search: its winner, and the slowest config that worked. */
+/* The winner of a first search, and its slowest working config. */
 static void first_search(struct trial *best, struct trial *worst)
 {
     struct child c;
@@ -168,7 +166,7 @@ static void test_a_long_reason_is_cut_behind_a_word(void **state)
 
 /* ---- what an earlier run said ---------------------------------------------------------------- */
 
-/* The runner died under a load that came after its reference had been measured, or went. */
+/* The runner died in a load after its reference was measured, or went away. */
 static void test_a_ratio_of_another_load_wins_nothing(void **state)
 {
     (void)state;
@@ -180,7 +178,7 @@ static void test_a_ratio_of_another_load_wins_nothing(void **state)
     assert_true(done[0].reference);
     child_end(&c);
     snprintf(done[1].status, sizeof(done[1].status), "ok");
-    done[1].ratio = 0.01; /* far from true: it is the slowest */
+    done[1].ratio = 0.01; /* far from true: the slowest */
     struct tune_order *o = order("ranked", 3);
     order_done(o, done, 2);
     run(&c, o);
@@ -196,7 +194,7 @@ static void test_a_ratio_of_another_load_wins_nothing(void **state)
 
 /* ---- the yardstick --------------------------------------------------------------------------- */
 
-/* Ratios of finals are to the reference's turn in them, not to its first one. */
+/* Ratios of finals use the reference's turn in the finals, not its first turn. */
 static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
 {
     (void)state;
@@ -205,7 +203,7 @@ static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
     assert_true(c.trials[0].reference);
     struct record reference = c.trials[0].config;
     child_end(&c);
-    run(&c, defend(&reference, 0)); /* so that it is a finalist */
+    run(&c, defend(&reference, 0)); /* to be a finalist */
     const struct trial *first = find_trial(&c, &reference, "measure");
     const struct trial *turn = find_trial(&c, &reference, "final");
     assert_true(turn && turn->reference && turn->time_us != first->time_us); /* noise */
@@ -259,7 +257,7 @@ static bool same_trials(const struct child *a, const struct child *b)
     return same;
 }
 
-/* With nothing compiled: what is there already is measured sooner. */
+/* Nothing is compiled: existing modules are measured sooner. */
 static void run_anew(struct child *c, struct tune_order *o)
 {
     folder_remove(cache);
@@ -284,7 +282,7 @@ static void test_the_same_seed_is_the_same_run(void **state)
     }
 }
 
-/* Those that draw lots draw others: what is compared above can differ. */
+/* Random strategies draw differently: the comparison above can fail. */
 static void test_another_seed_is_another_run(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The minimum-improvement gate's decisions, and what it says of each. */
+/* The decisions of the minimum-improvement gate, and their sentences. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static void test_decisions(void **state)
         const struct decision *v = &decisions[i];
         const struct tune_order order = {.min_gain = 1};
         struct job job = {.order = &order, .former = FORMER};
-        /* What drifts falls on both: each round is of another speed, and one is disturbed. */
+        /* Drift affects both configs: each round has another speed, and a round is disturbed. */
         const double drift[ROUNDS] = {1, 1.3, 0.7, 1.1, 0.9};
         double other[ROUNDS], former[ROUNDS];
         for (int r = 0; r < ROUNDS; r++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording a landscape on the cpu device, and playing it. */
+/* Records a landscape on the cpu device, and plays it. */
 #include "harness.h"
 
 #include <signal.h>
@@ -106,7 +106,7 @@ static void test_what_is_recorded(void **state)
     assert_true(often >= 3 && often == l->n_often);
 }
 
-/* The space of the replayed device is what was recorded: nothing fails for not being there. */
+/* The space of the replayed device is the recorded space: no config fails because it is missing. */
 static void test_played(void **state)
 {
     struct world *w = *state;
@@ -128,7 +128,7 @@ static void test_played(void **state)
     child_end(&c);
 }
 
-/* The same variants first, whatever the device was doing. */
+/* The same variants come first, for any state of the device. */
 static void test_same_choice(void **state)
 {
     struct world *w = *state;

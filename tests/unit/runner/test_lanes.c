@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The virtual host of a recorded device: what compilers do to a search's clock and its trials. */
+/* The virtual host of a recorded device: the effect of compilers on a search's clock and trials. */
 #include "harness.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void test_as_many_compile_as_there_are(void **state)
     }
     assert_true(want(&l, LANES, 30, 60) == 150 + 30);     /* after the first that is done */
     assert_true(want(&l, LANES + 1, 30, 60) == 151 + 30); /* after the second */
-    assert_true(want(&l, 3, 100, 900) == 153);            /* it has been compiled */
+    assert_true(want(&l, 3, 100, 900) == 153);            /* compiled before */
     assert_true(want(&l, LANES + 2, 0, 70) == 70);        /* the cache has it: no compiler */
     free(l.builds);
 }
@@ -53,8 +53,8 @@ static void tune(struct child *c, const char *problem, const char *cache)
     order_free(o);
 }
 
-/* The reference takes twice as long to compile as others here: they are measured before it, and
- * say all the same how they compare with it. */
+/* The reference compiles twice as long as the rest, which is measured first. Each trial still gets
+ * its ratio to the reference. */
 static void test_who_comes_before_the_reference_has_a_ratio(void **state)
 {
     (void)state;
@@ -72,7 +72,7 @@ static void test_who_comes_before_the_reference_has_a_ratio(void **state)
     for (uint32_t i = 0; i < c.n_trials; i++) {
         const struct trial *t = &c.trials[i];
         reference = t->reference && !reference ? t : reference;
-        assert_non_null(reference); /* it is the first that is told of */
+        assert_non_null(reference); /* the first reported trial */
         sooner += t->compile_ms > 0 && t->compile_ms < reference->compile_ms / 2;
         if (strcmp(t->stage, "measure") == 0) {
             assert_true(fabs(t->ratio - t->time_us / reference->time_us) < 1e-6);

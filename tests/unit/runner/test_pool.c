@@ -22,10 +22,10 @@ static void sleep_ms(long ms)
 struct counting {
     struct compiler base;
     atomic_int compiled;
-    atomic_bool stuck;   /* compiles wait until it is false */
-    bool fails, refuses; /* refuses: it is the variant's fault */
-    const char *tally;   /* a file that grows by a byte for each compile; NULL: none */
-    char order[64];      /* the last character of each one's options; of one thread only */
+    atomic_bool stuck;   /* compiles wait while it is true */
+    bool fails, refuses; /* refuses: a fault of the variant */
+    const char *tally;   /* a file that grows by a byte per compile; NULL: no file */
+    char order[64];      /* last characters of the options; single-threaded only */
 };
 
 static const char *counting_version(const struct compiler *c)
@@ -176,7 +176,7 @@ static void test_refusals_outlive_the_runner(void **state)
         compile_pool_free(b);
     }
     assert_int_equal(atomic_load(&c.compiled), 1);
-    c.refuses = false; /* what fails otherwise is tried again by the next runner */
+    c.refuses = false; /* other failures are tried again by the next runner */
     c.fails = true;
     for (int i = 0; i < 2; i++) {
         struct compile_pool *b = open_builds(&c, cache);
@@ -189,7 +189,7 @@ static void test_refusals_outlive_the_runner(void **state)
     folder_remove(cache);
 }
 
-/* In a child: a runner of its own that wants all of them. */
+/* In a child: another runner that wants all variants. */
 static void be_a_runner(const char *cache, const char *tally, int n)
 {
     static struct counting c = {.base.ops = &counting_ops};
@@ -251,7 +251,7 @@ static void finish_all(struct compile_pool *b)
     }
 }
 
-/* The lower rank goes first, within a rank the lower turn, then the older one. */
+/* The lower rank goes first, in a rank the lower turn, then the older request. */
 static void test_ranks(void **state)
 {
     (void)state;
@@ -289,7 +289,7 @@ static void count_done(void *ctx, const struct build *b)
     *(int *)ctx += b->state == BUILD_READY;
 }
 
-/* Nothing begins while the pool is paused; what nobody holds can be dropped; each end is told. */
+/* A paused pool begins no compile; unused requests can be dropped; each end is reported. */
 static void test_many_without_a_holder(void **state)
 {
     (void)state;
@@ -335,8 +335,8 @@ static void test_many_without_a_holder(void **state)
     folder_remove(cache);
 }
 
-/* What another process compiles is put off, and then waited for; a lock whose owner is gone is
- * none. */
+/* A compile of another process is deferred, then awaited; a lock without a living owner does not
+ * count. */
 static void test_put_off(void **state)
 {
     (void)state;
@@ -372,7 +372,7 @@ static void test_no_cache_folder(void **state)
     (void)state;
     struct counting c = {.base.ops = &counting_ops};
     struct compile_pool *b = open_builds(&c, "/dev/null/folder");
-    for (int i = 0; i < 2; i++) { /* kept in memory instead: it cannot be found again */
+    for (int i = 0; i < 2; i++) { /* kept in memory instead: not found again */
         struct build *w = want(b, "-DA=2");
         settle(b, w);
         assert_int_equal(w->state, BUILD_READY);
@@ -383,13 +383,13 @@ static void test_no_cache_folder(void **state)
     compile_pool_free(b);
 }
 
-/* Where there was no room it is kept in memory, and on the disk when there is. */
+/* Without disk space an image is kept in memory, and later on the disk. */
 static void test_room_again(void **state)
 {
     (void)state;
     char *cache = folder_make(), path[256];
     snprintf(path, sizeof(path), "%s/modules", cache);
-    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)); /* no folder can be there */
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)); /* no folder can be made there */
     struct counting c = {.base.ops = &counting_ops};
     struct compile_pool *b = open_builds(&c, cache);
     for (int i = 0; i < 3; i++) {
@@ -406,7 +406,7 @@ static void test_room_again(void **state)
     folder_remove(cache);
 }
 
-/* What is in the cache is there at once, though all threads compile. */
+/* A cached module is available at once, even while all threads compile. */
 static void test_known_waits_for_no_thread(void **state)
 {
     (void)state;
@@ -492,7 +492,7 @@ static void test_give_up(void **state)
     settle(b, other);
     assert_int_equal(other->state, BUILD_READY);
     compile_pool_release(b, other);
-    sleep_ms(50); /* the lost one comes back */
+    sleep_ms(50); /* the lost compiler comes back */
     assert_int_equal(compile_pool_collect(b), 0);
     compile_pool_free(b);
     folder_remove(cache);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The strategy `ranked` over a small space, and what it learns from (surrogate.h). What it finds,
- * and at which cost, is tests/search/regret.c. */
+/* The strategy `ranked` over a small space, and its surrogate (surrogate.h). tests/search/regret.c
+ * measures the quality and cost of its results. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,8 +31,8 @@ static void add_param(struct space *s, const char *name, uint32_t n, bool run_ti
     p->run_time = run_time;
 }
 
-/* Candidates are the points in order: the first tile is predicted fastest, each next one `step`
- * slower; what else differs makes a tenth of a per cent. */
+/* Candidates are the points in order: the first tile is predicted fastest, each next tile `step`
+ * slower; other differences make a tenth of a per cent. */
 static struct world *world_new(double step)
 {
     struct world *w = calloc(1, sizeof(*w));
@@ -52,7 +52,7 @@ static struct world *world_new(double step)
     return w;
 }
 
-/* What measuring it says: the prediction, and a per cent either way. */
+/* The measured time: the prediction, and up to a per cent more or less. */
 static double truth(const struct world *w, uint32_t c)
 {
     return w->predicted[c] * (1 + 0.01 * sin(c * 12.9898));
@@ -74,7 +74,7 @@ static struct strategy *open_search(const struct world *w, bool with_present, ui
     return s;
 }
 
-/* A whole search. Which variants it had compiled. */
+/* Runs a whole search; returns the variants it had compiled. */
 static void search(const struct world *w, bool with_present, bool used[VARIANTS])
 {
     struct strategy *s = open_search(w, with_present, 4);
@@ -132,7 +132,7 @@ static void test_what_is_compiled_but_slower_does_not(void **state)
     free(w);
 }
 
-/* What it asks for before anything has been measured. */
+/* Its requests before the first measurement. */
 static uint32_t opening(const struct world *w, bool with_present, uint32_t out[N])
 {
     struct strategy *s = open_search(w, with_present, 16);
@@ -161,8 +161,8 @@ static void test_it_begins_the_same_whatever_is_compiled(void **state)
 
 enum { GROUPS = 4, SETTINGS = GROUPS * RASTERS };
 
-/* The same with more settings and no stages. They cost up to a tenth, of which the model knows
- * nothing. */
+/* The same with more settings and no stages. The settings cost up to a tenth, which the model does
+ * not know. */
 static struct world *world_of_settings(void)
 {
     struct world *w = calloc(1, sizeof(*w));
@@ -181,7 +181,7 @@ static struct world *world_of_settings(void)
     return w;
 }
 
-/* Settings are not independent: of one raster few groups are good, of the other many. */
+/* Settings are not independent: with the first raster few groups are good, with the second many. */
 static double truth_of_settings(const struct world *w, uint32_t c)
 {
     uint32_t group = w->points[c].at[1], raster = w->points[c].at[2];
@@ -226,7 +226,7 @@ static void test_gain(void **state)
     assert_true(alike > 0.001); /* as fast, and not known for sure */
     assert_true(slow >= 0 && slow < 0.0001);
     assert_true(surrogate_gain(&s, 0, best - 0.05) < alike); /* better is wanted */
-    /* where it falls far below what is wanted, that much is gained */
+    /* far below the target, that much is gained */
     assert_true(fabs(surrogate_gain(&s, 0, best + 1) - surrogate_gain(&s, 0, best + 2) + 1) < 1e-6);
     assert_true(isinf(surrogate_gain(&s, N - 1, best)));
     surrogate_deinit(&s);

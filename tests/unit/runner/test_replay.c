@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The replay device by itself: what a landscape may say, what is refused, times, faults. */
+/* The replay device alone: accepted and refused landscapes, times, faults. */
 #include "harness.h"
 
 #include <math.h>
@@ -196,7 +196,7 @@ static void test_recorded_times(void **state)
         varied |= us[i] != us[0];
     }
     assert_true(varied);
-    assert_true(took > 32 * 2.0 && took < 32 * 2.1); /* the gaps, mostly; nobody slept */
+    assert_true(took > 32 * 2.0 && took < 32 * 2.1); /* mostly gaps; no real sleep */
     assert_int_equal(times(&w, k, CONFIG_A, 0, again, &n, &err), 0);
     assert_memory_not_equal(us, again, sizeof(us[0]) * n); /* other samples of the same */
     assert_int_equal(times(&w, k, CONFIG_A, 9, us, &n, &err), 0);
@@ -227,7 +227,7 @@ static void test_same_seed_same_times(void **state)
     assert_memory_equal(us[0], us[1], n * sizeof(us[0][0]));
 }
 
-/* A clock that such a time were added to would stand still for ever. */
+/* Adding this time to the clock would stop the clock for ever. */
 static void test_no_time_is_an_error(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void test_no_time_is_an_error(void **state)
     close_world(&w);
 }
 
-/* Only what differs from the nearest is said: all of a problem is more than a sentence takes. */
+/* The sentence has only the differences from the nearest problem: a whole problem is too long. */
 static void test_problem_not_recorded(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void test_overlay_and_once(void **state)
     folder_remove(folder);
 }
 
-/* What a compiler fails on must not be found in the cache of one that does not. */
+/* A variant on which a compiler fails must not be found in the cache of a working compiler. */
 static void test_compile_faults_are_another_compiler(void **state)
 {
     (void)state;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The whole runner in a forked child, spoken to as gemmd does: on the cpu device with real kernels,
- * and on the replay device for what must be exact, or must go wrong.
- */
+/* The whole runner in a forked child, with the test as gemmd: on the cpu device with real kernels,
+ * and on the replay device for exact results and for failures. */
 #include "harness.h"
 
 #include <math.h>
@@ -23,7 +21,7 @@
 #define RECORDED         "replay:" TEST_DATA "/cpu-small.jsonl"
 #define RECORDED_PROBLEM "grouped_gemm mode=forward M=128 N=128 K=128 experts=4"
 
-static char *cache; /* of all tests but those that need their own */
+static char *cache; /* of all tests without a cache of their own */
 
 static int make_cache(void **state)
 {
@@ -83,7 +81,7 @@ static void config_text(const struct record *config, char out[CONFIG_TEXT_MAX])
     record_format(config, out, CONFIG_TEXT_MAX);
 }
 
-/* Runs one order on a runner of its own; what it said stays in c until child_ended. */
+/* Runs an order on a new runner; its messages stay in c until child_ended. */
 static void run_order(struct child *c, const char *device, struct tune_order *o)
 {
     start(c, device);
@@ -91,7 +89,7 @@ static void run_order(struct child *c, const char *device, struct tune_order *o)
     order_free(o);
 }
 
-/* The plan's own order, whatever is observed. */
+/* The plan's own order, for any observations. */
 static void in_order(struct tune_order *o)
 {
     snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "exhaustive");
@@ -146,7 +144,7 @@ static void check_best(const struct child *c)
 {
     const struct tune_result *r = &c->result;
     const struct trial *best = NULL;
-    for (uint32_t i = 0; i < c->n_trials; i++) { /* the last trial of it is the one that counts */
+    for (uint32_t i = 0; i < c->n_trials; i++) { /* its last trial counts */
         const struct trial *t = &c->trials[i];
         if (record_equal(&t->config, &r->config) && strcmp(t->status, "ok") == 0) {
             best = t;
@@ -159,7 +157,7 @@ static void check_best(const struct child *c)
     assert_true(r->device_ms > 0 && r->wall_ms >= 0);
 }
 
-/* A reference's turn in the finals, where it was in them. */
+/* A reference's turn in the finals, if any. */
 static const struct trial *last_turn(const struct child *c, const struct trial *reference)
 {
     const struct trial *turn = find_trial(c, &reference->config, "final");
@@ -189,8 +187,8 @@ static void check_trials(const struct child *c, const struct tune_order *o)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Of four strategies: past its wall time a search begins nothing more and has an answer; asked
- * again with what it measured, it measures other configs. */
+/* Four strategies: after its wall time a search begins no more work and has an answer. Asked again
+ * with its trials, it measures other configs. */
 static void test_wall_time_ends_any_search(void **state)
 {
     (void)state;
@@ -232,7 +230,7 @@ static void test_cpu_from_job_to_best(void **state)
     struct child c;
     struct tune_order *o = order_new(SMALL);
     o->request.query.budget = 4;
-    /* what is compiled once is seen by asking for the same: a strategy that learns may not */
+    /* repeated requests show compiles; a learning strategy may not repeat */
     strcpy(o->request.query.strategy, "random");
     start(&c, "cpu");
     child_tune(&c, o);
@@ -244,7 +242,7 @@ static void test_cpu_from_job_to_best(void **state)
     assert_int_equal(count_trials(&c, "measure", NULL), 4);
     assert_int_equal(c.module_before_trial, c.n_trials);
     assert_true(c.trials[0].reference && c.trials[0].ratio == 1);
-    assert_true(c.trials[0].rel_norm > 0); /* it was verified */
+    assert_true(c.trials[0].rel_norm > 0); /* verified */
     assert_true(c.result.reference_us == last_turn(&c, &c.trials[0])->time_us);
     assert_int_equal(c.result.measured, 4);
     assert_true(c.result.space > 4 && c.result.compile_ms > 0);
@@ -340,7 +338,7 @@ static void test_budget_and_default_budget(void **state)
     struct tune_order *o = order_new(LARGE);
     start(&c, SYNTHETIC);
     const int budgets[] = {1, 2, 0};
-    const uint32_t least[] = {1, 2, 8}, most[] = {1, 2, 96}; /* by itself it stops when it can */
+    const uint32_t least[] = {1, 2, 8}, most[] = {1, 2, 96}; /* stops by itself when it can */
     for (int i = 0; i < 3; i++) {
         child_forget(&c);
         o->request.query.budget = budgets[i];
@@ -469,7 +467,7 @@ static void test_restricted(void **state)
     child_end(&c);
 }
 
-/* Two equal configs: the one that the model likes, whichever was measured faster. */
+/* Two equal configs: the model's favourite wins, whichever was measured faster. */
 static void test_ties_are_settled(void **state)
 {
     (void)state;
@@ -513,7 +511,7 @@ static void test_ties_are_settled(void **state)
 enum { SLOW = 6 };
 static const double SLOW_US = 2e6;
 
-/* An order for all of the slow configs, with what earlier orders measured. */
+/* An order for all slow configs, with the trials of earlier orders. */
 static struct tune_order *slow_order(const struct record configs[SLOW], const struct child *c)
 {
     struct tune_order *o = order_new(LARGE);
@@ -551,20 +549,20 @@ static void test_a_long_search_gives_way_between_candidates_while_others_wait(vo
         assert_true(!c.result.set_aside || count_trials(&c, "measure", "ok") > before);
     } while (c.result.set_aside);
     assert_true(n >= 2 && n < SLOW);
-    assert_int_equal(count_trials(&c, "measure", "ok"), SLOW); /* none twice */
+    assert_int_equal(count_trials(&c, "measure", "ok"), SLOW); /* no config twice */
     assert_true(record_equal(&c.result.config, &configs[0]));
     struct tune_order *alone = slow_order(configs, &c);
     child_forget(&c);
     alone->n_done = 0;
     child_tune(&c, alone);
     must_work(&c);
-    assert_false(c.result.set_aside); /* nobody waits */
+    assert_false(c.result.set_aside); /* no waiter */
     order_free(alone);
     child_end(&c);
     folder_remove(folder);
 }
 
-/* The model predicts a thousandth of it. */
+/* The model predicts a thousandth of the real time. */
 static void test_a_hang_is_judged_by_what_launches_took_here(void **state)
 {
     (void)state;
@@ -592,7 +590,7 @@ static void test_a_hang_is_judged_by_what_launches_took_here(void **state)
     folder_remove(folder);
 }
 
-/* The default was not recorded: what the recording compared with is the reference. Other seeds are
+/* The default was not recorded: the recording's own yardstick is the reference. Other seeds give
  * other noise. */
 static void test_recorded_reference(void **state)
 {
@@ -650,7 +648,7 @@ static void test_resume_measures_nothing_twice(void **state)
     assert_string_equal(second.trials[0].stage, "reference");
     assert_true(record_equal(&second.trials[0].config, &first.trials[0].config));
     check_best(&second); /* measured in this run, as every winner */
-    /* all done: only the yardstick, and the final of what was best, unless that is the yardstick */
+    /* all done: only the yardstick, and the final of the earlier best, if different */
     child_forget(&second);
     o->request.query.budget = 6;
     child_tune(&second, o);
@@ -664,7 +662,7 @@ static void test_resume_measures_nothing_twice(void **state)
     child_end(&second);
 }
 
-/* What was measured outside a restriction does not use up its budget. */
+/* Trials outside a restriction do not use up its budget. */
 static void test_resume_restricted(void **state)
 {
     (void)state;
@@ -732,7 +730,7 @@ static void test_one_target_per_job(void **state)
     tune_target(&c, LARGE, "portable");
     must_work(&c);
     check_targets(&c, false);
-    assert_true(c.result.time_us > own_us); /* each by the model of its own target */
+    assert_true(c.result.time_us > own_us); /* each by its own target's model */
     tune_target(&c, LARGE, "hopper");
     must_work(&c);
     check_targets(&c, true);
@@ -806,7 +804,7 @@ static void test_avoid(void **state)
         assert_string_not_equal(c.trials[i].variant, variant[0]);
         assert_string_not_equal(c.trials[i].variant, variant[1]);
     }
-    assert_true(c.trials[0].reference); /* the first that works stands in for it */
+    assert_true(c.trials[0].reference); /* the first working config stands in */
     char text[CONFIG_TEXT_MAX];
     struct record configs[1];
     ranked_configs(configs, 1);
@@ -848,7 +846,7 @@ static void test_cancel_busy_ping(void **state)
     child_wait(&c);
     must_fail(&c, ERROR_CANCELLED, "of 96 configs");
     assert_true(now_ms() - began < 5000);
-    child_forget(&c); /* and it is ready for the next one */
+    child_forget(&c); /* ready for the next order */
     o->request.query.budget = 2;
     o->job = 2;
     child_tune(&c, o);
@@ -883,7 +881,7 @@ static void test_leaves_when_idle(void **state)
     while (!c.has_hello) {
         assert_true(child_read(&c));
     }
-    usleep(200 * 1000); /* gemmd has to wait for its database */
+    usleep(200 * 1000); /* gemmd waits for its database */
     assert_false(c.has_device);
     o->request.query.budget = 2;
     child_tune(&c, o);
@@ -927,7 +925,7 @@ static void test_no_such_device(void **state)
     start(&c, "replay:/nonexistent.jsonl");
     child_tune(&c, o);
     must_fail(&c, ERROR_NO_DEVICE, "/nonexistent.jsonl");
-    child_tune(&c, o); /* it can be asked again */
+    child_tune(&c, o); /* the runner accepts another order */
     must_fail(&c, ERROR_NO_DEVICE, "/nonexistent.jsonl");
     order_free(o);
     must_exit(child_end(&c), RUNNER_EXIT_OK);
@@ -944,7 +942,7 @@ static void test_usage(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* LARGE's first candidates, whatever comes of them. */
+/* LARGE's first candidates, with any result. */
 static struct tune_order *order_first(void)
 {
     struct tune_order *o = order_new(LARGE);
@@ -953,7 +951,7 @@ static struct tune_order *order_first(void)
     return o;
 }
 
-/* The fastest of them but the reference: it comes to every stage. */
+/* The fastest candidate besides the reference: it reaches every stage. */
 static void find_contender(struct record *out)
 {
     struct child c;
@@ -973,7 +971,7 @@ static void find_contender(struct record *out)
     child_end(&c);
 }
 
-/* A candidate of LARGE faults; what the runner said is in c. */
+/* A candidate of LARGE faults; the runner's messages are in c. */
 static void run_faulty(struct child *c, char **folder, const char *fault, const char *stage,
                        const struct record *config, const char *const args[])
 {
@@ -1047,7 +1045,7 @@ static void test_hung_compiler_costs_a_thread_only(void **state)
     child_wait(&c);
     must_work(&c);
     assert_true(count_trials(&c, "measure", "hung") >= 1);
-    /* whatever the model puts first: six that ran, of which some may have been stopped early */
+    /* for any order of the model: six that ran, some perhaps stopped early */
     assert_int_equal(count_trials(&c, "measure", "ok") + count_trials(&c, "measure", "aborted"), 6);
     while (child_read(&c)) {
     }

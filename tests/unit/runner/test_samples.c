@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How often a launch is timed: no more than its scatter asks for, and a winner often enough. */
+/* The number of samples: no more than the scatter requires, and enough for a winner. */
 #include "harness.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static void test_scatter_is_that_of_launches_within_visits(void **state)
         assert_true(isinf(scatter_of(&s))); /* too few to say */
         scatter_add(&s, slow, 3);
     }
-    assert_true(fabs(scatter_of(&s) - 0.01) < 1e-9); /* that kernels differ is none */
+    assert_true(fabs(scatter_of(&s) - 0.01) < 1e-9); /* kernels differ: no scatter */
     scatter_add(&s, fast, 1);
     scatter_add(&s, fast, 0);
     assert_true(fabs(scatter_of(&s) - 0.01) < 1e-9);
@@ -46,7 +46,7 @@ static void search(struct child *c, const char *landscape, const char *problem)
     folder_remove(folder);
 }
 
-/* Of the trials of a stage that were good, how many have from `least` to `most` samples. */
+/* Counts the good trials of a stage with `least` to `most` samples. */
 static uint32_t count_samples(const struct child *c, const char *stage, uint32_t least,
                               uint32_t most)
 {
@@ -59,7 +59,7 @@ static uint32_t count_samples(const struct child *c, const char *stage, uint32_t
     return n;
 }
 
-/* Launches of 2.6 ms that scatter by 0.1 %: once that is known, one is enough. */
+/* Launches of 2.6 ms with a scatter of 0.1 %: once known, a single sample is enough. */
 static void test_long_launches_that_agree_are_few(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void test_long_launches_that_agree_are_few(void **state)
     child_end(&c);
 }
 
-/* Launches of 0.2 ms that scatter by 1 %: what fits in 3 ms. */
+/* Launches of 0.2 ms with a scatter of 1 %: as many as fit in 3 ms. */
 static void test_short_launches_are_as_many_as_fit(void **state)
 {
     (void)state;

@@ -30,7 +30,7 @@ static void observe(struct strategy *s, uint32_t c, bool ok)
     s->ops->observe(s, c, &(struct observation){.ok = ok, .score = 1});
 }
 
-/* Proposals until it stops; each observed at once. Returns how many. */
+/* Takes proposals until the end, and observes each at once. Returns the count. */
 static uint32_t walk(struct strategy *s, uint32_t order[N], bool ok)
 {
     uint32_t n = 0;
@@ -101,8 +101,7 @@ static void test_random_is_its_seed(void **state)
     assert_memory_not_equal(a, c, N * sizeof(a[0]));
 }
 
-/* What a device was measured to do moves ranks about; the same seed still means the same
- * configs. */
+/* Measured device parameters change ranks; the same seed still means the same configs. */
 static void test_random_is_of_the_space(void **state)
 {
     (void)state;
@@ -137,7 +136,7 @@ static void test_random_is_of_the_space(void **state)
     assert_memory_equal(found[0], found[1], 9 * sizeof(found[0][0]));
 }
 
-/* Everything fails: each proposal of the budget is given back once, and then it ends. */
+/* All candidates fail: each proposal returns its budget once, then the search ends. */
 static void test_failures_are_given_back_once(void **state)
 {
     (void)state;
@@ -167,7 +166,7 @@ static void test_waits_while_a_proposal_may_fail(void **state)
     s->ops->close(s);
 }
 
-/* Hints and what earlier runs measured. */
+/* Hints and trials of earlier runs. */
 static void test_what_was_not_proposed_is_passed_over_for_free(void **state)
 {
     (void)state;
@@ -196,7 +195,7 @@ static void test_what_is_coming_is_not_proposed(void **state)
         for (uint32_t k = 0; k < n; k++) {
             assert_true(order[k] != 4 && order[k] != 0);
         }
-        observe(s, 4, false); /* when it comes: gives nothing back */
+        observe(s, 4, false); /* later: returns no budget */
         assert_int_equal(s->ops->propose(s, order), STRATEGY_DONE);
         s->ops->close(s);
     }

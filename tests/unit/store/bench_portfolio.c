@@ -18,7 +18,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Some configs are good for many keys, none for all. */
+/* Some configs are good for many keys, no config for all. */
 static void fill(struct store *s, int keys, int trials)
 {
     static struct trial t;
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     printf("%d keys, %d trials each\n", keys, trials);
     for (double bound = 1; bound <= 25; bound *= 5) {
         list(s, bound);
-        list(s, bound); /* another page of it */
+        list(s, bound); /* the next page */
     }
     store_close(s);
     fixture_teardown(&state);

@@ -12,7 +12,7 @@
 int fixture_setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
-    /* in memory where there is such a place: the tests make many files, each synced often */
+    /* in memory if possible: the tests make many files, each synced often */
     snprintf(f->dir, sizeof(f->dir), "%s/gemmd-store-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (!mkdtemp(f->dir)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the store (and of the ledger) share: a folder of their own, rows to put in. */
+/* Shared by the tests of store and ledger: a temporary folder, rows to put in. */
 #ifndef GEMMD_TESTS_STORE_FIXTURE_H
 #define GEMMD_TESTS_STORE_FIXTURE_H
 
@@ -16,7 +16,7 @@
 
 struct fixture {
     char dir[64];
-    char path[96]; /* a database in it, not made yet */
+    char path[96]; /* path of a database, not made yet */
     int notices;
     char kind[32]; /* of the last notice */
     char text[512];
@@ -26,10 +26,10 @@ int fixture_setup(void **state); /* *state: a struct fixture */
 int fixture_teardown(void **state);
 void fixture_notice(void *fixture, const char *kind, const char *text);
 
-/* Opens f->path with the fixture's notice; fails the test when it cannot. */
+/* Opens f->path with the fixture's notice; fails the test on an error. */
 struct store *fixture_open(struct fixture *f);
 struct store_options fixture_options(struct fixture *f);
-/* How far apart the calls are of which one fails: GEMMD_TEST_APART, else 1, which is every call. */
+/* Distance between the calls that fail: GEMMD_TEST_APART, else 1, every call. */
 long fixture_apart(void);
 void fixture_path(const struct fixture *f, const char *suffix,
                   char out[128]); /* f->path + suffix */
@@ -44,13 +44,13 @@ void fixture_best(struct best *b, int key, int i);
 void fixture_module(struct module *m, int i);
 void fixture_quarantine(struct quarantine *q, int i);
 void fixture_event(struct event *e, int i);
-/* Some of each: what an ops person would find after a day. */
+/* Puts some rows of each kind, as after a day of use. */
 void fixture_fill(struct store *s);
 
 /* The best that serves a key. 0, or STORE_MISS. */
 int fixture_find_best(struct store *s, int key, struct best *out);
 
-/* Whether all fields are equal (NaN to NaN). */
+/* True: all fields are equal (NaN to NaN). */
 bool fixture_equal(const struct schema *s, const void *a, const void *b);
 
 #define assert_ok(call)                                                                            \

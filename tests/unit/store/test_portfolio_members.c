@@ -41,7 +41,7 @@ static void one_config_that_is_good_enough_for_all(void **state)
     }
 }
 
-/* A config that was not measured for a shape is no answer for it. */
+/* An unmeasured config is no answer for a shape. */
 static void what_was_not_measured_covers_nothing(void **state)
 {
     (void)state;
@@ -50,7 +50,7 @@ static void what_was_not_measured_covers_nothing(void **state)
     assert_int_equal(make(2, 2, 2, 1000), 2);
 }
 
-/* Greedy takes {0,1,2,3} first, and then needs both others, which make it superfluous. */
+/* Greedy takes {0,1,2,3} first, then needs both other sets, which make the first superfluous. */
 static void superfluous_members_are_dropped(void **state)
 {
     (void)state;
@@ -84,7 +84,7 @@ static int backwards(const void *a, const void *b)
     return x->shape != y->shape ? (x->shape < y->shape ? 1 : -1) : (x->config < y->config ? 1 : -1);
 }
 
-/* Whatever the numbers and their order: bounded, complete, without a superfluous member. */
+/* For any numbers in any order: bounded, complete, without a superfluous member. */
 static void random_ones(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes into the store comes out of it again. */
+/* Rows that go into the store come out again. */
 #include <math.h>
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 struct seen {
     int n;
     struct best last;
-    char key[HASH_HEX]; /* the one to keep in `last`; "" the last of all */
+    char key[HASH_HEX]; /* key of `last`; "": any key */
     bool sorted;
     int64_t before;
 };
@@ -100,7 +100,7 @@ static void bests_survive_reopening(void **state)
     assert_true(seen->sorted);
     free(seen);
     assert_int_equal(fixture_find_best(s, 3, out), 0);
-    fixture_best(in, 3, 43); /* the last one published for key 3 */
+    fixture_best(in, 3, 43); /* the last published for key 3 */
     in->generation = 44;
     in->created_s = out->created_s;
     assert_true(fixture_equal(&best_schema, in, out));
@@ -140,9 +140,9 @@ static void bests_by_page(void **state)
     uint32_t n;
     int64_t seen = 0;
     assert_ok(store_load_begin(s, &l, &err));
-    fixture_best(best, 3, 1); /* from now on: none of this load's */
+    fixture_best(best, 3, 1); /* later rows: not in this load */
     assert_ok(store_publish(s, best, &err));
-    do { /* the current one of each key, and no other */
+    do { /* the current row of each key, no other */
         assert_ok(store_load_page(l, page, IN_PAGE, &n, &err));
         for (uint32_t i = 0; i < n; i++, seen++) {
             assert_int_equal(page[i].generation, ROWS - seen);
@@ -212,7 +212,7 @@ static int64_t count_stale(struct store *s, const char *where)
     return n;
 }
 
-/* Two targets of a family serve one class: what is the newest stamp of one says nothing of the
+/* Two targets of a family serve a class: the newest stamp of one target does not outdate the
  * other's rows. */
 static void stale_is_older_than_its_targets_newest(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the gemmds of one file tell each other: changes, leases, searches that wait. Several stores
- * of one process are several owners here. */
+/* Messages between the gemmds of a file: changes, leases, waiting searches. Several stores of a
+ * process are several owners here. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 #include "store/inner.h"
 #include "tests/unit/store/fixture.h"
 
-/* Owners of another process namespace: nobody judges them by their numbers. */
+/* Owners of another process namespace: their process ids mean nothing here. */
 #define FIRST  "11.1.1"
 #define SECOND "12.1.1"
 #define THIRD  "13.1.1"
@@ -82,7 +82,7 @@ static void changes_of_others_are_told_once_and_own_ones_never(void **state)
     publish(b, 1);
     assert_ok(store_changes_begin(a, &at_a, &err));
     assert_ok(store_changes_begin(b, &at_b, &err));
-    assert_true(at_a > 0 && at_a == at_b); /* what was before is read from the tables */
+    assert_true(at_a > 0 && at_a == at_b); /* earlier rows are read from the tables */
     assert_int_equal(read_changes(a, &at_a, 64, told), 0);
     assert_string_equal(told, "");
 
@@ -90,7 +90,7 @@ static void changes_of_others_are_told_once_and_own_ones_never(void **state)
     publish(a, 2);
     fixture_quarantine(&q, 3);
     assert_ok(store_add_quarantine(b, &q, &err));
-    assert_ok(store_lease(b, key, 60000, &err)); /* no news: who wants it asks */
+    assert_ok(store_lease(b, key, 60000, &err)); /* no news: a lease must be asked for */
     assert_ok(store_unlease(b, key, &err));
     assert_ok(store_want(b, &w, &err));
     assert_ok(store_evict(b, key, NULL, &err));
@@ -114,7 +114,7 @@ static void changes_of_others_are_told_once_and_own_ones_never(void **state)
     store_close(b);
 }
 
-/* Pages, between which there are own changes, end when there are no more. */
+/* Reads pages with own changes between them; the pages end. */
 static void changes_come_in_pages(void **state)
 {
     struct fixture *f = *state;
@@ -151,7 +151,8 @@ static void what_was_undone_is_no_change(void **state)
     store_close(b);
 }
 
-/* Only so many are kept: who slept longer reads everything anew, and then goes on. */
+/* The table keeps a limited number of changes: a store that slept longer reads everything anew,
+ * then goes on. */
 static void who_has_missed_changes_is_told_so(void **state)
 {
     enum { MANY = 9000, KEPT = 8192, GRAIN = 256 };
@@ -183,7 +184,7 @@ static void who_has_missed_changes_is_told_so(void **state)
     execute(b, "DELETE FROM change");
     assert_int_equal(read_changes(a, &at, 64, told), STORE_MISSED);
     assert_int_equal(at, n + 1);
-    at += 100; /* an older copy of the file is in its place */
+    at += 100; /* an older copy replaces the file */
     assert_int_equal(read_changes(a, &at, 64, told), STORE_MISSED);
     assert_int_equal(at, n + 1);
     store_close(a);
@@ -212,7 +213,7 @@ static void the_newest_row_of_a_key_is_read(void **state)
     store_close(b);
 }
 
-/* Whoever brings back what the file seems to have lost asks whether it was taken out. */
+/* A store that brings back a missing row asks first if the key was evicted. */
 static void a_key_that_was_changed_since_is_known(void **state)
 {
     struct fixture *f = *state;
@@ -246,7 +247,7 @@ static void a_key_has_one_holder(void **state)
     assert_ok(store_lease(a, "k", 60000, &err));
     assert_int_equal(store_lease(b, "k", 60000, &err), STORE_HELD);
     assert_ok(store_lease(b, "other", 60000, &err));
-    assert_ok(store_unlease(b, "k", &err)); /* not its to give */
+    assert_ok(store_unlease(b, "k", &err)); /* b does not hold it */
     assert_int_equal(store_lease(b, "k", 60000, &err), STORE_HELD);
     assert_ok(store_begin(b, &err));
     assert_int_equal(store_lease(b, "k", 60000, &err), STORE_HELD);
@@ -286,7 +287,7 @@ static void a_lease_ends_with_the_boot_of_the_host(void **state)
     store_close(b);
 }
 
-/* A process that calls `work` with a store of its own, and lives until it is killed. */
+/* Starts a process that calls `work` with a store of its own, and lives until it is killed. */
 static pid_t start_process(struct fixture *f, void (*work)(struct store *s))
 {
     int fds[2];
@@ -335,7 +336,7 @@ static int next_wanted(struct store *s, const char *class, char out[64])
     return r;
 }
 
-/* What it had is free at once: also before its parent has heard of its end. */
+/* Its leases are free at once, even before its parent hears of its end. */
 static void a_process_that_died_holds_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -352,7 +353,7 @@ static void a_process_that_died_holds_nothing(void **state)
     assert_ok(store_drop_gone(s, &err));
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
 
-    assert_int_equal(kill(pid, SIGSTOP), 0); /* who is stopped will go on */
+    assert_int_equal(kill(pid, SIGSTOP), 0); /* a stopped process will go on */
     assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
 
@@ -436,7 +437,7 @@ static void daemons_are_counted(void **state)
     assert_int_equal(n, 0);
     assert_ok(store_join(a, &err));
     assert_ok(store_join(b, &err));
-    assert_ok(store_join(b, &err)); /* once more is still one */
+    assert_ok(store_join(b, &err)); /* counted once */
     assert_ok(store_lease(a, "dawn", 60000, &err));
     assert_ok(store_lease(a, "daemonic", 60000, &err));
     assert_ok(store_daemons(a, &n, &err));
@@ -475,7 +476,7 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     want(c, "of-c", "c");
     want(a, "own", "c");
     want(c, "elsewhere", "other class");
-    want(b, "first", "c"); /* again: it keeps its place */
+    want(b, "first", "c"); /* again: keeps its place */
     execute(b, "UPDATE wanted SET since_s = since_s - 10 WHERE key = 'first'");
     assert_int_equal(count(b, "SELECT count(*) FROM wanted"), 5);
     static const char *const order[] = {"1000 first", "1000 later", "1000 of-c"};
@@ -483,7 +484,7 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(next_wanted(a, "c", wanted), 0);
         assert_string_equal(wanted, order[i]);
-        assert_ok(store_lease(a, keys[i], 60000, &err)); /* who takes it leases it */
+        assert_ok(store_lease(a, keys[i], 60000, &err)); /* the taker leases the key */
     }
     assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     assert_int_equal(next_wanted(a, "other class", wanted), 0);
@@ -509,7 +510,7 @@ static void a_search_that_somebody_carries_out_is_not_next(void **state)
     assert_ok(store_lease(c, "k", 1, &err));
     usleep(5000);
     assert_int_equal(next_wanted(a, "c", wanted), 0); /* that lease is over */
-    assert_ok(store_unwant(a, "k", &err));            /* not its own */
+    assert_ok(store_unwant(a, "k", &err));            /* not a's wish */
     assert_int_equal(next_wanted(a, "c", wanted), 0);
     assert_ok(store_unwant(b, "k", &err));
     assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
@@ -518,7 +519,7 @@ static void a_search_that_somebody_carries_out_is_not_next(void **state)
     store_close(c);
 }
 
-/* A best that is older than the wish is no answer to it: it is wanted all the same. */
+/* A best that is older than the wish does not answer the wish. */
 static void a_search_that_has_ended_is_not_next(void **state)
 {
     struct fixture *f = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several stores write one file in turn, under the commit lock. They are stores of one process
- * here: the lock is the open file's, so that makes no difference. */
+/* Several stores write a file in turn, under the commit lock. All are in this process; the lock
+ * belongs to the open file, so that makes no difference. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -119,7 +119,7 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
         int64_t given = published(who, i % 5);
         assert_true(given > last);
         last = given;
-        assert_int_equal(fixture_find_best(s[i % 2], i % 5, b), 0); /* either sees it at once */
+        assert_int_equal(fixture_find_best(s[i % 2], i % 5, b), 0); /* both see the row at once */
         assert_int_equal(b->generation, last);
     }
     for (int i = 0; i < 2; i++) {
@@ -135,7 +135,7 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
     store_close(s[1]);
 }
 
-/* What one has counted and undone, the other may give; and the first hears of it. */
+/* Numbers that a store has counted and undone go to the other store; the first hears of them. */
 static void numbers_of_an_undone_group_are_free(void **state)
 {
     struct fixture *f = *state;
@@ -158,7 +158,7 @@ static void numbers_of_an_undone_group_are_free(void **state)
     store_close(b);
 }
 
-/* Trials of a key are counted in memory: those of others are known, too. */
+/* The count of a key's trials in memory includes trials of other stores. */
 static void old_trials_of_all_writers_go_first(void **state)
 {
     struct fixture *f = *state;
@@ -227,7 +227,7 @@ static void who_cannot_have_the_lock_does_not_open(void **state)
         _exit(1);
     }
     assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
-    o.flags = STORE_READ_ONLY; /* who only reads needs no lock */
+    o.flags = STORE_READ_ONLY; /* a reader needs no lock */
     assert_ok(store_open(&o, &s, &err));
     store_close(s);
     o.flags = 0;
@@ -237,7 +237,7 @@ static void who_cannot_have_the_lock_does_not_open(void **state)
     assert_says(err, says);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    s = fixture_open(f); /* the kernel has let go for it */
+    s = fixture_open(f); /* the kernel has released the lock */
     assert_int_equal(published(s, 1), 1);
     store_close(s);
 }
@@ -252,13 +252,13 @@ static void a_removed_lock_file_is_noticed(void **state)
     store_set_patience(a, 0);
     published(a, 1);
     assert_int_equal(unlink(lock), 0);
-    b = open_as(f, SECOND); /* makes a new one */
+    b = open_as(f, SECOND); /* makes a new lock file */
     assert_ok(store_begin(b, &err));
     assert_int_equal(refused(a, &err), ERROR_BUSY);
     store_rollback(b);
     assert_int_equal(published(a, 1), 2);
 
-    assert_int_equal(unlink(lock), 0); /* nobody has made a new one */
+    assert_int_equal(unlink(lock), 0); /* no store has made a new file */
     assert_int_equal(published(a, 1), 3);
     assert_int_equal(access(lock, F_OK), 0);
     int fd = take_lock(f);
@@ -267,7 +267,7 @@ static void a_removed_lock_file_is_noticed(void **state)
     close(fd);
     assert_int_equal(published(b, 1), 4);
 
-    assert_ok(store_begin(a, &err)); /* also while it is held */
+    assert_ok(store_begin(a, &err)); /* also while held */
     assert_int_equal(unlink(lock), 0);
     store_rollback(a);
     assert_int_equal(published(b, 1), 5);
@@ -276,7 +276,7 @@ static void a_removed_lock_file_is_noticed(void **state)
     store_close(b);
 }
 
-/* Each says why, and none holds what the other waits for. */
+/* Each error says why, and no store holds a lock that the other waits for. */
 static void a_folder_in_the_locks_place_is_told_of(void **state)
 {
     struct fixture *f = *state;
@@ -351,7 +351,7 @@ static void the_lock_file_names_the_file_and_the_last_generation(void **state)
     assert_lock_file(f, 3);
     int64_t size = size_of(f, ".lock");
     assert_int_equal(unlink(f->path), 0);
-    published(b, 1); /* puts the file back: another one */
+    published(b, 1); /* puts the file back as a new file */
     assert_lock_file(f, 4);
     assert_int_equal(size_of(f, ".lock"), size);
     store_close(a);
@@ -370,7 +370,7 @@ static void the_text_of_an_old_lock_file_is_read(void **state)
     for (int i = 0; i < 3; i++) {
         char path[128];
         fixture_path(f, "", path);
-        unlink(path); /* an older, emptier one is in its place */
+        unlink(path); /* an older, emptier file in its place */
         fixture_path(f, "-wal", path);
         unlink(path);
         fixture_path(f, "-shm", path);
@@ -383,7 +383,7 @@ static void the_text_of_an_old_lock_file_is_read(void **state)
     }
 }
 
-/* Whatever is in it: it is not what the database is made of, and is written anew. */
+/* Any bytes in the lock file are replaced; the database does not depend on them. */
 static void odd_text_in_the_lock_file_does_no_harm(void **state)
 {
     static const char *const texts[] = {
@@ -406,7 +406,7 @@ static void odd_text_in_the_lock_file_does_no_harm(void **state)
     assert_lock_file(f, 7);
 }
 
-/* A copy of yesterday is put in the file's place while nobody has it open. */
+/* Yesterday's copy replaces the file while no store has it open. */
 static void generations_go_on_above_those_of_a_newer_file(void **state)
 {
     struct fixture *f = *state;
@@ -444,7 +444,7 @@ static void a_newer_schema_stops_writing_with_a_sentence(void **state)
         assert_int_equal(store_lease(s, "k", 1000, &err), ERROR_STORE);
     }
     assert_false(store_damaged(s));
-    assert_int_equal(fixture_find_best(s, 1, b), 0); /* it serves what there is */
+    assert_int_equal(fixture_find_best(s, 1, b), 0); /* existing rows are served */
     assert_int_equal(count(s, "PRAGMA user_version"), 5);
     execute(f, "PRAGMA user_version = 4");
     assert_int_equal(published(s, 1), 2);
@@ -486,7 +486,7 @@ static void a_file_that_another_put_back_is_taken(void **state)
     store_close(b);
 }
 
-/* Two who have met the same damage rebuild the file once. */
+/* Two stores that meet the same damage rebuild the file once. */
 static void a_file_that_another_rebuilt_is_taken(void **state)
 {
     struct fixture *f = *state;
@@ -535,7 +535,7 @@ static void the_log_does_not_grow_without_bound(void **state)
         largest = size > largest ? size : largest;
     }
     assert_in_range(largest, 900 * PAGE, 1500 * PAGE);
-    assert_true(size_of(f, "") > 1 << 20); /* it is in the file */
+    assert_true(size_of(f, "") > 1 << 20); /* moved to the file */
     assert_ok(store_tidy(a, &err));
     assert_int_equal(size_of(f, "-wal"), 0);
     write_pages(b, a, 2);
@@ -575,7 +575,7 @@ static int count_call(void *n, int calls)
     return 0;
 }
 
-/* All others wait for the lock meanwhile. */
+/* All other stores wait for the lock meanwhile. */
 static void a_checkpoint_does_not_wait_for_a_reader(void **state)
 {
     struct fixture *f = *state;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * kill -9. A child publishes as fast as it can and says through a pipe which generations it was
- * told are durable; it is killed at a random moment, and every one of them must be there.
- */
+/* kill -9. A child publishes as fast as it can, and writes each generation reported as durable to a
+ * pipe. It is killed at a random moment, and every reported generation must be in the file. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -76,7 +74,7 @@ static void killed_writers_lose_nothing(void **state)
         f->notices = 0;
         struct store *s = fixture_open(f);
         assert_ok(store_check(s, &bad, &err));
-        /* killed between the two writes of a frame: nobody was told of what it held */
+        /* killed between the two writes of a frame: this generation was not reported */
         assert_true(f->notices == 0 || (f->notices == 1 && strcmp(f->kind, "log_tail") == 0));
         assert_int_equal(bad, 0);
         for (int64_t g = 1; g <= last; g++) {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Damaged files. Whatever happened to the bytes, a row that comes out is one that went in; and what
- * can still be read is not thrown away.
- */
+/* Damaged files. For any damage, every row that comes out went in, and readable rows are kept. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +12,7 @@
 
 enum { BESTS = 13, TRIALS = 96, PAGE = 4096 }; /* of fixture_fill */
 
-/* What fixture_fill put in, as it is read from an undamaged file. */
+/* The rows of fixture_fill, as read from an undamaged file. */
 struct originals {
     struct best *bests;   /* by generation, from 1 */
     struct trial *trials; /* by id, from 1 */
@@ -96,7 +93,7 @@ struct reading {
     int bests, trials;
 };
 
-/* A reference to a row that was lost is dropped; all else must be as it was. */
+/* A reference to a lost row is dropped; everything else is unchanged. */
 static void assert_best(const struct originals *o, const struct best *b)
 {
     assert_in_range(b->generation, 1, BESTS);
@@ -125,7 +122,7 @@ static int see_best(void *ctx, const struct best *b)
     return 0;
 }
 
-/* What a daemon loads, and finds by one: the same rows. */
+/* A load and single lookups give the same rows. */
 static void see_pages(struct store *s, const struct reading *r)
 {
     struct best *b = calloc(2, sizeof(*b)), *one = &b[1];
@@ -225,7 +222,7 @@ static void flipped_bits(void **state)
         refused += r.bests == 0;
         changed += r.bests < all.bests || r.trials < all.trials;
     }
-    /* most flips hit free space; those that hit a row cost that row, hardly ever the file */
+    /* most flips hit free space; a flip in a row costs that row, rarely the file */
     assert_in_range(changed, 20, 280);
     assert_in_range(refused, 0, 5);
     originals_free(&o);
@@ -279,7 +276,7 @@ static void garbage_is_set_aside(void **state)
     memset(garbage, 'g', sizeof(garbage));
     for (size_t i = 0; i < 5; i++) {
         remove_all(f);
-        store_close(fixture_open(f)); /* its -wal and -shm tell whose it was */
+        store_close(fixture_open(f)); /* -wal and -shm show that it is ours */
         write_file(f->path, garbage, sizes[i]);
         struct store *s = fixture_open(f);
         assert_string_equal(f->kind, "corrupt_file");
@@ -291,11 +288,12 @@ static void garbage_is_set_aside(void **state)
     }
 }
 
-/* `gemmd --database notes.txt` is a mistake, and notes.txt stays where it is. */
+/* `gemmd --database notes.txt` is a mistake, and notes.txt stays in place. */
 static void a_file_of_others_is_left_alone(void **state)
 {
     struct fixture *f = *state;
-    static const size_t sizes[] = {2, 100, 5000, 8192}; /* of one byte: SQLite takes it for none */
+    /* a single byte is an empty file to SQLite */
+    static const size_t sizes[] = {2, 100, 5000, 8192};
     char text[8192];
     memset(text, 'n', sizeof(text));
     for (size_t i = 0; i < 4; i++) {
@@ -330,7 +328,7 @@ static void a_damaged_header_costs_nothing(void **state)
     assert_int_equal(files_like(f, "mended"), 0);
     assert_int_equal(files_like(f, "rebui"), 0);
     f->notices = 0;
-    read_all(f, &o, &r); /* and from now on it opens as ever */
+    read_all(f, &o, &r); /* later it opens normally */
     assert_int_equal(r.bests, 12);
     assert_int_equal(f->notices, 0);
     originals_free(&o);
@@ -353,7 +351,7 @@ static void numbers_go_on_after_a_rebuild(void **state)
     assert_ok(store_publish(s, b, &err));
     const int64_t last = b->generation;
     assert_int_equal(last, BESTS + 6 * STORE_GENERATION_GAP + 2);
-    assert_ok(db_exec(&s->db, /* the file has lost it, and all that tells of it */
+    assert_ok(db_exec(&s->db, /* the file has lost the row and every mention of it */
                       "DELETE FROM best WHERE generation > 1000;"
                       "UPDATE sqlite_sequence SET seq = 1 WHERE name = 'best'",
                       &err));
@@ -365,7 +363,7 @@ static void numbers_go_on_after_a_rebuild(void **state)
     originals_free(&o);
 }
 
-/* Also above those that were evicted: a client may know them, and pins one. */
+/* New numbers are also above evicted generations: a client may know and pin an evicted number. */
 static void numbers_that_were_evicted_are_not_given_again(void **state)
 {
     struct fixture *f = *state;
@@ -415,7 +413,7 @@ static int64_t listed(struct store *s, const char *what)
     return total;
 }
 
-/* A bad row is left out of lists until it is written again, and told again if it is bad again. */
+/* A bad row is left out of lists until it is rewritten, and reported again if it is bad again. */
 static void a_bad_row_that_is_written_again_is_listed(void **state)
 {
     struct fixture *f = *state;
@@ -442,7 +440,7 @@ static void a_bad_row_that_is_written_again_is_listed(void **state)
     free(b);
 }
 
-/* One page after the other made unreadable: the rows on the others are kept. */
+/* Makes each page unreadable in turn: rows on other pages are kept. */
 static void lost_pages(void **state)
 {
     struct fixture *f = *state;
@@ -496,7 +494,7 @@ static void a_file_cut_short(void **state)
     originals_free(&o);
 }
 
-/* SQLite takes such a file for new, and would remove the log of a daemon that was killed. */
+/* SQLite takes the file for new, and would remove the log of a killed daemon. */
 static void a_file_cut_to_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -526,7 +524,7 @@ static void a_file_cut_to_nothing(void **state)
         store_close(s);
         assert_int_equal(n, logged ? BESTS : 0); /* all had been in the log */
     }
-    /* A log of later changes alone: what its pages hold is there, and what is lost is said. */
+    /* A log of later changes only: rows of its pages are kept, lost rows are reported. */
     remove_all(f);
     write_file(f->path, o.bytes, o.n);
     s = fixture_open(f);
@@ -563,7 +561,7 @@ static void damage_met_at_work(void **state)
     store_close(s);
     memset(o.bytes + (root - 1) * PAGE, 0xff, PAGE);
     write_file(f->path, o.bytes, o.n);
-    s = fixture_open(f); /* an index: opening does not look at it */
+    s = fixture_open(f); /* an index: opening does not read it */
     fixture_trial(t, 0, 1, 1);
     assert_int_equal(store_add_trial(s, t, &err), ERROR_STORE);
     assert_says(err, "the file is damaged");
@@ -612,7 +610,7 @@ static void an_interrupted_rebuild(void **state)
     struct reading r;
     char path[128];
     originals_make(f, &o);
-    fixture_path(f, ".rebuild", path); /* killed while it was filled */
+    fixture_path(f, ".rebuild", path); /* killed during a rebuild */
     write_file(path, o.bytes, o.n / 2);
     read_all(f, &o, &r);
     assert_int_equal(r.bests, 12);
@@ -661,7 +659,7 @@ static void a_failed_rebuild_leaves_all_in_place(void **state)
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* The first page of a table: none of its rows can be found. */
+/* Damages the first page of a table: none of the table's rows can be found. */
 static void spoil_table(struct fixture *f, const char *table)
 {
     struct error err = ERROR_NULL;
@@ -704,7 +702,7 @@ static void change_after_snapshot(struct fixture *f, char gone[HASH_HEX], char r
     free(b);
 }
 
-/* Of keys that were changed since, only what the damaged file has is true. */
+/* For keys that changed since the snapshot, only the damaged file's rows count. */
 static void a_snapshot_gives_back_what_was_not_changed_since(void **state)
 {
     struct fixture *f = *state;
@@ -716,7 +714,7 @@ static void a_snapshot_gives_back_what_was_not_changed_since(void **state)
     originals_make(f, &o);
     change_after_snapshot(f, gone, replaced);
     spoil_table(f, "best");
-    spoil_table(f, "trial"); /* opening repairs the other one before that */
+    spoil_table(f, "trial"); /* opening repairs the other table before that */
     struct store *s = fixture_open(f);
     assert_non_null(strstr(f->text, "or in its snapshot"));
     assert_ok(store_each_best(s, see_best, &r, &err));
@@ -775,7 +773,7 @@ static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
     fixture_fill(s);
     fixture_path(f, ".snapshot", name);
     fixture_path(f, ".snapshot.part", part);
-    write_file(part, "", 0); /* another gemmd is at it */
+    write_file(part, "", 0); /* another gemmd is writing it */
     assert_ok(store_snapshot(s, 0, &err));
     assert_int_equal(access(name, F_OK), -1);
     unlink(part);
@@ -788,7 +786,7 @@ static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
     assert_int_equal(st.st_ino, first.st_ino);
     fixture_event(&e, 1);
     assert_ok(store_add_event(s, &e, &err));
-    assert_ok(store_snapshot(s, 3600, &err)); /* it is young */
+    assert_ok(store_snapshot(s, 3600, &err)); /* young enough */
     assert_int_equal(stat(name, &st), 0);
     assert_int_equal(st.st_ino, first.st_ino);
     assert_ok(store_snapshot(s, 0, &err));

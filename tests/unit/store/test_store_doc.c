@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * docs/store.md is an interface: every statement in it runs on a filled database and finds
- * something, through the C API and, where it is installed, through the sqlite3 shell that it tells
- * people to use; and it names every column there is.
+ * docs/store.md is an interface. Every statement in the document runs on a filled database and
+ * finds rows, through the C API and, where installed, through the sqlite3 shell. The document names
+ * every column.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ static void run_it(sqlite3 *h, const char *sql)
     if (sqlite3_prepare_v2(h, sql, -1, &st, &rest) != SQLITE_OK) {
         fail_msg("%s\n%s", sql, sqlite3_errmsg(h));
     }
-    assert_int_equal(strspn(rest, " \n"), strlen(rest)); /* one statement a block */
+    assert_int_equal(strspn(rest, " \n"), strlen(rest)); /* a single statement per block */
     int rows = 0, rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         rows++;
@@ -120,7 +120,7 @@ static void statements_run_beside_the_daemon_and_after_it(void **state)
     }
 }
 
-/* Whether the text has `word` between backquotes, alone or in a list. */
+/* True: the text has `word` between backquotes, alone or in a list. */
 static bool named(const char *word)
 {
     char quoted[80];
@@ -131,7 +131,7 @@ static bool named(const char *word)
 static void every_table_and_column_is_described(void **state)
 {
     struct fixture *f = *state;
-    sqlite3 *h; /* as a person opens it: our own connection would not trust the views */
+    sqlite3 *h; /* as a person would: our own connection does not trust the views */
     sqlite3_stmt *st;
     store_close(fixture_open(f));
     assert_int_equal(sqlite3_open_v2(f->path, &h, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);

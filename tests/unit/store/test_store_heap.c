@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Want of memory inside SQLite: its Nth allocation fails (once, and from then on), for every N
- * until a run passes clean. Whatever was reported as done is there afterwards; nothing else is
- * damaged.
- */
+/* Lack of memory in SQLite: its Nth allocation fails (once, or from then on), for every N until a
+ * run passes. Work reported as done is in the file afterwards; the rest is undamaged. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -12,8 +9,8 @@
 #include "tests/unit/store/fixture.h"
 
 static sqlite3_mem_methods real;
-static long countdown = -1; /* allocations until one fails; below 0: none will */
-static bool for_good;       /* all after it fail, too */
+static long countdown = -1; /* allocations until a failure; below 0: no failure */
+static bool for_good;       /* all later allocations fail, too */
 
 static bool fails(void)
 {
@@ -45,7 +42,7 @@ static int count_best(void *ctx, const struct best *b)
     return 0;
 }
 
-/* What one run did, as its calls reported it. */
+/* The results that the calls of a run reported. */
 struct outcome {
     int64_t generation; /* published, 0: no */
     bool evicted;
@@ -98,7 +95,7 @@ static void use(struct fixture *f, struct outcome *o, struct best *b, struct tri
     store_close(s);
 }
 
-/* Opens it again, with all memory there is, and compares. */
+/* Opens the file again, with enough memory, and compares. */
 static void verify(struct fixture *f, const struct outcome *o, struct best *b)
 {
     struct error err = ERROR_NULL;
@@ -169,7 +166,7 @@ static void every_allocation_fails_once(void **state)
     free(t);
 }
 
-/* A rebuild that runs out of memory leaves no row out: it fails, and the next one has them all. */
+/* A rebuild without memory leaves no row out: it fails, and the next rebuild has all rows. */
 static void every_allocation_of_a_rebuild_fails(void **state)
 {
     struct fixture *f = *state;
@@ -214,8 +211,8 @@ static void every_allocation_of_a_rebuild_fails(void **state)
     assert_true(failed > 20);
 }
 
-/* How many allocations a repair takes (or, where the file is gone, putting it back), when `failing`
- * of them are left before one fails (below 0: none). */
+/* Counts the allocations of a repair (or of a restore, if the file is gone). With `failing` of them
+ * left, an allocation fails (below 0: no failure). */
 static long mend(struct store *s, bool gone, long failing, int *status, struct error *err)
 {
     const long most = 1L << 30;
@@ -233,8 +230,8 @@ static long mend(struct store *s, bool gone, long failing, int *status, struct e
     return failing < 0 ? most - left : left < 0;
 }
 
-/* The last of them open the new file: a store that looks open by then, and is half of it, would
- * save nothing any more, and nobody would repair it. */
+/* The last allocations open the new file. A store that seems open, but is only half open, would
+ * save no row, and no repair would follow. */
 static void a_repair_that_fails_at_its_end_is_tried_again(void **state)
 {
     enum { LAST = 400, APART = 7 };
@@ -251,7 +248,7 @@ static void a_repair_that_fails_at_its_end_is_tried_again(void **state)
         for (long failing = all - LAST; failing < all; failing += APART) {
             if (mend(s, gone, failing, &status, &err) && status < 0) {
                 failed++;
-                assert_true(store_damaged(s)); /* so it is repaired */
+                assert_true(store_damaged(s)); /* to be repaired */
                 assert_ok(store_repair(s, &err));
             }
             fixture_best(b, 500, 1);

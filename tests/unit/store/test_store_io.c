@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A disk that fails: the Nth write, sync or truncation of SQLite fails (once, or from then on), for
- * every N until a run passes clean. What was reported as done is there afterwards, what failed can
- * be done again, and no failing write is taken for a damaged file.
+ * A failing disk: SQLite's Nth write, sync or truncation fails (once, or from then on), for every N
+ * until a run passes. Work reported as done is in the file afterwards, failed work can be repeated,
+ * and no failing write counts as a damaged file.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* ---- a VFS around SQLite's own --------------------------------------------------------------- */
 
-static long countdown = -1; /* calls until one fails; below 0: none will */
+static long countdown = -1; /* calls until a failure; below 0: no failure */
 static bool for_good;
 static int failure; /* SQLITE_FULL, SQLITE_IOERR_WRITE ... */
 

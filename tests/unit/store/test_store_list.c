@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listing: filters, order, pages, and what is refused. */
+/* Lists: filters, order, pages, and refused requests. */
 #include <math.h>
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 #include "store/inner.h"
 #include "tests/unit/store/fixture.h"
 
-/* One page, decoded. */
+/* A page, decoded. */
 struct page {
     struct wire_buf bytes;
     struct wire_doc *doc;
@@ -124,7 +124,7 @@ static void rows_are_as_clients_see_them(void **state)
 
     list(s, &p, "trials", "status=ok limit=1", RESPONSE_BYTES_MAX);
     assert_float_equal(real_of(&p, 0, "speedup"), 1 / real_of(&p, 0, "ratio"), 1e-9);
-    assert_true(real_of(&p, 0, "tflops") > 0); /* the flops of its key's best */
+    assert_true(real_of(&p, 0, "tflops") > 0); /* flops of the key's best */
     page_free(&p);
 
     enum { NO_BEST = 50 };
@@ -138,7 +138,7 @@ static void rows_are_as_clients_see_them(void **state)
     snprintf(filter, sizeof(filter), "key=%s sort=class", t.key);
     list(s, &p, "trials", filter, RESPONSE_BYTES_MAX);
     assert_int_equal(p.n, 1);
-    assert_true(wire_is_str(wire_find(wire_at(p.rows, 0), "class"), device.class)); /* its run's */
+    assert_true(wire_is_str(wire_find(wire_at(p.rows, 0), "class"), device.class)); /* the run's */
     page_free(&p);
     store_close(s);
 }
@@ -210,7 +210,7 @@ static void names_and_values_that_are_wrong(void **state)
     store_close(s);
 }
 
-/* Whatever a client writes into a value stays a value. */
+/* Any text that a client writes into a value stays a value. */
 static void values_are_no_sql(void **state)
 {
     static const char *const values[] = {"'; DROP TABLE best; --", "~' OR 1=1 --", "\") --", "%",

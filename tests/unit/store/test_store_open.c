@@ -56,7 +56,7 @@ static void places_that_will_not_do(void **state)
     }
 }
 
-/* As a user who may not: permissions do not bind root. */
+/* As a user without permission: root ignores permissions. */
 static int as_nobody(struct fixture *f, int status, const char *says)
 {
     fflush(NULL);
@@ -138,7 +138,7 @@ static void network_file_systems_are_refused(void **state)
     place_fstatfs = fstatfs;
 }
 
-/* Who writes by another name of the file waits for the same lock. */
+/* A writer with another name of the file waits for the same lock. */
 static void a_file_has_one_lock_whatever_its_name(void **state)
 {
     struct fixture *f = *state;
@@ -161,7 +161,7 @@ static void a_file_has_one_lock_whatever_its_name(void **state)
     store_close(s);
 }
 
-/* Whoever may write to the folder does not choose what gemmd writes to. */
+/* A user with write access to the folder cannot redirect gemmd's writes. */
 static void a_link_in_the_locks_place_is_not_followed(void **state)
 {
     struct fixture *f = *state;
@@ -252,7 +252,7 @@ static void other_programs_files_are_refused(void **state)
                      1);
 }
 
-/* An artificial file of version 0: ours by its id, with a table that version 1 knows nothing of. */
+/* An artificial file of version 0: our application id, and a table that version 1 does not know. */
 static void old_versions_are_migrated(void **state)
 {
     struct fixture *f = *state;
@@ -279,7 +279,7 @@ static void old_versions_are_migrated(void **state)
     store_close(s);
 }
 
-/* A file as version 1 wrote it: without what version 2 added. Its rows' checksums still hold. */
+/* A file of version 1, without the additions of version 2. Its rows' checksums still hold. */
 static void version_1_is_migrated(void **state)
 {
     struct fixture *f = *state;
@@ -331,7 +331,7 @@ static void version_2_is_migrated(void **state)
     assert_true(sql_int(f->path, "SELECT count(*) FROM stale") > 0);
 }
 
-/* A file of version 3, with a daemon's lease in it. The numbers of its bests go on. */
+/* A file of version 3, with a daemon's lease. The numbers of its bests go on. */
 static void version_3_is_migrated(void **state)
 {
     struct fixture *f = *state;
@@ -402,8 +402,8 @@ static unsigned mode_of(const char *path)
     return st.st_mode & 0777;
 }
 
-/* Who has closed a database to others finds its copies, and what takes its place, closed too; who
- * has opened it to a group, open, until it is opened anew: that closes it. */
+/* Copies and replacements of a database keep its permissions for group and other users. Opening the
+ * database anew closes it to both. */
 static void whoever_may_read_a_file_may_read_its_copies(void **state)
 {
     static const mode_t modes[] = {0600, 0640, 0440}, expected[] = {0600, 0640, 0640};
@@ -436,7 +436,7 @@ static void whoever_may_read_a_file_may_read_its_copies(void **state)
     }
 }
 
-/* Whatever was removed with it, and whenever: all rows are there, and the numbers go on. */
+/* For any removed parts at any time: all rows are kept, and the numbers go on. */
 static void a_removed_file_is_put_back(void **state)
 {
     struct fixture *f = *state;
@@ -448,7 +448,7 @@ static void a_removed_file_is_put_back(void **state)
     for (int round = 0; round < 3; round++) {
         f->kind[0] = 0;
         remove_parts(f, round == 1);
-        if (round == 2) { /* only the name of the file: its log lies there */
+        if (round == 2) { /* only the file's name is gone: its log remains */
             publish_one(s, 100);
             assert_int_equal(unlink(f->path), 0);
         }
@@ -456,7 +456,8 @@ static void a_removed_file_is_put_back(void **state)
         publish_one(s, 50 + round);
         assert_ok(store_commit(s, &err));
         assert_string_equal(f->kind, "restored");
-        assert_int_equal(open_path(f, f->path, 0, &other, &err), 0); /* and others find it */
+        /* found by name */
+        assert_int_equal(open_path(f, f->path, 0, &other, &err), 0);
         publish_one(other, 60 + round);
         store_close(other);
     }
@@ -587,8 +588,8 @@ static int write_leave(struct store *s, struct error *err)
     return store_leave(s, err);
 }
 
-/* What was saved last is in the log alone: it is put into a new file, together with what follows. A
- * process that is killed then must leave all of it behind; a copy of the files shows what. */
+/* The last saves are only in the log, which goes into a new file together with later writes. A
+ * process that is then killed leaves all rows behind, as a copy of the files shows. */
 static void a_removed_log_is_put_back(void **state)
 {
     struct fixture *f = *state;
@@ -599,7 +600,7 @@ static void a_removed_log_is_put_back(void **state)
     for (int round = 0; round < 3; round++) {
         struct store *s = fixture_open(f);
         publish_one(s, 10 * round);
-        if (round == 1) { /* another one takes its place */
+        if (round == 1) { /* another file takes its place */
             sql(theirs, "CREATE TABLE theirs(x)");
             assert_int_equal(rename(theirs, log), 0);
         } else {
@@ -621,13 +622,13 @@ static void a_removed_log_is_put_back(void **state)
         snprintf(killed, sizeof(killed), "%s/k%d%s", f->dir, round, strrchr(f->path, '/'));
         assert_int_equal(sql_int(killed, "SELECT count(*) FROM best"), 3 * round + 2);
         f->kind[0] = 0;
-        publish_one(s, 10 * round + 1); /* the new log is its own */
+        publish_one(s, 10 * round + 1); /* the file has its own new log */
         assert_string_equal(f->kind, "");
         store_close(s);
     }
 }
 
-/* Not only what is published: trials that are answered as durable, too, and what is taken away. */
+/* Not only publishes: also trials that are answered as durable, and deletions. */
 static void no_write_goes_into_a_removed_file(void **state)
 {
     static int (*const writes[])(struct store *, struct error *) = {
@@ -656,7 +657,7 @@ static void no_write_goes_into_a_removed_file(void **state)
     store_close(s);
 }
 
-/* While a group is under way: it is not durable when it ends. */
+/* During a group: the group is not durable at its end. */
 static void a_file_that_is_removed_in_a_group_fails_it(void **state)
 {
     struct fixture *f = *state;
@@ -753,7 +754,7 @@ static void a_full_disk(void **state)
     assert_false(store_damaged(s));
     assert_ok(store_publish(s, b, &err));
     int64_t number = b->generation;
-    assert_int_equal(number, saved + 1); /* nobody was told of the number before */
+    assert_int_equal(number, saved + 1); /* the earlier number was never reported */
     fixture_best(b, 2000, 1);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, number + 1);
@@ -766,7 +767,7 @@ static void a_full_disk(void **state)
     store_close(s);
 }
 
-/* The same from SQLite's own side: here it undoes the transaction, also a group around it. */
+/* The same by SQLite itself: here SQLite undoes the transaction, even with a group around it. */
 static void a_full_database(void **state)
 {
     struct fixture *f = *state;
@@ -786,7 +787,7 @@ static void a_full_database(void **state)
         r = store_add_trial(s, t, &err);
     }
     assert_int_equal(r, ERROR_DISK_FULL);
-    if (store_commit(s, &err) == 0) { /* whether SQLite undid the group is its own choice */
+    if (store_commit(s, &err) == 0) { /* SQLite may have undone the group */
         assert_ok(store_stats(s, &stats, &err));
         assert_true(stats.trials > 0);
     }

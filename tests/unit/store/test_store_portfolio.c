@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list `portfolio`: groups, evidence that counts, pages, and when it is made anew. */
+/* The list `portfolio`: groups, the evidence that counts, pages, and updates. */
 #include <math.h>
 #include <stdio.h>
 
@@ -64,8 +64,8 @@ static void add_best(struct store *s, int key)
     assert_ok(store_publish(s, &best, &err));
 }
 
-/* Four shapes of one mode, each with a best of its own (config = key), and config 50, which is 4 %
- * behind in three of them and 20 % in the last. */
+/* Four shapes of a mode, each with its own best (config = key), and config 50: 4 % slower in three
+ * shapes, 20 % in the last. */
 static struct store *four_shapes(struct fixture *f)
 {
     struct store *s = fixture_open(f);
@@ -86,7 +86,7 @@ static void few_configs_within_the_bound(void **state)
         assert_int_equal(int_of(i, "members"), 2);
         assert_int_equal(int_of(i, "shapes"), 4);
         assert_true(regret_of(i) <= 5);
-        assert_int_equal(int_of(i, "member"), i < 3 ? 1 : 2); /* the one for most shapes first */
+        assert_int_equal(int_of(i, "member"), i < 3 ? 1 : 2); /* the member for most shapes first */
         assert_int_equal(config_of(i), i < 3 ? 50 : 10);
     }
     assert_true(fabs(regret_of(0) - 4) < 1e-9 && regret_of(3) == 0);
@@ -102,7 +102,7 @@ static void only_what_can_be_shared(void **state)
     struct store *s = four_shapes(*state);
     add_best(s, 1); /* another mode */
     add_trial(s, 1, 50, 0.5, "now");
-    add_trial(s, 0, 60, 0.1, "before"); /* other code: neither the best of today nor its rival */
+    add_trial(s, 0, 60, 0.1, "before"); /* old code: neither a best nor a rival */
     add_trial(s, 77, 50, 0.1, "now");   /* a key without an answer: no problem to be known by */
     fixture_failed_trial(&trial, 0, 3, 61);
     assert_ok(store_add_trial(s, &trial, &err));
@@ -125,10 +125,10 @@ static void the_newest_trial_counts(void **state)
     assert_ok(list(s, ""));
     assert_int_equal(int_of(0, "members"), 2);
     add_trial(s, 9, 50, 0.51, "now"); /* measured again */
-    assert_ok(list(s, ""));           /* the one before is not kept */
+    assert_ok(list(s, ""));           /* the earlier trial is not kept */
     assert_int_equal(int_of(0, "members"), 1);
     int64_t removed;
-    assert_ok(store_evict(s, best.key, &removed, &err)); /* the last one added: key 9 */
+    assert_ok(store_evict(s, best.key, &removed, &err)); /* the last key added: 9 */
     assert_ok(list(s, ""));
     assert_int_equal(total, 3);
     store_close(s);
@@ -147,7 +147,7 @@ static void damaged_trials_do_not_count(void **state)
     }
     assert_ok(db_exec(&s->db, "UPDATE trial SET ratio = 0.01 WHERE ratio = 0.5", &err));
     assert_ok(list(s, ""));
-    assert_int_equal(total, 1); /* the one of ratio 0.6 is good */
+    assert_int_equal(total, 1); /* ratio 0.6 is good */
     store_close(s);
 }
 

@@ -63,7 +63,7 @@ static void checks_find_bad_rows(void **state)
     store_close(s);
 }
 
-/* A current row that is bad must not bring back the one before it. */
+/* A bad current row must not bring back the row before. */
 static void a_bad_best_is_a_miss(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -82,7 +82,7 @@ static void a_bad_best_is_a_miss(void **state)
     store_close(s);
 }
 
-/* Its checksum is right: who wrote it had another idea of keys. It is no damage of the file. */
+/* The checksum is right: the writer had another idea of keys. This is no damage of the file. */
 static void a_row_without_a_proper_key_is_left_out(void **state)
 {
     static const char *const keys[] = {"abcdef", "", "ABCDEF0123456789ABCDEF0123456789"};
@@ -130,7 +130,7 @@ static void read_only_reads(void **state)
     assert_says(err, "it is read-only");
     store_close(reader);
     store_close(s);
-    assert_ok(store_open(&o, &reader, &err)); /* and after it */
+    assert_ok(store_open(&o, &reader, &err)); /* and after the upkeep */
     assert_int_equal(fixture_find_best(reader, 5, b), 0);
     store_close(reader);
     free(b);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each call that changes the store promises. */
+/* The contract of each call that changes the store. */
 #include <unistd.h>
 
 #include "store/inner.h"
@@ -183,7 +183,7 @@ static void old_trials_go_first(void **state)
     fixture_trial(t, 0, 3, 0);
     assert_ok(store_trials_of(s, t->key, t->stamp, &out, &n, &err));
     assert_in_range(n, 36, 40);
-    assert_int_equal(out[0].id, b->trial); /* the one that serves a key stays */
+    assert_int_equal(out[0].id, b->trial); /* the serving trial stays */
     assert_int_equal(record_int(&out[n - 1].config, "serial", -1), 199);
     assert_int_equal(record_int(&out[1].config, "serial", -1), 201 - n);
     free(out);
@@ -213,7 +213,7 @@ static void events_are_capped(void **state)
     assert_ok(store_commit(s, &err));
     assert_int_equal(e.id, 11000);
     assert_ok(db_int(&s->db, "SELECT min(id) FROM event", &n, &err));
-    assert_int_equal(n, 1); /* the only one of its kind */
+    assert_int_equal(n, 1); /* the only row of its kind */
     assert_ok(db_int(&s->db, "SELECT count(*) FROM event", &n, &err));
     assert_in_range(n, STORE_EVENTS_MAX, STORE_EVENTS_MAX + 256);
     store_close(s);
@@ -277,7 +277,7 @@ static void unpinning(void **state)
         assert_ok(store_publish(s, b, &err));
     }
     assert_ok(store_unpin(s, b->key, now, &err));
-    assert_string_equal(now->source, "tuned"); /* before newer ones, which answer nothing */
+    assert_string_equal(now->source, "tuned"); /* before newer rows, which do not answer */
 
     fixture_best(b, 30, 1); /* only ever pinned */
     strcpy(b->source, "manual");
@@ -316,7 +316,7 @@ static void groups_commit_or_vanish(void **state)
     store_close(s);
     s = fixture_open(f);
     assert_int_equal(fixture_find_best(s, 1, b), 0);
-    assert_int_equal(b->generation, 1); /* nobody was told of the number before */
+    assert_int_equal(b->generation, 1); /* the number was never reported */
     free(b);
     store_close(s);
 }
@@ -329,7 +329,7 @@ static void offered(struct best *b, int key, int i, int64_t known)
     b->generation = known;
 }
 
-/* Who offers it looked before the others wrote: only the transaction knows what is there. */
+/* The offer's writer looked before other writes: only the transaction knows the current row. */
 static void an_offer_does_not_push_out_what_came_meanwhile(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -345,18 +345,18 @@ static void an_offer_does_not_push_out_what_came_meanwhile(void **state)
         assert_says(err, "evict");
         assert_int_equal(fixture_find_best(s, i, b), 0);
         assert_string_equal(b->source, i ? "manual" : "tuned");
-        offered(b, i, 2, known); /* who has seen that one takes it for a hint by now */
+        offered(b, i, 2, known); /* the offer knows that row and calls it a hint */
         assert_ok(store_offer(s, b, &err));
         assert_int_equal(fixture_find_best(s, i, b), 0);
         assert_string_equal(b->source, "imported");
     }
     offered(b, 2, 1, 0);
-    b->family[0] = 0; /* of an op that gemmd only keeps, the last one answers */
+    b->family[0] = 0; /* for a custom op the last row answers */
     assert_ok(store_offer(s, b, &err));
     offered(b, 2, 2, 0);
     b->family[0] = 0;
     assert_ok(store_offer(s, b, &err));
-    /* in a group with others a refused one undoes nothing of theirs */
+    /* in a group, a refused offer undoes no other write */
     assert_ok(store_begin(s, &err));
     fixture_best(b, 3, 1);
     assert_ok(store_publish(s, b, &err));
@@ -368,7 +368,7 @@ static void an_offer_does_not_push_out_what_came_meanwhile(void **state)
     store_close(s);
 }
 
-/* A search that ended, or a pin that was verified again: what was known of key 0 then. */
+/* The result of a search, or a pin verified again, with the row of key 0 known at its begin. */
 static int ended(struct store *s, struct best *b, const char *source, int i, int64_t known)
 {
     struct error err = ERROR_NULL;
@@ -386,8 +386,8 @@ static void an_end_does_not_push_out_what_came_meanwhile(void **state)
     assert_int_equal(ended(s, b, "tuned", 1, 0), 0);
     int64_t tuned = b->generation;
     assert_int_equal(ended(s, b, "partial", 2, 0), ERROR_CONFLICT);
-    assert_int_equal(ended(s, b, "tuned", 2, 0), 0); /* of two searches the last one serves */
-    assert_int_equal(ended(s, b, "manual", 3, tuned), ERROR_CONFLICT); /* its pin is not there */
+    assert_int_equal(ended(s, b, "tuned", 2, 0), 0);                   /* the later search serves */
+    assert_int_equal(ended(s, b, "manual", 3, tuned), ERROR_CONFLICT); /* without its pin */
     assert_int_equal(ended(s, b, "manual", 3, 0), 0);
     int64_t pinned = b->generation;
     assert_int_equal(ended(s, b, "tuned", 4, pinned - 1), ERROR_CONFLICT);
@@ -397,16 +397,17 @@ static void an_end_does_not_push_out_what_came_meanwhile(void **state)
     assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* verified again */
     assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* and asked twice */
     assert_int_equal(ended(s, b, "manual", 5, 0), 0);
-    assert_int_equal(ended(s, b, "manual", 3, pinned), ERROR_CONFLICT); /* another one is pinned */
+    /* another pin */
+    assert_int_equal(ended(s, b, "manual", 3, pinned), ERROR_CONFLICT);
     assert_ok(store_unpin(s, b->key, b, &err));
     assert_int_equal(ended(s, b, "manual", 5, b->generation), ERROR_CONFLICT);
     assert_int_equal(ended(s, b, "manual", 6, 0), 0);
-    assert_int_equal(ended(s, b, "tuned", 7, b->generation), 0); /* who saw that the pin is stale */
+    assert_int_equal(ended(s, b, "tuned", 7, b->generation), 0); /* the offer knows the stale pin */
     free(b);
     store_close(s);
 }
 
-/* Whatever it says, if its checksum is wrong. */
+/* A row with a wrong checksum does not count, for any fields. */
 static void a_bad_row_is_replaced_under_its_number(void **state)
 {
     static const char *const spoil[] = {"UPDATE best SET time_us = 1",
@@ -459,7 +460,7 @@ static void an_event_that_cannot_be_written_ends_no_group(void **state)
     store_close(s);
 }
 
-/* What cannot be written is judged all the same: it would be served from memory. */
+/* A row that cannot be written is judged all the same: memory would serve it. */
 static void an_offer_to_a_locked_file_is_judged(void **state)
 {
     struct fixture *f = *state;
@@ -482,7 +483,7 @@ static void an_offer_to_a_locked_file_is_judged(void **state)
     assert_int_equal(b->generation, 2);
     offered(b, 3, 1, 0);
     assert_int_equal(store_offer(s, b, &err), ERROR_BUSY);
-    assert_int_equal(b->generation, 0); /* as it was offered */
+    assert_int_equal(b->generation, 0); /* as offered */
     assert_int_equal(sqlite3_close(other), SQLITE_OK);
     assert_ok(store_offer(s, b, &err));
     assert_int_equal(b->generation, 3);
@@ -490,7 +491,7 @@ static void an_offer_to_a_locked_file_is_judged(void **state)
     store_close(s);
 }
 
-/* The file has lost it, and who has it in memory brings it back. */
+/* The file has lost the row, and a daemon with the row in memory brings it back. */
 static void a_row_that_was_lost_keeps_its_number(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -508,7 +509,7 @@ static void a_row_that_was_lost_keeps_its_number(void **state)
     assert_int_equal(store_publish_again(s, b, &err), ERROR_CONFLICT);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, 41);
-    fixture_best(b, 1, 2); /* what is newer stays the newest */
+    fixture_best(b, 1, 2); /* the newer row stays the newest */
     b->generation = 12;
     assert_ok(store_publish_again(s, b, &err));
     assert_int_equal(fixture_find_best(s, 1, b), 0);
@@ -553,7 +554,7 @@ static void offers_do_not_pile_up(void **state)
         offered(b, 1, i, known);
         assert_ok(store_offer(s, b, &err));
     }
-    assert_int_equal(rows_of_key(s, 1), 1 + STORE_IMPORTED_PER_KEY); /* what was tuned stays */
+    assert_int_equal(rows_of_key(s, 1), 1 + STORE_IMPORTED_PER_KEY); /* the tuned row stays */
     int64_t last = b->generation;
     assert_int_equal(fixture_find_best(s, 1, b), 0);
     assert_int_equal(b->generation, last);
