@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of its own for every test, and a fake gemmd in it."""
+"""A temporary folder for every test, with a fake gemmd."""
 import pathlib
 import shutil
 import tempfile

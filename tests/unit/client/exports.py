@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""exports.py LIBGEMMD.SO LIBGEMMD.A GEMMD.H: both libraries define what gemmd.h declares, and show
-nothing else."""
+"""exports.py LIBGEMMD.SO LIBGEMMD.A GEMMD.H: both libraries define the declarations of gemmd.h, and
+export no other name."""
 import re
 import subprocess
 import sys

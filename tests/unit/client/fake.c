@@ -67,7 +67,7 @@ void fake_send_bytes(int fd, const void *data, size_t n)
     for (const char *at = data; n > 0;) {
         ssize_t done = send(fd, at, n, MSG_NOSIGNAL);
         if (done <= 0) {
-            return; /* the client has gone: its right */
+            return; /* the client has left, as it may */
         }
         at += done;
         n -= (size_t)done;

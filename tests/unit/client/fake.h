@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A gemmd that does as a test tells it: a thread that listens on a socket, answers `hello`, and
- * gives every other request to the test's handler. Handlers run in that thread.
- */
+/* A gemmd under a test's control: a thread that listens on a socket, answers `hello`, and passes
+ * every other request to the test's handler. Handlers run in that thread. */
 #ifndef GEMMD_TESTS_FAKE_H
 #define GEMMD_TESTS_FAKE_H
 
@@ -26,7 +24,7 @@ struct fake {
     void *thread;
 };
 
-/* A socket path of its own, in a new directory; the directory is removed by fake_path_remove. */
+/* Makes a socket path in a new directory, which fake_path_remove removes. */
 void fake_path(char path[108]);
 void fake_path_remove(const char *path);
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl against a daemon that notes what it is asked and answers as the test says."""
+"""A daemon for tests of gemmctl: records the requests, and answers as the test says."""
 import json
 import os
 import pathlib
@@ -41,7 +41,7 @@ class Fake:
         self.thread.start()
 
     def stop(self):
-        self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which a close does not
+        self.listener.shutdown(socket.SHUT_RDWR)  # wakes the thread; a close would not
         self.thread.join()
         self.listener.close()
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What tests of the client have in common: a fake gemmd, which answers by a script unless the test
- * gives it another handler, and handles to it.
- */
+/* Shared by the tests of the client: a fake gemmd, which answers by a script unless the test sets
+ * another handler, and handles to the fake. */
 #ifndef GEMMD_TESTS_CLIENT_FIXTURE_H
 #define GEMMD_TESTS_CLIENT_FIXTURE_H
 
@@ -11,7 +9,7 @@
 
 enum { SLACK_MS = 300 }; /* of a deadline, on a loaded machine */
 
-/* What the fake answers, and the params that it saw last, as JSON. */
+/* The script: answers of the fake, and the last params it saw, as JSON. */
 struct script {
     struct fake_answer answer;
     char *seen;
@@ -20,14 +18,14 @@ struct script {
 };
 extern struct script script;
 
-/* *state is the struct fake: it has a path and the script's handler, and is not started. */
+/* state is the struct fake with a path and the script's handler, not started. */
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
 #define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
-/* Starts it and connects; closed and stopped when the test is over. */
+/* Starts the fake and connects; the teardown closes and stops both. */
 struct gemmd *fixture_open(struct fake *f, int deadline_ms);
-/* The test's own: to one that runs, to one that need not. */
+/* Handles that the test closes: to a running daemon, to a possible daemon. */
 struct gemmd *fixture_connect(const struct fake *f, int deadline_ms);
 struct gemmd *fixture_open_lazy(const struct fake *f);
 struct gemmd_options options_for(const struct fake *f, int deadline_ms);
@@ -48,7 +46,7 @@ struct newer_answer {
     int64_t more;
 };
 
-/* Handlers; script_answer is the one that a fake begins with. */
+/* Handlers; a fake begins with script_answer. */
 void script_answer(struct fake *f, int fd, const struct rpc_message *m);
 void answer_seven(struct fake *f, int fd, const struct rpc_message *m);
 void say_nothing(struct fake *f, int fd, const struct rpc_message *m);

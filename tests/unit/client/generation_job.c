@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Two handles of one job, one of them pinned, while somebody improves the answer they ask for.
- * Prints what each of them gets, one line each; nothing but gemmd.h.
- */
+/* Two handles of a job, the second pinned, while another program improves their answer. Prints each
+ * handle's answer, a line each; uses only gemmd.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

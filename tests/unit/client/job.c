@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A training job in miniature, and nothing but gemmd.h: asks for one MoE GEMM (first of its layer,
- * with its permute), waits for the tuning if there has to be one, loads the kernel, launches it
- * twice and checks every element. Prints tier, source, whether the answer was local, and the key.
+ * A training job in miniature, using only gemmd.h: asks for a MoE GEMM (the first of its layer,
+ * with its permute), waits for a tuning if needed, loads the kernel, launches the kernel twice and
+ * checks every element. Prints tier, source, local or not, and the key.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { TOKENS = 24, TOPK = 2, EXPERTS = 4, N = 32, K = 48, ROWS = TOKENS * TOPK 
 static float x[TOKENS * K], w[EXPERTS * N * K], y[ROWS * N];
 static int32_t m_sizes[EXPERTS], gather[ROWS];
 
-/* Rows by expert, one expert without any: slot i of the batch goes to expert (i * i) mod 3. */
+/* Rows by expert, with an empty expert: slot i of the batch goes to expert (i * i) mod 3. */
 static void fill(void)
 {
     int row = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of a job with a kernel of its own, and nothing but gemmd.h: gets the best of three
- * configs, and measures them (that is, sleeps) when it is the one that has to. Prints how it went
- * at first, how many it measured, and the config.
+ * A rank of a job with its own kernel, using only gemmd.h: gets the best of three configs, and
+ * measures them (that is, sleeps) if it gets the lease. Prints the first status, the number of
+ * measured configs, and the config.
  */
 #include <stdio.h>
 #include <unistd.h>

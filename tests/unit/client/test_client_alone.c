@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is answered without a daemon: the analytic default, and spaces. */
+/* Answers without a daemon: the analytic default, and spaces. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static void test_fallback_when_nobody_listens(void **state)
     p.n = 0; /* the caller's mistakes stay mistakes */
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "N"));
-    p.text = "custom:sort n=1"; /* nothing is known of it here */
+    p.text = "custom:sort n=1"; /* unknown here */
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_UNREACHABLE);
     p.text = "gemm mode=dX M=64 N=128 K=256";
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
@@ -49,13 +49,13 @@ static void test_fallback_within_the_deadline(void **state)
     double took = fake_ms() - began;
     check_default(&a);
     assert_true(took >= 149 && took < 150 + SLACK_MS);
-    /* A daemon that hangs costs one deadline a second, not one a call. */
+    /* A hanging daemon costs a deadline each second, not each call. */
     began = fake_ms();
     for (int i = 0; i < 20; i++) {
         assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
     }
     assert_true(fake_ms() - began < 20 * 150 / 2);
-    q.flags = 0; /* who has no other way does try */
+    q.flags = 0; /* a caller without a fallback tries */
     assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_DEADLINE);
 }
 
@@ -70,7 +70,7 @@ static bool is_callers(int code)
            code == GEMMD_CONFLICT;
 }
 
-/* What the daemon found out about the configs that it was allowed to try. */
+/* The daemon's results for the allowed configs. */
 static bool is_verdict(int code)
 {
     return code == GEMMD_NO_CONFIG || code == GEMMD_COMPILE || code == GEMMD_RESOURCE ||
@@ -78,7 +78,7 @@ static bool is_verdict(int code)
            code == GEMMD_QUARANTINED;
 }
 
-/* Of a daemon that answers with this: the default, or the fault itself. */
+/* With a daemon that answers with this: the default, or the error itself. */
 static void expect_default_or(struct gemmd *g, const struct gemmd_query *q, int code, bool is_fault)
 {
     struct gemmd_problem p = small_problem();
@@ -99,7 +99,7 @@ static void test_what_is_a_reason_to_fall_back(void **state)
     int code = 0;
     f->ctx = &code;
     f->handler = refuse;
-    struct gemmd *g = fixture_open(f, 100); /* `busy` is one when that has passed */
+    struct gemmd *g = fixture_open(f, 100); /* `busy`, once the deadline has passed */
     struct gemmd_query q = GEMMD_QUERY_INIT, restricted, listed;
     q.flags = GEMMD_FALLBACK;
     restricted = listed = q;
@@ -113,7 +113,7 @@ static void test_what_is_a_reason_to_fall_back(void **state)
     }
 }
 
-/* Of one of many as of one alone: the daemon has tried what else there is. */
+/* A request of many is answered like a single request: the daemon has tried all other ways. */
 static void test_no_default_that_is_in_quarantine(void **state)
 {
     struct fake *f = *state;
@@ -133,7 +133,8 @@ static void test_no_default_that_is_in_quarantine(void **state)
     check_default(&a);
 }
 
-/* No way to a daemon: who may fall back does, again and again, and others are told why. */
+/* No way to a daemon: callers with a fallback get the default each time, other callers get the
+ * reason. */
 static void expect_no_way(struct gemmd *g, int code, const char *why)
 {
     for (int i = 0; i < 2; i++) {
@@ -141,7 +142,7 @@ static void expect_no_way(struct gemmd *g, int code, const char *why)
         struct gemmd_answer a = GEMMD_ANSWER_INIT, many = GEMMD_ANSWER_INIT;
         struct gemmd_error e;
         int status = 1;
-        fake_sleep_ms(i * 1050); /* then it is tried again */
+        fake_sleep_ms(i * 1050); /* then libgemmd tries again */
         assert_int_equal(gemmd_get_many(g, &p, 1, NULL, &many, &status, &e), 0);
         assert_int_equal(status, 0);
         check_default(&many);
@@ -196,14 +197,14 @@ static void test_no_default_of_a_misspelled_device(void **state)
         assert_int_equal(status, GEMMD_INVALID);
         gemmd_close(g);
     }
-    o.device = "replay-nobody"; /* a good name, of nobody who is here */
+    o.device = "replay-nobody"; /* a valid name of an unknown device */
     assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
     check_default(&a);
     gemmd_close(g);
 }
 
-/* As of a pinned generation that is not there, since the database was lost. */
+/* Like a pinned generation that is missing because the database was lost. */
 static void test_fallback_when_hello_is_refused(void **state)
 {
     struct fake *f = *state;
@@ -217,7 +218,7 @@ static void test_fallback_when_hello_is_refused(void **state)
     fake_start(f);
     expect_no_way(fixture_open_lazy(f), code, "the reason");
     fake_stop(f);
-    f->mute = false; /* the daemon that had been connected to is another one now */
+    f->mute = false; /* the connected daemon was replaced */
     fake_start(f);
     struct gemmd *g = fixture_connect(f, 0);
     fake_stop(f);
@@ -241,7 +242,7 @@ static void test_lazy_handle_finds_its_daemon(void **state)
     check_default(&a);
     fake_start(f);
     assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
-    check_default(&a); /* within the second it does not try again */
+    check_default(&a); /* no new attempt within the second */
     assert_int_equal(f->connections, 0);
     fake_sleep_ms(1050);
     assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
@@ -253,7 +254,7 @@ static void test_lazy_handle_finds_its_daemon(void **state)
 
 static void test_fallback_of_a_target(void **state)
 {
-    struct fake *f = *state; /* nobody listens */
+    struct fake *f = *state; /* no daemon listens */
     struct gemmd_problem p = small_problem();
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     struct gemmd_query q = GEMMD_QUERY_INIT;
@@ -270,8 +271,8 @@ static void test_fallback_of_a_target(void **state)
     gemmd_close(g);
 }
 
-/* Of a query that allows some configs only: `part` of the default, which is allowed; NULL: it is
- * not, and the note must say so. */
+/* For a query that allows some configs only. `part`: of the allowed default; NULL: the default is
+ * not allowed, and the note must say so. */
 static void expect_within(struct gemmd *g, const char *restrict_json, const char *configs_json,
                           const char *part)
 {
@@ -290,7 +291,7 @@ static void expect_within(struct gemmd *g, const char *restrict_json, const char
     }
 }
 
-/* A config with another value of one parameter, which it has. */
+/* A config with another value of a parameter that it has. */
 static void set_value(char *out, size_t size, const char *config, const char *name,
                       const char *value)
 {
@@ -313,7 +314,7 @@ static void expect_mistake(struct gemmd *g, const char *restrict_json, const cha
 
 static void test_fallback_is_what_is_allowed(void **state)
 {
-    struct fake *f = *state; /* nobody listens */
+    struct fake *f = *state; /* no daemon listens */
     struct gemmd_problem p = small_problem();
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     char usual[600], own[700], others[800], other[600] = "";

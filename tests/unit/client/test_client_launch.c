@@ -20,7 +20,7 @@
 #include "kernels/launcher.h"
 #include "tests/unit/client/fake.h"
 
-/* gemmd.h repeats codes and launch ABI of the parts within, since it must stand alone. */
+/* gemmd.h repeats codes and launch ABI of the inner parts, since it must stand alone. */
 #define SAME(name) _Static_assert((int)GEMMD_##name == (int)ERROR_##name, "gemmd.h: " #name)
 SAME(INTERNAL);
 SAME(INVALID);
@@ -100,7 +100,7 @@ _Static_assert((int)GEMMD_ACCUMULATE == (int)GROUPED_GEMM_ACCUMULATE, "gemmd.h: 
 enum { M = 32, N = 16, K = 64 };
 
 static struct image image;
-static atomic_int gone; /* why the fake daemon has not the image; 0: it has */
+static atomic_int gone; /* error for the image; 0: the fake daemon has it */
 static struct gemmd_answer answer = GEMMD_ANSWER_INIT;
 
 static void serve_module(struct fake *f, int fd, const struct rpc_message *m)
@@ -275,14 +275,14 @@ static void catch (int signal)
     atomic_fetch_add(&caught, 1);
 }
 
-/* The job's threads block a signal, to take it when it suits them: no thread of ours takes it. */
+/* The job's threads block a signal, to handle it later: no thread of ours may handle it. */
 static void test_no_thread_takes_a_signal(void **state)
 {
     (void)state;
     struct sigaction act = {.sa_handler = catch}, before;
     sigset_t one, waiting;
     struct gemmd_kernel *k = load();
-    launch_and_check(k); /* its threads are there */
+    launch_and_check(k); /* its threads exist */
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
     assert_int_equal(sigaction(SIGUSR1, &act, &before), 0);
@@ -298,7 +298,7 @@ static void test_no_thread_takes_a_signal(void **state)
     gemmd_kernel_free(k);
 }
 
-/* A forked child has none of the threads that run CPU kernels. */
+/* A forked child has no threads that run CPU kernels. */
 static void test_launch_in_a_forked_child(void **state)
 {
     (void)state;
@@ -329,7 +329,7 @@ static void test_launch_in_a_forked_child(void **state)
 
 static atomic_bool slowly, joining;
 
-/* In place of the C library's: whoever ends a thread takes its time. */
+/* Replaces the C library's: ending a thread is slow. */
 int pthread_join(pthread_t thread, void **result)
 {
     void *symbol = dlsym(RTLD_NEXT, "pthread_join");
@@ -420,7 +420,7 @@ static void test_compiled_without_a_daemon(void **state)
         launch_and_check(k);
         gemmd_kernel_free(k);
     }
-    check_kept(cache); /* where a daemon and the other ranks find it */
+    check_kept(cache); /* in the cache of the daemon and the other ranks */
     drop_cache(cache);
 }
 
@@ -436,7 +436,7 @@ static void compile_and_launch(void)
     gemmd_kernel_free(k);
 }
 
-/* As of a container's user without a home: it is compiled each time. */
+/* Like a container's user without a home: each process compiles. */
 static void test_compiled_without_a_cache(void **state)
 {
     (void)state;
@@ -454,7 +454,7 @@ static void test_compiled_without_a_cache(void **state)
     gone = 0;
 }
 
-/* What others may write to is not loaded: they could put a kernel of theirs there. */
+/* An image that other users may write to is not loaded: they could replace the kernel. */
 static void test_a_cache_of_others_is_not_used(void **state)
 {
     (void)state;
@@ -464,7 +464,7 @@ static void test_a_cache_of_others_is_not_used(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(chmod(path, 0770), 0);
     compile_and_launch();
-    assert_int_equal(rmdir(path), 0); /* it is as it was */
+    assert_int_equal(rmdir(path), 0); /* unchanged */
     compile_and_launch();
     check_kept(cache);
     drop_cache(cache);
@@ -488,7 +488,7 @@ static void test_what_cannot_be_compiled(void **state)
 
 /* ---- loaded ---------------------------------------------------------------------------------- */
 
-/* Another build's kernel may read its arguments otherwise. */
+/* Another build's kernel may read its arguments differently. */
 static void test_a_kernel_of_other_sources_is_refused(void **state)
 {
     (void)state;
@@ -499,7 +499,7 @@ static void test_a_kernel_of_other_sources_is_refused(void **state)
     snprintf(other.stamp, sizeof(other.stamp), "src=0123456789ab abi=1 target=cpu compiler=cc");
     assert_int_equal(gemmd_kernel_load(g, &p, &other, &k, &e), GEMMD_VERSION_MISMATCH);
     assert_non_null(strstr(e.text, "other sources"));
-    other.size = offsetof(struct gemmd_answer, stamp); /* a caller from before there were stamps */
+    other.size = offsetof(struct gemmd_answer, stamp); /* a caller built before stamps */
     assert_int_equal(gemmd_kernel_load(g, &p, &other, &k, &e), 0);
     gemmd_kernel_free(k);
     struct device_info info;
@@ -552,8 +552,7 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     assert_non_null(strstr(e.text, "emptied"));
     assert_non_null(strstr(e.text, "nor can it be compiled here"));
-    snprintf(bad.tier, sizeof(bad.tier),
-             "default"); /* that was never measured: who asks, decides */
+    snprintf(bad.tier, sizeof(bad.tier), "default"); /* never measured: the caller decides */
     bad.module[0] = '\0';
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     gone = 0;
@@ -567,7 +566,7 @@ static void test_what_cannot_be_loaded(void **state)
     struct gemmd_kernel *k = (struct gemmd_kernel *)&p;
     struct gemmd_answer bad = answer;
     struct gemmd_error e;
-    bad.module[0] = '\0'; /* as the analytic default has it */
+    bad.module[0] = '\0'; /* as in the analytic default */
     snprintf(bad.tier, sizeof(bad.tier), "default");
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     assert_null(k);

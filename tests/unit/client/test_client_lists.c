@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes in pieces: listings in pages, modules in chunks. */
+/* Results in pieces: listings in pages, modules in chunks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,9 +18,9 @@ enum { IMAGE_BYTES = 600 * 1024, CHUNK = 256 * 1024 };
 static struct {
     int64_t rows; /* of the listing */
     bool stuck;   /* its pages do not advance */
-    bool deaf;    /* ... since it does not look at `after` */
+    bool deaf;    /* ... because it ignores `after` */
     int delay_ms; /* before each chunk */
-    int64_t lie;  /* added to its size, from the second chunk on */
+    int64_t lie;  /* added to its size from the second chunk on */
     uint8_t image[IMAGE_BYTES];
     char id[HASH_HEX];
     char *seen;
@@ -266,7 +266,7 @@ static void test_why(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-/* Its deadline is that of all chunks. */
+/* A single deadline covers all chunks. */
 static void test_a_slow_module_ends_by_its_deadline(void **state)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;

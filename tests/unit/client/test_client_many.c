@@ -114,7 +114,7 @@ static void test_many_without_daemon(void **state)
     gemmd_close(g);
 }
 
-/* A bad problem is its own fault, wherever it stands. */
+/* A bad problem fails alone, at any place. */
 static void test_many_with_a_bad_one(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -140,7 +140,7 @@ static void test_many_with_a_bad_one(void **state)
     assert_int_equal(status, GEMMD_INVALID);
 }
 
-/* What fails as a whole is the status of each, with the sentence. */
+/* A failure of the whole request is the status of each, with the sentence. */
 static void test_many_that_fail_as_a_whole(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -171,7 +171,7 @@ static void test_many_that_fail_as_a_whole(void **state)
     assert_int_equal(answers[0].size, 3);
 }
 
-/* What the method has no place for is not passed over. */
+/* A field that the method has no place for is an error. */
 static void test_many_refuse_what_they_cannot_ask(void **state)
 {
     struct fake *f = *state;
@@ -225,7 +225,7 @@ static void make_problems(void)
     }
 }
 
-/* The daemon goes when it has the second request, which was sent before the first was read. */
+/* The daemon ends after the second request, which was sent before the first was read. */
 static void die_on_second(struct fake *f, int fd, const struct rpc_message *m)
 {
     if (atomic_load(&f->requests) == 2) {
@@ -248,7 +248,7 @@ static void test_many_over_a_restart(void **state)
         assert_int_equal(answers[i].generation, 100 + i);
     }
     assert_int_equal(f->connections, 2);
-    assert_int_equal(f->requests, 4); /* the lost one came again */
+    assert_int_equal(f->requests, 4); /* the lost request came again */
 }
 
 /* Too few answers to the first request; the second, which has left by then, is answered in vain. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding a daemon, and what a client does with those that are absent, full, newer or restarted. */
+/* Finding a daemon; clients of absent, full, newer or restarted daemons. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,7 @@ static void test_found_by_device(void **state)
     o.device = "cuda:GPU-1234";
     assert_int_equal(gemmd_connect(&g, &o, &e), 0);
     gemmd_close(g);
-    o.device = "cpu"; /* nobody there: both places are named */
+    o.device = "cpu"; /* no daemon: both places are named */
     assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_UNREACHABLE);
     assert_non_null(strstr(e.text, "/gemmd/cpu.sock"));
     assert_non_null(strstr(e.text, "/run/gemmd/cpu.sock"));
@@ -117,9 +117,9 @@ static void test_any_daemon(void **state)
     assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
     assert_int_equal(call(g, "status", 0, &e), GEMMD_UNREACHABLE);
     fake_start(f);
-    assert_int_equal(call(g, "status", 0, &e), 0); /* it looks again */
+    assert_int_equal(call(g, "status", 0, &e), 0); /* looks again */
     fake_start(&other);
-    assert_int_equal(call(g, "status", 0, &e), 0); /* and stays with it */
+    assert_int_equal(call(g, "status", 0, &e), 0); /* and stays there */
     gemmd_close(g);
     assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "GPU-1"));
@@ -145,7 +145,7 @@ static void test_silent_hello(void **state)
     assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_DEADLINE);
     double took = fake_ms() - began;
     assert_true(took >= 149 && took < 150 + SLACK_MS);
-    assert_non_null(strstr(e.text, f->path)); /* whose pid is not known */
+    assert_non_null(strstr(e.text, f->path)); /* pid unknown */
     assert_non_null(strstr(e.text, "ss -xlp"));
     fake_stop(f);
 }
@@ -181,7 +181,7 @@ static void test_other_version(void **state)
     fake_stop(f);
 }
 
-/* A listener that accepts nobody: its queue fills, and connects fail with EAGAIN. */
+/* A listener that never accepts: its queue fills, and connects fail with EAGAIN. */
 static void test_full_queue(void **state)
 {
     struct fake *f = *state;
@@ -223,7 +223,7 @@ static void test_restart_goes_unnoticed(void **state)
     fake_start(f);
     assert_int_equal(call(g, "evict", 0, &e), 0);
     fake_stop(f);
-    fake_start(f); /* between two calls: the request was not sent, so it can be sent anew */
+    fake_start(f); /* between two calls: no request was lost, so libgemmd can send anew */
     assert_int_equal(call(g, "evict", 0, &e), 0);
     assert_int_equal(f->connections, 1);
     assert_int_equal(f->hellos, 1);

@@ -19,7 +19,7 @@
 
 enum { STEP_MS = 20 };
 
-/* What the fake does, and what it saw. */
+/* The fake's behaviour, and the requests it saw. */
 struct plan {
     int tells;           /* so many reports of progress come at once */
     int losses;          /* so many connections are lost by the request */
@@ -150,7 +150,7 @@ static void test_an_answer_in_many_steps(void **state)
     }
     assert_int_equal(r, 0);
     assert_string_equal(a.tier, "exact");
-    assert_true(fake_ms() - began >= 195); /* silence is probed as in one long call */
+    assert_true(fake_ms() - began >= 195); /* silence is probed as in a long call */
     assert_int_equal(f->hellos, 3);
     assert_true(steps >= 5 && longest < STEP_MS + SLACK_MS);
     assert_int_equal(gemmd_get(g, problem(), NULL, &a, &e), 0); /* kept in the table */
@@ -178,7 +178,7 @@ static void test_nothing_waits_when_the_answer_is_there(void **state)
     close_steps(f, g);
 }
 
-/* Nor does the model answer in its place: that would be an answer short of what is known. */
+/* The model does not answer instead: its answer would be worse than the known answer. */
 static void test_another_call_of_the_thread_is_busy(void **state)
 {
     struct fake *f = *state;
@@ -225,7 +225,7 @@ static void test_progress_comes_by_the_steps(void **state)
     assert_string_equal(a.tier, "exact");
     r = to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e);
     assert_int_equal(r, 0);
-    assert_int_equal(p.wants_progress, 0); /* nobody asked for any */
+    assert_int_equal(p.wants_progress, 0); /* no progress wanted */
     close_steps(f, g);
 }
 
@@ -247,7 +247,7 @@ static void test_a_deadline_is_of_all_steps(void **state)
     close_steps(f, g);
 }
 
-/* Once more on a new connection, and no more than once, however many steps there are. */
+/* Repeated once on a new connection, for any number of steps. */
 static void test_a_lost_connection(void **state)
 {
     struct fake *f = *state;
@@ -281,7 +281,7 @@ static void test_the_default_after_steps(void **state)
 
 /* ---- no room --------------------------------------------------------------------------------- */
 
-/* `busy` so often, then an answer; what it was told of a deadline. */
+/* `busy` this often, then an answer; the deadlines that it was told. */
 struct crowd {
     atomic_int refuses, asked;
     int told_ms[16];
@@ -336,7 +336,7 @@ static void test_busy_is_asked_again(void **state)
         assert_int_equal(to_its_end(g, gemmd_get(g, problem(), &q, &a, &e), &e), 0);
         assert_string_equal(a.tier, "exact");
         assert_int_equal(c.asked, 5);
-        assert_true(c.told_ms[4] < c.told_ms[0]); /* what is left of it */
+        assert_true(c.told_ms[4] < c.told_ms[0]); /* the rest of the deadline */
         c.refuses = 4;
         assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
         c.refuses = 4;
@@ -372,7 +372,7 @@ static void test_busy_until_the_deadline(void **state)
     }
 }
 
-/* A pause is longer than a step; who gives up in one has no request under way. */
+/* A pause is longer than a step; a caller that gives up in a pause has no request under way. */
 static void test_a_pause_in_steps(void **state)
 {
     struct fake *f = *state;
@@ -401,7 +401,7 @@ static void test_a_pause_in_steps(void **state)
 
 /* ---- on the way to a connection ------------------------------------------------------------- */
 
-/* Steps until it is over, or for so long; how long the longest took. */
+/* Steps until the end, or for this long; returns the longest step. */
 static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemmd_error *e)
 {
     double began = fake_ms();
@@ -417,7 +417,7 @@ static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemm
 /* `hello` is left unanswered, or `busy`, while the plan says so. */
 struct door {
     atomic_bool shut, full;
-    atomic_uint hello; /* id of the one that waits, and where: */
+    atomic_uint hello; /* id of the waiting request, and its place: */
     atomic_int fd;
 };
 
@@ -485,7 +485,7 @@ static void test_who_gives_up_greeting(void **state)
     atomic_store(&d.shut, true);
     fake_stop(f);
     fake_start(f);
-    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING); /* on a new one */
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING); /* reconnects */
     close_steps(f, g);
 }
 
@@ -523,7 +523,7 @@ static void test_no_room_for_a_connection_in_steps(void **state)
     close_steps(f, g);
 }
 
-/* Of a daemon that is stopped: nobody is accepted any more. */
+/* With a stopped daemon, which accepts no connection. */
 static void test_a_full_queue_in_steps(void **state)
 {
     struct fake *f = *state;
@@ -557,7 +557,7 @@ static void test_a_full_queue_in_steps(void **state)
     close(listener);
 }
 
-/* A gemmd that is started and takes its time. */
+/* A gemmd that starts slowly. */
 static void test_a_start_in_steps(void **state)
 {
     struct fake *f = *state;
@@ -586,10 +586,10 @@ static void test_a_start_in_steps(void **state)
     r = step_for(g, r, 200, &longest, &e);
     assert_int_equal(r, GEMMD_WAITING);
     assert_true(longest < STEP_MS + 100);
-    gemmd_cancel(g); /* and the next call begins with a start of its own */
+    gemmd_cancel(g); /* the next call begins with its own start */
     r = gemmd_tune(g, problem(), NULL, &a, &e);
     assert_int_equal(step_for(g, r, 100, &longest, &e), GEMMD_WAITING);
-    fake_start(f); /* "it" listens */
+    fake_start(f); /* the started gemmd listens */
     assert_int_equal(step_for(g, r, 2000, &longest, &e), 0);
     assert_string_equal(a.tier, "exact");
     unsetenv("GEMMD_DAEMON");
@@ -622,7 +622,7 @@ static void test_a_cancelled_call_leaves_nothing(void **state)
     close_steps(f, g);
 }
 
-/* A lease may be on its way: only the end of the connection takes it back for sure. */
+/* A lease may be under way: only the end of the connection returns it for sure. */
 static void test_what_else_waits_ends_with_its_connection(void **state)
 {
     struct fake *f = *state;
@@ -677,7 +677,7 @@ static void *ask_from_another_thread(void *arg)
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     struct gemmd_error e;
     o->waited = gemmd_wait(o->g, NULL, &e);
-    gemmd_cancel(o->g); /* not its own */
+    gemmd_cancel(o->g); /* not this handle's call */
     o->asked = to_its_end(o->g, gemmd_tune(o->g, problem(), NULL, &a, &e), &e);
     return NULL;
 }
@@ -696,7 +696,7 @@ static void test_another_thread_waits_for_the_end(void **state)
     for (int i = 0; i < 5; i++) {
         assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_WAITING);
     }
-    p.answers = true; /* what comes from now on */
+    p.answers = true; /* from now on */
     gemmd_cancel(g);
     pthread_join(t, NULL);
     assert_int_equal(o.waited, GEMMD_INVALID);

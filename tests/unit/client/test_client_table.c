@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of answers: what it keeps, when it is asked, and that it is bounded. */
+/* The table of answers: its contents, its use, and its bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void test_when_the_table_is_not_asked(void **state)
     }
     queries[0].flags = GEMMD_NO_TABLE;
     queries[1].flags = GEMMD_AGAIN;
-    queries[2].atol = 1e-3; /* tighter than what it was verified with */
+    queries[2].atol = 1e-3; /* tighter than the verification */
     queries[3].rtol = 1e-4;
     queries[4].restrict_json = "{\"A\":1}";
     queries[5].configs_json = "[\"A=1\"]";
@@ -88,7 +88,7 @@ static void test_when_the_table_is_not_asked(void **state)
     loose.budget = 5;
     assert_int_equal(gemmd_get(g, &p, &loose, &a, NULL), 0);
     assert_true(a.local);
-    /* What the caller has tuned anew replaces what was kept. */
+    /* A new tuning by the caller replaces the kept answer. */
     script.answer.generation = 6;
     assert_int_equal(gemmd_tune(g, &p, NULL, &a, NULL), 0);
     assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
@@ -169,7 +169,7 @@ static void test_a_word_more_is_another_question(void **state)
         assert_false(table_get(&t, &q, &out));
         table_put(&t, &q, &a);
     }
-    p[0].mode = buffer; /* the text counts, not where it stands */
+    p[0].mode = buffer; /* the text counts, not its address */
     for (int i = 0; i < N; i++) {
         const struct question q = asked(&p[i]);
         assert_true(table_get(&t, &q, &out));

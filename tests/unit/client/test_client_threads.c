@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One handle from several threads, and over fork(). */
+/* A handle shared by several threads, and over fork(). */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -23,8 +23,8 @@
 enum { THREADS = 8, ASKS = 200, TUNING_MS = 400 };
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer does not know this function, by which calls on one handle take turns, and would
- * see them race; it knows the one with a time of day. */
+/* Calls on a handle take turns by a function that ThreadSanitizer does not know; it would report
+ * races. It knows the function with a time of day. */
 int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until)
 {
     struct timespec now, wall;
@@ -45,7 +45,7 @@ static struct gemmd_problem problem(int m)
     return p;
 }
 
-/* The answer's generation is the problem's M; a `tune` takes its time. */
+/* The answer's generation is the problem's M; a `tune` is slow. */
 static void answer_by_m(struct fake *f, int fd, const struct rpc_message *m)
 {
     struct fake_answer a = {.tier = "exact", .source = "tuned"};
@@ -127,8 +127,7 @@ static void test_threads_share_a_handle(void **state)
 
 enum { FALLING_MS = 300, DEVICES = 10 };
 
-/* Another device at each connection, which ends with the greeting: its name is one digit over and
- * over. */
+/* Each connection ends after the greeting, and names another device: a single digit, repeated. */
 static void greet_and_leave(struct fake *f, int fd, const struct rpc_message *m)
 {
     struct wire_buf b = WIRE_BUF_NULL;
@@ -230,7 +229,7 @@ struct readers {
     atomic_int wrong, found;
 };
 
-/* Every word of an answer says whose it is. */
+/* Every word of an answer identifies its answer. */
 static struct gemmd_answer answer_of(int i, int version)
 {
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
@@ -249,7 +248,7 @@ static bool is_whole(const struct gemmd_answer *a, int i)
            strcmp(a->note, whole.note) == 0;
 }
 
-/* Every other one has a text that is longer than a word. */
+/* Every second answer has a text longer than a word. */
 static struct question changing_question(int i)
 {
     struct gemmd_problem p = problem(i);
@@ -320,7 +319,7 @@ static void test_others_while_one_tunes(void **state)
     fake_sleep_ms(100);
 
     double began = fake_ms();
-    assert_int_equal(gemmd_get(g, &known, NULL, &a, NULL), 0); /* the table waits for nobody */
+    assert_int_equal(gemmd_get(g, &known, NULL, &a, NULL), 0); /* the table never waits */
     assert_true(a.local);
     q.deadline_ms = 50;
     assert_int_equal(gemmd_get(g, &other, &q, &a, &e), GEMMD_BUSY);
@@ -391,7 +390,7 @@ static void test_fork_in_the_middle_of_a_call(void **state)
 
 static atomic_bool slowly, looking, forking;
 
-/* As libcuda does, where it has to make its device files. */
+/* Like libcuda when it makes its device files. */
 static void fork_within(void)
 {
     pid_t child = fork();
@@ -401,7 +400,7 @@ static void fork_within(void)
     waitpid(child, NULL, 0);
 }
 
-/* In place of the C library's: whoever looks for what is loaded already takes its time. */
+/* Replaces the C library's: a look for loaded libraries is slow. */
 void *dlopen(const char *file, int flags)
 {
     static _Atomic(void *(*)(const char *, int)) next;
@@ -436,8 +435,8 @@ static void *fall_back(void *arg)
     return NULL;
 }
 
-/* Nobody listens, so the device is looked for, by way of what the job has loaded. The child is not
- * made in the middle of that; nor do the two wait for each other when what is loaded forks. */
+/* No daemon listens, so libgemmd looks for the device in the job's loaded libraries. The fork must
+ * wait for the look, and a library that forks while it loads must not wait for the look either. */
 static void fork_while_a_library_is_looked_for(struct fake *f)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
@@ -458,7 +457,7 @@ static void fork_while_a_library_is_looked_for(struct fake *f)
     if (child == 0) {
         bool whole = !atomic_load(&looking);
         atomic_store(&slowly, false);
-        alarm(20); /* a lock that nobody holds any more is never let go */
+        alarm(20); /* a lock without a living holder stays locked */
         _exit(whole && falls_back(g) ? 0 : 1);
     }
     assert_true(child > 0);

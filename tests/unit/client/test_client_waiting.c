@@ -47,7 +47,7 @@ static void test_trickle_keeps_the_deadline(void **state)
 static void late_then_prompt(struct fake *f, int fd, const struct rpc_message *m)
 {
     if (atomic_load(&f->requests) == 1) {
-        fake_sleep_ms(50); /* below what counts as hanging */
+        fake_sleep_ms(50); /* below the limit of hanging */
         fake_result_int(fd, m->id, "answer", 1);
     } else {
         fake_result_int(fd, m->id, "answer", 2);
@@ -68,7 +68,7 @@ static void test_late_answer_is_dropped(void **state)
     gemmd_free(json);
 }
 
-/* For longer, it ends the connection, and the leases with it: gemmd.h says so. */
+/* A longer silence ends the connection and its leases, as gemmd.h says. */
 static void test_silence_ends_the_connection(void **state)
 {
     struct fake *f = *state;
@@ -81,7 +81,7 @@ static void test_silence_ends_the_connection(void **state)
     assert_int_equal(f->connections, 2);
 }
 
-/* A tuning has no deadline of its own, but silence is probed. */
+/* A tuning has no deadline, but silence is probed. */
 static void test_hanging_daemon_is_noticed(void **state)
 {
     struct fake *f = *state;
@@ -105,7 +105,7 @@ static void get_default(struct gemmd *g)
     check_default(&a);
 }
 
-/* Whoever has a default meanwhile does not pay a deadline each second. */
+/* A caller with a default does not pay a deadline each second. */
 static void test_hanging_daemon_is_left_alone_for_longer(void **state)
 {
     struct fake *f = *state;
@@ -161,7 +161,7 @@ static void test_living_daemon_is_waited_for(void **state)
 struct bytes {
     const char *data;
     size_t n;
-    int code; /* what it must lead to */
+    int code; /* expected code */
     bool ends;
 };
 
@@ -230,7 +230,7 @@ static void test_errors_come_through(void **state)
         assert_int_equal(call(g, "status", 0, &e), code);
         assert_int_equal(e.code, code);
         assert_string_equal(e.text, "the reason");
-        int again = code; /* whether it reconnected shows in the call after it */
+        int again = code; /* the next call shows a reconnect */
         code = GEMMD_NOT_FOUND;
         assert_int_equal(call(g, "status", 0, &e), GEMMD_NOT_FOUND);
         code = again;
@@ -385,15 +385,15 @@ static void count_improved(void *ctx, const char *problem_json, const struct gem
 {
     (void)problem_json;
     (void)answer;
-    usleep(200); /* or it would have heard all that there is */
+    usleep(200); /* or all would have arrived */
     ++*(int *)ctx;
 }
 
-/* However fast they come, the caller has its thread back in time. */
+/* At any rate of messages, the caller gets its thread back in time. */
 static void test_improvements_end_in_time(void **state)
 {
     struct fake *f = *state;
-    static atomic_bool enough; /* the handler looks at it until it is over */
+    static atomic_bool enough; /* ends the handler */
     int heard = 0, n = 0;
     struct gemmd_error e;
     f->handler = flood;
@@ -409,7 +409,7 @@ static void test_improvements_end_in_time(void **state)
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
-/* A job that has closed a standard stream writes to it all the same. */
+/* A job may close a standard stream and still write to its number. */
 static void test_no_socket_is_a_standard_stream(void **state)
 {
     struct fake *f = *state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes over the wire, and what comes back from it, whatever gemmd.h the caller has. */
+/* Requests and answers on the wire, for callers with any gemmd.h. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,7 +97,7 @@ static void test_rows_per_expert(void **state)
     assert_non_null(strstr(script.seen, "\"experts\":3,\"topk\":1,\"routing\":\"rows:60,0,4\"}"));
     int asked = f->requests;
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
-    assert_true(a.local); /* the same rows: the table has it */
+    assert_true(a.local); /* the same rows: in the table */
     assert_int_equal(f->requests, asked);
     rows[0] = 59;
     rows[1] = 1;
@@ -111,7 +111,7 @@ static void test_rows_per_expert(void **state)
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
 }
 
-/* A caller compiled before there was rows_per_expert: its struct ends before it. */
+/* A caller compiled before rows_per_expert: its struct ends there. */
 static void test_problem_of_the_first_release(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -144,7 +144,7 @@ static void test_text_problem(void **state)
     }
 }
 
-/* The daemon is given a little less than we have, so that its answer is here in time. */
+/* The daemon gets a little less time than the caller, so that its answer arrives in time. */
 static void test_deadline_is_handed_on(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -170,7 +170,7 @@ static void test_put(void **state)
     assert_string_equal(script.seen, "{\"problem\":{\"op\":\"custom:sort\",\"n\":1},"
                                      "\"config\":\"A=1 B=true\",\"time_us\":null}");
     assert_int_equal(gemmd_put(g, &p, NULL, 1, &e), GEMMD_INVALID);
-    p.text = "custom:sort n=1 op=gemm"; /* one map cannot have it twice */
+    p.text = "custom:sort n=1 op=gemm"; /* no map has a field twice */
     assert_int_equal(gemmd_put(g, &p, "A=1", 1, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "op= is given twice"));
 }
@@ -187,7 +187,7 @@ static void test_struct_sizes(void **state)
     a.old.size = sizeof(a);
     assert_int_equal(gemmd_get(g, &p.old, NULL, &a.old, &e), 0);
     assert_int_equal(a.old.size, sizeof(a));
-    assert_int_equal(a.more, 0); /* what this library does not know */
+    assert_int_equal(a.more, 0); /* unknown to this library */
     p.more = 1;
     assert_int_equal(gemmd_get(g, &p.old, NULL, &a.old, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "update"));
@@ -209,7 +209,7 @@ static void test_struct_sizes(void **state)
     assert_int_equal(gemmd_get(NULL, &p.old, NULL, &a.old, NULL), GEMMD_INVALID);
 }
 
-/* Options and what is acquired are read as other structs are. */
+/* Options and acquired answers are read like other structs. */
 static void test_newer_options(void **state)
 {
     struct fake *f = *state;
@@ -287,7 +287,7 @@ static void give_a_lease(struct fake *f, int fd, const struct rpc_message *m)
     fake_send(fd, &b);
 }
 
-/* What a gemmd does not say of the configs named, it does not know: the text is an array. */
+/* A named config that a gemmd does not mention is unknown; the text stays an array. */
 static void test_what_is_known_is_an_array(void **state)
 {
     struct fake *f = *state;
@@ -308,7 +308,7 @@ static void test_what_is_known_is_an_array(void **state)
     }
 }
 
-/* A caller that was compiled before `target` was added: its structs end there. */
+/* A caller compiled before `target`: its structs end there. */
 static void test_older_callers(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -317,7 +317,7 @@ static void test_older_callers(void **state)
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     script.answer.stamp = "src=1 target=portable compiler=c";
     q.size = offsetof(struct gemmd_query, target);
-    q.target = "not there"; /* behind the end: nobody may look */
+    q.target = "not there"; /* behind the end: never read */
     a.size = offsetof(struct gemmd_answer, target);
     snprintf(a.target, sizeof(a.target), "untouched");
     assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), 0);
@@ -347,7 +347,7 @@ static void test_answers_name_their_target(void **state)
 /* ---- configs -------------------------------------------------------------------------------- */
 
 struct pair {
-    const char *name, *text; /* text NULL: the number; "nil", "true": those; else the text itself */
+    const char *name, *text; /* text NULL: the number; "nil", "true": these values; else the text */
     double number;
 };
 
@@ -386,14 +386,14 @@ static void answer_with_config(struct fake *f, int fd, const struct rpc_message 
     fake_send(fd, &b);
 }
 
-/* Sorted ones go straight to their line, others by a record: the line is the same. */
+/* Sorted fields go straight to their line, other fields by a record: the line is the same. */
 static void test_configs_become_a_line(void **state)
 {
     static char letters[600];
     memset(letters, 'x', sizeof(letters) - 1);
     static const struct {
         struct pair pairs[5];
-        const char *line; /* NULL: it cannot be read */
+        const char *line; /* NULL: unreadable */
     } cases[] = {
         {{{0}}, ""},
         {{{"A", NULL, 1}, {"B", "true", 0}, {"C", "2x1", 0}}, "A=1 B=true C=2x1"},
@@ -406,7 +406,7 @@ static void test_configs_become_a_line(void **state)
         {{{"A", NULL, 1}, {"A", NULL, 2}}, NULL},
         {{{"two words", NULL, 1}}, NULL},
         {{{"", NULL, 1}}, NULL},
-        {{{"A", letters, 0}}, NULL}, /* struct gemmd_answer has no room for it */
+        {{{"A", letters, 0}}, NULL}, /* too large for struct gemmd_answer */
     };
     struct fake *f = *state;
     f->handler = answer_with_config;
@@ -424,9 +424,9 @@ static void test_configs_become_a_line(void **state)
     }
 }
 
-/* What of an answer is there. */
+/* The fields that an answer has. */
 struct parts {
-    const char *tier, *config; /* NULL: it is not in the map; "": it is nil */
+    const char *tier, *config; /* NULL: not in the map; "": nil */
 };
 
 static void put_part(struct wire_buf *b, const char *name, const char *value)
@@ -455,7 +455,7 @@ static void answer_parts(struct fake *f, int fd, const struct rpc_message *m)
     fake_send(fd, &b);
 }
 
-/* They are no answers, and not the caller's fault: who falls back does. */
+/* These are no answers, and not the caller's fault: callers with a fallback use it. */
 static void test_answers_that_cannot_be_read(void **state)
 {
     static const struct parts cases[] = {

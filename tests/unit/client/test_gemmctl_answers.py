@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl: what came of asking, for people and as JSON; progress; exit codes."""
+"""gemmctl: answers for people and as JSON; progress; exit codes."""
 import json
 import os
 import pty
@@ -91,7 +91,7 @@ def run_on_terminal(fake, *args, **env):
         while chunk := os.read(leader, 4096):
             seen += chunk
     except OSError:
-        pass  # the terminal has gone with its last user
+        pass  # the terminal ends with its last user
     os.close(leader)
     process.communicate(timeout=30)
     return seen.decode()
@@ -122,7 +122,7 @@ BATCH = ["--m", "16,32,64,128", "--n", 32, "--k", 64]
 
 
 class Tuned:
-    """Answers problems with keys of their own; the one of M=`last` never comes."""
+    """Answers each problem with its own key; the answer of M=`last` never comes."""
 
     def __init__(self, last=None, refused=None):
         self.last, self.refused = last, refused
@@ -265,7 +265,7 @@ SHOWN = [["show", PROBLEM], ["why", PROBLEM], ["trials", PROBLEM], ["list"], ["e
 
 @pytest.mark.parametrize("args", SHOWN, ids=lambda args: args[0])
 def test_only_answers_are_of_a_generation(fake, args):
-    """What else a pinned command said would be of today, or fail where the number is too large."""
+    """Without the refusal a pinned command would read today's rows, or fail on a number that is too large."""
     fake.answers["hello"] = {**fake.answers["hello"], "pinned": 22}
     fake.answers["show"] = {"key": BEST[0]["key"], "best": BEST[0], "answer": ANSWER, "problem": {}}
     fake.answers["list"] = rows_of([])

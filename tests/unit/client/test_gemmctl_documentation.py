@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl: what manual, help and completions say of it."""
+"""gemmctl: its manual, help and completions."""
 import os
 import pathlib
 import re
@@ -77,7 +77,7 @@ complete_line gemmctl import --format ""
 
 @pytest.mark.parametrize("shell", ["_gemmctl", "gemmctl.fish"])
 def test_a_portfolio_is_completed_of_export_only(shell):
-    """It is written and never read. What bash says, is run above."""
+    """The text is only written, never run here; the test above runs bash's part."""
     command = ""
     for line in (ROOT / "completions" / shell).read_text().splitlines():
         command = " ".join(re.findall(r"\b(?:export|import)\b", line)) or command

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl --json: a command that fails prints one document, whose `error` says the name and the sentence."""
+"""gemmctl --json: a failing command prints a single document; its `error` has the name and the sentence."""
 import json
 import re
 import subprocess
@@ -10,7 +10,7 @@ from fake_gemmd import GEMMCTL, Refusal, environment
 
 SIZE = ["--m", "16", "--n", "32", "--k", "64"]
 CONFIG = ["--config", "A=1"]
-# What a command needs, so that it asks the daemon; and those that ask none.
+# Arguments with which a command reaches the daemon; and commands without a daemon.
 WORDS = {"get": SIZE, "tune": SIZE, "bench": SIZE + CONFIG, "pin": SIZE + CONFIG, "unpin": ["abcdef"],
          "cancel": ["abcdef"], "promote": ["abcdef"], "show": ["abcdef"], "why": SIZE, "verify": ["--exact", *SIZE],
          "evict": ["abcdef"], "space": SIZE, "check": SIZE + CONFIG, "import": ["EXPORT"],
@@ -28,7 +28,7 @@ def fails(fake, *words, codes=(1,), **env):
                             env=environment(fake, **env))
     assert result.returncode in codes, (words, result.stdout, result.stderr)
     assert result.stderr.startswith("gemmctl"), (words, result.stderr)
-    document = json.loads(result.stdout)  # one, and nothing else
+    document = json.loads(result.stdout)  # a single document
     rows = document if isinstance(document, list) else [document]
     assert [set(r["error"]) for r in rows] == [{"name", "message"}], words
     return rows[0]["error"], result.stderr
@@ -52,7 +52,7 @@ def test_every_command_says_what_the_daemon_refuses_as_an_error_object(fake, fol
         if command in ALONE:
             continue
         if command == "version":
-            continue  # below: it needs no method but hello
+            continue  # below: needs no method but hello
         fake.answers["hello"] = {"version": 1, "build": "fake-build", "bucket_scheme": "sqrt2"}
         words = [str(folder / "export.json") if w == "EXPORT" else w for w in WORDS.get(command, [])]
         error, said = fails(fake, command, *words)
@@ -67,7 +67,7 @@ def test_every_command_says_what_the_daemon_refuses_as_an_error_object(fake, fol
 def test_every_command_says_that_no_daemon_is_there_as_an_error_object(folder):
     (folder / "export.json").write_text(json.dumps({"gemmd_export": 1, "rows": []}))
     for command in commands():
-        if command in [*ALONE, "version", "start"]:  # these two are content without
+        if command in [*ALONE, "version", "start"]:  # both work without arguments
             continue
         words = [str(folder / "export.json") if w == "EXPORT" else w for w in WORDS.get(command, [])]
         error, _ = fails(None, command, *words, "--socket", str(folder / "none.sock"), codes=(3,))

@@ -29,7 +29,7 @@ def test_export_and_import_are_lossless(fake, folder):
 
 
 def no_more_than(n):
-    """What the child's files may have: past it a write fails as on a full disk."""
+    """Limits the size of the child's files: a write past it fails as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
 
@@ -80,7 +80,7 @@ def test_an_export_into_a_pipe_does_not_take_its_place(fake, folder):
 
 @pytest.fixture
 def shared_memory():
-    """A folder under /dev that is of regular files."""
+    """A folder under /dev with regular files."""
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("nothing can be written to /dev/shm")
     with tempfile.TemporaryDirectory(prefix="gemmd-", dir="/dev/shm") as path:
@@ -101,7 +101,7 @@ def test_a_regular_file_under_dev_outlives_an_export_that_fails(fake, shared_mem
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/{}", "/proc/self/fd/{}"])
 def test_what_is_open_already_is_written_where_it_is(fake, folder, name):
-    """Also where it is a regular file: who opened it goes on with that one."""
+    """Also a regular file: a process with the open file goes on with the same file."""
     fake.answers["list"] = rows_of(BEST)
     fake.answers["status"] = {"build": "b"}
     with open(folder / "e.json", "w+", encoding="utf-8") as f:
@@ -141,14 +141,14 @@ def test_a_large_import_goes_in_chunks(fake, folder):
 
 
 def row_of_size(n, **more):
-    """A row that has n bytes on the wire."""
+    """A row of n bytes on the wire."""
     row = {**BEST[0], **more, "doubt": "x" * 1000}
     row["doubt"] += "x" * (n - len(msgpack.packb(row)))
     assert len(msgpack.packb(row)) == n
     return row
 
 
-MOST = 65536 - 64  # of a request, but for what stands around its rows
+MOST = 65536 - 64  # of a request without the bytes around its rows
 
 
 def test_a_row_too_large_for_a_request_is_skipped_alone(fake, folder):
@@ -200,7 +200,7 @@ def test_backup_sends_a_whole_path(fake, folder):
 
 
 def test_a_layers_numbers_beside_a_file_of_aiters(fake):
-    """Its sizes are the layer's, not those of the file's name."""
+    """Its sizes come from the layer, not from the file's name."""
     path = ROOT / "tests" / "data" / "exchange" / "GEMM-A16W16-N=512-K=256.json"
     fake.answers["get"] = {**ANSWER, "tier": "default", "stamp": "src=1 target=portable compiler=x"}
     fake.answers["check"] = {"valid": True, "target": "portable"}
@@ -218,7 +218,7 @@ EXCHANGE = ROOT / "tests" / "data" / "exchange"
 
 
 def dense(i, m=64, **fields):
-    """An answer that aiter's format can have, told from others by its GROUP_SIZE_M."""
+    """An answer that fits aiter's format, marked by its GROUP_SIZE_M."""
     problem = {"mode": "forward", "M": m, "N": 32, "K": 64, "experts": 1, "topk": 1, "dtype_in": "bf16",
                "dtype_out": "bf16", **fields}
     return {**BEST[0], "key": f"{i:032x}", "problem": problem, "config": {**TILE, "GROUP_SIZE_M": i}}
@@ -247,7 +247,7 @@ def test_which_of_two_answers_decides_a_class_of_aiters(fake, folder, rows, deci
 
 @pytest.fixture
 def hints(fake):
-    """What an import of a foreign file, by its path, would send."""
+    """The rows that an import of a foreign file would send."""
     fake.answers["get"] = {**ANSWER, "tier": "default", "stamp": "src=1 target=portable compiler=x"}
     fake.answers["check"] = {"valid": True, "target": "portable"}
 

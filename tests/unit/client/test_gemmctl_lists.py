@@ -44,7 +44,7 @@ def test_list_filters(fake):
     (["export", "0123456789", "--where", "key=~01"], "its own key"),
     (["tune", "M=1 N=1 K=1", "--restrict", "A=1", "--restrict", "A=2"], "A=64,128")])
 def test_of_two_values_the_last_does_not_win(fake, args, sentence):
-    """A filter has one value for a column."""
+    """A filter has a single value for a column."""
     assert sentence in ctl(fake, *args, code=2).stderr
     assert fake.asked == []
 
@@ -123,7 +123,7 @@ STAMP = "src=1 abi=1 target=cpu compiler=x"
     ({"op": "transpose", "mode": None}, STAMP.replace("src=1", "src=2"),
      "transpose: 1 configs for 1 shapes, at most 0.00 % behind the best")])
 def test_what_a_portfolio_says_of_other_kernels(fake, row, stamp, said):
-    """The daemon's own stamp is the product's: of another op it says nothing."""
+    """The daemon's own stamp belongs to the product, and does not apply to another op."""
     fake.answers["hello"] = {"version": 1, "stamp": STAMP, "device": {"class": "c"}}
     fake.answers["list"] = rows_of([{**BEST[0], "mode": "dX", "shapes": 1, "bound_percent": 5,
                                      "regret_percent": 0.0, **row, "stamp": stamp}])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl: what may be tried, and whose kernels."""
+"""gemmctl: the configs of a space, and the target of the kernels."""
 import json
 import re
 

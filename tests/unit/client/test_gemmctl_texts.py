@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmctl: the one-line text of problems is the library's, to the letter: what a job stores under a
-text is found by the same text."""
+"""gemmctl: the one-line text of problems equals the library's, byte for byte: a text finds the
+rows that a job stored under the same text."""
 import json
 import os
 import random
@@ -34,7 +34,7 @@ TEXTS = [
 
 
 def by_chance(seed):
-    """Texts put together from what a reader could stumble over."""
+    """Random texts from parts that are hard to parse."""
     dice = random.Random(seed)
     words = ["h", "i", "=", "=", '"', '"', "\\", "\\x41", "\\\\", ",", " ", " ", "+", "-", ".", "0",
              "7", "1e5", "true", "nan", "0x1", "ä", "\r", "9" * 19]
@@ -43,7 +43,7 @@ def by_chance(seed):
 
 
 def what_the_library_makes(fake, texts):
-    """Of each the problem that the daemon got; None: it was refused before."""
+    """For each text, the problem that the daemon got; None: refused before."""
     out = subprocess.run([JOB, *texts], capture_output=True, check=True, timeout=60,
                          env=environment(fake)).stdout.decode()
     sent = iter(fake.problems())
@@ -78,7 +78,7 @@ def test_a_text_is_the_same_problem_for_gemmctl_and_the_library(fake, texts):
     ("op=gemm M=1 N=1 K=1", "op is no field"),
 ])
 def test_a_text_that_is_none(fake, text, sentence):
-    """Also where no library reads it after gemmctl."""
+    """Holds also where no library reads the text after gemmctl."""
     for command in ("get", "evict"):
         assert sentence in ctl(fake, command, text, code=2).stderr
     assert fake.asked == []

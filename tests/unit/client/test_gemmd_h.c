@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * gemmd.h in the hands of a user: compiled as strict C11 and as C++, linked against the shared and
- * the static library. Has names of its own that libgemmd uses inside, which must disturb neither.
- */
+/* gemmd.h for a user: compiled as strict C11 and as C++, linked against the shared and the static
+ * library. Defines names that libgemmd uses inside, which must not clash. */
 #include "client/gemmd.h"
 
 #include <stdio.h>

@@ -109,7 +109,7 @@ def test_a_pinned_rank_keeps_its_answers(new_home):
     assert home.json("get", problem)[0]["config"] == {"A": 1}
     assert home.json("get", problem, "--generation", "now")[0]["config"] == {"A": 2}
     assert "not there yet" in home.ctl("get", problem, "--generation", 99, code=1).stderr
-    home.env["GEMMD_GENERATION"] = "999"  # of another database, say
+    home.env["GEMMD_GENERATION"] = "999"  # for example of another database
     assert home.json("status")["generation"] > first and home.json("list")
     assert home.json("show", problem)["best"]["config"] == {"A": 2}
     assert home.json("evict", problem)["removed"] > 0
@@ -136,7 +136,7 @@ def test_a_persons_session(new_home):
     assert home.json("unpin", hit["key"])["config"] == tuned["config"]
     sizes = next(p["values"] for p in home.json("space", *PROBLEM)["params"]
                  if p["name"] == "BLOCK_SIZE_M")
-    best = tuned["config"]["BLOCK_SIZE_M"]  # of a small space on the CPU: the noise of a run decides
+    best = tuned["config"]["BLOCK_SIZE_M"]  # small space, CPU: noise decides
     within, = home.json("get", *PROBLEM, "--restrict", f"BLOCK_SIZE_M={best}")
     assert within["source"] == "tuned" and within["config"] == tuned["config"]
     other = next(size for size in sizes if size != best)
@@ -161,7 +161,7 @@ def test_export_into_an_empty_database_gives_equal_rows(new_home):
     assert new.json("import", path) == {"imported": 4, "skipped": []}
 
     def essence(home):
-        """Rows without the numbers of the database that they are in, and how they came there."""
+        """Rows without database numbers and without their source."""
         own = ("generation", "trial", "uid", "source")
         return sorted(({k: v for k, v in row.items() if k not in own} for row in
                        home.json("list")), key=lambda row: row["key"])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks for each problem that the arguments are the texts of: what the library makes of them is what
- * gemmctl is held against. A line each: "taken", or "refused" and the sentence. */
+/* Asks for the problem of each argument's text, to compare the library with gemmctl. Prints a line
+ * each: "taken", or "refused" and the sentence. */
 #include <stdio.h>
 
 #include "client/gemmd.h"
