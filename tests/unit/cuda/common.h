@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the cuda targets share: problems and configs from text. */
+/* Shared by the tests of the cuda targets: problems and configs from text. */
 #ifndef GEMMD_TESTS_UNIT_CUDA_COMMON_H
 #define GEMMD_TESTS_UNIT_CUDA_COMMON_H
 

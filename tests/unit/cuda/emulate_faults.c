@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels that do to one another's shared memory what a GPU has no meaning for, and one that does
- * what it may: the emulator must see each. Two blocks of one warp; the first sends, the second has
- * an mbarrier that waits for that. Compiled by test_emulated.c, which names one as the entry and
- * knows what must be said of it.
+ * Kernels that access each other's shared memory in ways that a GPU leaves undefined, and a kernel
+ * with allowed accesses: the emulator must tell them apart. Two blocks of a warp each: the first
+ * sends, the second has the mbarrier that waits. test_emulated.c compiles them, names a kernel as
+ * the entry and knows the expected sentence.
  */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
 
@@ -60,8 +60,7 @@ static void receive(u32 shared)
     } else if (!is("read_early")) {
         cluster_wait(shared + BAR_AT, 0);
     }
-    if (shared_load4(shared + BYTES_AT) != 7 &&
-        !is("read_early")) { /* which may be before it is sent */
+    if (shared_load4(shared + BYTES_AT) != 7 && !is("read_early")) { /* may read before the send */
         trap();
     }
     cluster_wait(shared + BAR_AT, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A variant of the hopper template for the CPU; compiled by test_emulated.c with its options. */
+/* A variant of the hopper template for the CPU; test_emulated.c compiles it with its options. */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
 
 #include "tests/unit/cuda/emulate_hopper.h"

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part "ptx" of the hopper template for the CPU, over the fibers of emulate.h. What the GPU
- * does beside the threads becomes a list of operations, each run at some later moment drawn from
- * the seed, at the latest when somebody waits for it:
+ * The part "ptx" of the hopper template for the CPU, over the fibers of emulate.h. The GPU's
+ * asynchronous work becomes a list of operations. Each runs at a later moment drawn from the seed,
+ * at the latest when a thread waits for the operation:
  *
- *   TMA loads     poison their box at once; the data and the barrier's bytes come later
- *   TMA stores    read shared memory later, at the latest when its thread waits for that
- *   cp.async      poison at once; data and the barrier's arrival come later, in order per thread
- *   wgmma         reads shared memory and writes accumulators later, in order per warpgroup
- *   clusters      what a block sends to another comes later, in no order (emulate/cluster.h)
+ *   TMA loads     poison their box at once. The data and the barrier's bytes come later.
+ *   TMA stores    read shared memory later, at the latest when their thread waits for the read.
+ *   cp.async      poison at once. Data and the barrier's arrival come later, in order per thread.
+ *   wgmma         reads shared memory and writes accumulators later, in order per warpgroup.
+ *   clusters      bytes for another block come later, in no order (emulate/cluster.h).
  *
- * wgmma and TMA stores read a second copy of shared memory: what threads wrote is not in it before
- * an async_fence. So a stage given back too early, a wrong parity or byte count, a buffer written
- * while its store is pending, a missing fence show as wrong results or as a wait for ever.
- * Addresses are computed as the hardware's documentation says, from tensor maps and descriptors as
- * they are.
+ * wgmma and TMA stores read a second copy of shared memory, which gets a thread's writes only at an
+ * async_fence. Faults show as wrong results or as a wait for ever: a stage given back too early, a
+ * wrong parity or byte count, a buffer written while its store is pending, a missing fence.
+ * Addresses follow the hardware's documentation, from unchanged tensor maps and descriptors.
  */
 #ifndef GEMMD_TESTS_EMULATE_HOPPER_H
 #define GEMMD_TESTS_EMULATE_HOPPER_H

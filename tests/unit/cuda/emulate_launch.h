@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a test hands to an emulated kernel (emulate.h). */
+/* The launch that a test gives to an emulated kernel (emulate.h). */
 #ifndef GEMMD_TESTS_EMULATE_LAUNCH_H
 #define GEMMD_TESTS_EMULATE_LAUNCH_H
 
@@ -11,7 +11,7 @@ struct emulate_range {
     const char *begin, *end;
 };
 
-/* A tensor map as a launch asks for it, in the place of the encoded one, which is 128 bytes. */
+/* A launch's description of a tensor map, in place of the encoded map of 128 bytes. */
 struct emulate_map {
     const void *base;
     uint32_t rank, element;
@@ -22,10 +22,10 @@ struct emulate_map {
 struct emulate_launch {
     const char *entry;
     uint32_t grid[3], threads, shared_bytes;
-    uint32_t cluster; /* blocks of threads in one; 0: none */
+    uint32_t cluster; /* blocks of a cluster; 0: no clusters */
     const void *params;
     uint64_t seed;
-    uint32_t n_ranges; /* what copy16 may read and store16, store8 may write */
+    uint32_t n_ranges; /* ranges that copy16 may read and store16, store8 may write */
     struct emulate_range ranges[EMULATE_RANGES_MAX];
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the sums of a split tile go (hopper/split.cu), on the CPU and without time: the blocks of a
- * cluster send one after the other, lanes one after the other, and what each then adds up is
- * compared with what was sent. Compiled by test_emulated.c with a tile's options. Barriers and who
- * waits for whom are not looked at: test_split does that.
+ * The destinations of a split tile's sums (hopper/split.cu), on the CPU and without time: the
+ * blocks of a cluster send in turn, lane by lane, and each block's total is compared with the sent
+ * values. test_emulated.c compiles this file with a tile's options. Barriers and waits are not
+ * tested here: test_split does.
  */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
 
@@ -129,7 +129,7 @@ static float sum_of(int rank, int row, int col)
                    col); /* exact, and so are eight of them added */
 }
 
-/* What this lane has of 16 rows from `first` on. */
+/* This lane's values of 16 rows from `first` on. */
 static void have_sums(int first, float sums[ACCUMULATORS])
 {
     for (int j = 0; j < TILE_C / 8; j++) {
@@ -140,7 +140,7 @@ static void have_sums(int first, float sums[ACCUMULATORS])
     }
 }
 
-/* As send_tile, but a warp's lanes one after the other. */
+/* As send_tile, but lane by lane. */
 static void send_sixteen(int first, int warp)
 {
     const u32 mine = (u32)warp * 16 * SENT_ROW;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of test_emulated share:
+ * Shared by the files of test_emulated:
  *
  *   emulated_case.c      a problem, a config and operands, drawn from a seed
- *   emulated_expected.c  what must come out
- *   test_emulated.c      compiling and running it
+ *   emulated_expected.c  the expected output
+ *   test_emulated.c      compiles and runs the kernel
  */
 #ifndef GEMMD_TESTS_UNIT_CUDA_EMULATED_H
 #define GEMMD_TESTS_UNIT_CUDA_EMULATED_H
@@ -48,7 +48,7 @@ struct test_case {
     float weights[4096];
     uint16_t weights16[4096];
     bool wide_gather, wide_rows, half_weights, strided;
-    bool shared_dy; /* dy has a row for each token, which its topk rows all name */
+    bool shared_dy; /* dy has a row for each token, named by all its topk rows */
 };
 
 static inline size_t matrix_bytes(const struct matrix *m)
@@ -61,15 +61,15 @@ static inline double at(const struct matrix *m, int64_t row, int64_t col)
     return decode(m->dtype, m->data, row * m->stride + col);
 }
 
-/* Draws a case from its seed, but for its matrices; owned by the caller. */
+/* Draws a case from its seed, without its matrices; owned by the caller. */
 struct test_case *case_draw(uint64_t seed);
 void case_fill(struct test_case *c);
 void case_free(struct test_case *c);
 /* "GEMMD_TEST_SEED=1: grouped_gemm ... | BLOCK_SIZE_M=64 ...": for the sentence of a failure. */
 const char *case_text(const struct test_case *c);
 
-/* Fails unless the output is what it must be, and nothing but its rows has changed. `before`: the
- * output as it was; `reference`: what the reference computed, dense. */
+/* Fails unless the output's rows are right and all other bytes are unchanged. `before`: the earlier
+ * output; `reference`: the reference's result, dense. */
 void case_compare(const struct test_case *c, const struct matrix *before, const double *reference);
 
 #endif

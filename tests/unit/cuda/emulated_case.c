@@ -90,7 +90,7 @@ static void make_problem(struct test_case *c)
     grouped_gemm_view(&c->problem, &c->v);
 }
 
-/* Also what is legal but not in the space. */
+/* Includes legal configs outside the space. */
 static void stray(struct test_case *c)
 {
 #ifdef TARGET_HOPPER
@@ -121,8 +121,8 @@ static void stray(struct test_case *c)
     }
     static const char *const evictions[] = {"evict_first", "evict_normal", "evict_unchanged"};
     if (c->v.mode != GEMM_DW) {
-        /* By the seed: what is drawn stays the same, and with it cases that tests name by theirs.
-         */
+        /* From the seed, not drawn: later draws, and cases that tests name by seed, stay the
+         * same. */
         record_put_text(&c->config, "w_eviction", evictions[c->seed % 3]);
     }
     if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
@@ -141,8 +141,8 @@ static void stray(struct test_case *c)
 #endif
 }
 
-/* Of a legal config the same with another setting, where that is legal, too. By the seed: what is
- * drawn stays the same. */
+/* Applies another setting to a legal config if the result is legal. From the seed, not drawn: later
+ * draws stay the same. */
 static void try_setting(struct test_case *c, const char *name, struct value value)
 {
     struct record other;
@@ -154,8 +154,8 @@ static void try_setting(struct test_case *c, const char *name, struct value valu
     }
 }
 
-/* Every third with a cluster of two; of dW every other one with stages by halves, the others with
- * whole ones. */
+/* Every third case has a cluster of two. In dW, every second case has stages by halves, the rest
+ * whole stages. */
 static void try_others(struct test_case *c)
 {
     if (c->seed % 3 == 1) {
@@ -225,7 +225,7 @@ void case_fill(struct test_case *c)
         c->weights16[i] = encode_small(v->in, (int)(random_next(&c->random) % 17));
         c->weights[i] = (float)decode(v->in, &c->weights16[i], 0);
         if (!c->half_weights) {
-            c->weights[i] *= 1.0015f; /* so that its rounding shows */
+            c->weights[i] *= 1.0015f; /* to show the rounding */
         }
     }
     for (int64_t i = 0; i < v->m; i++) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of the emulated cases, independent of what the kernels and their emulation do with
- * them. */
+/* Numbers of the emulated cases, by code that kernels and emulation do not share. */
 #ifndef GEMMD_TESTS_UNIT_CUDA_EMULATED_NUMBERS_H
 #define GEMMD_TESTS_UNIT_CUDA_EMULATED_NUMBERS_H
 
@@ -22,8 +21,7 @@ static inline double decode(enum dtype t, const void *data, int64_t at)
         memcpy(&f, &bits, sizeof(f));
         return f;
     }
-    /* With its exponent at the place of a float's, the value is that of a float 2^112 times as
-     * large. */
+    /* With its exponent at a float's place, the value is that of a float 2^112 times as large. */
     uint32_t bits = (uint32_t)(v & 0x7fff) << 13;
     float scaled;
     memcpy(&scaled, &bits, sizeof(scaled));

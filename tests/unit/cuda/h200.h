@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU that tests without one have in mind: what an H200 says of itself, but for its clock. */
+/* The GPU for tests without a GPU: an H200's own description, without its clock. */
 #ifndef GEMMD_TESTS_UNIT_CUDA_H200_H
 #define GEMMD_TESTS_UNIT_CUDA_H200_H
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Cases over the stubs of CUDA's libraries (tests/cuda_stub), each in a child of its own: libraries
- * and what they are told by the environment stay for the life of a process.
- */
+/* Cases over the stubs of CUDA's libraries (tests/cuda_stub), each in a child process: loaded
+ * libraries and their environment last for the life of a process. */
 #ifndef GEMMD_TESTS_UNIT_CUDA_STUBBED_H
 #define GEMMD_TESTS_UNIT_CUDA_STUBBED_H
 
@@ -28,7 +26,7 @@ static inline void stubs(void)
     setenv("GEMMD_LIBNVML", STUB_NVML, 1);
 }
 
-/* What a child says is wrong; it ends there. */
+/* Prints a child's failure and ends the child. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Compiles by child processes (runner/compile/apart.h), over the stub of NVRTC: this program
- * is its own child, as gemmd-runner is. The stub says which process did each.
- */
+/* Compiles by child processes (runner/compile/apart.h), over the stub of NVRTC: this program is its
+ * own child, as gemmd-runner is. The stub records the process of each compile. */
 #include "tests/unit/cuda/stubbed.h"
 
 #include <pthread.h>
@@ -51,7 +49,7 @@ static void close_one(struct compiler *c)
 {
     c->ops->close(c);
     unlink(pids_path);
-    CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left, nor is one waited for */
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left to wait for */
 }
 
 /* Which processes have compiled, in order. */
@@ -109,7 +107,7 @@ static void same_image(const void *arg)
     image_deinit(&here);
     image_deinit(&apart);
     compile_well(c);
-    CHECK(read_pids(pids) == 2 && pids[1] == pids[0]); /* it is kept */
+    CHECK(read_pids(pids) == 2 && pids[1] == pids[0]); /* kept */
     apart_quit();
     close_one(c);
 }
@@ -128,7 +126,7 @@ struct outcome {
     int processes; /* that have tried */
 };
 
-/* What is wrong is said as if it had been compiled here, and the next compile goes well. */
+/* Errors read as from a compile in this process, and the next compile works. */
 static void fails_once(const void *arg)
 {
     const struct outcome *o = arg;
@@ -143,7 +141,7 @@ static void fails_once(const void *arg)
           (o->processes == 0 || pids[o->processes - 1] != getpid()));
     CHECK(o->processes < 2 || pids[0] != pids[1]);
     unsetenv(o->name);
-    /* A child has what is no more in our environment. */
+    /* A child still has variables that we have removed from our environment. */
     if (o->refused || o->processes == 0 || getenv("GEMMD_STUB_LOG")) {
         unsetenv("GEMMD_STUB_LOG");
         close_one(c);
@@ -176,7 +174,7 @@ static void test_failures(void **state)
     }
 }
 
-/* Of NVRTC 13.0, tried with less and less memory: all have the code of a program that is wrong. */
+/* Messages of NVRTC 13.0 with less and less memory: all have the code of a wrong program. */
 static void test_a_compiler_without_memory_refuses_nothing(void **state)
 {
     (void)state;
@@ -208,7 +206,7 @@ static void test_a_compiler_without_memory_refuses_nothing(void **state)
 
 /* ---- children that end ----------------------------------------------------------------------- */
 
-/* One that is idle says nothing of the variant that comes next, however it ended. */
+/* An idle child that ends, by any signal, does not affect the next variant. */
 static void ends_idle(const void *arg)
 {
     pid_t pids[PIDS_MAX];
@@ -239,7 +237,7 @@ static void *compile_hung(void *arg)
     return NULL;
 }
 
-/* A compile that is given up comes back, and its process is gone. */
+/* An abandoned compile returns, and its process is gone. */
 static void stops(const void *arg)
 {
     (void)arg;
@@ -253,7 +251,7 @@ static void stops(const void *arg)
         usleep(1000);
     }
     CHECK(read_pids(pids) == 1);
-    c->ops->stop(c, &other); /* nobody compiles that */
+    c->ops->stop(c, &other); /* this variant is not being compiled */
     CHECK(waitpid(pids[0], NULL, WNOHANG) == 0);
     c->ops->stop(c, &variant);
     pthread_join(thread, NULL);
@@ -298,7 +296,7 @@ static void no_process(const void *arg)
     (void)arg;
     struct compiler *c = open_one(true);
     const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
-    if (geteuid() == 0 && (setgid(65534) || setuid(65534))) { /* root may always start one */
+    if (geteuid() == 0 && (setgid(65534) || setuid(65534))) { /* root may always start a process */
         exit(1);
     }
     unlink(pids_path);
@@ -318,7 +316,7 @@ static void cannot_begin(const void *arg)
     close_one(c);
 }
 
-/* Another NVRTC than the one whose name modules are filed under. */
+/* Another NVRTC than the version under which modules are filed. */
 static void replaced(const void *arg)
 {
     (void)arg;
@@ -373,8 +371,7 @@ static void many(const void *arg)
         different[known] = pids[i];
         found += known == found;
     }
-    CHECK(found > 1 &&
-          found <= THREADS); /* side by side, and no more than there were calls at a time */
+    CHECK(found > 1 && found <= THREADS); /* in parallel, with no more children than calls */
     close_one(c);
 }
 

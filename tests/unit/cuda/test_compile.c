@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A seeded sample of legal variants through the real NVRTC, for every architecture that we support:
- * each mode with each of its flags and types. None may spill more than a few bytes, and none may
- * need more registers than its launch bounds leave. Needs no GPU and no driver.
- *
- * GEMMD_TEST_VARIANTS says how many per architecture and target (default 8, of hopper 12); 0 means
- * all there are. GEMMD_TEST_ARCHS names the architectures, GEMMD_TEST_SEED draws another sample.
+ * A seeded sample of legal variants through the real NVRTC, for every supported architecture: each
+ * mode with each of its flags and types. No variant may spill more than a few bytes, or need more
+ * registers than its launch bounds leave. Needs no GPU and no driver. GEMMD_TEST_VARIANTS: variants
+ * per architecture and target (default 8, hopper 12); 0: all. GEMMD_TEST_ARCHS names the
+ * architectures, GEMMD_TEST_SEED draws another sample.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,7 +92,7 @@ static void add_point(const struct family_target *t, const struct problem *p, co
     jobs[n_jobs++] = (struct job){.variant = v};
 }
 
-/* All of a problem's variants, or some drawn ones. */
+/* Adds all of a problem's variants, or a random sample. */
 static void add_problem(const struct family_target *t, const struct device_info *info,
                         uint32_t which, long wanted, uint64_t *random)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cuda device over stubs of its libraries: what is said when something is missing, too old,
- * taken or broken, and that nothing is left behind. Each case runs in a process of its own, since
- * the libraries are opened once per process.
+ * The cuda device over stubs of its libraries: errors for libraries and devices that are missing,
+ * too old, taken or broken, without leftovers. Each case has its own process, since a process opens
+ * the libraries once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct opening {
     const char *words;
 };
 
-/* Opening and preparing: what costs memory on a GPU waits for the second. */
+/* Opens and prepares; only the second step may cost memory on a GPU. */
 static void open_once(const void *arg)
 {
     const struct opening *o = arg;
@@ -54,7 +54,7 @@ static void probe_once(const void *arg)
         setenv(o->name, o->value, 1);
     }
     expect(device_probe(o->spec ? o->spec : "cuda", &info, &err), o->code, &err, o->words);
-    CHECK(live() == 0); /* no context to ask what a GPU is */
+    CHECK(live() == 0); /* no context for a probe */
 }
 
 static void test_probe(void **state)
@@ -83,7 +83,7 @@ static void test_probe(void **state)
         {NULL, NULL, "cuda:MIG-0001", 0, NULL},
         {"GEMMD_STUB_DEVICES", "2", "cuda:MIG-1", 0, NULL},
         {"GEMMD_STUB_DEVICES", "17", "cuda:MIG-0", ERROR_INVALID, "of several UUIDs here"},
-        {NULL, NULL, "cuda:GPU-0001", ERROR_NO_DEVICE, "UUID GPU-0001"}, /* it is a MIG */
+        {NULL, NULL, "cuda:GPU-0001", ERROR_NO_DEVICE, "UUID GPU-0001"}, /* a MIG device */
         {NULL, NULL, "cuda:" UUID_0 "0", ERROR_INVALID, "unknown device"},
         {NULL, NULL, "cuda:sm_90a", 0, NULL},
         {NULL, NULL, "cuda:sm_1", ERROR_INVALID, "unknown architecture"},
@@ -164,7 +164,7 @@ static void compile_once(const void *arg)
                         .entry = "f",
                         .source = "",
                         .options = "-DA=1 -DB=2"};
-    setenv("GEMMD_LIBCUDA", "/no/such/libcuda.so", 1); /* none is needed */
+    setenv("GEMMD_LIBCUDA", "/no/such/libcuda.so", 1); /* no driver needed */
     expect(compiler_open("cuda:sm_90a", &compiler, &err), 0, &err, NULL);
     CHECK(strcmp(compiler->ops->version(compiler), "nvrtc 13.0") == 0);
     setenv("GEMMD_STUB_FAIL", c->fail ? c->fail : "", 1);

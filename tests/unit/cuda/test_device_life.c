@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A candidate's way through the cuda device on stubs of its libraries, for both targets: from
- * opening to times, with every call of the driver failing once, computed by emulation, compared
- * with the vendor's library; and the launcher of a training job.
+ * opening to times. Every call of the driver fails once. Results are computed by emulation and
+ * compared with the vendor's library. Also the launcher of a training job.
  */
 #include <elf.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 
 /* ---- a whole life ---------------------------------------------------------------------------- */
 
-/* The stub is an sm_90a: hopper is its own choice, portable a forced one. */
+/* The stub is an sm_90a: it chooses hopper, and portable is forced. */
 static const char *const targets[] = {"hopper", "portable"};
 enum { N_TARGETS = sizeof(targets) / sizeof(targets[0]) };
 static const char *target; /* of the lives to come */
@@ -88,8 +88,8 @@ static void live_well(const void *arg)
     CHECK(live() == 0);
 }
 
-/* The stubs compute (tests/cuda_stub/emulate.h): a right candidate is found right, and one that is
- * off by more than is asked for is not. */
+/* The stubs compute (tests/cuda_stub/emulate.h): a right candidate passes, and a candidate with
+ * errors beyond the tolerance fails. */
 static void live_emulated(const void *arg)
 {
     (void)arg;
@@ -255,7 +255,7 @@ static void test_faults(void **state)
     }
 }
 
-/* Every call of the driver fails once: 0 done, 2 it did not come to that call, else wrong. */
+/* Every call of the driver fails once. Exit status 0: done, 2: too few calls, else wrong. */
 static void fail_nth(const void *arg)
 {
     struct life *l = calloc(1, sizeof(*l));
@@ -323,7 +323,7 @@ static void memory_share(const void *arg)
     CHECK(live() == 0);
 }
 
-/* What a candidate needs beside the operands counts, too: here eight times what X has. */
+/* A candidate's memory beside the operands counts, too: here eight times the size of X. */
 static void memory_share_of_workspaces(const void *arg)
 {
     (void)arg;
@@ -344,7 +344,7 @@ static void memory_share_of_workspaces(const void *arg)
     CHECK(t->choose(&l->problem, &l->device->info, &l->config, &err) == 0);
     record_put_bool(&l->config, "permute_copy", true);
     if (t->check(&l->problem, &l->config, &l->device->info, &why)) {
-        CHECK(strcmp(target, "hopper") != 0); /* they have no such copy */
+        CHECK(strcmp(target, "hopper") != 0); /* no copy on this target */
         end_life(l);
         return;
     }
@@ -442,7 +442,7 @@ static void test_launcher(void **state)
     }
 }
 
-/* Freed by a thread that has another context, or none, current: that one is current afterwards. */
+/* Freed by a thread with another current context, or without: the thread's context is unchanged. */
 static void free_elsewhere(const void *arg)
 {
     struct problem p;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The templates portable (TARGET grouped_gemm_cuda) or hopper (grouped_gemm_hopper), and
- * reference.cu, run on the CPU: a seeded sample of problems and legal configs goes
- * through check, variant and plan as on a GPU; the variant's source is compiled by cc with
- * emulate.h in the place of the hardware, and every element of the output is compared with sums in
- * double made here. Rows per expert include 0, 1, 15, 16, 17 and tails of every tile; N and K are
- * not multiples of tiles; strides, int64 indices and accumulation take their turns, and so do rows
- * of dy that are given several times.
+ * reference.cu, run on the CPU. A seeded sample of problems and legal configs goes through check,
+ * variant and plan as on a GPU. cc compiles the variant's source with emulate.h in place of the
+ * hardware, and every element of the output is compared with sums in double made here.
  *
- * GEMMD_TEST_CASES says how many cases (default 22; of what is drawn for a purpose 1 of each kind),
- * GEMMD_TEST_SEED where they begin, GEMMD_TEST_ONLY which of the tests below are run (a pattern).
+ * Rows per expert include 0, 1, 15, 16, 17 and tails of every tile; N and K are not multiples of
+ * tiles. Strides, int64 indices, accumulation and repeated rows of dy take their turns.
+ * GEMMD_TEST_CASES: number of cases (default 22; a single case of each special kind),
+ * GEMMD_TEST_SEED: the first seed, GEMMD_TEST_ONLY: a pattern of test names.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -38,8 +37,8 @@ static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-/* What was compiled once stays loaded for all tests: other problems, places and launches often have
- * a variant that came before. */
+/* Compiled variants stay loaded for all tests: other problems, places and launches often have an
+ * earlier variant. */
 enum { COMPILED_MAX = 512 };
 static struct {
     const char *source;
@@ -87,7 +86,7 @@ static void forget_compiled(void)
     }
 }
 
-/* In the place of an encoded map the params get its description. */
+/* Replaces the encoded map in the params by its description. */
 static void encode_maps(struct launch *l)
 {
     for (uint32_t i = 0; i < l->n_maps; i++) {
@@ -121,7 +120,7 @@ static void give_places(struct launch *l)
 static void run(const struct test_case *c, void *so, struct launch *l, struct emulate_launch *e)
 {
     int (*launch)(const struct emulate_launch *);
-    *(void **)&launch = dlsym(so, "emulate_launch"); /* ISO C has no cast for it */
+    *(void **)&launch = dlsym(so, "emulate_launch"); /* ISO C has no cast for function pointers */
     encode_maps(l);
     give_places(l);
     e->entry = l->entry;
@@ -206,11 +205,11 @@ static void run_reference(struct test_case *c, void *so, double *out)
 }
 
 static uint32_t launches =
-    1; /* of what a case launches, one after the other, each with another course of things */
-static int64_t sms = 0; /* of the device that kernels are launched on; 0: emulated_info's */
+    1; /* launches of a case, one after the other, each with another random schedule */
+static int64_t sms = 0; /* SMs of the device; 0: emulated_info's */
 
-/* A job's problem is rarely the one that its kernel was tuned for, which was rounded: that has
- * other rows, and what a config leaves out may be another choice for them. */
+/* A job's problem rarely equals its kernel's tuned problem, which was rounded: the bucket has other
+ * rows, which may change settings that a config leaves out. */
 static void bucket_of(const struct test_case *c, struct problem *out)
 {
     struct record fields;
@@ -325,10 +324,10 @@ static void test_sample(void **state)
     }
 }
 
-/* As many cases of each kind as GEMMD_TEST_CASES says: of those drawn, what `kind_of` says is of
- * one (-1: of none), and `make` can make of them (NULL: all are). `soon`: seeds that were such
- * cases once, up to a 0, and are drawn first, for to draw until all kinds have come may take longer
- * than to run them; NULL: none. */
+/* As many cases of each kind as GEMMD_TEST_CASES says, from drawn cases. `kind_of`: the kind of a
+ * drawn case (-1: no kind). `make`: turns a drawn case into a kind (NULL: not needed). `soon`:
+ * seeds of cases of each kind, ended by 0, drawn first because random draws may take longer than
+ * the runs; NULL: no seeds. */
 static void each_kind(int kinds, int (*kind_of)(const struct test_case *c),
                       bool (*make)(struct test_case *c), const uint64_t *soon)
 {
@@ -359,8 +358,8 @@ static int kind_shared_dy(const struct test_case *c)
 }
 
 /* dX and dW of a layer whose second GEMM's rows are summed for each token: dy has a row for each
- * token, and each of its topk routed rows names it. Gathered by the kernel, and copied before
- * it. */
+ * token, and all the token's topk routed rows name this row. Gathered by the kernel, and copied
+ * before it. */
 static void test_shared_dy(void **state)
 {
     (void)state;
@@ -376,7 +375,8 @@ static int kind_store_slabs(const struct test_case *c)
                : -1;
 }
 
-/* dW that stores slabs by two, of either type; of 192 columns the last two are one and nothing. */
+/* dW that stores slabs in pairs, of either type; with 192 columns the last pair has a single
+ * slab. */
 static void test_store_slabs(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ static int64_t ceil_by(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Tiles of `rows` by `cols` of which a consumer has both halves, and in dW a sum of so many
+/* Counts tiles of `rows` by `cols` with both halves of a consumer, and in dW with this sum of
  * rows. */
 static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols, int64_t sum)
 {
@@ -402,7 +402,7 @@ static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols
     return n * ceil_by(c->v.out_cols, cols);
 }
 
-/* The drawn case with another schedule. False: it is not legal, or thread blocks have no two whole
+/* The drawn case with another schedule. False: not legal, or no thread block has two whole
  * tiles. */
 static bool stagger(struct test_case *c)
 {
@@ -428,8 +428,8 @@ static int kind_staggered(const struct test_case *c)
            record_bool(&c->config, "use_tma_store", true);
 }
 
-/* Half of the rows written while the other half is multiplied: forward and dX, and dW; with
- * skip_rows and without; stored by TMA and by threads. */
+/* Writes half of the rows while it multiplies the other half: forward, dX and dW; with and without
+ * skip_rows; stored by TMA and by threads. */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -437,7 +437,7 @@ static void test_staggered(void **state)
     each_kind(8, kind_staggered, stagger, soon);
 }
 
-/* Of forward and dX, at least: tiles, or where `together` is 2 pairs of them in the output's
+/* Counts at least the tiles of forward and dX; with `together` 2, pairs of tiles in the output's
  * rows. */
 static int64_t swapped_tiles(const struct test_case *c, int64_t together)
 {
@@ -449,8 +449,7 @@ static int64_t swapped_tiles(const struct test_case *c, int64_t together)
     return n * ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
 }
 
-/* The drawn case with another schedule. False: it is not legal, or thread blocks have no three
- * tiles. */
+/* The drawn case with another schedule. False: not legal, or no thread block has three tiles. */
 static bool defer(struct test_case *c)
 {
     struct rejection why;
@@ -467,15 +466,15 @@ static int kind_deferred(const struct test_case *c)
                : -1;
 }
 
-/* A tile written while the next one is multiplied; stored by TMA and by threads. */
+/* Writes a tile while it multiplies the next; stored by TMA and by threads. */
 static void test_deferred(void **state)
 {
     (void)state;
     each_kind(4, kind_deferred, defer, NULL);
 }
 
-/* The drawn case with weights that two thread blocks share. False: it is not legal, or a pair has
- * no three pairs of tiles. */
+/* The drawn case with weights that two thread blocks share. False: not legal, or no pair has three
+ * pairs of tiles. */
 static bool make_paired(struct test_case *c)
 {
     struct rejection why;
@@ -494,8 +493,8 @@ static int kind_paired(const struct test_case *c)
                : -1;
 }
 
-/* Two thread blocks with adjacent tiles of rows: forward and dX; dealt in turn, and as they come
- * free; stored by threads and by TMA. One pair, and then three, each in another's place. */
+/* Two thread blocks with adjacent tiles of rows: forward and dX; dealt in turn, and dynamically;
+ * stored by threads and by TMA. A single pair, and then three, each in another place. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -505,7 +504,7 @@ static void test_paired(void **state)
     sms = 0;
 }
 
-/* Of dW, with columns of x that they share: the only ones drawn of which there are whole slabs. */
+/* dW with shared columns of x: the only drawn cases with whole slabs. */
 static bool make_paired_sums(struct test_case *c)
 {
     struct rejection why;
@@ -526,8 +525,8 @@ static void test_paired_sums(void **state)
     each_kind(1, kind_paired_sums, make_paired_sums, NULL);
 }
 
-/* dW with stages by halves, whose last tile has fewer slabs than others, in both operands: the only
- * ones drawn of which there are whole slabs. */
+/* dW with stages by halves, whose last tile has fewer slabs in both operands: the only drawn cases
+ * with whole slabs. */
 static bool make_halves(struct test_case *c)
 {
     struct rejection why;
@@ -537,8 +536,8 @@ static bool make_halves(struct test_case *c)
     return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
-/* By one consumer, by two in step, and by two in turn; of operands that TMA brings, and gathered.
- */
+/* By a single consumer, by two in step, and by two in turn; operands loaded by TMA, and
+ * gathered. */
 static int kind_halves(const struct test_case *c)
 {
     const bool in_turn = strcmp(record_text(&c->config, "schedule", ""), "pingpong") == 0;
@@ -557,8 +556,8 @@ static void test_halves(void **state)
     each_kind(6, kind_halves, make_halves, soon);
 }
 
-/* Of dW in ping-pong, whose stages are given back in no order, loaded by as many warps as there are
- * stages; where the second block of a cluster has nothing to write it ends as soon as it may. */
+/* dW in ping-pong: stages are given back in any order, and each stage has a loading warp. Where the
+ * second block of a cluster has no output, it ends as early as possible. */
 static bool make_paired_turns(struct test_case *c)
 {
     struct rejection why;
@@ -581,14 +580,14 @@ static void test_paired_turns(void **state)
 {
     (void)state;
     static const uint64_t soon[] = {
-        4464, 0}; /* one of 60 launches failed when a single warp heard out all stages */
+        4464, 0}; /* 1 of 60 launches failed when a single warp waited for all stages */
     launches = 60;
     each_kind(1, kind_paired_turns, make_paired_turns, soon);
     launches = 1;
 }
 
-/* The drawn case of dW with one consumer of 128 rows. False: it is not legal, or thread blocks have
- * no two tiles whose sum is longer than a block and no whole number of them. */
+/* The drawn case of dW with a single consumer of 128 rows. False: not legal, or no thread block has
+ * two tiles whose sum is longer than a block and no multiple of a block. */
 static bool make_single(struct test_case *c)
 {
     struct rejection why;
@@ -610,7 +609,7 @@ static int kind_single(const struct test_case *c)
     return c->v.mode == GEMM_DW ? c->v.gather_x || c->v.gather_dy : -1;
 }
 
-/* Two stages are given back at the end of such a tile, and in others one. */
+/* The end of these tiles gives back two stages, other ends a single stage. */
 static void test_single_consumer(void **state)
 {
     (void)state;
@@ -618,8 +617,8 @@ static void test_single_consumer(void **state)
     each_kind(2, kind_single, make_single, soon);
 }
 
-/* The drawn case of one expert with a small tile, which its rows do not fill. False: it is not
- * legal, or its kernel is for many. */
+/* The drawn case of a single expert with a small tile that its rows do not fill. False: not legal,
+ * or a kernel for many experts. */
 static bool make_small(struct test_case *c)
 {
     static struct variant v;
@@ -642,8 +641,7 @@ static int kind_small(const struct test_case *c)
                : (c->v.mode == GEMM_DX) * 2 + record_bool(&c->config, "swap_ab", false);
 }
 
-/* Consumers ask for rows of the first tile themselves, where TMA would leave out those that do not
- * exist. */
+/* Consumers load rows of the first tile themselves, where TMA would leave out missing rows. */
 static void test_small_product(void **state)
 {
     (void)state;
@@ -664,12 +662,12 @@ static void sum_over(struct test_case *c, int64_t depth)
     grouped_gemm_view(&c->problem, &c->v);
 }
 
-/* Of the few blocks that a small sum has each thread block's part is one or two: so they meet as
- * often as may be. */
+/* A small sum has few blocks, and each thread block's part has one or two: thread blocks meet as
+ * often as possible. */
 static const int64_t parts[] = {2, 4, 8};
 
-/* The drawn case of forward or dX with sums of so many parts. False: it is not legal, or the
- * cluster has no three tiles, or more than take long. */
+/* The drawn case of forward or dX with sums of this many parts. False: not legal, fewer than three
+ * tiles for the cluster, or too many for a short test. */
 static bool make_split(struct test_case *c)
 {
     static const char *const cols[] = {[GEMM_FORWARD] = "BLOCK_SIZE_N", [GEMM_DX] = "BLOCK_SIZE_K"};
@@ -678,7 +676,7 @@ static bool make_split(struct test_case *c)
         return false;
     }
     const int64_t n = parts[c->seed % 3], rows = (const int64_t[]){64, 128, 256}[c->seed / 3 % 3];
-    sum_over(c, n * 64 + 8); /* not all are of one length */
+    sum_over(c, n * 64 + 8); /* of different lengths */
     record_put_int(&c->config, "NUM_KSPLIT", n);
     record_put_text(&c->config, "schedule", "cooperative");
     record_put_text(&c->config, "tile_scheduler", "static");
@@ -701,21 +699,21 @@ static int kind_split(const struct test_case *c)
     return c->v.mode == GEMM_DW ? -1 : (int)(c->seed % 3) + 3 * (c->v.experts > 1);
 }
 
-/* Each tile by the thread blocks of a cluster of two, four and eight, which send one another what
- * they have summed; of one expert and of several. */
+/* The thread blocks of a cluster of two, four and eight share each tile, and send each other their
+ * sums; for a single expert and for several. */
 static void test_split(void **state)
 {
     (void)state;
-    /* Of 3460 the second consumer has no rows, and a lane of it waited for ever while others gave
-     * stages back for it. */
+    /* In 3460 the second consumer has no rows; a lane of this consumer once waited for ever while
+     * other lanes gave back its stages. */
     static const uint64_t soon[] = {9, 25, 132, 215, 728, 3460, 0};
     launches = 5;
     each_kind(6, kind_split, make_split, soon);
     launches = 1;
 }
 
-/* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes
- * as that waits for. */
+/* Sums of a split: each arrives once, at the block that adds its row; the block waits for exactly
+ * these bytes. */
 static void test_split_sums(void **state)
 {
     (void)state;
@@ -746,8 +744,8 @@ static void test_split_sums(void **state)
     }
 }
 
-/* What blocks of a cluster may not do is seen, in one course of things of several at least; what
- * they may do is right in all. */
+/* Forbidden accesses of a cluster's blocks are detected in at least one of several schedules;
+ * allowed accesses are right in all schedules. */
 static void test_cluster_faults(void **state)
 {
     (void)state;
@@ -825,7 +823,7 @@ static void run_copying(void *so, const char *entry, const struct permute_params
     free(l);
 }
 
-/* Room for `n` places, which nobody can read beyond. */
+/* Room for `n` places, followed by unreadable memory. */
 static int32_t *places_before_a_wall(int n, char **pages)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -834,9 +832,9 @@ static int32_t *places_before_a_wall(int n, char **pages)
     return (int32_t *)(*pages + page) - n;
 }
 
-/* What the indices are. All: each slot is named once, so each row is copied by token. Some: slots
- * that no row names, that two name, and that are beyond as many as there are rows. Part: most are
- * beyond, as where a job gives the rows of a part of the experts. */
+/* Kinds of indices. All: each slot is named once, so each row is copied by token. Some: slots that
+ * no row names, that two rows name, and that are beyond the rows. Part: most slots are beyond the
+ * rows, as in a job with a part of the experts. */
 enum named { NAMED_ALL, NAMED_SOME, NAMED_PART };
 
 static void name_slots(enum named named, int topk, int rows, int32_t *gather)
@@ -846,13 +844,13 @@ static void name_slots(enum named named, int topk, int rows, int32_t *gather)
         gather[i] = named == NAMED_PART ? gather[i] * 3 + 2 : gather[i];
     }
     for (int i = 0; named == NAMED_SOME && i < rows;
-         i++) { /* the last slots, whose token is written last, are named by none */
+         i++) { /* no row names the last slots, whose token is written last */
         gather[i] = gather[i] >= rows - 2 ? i % 2 : gather[i];
         gather[i] = i == rows / 3 && rows < COPIED_TOKENS * topk ? rows : gather[i];
     }
 }
 
-/* Each row is that of its token; with indices of either width, and places that begin as other
+/* Each row equals its token's row; with indices of either width, and places that first hold other
  * rows. */
 static void copy_by_token(void *so, int topk, int rows, bool wide, enum named named)
 {
@@ -882,7 +880,7 @@ static void copy_by_token(void *so, int topk, int rows, bool wide, enum named na
                                .topk = topk};
     cuda_divide_by(topk, &p.row_mul, &p.row_shift);
     if (named == NAMED_ALL) {
-        p.row_mul = 0; /* of rows that are copied one by one all would be the first token's */
+        p.row_mul = 0; /* a copy of single rows would take the first token for all */
     }
     run_copying(so, "grouped_gemm_places", &p, from, to);
     run_copying(so, "grouped_gemm_permute", &p, from, to);
@@ -946,8 +944,8 @@ static int kind_other_slabs(const struct test_case *c)
     return strncmp(mine, its, 15) == 0 ? -1 : strncmp(its, "-DSTORE_SLABS=2", 15) == 0;
 }
 
-/* By themselves the bucket's rows would be stored otherwise than the job's: two slabs at once where
- * it would take one, and one where it would take two. */
+/* The bucket's rows alone would choose another store than the job's rows: two slabs instead of a
+ * single slab, and the reverse. */
 static void test_slabs_of_other_rows(void **state)
 {
     (void)state;

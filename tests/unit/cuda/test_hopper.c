@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The target "hopper": what is legal and what is said when it is not, the analytic default, and the
- * launches that it plans. No GPU, no CUDA. What the launches compute, test_emulated.c shows.
- */
+/* The target "hopper": legal configs, the sentences of illegal configs, the analytic default, and
+ * the planned launches. No GPU, no CUDA. test_emulated.c shows the results of the launches. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,7 +248,7 @@ static void test_check(void **state)
     }
 }
 
-/* Next to what is refused: those that refusals advise, and that searches take. */
+/* Legal neighbours of refused configs: configs that refusals advise, and that searches take. */
 static void test_what_is_not_refused(void **state)
 {
     (void)state;
@@ -325,8 +323,8 @@ static void test_shared_memory_split(void **state)
     assert_int_equal(why.required, small.smem_optin + 1);
 }
 
-/* Pieces of 64 rows instead of all of a consumer's, and for each row of the tile where it goes and
- * its weight. */
+/* Buffers hold 64 rows instead of all of a consumer's, and for each row of the tile its place and
+ * weight. */
 static void test_shared_memory_swapped(void **state)
 {
     (void)state;
@@ -393,7 +391,8 @@ static void test_choose(void **state)
     }
 }
 
-/* Hints and given lists may hold anything: it has no time, and does no harm. */
+/* Hints and given lists may hold any config: an impossible config has no predicted time and does no
+ * harm. */
 static void test_predict_strange(void **state)
 {
     (void)state;
@@ -490,7 +489,7 @@ static void test_plan(void **state)
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err), 0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_int_equal(params.group, 16);
-    /* One expert has all rows: nothing to read before the first load, and 200 of them are two
+    /* A single expert has all rows: no sizes are read before the first load, and 200 rows are two
      * tiles. */
     args.rows = 200;
     assert_int_equal(plan_of(DENSE " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err),
@@ -524,7 +523,7 @@ static void test_plan_ahead(void **state)
         {"M=8192 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 4, 2},
         {"M=8200 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 0, 0},
         {"M=2048 N=5760 K=2880 experts=32 topk=4 mode=dW", "", 2, 1},
-        {"M=512 N=28672 K=4096 experts=8 topk=2 mode=dW", "", 0, 0}, /* one is more than a burst */
+        {"M=512 N=28672 K=4096 experts=8 topk=2 mode=dW", "", 0, 0}, /* an expert exceeds a burst */
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 1, 0},
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW permute_x=true", "", 0, 0},
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", " expert_order=size", 0, 0},
@@ -562,7 +561,7 @@ static void check_option(const char *problem, const char *config, const char *op
     assert_non_null(strstr(v.options, option));
 }
 
-/* Of dW's producer all warps load, where experts have more than two blocks of rows. */
+/* All warps of dW's producer load, where experts have more than two blocks of rows. */
 static void test_loaders(void **state)
 {
     (void)state;
@@ -584,7 +583,7 @@ static void test_loaders(void **state)
     }
 }
 
-/* dW's wide tiles take their stages by halves, of which there are twice as many. */
+/* dW's wide tiles take their stages by halves, with twice as many stages. */
 static void test_stage_rows(void **state)
 {
     (void)state;
@@ -622,7 +621,7 @@ static void test_stage_rows(void **state)
     }
 }
 
-/* dW of few rows stores by two slabs what it can. */
+/* dW of few rows stores slabs in pairs where possible. */
 static void test_store_slabs(void **state)
 {
     (void)state;
@@ -655,7 +654,7 @@ static void test_store_slabs(void **state)
     }
 }
 
-/* Only forward and dX of one expert have kernels of their own; not where threads gather, or sums
+/* Only forward and dX of a single expert have special kernels, except where threads gather, or sums
  * fill the registers. */
 static void test_one_expert(void **state)
 {
@@ -681,7 +680,7 @@ static void test_one_expert(void **state)
     }
 }
 
-/* Half of a consumer's rows is staged and stored at once: its buffers and boxes are of 64. */
+/* Half of a consumer's rows is staged and stored at once: buffers and boxes have 64 rows. */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -723,9 +722,9 @@ static void test_deferred(void **state)
         {"", TILE(192, 256, 64) " " DEFERRED " swap_ab=true", 0},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true permute_copy=true", 2},
-        {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all there are */
-        {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1}, /* before the one of 16 rows */
-        {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* none is 64 rows high */
+        {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all tiles */
+        {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1}, /* before the tile of 16 rows */
+        {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* no tile is 64 rows high */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[256];
@@ -745,7 +744,7 @@ static void test_deferred(void **state)
     check_option(QWEN " mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DDEFERRED=0 ");
 }
 
-/* Such a kernel divides by a group's tiles: GROUP_SIZE_M rows of them, or columns. */
+/* This kernel divides by a group's tiles: GROUP_SIZE_M tiles of rows, or of columns. */
 static void test_plan_one_expert(void **state)
 {
     (void)state;
@@ -778,7 +777,8 @@ static void test_plan_one_expert(void **state)
     }
 }
 
-/* In ping-pong they divide the stages: else one could overtake a stage that is not released. */
+/* In ping-pong the loading warps divide the stages; otherwise a warp could overtake a stage that is
+ * still in use. */
 static void test_loaders_divide(void **state)
 {
     (void)state;
@@ -797,8 +797,8 @@ static void test_loaders_divide(void **state)
     }
 }
 
-/* The weights are A: their maps come where those of the rows were, and the output's boxes are of 16
- * rows, so that none reaches into the next tile. */
+/* The weights are A: their maps take the place of the rows' maps. The output's boxes have 16 rows,
+ * so that no box reaches into the next tile. */
 static void test_plan_swapped(void **state)
 {
     (void)state;
@@ -823,7 +823,7 @@ static void test_plan_swapped(void **state)
     }
     assert_ptr_equal(l->maps[10].base, args.out);
     assert_int_equal(l->maps[10].box[1], 16);
-    /* One row each of 8 experts, 6 tiles of 256 columns. */
+    /* 8 experts with a row each, 6 tiles of 256 columns. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].grid[0], 8 * 6);
@@ -843,8 +843,8 @@ static void check_split_grid(const char *config, int64_t rows, uint32_t cluster,
     assert_int_equal(plan.steps[0].grid[0], blocks);
 }
 
-/* Of thread blocks with half of an SM's shared memory twice as many fit: clusters of eight need
- * that. */
+/* With half of an SM's shared memory, twice as many thread blocks fit: clusters of eight need
+ * this. */
 static void test_plan_split_resident(void **state)
 {
     (void)state;
@@ -872,7 +872,7 @@ static void test_plan_split_resident(void **state)
     check_option(DENSE " mode=forward", two, "-DRESIDENT=1 ");
 }
 
-/* Whole clusters, one a tile as far as there are SMs for them. */
+/* Whole clusters, a tile each as far as the SMs reach. */
 static void test_plan_split(void **state)
 {
     (void)state;
@@ -901,8 +901,8 @@ static void check_pairs(const char *config, uint32_t blocks, int32_t turns)
     assert_int_equal(params.height, turns);
 }
 
-/* Blocks take pairs of tiles, the last of which may be one tile and nothing; each loads half of
- * what they share. 1536 / 192 rows of tiles, 2048 / 128 columns. */
+/* Blocks take pairs of tiles, the last of which may be a single tile; each block loads half of the
+ * shared operand. 1536 / 192 rows of tiles, 2048 / 128 columns. */
 static void test_plan_pairs(void **state)
 {
     (void)state;
@@ -916,9 +916,8 @@ static void test_plan_pairs(void **state)
     assert_non_null(strstr(v.options, "-DCLUSTER_R=2 -DCLUSTER_C=1 "));
 }
 
-/* Forward and dX: two tiles of an expert's rows, whose weights each block loads half of; and stores
- * of 8 rows beside those of
- * 16. 1536 / 256 columns of tiles. */
+/* Forward and dX: two tiles of an expert's rows, each block loads half of their weights; stores of
+ * 8 and of 16 rows. 1536 / 256 columns of tiles. */
 static void test_plan_pairs_of_rows(void **state)
 {
     (void)state;
@@ -944,16 +943,16 @@ static void test_plan_pairs_of_rows(void **state)
     assert_int_equal(l->maps[11].offset, offsetof(struct hopper_params, out_wide));
     assert_ptr_equal(l->maps[11].base, args.out);
     check_option(QWEN " mode=forward", config, "-DCLUSTER_R=1 -DCLUSTER_C=2 ");
-    /* One row each of 8 experts: as many pairs, of each column tile. */
+    /* 8 experts with a row each: as many pairs, for each column tile. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].grid[0], 2 * 8 * 6);
-    /* What a kernel for one expert leaves out, two blocks need. */
+    /* Two blocks need the code that a kernel for a single expert leaves out. */
     check_option("M=4096 N=4096 K=4096 mode=forward", config, "-DONE_EXPERT=0 ");
 }
 
-/* Pairs have places, as they are numbered until who launches knows better; dynamic ones take the
- * last rounds of tiles as they come free. */
+/* Pairs have places, numbered in order until the launch knows better; dynamic pairs take the last
+ * rounds of tiles as they become free. */
 static void test_plan_order(void **state)
 {
     (void)state;
@@ -990,7 +989,7 @@ static void test_plan_order(void **state)
         if (plans[i].rounds) {
             assert_int_equal(params.last_rounds, plans[i].rounds);
         } else {
-            assert_true((int64_t)params.last_rounds * 66 > 1 << 25); /* more than there are tiles */
+            assert_true((int64_t)params.last_rounds * 66 > 1 << 25); /* more than all tiles */
         }
     }
     assert_int_equal(
@@ -998,8 +997,7 @@ static void test_plan_order(void **state)
     assert_int_equal(plan.steps[0].order_at, 0);
 }
 
-/* How long L2 keeps weights goes by the mode, by how many row tiles read them, and by what a config
- * says. */
+/* L2 keeps weights by the mode, by the number of row tiles that read them, and by the config. */
 static void test_plan_eviction(void **state)
 {
     (void)state;
@@ -1040,7 +1038,7 @@ static void test_plan_eviction(void **state)
 #undef EXPERTS
 }
 
-/* What the host fills in where a config does not say, as text. */
+/* The values that the host fills in for missing settings, as text. */
 static int filled_in(const char *mode, const char *shape, int rows, const char *config, char *out,
                      size_t size)
 {
@@ -1089,8 +1087,8 @@ static void hash_filled_in(char hash[HASH_HEX])
     hash128_hex(all, n, hash);
 }
 
-/* Older answers leave it out, and would be launched with what they were not measured with: so the
- * template, of which each answer bears the stamp, has a number for these rules. */
+/* Older answers leave out these settings, and would be launched with unmeasured values. So the
+ * template, whose stamp each answer has, contains a number for these rules. */
 static void test_rules(void **state)
 {
     (void)state;
@@ -1112,8 +1110,8 @@ static void test_rules(void **state)
     }
 }
 
-/* What the config is not measured with anyway, and says nothing of. Nothing is compiled for them.
- */
+/* Variations that the config does not name and that its measurement does not cover. No variant is
+ * compiled for them. */
 static void test_variations(void **state)
 {
     (void)state;
@@ -1173,7 +1171,7 @@ static void test_variations(void **state)
 #undef SUMS
 }
 
-/* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
+/* 2, 4 and 8 parts share a module: the launch sets the cluster's size. */
 static void test_variant_split(void **state)
 {
     (void)state;
@@ -1233,7 +1231,7 @@ static void test_plan_copy(void **state)
     args.workspace_bytes--;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
 
-    /* Few rows, or rows of one token each, are not worth a kernel that finds places. */
+    /* Few rows, or rows of a single token each, are not worth a kernel that finds places. */
     args.rows = 4096;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), 0);
     assert_int_equal(plan.workspace_bytes, 4096 * 2048 * 2);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of the legal configs of the target "hopper" is in its space: all that have won a
- * measurement, enough variants for every kind of problem, and nothing that gives something away for
- * nothing. A person who restricts the space to such all the same gets them.
+ * The space of the target "hopper": all configs that have won a measurement, enough variants for
+ * every kind of problem, and no config that is worse without a gain. A person can still restrict
+ * the space to excluded legal configs.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static struct problem qwen(const char *mode)
     return problem_of(text);
 }
 
-/* "128x192 pp s4 nb1 f0 skip": as tests/gpu/hopper names its variants. */
+/* "128x192 pp s4 nb1 f0 skip": names as in tests/gpu/hopper. */
 static struct record variant_of(const struct problem *p, const char *text)
 {
     struct grouped_gemm_problem v;
@@ -65,7 +65,7 @@ static struct record variant_of(const struct problem *p, const char *text)
     return r;
 }
 
-/* 0, or 1 and why; legal it must be. */
+/* 0, or 1 and the reason; the config must be legal. */
 static int worth(const char *mode, const char *text, struct rejection *why)
 {
     struct problem p = qwen(mode);
@@ -78,9 +78,9 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 
 /* ---- what is in it -------------------------------------------------------------------------- */
 
-/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or of a dense product, or within 2
- * %; those that defer, or share weights, when TMA wrote what they did: by threads (direct) they are
- * as fast or faster. */
+/* Each was the fastest, or within 2 %, for a layer at 512, 4096 or 16384 tokens, or for a dense
+ * product. Deferring and sharing configs were measured with TMA stores: stores by threads (direct)
+ * are as fast or faster. */
 static void test_winners(void **state)
 {
     (void)state;
@@ -146,8 +146,8 @@ static void test_winners(void **state)
     }
 }
 
-/* The target with the first of all run-time settings only: its spaces are built in a thirtieth of
- * the time. */
+/* The target with only the first of all run-time settings: its spaces take a thirtieth of the
+ * time. */
 static uint32_t compiled_params(const struct problem *p, const struct device_info *info,
                                 struct param out[PARAMS_MAX])
 {
@@ -162,7 +162,7 @@ static int build_compiled(struct space *s, const struct problem *p,
                           bool (*allow)(const void *ctx, const struct record *config),
                           const void *ctx)
 {
-    static struct family_target compiled; /* a space keeps it */
+    static struct family_target compiled; /* spaces keep a pointer */
     struct error err = ERROR_NULL;
     compiled = grouped_gemm_hopper;
     compiled.params = compiled_params;
@@ -177,7 +177,7 @@ static bool first_settings(const void *ctx, const struct record *config)
            strcmp(record_text(config, "expert_order", "index"), "index") == 0;
 }
 
-/* The default is one of them, and there are enough to be worth a search. */
+/* The default is in the space, and the space is large enough for a search. */
 static void test_enough(void **state)
 {
     (void)state;
@@ -222,8 +222,8 @@ static bool shares(const char *layer, const char *mode)
     return strcmp(record_text(&config, "cluster_shape_mn", ""), "2x1") == 0;
 }
 
-/* Where two thread blocks that share weights were measured to win, the default is such a pair, and
- * nowhere else. */
+/* The default is a pair of thread blocks with shared weights exactly where pairs were measured to
+ * win. */
 static void test_default_pairs(void **state)
 {
     (void)state;
@@ -351,7 +351,7 @@ static bool has_cluster(const void *ctx, const struct record *config)
     return strcmp(record_text(config, "cluster_shape_mn", ""), ctx) == 0;
 }
 
-/* Where most experts have two tiles of rows; of a dense product where it has several. */
+/* Where most experts have two tiles of rows; for a dense product, several. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -359,7 +359,7 @@ static void test_paired(void **state)
         {"M=24576 experts=128 topk=8 mode=forward", 16},
         {"M=24576 experts=128 topk=8 mode=dX permute_y=true", 30}, /* gathered, or copied before */
         {"M=24568 experts=128 topk=8 mode=forward", 0},
-        {"M=131072 experts=128 topk=8 mode=dX", 8}, /* none is deferred */
+        {"M=131072 experts=128 topk=8 mode=dX", 8}, /* not deferred */
         {"M=32768 experts=128 topk=8 mode=dW", 0},
         {"M=1024 mode=forward", 12},
         {"M=1016 mode=forward", 0},
@@ -498,8 +498,8 @@ static bool all_of_them(const void *ctx, const struct record *config)
     return true;
 }
 
-/* What a rule settles for many points is settled for each: a restriction, which is asked about
- * every point, ends with the same space. */
+/* A rule that settles many points at once agrees with each point: a restriction, which checks every
+ * point, gives the same space. */
 static void test_settled(void **state)
 {
     (void)state;

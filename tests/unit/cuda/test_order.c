@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In which order a device deals clusters, asked of the stub of libcuda: found out once, and not
- * known where any call fails, with nothing left behind. */
+/* The order in which a device deals clusters, from the stub of libcuda: found once. When any call
+ * fails the order stays unknown, without leftovers. */
 #include "kernels/devices/cuda/module.h"
 #include "tests/unit/cuda/stubbed.h"
 
@@ -26,7 +26,7 @@ static void find_out(const void *arg)
     CHECK(cuda_order(cu, 1) != order && cuda_order(cu, 1)->n == 0);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     CHECK(cu->capture_mode(&mode) == CUDA_SUCCESS &&
-          mode == CU_STREAM_CAPTURE_MODE_GLOBAL); /* as it was before */
+          mode == CU_STREAM_CAPTURE_MODE_GLOBAL); /* unchanged */
     CHECK(live() == 0);
 }
 

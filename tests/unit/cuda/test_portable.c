@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The target "portable": what is legal and what is said when it is not, the space, the analytic
- * default, the compile-time part, and the launches that it plans. No GPU, no CUDA.
- */
+/* The target "portable": legal configs, the sentences of illegal configs, the space, the analytic
+ * default, the compile-time part, and the planned launches. No GPU, no CUDA. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,7 +178,7 @@ static void test_space(void **state)
     }
 }
 
-/* What anybody would expect of a model. */
+/* Basic expectations of a model. */
 static void test_predict(void **state)
 {
     (void)state;
@@ -235,7 +233,7 @@ static void options_of(const char *problem, const char *config, char out[OPTIONS
     memcpy(out, v.options, OPTIONS_MAX);
 }
 
-/* One cubin serves every size, and every GROUP_SIZE_M. */
+/* A cubin serves every size, and every GROUP_SIZE_M. */
 static void test_variant(void **state)
 {
     (void)state;
@@ -295,7 +293,7 @@ static void test_plan(void **state)
     args = args_of(8);
     assert_int_equal(
         plan("mode=forward M=8 N=1536 K=2048 experts=128 topk=8", GOOD, &args, &out, &err), 0);
-    assert_int_equal(out.steps[0].grid[0], 8 * 12); /* at most one row tile for each row */
+    assert_int_equal(out.steps[0].grid[0], 8 * 12); /* at most a row tile per row */
     args = args_of(0);
     args.x = args.w = args.out = NULL;
     assert_int_equal(plan("mode=forward " QWEN, GOOD, &args, &out, &err), 0);
@@ -339,7 +337,7 @@ static void test_plan_refuses(void **state)
 
 /* ---- how many tiles ------------------------------------------------------------------------- */
 
-/* Of the rows of an expert each. */
+/* The sum of each expert's tiles of rows. */
 static int64_t tiles_of(const int64_t *rows, int64_t experts, int64_t height)
 {
     int64_t n = 0;

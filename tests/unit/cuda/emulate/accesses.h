@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Memory as the hopper template's threads read, copy and write it: what they write in shared memory
- * is dirty until a fence, and a copy ends with an arrival at an mbarrier.
- */
+/* Reads, copies and writes of memory by the hopper template's threads: a thread's writes to shared
+ * memory are dirty until a fence, and a copy ends with an arrival at an mbarrier. */
 #ifndef GEMMD_TESTS_EMULATE_ACCESSES_H
 #define GEMMD_TESTS_EMULATE_ACCESSES_H
 
@@ -46,7 +44,7 @@ static void copies4_arrive(void)
     t->n_copies4 = 0;
 }
 
-/* What arrives is not looked at: any order will do. */
+/* The order of these copies does not matter: no thread reads the bytes. */
 static void touch(uint32_t to, const char *from)
 {
     emulate_shared(to, "touch");
@@ -63,7 +61,7 @@ static void copies_arrive(uint32_t bar)
     t->groups++;
 }
 
-/* Those of 16 bytes are waited for at the end only. */
+/* Copies of 16 bytes end at the final wait only. */
 static void copies_wait(void)
 {
     copies4_arrive();

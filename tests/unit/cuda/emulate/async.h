@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the GPU does beside the threads, as a list of operations, and shared memory as they see it:
- * what threads wrote is not in that second copy before an async_fence, and what was there before no
- * longer.
- */
+/* The GPU's asynchronous operations as a list, and their view of shared memory, a second copy. A
+ * thread's writes reach this copy only at an async_fence; until then the old bytes are gone,
+ * too. */
 #ifndef GEMMD_TESTS_EMULATE_ASYNC_H
 #define GEMMD_TESTS_EMULATE_ASYNC_H
 
@@ -19,7 +17,7 @@ enum {
     EMULATE_PIECES = EMULATE_BLOCKS * EMULATE_SHARED_MAX / 16
 };
 
-struct EMULATE_ALIGN(64) tensor_map { /* who launches puts the description here */
+struct EMULATE_ALIGN(64) tensor_map { /* the launching code puts the description here */
     struct emulate_map map;
     char rest[128 - sizeof(struct emulate_map)];
 };
@@ -28,7 +26,7 @@ enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA };
 
 struct emulate_op {
     enum emulate_kind kind;
-    int actor; /* LOAD: none; STORE, COPIES: thread; WGMMA: warpgroup */
+    int actor; /* LOAD: unused; STORE, COPIES: thread; WGMMA: warpgroup */
     uint32_t group;
     uint32_t shared, bar;
     struct emulate_map map;
@@ -48,7 +46,7 @@ struct emulate_mbarrier {
     int64_t bytes;
     int by;           /* thread */
     int is_announced; /* to TMA and to other blocks of the cluster */
-    int is_told;      /* threads of other blocks have sent bytes that it counts */
+    int is_told;      /* counts bytes that threads of other blocks sent */
     struct emulate_meeting phases;
     char what[40];
 };
@@ -66,7 +64,7 @@ static struct {
     uint32_t stores[EMULATE_THREADS_MAX], wgmmas[EMULATE_THREADS_MAX]; /* committed groups */
     uint32_t n_dirty, dirty[EMULATE_PIECES]; /* pieces of 16 bytes that threads wrote */
     uint8_t is_dirty[EMULATE_PIECES];
-    char memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX]; /* as the async proxy sees it */
+    char memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX]; /* as the async proxy sees the bytes */
 } async_;
 
 /* May be called outside any fiber: does not switch. */
@@ -79,7 +77,7 @@ static void async_fail(const char *what, uint64_t value)
     emulate.failed = 1;
 }
 
-/* A thread wrote here: until a fence TMA and wgmma may see that or what was there before. */
+/* A thread wrote here: until a fence TMA and wgmma may see the new or the old bytes. */
 static void async_dirty(uint32_t at)
 {
     memset(async_.memory + at / 16 * 16, 0xff, 16);
@@ -99,8 +97,7 @@ static void async_fence(void)
     async_.n_dirty = 0;
 }
 
-/* Whether the block that has this place in shared memory has ended: nothing may come to it any
- * more. */
+/* True: the block of this place in shared memory has ended, and may receive no more bytes. */
 static int async_has_ended(uint32_t at)
 {
     const uint32_t first = at / EMULATE_SHARED_MAX * emulate.l.threads;
@@ -112,7 +109,7 @@ static int async_has_ended(uint32_t at)
     return 1;
 }
 
-/* What is sent goes to a block that is there, and is counted by an mbarrier of the same one. */
+/* Bytes go to a living block, and are counted by an mbarrier of the same block. */
 static void async_check_place(uint32_t to, uint32_t bar)
 {
     const uint32_t rank = to / EMULATE_SHARED_MAX;
@@ -147,7 +144,7 @@ static struct emulate_op *new_op(enum emulate_kind kind, int actor, uint32_t gro
     return op;
 }
 
-/* Runs what `chosen` says, in the order of issue (operations.h). */
+/* Runs the operations of `chosen`, in the order of issue (operations.h). */
 static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32_t group),
                     int actor, uint32_t group);
 

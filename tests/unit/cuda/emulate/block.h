@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A block of threads as fibers: its state, meetings of a warp or of all, and which warp is next,
- * drawn from a seed. Or a cluster of up to EMULATE_BLOCKS of them, each of which has shared memory
- * of its own: an address in it is EMULATE_SHARED_MAX beyond that of the block before. They need not
- * begin together, and one may stand still while the others go on, until these can do no more
- * without it. A warp whose lanes meet in different instructions, or that waits for ever, ends the
- * run with a sentence in emulate_error.
+ * A block of threads as fibers: its state, meetings of a warp or of the whole block, and the choice
+ * of the next warp, drawn from a seed. Or a cluster of up to EMULATE_BLOCKS blocks, each with its
+ * own shared memory: an address is EMULATE_SHARED_MAX beyond the same address of the block before.
+ * Blocks need not begin together, and a block may stand still while the rest goes on, until the
+ * rest must wait. A warp whose lanes meet in different instructions, or that waits for ever, ends
+ * the run with a sentence in emulate_error.
  */
 #ifndef GEMMD_TESTS_EMULATE_BLOCK_H
 #define GEMMD_TESTS_EMULATE_BLOCK_H
@@ -29,10 +29,10 @@ enum {
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024,
     EMULATE_COPIES4_MAX = 4,
-    EMULATE_LINGER_CHANCE = 16, /* 1 : so many, of a thread that tells others something, */
+    EMULATE_LINGER_CHANCE = 16, /* 1 : this many, for a thread that signals others, */
     EMULATE_LATE_CHANCE = 256,  /* ... and of each that has waited for an mbarrier, */
     EMULATE_LINGER_MOST = 16,   /* ... for less than so many rounds; */
-    EMULATE_BEGUN_CHANCE = 4,   /* of one that tells that its block has begun, */
+    EMULATE_BEGUN_CHANCE = 4,   /* for a thread that signals its block's begin, */
     EMULATE_BEGUN_MOST = 64,    /* ... for longer */
     EMULATE_PAUSE_CHANCE =
         64, /* 1 : so many, that a block stands still, in each round of the warps */
@@ -56,7 +56,7 @@ struct emulate_thread {
     char *stack;
     int done;
     const struct emulate_meeting *waits_for; /* NULL: can run */
-    uint32_t round;                          /* waits until it is over */
+    uint32_t round;                          /* waits for the end of this round */
     int groups;                              /* committed */
     uint32_t n_copies, n_copies4;
     struct emulate_copy copies[EMULATE_COPIES_MAX], copies4[EMULATE_COPIES4_MAX];
@@ -74,7 +74,7 @@ static struct {
     struct emulate_meeting barrier[EMULATE_BLOCKS];
     struct emulate_fiber scheduler;
     int current;
-    int block[3], blocks;           /* the first of a cluster; how many it has */
+    int block[3], blocks;           /* the first block of a cluster; count of blocks */
     uint32_t pause[EMULATE_BLOCKS]; /* rounds that a block stands still */
     struct emulate_meeting rounds;
     uint64_t random;
@@ -84,18 +84,18 @@ static struct {
 char emulate_error[256];
 static char emulate_memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX] __attribute__((aligned(128)));
 
-/* Of the current thread's block in its cluster. */
+/* Rank of the current thread's block in its cluster. */
 static int emulate_rank(void)
 {
     return EMULATE_BLOCKS > 1 ? emulate.current / (int)emulate.l.threads : 0;
 }
 
-/* What goes on by itself beside the threads (copy engines): called between rounds of the warps, and
- * says whether there is anything that it may still do. */
+/* Asynchronous work beside the threads (copy engines), called between rounds of the warps. Returns
+ * true while work may remain. */
 #ifdef EMULATE_ASYNC
 static void emulate_async_begin(void);
 static int emulate_async(void);
-static void emulate_async_end(void); /* of a block whose threads have all ended */
+static void emulate_async_end(void); /* for a block with no running thread */
 #else
 static void emulate_async_begin(void)
 {
@@ -145,7 +145,7 @@ static void emulate_meet(struct emulate_meeting *m, uint32_t members, const char
     if (m->arrived == members) {
         m->arrived = 0;
         m->round++;
-        return; /* the last one did not wait: it goes on and the others follow */
+        return; /* the last thread does not wait: it goes on and the rest follows */
     }
     t->waits_for = m;
     t->round = m->round;
@@ -172,8 +172,8 @@ static uint64_t emulate_random(void)
     return emulate.random >> 33;
 }
 
-/* By one that has told others something: they may know it long before it goes on. And by one that
- * has waited: lanes of a warp need not go on together. */
+/* Delays a thread after a signal: other threads may see the signal long before the thread goes on.
+ * Also delays a thread after a wait: lanes of a warp need not go on together. */
 static void emulate_linger(uint64_t chance, uint64_t most)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];
@@ -197,7 +197,7 @@ static void emulate_resume(int i)
     emulate_switch(&emulate.scheduler, &emulate.threads[i].fiber);
 }
 
-/* Runs a warp until none of its lanes can go on. Returns whether any could. */
+/* Runs a warp until all its lanes wait. Returns true if a lane ran. */
 static int emulate_run_warp(int warp)
 {
     int ran = 0;
@@ -234,7 +234,7 @@ static void emulate_begin_apart(void)
     }
 }
 
-/* Whether a block that stood still goes on because all others wait. */
+/* Ends all pauses, when all other blocks wait; true if a block was paused. */
 static int emulate_end_pauses(void)
 {
     int any = 0;
@@ -245,7 +245,7 @@ static int emulate_end_pauses(void)
     return any;
 }
 
-/* Whether anything could go on. */
+/* Runs a round; true if a thread ran, an operation may remain, or a pause ended. */
 static int emulate_round(int warps)
 {
     int ran = emulate_async();
@@ -269,7 +269,7 @@ static int emulate_round(int warps)
     return 1;
 }
 
-/* A block, or those of a cluster. */
+/* A block, or the blocks of a cluster. */
 static void emulate_block(void)
 {
     int n = (int)emulate.l.threads * emulate.blocks, warps = n / 32;

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What threads of a cluster's blocks do to one another's shared memory, and to their own by the
- * same instructions:
+ * Accesses of a cluster's threads to shared memory of other blocks, and to their own by the same
+ * instructions:
  *
- *   mapa                    the address of the same byte there: of a block that the cluster has
- *   st.async                bytes, which come at some later moment, in no order with anything else
- *                           that the thread sends or does; whoever has seen a phase of the mbarrier
- *                           that counts them, acquired from the cluster, sees them
- *   mbarrier.arrive         (shared::cluster) an arrival, later likewise: it waits for no bytes
- *                           that were sent before it. With expect_tx it comes before bytes that it
- *                           expects, or after
- *   barrier.cluster         all threads of all blocks; arrivals are relaxed: nothing that is on its
- *                           way has come after it
+ *   mapa                    the address of the same byte in another block of the cluster.
+ *   st.async                bytes that arrive later, in no order with the thread's other work. A
+ *                           thread that acquires the counting mbarrier's phase from the cluster
+ *                           sees the bytes.
+ *   mbarrier.arrive         (shared::cluster) an arrival, also later: it does not wait for bytes
+ *                           sent before. With expect_tx it may come before or after its bytes.
+ *   barrier.cluster         all threads of all blocks. Arrivals are relaxed: bytes under way may
+ *                           arrive after the barrier.
  *
- * A block's shared memory is there from the moment when its threads run until the last has ended.
- * That they run another thread knows by barrier.cluster, and that mbarriers have been initialised
- * by that and a fence. So these are faults, whatever comes of them: something that comes to a block
- * that has ended, or is sent to one whose mbarrier is not there yet; a place outside the block's
- * shared memory; bytes for a place that others are on their way to, or that a thread reads or
- * writes before they have come.
+ * A block's shared memory exists while the block has running threads. barrier.cluster tells another
+ * thread that they run; with a fence it also tells that mbarriers are initialised. Faults, for any
+ * result: a message to a block that has ended or has no mbarrier yet, or outside the block's shared
+ * memory; bytes for a place that has other bytes under way, or that a thread reads or writes before
+ * they arrive.
  */
 #ifndef GEMMD_TESTS_EMULATE_CLUSTER_H
 #define GEMMD_TESTS_EMULATE_CLUSTER_H
@@ -38,7 +36,7 @@ struct emulate_sent {
 
 static struct {
     struct emulate_sent sent[EMULATE_SENT_MAX]; /* and not come yet; in no order */
-    uint32_t n, laziness;                       /* one comes with 1 : laziness in each round */
+    uint32_t n, laziness; /* a message arrives with 1 : laziness in each round */
     uint8_t is_due[EMULATE_BLOCKS * EMULATE_SHARED_MAX / EMULATE_WORD];
     struct emulate_meeting barrier; /* all threads; how often each has arrived */
     uint32_t arrivals[EMULATE_THREADS_MAX];
@@ -78,7 +76,7 @@ static uint32_t cluster_address(uint32_t at, uint32_t rank)
     return at % EMULATE_SHARED_MAX + rank * EMULATE_SHARED_MAX;
 }
 
-/* Whether bytes are on their way to this place. */
+/* True: bytes are under way to this place. */
 static int cluster_is_due(uint32_t at, uint32_t bytes)
 {
     int any = 0;
@@ -159,7 +157,7 @@ static void cluster_comes(const struct emulate_sent *s)
     }
 }
 
-/* Whether there is anything on its way. */
+/* True: a message is under way. */
 static int cluster_go_on(void)
 {
     const int any = cluster_.n > 0;

@@ -20,8 +20,8 @@ static struct emulate_mbarrier *mbarrier_at(uint32_t at)
     return &async_.barriers[0];
 }
 
-/* One that a thread of its block waits for or arrives at: of another's only what cluster.h has is
- * defined. */
+/* An mbarrier for waits and arrivals of its own block: for other blocks' mbarriers only cluster.h's
+ * operations are defined. */
 static struct emulate_mbarrier *mbarrier_own(uint32_t at)
 {
     if (at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
@@ -30,7 +30,7 @@ static struct emulate_mbarrier *mbarrier_own(uint32_t at)
     return mbarrier_at(at);
 }
 
-/* One that others than its block's threads are to find. */
+/* An mbarrier that other actors than its block's threads use. */
 static struct emulate_mbarrier *mbarrier_announced(uint32_t at)
 {
     struct emulate_mbarrier *b = mbarrier_at(at);
@@ -58,7 +58,7 @@ static void mbarrier_arrive(struct emulate_mbarrier *b)
     mbarrier_changed(b);
 }
 
-/* What another block of a cluster sends may come before it is expected. */
+/* Bytes of another block may arrive before they are expected. */
 static void mbarrier_bytes(struct emulate_mbarrier *b, int64_t bytes)
 {
     b->bytes -= bytes;
@@ -127,8 +127,8 @@ static struct emulate_mbarrier *mbarrier_wait(uint32_t bar, uint32_t parity)
     return b;
 }
 
-/* An acquire at the scope of the block: what threads of other blocks have sent need not be seen
- * after it. */
+/* An acquire at the scope of the block: bytes from threads of other blocks may stay unseen after
+ * it. */
 static void barrier_wait(uint32_t bar, uint32_t parity)
 {
     if (mbarrier_wait(bar, parity)->is_told) {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Global and shared memory as a thread reads, copies and writes it. An address outside shared
- * memory or outside the ranges that the test allows ends the run.
- */
+/* Reads, copies and writes of global and shared memory by a thread. An address outside shared
+ * memory or outside the allowed ranges ends the run. */
 #ifndef GEMMD_TESTS_EMULATE_MEMORY_H
 #define GEMMD_TESTS_EMULATE_MEMORY_H
 
@@ -26,7 +24,7 @@ static uint32_t shared_base(void)
     return (uint32_t)emulate_rank() * EMULATE_SHARED_MAX;
 }
 
-/* Its own: what a block of a cluster does to another's is said otherwise (cluster.h). */
+/* The block's own memory; cluster.h has accesses to other blocks. */
 static void emulate_shared(uint32_t at, const char *what)
 {
     if (at % 16 || at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank() ||

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * When operations run: at a moment drawn from the seed, at the latest when somebody waits for them.
- */
+/* Operations run at a moment drawn from the seed, at the latest when a thread waits for them. */
 #ifndef GEMMD_TESTS_EMULATE_OPERATIONS_H
 #define GEMMD_TESTS_EMULATE_OPERATIONS_H
 
@@ -58,7 +56,7 @@ static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32
     async_.n_ops = kept;
 }
 
-/* Loads and stores in any order; copies and wgmmas only after those before them. */
+/* Loads and stores in any order; copies and wgmmas only after earlier copies and wgmmas. */
 static uint8_t blocked_copies[EMULATE_THREADS_MAX], blocked_wgmmas[EMULATE_THREADS_MAX / 128];
 
 static int by_chance(const struct emulate_op *op, int actor, uint32_t group)
@@ -92,7 +90,7 @@ static void emulate_async_end(void)
     }
 }
 
-/* Kept from launch to launch; the module goes when it is closed. */
+/* Kept from launch to launch; freed when the module is closed. */
 __attribute__((destructor)) static void async_end(void)
 {
     free(async_.ops);

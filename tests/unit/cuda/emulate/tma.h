@@ -27,8 +27,7 @@ static uint32_t box_bytes(const struct emulate_map *m)
     return n;
 }
 
-/* Calls each for every element of the box: its address or NULL, and where it is in shared
- * memory. */
+/* Calls each for every element of the box: its address or NULL, and its place in shared memory. */
 static void each_element(const struct emulate_op *op,
                          void (*each)(const struct emulate_op *op, char *global, uint32_t shared))
 {
@@ -102,7 +101,7 @@ static uint64_t policy_evict_unchanged(void)
     return 3;
 }
 
-/* Nothing comes of it: but the same block of threads must load the very box, later. */
+/* A prefetch has no effect, but the same block of threads must load the same box later. */
 static void ask(const struct tensor_map *map, const int at[5])
 {
     if (!map->map.base || async_.n_asked == EMULATE_ASKED_MAX) {
@@ -132,7 +131,7 @@ static void policy_check(uint64_t policy)
     }
 }
 
-/* What threads wrote there before and showed by no fence might come after what TMA loads. */
+/* A thread's write without a fence might land after the bytes of TMA. */
 static void check_clean(uint32_t shared, uint32_t bytes)
 {
     if (memchr(&async_.is_dirty[shared / 16], 1, (bytes + 15) / 16)) {
@@ -197,7 +196,7 @@ static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int
     load(to, map, (int[5]){x, y, z, w, v}, bar);
 }
 
-/* To the same place of all blocks of the cluster, each with a barrier of its own. */
+/* To the same place of all blocks of the cluster, each with its own barrier. */
 static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5],
                          uint32_t bar)
 {

@@ -9,7 +9,7 @@
 #include "tests/unit/cuda/emulate/numbers.h"
 #include "tests/unit/cuda/emulate/warp.h"
 
-/* A descriptor is of the shared memory of `rank`: it has no room for more. */
+/* A descriptor refers to the shared memory of `rank`: it has no room for the rank. */
 static float operand(int rank, uint64_t desc, int mn, int k, int transposed)
 {
     const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff)
@@ -87,7 +87,7 @@ static void wgmma_commit(void)
     async_.wgmmas[emulate.current]++;
 }
 
-/* Each warp waits for itself: only its own part need be done, but all is. */
+/* Each warp waits only for its own part, but all parts are done here. */
 #define WGMMA_WAIT(pending)                                                                        \
     run_ops(wgmmas_until, emulate.current / 128,                                                   \
             async_.wgmmas[emulate.current] < (pending)                                             \
