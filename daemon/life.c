@@ -321,7 +321,7 @@ static void life_release_parts(struct daemon_parts *p)
     free(p->daemon.scratch);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the whole life -------------------------------------------------------------------------- */
 
 static void set_process(void)
 {

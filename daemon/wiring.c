@@ -160,7 +160,7 @@ void wiring_news(struct daemon_parts *p, const struct ledger_news *n)
     }
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- binding --------------------------------------------------------------------------------- */
 
 void wiring_init(struct daemon_parts *p)
 {

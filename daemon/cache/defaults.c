@@ -46,7 +46,7 @@ static void defaults_remember_config(struct defaults_slot *s, const struct key *
     s->us = 0;
 }
 
-/* ---- another one ----------------------------------------------------------------------------- */
+/* ---- a replacement --------------------------------------------------------------------------- */
 
 struct choosing {
     struct defaults *defaults;

@@ -109,7 +109,7 @@ static void entry_unshare_bytes(struct entries *x, struct shared *s)
     free(s);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- the set of entries ---------------------------------------------------------------------- */
 
 int entries_init(struct entries *x, const char *device_class, struct error *err)
 {

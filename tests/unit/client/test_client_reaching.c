@@ -208,7 +208,7 @@ static void test_full_queue(void **state)
     close(listener);
 }
 
-/* ---- restarted ones ------------------------------------------------------------------------- */
+/* ---- restarted daemons ---------------------------------------------------------------------- */
 
 static void test_restart_goes_unnoticed(void **state)
 {

@@ -664,7 +664,7 @@ static void test_a_handle_is_closed_while_it_waits(void **state)
     assert_non_null(strstr(e.text, "step_ms"));
 }
 
-/* ---- others --------------------------------------------------------------------------------- */
+/* ---- other handles -------------------------------------------------------------------------- */
 
 struct other {
     struct gemmd *g;

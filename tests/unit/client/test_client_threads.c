@@ -123,7 +123,7 @@ static void test_threads_share_a_handle(void **state)
     gemmd_close(g);
 }
 
-/* ---- the daemon's device, while it changes --------------------------------------------------- */
+/* ---- a changing device ----------------------------------------------------------------------- */
 
 enum { FALLING_MS = 300, DEVICES = 10 };
 
@@ -219,7 +219,7 @@ static void test_who_falls_back_sees_one_device(void **state)
     gemmd_close(g);
 }
 
-/* ---- the table, while it changes ------------------------------------------------------------ */
+/* ---- a changing table ----------------------------------------------------------------------- */
 
 enum { CHANGES = 20000, CHANGING = 16 };
 

@@ -15,7 +15,7 @@
 #include "client/gemmd.h"
 #include "tests/unit/client/fixture.h"
 
-/* ---- slow ones ------------------------------------------------------------------------------ */
+/* ---- slow daemons --------------------------------------------------------------------------- */
 
 static void trickle(struct fake *f, int fd, const struct rpc_message *m)
 {
@@ -156,7 +156,7 @@ static void test_living_daemon_is_waited_for(void **state)
     assert_true(f->hellos >= 4); /* the greeting, and a probe for every 100 ms of silence */
 }
 
-/* ---- broken ones ---------------------------------------------------------------------------- */
+/* ---- broken daemons ------------------------------------------------------------------------- */
 
 struct bytes {
     const char *data;

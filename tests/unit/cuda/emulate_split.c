@@ -26,7 +26,7 @@ static char fault[200];
 #define BLOCK  0
 #define BLOCKS 1
 
-/* ---- what split.cu needs: the first of these is looked at ---- */
+/* ---- the instructions of split.cu; shared_store8 is checked ---- */
 
 static void shared_store8(u32 at, float a, float b)
 {

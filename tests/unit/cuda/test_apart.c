@@ -82,7 +82,7 @@ static void compile_well(struct compiler *c)
     image_deinit(&image);
 }
 
-/* ---- what comes back ------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static void same_image(const void *arg)
 {

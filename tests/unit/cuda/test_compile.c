@@ -35,7 +35,7 @@ static int n_jobs, next_job;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct compiler *compiler;
 
-/* ---- what to compile ------------------------------------------------------------------------ */
+/* ---- the variants --------------------------------------------------------------------------- */
 
 static const char *const flags[] = {
     "mode=forward",
@@ -132,7 +132,7 @@ static void add_jobs(const char *arch, const char *label, long wanted, uint64_t 
     }
 }
 
-/* ---- compiling it --------------------------------------------------------------------------- */
+/* ---- the compiles --------------------------------------------------------------------------- */
 
 static void *work(void *arg)
 {

@@ -136,7 +136,7 @@ static void run(const struct test_case *c, void *so, struct launch *l, struct em
     }
 }
 
-/* ---- running it ----------------------------------------------------------------------------- */
+/* ---- runs ----------------------------------------------------------------------------------- */
 
 static void allow(struct emulate_launch *e, const struct matrix *m)
 {

@@ -76,7 +76,7 @@ static int worth(const char *mode, const char *text, struct rejection *why)
     return hopper_worth(&p, &config, &h200, why);
 }
 
-/* ---- what is in it -------------------------------------------------------------------------- */
+/* ---- inside the space ----------------------------------------------------------------------- */
 
 /* Each was the fastest, or within 2 %, for a layer at 512, 4096 or 16384 tokens, or for a dense
  * product. Deferring and sharing configs were measured with TMA stores: stores by threads (direct)
@@ -234,7 +234,7 @@ static void test_default_pairs(void **state)
     assert_false(shares("M=256 N=1024 K=1024 experts=1 topk=1", "forward"));
 }
 
-/* ---- what is not ---------------------------------------------------------------------------- */
+/* ---- outside the space ---------------------------------------------------------------------- */
 
 static void test_unworthy(void **state)
 {

@@ -201,7 +201,7 @@ static void test_space_on_threads(void **state)
     }
 }
 
-/* ---- whose a config is ---------------------------------------------------------------------- */
+/* ---- the target of a config ----------------------------------------------------------------- */
 
 static void test_configs_of_one_target(void **state)
 {

@@ -444,7 +444,7 @@ static void another_file_is_read_anew(void **state)
     free(best);
 }
 
-/* ---- what the file has lost ------------------------------------------------------------------ */
+/* ---- rows that the file has lost ------------------------------------------------------------- */
 
 static void restore(struct bench *b, int key, int64_t generation)
 {

@@ -48,7 +48,7 @@ static inline int64_t rng_size(struct rng *r, int64_t max)
     return v <= max ? v : max;
 }
 
-/* ---- an op like the real one ----------------------------------------------------------------- */
+/* ---- an op like the real op ------------------------------------------------------------------ */
 
 static const char *const test_modes[] = {"forward", "dX", "dW", NULL};
 static const char *const test_dtypes[] = {"bf16", "fp16", "fp32", NULL};

@@ -164,7 +164,7 @@ static void test_a_long_reason_is_cut_behind_a_word(void **state)
     assert_string_equal(said, why.text);
 }
 
-/* ---- what an earlier run said ---------------------------------------------------------------- */
+/* ---- results of an earlier run --------------------------------------------------------------- */
 
 /* The runner died in a load after its reference was measured, or went away. */
 static void test_a_ratio_of_another_load_wins_nothing(void **state)

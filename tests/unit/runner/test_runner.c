@@ -138,7 +138,7 @@ static const char *record_slow(const char *folder, const struct record configs[]
     return spec;
 }
 
-/* ---- what must hold of every stream ---------------------------------------------------------- */
+/* ---- rules of every stream ------------------------------------------------------------------- */
 
 static void check_best(const struct child *c)
 {

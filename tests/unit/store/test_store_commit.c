@@ -300,7 +300,7 @@ static void a_folder_in_the_locks_place_is_told_of(void **state)
     store_close(s[1]);
 }
 
-/* ---- its text -------------------------------------------------------------------------------- */
+/* ---- the text of the lock file --------------------------------------------------------------- */
 
 static void read_lock_file(struct fixture *f, char out[256])
 {

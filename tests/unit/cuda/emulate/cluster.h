@@ -140,7 +140,7 @@ static void cluster_hand4(uint32_t to, int v, uint32_t bar)
     cluster_send_bytes(to, (uint32_t[]){(uint32_t)v}, 4, bar);
 }
 
-/* ---- what has come -------------------------------------------------------------------------- */
+/* ---- arrivals ------------------------------------------------------------------------------- */
 
 static void cluster_comes(const struct emulate_sent *s)
 {
