@@ -12,7 +12,7 @@
 #include "client/gemmd.h"
 #include "tests/unit/client/fixture.h"
 
-static void test_fallback_when_nobody_listens(void **state)
+static void test_fallback_without_a_daemon(void **state)
 {
     struct fake *f = *state;
     struct gemmd *g = fixture_open_lazy(f);
@@ -93,7 +93,7 @@ static void expect_default_or(struct gemmd *g, const struct gemmd_query *q, int 
     }
 }
 
-static void test_what_is_a_reason_to_fall_back(void **state)
+static void test_reasons_to_fall_back(void **state)
 {
     struct fake *f = *state;
     int code = 0;
@@ -312,7 +312,7 @@ static void expect_mistake(struct gemmd *g, const char *restrict_json, const cha
     assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), code);
 }
 
-static void test_fallback_is_what_is_allowed(void **state)
+static void test_fallback_is_an_allowed_config(void **state)
 {
     struct fake *f = *state; /* no daemon listens */
     struct gemmd_problem p = small_problem();
@@ -402,16 +402,16 @@ static void test_space_without_a_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_fallback_when_nobody_listens),
+        FIXTURE_TEST(test_fallback_without_a_daemon),
         FIXTURE_TEST(test_fallback_within_the_deadline),
-        FIXTURE_TEST(test_what_is_a_reason_to_fall_back),
+        FIXTURE_TEST(test_reasons_to_fall_back),
         FIXTURE_TEST(test_no_default_that_is_in_quarantine),
         FIXTURE_TEST(test_fallback_when_the_socket_cannot_be),
         FIXTURE_TEST(test_no_default_of_a_misspelled_device),
         FIXTURE_TEST(test_fallback_when_hello_is_refused),
         FIXTURE_TEST(test_lazy_handle_finds_its_daemon),
         FIXTURE_TEST(test_fallback_of_a_target),
-        FIXTURE_TEST(test_fallback_is_what_is_allowed),
+        FIXTURE_TEST(test_fallback_is_an_allowed_config),
         FIXTURE_TEST(test_space_without_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

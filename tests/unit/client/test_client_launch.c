@@ -470,7 +470,7 @@ static void test_a_cache_of_others_is_not_used(void **state)
     drop_cache(cache);
 }
 
-static void test_what_cannot_be_compiled(void **state)
+static void test_a_kernel_that_cannot_be_compiled(void **state)
 {
     (void)state;
     struct gemmd_problem p = problem();
@@ -559,7 +559,7 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     drop_cache(cache);
 }
 
-static void test_what_cannot_be_loaded(void **state)
+static void test_a_kernel_that_cannot_be_loaded(void **state)
 {
     (void)state;
     struct gemmd_problem p = problem();
@@ -593,11 +593,11 @@ int main(void)
         cmocka_unit_test(test_compiled_without_a_daemon),
         cmocka_unit_test(test_compiled_without_a_cache),
         cmocka_unit_test(test_a_cache_of_others_is_not_used),
-        cmocka_unit_test(test_what_cannot_be_compiled),
+        cmocka_unit_test(test_a_kernel_that_cannot_be_compiled),
         cmocka_unit_test(test_a_kernel_of_other_sources_is_refused),
         cmocka_unit_test(test_kernel_outlives_the_handle),
         cmocka_unit_test(test_a_kernel_that_is_gone_is_made_again),
-        cmocka_unit_test(test_what_cannot_be_loaded),
+        cmocka_unit_test(test_a_kernel_that_cannot_be_loaded),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

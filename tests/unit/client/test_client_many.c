@@ -172,7 +172,7 @@ static void test_many_that_fail_as_a_whole(void **state)
 }
 
 /* A field that the method has no place for is an error. */
-static void test_many_refuse_what_they_cannot_ask(void **state)
+static void test_many_refuse_fields_without_a_place(void **state)
 {
     struct fake *f = *state;
     struct gemmd *g = fixture_open(f, 0);
@@ -387,7 +387,7 @@ int main(void)
         FIXTURE_TEST(test_many_without_daemon),
         FIXTURE_TEST(test_many_with_a_bad_one),
         FIXTURE_TEST(test_many_that_fail_as_a_whole),
-        FIXTURE_TEST(test_many_refuse_what_they_cannot_ask),
+        FIXTURE_TEST(test_many_refuse_fields_without_a_place),
         FIXTURE_TEST(test_many_over_a_restart),
         FIXTURE_TEST(test_a_request_given_up_disturbs_no_later_one),
         FIXTURE_TEST(test_many_with_a_request_refused),

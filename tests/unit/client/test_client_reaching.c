@@ -16,7 +16,7 @@
 #include "client/gemmd.h"
 #include "tests/unit/client/fixture.h"
 
-static void test_nobody_listens(void **state)
+static void test_no_daemon_listens(void **state)
 {
     struct fake *f = *state;
     struct gemmd_options o = options_for(f, 2000);
@@ -265,7 +265,7 @@ static void test_only_readers_are_repeated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FIXTURE_TEST(test_nobody_listens),
+        FIXTURE_TEST(test_no_daemon_listens),
         FIXTURE_TEST(test_path_too_long),
         FIXTURE_TEST(test_found_by_device),
         FIXTURE_TEST(test_any_daemon),

@@ -469,7 +469,7 @@ static void test_a_greeting_in_steps(void **state)
     close_steps(f, g);
 }
 
-static void test_who_gives_up_greeting(void **state)
+static void test_giving_up_during_the_greeting(void **state)
 {
     struct fake *f = *state;
     struct door d = {.shut = true};
@@ -623,7 +623,7 @@ static void test_a_cancelled_call_leaves_nothing(void **state)
 }
 
 /* A lease may be under way: only the end of the connection returns it for sure. */
-static void test_what_else_waits_ends_with_its_connection(void **state)
+static void test_other_waiting_requests_end_with_their_connection(void **state)
 {
     struct fake *f = *state;
     struct plan p = {0};
@@ -741,13 +741,13 @@ int main(void)
         FIXTURE_TEST(test_busy_until_the_deadline),
         FIXTURE_TEST(test_a_pause_in_steps),
         FIXTURE_TEST(test_a_greeting_in_steps),
-        FIXTURE_TEST(test_who_gives_up_greeting),
+        FIXTURE_TEST(test_giving_up_during_the_greeting),
         FIXTURE_TEST(test_a_greeting_ends_by_its_deadline),
         FIXTURE_TEST(test_no_room_for_a_connection_in_steps),
         FIXTURE_TEST(test_a_full_queue_in_steps),
         FIXTURE_TEST(test_a_start_in_steps),
         FIXTURE_TEST(test_a_cancelled_call_leaves_nothing),
-        FIXTURE_TEST(test_what_else_waits_ends_with_its_connection),
+        FIXTURE_TEST(test_other_waiting_requests_end_with_their_connection),
         FIXTURE_TEST(test_a_handle_is_closed_while_it_waits),
         FIXTURE_TEST(test_another_thread_waits_for_the_end),
         FIXTURE_TEST(test_a_child_of_fork_begins_anew),

@@ -34,7 +34,7 @@ static void test_hit_needs_no_daemon(void **state)
     gemmd_close(g);
 }
 
-static void test_what_the_table_keeps(void **state)
+static void test_answers_that_the_table_keeps(void **state)
 {
     static const struct {
         const char *tier, *source;
@@ -229,7 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(test_hit_needs_no_daemon),
-        FIXTURE_TEST(test_what_the_table_keeps),
+        FIXTURE_TEST(test_answers_that_the_table_keeps),
         FIXTURE_TEST(test_when_the_table_is_not_asked),
         FIXTURE_TEST(test_table_is_bounded),
         FIXTURE_TEST(test_a_word_more_is_another_question),

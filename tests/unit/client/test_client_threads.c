@@ -189,7 +189,7 @@ static void *connect_often(void *arg)
     return NULL;
 }
 
-static void test_who_falls_back_sees_one_device(void **state)
+static void test_fallbacks_see_a_single_device(void **state)
 {
     struct fake *f = *state;
     atomic_bool over = false;
@@ -304,7 +304,7 @@ static void *tune_once(void *arg)
     return NULL;
 }
 
-static void test_others_while_one_tunes(void **state)
+static void test_other_threads_go_on_during_a_tune(void **state)
 {
     struct fake *f = *state;
     struct gemmd *g = open_to(f);
@@ -476,7 +476,7 @@ static void test_fork_while_a_library_is_looked_for(void **state)
     fork_while_a_library_is_looked_for(*state);
 }
 
-static void test_fork_while_what_is_looked_for_forks(void **state)
+static void test_fork_while_a_loading_library_forks(void **state)
 {
     atomic_store(&forking, true);
     fork_while_a_library_is_looked_for(*state);
@@ -490,12 +490,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_threads_share_a_handle),
         cmocka_unit_test(test_answers_are_whole_while_they_change),
-        TEST(test_others_while_one_tunes),
-        TEST(test_who_falls_back_sees_one_device),
+        TEST(test_other_threads_go_on_during_a_tune),
+        TEST(test_fallbacks_see_a_single_device),
         TEST(test_fork),
         TEST(test_fork_in_the_middle_of_a_call),
         TEST(test_fork_while_a_library_is_looked_for),
-        TEST(test_fork_while_what_is_looked_for_forks),
+        TEST(test_fork_while_a_loading_library_forks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -252,7 +252,7 @@ static void answer_strangely(struct fake *f, int fd, const struct rpc_message *m
     fake_send(fd, &b);
 }
 
-static void test_what_cannot_be_acquired(void **state)
+static void test_invalid_acquires(void **state)
 {
     struct fake *f = *state;
     f->handler = answer_strangely;
@@ -288,7 +288,7 @@ static void give_a_lease(struct fake *f, int fd, const struct rpc_message *m)
 }
 
 /* A named config that a gemmd does not mention is unknown; the text stays an array. */
-static void test_what_is_known_is_an_array(void **state)
+static void test_known_configs_are_an_array(void **state)
 {
     struct fake *f = *state;
     int fields;
@@ -491,8 +491,8 @@ int main(void)
         FIXTURE_TEST(test_put),
         FIXTURE_TEST(test_struct_sizes),
         FIXTURE_TEST(test_newer_options),
-        FIXTURE_TEST(test_what_cannot_be_acquired),
-        FIXTURE_TEST(test_what_is_known_is_an_array),
+        FIXTURE_TEST(test_invalid_acquires),
+        FIXTURE_TEST(test_known_configs_are_an_array),
         FIXTURE_TEST(test_older_callers),
         FIXTURE_TEST(test_answers_name_their_target),
         FIXTURE_TEST(test_configs_become_a_line),

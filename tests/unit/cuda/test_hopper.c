@@ -249,7 +249,7 @@ static void test_check(void **state)
 }
 
 /* Legal neighbours of refused configs: configs that refusals advise, and that searches take. */
-static void test_what_is_not_refused(void **state)
+static void test_legal_neighbours_of_refused_configs(void **state)
 {
     (void)state;
     static const char *const taken[][2] = {
@@ -1285,7 +1285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check),
-        cmocka_unit_test(test_what_is_not_refused),
+        cmocka_unit_test(test_legal_neighbours_of_refused_configs),
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_shared_memory_halves),
         cmocka_unit_test(test_supports),

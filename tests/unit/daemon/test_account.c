@@ -69,7 +69,7 @@ static void bytes_that_are_kept_are_paid_for_by_time_alone(void **state)
     accounts_deinit(&all);
 }
 
-static void what_waits_is_counted_and_its_bytes_are(void **state)
+static void waiting_acquires_and_their_bytes_are_counted(void **state)
 {
     (void)state;
     struct error err = ERROR_NULL;
@@ -141,7 +141,7 @@ int main(void)
         cmocka_unit_test(one_account_per_user_while_somebody_holds_it),
         cmocka_unit_test(one_more_than_the_share_is_busy_and_not_charged),
         cmocka_unit_test(bytes_that_are_kept_are_paid_for_by_time_alone),
-        cmocka_unit_test(what_waits_is_counted_and_its_bytes_are),
+        cmocka_unit_test(waiting_acquires_and_their_bytes_are_counted),
         cmocka_unit_test(over_begins_above_the_limit_and_ends_at_half),
         cmocka_unit_test(time_is_spent_until_the_next_tick),
     };

@@ -631,7 +631,7 @@ static const char *ask_partial(struct fixture *f, int i)
     return answer;
 }
 
-static void restricted_searches_are_kept_while_their_key_is_what_it_was(void **state)
+static void restricted_searches_are_kept_while_their_key_is_unchanged(void **state)
 {
     struct fixture *f = *state;
     struct error err = ERROR_NULL;
@@ -741,7 +741,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_memo_keeps_a_few_questions_for_each_entry, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(the_memo_has_a_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(restricted_searches_are_kept_while_their_key_is_what_it_was,
+        cmocka_unit_test_setup_teardown(restricted_searches_are_kept_while_their_key_is_unchanged,
                                         setup, teardown),
         cmocka_unit_test(ids_of_all_widths),
         cmocka_unit_test_setup_teardown(compact, setup, teardown),

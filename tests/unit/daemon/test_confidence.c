@@ -64,7 +64,7 @@ static void no_answer_is_not_doubted(void **state)
     expect("none", NULL);
 }
 
-static void nothing_speaks_against_it(void **state)
+static void an_answer_without_doubts_has_high_confidence(void **state)
 {
     (void)state;
     expect("high", NULL);
@@ -167,7 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(no_answer_is_not_doubted, setup),
-        cmocka_unit_test_setup(nothing_speaks_against_it, setup),
+        cmocka_unit_test_setup(an_answer_without_doubts_has_high_confidence, setup),
         cmocka_unit_test_setup(one_doubt_each, setup),
         cmocka_unit_test_setup(doubts_add_up, setup),
         cmocka_unit_test_setup(a_row_that_is_low_says_so_and_stays_low, setup),

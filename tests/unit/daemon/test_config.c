@@ -85,7 +85,7 @@ static void refused(const char *text, int code, const char *word, int line)
     }
 }
 
-static void what_is_not_understood_is_refused_with_its_line(void **state)
+static void unknown_settings_are_refused_with_their_line(void **state)
 {
     (void)state;
     char text[512] = "[gemmd]\nbucket=";
@@ -129,7 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(defaults_hold, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_is_read_and_remembered_by_line, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_understood_is_refused_with_its_line, setup,
+        cmocka_unit_test_setup_teardown(unknown_settings_are_refused_with_their_line, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_missing_file_matters_only_when_it_was_named, setup,
                                         teardown),

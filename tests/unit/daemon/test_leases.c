@@ -137,7 +137,7 @@ static void of_many_keys_some_have_turns_at_a_time(void **state)
     assert_int_equal(f->leases.n, 0);
 }
 
-static void a_stop_ends_those_whose_turn_would_come(void **state)
+static void a_stop_ends_waiting_turns(void **state)
 {
     struct fixture *f = *state;
     want(f, 1);
@@ -198,7 +198,7 @@ static struct wanter *ask_again(struct fixture *f, uint64_t deadline_ms)
 }
 
 /* Otherwise the ledger would keep the key for us until the lease ends. */
-static void who_leaves_before_the_ledger_answers_gives_the_key_back(void **state)
+static void a_client_that_leaves_before_the_ledger_answers_gives_the_key_back(void **state)
 {
     struct fixture *f = *state;
     struct wanter *w = ask_again(f, 0);
@@ -210,7 +210,7 @@ static void who_leaves_before_the_ledger_answers_gives_the_key_back(void **state
     assert_int_equal(f->n_given_back, 1);
 }
 
-static void so_does_who_can_wait_no_longer(void **state)
+static void a_client_past_its_deadline_gives_the_key_back(void **state)
 {
     struct fixture *f = *state;
     ask_again(f, uv_now(&f->d.loop) + 1);
@@ -240,9 +240,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_key_goes_from_one_to_the_next_in_slices, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(of_many_keys_some_have_turns_at_a_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stop_ends_those_whose_turn_would_come, setup, teardown),
-        WITH_LEDGER(who_leaves_before_the_ledger_answers_gives_the_key_back),
-        WITH_LEDGER(so_does_who_can_wait_no_longer),
+        cmocka_unit_test_setup_teardown(a_stop_ends_waiting_turns, setup, teardown),
+        WITH_LEDGER(a_client_that_leaves_before_the_ledger_answers_gives_the_key_back),
+        WITH_LEDGER(a_client_past_its_deadline_gives_the_key_back),
         WITH_LEDGER(what_another_daemon_holds_is_not_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,7 +148,7 @@ static void a_lock_file_left_behind_is_no_obstacle(void **state)
 }
 
 /* A user who may read a lock file can take the lock. */
-static void a_lock_file_is_nobody_elses_to_open(void **state)
+static void a_lock_file_is_closed_to_other_users(void **state)
 {
     (void)state;
     struct host h = host_make();
@@ -257,7 +257,7 @@ int main(void)
         cmocka_unit_test(the_second_is_told_about_the_first),
         cmocka_unit_test(a_device_has_one_daemon_wherever_its_socket_is),
         cmocka_unit_test(a_lock_file_left_behind_is_no_obstacle),
-        cmocka_unit_test(a_lock_file_is_nobody_elses_to_open),
+        cmocka_unit_test(a_lock_file_is_closed_to_other_users),
         cmocka_unit_test(a_dead_holder_is_not_named),
         cmocka_unit_test(containers_with_a_network_each_agree_on_the_file),
         cmocka_unit_test(users_with_a_directory_each_agree_on_the_name),

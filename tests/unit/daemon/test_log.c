@@ -101,7 +101,7 @@ static const char *unread(int reader, int writer)
     return text;
 }
 
-static void lines_that_nobody_takes_are_counted(void **state)
+static void lines_that_the_reader_does_not_take_are_counted(void **state)
 {
     (void)state;
     int fds[2];
@@ -130,7 +130,7 @@ static void lines_that_nobody_takes_are_counted(void **state)
     close(fds[1]);
 }
 
-static void a_terminal_that_stands_still_keeps_nobody_waiting(void **state)
+static void a_stopped_terminal_does_not_block_the_log(void **state)
 {
     (void)state;
     int reader = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -163,8 +163,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines),
         cmocka_unit_test(what_comes_too_fast_is_counted),
-        cmocka_unit_test(lines_that_nobody_takes_are_counted),
-        cmocka_unit_test(a_terminal_that_stands_still_keeps_nobody_waiting),
+        cmocka_unit_test(lines_that_the_reader_does_not_take_are_counted),
+        cmocka_unit_test(a_stopped_terminal_does_not_block_the_log),
         cmocka_unit_test(levels_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,7 +111,7 @@ static void a_child_that_libuv_waits_for_is_left_to_it(void **state)
 
 /* A single signal reports both children, and libuv handles it after us: handles run in the order of
  * their addresses. */
-static void who_was_behind_a_child_of_libuvs_is_found_later(void **state)
+static void a_child_hidden_behind_a_child_of_libuv_is_found_later(void **state)
 {
     (void)state;
     struct {
@@ -226,7 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_that_libuv_waits_for_is_left_to_it),
-        cmocka_unit_test(who_was_behind_a_child_of_libuvs_is_found_later),
+        cmocka_unit_test(a_child_hidden_behind_a_child_of_libuv_is_found_later),
         cmocka_unit_test(who_still_runs_is_left_alone),
         cmocka_unit_test(a_child_that_libuv_was_told_to_forget_is_a_stranger),
         cmocka_unit_test(all_are_waited_for_and_no_status_is_lost),

@@ -54,7 +54,7 @@ static uint64_t stop(struct precompiler *a)
     return (uv_hrtime() - began) / 1000000;
 }
 
-static void a_stop_kills_it(void **state)
+static void a_stop_kills_the_precompile(void **state)
 {
     (void)state;
     static struct precompiler a;
@@ -66,7 +66,7 @@ static void a_stop_kills_it(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-static void a_stop_without_it_waits_for_nothing(void **state)
+static void a_stop_without_a_precompile_returns_at_once(void **state)
 {
     (void)state;
     static struct precompiler a;
@@ -94,8 +94,8 @@ static void a_recorded_gpu_compiles_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stop_kills_it),
-        cmocka_unit_test(a_stop_without_it_waits_for_nothing),
+        cmocka_unit_test(a_stop_kills_the_precompile),
+        cmocka_unit_test(a_stop_without_a_precompile_returns_at_once),
         cmocka_unit_test(a_recorded_gpu_compiles_nothing),
     };
     FILE *f = fdopen(mkstemp(runner), "w");

@@ -101,7 +101,7 @@ static void who_comes_late_waits_for_one_round(void **state)
 }
 
 /* Like a client that sends the next query after each answer. */
-static void who_comes_again_has_no_more_than_his_turns(void **state)
+static void a_user_who_comes_again_gets_no_extra_turns(void **state)
 {
     struct fixture *f = *state;
     char served[64] = "";
@@ -131,7 +131,7 @@ static void background_work_counts_apart(void **state)
     assert_string_equal(order(f), "a1 b1 a2 b7 a9 b8 b9");
 }
 
-static void a_job_is_of_whoever_has_his_turn_first(void **state)
+static void a_shared_job_belongs_to_the_user_with_the_first_turn(void **state)
 {
     struct fixture *f = *state;
     all_come(f, "a1 a2 a3 a4");
@@ -149,7 +149,7 @@ static void a_job_is_of_whoever_has_his_turn_first(void **state)
 }
 
 /* A job that was set aside answers its key: no other search of that key goes before it. */
-static void nothing_goes_before_what_answers_it(void **state)
+static void no_search_goes_before_the_job_that_answers_its_key(void **state)
 {
     struct fixture *f = *state;
     all_come(f, "a1 a2 a3");
@@ -165,11 +165,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_user_is_served_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(who_comes_late_waits_for_one_round, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_comes_again_has_no_more_than_his_turns, setup,
+        cmocka_unit_test_setup_teardown(a_user_who_comes_again_gets_no_extra_turns, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(background_work_counts_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_job_is_of_whoever_has_his_turn_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_goes_before_what_answers_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_shared_job_belongs_to_the_user_with_the_first_turn, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(no_search_goes_before_the_job_that_answers_its_key, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,7 +151,7 @@ static void silence_is_told_in_time(void **state)
     end();
 }
 
-static void a_watch_of_several_slices_is_as_long_as_it_says(void **state)
+static void a_watch_of_several_slices_has_its_full_length(void **state)
 {
     (void)state;
     begin("exec sleep 1000");
@@ -181,7 +181,7 @@ static void what_lies_unread_is_heard_first(void **state)
     end();
 }
 
-static void an_absence_of_ours_is_no_silence_of_its(void **state)
+static void a_pause_of_gemmd_is_no_silence_of_the_runner(void **state)
 {
     (void)state;
     begin("exec sleep 1000");
@@ -221,9 +221,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silence_is_told_in_time),
-        cmocka_unit_test(a_watch_of_several_slices_is_as_long_as_it_says),
+        cmocka_unit_test(a_watch_of_several_slices_has_its_full_length),
         cmocka_unit_test(what_lies_unread_is_heard_first),
-        cmocka_unit_test(an_absence_of_ours_is_no_silence_of_its),
+        cmocka_unit_test(a_pause_of_gemmd_is_no_silence_of_the_runner),
         cmocka_unit_test(an_absence_that_ends_in_time_counts_as_little),
         cmocka_unit_test(a_loop_that_is_always_late_hears_of_silence_all_the_same),
     };

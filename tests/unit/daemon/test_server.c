@@ -156,7 +156,7 @@ static void turn(struct fixture *f)
 }
 
 /* libuv takes no other connection while a connection waits to be accepted. */
-static void who_finds_no_memory_waits_for_it(void **state)
+static void a_client_that_finds_no_memory_waits(void **state)
 {
     struct fixture *f = *state;
     struct error err = ERROR_NULL;
@@ -233,7 +233,7 @@ static int come_with(struct fixture *f, unsigned n)
     return fd;
 }
 
-static void requests_of_who_left_while_he_was_not_read_from_are_withdrawn(void **state)
+static void requests_of_an_unread_client_that_left_are_withdrawn(void **state)
 {
     struct fixture *f = *state;
     struct question *q = &questions[0];
@@ -248,7 +248,7 @@ static void requests_of_who_left_while_he_was_not_read_from_are_withdrawn(void *
     assert_true(q->gone);
 }
 
-static void requests_of_who_had_left_before_they_were_read_are_withdrawn(void **state)
+static void requests_read_after_their_client_left_are_withdrawn(void **state)
 {
     struct fixture *f = *state;
     struct question *q = &questions[0];
@@ -282,7 +282,7 @@ static void who_only_stops_sending_is_read_from_and_answered_later(void **state)
     close(fd);
 }
 
-static void what_was_sent_before_leaving_is_handled_when_its_user_may_again(void **state)
+static void messages_sent_before_leaving_are_handled_in_the_users_next_turn(void **state)
 {
     struct fixture *f = *state;
     struct question *q = &questions[0];
@@ -341,17 +341,17 @@ static void users_take_turns_for_slices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_finds_no_memory_waits_for_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_client_that_finds_no_memory_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_user_whose_time_is_spent_waits_on_all_connections, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(
-            requests_of_who_left_while_he_was_not_read_from_are_withdrawn, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            requests_of_who_had_left_before_they_were_read_are_withdrawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_of_an_unread_client_that_left_are_withdrawn, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(requests_read_after_their_client_left_are_withdrawn, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(who_only_stops_sending_is_read_from_and_answered_later,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(
-            what_was_sent_before_leaving_is_handled_when_its_user_may_again, setup, teardown),
+            messages_sent_before_leaving_are_handled_in_the_users_next_turn, setup, teardown),
         cmocka_unit_test_setup_teardown(users_take_turns_for_slices, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

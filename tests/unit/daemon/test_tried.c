@@ -14,7 +14,7 @@ static const char *id_of(int i)
     return id;
 }
 
-static void each_is_counted_until_it_is_removed(void **state)
+static void each_tried_key_counts_until_its_removal(void **state)
 {
     (void)state;
     struct tried x = {0};
@@ -40,7 +40,7 @@ static void each_is_counted_until_it_is_removed(void **state)
     assert_false(tried_has(&x, id_of(1)));
 }
 
-static void what_none_is_kept_of_is_counted_while_it_is_asked_for(void **state)
+static void a_key_without_kept_trials_counts_while_a_request_is_open(void **state)
 {
     (void)state;
     struct tried x = {0};
@@ -73,8 +73,8 @@ static void what_none_is_kept_of_is_counted_while_it_is_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_counted_until_it_is_removed),
-        cmocka_unit_test(what_none_is_kept_of_is_counted_while_it_is_asked_for),
+        cmocka_unit_test(each_tried_key_counts_until_its_removal),
+        cmocka_unit_test(a_key_without_kept_trials_counts_while_a_request_is_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

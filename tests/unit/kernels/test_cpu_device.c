@@ -357,7 +357,7 @@ static void make_folder(const char *path, int age_s)
 
 /* Files that a compiler leaves beside its output are removed with it; files of killed processes
  * after an hour. Young files stay, and files that the name marks as another user's. */
-static void test_what_compilers_leave(void **state)
+static void test_files_that_compilers_leave(void **state)
 {
     (void)state;
     char tmp[] = "/tmp/gemmd-scratch-XXXXXX", path[3][64];
@@ -501,7 +501,7 @@ int main(void)
         cmocka_unit_test_teardown(test_version, drop_script),
         cmocka_unit_test(test_real_errors),
         cmocka_unit_test(test_temporary_folder),
-        cmocka_unit_test_teardown(test_what_compilers_leave, drop_script),
+        cmocka_unit_test_teardown(test_files_that_compilers_leave, drop_script),
         cmocka_unit_test_teardown(test_stop, drop_script),
         cmocka_unit_test_teardown(test_replaced, drop_script),
         cmocka_unit_test(test_spawn_limit),

@@ -340,7 +340,7 @@ static bool is_unwanted_at_last(void)
     return ++asked >= 2;
 }
 
-static void test_nobody_wants_the_rows_any_more_while_they_are_drawn(void **state)
+static void test_drawing_stops_when_the_rows_are_not_wanted(void **state)
 {
     (void)state;
     static const char *const routings[] = {"uniform", "zipf:1.5"};
@@ -380,7 +380,7 @@ int main(void)
         cmocka_unit_test(test_buffers),
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_wary_seed),
-        cmocka_unit_test(test_nobody_wants_the_rows_any_more_while_they_are_drawn),
+        cmocka_unit_test(test_drawing_stops_when_the_rows_are_not_wanted),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

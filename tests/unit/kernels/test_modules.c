@@ -530,7 +530,7 @@ static void test_limit_of_times_to_come(void **state)
 }
 
 /* A file that is no list neither prevents a trim nor gives a message. */
-static void test_limit_beside_what_is_no_list(void **state)
+static void test_limit_ignores_files_that_are_no_lists(void **state)
 {
     (void)state;
     char id[HASH_HEX], path[PATH_MAX];
@@ -625,7 +625,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limit_of_databases_alike, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit_spares, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit_of_times_to_come, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_limit_beside_what_is_no_list, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit_ignores_files_that_are_no_lists, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_limit_of_refusals, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,7 +51,7 @@ static void test_by_architecture_and_problem(void **state)
 }
 
 /* A client has the true problem, the daemon its bucket. */
-static void test_a_bucket_is_its_problems(void **state)
+static void test_a_bucket_and_its_problem_have_the_same_target(void **state)
 {
     (void)state;
     static const char *const modes[] = {"forward", "dX", "dW", "dW accumulate=true"};
@@ -76,7 +76,7 @@ static void test_a_bucket_is_its_problems(void **state)
 }
 
 /* A target that takes a problem has a config for the problem at once. */
-static void test_who_takes_can(void **state)
+static void test_a_target_that_takes_a_problem_has_a_config(void **state)
 {
     (void)state;
     const struct device_info *const devices[] = {&hopper, &ampere};
@@ -281,8 +281,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_architecture_and_problem),
-        cmocka_unit_test(test_a_bucket_is_its_problems),
-        cmocka_unit_test(test_who_takes_can),
+        cmocka_unit_test(test_a_bucket_and_its_problem_have_the_same_target),
+        cmocka_unit_test(test_a_target_that_takes_a_problem_has_a_config),
         cmocka_unit_test(test_the_portable_default),
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_space_on_threads),

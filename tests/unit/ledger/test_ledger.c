@@ -175,7 +175,7 @@ static void many_writes_keep_their_order(void **state)
     free(t);
 }
 
-static void stopping_carries_out_what_was_asked(void **state)
+static void a_stop_carries_out_earlier_requests(void **state)
 {
     struct fixture *f = *state;
     struct bench b;
@@ -205,7 +205,7 @@ static void stopping_carries_out_what_was_asked(void **state)
 }
 
 /* The second request comes before the first answer. */
-static void what_is_brought_does_not_push_out_what_is_on_its_way(void **state)
+static void a_brought_row_does_not_replace_a_row_under_way(void **state)
 {
     struct bench b;
     struct error err = ERROR_NULL;
@@ -238,7 +238,7 @@ static void on_recorded(void *ctx, int status, const struct error *err)
 }
 
 /* Clients fill their own share of the queue, and are told; the runner's trials have theirs. */
-static void who_records_too_much_is_told(void **state)
+static void a_client_that_records_too_much_gets_an_error(void **state)
 {
     struct fixture *f = *state;
     struct bench b;
@@ -283,7 +283,7 @@ static int64_t publish_other(struct store *s, int key)
     return generation;
 }
 
-static void news_of_others_are_told(void **state)
+static void news_of_other_daemons_are_told(void **state)
 {
     struct fixture *f = *state;
     struct bench b;
@@ -456,7 +456,7 @@ static void restore(struct bench *b, int key, int64_t generation)
     free(best);
 }
 
-static void what_the_file_lost_is_restored_under_its_number(void **state)
+static void lost_rows_are_restored_under_their_numbers(void **state)
 {
     struct fixture *f = *state;
     struct bench b;
@@ -506,18 +506,18 @@ static void evict_and_restore(struct fixture *f, bool writes_between)
     free(best);
 }
 
-static void what_another_evicted_is_not_restored(void **state)
+static void a_key_evicted_by_another_daemon_is_not_restored(void **state)
 {
     evict_and_restore(*state, false);
 }
 
-static void nor_is_it_after_a_write_between(void **state)
+static void a_key_evicted_before_another_write_is_not_restored(void **state)
 {
     evict_and_restore(*state, true);
 }
 
 /* The eviction is under way when the key is brought back. */
-static void what_is_being_evicted_is_not_restored(void **state)
+static void a_key_under_eviction_is_not_restored(void **state)
 {
     struct fixture *f = *state;
     struct bench b;
@@ -545,18 +545,18 @@ int main(void)
         T(a_start_that_fails_leaves_nothing),
         T(every_call_is_answered_once),
         T(many_writes_keep_their_order),
-        T(stopping_carries_out_what_was_asked),
-        T(who_records_too_much_is_told),
-        T(what_is_brought_does_not_push_out_what_is_on_its_way),
-        T(news_of_others_are_told),
+        T(a_stop_carries_out_earlier_requests),
+        T(a_client_that_records_too_much_gets_an_error),
+        T(a_brought_row_does_not_replace_a_row_under_way),
+        T(news_of_other_daemons_are_told),
         T(news_come_before_a_lease),
         T(searches_that_wait_are_shared),
         T(missed_news_have_all_read_anew),
         T(another_file_is_read_anew),
-        T(what_the_file_lost_is_restored_under_its_number),
-        T(what_another_evicted_is_not_restored),
-        T(nor_is_it_after_a_write_between),
-        T(what_is_being_evicted_is_not_restored),
+        T(lost_rows_are_restored_under_their_numbers),
+        T(a_key_evicted_by_another_daemon_is_not_restored),
+        T(a_key_evicted_before_another_write_is_not_restored),
+        T(a_key_under_eviction_is_not_restored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,7 +241,7 @@ static void quarantine_that_no_file_takes_is_told(void **state)
 }
 
 /* The file's row of the key is outdated by then. */
-static void what_is_unsaved_is_not_pushed_out(void **state)
+static void an_unsaved_row_is_not_replaced(void **state)
 {
     struct bench b;
     struct error err = ERROR_NULL;
@@ -573,7 +573,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, teardown)
     const struct CMUnitTest tests[] = {
         T(what_a_failed_group_would_have_saved_is_not_lost),
-        T(what_is_unsaved_is_not_pushed_out),
+        T(an_unsaved_row_is_not_replaced),
         T(a_full_disk_stops_nothing),
         T(unsaved_bests_are_evicted_or_told),
         T(damage_is_repaired_on_the_way),

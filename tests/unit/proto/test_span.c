@@ -76,7 +76,7 @@ static void lengths_that_lie(void **state)
     }
 }
 
-static void finds_what_a_container_holds(void **state)
+static void finds_the_items_of_a_container(void **state)
 {
     (void)state;
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
@@ -100,7 +100,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_where_the_scan_ends),
         cmocka_unit_test(lengths_that_lie),
-        cmocka_unit_test(finds_what_a_container_holds),
+        cmocka_unit_test(finds_the_items_of_a_container),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,7 +80,7 @@ static struct tune_order *defend(const struct record *former, double min_gain)
     return o;
 }
 
-static void test_it_is_measured_in_full_and_stays_within_the_margin(void **state)
+static void test_the_former_best_is_measured_in_full_and_stays_within_the_margin(void **state)
 {
     (void)state;
     struct trial best, worst;
@@ -299,7 +299,7 @@ static void test_another_seed_is_another_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_it_is_measured_in_full_and_stays_within_the_margin),
+        cmocka_unit_test(test_the_former_best_is_measured_in_full_and_stays_within_the_margin),
         cmocka_unit_test(test_one_that_cannot_run_defends_nothing),
         cmocka_unit_test(test_a_long_reason_is_cut_behind_a_word),
         cmocka_unit_test(test_a_ratio_of_another_load_wins_nothing),

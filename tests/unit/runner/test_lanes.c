@@ -55,7 +55,7 @@ static void tune(struct child *c, const char *problem, const char *cache)
 
 /* The reference compiles twice as long as the rest, which is measured first. Each trial still gets
  * its ratio to the reference. */
-static void test_who_comes_before_the_reference_has_a_ratio(void **state)
+static void test_candidates_before_the_reference_get_a_ratio(void **state)
 {
     (void)state;
     struct error err = ERROR_NULL;
@@ -92,7 +92,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_many_compile_as_there_are),
         cmocka_unit_test(test_waiting_is_time),
-        cmocka_unit_test(test_who_comes_before_the_reference_has_a_ratio),
+        cmocka_unit_test(test_candidates_before_the_reference_get_a_ratio),
     };
     families_register();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,7 +110,7 @@ static void settle(struct compile_pool *b, const struct build *w)
     }
 }
 
-static void test_one_compile_for_all_who_want_it(void **state)
+static void test_requests_of_a_variant_share_a_compile(void **state)
 {
     (void)state;
     char *cache = folder_make();
@@ -503,7 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_many_without_a_holder),
-        cmocka_unit_test(test_one_compile_for_all_who_want_it),
+        cmocka_unit_test(test_requests_of_a_variant_share_a_compile),
         cmocka_unit_test(test_failures_are_remembered),
         cmocka_unit_test(test_refusals_outlive_the_runner),
         cmocka_unit_test(test_runners_at_once),

@@ -102,7 +102,7 @@ static uint32_t count(const bool used[VARIANTS], const bool *present)
     return n;
 }
 
-static void test_what_is_compiled_goes_before_what_promises_hardly_more(void **state)
+static void test_compiled_variants_go_before_slightly_better_predictions(void **state)
 {
     (void)state;
     struct world *w = world_new(0.002);
@@ -118,7 +118,7 @@ static void test_what_is_compiled_goes_before_what_promises_hardly_more(void **s
     free(w);
 }
 
-static void test_what_is_compiled_but_slower_does_not(void **state)
+static void test_slower_compiled_variants_do_not(void **state)
 {
     (void)state;
     struct world *w = world_new(0.2);
@@ -144,7 +144,7 @@ static uint32_t opening(const struct world *w, bool with_present, uint32_t out[N
     return n;
 }
 
-static void test_it_begins_the_same_whatever_is_compiled(void **state)
+static void test_compiled_variants_do_not_change_the_begin(void **state)
 {
     (void)state;
     struct world *w = world_new(0.002);
@@ -237,9 +237,9 @@ static void test_gain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_compiled_goes_before_what_promises_hardly_more),
-        cmocka_unit_test(test_what_is_compiled_but_slower_does_not),
-        cmocka_unit_test(test_it_begins_the_same_whatever_is_compiled),
+        cmocka_unit_test(test_compiled_variants_go_before_slightly_better_predictions),
+        cmocka_unit_test(test_slower_compiled_variants_do_not),
+        cmocka_unit_test(test_compiled_variants_do_not_change_the_begin),
         cmocka_unit_test(test_the_settings_of_the_winner_are_compared),
         cmocka_unit_test(test_gain),
     };

@@ -69,7 +69,7 @@ static int read_changes(struct store *s, int64_t *after, uint32_t max, char out[
     return r;
 }
 
-static void changes_of_others_are_told_once_and_own_ones_never(void **state)
+static void changes_of_other_stores_are_told_once_and_own_changes_never(void **state)
 {
     struct fixture *f = *state;
     struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
@@ -153,7 +153,7 @@ static void what_was_undone_is_no_change(void **state)
 
 /* The table keeps a limited number of changes: a store that slept longer reads everything anew,
  * then goes on. */
-static void who_has_missed_changes_is_told_so(void **state)
+static void a_store_that_missed_changes_is_told(void **state)
 {
     enum { MANY = 9000, KEPT = 8192, GRAIN = 256 };
     struct fixture *f = *state;
@@ -399,7 +399,7 @@ static void owners_are_judged_by_more_than_a_number(void **state)
     }
 }
 
-static void who_leaves_gives_back_all_it_had(void **state)
+static void a_store_that_leaves_gives_everything_back(void **state)
 {
     struct fixture *f = *state;
     struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND);
@@ -496,7 +496,7 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     store_close(c);
 }
 
-static void a_search_that_somebody_carries_out_is_not_next(void **state)
+static void a_leased_search_is_not_next(void **state)
 {
     struct fixture *f = *state;
     struct store *a = open_as(f, FIRST), *b = open_as(f, SECOND), *c = open_as(f, THIRD);
@@ -561,10 +561,10 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(changes_of_others_are_told_once_and_own_ones_never),
+        T(changes_of_other_stores_are_told_once_and_own_changes_never),
         T(changes_come_in_pages),
         T(what_was_undone_is_no_change),
-        T(who_has_missed_changes_is_told_so),
+        T(a_store_that_missed_changes_is_told),
         T(the_newest_row_of_a_key_is_read),
         T(a_key_that_was_changed_since_is_known),
         T(a_key_has_one_holder),
@@ -572,10 +572,10 @@ int main(void)
         T(a_lease_ends_with_the_boot_of_the_host),
         T(a_process_that_died_holds_nothing),
         T(owners_are_judged_by_more_than_a_number),
-        T(who_leaves_gives_back_all_it_had),
+        T(a_store_that_leaves_gives_everything_back),
         T(daemons_are_counted),
         T(the_oldest_search_of_another_daemon_is_next),
-        T(a_search_that_somebody_carries_out_is_not_next),
+        T(a_leased_search_is_not_next),
         T(a_search_that_has_ended_is_not_next),
         T(a_search_of_another_boot_is_not_next),
     };

@@ -289,7 +289,7 @@ static void garbage_is_set_aside(void **state)
 }
 
 /* `gemmd --database notes.txt` is a mistake, and notes.txt stays in place. */
-static void a_file_of_others_is_left_alone(void **state)
+static void a_foreign_file_is_left_alone(void **state)
 {
     struct fixture *f = *state;
     /* a single byte is an empty file to SQLite */
@@ -703,7 +703,7 @@ static void change_after_snapshot(struct fixture *f, char gone[HASH_HEX], char r
 }
 
 /* For keys that changed since the snapshot, only the damaged file's rows count. */
-static void a_snapshot_gives_back_what_was_not_changed_since(void **state)
+static void a_snapshot_gives_back_only_unchanged_keys(void **state)
 {
     struct fixture *f = *state;
     struct originals o;
@@ -803,7 +803,7 @@ int main(void)
         T(flipped_bits),
         T(flipped_bits_in_the_wal),
         T(garbage_is_set_aside),
-        T(a_file_of_others_is_left_alone),
+        T(a_foreign_file_is_left_alone),
         T(a_damaged_header_costs_nothing),
         T(numbers_go_on_after_a_rebuild),
         T(numbers_that_were_evicted_are_not_given_again),
@@ -815,7 +815,7 @@ int main(void)
         T(a_damaged_description),
         T(an_interrupted_rebuild),
         T(a_failed_rebuild_leaves_all_in_place),
-        T(a_snapshot_gives_back_what_was_not_changed_since),
+        T(a_snapshot_gives_back_only_unchanged_keys),
         T(a_snapshot_is_not_used_when_changes_since_are_unknown),
         T(a_snapshot_is_made_when_the_database_was_written_to),
     };

@@ -404,7 +404,7 @@ static unsigned mode_of(const char *path)
 
 /* Copies and replacements of a database keep its permissions for group and other users. Opening the
  * database anew closes it to both. */
-static void whoever_may_read_a_file_may_read_its_copies(void **state)
+static void copies_of_a_file_keep_its_permissions(void **state)
 {
     static const mode_t modes[] = {0600, 0640, 0440}, expected[] = {0600, 0640, 0640};
     struct fixture *f = *state;
@@ -832,7 +832,7 @@ int main(void)
         T(version_3_is_migrated),
         T(a_failed_migration_changes_nothing),
         T(a_removed_file_is_put_back),
-        T(whoever_may_read_a_file_may_read_its_copies),
+        T(copies_of_a_file_keep_its_permissions),
         T(a_replaced_file_is_left_alone),
         T(a_removed_log_is_put_back),
         T(no_write_goes_into_a_removed_file),

@@ -330,7 +330,7 @@ static void offered(struct best *b, int key, int i, int64_t known)
 }
 
 /* The offer's writer looked before other writes: only the transaction knows the current row. */
-static void an_offer_does_not_push_out_what_came_meanwhile(void **state)
+static void an_offer_does_not_replace_a_newer_row(void **state)
 {
     struct store *s = fixture_open(*state);
     struct error err = ERROR_NULL;
@@ -378,7 +378,7 @@ static int ended(struct store *s, struct best *b, const char *source, int i, int
     return store_offer(s, b, &err);
 }
 
-static void an_end_does_not_push_out_what_came_meanwhile(void **state)
+static void the_end_of_a_search_does_not_replace_a_newer_row(void **state)
 {
     struct store *s = fixture_open(*state);
     struct error err = ERROR_NULL;
@@ -578,8 +578,8 @@ int main(void)
         T(evicting_never_gives_a_number_twice),
         T(unpinning),
         T(groups_commit_or_vanish),
-        T(an_offer_does_not_push_out_what_came_meanwhile),
-        T(an_end_does_not_push_out_what_came_meanwhile),
+        T(an_offer_does_not_replace_a_newer_row),
+        T(the_end_of_a_search_does_not_replace_a_newer_row),
         T(an_event_that_cannot_be_written_ends_no_group),
         T(an_offer_to_a_locked_file_is_judged),
         T(a_bad_row_is_replaced_under_its_number),
