@@ -267,23 +267,19 @@ static int asking_answer_all(struct asking *a)
 
 /* ---- commands ------------------------------------------------------------------------------- */
 
-static int ask_run_command(struct subject *s, bool tune, bool each)
+static int ask_run_command(struct subject *s)
 {
-    struct asking a = {.s = s, .tune = tune, .each = each};
+    struct asking a = {
+        .s = s, .tune = s->command != &command_get, .each = s->command == &command_bench};
     int code = asking_answer_all(&a);
     json_decref(a.rows);
     return code;
 }
 
-static int ask_run_get(struct subject *s)
-{
-    return ask_run_command(s, false, false);
-}
-
 const struct command command_get = {
     .name = "get",
     .help = "ask for the best config of problems; what is not known is tuned",
-    .run = ask_run_get,
+    .run = ask_run_command,
     .args_doc = "[PROBLEM]",
     .doc = "Asks for the best config of each problem. What is not known is tuned, with progress on "
            "stderr, unless --wait says otherwise.",
@@ -291,15 +287,10 @@ const struct command command_get = {
               &target_argp, &pinned_ctl_argp, &search_argp, &wait_argp, &space_argp},
 };
 
-static int ask_run_tune(struct subject *s)
-{
-    return ask_run_command(s, true, false);
-}
-
 const struct command command_tune = {
     .name = "tune",
     .help = "tune problems, whether known or not",
-    .run = ask_run_tune,
+    .run = ask_run_command,
     .args_doc = "[PROBLEM]",
     .doc = "Tunes each problem, whether known or not, and shows the winners.\v"
            "A search under --restrict, --space, --config or --target has a winner of source "
@@ -314,7 +305,7 @@ static int ask_run_bench(struct subject *s)
         return ctl_usage("--wait, --budget, --strategy and --again are not for bench: it measures "
                          "each of the given configs, known or not, and waits for that");
     }
-    return ask_run_command(s, true, true);
+    return ask_run_command(s);
 }
 
 static const struct argp_option bench_options[] = {

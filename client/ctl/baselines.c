@@ -107,11 +107,6 @@ static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows)
     return out;
 }
 
-static bool has_failed(const json_t *row)
-{
-    return !list_has("ok,aborted,baseline", field_text(row, "status"));
-}
-
 /* Applies the filter's offset and limit to all rows, or to the failed rows. Takes over `rows`. */
 static json_t *baselines_cut_page(json_t *rows, const json_t *filter, bool failed)
 {
@@ -121,7 +116,8 @@ static json_t *baselines_cut_page(json_t *rows, const json_t *filter, bool faile
     size_t i;
     json_array_foreach(rows, i, row) {
         bool full = limit && (json_int_t)json_array_size(page) >= json_integer_value(limit);
-        if ((!failed || has_failed(row)) && seen++ >= offset && !full) {
+        const bool chosen = !failed || !list_has("ok,aborted,baseline", field_text(row, "status"));
+        if (chosen && seen++ >= offset && !full) {
             json_array_append(page, row);
         }
     }

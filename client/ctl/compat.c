@@ -103,8 +103,11 @@ static void count_drop(json_t *space, const struct compat_rule *rule, const json
     }
 }
 
-static void compat_enumerate_mode(const struct unsloth_mode *mode, json_t *space)
+static json_t *compat_make_space(const struct unsloth_mode *mode)
 {
+    json_t *space = json_pack("{ss, ss, s[], si, so, s{}, s{}, s{}}", "compat", "unsloth", "mode",
+                              mode->name, "configs", "settings", 1, "params", param_rows(),
+                              "dropped", "unpromising", "reasons");
     int at[PARAMS], raw = 1;
     json_t *configs = json_object_get(space, "configs");
     for (int i = 0; i < PARAMS; i++) {
@@ -130,14 +133,6 @@ static void compat_enumerate_mode(const struct unsloth_mode *mode, json_t *space
     json_object_set_new(space, "legal", json_integer(legal));
     json_object_set_new(space, "searched", json_integer(legal));
     json_object_set_new(space, "variants", json_integer(legal));
-}
-
-static json_t *compat_make_space(const struct unsloth_mode *mode)
-{
-    json_t *space = json_pack("{ss, ss, s[], si, so, s{}, s{}, s{}}", "compat", "unsloth", "mode",
-                              mode->name, "configs", "settings", 1, "params", param_rows(),
-                              "dropped", "unpromising", "reasons");
-    compat_enumerate_mode(mode, space);
     return space;
 }
 

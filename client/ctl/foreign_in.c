@@ -428,20 +428,13 @@ static int foreign_read_files(bool aiter, char **paths, size_t n, struct entries
     return code;
 }
 
-/* The hints of all keys, in the order in which the keys were found. */
-static json_t *foreign_list_rows(const struct importing *x)
-{
-    json_t *rows = json_array(), *hint;
-    const char *key;
-    json_object_foreach(x->keys, key, hint) {
-        json_array_append(rows, json_object_get(hint, "row"));
-    }
-    return rows;
-}
-
 static int send_rows(struct importing *x, bool dry_run)
 {
-    json_t *total = x->total, *rows = foreign_list_rows(x);
+    json_t *total = x->total, *rows = json_array(), *hint;
+    const char *key;
+    json_object_foreach(x->keys, key, hint) { /* in the order in which the keys were found */
+        json_array_append(rows, json_object_get(hint, "row"));
+    }
     json_object_set_new(total, "hints", rows);
     if (json_array_size(rows) == 0) {
         notices_print(x->skipped);

@@ -45,14 +45,6 @@ static int show_answer(struct subject *s, const json_t *problem, json_t *answer)
 
 /* ---- pin ------------------------------------------------------------------------------------ */
 
-static json_t *pin_params(struct subject *s, const json_t *problem)
-{
-    json_t *params =
-        json_pack("{sO, sO}", "problem", problem, "config", json_array_get(s->search.configs, 0));
-    subject_put_query(s, params);
-    return params;
-}
-
 static int pin_run_command(struct subject *s)
 {
     const json_t *problem = problems_one(&s->problems);
@@ -63,7 +55,13 @@ static int pin_run_command(struct subject *s)
         return ctl_usage("which config? give one --config 'BLOCK_SIZE_M=64 ...'");
     }
     int code = ctl_connect(&s->ctl);
-    json_t *answer = code ? NULL : ctl_call(&s->ctl, "pin", pin_params(s, problem), &code);
+    if (code) {
+        return code;
+    }
+    json_t *params =
+        json_pack("{sO, sO}", "problem", problem, "config", json_array_get(s->search.configs, 0));
+    subject_put_query(s, params);
+    json_t *answer = ctl_call(&s->ctl, "pin", params, &code);
     return answer ? show_answer(s, problem, answer) : code;
 }
 

@@ -12,18 +12,13 @@ static json_t *results_make_real(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-static json_t *config_json(const char *text)
-{
-    struct gemmd_error e;
-    json_t *j = text_to_json(text, &e);
-    return j ? j : json_string(text);
-}
-
 json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
 {
+    struct gemmd_error e;
+    json_t *config = text_to_json(a->config, &e);
     json_t *row = json_pack("{sO, ss, ss, ss, ss, so, ss}", "problem", problem, "key", a->key,
                             "tier", a->tier, "source", a->source, "family", a->family, "config",
-                            config_json(a->config), "module", a->module);
+                            config ? config : json_string(a->config), "module", a->module);
     const struct {
         const char *name;
         double value;

@@ -81,15 +81,6 @@ static bool may_be_unsaved(const json_t *row)
            json_is_false(json_object_get(row, "saved"));
 }
 
-/* `saved` is false also for a winner of a restricted query, although nothing is unsaved. */
-static bool has_all_saved(struct ctl *c)
-{
-    json_t *status = unsaved_status(c);
-    bool all = status && !unsaved_there(status);
-    json_decref(status);
-    return all;
-}
-
 void unsaved_remark(struct ctl *c, const json_t *rows)
 {
     size_t i, n = 0;
@@ -97,7 +88,11 @@ void unsaved_remark(struct ctl *c, const json_t *rows)
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         n += may_be_unsaved(row);
     }
-    if (n == 0 || has_all_saved(c)) {
+    /* `saved` is false also for a winner of a restricted query, although nothing is unsaved. */
+    json_t *status = n ? unsaved_status(c) : NULL;
+    const bool all_saved = n == 0 || (status && !unsaved_there(status));
+    json_decref(status);
+    if (all_saved) {
         return;
     }
     if (json_array_size(rows) == 1) {

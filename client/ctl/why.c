@@ -249,10 +249,14 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
     free(problem);
 }
 
-static int print_why(struct subject *a, json_t *why)
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static int why_run_command(struct subject *s)
 {
-    if (a->ctl.json) {
-        return ctl_print_json(why);
+    int code = DONE;
+    json_t *why = subject_call_key(s, "why", &code);
+    if (!why || s->ctl.json) {
+        return why ? ctl_print_json(why) : code;
     }
     print_key(why);
     print_answer(why);
@@ -262,18 +266,9 @@ static int print_why(struct subject *a, json_t *why)
     print_stamp(why);
     print_confidence(why);
     print_miss(why);
-    print_action(why, &a->search.query);
+    print_action(why, &s->search.query);
     json_decref(why);
     return DONE;
-}
-
-/* ---- the command ---------------------------------------------------------------------------- */
-
-static int why_run_command(struct subject *s)
-{
-    int code = DONE;
-    json_t *why = subject_call_key(s, "why", &code);
-    return why ? print_why(s, why) : code;
 }
 
 const struct command command_why = {
