@@ -278,10 +278,10 @@ static int ask_run_command(struct subject *s)
 
 const struct command command_get = {
     .name = "get",
-    .help = "ask for the best config of problems; what is not known is tuned",
+    .help = "get the best config of problems; unknown problems are tuned",
     .run = ask_run_command,
     .args_doc = "[PROBLEM]",
-    .doc = "Asks for the best config of each problem. What is not known is tuned, with progress on "
+    .doc = "Gets the best config of each problem. Unknown problems are tuned, with progress on "
            "stderr, unless --wait says otherwise.",
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
               &target_argp, &pinned_ctl_argp, &search_argp, &wait_argp, &space_argp},
@@ -294,7 +294,7 @@ const struct command command_tune = {
     .args_doc = "[PROBLEM]",
     .doc = "Tunes each problem, whether known or not, and shows the winners.\v"
            "A search under --restrict, --space, --config or --target has a winner of source "
-           "\"partial\": it answers who waits for that search, and no later query.",
+           "\"partial\": it answers the clients that wait for that search, and no later query.",
     .parts = {&problems_argp, &measuring_argp, &deadline_argp, &given_argp, &tolerance_argp,
               &target_argp, &ctl_argp, &search_argp, &tune_wait_argp, &space_argp},
 };

@@ -26,8 +26,8 @@ static const struct argp_option options[] = {
     {"socket", KEY_SOCKET, "PATH", 0,
      "the daemon's socket (default: $GEMMD_SOCKET, else by device)", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
-     "whose daemon: cuda:0, cuda:GPU-<uuid>, cpu, replay:<file>, or replay-<name> of one that runs "
-     "(default: $GEMMD_DEVICE, else the only one that runs)",
+     "the daemon's device: cuda:0, cuda:GPU-<uuid>, cpu, replay:<file>, or replay-<name> of a "
+     "running daemon (default: $GEMMD_DEVICE, else the only daemon that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
     {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0,

@@ -107,9 +107,9 @@ static int daemon_show_status(struct subject *s)
 
 const struct command command_status = {
     .name = "status",
-    .help = "how the daemon is",
+    .help = "the daemon's state",
     .run = daemon_show_status,
-    .doc = "Shows how the daemon is: its device, what runs, what it has answered.",
+    .doc = "Shows the daemon's state: its device, the running job, counts of answers.",
     .parts = {&ctl_argp},
 };
 
@@ -194,7 +194,7 @@ const struct command command_start = {
     .run = daemon_run_start,
     .doc = "Starts a daemon for --device in the background and waits until it answers. Its log is "
            "in the state directory. The program is $GEMMD_DAEMON, else gemmd beside gemmctl, else "
-           "in PATH. If one runs already, that is said. The default device is the CPU.",
+           "in PATH. Says so when a daemon runs already. The default device is the CPU.",
     .parts = {&ctl_argp},
 };
 
@@ -282,9 +282,9 @@ const struct command command_stop = {
     .name = "stop",
     .help = "stop the daemon",
     .run = daemon_run_stop,
-    .doc = "Stops the daemon and waits until it is gone. A tuning that runs is cancelled in order; "
-           "what it measured is kept. Where systemd has its socket, the next job starts one: "
-           "`systemctl stop` that.",
+    .doc = "Stops the daemon and waits until it is gone. A running tuning is cancelled in order; "
+           "its measurements are kept. When systemd owns the socket, the next job starts a daemon "
+           "again: `systemctl stop` the socket.",
     .parts = {&ctl_argp},
 };
 

@@ -17,7 +17,7 @@ static const struct argp_option filter_options[] = {
      "problems and configs; may be repeated, for other columns",
      0},
     {"sort", KEY_SORT, "COLUMN", 0,
-     "speedup, tflops, gbps and floor_percent sort from the best down, others up; -COLUMN: down",
+     "speedup, tflops, gbps and floor_percent sort from the best down, the rest up; -COLUMN: down",
      0},
     {"top", KEY_TOP, "N", 0,
      "the first N rows only; of history, trials, quarantine, runs and events without --sort the "
@@ -138,9 +138,9 @@ static const struct argp_option list_options[] = {
 
 const struct command command_list = {
     .name = "list",
-    .help = "what is known: the best config of each problem",
+    .help = "the best config of each known problem, and other lists",
     .run = listing_run_list,
-    .doc = "Lists what is known. The columns are those of the database.",
+    .doc = "Lists rows of the database, under the names of its columns.",
     .options = list_options,
     .parts = {&filter_argp, &ctl_argp},
 };
@@ -194,7 +194,7 @@ const struct command command_quarantine = {
     .name = "quarantine",
     .help = "variants that may not run again, and why",
     .run = listing_run_quarantine,
-    .doc = "Lists the variants that crashed or hung, and are skipped since.",
+    .doc = "Lists the variants that crashed or hung, and may not run again.",
     .options = quarantine_options,
     .parts = {&filter_argp, &ctl_argp},
 };
@@ -326,18 +326,18 @@ static int listing_run_trials(struct subject *s)
 }
 
 static const struct argp_option trials_options[] = {
-    {"failed", OWN_KEY + OWN_FAILED, 0, 0, "only those that failed, with the reason", 2},
+    {"failed", OWN_KEY + OWN_FAILED, 0, 0, "only failed trials, with the reason", 2},
     {0},
 };
 
 const struct command command_trials = {
     .name = "trials",
-    .help = "what was measured, and what failed and why",
+    .help = "the measured configs, and failures with the reason",
     .run = listing_run_trials,
     .args_doc = "[KEY|PROBLEM]",
-    .doc = "Lists what was measured, of one problem or of all, from the best speedup down. The "
-           "baseline is cuBLAS over the experts, where it was measured, else the reference kernel "
-           "(the analytic default) of the same run.",
+    .doc = "Lists the trials of one problem or of all, from the best speedup down. The baseline "
+           "is cuBLAS over the experts when that was measured, else the reference kernel (the "
+           "analytic default) of the same run.",
     .options = trials_options,
     .parts = {&problems_argp, &filter_argp, &ctl_argp},
 };

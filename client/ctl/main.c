@@ -22,7 +22,7 @@ static const struct command *const commands[] = {
 static int main_print_help(void)
 {
     printf("Usage: gemmctl COMMAND [OPTION...]\n"
-           "Asks gemmd which kernel configuration is best, and shows what it knows.\n\n");
+           "Gets the best kernel configurations from gemmd, and shows its results.\n\n");
     for (size_t i = 0; i < COUNT(commands); i++) {
         printf("  %-12s %s\n", commands[i]->name, commands[i]->help);
     }

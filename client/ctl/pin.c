@@ -67,11 +67,11 @@ static int pin_run_command(struct subject *s)
 
 const struct command command_pin = {
     .name = "pin",
-    .help = "make a config the answer of a problem, once it is verified",
+    .help = "make a config the answer of a problem, once verified",
     .run = pin_run_command,
     .args_doc = "[PROBLEM]",
-    .doc = "Makes one --config the answer of a problem (source \"manual\"). It is verified and "
-           "measured first; a wrong one is refused.",
+    .doc = "Makes one --config the answer of a problem (source \"manual\"). The config is verified "
+           "and measured first, and refused when its results are wrong.",
     .parts = {&problems_argp, &given_argp, &tolerance_argp, &target_argp, &ctl_argp},
 };
 
@@ -95,11 +95,11 @@ static int pin_run_unpin(struct subject *s)
 
 const struct command command_unpin = {
     .name = "unpin",
-    .help = "go back to the answer that was tuned",
+    .help = "go back to the newest tuned answer",
     .run = pin_run_unpin,
     .args_doc = "KEY|PROBLEM",
-    .doc = "Takes back a pin: the newest answer that was tuned serves again. KEY is an id, or its "
-           "first 6 digits or more.",
+    .doc = "Removes a pin: the newest tuned answer serves again. KEY is an id, or its first 6 "
+           "digits or more.",
     .parts = {&problems_argp, &ctl_argp},
 };
 
@@ -112,11 +112,11 @@ static int pin_run_promote(struct subject *s)
 
 const struct command command_promote = {
     .name = "promote",
-    .help = "let a user's own row answer everybody",
+    .help = "let a user's own row answer all users",
     .run = pin_run_promote,
     .args_doc = "KEY|PROBLEM",
-    .doc = "Lets a user's own row of a custom op answer everybody. KEY is an id, or its first 6 "
-           "digits or more (`gemmctl list` shows them); a PROBLEM names whose row by the field "
+    .doc = "Lets a user's own row of a custom op answer all users. KEY is an id, or its first 6 "
+           "digits or more (`gemmctl list` shows them); a PROBLEM names the user by the field "
            "user=UID.",
     .parts = {&problems_argp, &ctl_argp},
 };
@@ -158,10 +158,10 @@ static int pin_run_cancel(struct subject *s)
 
 const struct command command_cancel = {
     .name = "cancel",
-    .help = "end a problem's tuning, whoever waits for it",
+    .help = "end a problem's tuning for all clients",
     .run = pin_run_cancel,
     .args_doc = "KEY|PROBLEM",
-    .doc = "Cancels a problem's tuning, whoever waits for it. KEY is an id, or its first 6 digits "
-           "or more (`gemmctl status` shows the one that runs).",
+    .doc = "Cancels a problem's tuning for all clients that wait. KEY is an id, or its first 6 "
+           "digits or more (`gemmctl status` shows the key of the running tuning).",
     .parts = {&problems_argp, &ctl_argp},
 };

@@ -49,8 +49,8 @@ static const struct {
 
 static const struct argp_option options[] = {
     {0, 0, 0, 0,
-     "Which problems (LIST: 16,32,64; every combination is meant). Instead of options, a problem's "
-     "text can be given: grouped_gemm mode=forward M=32768 N=1536 K=2048 ...",
+     "Which problems (LIST: 16,32,64; all combinations). Instead of options, a problem's text can "
+     "be given: grouped_gemm mode=forward M=32768 N=1536 K=2048 ...",
      1},
     {"mode", KEY_FIRST + PROBLEM_MODE, "LIST", 0, "forward (default), dX, dW", 0},
     {"m", KEY_FIRST + PROBLEM_M, "LIST", 0, "routed rows, tokens * topk", 0},
@@ -71,8 +71,8 @@ static const struct argp_option options[] = {
     {"routing", KEY_FIRST + PROBLEM_ROUTING, "PROFILE", 0,
      "uniform (default), zipf:<s>, rows:<a>,<b>,...", 0},
     {"rows-per-expert", KEY_FIRST + PROBLEM_ROWS, "LIST|FILE", 0,
-     "routing as it was measured: rows of each expert, 5,0,3 or a file of numbers; --m and "
-     "--experts follow from it",
+     "a measured routing: rows of each expert, 5,0,3 or a file of numbers; gives --m and "
+     "--experts",
      0},
     {"op", KEY_FIRST + PROBLEM_OP, "OP", 0, "grouped_gemm (default), gemm, custom:<name>", 0},
     {"shapes", KEY_FIRST + PROBLEM_SHAPES, "FILE", 0,
@@ -81,7 +81,7 @@ static const struct argp_option options[] = {
      0},
     {"moe", KEY_FIRST + PROBLEM_MOE, "MODEL", 0,
      "all products of an MoE layer: experts=128,topk=8,hidden=2048,inter=768, or a known model's "
-     "name; --tokens says of how many tokens, --mode and --layer choose",
+     "name; --tokens gives the token counts, --mode and --layer select",
      0},
     {"model", KEY_FIRST + PROBLEM_MODEL, "LIST", 0, "of --shapes: these models", 0},
     {"layer", KEY_FIRST + PROBLEM_LAYER, "LIST", 0, "of --shapes and --moe: gate_up, down", 0},

@@ -50,7 +50,7 @@ static const struct argp_option measuring_options[] = {
      "search for at most MS milliseconds, compiling and all", 0},
     {"iters", KEY_NUMBER + NUMBER_ITERS, "N", 0, "timed launches of a config at most", 0},
     {"warmup", KEY_NUMBER + NUMBER_WARMUP, "N", 0, "untimed launches of a config", 0},
-    {"seed", KEY_NUMBER + NUMBER_SEED, "N", 0, "of inputs, routing and the random strategy", 0},
+    {"seed", KEY_NUMBER + NUMBER_SEED, "N", 0, "for inputs, routing and the random strategy", 0},
     {0},
 };
 
@@ -63,13 +63,13 @@ static const struct argp_option search_options[] = {
 };
 
 static const struct argp_option deadline_options[] = {
-    {"deadline-ms", KEY_DEADLINE, "MS", 0, "answer by then, with the best that is known", 2},
+    {"deadline-ms", KEY_DEADLINE, "MS", 0, "answer in this time, with the best known config", 2},
     {0},
 };
 
 static const struct argp_option wait_options[] = {
     {"wait", KEY_WAIT, "HOW", 0,
-     "tuned (default): tune what is not known; now: answer at once, tune in the background; "
+     "tuned (default): tune unknown problems; now: answer at once, tune in the background; "
      "cached: never tune",
      2},
     {0},
@@ -77,22 +77,23 @@ static const struct argp_option wait_options[] = {
 
 static const struct argp_option tune_wait_options[] = {
     {"wait", KEY_WAIT, "HOW", 0,
-     "tuned (default): for the winner; now: answer with what is known, tune in the background", 2},
+     "tuned (default): for the winner; now: the best known config, and tune in the background", 2},
     {0},
 };
 
 static const struct argp_option space_options[] = {
     {0, 0, 0, 0, "Which configs:", 3},
     {"restrict", KEY_RESTRICT, "NAME=V,V", 0,
-     "only these values of a parameter, as in BLOCK_SIZE_M=64,128; may be repeated, for others", 0},
-    {"space", KEY_SPACE, "FILE", 0, "the same as JSON: {\"BLOCK_SIZE_M\": [64, 128]}", 0},
+     "only these values of a parameter, as in BLOCK_SIZE_M=64,128; repeat for other parameters", 0},
+    {"space", KEY_SPACE, "FILE", 0, "restrictions as JSON: {\"BLOCK_SIZE_M\": [64, 128]}", 0},
     {0},
 };
 
 static const struct argp_option given_options[] = {
     {0, 0, 0, 0, "Only these configs:", 4},
-    {"config", KEY_CONFIG, "TEXT", 0, "just this config, as tables show it; may be repeated", 0},
-    {"configs", KEY_CONFIGS, "FILE", 0, "just these configs: one a line, or a JSON array", 0},
+    {"config", KEY_CONFIG, "TEXT", 0, "only this config, in the form of tables; may be repeated",
+     0},
+    {"configs", KEY_CONFIGS, "FILE", 0, "only these: a config on each line, or a JSON array", 0},
     {0},
 };
 
@@ -105,8 +106,8 @@ static const struct argp_option tolerance_options[] = {
 
 static const struct argp_option target_options[] = {
     {"target", KEY_TARGET, "NAME", 0,
-     "only kernels of this name, to compare them: portable, hopper, cpu; `space` lists those of a "
-     "device (default: its own choice)",
+     "only kernels of this target, to compare targets: portable, hopper, cpu; `space` lists a "
+     "device's targets (default: the device's choice)",
      3},
     {0},
 };

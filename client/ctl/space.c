@@ -163,7 +163,7 @@ static int run_space(struct subject *s)
 
 static const struct argp_option space_command_options[] = {
     {"arch", OWN_KEY + OWN_ARCH, "ARCH", 0,
-     "of an architecture (sm_80, sm_90a, ...) or a device that is not here, without asking a "
+     "the space for an architecture (sm_80, sm_90a, ...) or a device that may be absent; needs no "
      "daemon",
      3},
     {"compat", OWN_KEY + OWN_COMPAT, "NAME", 0,
@@ -175,7 +175,7 @@ static const struct argp_option space_command_options[] = {
 
 const struct command command_space = {
     .name = "space",
-    .help = "the parameters of a problem, and what the rules drop",
+    .help = "the parameters of a problem, and the configs that rules drop",
     .run = run_space,
     .args_doc = "[PROBLEM]",
     .doc =
@@ -256,10 +256,10 @@ static int run_check(struct subject *s)
 
 const struct command command_check = {
     .name = "check",
-    .help = "whether a config is valid, and if not why",
+    .help = "check whether a config is valid, and why not",
     .run = run_check,
     .args_doc = "[PROBLEM]",
-    .doc = "Says whether configs are valid for a problem, and if not by which rule. Exit status 1 "
-           "when one is not.",
+    .doc = "Says whether configs are valid for a problem, or which rule refuses them. Exit status "
+           "1 when a config is not valid.",
     .parts = {&problems_argp, &given_argp, &target_argp, &ctl_argp},
 };

@@ -139,8 +139,8 @@ const struct command command_export = {
     .run = transfer_run_export,
     .args_doc = "[KEY|PROBLEM]",
     .doc = "Writes the current answers, of one problem or of all, as one JSON document, which "
-           "`gemmctl import` reads; or in the format of another tuner, saying what has no "
-           "counterpart there.",
+           "`gemmctl import` reads; or in the format of another tuner, with a remark on parameters "
+           "without a counterpart.",
     .options = export_options,
     .parts = {&problems_argp, &filter_argp, &ctl_argp},
 };
@@ -314,12 +314,12 @@ static const struct argp_option import_options[] = {
 
 const struct command command_import = {
     .name = "import",
-    .help = "answers from such JSON",
+    .help = "import answers from an export, or hints of other tuners",
     .run = transfer_run_import,
     .args_doc = "FILE\n--format=NAME FILE...",
-    .doc = "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
-           "configs of other tuners: they are tried first, and never trusted before they were "
-           "measured here, unless --trust says so.",
+    .doc = "Reads an export of gemmctl (\"-\": stdin). Rows become hints, and so do configs of "
+           "other tuners: a tuning tries hints first, and trusts no hint before a measurement "
+           "here, unless --trust is given.",
     .options = import_options,
     .parts = {&files_argp, &ctl_argp, &problems_argp},
 };

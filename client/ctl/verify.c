@@ -414,11 +414,11 @@ static int verify_run_command(struct subject *s)
 }
 
 static const struct argp_option verify_options[] = {
-    {"exact", OWN_KEY + OWN_EXACT, 0, 0, "what rounding into buckets costs these shapes", 1},
+    {"exact", OWN_KEY + OWN_EXACT, 0, 0, "the cost of rounding these shapes into buckets", 1},
     {"bucket", OWN_KEY + OWN_BUCKET, "LIST", 0,
      "schemes to compare: pow2, sqrt2, exact (default: the database's own)", 1},
     {"samples", OWN_KEY + OWN_SAMPLES, "N", 0,
-     "instead of each problem N with fewer tokens, from half of its own up to them", 1},
+     "replace each problem by N token counts, from half of its own up to the whole", 1},
     {"wait", OWN_KEY + OWN_NOT_HERE, "HOW", OPTION_HIDDEN, 0, 0},
     {"deadline-ms", OWN_KEY + OWN_NOT_HERE, "MS", OPTION_HIDDEN, 0, 0},
     {0},
@@ -426,7 +426,7 @@ static const struct argp_option verify_options[] = {
 
 const struct command command_verify = {
     .name = "verify",
-    .help = "what rounding into buckets costs shapes",
+    .help = "the cost of rounding shapes into buckets",
     .run = verify_run_command,
     .args_doc = "--exact [PROBLEM]",
     .doc = "Measures the answer of each shape's bucket on the shape itself, against the best of a "

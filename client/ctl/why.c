@@ -273,10 +273,10 @@ static int why_run_command(struct subject *s)
 
 const struct command command_why = {
     .name = "why",
-    .help = "why an answer is what it is, and what to do for a better one",
+    .help = "why a query gets its answer, and how to get a better answer",
     .run = why_run_command,
     .args_doc = "KEY|PROBLEM",
-    .doc = "Explains the answer that a query gets now: which tier, from which row, on what "
-           "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned.",
+    .doc = "Explains the present answer of a query: tier, row, evidence, how far to rely on the "
+           "answer, and how to get a better answer. Nothing is tuned.",
     .parts = {&problems_argp, &tolerance_argp, &target_argp, &ctl_argp},
 };
