@@ -441,7 +441,7 @@ err_parts:
     return NULL;
 }
 
-/* Also deletes rows of daemons that have ended. */
+/* Registers this daemon with the database, and deletes rows of daemons that have ended. */
 static int join_others(struct local *l, struct error *err)
 {
     int r = store_generation(l->store, &l->base.generation, err);
