@@ -68,31 +68,18 @@ _grads = torch.ops.gemmd.swiglu_grads.default
 
 class _Swiglu(Function):
     @staticmethod
-    def forward(ctx, h):
-        ctx.save_for_backward(h)
-        gate, up = h.chunk(2, dim=-1)
-        return functional.silu(gate) * up
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, saved, da):
-        h, = saved
-        return _grads(h, None, da)[:1]
-
-
-class _WeightedSwiglu(Function):
-    @staticmethod
     def forward(ctx, h, weights):
         ctx.save_for_backward(h, weights)
         gate, up = h.chunk(2, dim=-1)
-        return functional.silu(gate) * up * weights.to(h.dtype)
+        a = functional.silu(gate) * up
+        return a if weights is None else a * weights.to(h.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, saved, da):
         h, weights = saved
         dh, dweights = _grads(h, weights, da)
-        return dh, dweights.view(weights.shape).to(weights.dtype)
+        return dh, None if weights is None else dweights.view(weights.shape).to(weights.dtype)
 
 
 def swiglu(h, weights=None):
@@ -105,9 +92,7 @@ def swiglu(h, weights=None):
     if h.dim() != 2 or h.shape[1] % 2 or h.dtype not in DTYPES:
         raise ValueError(f"h is {tuple(h.shape)}, {h.dtype}: gate and up side by side, [T, 2 * inter], "
                          "in bfloat16, float16 or float32")
-    if weights is None:
-        return _Swiglu.apply(h)
-    if weights.shape != (h.shape[0], 1) or not weights.is_floating_point():
+    if weights is not None and (weights.shape != (h.shape[0], 1) or not weights.is_floating_point()):
         raise ValueError(f"weights is {tuple(weights.shape)}, {weights.dtype}: one number of a floating "
                          f"type for each of {h.shape[0]} rows, [T, 1]")
-    return _WeightedSwiglu.apply(h, weights)
+    return _Swiglu.apply(h, weights)
