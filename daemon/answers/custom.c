@@ -45,9 +45,8 @@ int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struc
                          own, (long long)uid);
     }
     return error_set(err, ERROR_DENIED,
-                     "%zu keys are known here, %zu of them by their trials alone, and others are "
-                     "taken from gemmd's own user alone (--max-keys): evict some, or have him put "
-                     "it",
+                     "%zu keys are known here, %zu of them only by trials: --max-keys is reached; "
+                     "`evict` some keys, or let gemmd's own user put this key",
                      n, d->tried.keys.n);
 }
 

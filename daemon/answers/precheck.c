@@ -20,9 +20,10 @@ static int no_compiler(const struct daemon *d, struct error *err)
     struct error why = ERROR_NULL; /* same environment as the runner's */
     return cpu_compiler_find(&why)
                ? error_set(err, ERROR_NO_COMPILER, "%.400s; then restart gemmd", why.text)
-               : error_set(err, ERROR_NO_COMPILER,
-                           "the C compiler came after gemmd's start, or did not tell its version "
-                           "(-dumpversion) then: restart gemmd");
+               : error_set(
+                     err, ERROR_NO_COMPILER,
+                     "the C compiler was installed after gemmd's start, or reported no version "
+                     "(-dumpversion) then: restart gemmd");
 }
 
 /* One valid config is enough; the runner records the fault of each other config. */

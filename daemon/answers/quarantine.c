@@ -76,7 +76,8 @@ static void quarantine_end_reading(struct learn_pages *x, int status, const stru
     struct reading *r = (struct reading *)x;
     d->quarantine_reads = false;
     if (status < 0 && !d->stopping) {
-        log_warning("what is in quarantine is not known until a search begins: %s", err->text);
+        log_warning("the quarantine could not be read; the next search reads it again: %s",
+                    err->text);
     }
     if (!d->stopping && d->quarantine_again) {
         quarantine_read(d);

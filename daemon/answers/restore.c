@@ -14,7 +14,7 @@ static void restore_end_pass(struct restore *x)
 {
     x->running = false;
     if (x->n) {
-        log_notice("the database lacked %zu keys of our memory: they are written again", x->n);
+        log_notice("the database lacked %zu keys: they are written again from memory", x->n);
     }
 }
 
@@ -48,7 +48,7 @@ static void write_again(struct restore *x, const struct cache_entry *e)
         status = status < 0 ? ledger_refused(status, &err) : 0;
     }
     if (status < 0) {
-        log_warning("a key that the database has lost stays in memory alone: %s", err.text);
+        log_warning("a key that the database has lost stays only in memory: %s", err.text);
     }
     x->flying += status == 0;
 }

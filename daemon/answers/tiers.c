@@ -305,8 +305,8 @@ static int tiers_choose_default(const struct lookup *q, const char *why, struct 
                 within ? "" : "; the analytic default is not what is allowed");
     if (tiers_is_quarantined(q, NULL, &out->config)) {
         return error_set(err, ERROR_QUARANTINED,
-                         "what answers before anything is measured has crashed or hung the runner "
-                         "before (gemmctl quarantine); wait for a tuning (%s)",
+                         "the analytic default has crashed or hung the runner before (gemmctl "
+                         "quarantine); wait for a tuning (%s)",
                          why);
     }
     return 0;

@@ -121,7 +121,8 @@ int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err)
         return status;
     }
     if (!wire_copy_str(key, text, sizeof(text))) {
-        return error_set(err, ERROR_INVALID, "'key' (text) or 'problem' (map) must say which one");
+        return error_set(err, ERROR_INVALID,
+                         "a key is missing: give 'key' (text) or 'problem' (map)");
     }
     size_t n = strlen(text);
     if (n < PREFIX_MIN || n >= HASH_HEX || strspn(text, "0123456789abcdef") != n) {
@@ -181,7 +182,7 @@ int call_target(struct call *c, char out[TARGET_MAX], struct error *err)
         return 0;
     }
     return error_set(err, ERROR_INVALID,
-                     "'target' must be the name of one; the `targets` of `space` has them");
+                     "'target' must be the name of a target; `space` lists them as `targets`");
 }
 
 int call_keep(struct call *c, size_t rows, struct error *err)

@@ -107,8 +107,8 @@ void dispatch_message(struct daemon_parts *parts, struct session *s, const uint8
     }
     if (status == 0 && m.type == RPC_RESPONSE) {
         m.id = 0;
-        status =
-            error_set(&err, ERROR_MALFORMED, "a response to nothing: gemmd asks clients nothing");
+        status = error_set(&err, ERROR_MALFORMED,
+                           "an unexpected response: gemmd sends clients no requests");
     }
     if (status == 0) {
         struct call c = {.d = d,

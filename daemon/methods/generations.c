@@ -180,7 +180,7 @@ static void fail_parked(struct reading *p, int status, const char *text)
     bool passes = status == ERROR_NO_MEMORY || status == ERROR_CANCELLED;
     struct error fault = ERROR_NULL;
     error_set(&fault, passes ? ERROR_BUSY : status,
-              "what key %.12s answered in generation %lld could not be read; ask again: %s",
+              "the answer of key %.12s in generation %lld could not be read; retry: %s",
               p->keys[p->next], (long long)p->generation, text);
     log_warning("%s", fault.text);
     list_remove(&p->link);

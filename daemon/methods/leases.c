@@ -214,7 +214,8 @@ static void lease_on_leased(void *ctx, int status, const struct error *err)
     }
     bool held = l->state == LEASE_HELD || l->state == LEASE_CHECKING;
     if (status == STORE_HELD && held) {
-        log_warning("lease of %s: another daemon took it while this one did not answer", l->key);
+        log_warning("lease of %s: another daemon took the lease while this gemmd did not answer",
+                    l->key);
     } else if (status == STORE_HELD) {
         l->state = LEASE_TAKEN;
         l->uid = l->pid = 0;

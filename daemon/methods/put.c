@@ -329,7 +329,7 @@ static int check_trust(struct daemon *d, const struct best *b, const struct prob
     if (family_of_problem(bucket) && strcmp(b->source, "tuned") != 0 &&
         strcmp(b->source, "manual") != 0 && strcmp(b->source, "trusted") != 0) {
         return error_set(err, ERROR_CONFLICT,
-                         "the row (source %s) answered nobody where it comes from: import it "
+                         "the row (source %s) answered no query in its database: import it "
                          "without trust, as a hint",
                          b->source);
     }

@@ -146,8 +146,8 @@ static int recording_check_room(const struct daemon *d, size_t n, struct error *
     return n <= room
                ? 0
                : error_set(err, ERROR_BUSY,
-                           "the database takes %u trials now, not %zu, since too much waits for "
-                           "it: none was recorded; try again",
+                           "the database takes %u trials now, not %zu, since too many writes wait: "
+                           "none was recorded; try again",
                            (unsigned)room, n);
 }
 

@@ -55,7 +55,7 @@ static int pin_to(struct daemon_parts *p, struct session *s, int64_t generation,
     if (generation > p->daemon.generation) {
         return error_set(err, ERROR_INVALID,
                          "generation %lld is not there yet: the database is at %lld; is this the "
-                         "database whose number it is?",
+                         "right database?",
                          (long long)generation, (long long)p->daemon.generation);
     }
     s->pinned = generation;

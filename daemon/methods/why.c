@@ -136,7 +136,7 @@ __attribute__((format(printf, 4, 5))) static void say(struct why *w, const char 
 static void say_answered(struct why *w, const struct daemon *d, const struct cache_entry *e)
 {
     if (!family_of_problem(&w->bucket)) {
-        say(w, "kept", "none", "gemmd only keeps results of this op: this is what was put last");
+        say(w, "kept", "none", "gemmd only keeps results of this op: this is the last result put");
     } else if (strcmp(w->own.source, "trusted") == 0) {
         say(w, "trusted", "none", "gemmd's owner trusts this row (%s); a `tune` measures it here",
             w->own.note);

@@ -108,10 +108,11 @@ static int remove_stale(const struct server *s, struct error *err)
                          s->path);
     }
     if (somebody_listens(s->path)) {
-        return error_set(err, ERROR_BUSY,
-                         "another gemmd listens on %s, though its lock was to be had (its file was "
-                         "removed): stop that one first, or choose another --socket",
-                         s->path);
+        return error_set(
+            err, ERROR_BUSY,
+            "another gemmd listens on %s, and its lock file was removed: stop that gemmd "
+            "first, or choose another --socket",
+            s->path);
     }
     if (unlink(s->path) < 0 && errno != ENOENT) { /* stale: we hold the lock */
         return error_set(err, ERROR_IO, "cannot remove the stale socket %s: %s", s->path,
