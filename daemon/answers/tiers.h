@@ -36,6 +36,7 @@ struct tiers {
  *   origin  may be NULL; receives the id of the key of the answer's row, or "" without a row
  *
  * ERROR_NOT_FOUND: a custom op. ERROR_NO_CONFIG: no config is valid, or the device has no kernels.
+ * ERROR_QUARANTINED: the default is in quarantine.
  */
 int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
                  const struct problem *bucket, const struct key *k, const char *why,

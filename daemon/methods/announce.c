@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The method `subscribe` and its announcements (daemon_parts.h). */
+/* The method `subscribe` and the announcements (daemon_parts.h). */
 #include <stdlib.h>
 #include <string.h>
 
