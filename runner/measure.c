@@ -247,11 +247,6 @@ bool measure_is_long(double expected_us)
     return expected_us >= WARM_US;
 }
 
-static uint32_t warmup_count(double expected_us)
-{
-    return measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT;
-}
-
 /* Runs the warm-up launches of the query, for a second at most, in pieces of a tenth of a second.
  * In a single step, ten thousand launches would be silent for longer than a kernel may be, and the
  * kernel would be quarantined. */
@@ -302,7 +297,7 @@ static int measure_take_look(struct job *j, struct candidate *c, struct kernel *
                              struct error *err)
 {
     const bool asked = j->order->request.query.warmup > 0;
-    struct timing one = {.warmup = asked ? 0 : warmup_count(c->predicted_us),
+    struct timing one = {.warmup = asked || measure_is_long(c->predicted_us) ? 0 : WARMUP_DEFAULT,
                          .samples = 1,
                          .gap_ms = measure_gap_ms(j, c->predicted_us, 1)};
     int r = asked ? warm_as_asked(j, c, k, t, err) : 0;

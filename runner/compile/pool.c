@@ -286,14 +286,6 @@ static struct build **compile_pool_find_slot(struct compile_pool *p, const char 
     return at;
 }
 
-static void compile_pool_forget_build(struct compile_pool *p, struct build *b)
-{
-    struct build **at = compile_pool_find_slot(p, b->hash);
-    p->pending -= b->state == BUILD_PENDING;
-    *at = b->next;
-    compile_pool_free_build(b);
-}
-
 /* Builds that stay without holders: helpers, opening builds, failures except passing shortages,
  * unsaved images. */
 static bool compile_pool_must_keep(const struct build *b)
@@ -306,24 +298,21 @@ static bool compile_pool_must_keep(const struct build *b)
     return (b->state == BUILD_FAILED && !passing) || b->unsaved;
 }
 
-/* Takes a build out of the heap. False: the build compiles, or is done. */
-static bool compile_pool_withdraw_build(struct compile_pool *p, struct build *b)
-{
-    pthread_mutex_lock(&p->lock);
-    const bool waits = b->state == BUILD_PENDING && b->place != PLACE_NONE;
-    if (waits) {
-        compile_pool_pull_build(p, b);
-    }
-    pthread_mutex_unlock(&p->lock);
-    return waits;
-}
-
-/* Called when the last holder has released the build. */
+/* Called when the last holder has released the build: forgets the build, unless it compiles or must
+ * be kept. */
 static void compile_pool_let_go(struct compile_pool *p, struct build *b)
 {
-    if (b->state == BUILD_PENDING ? compile_pool_withdraw_build(p, b)
-                                  : !compile_pool_must_keep(b)) {
-        compile_pool_forget_build(p, b);
+    bool forget = b->state != BUILD_PENDING && !compile_pool_must_keep(b);
+    pthread_mutex_lock(&p->lock);
+    if (b->state == BUILD_PENDING && b->place != PLACE_NONE) {
+        compile_pool_pull_build(p, b);
+        p->pending--;
+        forget = true;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (forget) {
+        *compile_pool_find_slot(p, b->hash) = b->next;
+        compile_pool_free_build(b);
     }
 }
 

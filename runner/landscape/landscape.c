@@ -79,17 +79,6 @@ static void landscape_wait_helpers(void *ctx)
     landscape_wait(ctx);
 }
 
-static int landscape_open_helpers(struct landscape_recorder *s, struct error *err)
-{
-    s->helpers = (struct helpers){.device = s->device,
-                                  .compiler = s->compiler,
-                                  .pool = s->pool,
-                                  .wait = landscape_wait_helpers,
-                                  .ctx = s};
-    helpers_init(&s->helpers);
-    return helpers_want(&s->helpers, s->target, err);
-}
-
 static int open_all(struct landscape_recorder *s, struct error *err)
 {
     const struct landscape_order *o = s->order;
@@ -106,7 +95,16 @@ static int open_all(struct landscape_recorder *s, struct error *err)
         .compiler = s->compiler, .cache_dir = s->cache_dir, .threads = s->threads};
     r = compile_pool_new(&setup, &s->pool, err);
     r = r ? r : find_problem(s, err);
-    return r ? r : landscape_open_helpers(s, err);
+    if (r) {
+        return r;
+    }
+    s->helpers = (struct helpers){.device = s->device,
+                                  .compiler = s->compiler,
+                                  .pool = s->pool,
+                                  .wait = landscape_wait_helpers,
+                                  .ctx = s};
+    helpers_init(&s->helpers);
+    return helpers_want(&s->helpers, s->target, err);
 }
 
 static int fail_part(int fd, const char *part, struct error *err)
