@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runner/baselines.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

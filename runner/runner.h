@@ -40,9 +40,7 @@
 #include "runner/aside.h"
 #include "runner/base/channel.h"
 #include "runner/base/timeline.h"
-#include "runner/baselines.h"
 #include "runner/compile/pool.h"
-#include "runner/compile/helpers.h"
 #include "runner/compilers.h"
 #include "runner/landscape/landscape.h"
 #include "runner/precompile/precompile.h"
@@ -73,6 +71,16 @@ struct runner_options {
 };
 
 enum { RUNNER_LOOK_MAX = 64 }; /* candidates in the compile queue at once */
+
+/* Times of a vendor's library for tuned keys, measured when the runner is idle, so that no answer
+ * waits for them. Each baseline is a trial of stage and status `baseline`, and no candidate. */
+enum { BASELINES_MAX = 64 };
+
+struct baselines {
+    bool off; /* no library, or --no-baseline */
+    uint32_t n;
+    struct owed *owed[BASELINES_MAX]; /* owned, the oldest first */
+};
 
 struct runner {
     struct runner_options opt;
@@ -116,6 +124,11 @@ int job_run(struct runner *r, const struct tune_order *o, struct tune_result *ou
 /* notices.c: sends an `attempt`; `c` may be NULL. Stage idle with limit 0: silence is no fault. */
 void runner_announce(struct runner *r, const char *stage, const struct candidate *c,
                      int64_t limit_ms);
+
+/* baselines.c: remembers a key that was just tuned. */
+void baselines_owe(struct runner *r, const struct tune_order *o, const struct tune_result *result);
+/* Measures the oldest remembered key. False: no key is left. */
+bool baselines_pay(struct runner *r);
 
 /* opening.c: opens device, compiler and pool, unless they are open. */
 int runner_open(struct runner *r, struct error *err);

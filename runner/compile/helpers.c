@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runner/compile/helpers.h"
+#include "runner/compile/pool.h"
 
 static int helpers_want_build(struct helpers *h, const struct variant *v, struct build **out,
                               struct error *err)

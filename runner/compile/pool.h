@@ -94,4 +94,22 @@ void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after
 void compile_pool_wait(struct compile_pool *p, int most_ms, int64_t limit_ms);
 uint32_t compile_pool_lost(const struct compile_pool *p); /* builds given up so far */
 
+/* ---- helpers.c ------------------------------------------------------------------------------- */
+
+/* The device's own kernels (device_ops.helpers), as builds: from the module cache, else compiled on
+ * the pool while the device is being opened. The pool keeps these builds for the life of the
+ * process. */
+struct helpers {           /* all borrowed */
+    struct device *device; /* helpers_init sets its supply */
+    struct compiler *compiler;
+    struct compile_pool *pool;
+    void (*wait)(void *ctx); /* returns when some build may be done */
+    void *ctx;
+};
+
+/* `h` must not move while the device is open. */
+void helpers_init(struct helpers *h);
+/* Starts the builds that the device needs for problems of a target. */
+int helpers_want(struct helpers *h, const struct family_target *t, struct error *err);
+
 #endif

@@ -9,7 +9,7 @@
 #include "kernels/space.h"
 #include "proto/paths.h"
 #include "runner/base/line.h"
-#include "runner/compile/helpers.h"
+#include "runner/compile/pool.h"
 #include "runner/landscape/landscape.h"
 
 enum {
