@@ -165,16 +165,9 @@ static int set_key(struct config *c, const struct config_key *k, const char *val
                    struct error *err)
 {
     char *at = (char *)c + k->offset;
-    switch (k->kind) {
-    case CONFIG_TEXT:
-        return set_text(k, at, value, err);
-    case CONFIG_INT:
-    case CONFIG_REAL:
-        return config_set_number(k, at, value, err);
-    case CONFIG_FLAG:
-        return config_set_flag(k, (bool *)at, value, err);
-    }
-    return error_set(err, ERROR_INTERNAL, "key %s has no kind", k->name);
+    return k->kind == CONFIG_TEXT   ? set_text(k, at, value, err)
+           : k->kind == CONFIG_FLAG ? config_set_flag(k, (bool *)at, value, err)
+                                    : config_set_number(k, at, value, err);
 }
 
 void config_init(struct config *c, struct config_sources *from)

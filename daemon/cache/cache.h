@@ -23,7 +23,7 @@
 
 struct holding {
     uint32_t uid;
-    size_t n; /* 0: free */
+    size_t n; /* never 0 */
 };
 
 struct holdings {
