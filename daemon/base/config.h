@@ -82,7 +82,7 @@ int config_set(struct config *c, struct config_sources *from, const char *name, 
 /* Reads a file. A missing file is an error only when `required`. */
 int config_read(struct config *c, struct config_sources *from, const char *path, bool required,
                 struct error *err);
-/* Prints lines of "key = value # source" on stdout, a file that can be read back. */
+/* Prints lines of "key = value ; source" on stdout, a file that can be read back. */
 void config_print(const struct config *c, const struct config_sources *from);
 
 #endif
