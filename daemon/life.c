@@ -162,8 +162,8 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
 
 static void on_notice(void *ctx, const char *kind, const char *text)
 {
-    struct life *x = ctx;
-    struct daemon *d = &x->parts.daemon;
+    struct daemon_parts *p = ctx;
+    struct daemon *d = &p->daemon;
     if (!kind || !text) {
         return;
     }
@@ -172,11 +172,11 @@ static void on_notice(void *ctx, const char *kind, const char *text)
         return;
     }
     log_warning("database: %s: %s", kind, text);
-    if (strcmp(kind, "corrupt_file") == 0 && x->parts.loader.done) {
-        restore_await(&x->parts.restore);
+    if (strcmp(kind, "corrupt_file") == 0 && p->loader.done) {
+        restore_await(&p->restore);
     }
-    if (strcmp(kind, "corrupt_row") == 0 && x->parts.loader.done) {
-        restore_begin(&x->parts.restore);
+    if (strcmp(kind, "corrupt_row") == 0 && p->loader.done) {
+        restore_begin(&p->restore);
     }
     /* not "lost": that event would be lost, too */
     if (d->ledger && strncmp(kind, "corrupt", 7) == 0) {
@@ -184,22 +184,9 @@ static void on_notice(void *ctx, const char *kind, const char *text)
     }
 }
 
-static void on_news(void *ctx, const struct ledger_news *n)
+static int open_ledger(struct daemon_parts *p, struct error *err)
 {
-    struct life *x = ctx;
-    wiring_news(&x->parts, n);
-}
-
-static int use_ledger(struct daemon *d, struct error *err)
-{
-    d->generation = d->ledger->generation; /* the rows load later, and may have been evicted */
-    d->ledger->ops->put_device(d->ledger, &d->device);
-    return scheme_settle(d, on_scheme, err);
-}
-
-static int open_ledger(struct life *x, struct error *err)
-{
-    struct daemon *d = &x->parts.daemon;
+    struct daemon *d = &p->daemon;
     const struct config *config = d->config;
     struct ledger_config c = {.path = d->database,
                               .force_network_fs = config->force_network_fs,
@@ -207,14 +194,16 @@ static int open_ledger(struct life *x, struct error *err)
                               .cache_dir = d->cache_dir,
                               .cache_max_bytes = config->offline ? 0 : config->cache_max_mib << 20,
                               .notice = on_notice,
-                              .news = on_news,
-                              .ctx = x};
+                              .news = wiring_news,
+                              .ctx = p};
     int status = ledger_local_ops.start(&d->ledger, &d->loop, &c, err);
     if (status < 0) {
         d->ledger = NULL;
         return status;
     }
-    return use_ledger(d, err);
+    d->generation = d->ledger->generation; /* the rows load later, and may have been evicted */
+    d->ledger->ops->put_device(d->ledger, &d->device);
+    return scheme_settle(d, on_scheme, err);
 }
 
 static int life_allocate_daemon(struct daemon *d, struct error *err)
@@ -347,7 +336,7 @@ static void life_run_loop(struct life *x)
     }
     init_handles(x);
     wiring_init(&x->parts);
-    if (poller_init(&d->poller, &d->loop, &err) < 0 || open_ledger(x, &err) < 0) {
+    if (poller_init(&d->poller, &d->loop, &err) < 0 || open_ledger(&x->parts, &err) < 0) {
         life_fail_start(x, &err);
     }
     poller_run(&d->poller);

@@ -34,7 +34,7 @@ void start_limits(const struct config *c, struct session_limits *out);
 /* Begins all parts but the server. Needs the loop, the cache, daemon.learned. */
 void wiring_init(struct daemon_parts *p);
 /* Passes a change by any daemon of the database, this one too, to all parts that need it. */
-void wiring_news(struct daemon_parts *p, const struct ledger_news *n);
+void wiring_news(void *ctx, const struct ledger_news *n); /* ctx: the parts */
 /* The hooks of the server's sessions. ctx: the parts. */
 extern const struct session_hooks wiring_sessions;
 

@@ -137,8 +137,9 @@ static void hear_reloaded(struct daemon_parts *p, const struct ledger_news *n)
     }
 }
 
-void wiring_news(struct daemon_parts *p, const struct ledger_news *n)
+void wiring_news(void *ctx, const struct ledger_news *n)
 {
+    struct daemon_parts *p = ctx;
     struct daemon *d = &p->daemon;
     if (n->kind >= NEWS_RELOADING) {
         hear_reloaded(p, n);
