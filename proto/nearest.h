@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The known name nearest to an unknown name: offer all known names, then read the result. For
- * sentences such as "there is no field 'top_k'; did you mean 'topk'?". Internal to proto/. */
+ * sentences such as "there is no field 'top_k'; did you mean 'topk'?". */
 #ifndef GEMMD_PROTO_NEAREST_H
 #define GEMMD_PROTO_NEAREST_H
 

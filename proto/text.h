@@ -2,7 +2,6 @@
 /*
  * Text helpers of proto/: output that is measured and cut like snprintf, numbers independent of the
  * locale (libgemmd is part of other programs), UTF-8, and foreign text made fit for sentences.
- * Internal to proto/.
  */
 #ifndef GEMMD_PROTO_TEXT_H
 #define GEMMD_PROTO_TEXT_H
