@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays inputs through a target: files, and folders of them. */
+/* Replays files, and folders of files, through a target. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -14,13 +14,13 @@ static int replay_file(const char *path, off_t size)
         abort();
     }
     fclose(f);
-    uint8_t *exact = realloc(data, size > 0 ? (size_t)size : 1); /* so that an overrun is seen */
+    uint8_t *exact = realloc(data, size > 0 ? (size_t)size : 1); /* ASan reports an overrun */
     LLVMFuzzerTestOneInput(exact ? exact : data, (size_t)size);
     free(exact ? exact : data);
     return 1;
 }
 
-/* How many inputs were run. */
+/* Returns the number of inputs. */
 static int replay(const char *path)
 {
     struct stat st;
@@ -53,5 +53,5 @@ int main(int argc, char **argv)
         runs += replay(argv[i]);
     }
     printf("%d inputs replayed\n", runs);
-    return runs > 0 ? 0 : 1; /* no inputs: a wrong path, not a success */
+    return runs > 0 ? 0 : 1; /* no input: a wrong path */
 }

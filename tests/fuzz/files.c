@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files for targets that read by path. See fuzz.h. */
+/* Files for targets that read a path (fuzz.h). */
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>

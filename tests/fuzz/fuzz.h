@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fuzz targets share. Each is one file with LLVMFuzzerTestOneInput; linked with driver.c
- * it replays files and folders (that is the test, with any compiler), linked with -fsanitize=fuzzer
- * it searches for more. tests/fuzz/run.sh builds and runs them all, and says what they covered.
+ * Shared by the fuzz targets. Each target is one file with LLVMFuzzerTestOneInput. Linked with
+ * driver.c, a target replays files and folders: the test, with any compiler. Linked with
+ * -fsanitize=fuzzer, a target searches for new inputs. run.sh does so and reports the coverage.
  */
 #ifndef GEMMD_TESTS_FUZZ_H
 #define GEMMD_TESTS_FUZZ_H
@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* An assert that is also there in a release build. */
+/* An assert that release builds keep. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
         }                                                                                          \
     } while (0)
 
-/* The bytes as a text that ends with NUL; malloc'ed to the byte, so that an overrun is seen. */
+/* Copies the bytes up to a NUL. malloc'ed to the byte, so that ASan reports an overrun. */
 static inline char *fuzz_text(const uint8_t *data, size_t n)
 {
     char *text = strndup((const char *)data, n);
@@ -32,10 +32,9 @@ static inline char *fuzz_text(const uint8_t *data, size_t n)
     return text;
 }
 
-/* A folder of this process, in memory where there is such a place. Gone when the process ends
- * well. */
+/* This process's folder, in /dev/shm if writable, else /tmp. exit() removes the folder. */
 const char *fuzz_folder(void);
-/* Writes <folder>/<name>, anew; returns its path, good until the next call. */
+/* Overwrites <folder>/<name>. Returns the path, valid until the next call. */
 const char *fuzz_file(const char *name, const void *data, size_t n);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hostile answers: what the client reads straight from the bytes (proto/pull.h, answer_pull) is
- * what it would have read from a tree. Whatever the reader takes, answer_unpack takes with the same
- * outcome; what is cut off is refused, without a look beyond the end.
+ * Hostile answers. The client reads answers straight from the bytes (proto/pull.h, answer_pull).
+ * answer_unpack, which reads a decoded tree, must accept the same answers with the same fields.
+ * answer_pull must refuse a truncated answer and must not read past the end.
  */
 #include <string.h>
 
@@ -34,13 +34,13 @@ static bool same_answer(const struct gemmd_answer *a, const struct gemmd_answer 
            a->created_s == b->created_s && a->saved == b->saved && a->local == b->local;
 }
 
-/* One item, with what was learned from those before. */
+/* Checks an item with the field order learned from earlier items. */
 static void check_answer(struct pull item, struct answer_order *order)
 {
     struct gemmd_answer by_tree, by_bytes = {.size = sizeof(by_bytes)};
     struct error err;
     const struct wire_obj *o;
-    memset(by_bytes.config, 'x', sizeof(by_bytes.config) - 1); /* what was there before */
+    memset(by_bytes.config, 'x', sizeof(by_bytes.config) - 1); /* old contents */
     memset(by_bytes.stamp, 'x', sizeof(by_bytes.stamp) - 1);
     CHECK(wire_decode(doc, item.at, pull_left(&item), &o, &err) == 0);
     bool is_good = answer_unpack(o, &by_tree, &err) == 0;
@@ -56,7 +56,7 @@ static void check_answer(struct pull item, struct answer_order *order)
     CHECK(!is_good || same_answer(&by_tree, &by_bytes));
 }
 
-/* Schemas of texts, integers, reals and flags, by both ways. */
+/* Decodes texts, integers, reals and flags from the bytes and from a tree. */
 static void check_schema(struct pull item, const struct schema *s)
 {
     static _Alignas(16) char by_tree[4096], by_bytes[4096];
@@ -85,15 +85,15 @@ static void check_item(struct pull item, struct answer_order *order)
         check_schema(item, all[i]);
     }
     check_answer(item, order);
-    check_answer(item, order); /* now that its order is known */
+    check_answer(item, order); /* with the learned field order */
 }
 
-/* Every beginning of it is refused, or ends before. */
+/* Every truncated item is refused, without a read past the end. */
 static void check_cuts(struct pull item)
 {
     size_t n = pull_left(&item), step = n < 256 ? 1 : n / 256;
     for (size_t cut = 0; cut < n; cut += step) {
-        uint8_t *part = malloc(cut ? cut : 1); /* exactly as many: ASan sees more */
+        uint8_t *part = malloc(cut ? cut : 1); /* exact size, for ASan */
         CHECK(part);
         memcpy(part, item.at, cut);
         struct pull p = {part, part + cut}, inner;

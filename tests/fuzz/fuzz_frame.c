@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bounding scan alone, at full speed: the first two bytes say the limit and the size of the
- * pieces, the rest is the stream. However the stream is cut, the verdict and the ends of messages
- * are the same; what the scan lets through, the decoder takes, and neither takes more than the
- * limit.
+ * The bounding scan alone, at full speed. The first two bytes of an input give the size limit and
+ * the size of the pieces; the rest is the stream. The size of the pieces must not change the
+ * verdict or the ends of messages. The decoder accepts every message that the scan accepts. No
+ * message exceeds the limit.
  */
 #include "proto/rpc.h"
 #include "proto/scan.h"

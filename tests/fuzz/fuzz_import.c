@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that `gemmctl import` reads. The first byte says whose: 'c' Unsloth's CSV, 'a' aiter's
- * JSON, 'j' our own export, whose rows go on as the daemon takes them. What is read is within the
- * bounds that the rest counts on.
+ * Files that `gemmctl import` reads. The first byte gives the format: 'c' Unsloth's CSV, 'a'
+ * aiter's JSON, 'j' gemmd's own export. Rows of an export are decoded as in the daemon. Accepted
+ * values must be within the bounds that later code relies on.
  */
 #include <stdarg.h>
 
@@ -12,7 +12,7 @@
 #include "proto/message.h"
 #include "tests/fuzz/checks.h"
 
-/* In place of the one that writes to stderr. */
+/* Replaces gemmctl's function, which writes to stderr. */
 int ctl_failed(const char *format, ...)
 {
     char text[4096] = "";
@@ -24,7 +24,7 @@ int ctl_failed(const char *format, ...)
     return FAILED;
 }
 
-/* Of what is printed about skipped rows, which no reading does. */
+/* The readers never show values: a call is a fault. */
 char *show_plain(const json_t *v)
 {
     (void)v;
@@ -50,7 +50,7 @@ static void check_tile(const struct tile *t, const char *mode)
 
 static void check_entries(const struct entries *e)
 {
-    for (size_t i = 0; i < e->n && i < 8; i++) { /* the same work for each */
+    for (size_t i = 0; i < e->n && i < 8; i++) { /* every entry takes the same path */
         check_tile(&e->all[i].tile, e->mode[0] ? e->mode : "forward");
         CHECK(e->all[i].line >= 1);
     }

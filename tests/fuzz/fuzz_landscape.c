@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Landscapes of the replay device, and the faults in them. One that loads can be looked up in:
- * every problem, every config and every sample that it names.
+ * Landscapes of the replay device, with their injected faults. When a landscape loads, look-ups of
+ * every problem, config and sample in the file must work.
  */
 #include <math.h>
 

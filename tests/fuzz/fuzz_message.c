@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hostile bytes on the way that a client's bytes go: scan, decode, request, problem, bucket, key;
- * and the same bytes taken as a key of a store. Nothing may crash, and what is accepted must keep
- * the promises of checks.h.
+ * Hostile bytes on the path of a client's message: scan, decode, request, problem, bucket, key. The
+ * same bytes are also decoded as a key of a store. No input may cause a crash. Accepted
+ * records and problems must keep the promises of checks.h.
  */
 #include "kernels/family.h"
 #include "proto/rpc.h"
@@ -80,7 +80,7 @@ static void check_message(const uint8_t *data, size_t n)
     struct error err = ERROR_NULL;
     const struct wire_obj *root;
     char *json;
-    CHECK(wire_decode(doc, data, n, &root, NULL) == 0); /* the scan has let it through */
+    CHECK(wire_decode(doc, data, n, &root, NULL) == 0); /* the scan accepted the message */
     CHECK(wire_to_json(root, &json, NULL) == 0);
     free(json);
     if (rpc_decode(doc, data, n, &m, &err) < 0) {
@@ -97,7 +97,7 @@ static void check_message(const uint8_t *data, size_t n)
     check_schemas(m.params);
 }
 
-/* The end of the first message in data, when it comes in pieces of `piece` bytes; or a code. */
+/* Feeds pieces of `piece` bytes. Returns the first message's end, 0 without an end, or ERROR_*. */
 static long scan_first(const uint8_t *data, size_t n, size_t piece)
 {
     struct scan s;
@@ -132,7 +132,7 @@ static void check_stream(const uint8_t *data, size_t n)
     }
 }
 
-/* ---- the same bytes as something else -------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static void check_as_key(const uint8_t *data, size_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is kept of a compiled variant, <cache>/records/<variant>. An input that begins with '=' is
- * the whole file; any other gets the right hash before it, so that the search is not stopped there.
- * Whatever is read, the image is the one that was put in, or there is none.
+ * The record of a compiled variant, <cache>/records/<variant>. An input that begins with '=' is the
+ * whole file. The target puts the right hash before other inputs, so that the search gets past the
+ * hash check. modules_find must return the stored image or no image.
  */
 #include "kernels/modules.h"
 #include "proto/hash.h"
@@ -11,7 +11,7 @@
 static const char variant[] = "00112233445566778899aabbccddeeff";
 static const char content[] = "the image of a variant";
 
-/* A good image and its record, which also makes the folders. */
+/* Stores a good image and a record. Creates the folders. */
 static void put(void)
 {
     struct error err = ERROR_NULL;

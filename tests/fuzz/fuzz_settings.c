@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration file. What is read is within its bounds; what is not has a sentence. */
+/* The configuration file. Accepted values are within bounds; a refused file has an error text. */
 #include "daemon/base/config.h"
 #include "tests/fuzz/fuzz.h"
 

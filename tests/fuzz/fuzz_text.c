@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts that people and files give: a config or a problem on one line, the same as JSON, and any
- * JSON on its way to a message. What is accepted keeps the promises of checks.h.
+ * Texts from users and files: a config or a problem on one line or as JSON, and JSON that becomes a
+ * message. Accepted records and problems must keep the promises of checks.h.
  */
 #include "kernels/family.h"
 #include "proto/scan.h"
@@ -20,7 +20,7 @@ static void check_json(const char *text)
     size_t used = 0;
     scan_init(&s, RUNNER_MESSAGE_BYTES_MAX);
     if (scan_feed(&s, b.data, b.len, &used, &err) != SCAN_DONE) {
-        return; /* deeper than a message may be */
+        return; /* nested deeper than a message may be */
     }
     CHECK(wire_to_json(decode_again(&b), &json, &err) == 0);
     CHECK(wire_from_json(&b2, json, &err) == 0);

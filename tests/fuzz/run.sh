@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# run.sh SECONDS OUT [TARGET...]: every fuzz target for so long, one after the other or, with JOBS=n,
-# n at a time, from the committed corpus and what earlier runs left in OUT. Needs clang. Then:
-#   OUT/<target>.log         libFuzzer's own words
-#   OUT/<target>/            the corpus that was found
-#   OUT/<target>-found/      inputs that broke something: there should be none
-#   OUT/summary.tsv          target, seconds, executions, executions per second, corpus, findings,
-#                            and of the sources that the target is about: lines, covered, per cent
-# Coverage is clang's, of the found corpus replayed in a build without sanitizers.
-# MERGE=1 ends with a small corpus of what is new beside the committed one: OUT/<target>-new/.
+# run.sh SECONDS OUT [TARGET...]: runs each fuzz target for SECONDS; JOBS=n runs n targets at once.
+# A run starts from the committed corpus and the corpus that earlier runs left in OUT. Needs clang.
+#   OUT/<target>.log         libFuzzer's output.
+#   OUT/<target>/            the corpus of this and earlier runs.
+#   OUT/<target>-found/      inputs that failed; run.sh exits 1 unless every such folder is empty.
+#   OUT/summary.tsv          target, seconds, executions, executions per second, corpus, findings;
+#                            lines, covered lines and per cent of the target's sources.
+# clang measures coverage: a build without sanitizers replays the committed and OUT's corpus.
+# MERGE=1 writes OUT/<target>-new/: the committed corpus and the inputs that add coverage.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 seconds=${1:?"usage: run.sh SECONDS OUT [TARGET...]"}
@@ -19,7 +19,7 @@ shift 2
 fuzz=${BUILD_FUZZ:-$root/build-fuzz}
 cover=${BUILD_COVER:-$root/build-fuzz-coverage}
 
-# What each target is about; the coverage of other files is chance.
+# The sources that each target covers on purpose.
 sources() {
     case $1 in
     answer) echo proto/pull.c proto/span.c client/answer.c ;;
@@ -49,7 +49,7 @@ prepare() {
     # shellcheck disable=SC2086 # a list of words
     ninja -C "$fuzz" --quiet $targets
     # shellcheck disable=SC2086
-    LLVM_PROFILE_FILE=/dev/null ninja -C "$cover" --quiet $targets # programs of the build run, too
+    LLVM_PROFILE_FILE=/dev/null ninja -C "$cover" --quiet $targets # the build runs its programs
 }
 
 search() {
@@ -73,7 +73,7 @@ covered() {
         ' "$out/$1.coverage"
 }
 
-stat() { # stat TARGET NAME: of libFuzzer's last lines
+stat() { # stat TARGET NAME: reads libFuzzer's final statistics
     sed -n "s/^stat::$2: *//p" "$out/$1.log" | tail -1
 }
 
