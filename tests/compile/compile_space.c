@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiles what a target's spaces hold: every distinct variant of every kind of problem, or a
- * seeded sample, through NVRTC and judged as gemmd-runner judges it (the compiler of the cuda
- * device, whose refusals keep a candidate from being launched). A config that is legal must
- * compile, so anything else than "ok" is a fault of the legality rules.
+ * Compiles every distinct variant of every kind of problem of a target, or a seeded sample, with
+ * NVRTC. The cuda device's compiler judges each variant, as in gemmd-runner, which never launches a
+ * refused variant. A legal config must compile: any outcome but "ok" is a fault of the legality
+ * rules.
  *
  *   compile_space [--target LABEL] [--arch ARCH] [--kind PATTERN] [--config PATTERN]
  *                 [--with FIELDS] [--sample N] [--seed S] [--jobs N] [--seconds S] [--results FILE]
  *                 [--summary] [--list]
  *
- *   --target   hopper (default) or portable
- *   --arch     to compile for (default sm_90a)
- *   --kind     only kinds that match, such as 'dW*.bf16*'
- *   --config   only configs that match, such as '*schedule=pingpong*use_tma_store=false*'
- *   --with     each config says this, too, where that is legal: what is not in the space, such as
- *              'cluster_shape_mn=1x2'
- *   --sample   only so many, shared out evenly over the kinds
- *   --seed     which ones (default 1)
- *   --jobs     threads (default: all processors), each at the lowest priority
- *   --seconds  start no further compile after so long
- *   --results  keep a line per variant there, and compile none that has one: a run that was
- *              stopped goes on. Lines of other sources or compilers do no harm
- *   --summary  compile nothing, print the table
- *   --list     compile nothing, print the variants: kind, hash, config
+ *   --target   hopper (default) or portable.
+ *   --arch     architecture (default sm_90a).
+ *   --kind     only matching kinds, for example 'dW*.bf16*'.
+ *   --config   only matching configs, for example '*schedule=pingpong*use_tma_store=false*'.
+ *   --with     fields added to each config, where legal; for values outside the space, for example
+ *              'cluster_shape_mn=1x2'.
+ *   --sample   only N variants, divided evenly among the kinds.
+ *   --seed     seed of the sample (default 1).
+ *   --jobs     threads (default: all processors), each at the lowest priority.
+ *   --seconds  start no compile after S seconds.
+ *   --results  append a line per variant, and skip variants that have a line: a stopped run
+ *              continues. Lines of other sources or compilers are ignored.
+ *   --summary  compile nothing, print the table.
+ *   --list     compile nothing, print kind, hash and config of each variant.
  *
- * Exit: 0 all compiled well, 1 not, 2 usage or a fault, 77 no NVRTC.
+ * Exit: 0 all ok, 1 a variant refused or failed, 2 usage or fault, 77 no NVRTC.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -47,7 +47,7 @@ struct options {
     bool summary, list;
 };
 
-/* What the threads share. */
+/* Shared by the threads. */
 struct job {
     struct compiler *compiler;
     const struct kinds *kinds;
@@ -69,7 +69,7 @@ static double now(void)
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
-/* Of this thread, so that other work on the machine does not count. */
+/* CPU time of this thread: excludes other work on the machine. */
 static double cpu_seconds(void)
 {
     struct timespec t;
@@ -121,7 +121,7 @@ static void stop(struct job *j, int status, const struct error *err)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* Too little memory, here or in the compiler, says nothing of a variant. */
+/* A fault other than a verdict on the variant, such as no memory, ends the run. */
 static void compile(struct job *j, const struct entry *e)
 {
     struct variant v;
@@ -133,7 +133,7 @@ static void compile(struct job *j, const struct entry *e)
     if (status == 0) {
         status = j->compiler->ops->compile(j->compiler, &v, &image, &err);
         if (status && !image.meta.registers) {
-            image.meta.registers = -1; /* it did not get so far */
+            image.meta.registers = -1; /* not reported */
         }
     }
     if (status == 0 || status == ERROR_RESOURCE || status == ERROR_COMPILE) {
@@ -172,7 +172,7 @@ static int work_all(struct job *j, long jobs)
     return j->status;
 }
 
-/* Takes those out that have been compiled, and those that the sample leaves out. */
+/* Keeps the entries of the sample that have no result. Returns their number. */
 static uint32_t select_entries(const struct kinds *k, const struct results *r, long sample,
                                uint32_t *order, uint32_t all)
 {
@@ -218,7 +218,7 @@ static void list(const struct kinds *k)
     }
 }
 
-/* 0, 1 or a fault. */
+/* Returns 0, 1 (a variant is not ok) or ERROR_*. */
 static int run(struct compiler *c, const struct options *o, struct error *err)
 {
     struct kinds k;
@@ -267,7 +267,7 @@ static const struct option option_table[] = {
     {NULL, 0, NULL, 0},
 };
 
-/* Those that take a number; the others are texts. */
+/* Options with a number. */
 static bool set_number(struct options *o, int c)
 {
     double v;
@@ -314,7 +314,7 @@ static bool set_option(struct options *o, int c)
     case 'l':
         return o->list = true;
     case '?':
-        return false; /* getopt has said it */
+        return false; /* getopt_long printed the error */
     default:
         return set_number(o, c);
     }

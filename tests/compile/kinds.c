@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kind is what a user chooses: mode, permutes, fusion and types. Its variants are the distinct
- * compile-time parts of the configs in its space. What is legal depends a little on sizes (tables
- * for many experts leave less shared memory), so a kind's variants are those of several problems.
+ * A kind is the user's choice of mode, permutes, fusion and types. The kind's variants are the
+ * distinct compile-time parts of the configs in the spaces of several problem sizes. Sizes change
+ * the legality rules a little: tables for many experts leave less shared memory.
  */
 #include "kernels/space.h"
 #include "tests/compile/kinds.h"
@@ -54,9 +54,9 @@ static int make_problem(const struct kind *k, uint32_t size, struct problem *p, 
 
 /* ---- the variants of a kind ----------------------------------------------------------------- */
 
-static const struct family_target *whole; /* the target that compiled_params() is of */
+static const struct family_target *whole; /* the target for compiled_params() */
 
-/* Run-time tunables have their first value only: what they are is nothing to the compiler. */
+/* Keeps only the first value of run-time tunables: the compiler does not see their values. */
 static uint32_t compiled_params(const struct problem *p, const struct device_info *info,
                                 struct param out[PARAMS_MAX])
 {
@@ -82,7 +82,7 @@ static int add_entry(struct kinds *k, const struct entry *e, struct error *err)
     return 0;
 }
 
-/* False: not legal. */
+/* False: the config with the fields is not legal, or *status is ERROR_*. */
 static bool add_fields(const struct kinds *k, const struct problem *p, struct record *config,
                        int *status, struct error *err)
 {
@@ -175,7 +175,7 @@ static void draw(struct kinds *k, const struct kind *kind)
     }
 }
 
-/* A kind that the target has nothing for is none. */
+/* Drops a kind without variants. */
 static int add_kind(struct kinds *k, struct kind kind, struct error *err)
 {
     int r = 0;
@@ -204,7 +204,7 @@ static struct kind kind_of(uint32_t mode, uint32_t in, uint32_t out)
     return kind;
 }
 
-/* What the op refuses, and fp32 written twice, are no kinds. */
+/* False: the op refuses the problem, or fp32 to fp32, a duplicate of fp32 to "same". */
 static bool exists(const struct kind *kind)
 {
     struct problem p;
@@ -306,7 +306,7 @@ int kinds_variant(const struct kinds *k, const struct entry *e, struct variant *
 
 struct turn {
     uint32_t entry;
-    uint32_t at; /* its place in its kind */
+    uint32_t at; /* place in the kind */
 };
 
 static int by_turn(const void *a, const void *b)
@@ -325,7 +325,7 @@ static int by_random(const void *a, const void *b, void *entries)
     return (x->random > y->random) - (x->random < y->random);
 }
 
-/* Returns how many it has. */
+/* Returns the number of variants that earlier kinds lack. */
 static uint32_t order_kind(const struct kinds *k, const struct kind *kind, uint32_t *order,
                            struct turn *turns)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every kind of problem that a target of grouped_gemm takes, with its compile-time variants. */
+/* Every kind of problem that a target of grouped_gemm accepts, with the kind's variants. */
 #ifndef GEMMD_TESTS_COMPILE_KINDS_H
 #define GEMMD_TESTS_COMPILE_KINDS_H
 
@@ -7,30 +7,30 @@
 
 enum { KINDS_MAX = 64, KIND_NAME_MAX = 48 };
 
-/* What to take; patterns are fnmatch's, NULL takes all. */
+/* Selects kinds and configs. Patterns are fnmatch's; NULL matches all. */
 struct kinds_setup {
     const char *target, *arch;
-    const char *compiler; /* its version: part of the hashes */
-    const char *kind;     /* pattern of kinds' names */
-    const char *config;   /* pattern of configs, as text */
-    const char *with;     /* fields that each config has besides, where that is legal; NULL: none */
-    uint64_t seed;        /* draws the samples */
+    const char *compiler; /* version: part of the hashes */
+    const char *kind;     /* pattern of kind names */
+    const char *config;   /* pattern of config texts */
+    const char *with;     /* fields added to each config, where legal; NULL: no fields */
+    uint64_t seed;        /* of the samples */
 };
 
 struct entry { /* a variant */
     char hash[HASH_HEX];
-    uint8_t size;    /* index of the problem whose space it is from */
-    bool again;      /* an earlier kind has the same variant */
-    uint16_t kind;   /* index */
-    uint64_t random; /* its place in a sample */
+    uint8_t size;    /* index of the problem size */
+    bool again;      /* an earlier kind has this variant */
+    uint16_t kind;   /* index into kinds */
+    uint64_t random; /* sort key of the sample */
     char *config;    /* owned */
 };
 
 struct kind {
     char name[KIND_NAME_MAX]; /* "forward-px.bf16", "dW.fp16.fp32" */
-    const char *mode;         /* its fields of a problem */
+    const char *mode;         /* fields of a problem */
     const char *in, *out;
-    uint32_t first, n; /* its entries */
+    uint32_t first, n; /* range in entries */
 };
 
 struct kinds {
@@ -40,17 +40,16 @@ struct kinds {
     uint32_t n_kinds;
     struct kind kinds[KINDS_MAX];
     uint32_t n, room;
-    struct entry *entries; /* owned; of a kind together, sorted by hash, each once */
+    struct entry *entries; /* owned; grouped by kind; by hash, distinct in a kind */
 };
 
-/* 0 or ERROR_*. */
+/* Returns 0 or ERROR_*. */
 int kinds_init(struct kinds *k, const struct kinds_setup *setup, struct error *err);
 void kinds_deinit(struct kinds *k);
-/* The order to compile in, each variant once: kinds take turns, each in the order of its random
- * numbers, so that the first n are a fair sample whatever n is. Indices into entries, to be
- * freed. */
+/* The compile order: malloc'ed indices into entries, each variant once; NULL: no memory. Kinds take
+ * turns in the order of their random numbers, so that the first n entries are a fair sample. */
 uint32_t *kinds_order(const struct kinds *k, uint32_t *n);
-/* A problem that has the entry's variant in its space. */
+/* Makes a problem that has the entry's variant in its space. */
 int kinds_problem(const struct kinds *k, const struct entry *e, struct problem *out,
                   struct error *err);
 int kinds_variant(const struct kinds *k, const struct entry *e, struct variant *out,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file: a line per variant, fields separated by tabs, appended with one write() each, so that
- * killing a run costs no more than the variants it was compiling:
+ * The file has a line per variant, with fields separated by tabs. A single write() appends each
+ * line, so that a killed run loses only the variants that were compiling:
  *
  *   hash kind outcome reason seconds registers spills cubin config text
  */
@@ -29,7 +29,7 @@ static void add_code(char *list, size_t size, const char *code)
     }
 }
 
-/* "(C7510)": the messages of ptxas. */
+/* Codes of ptxas messages, such as "(C7510)". */
 static void collect_codes(char *list, size_t size, const char *text)
 {
     for (const char *at = strstr(text, "(C7"); at; at = strstr(at + 1, "(C7")) {
@@ -92,7 +92,7 @@ static bool read_line(const char *line, struct result *out)
     return out->outcome < OUTCOMES;
 }
 
-/* Up to the end of the last whole line: what follows was cut, and is written over. */
+/* Reads whole lines and truncates the file after the last whole line. */
 static int read_lines(struct results *r, FILE *f, struct error *err)
 {
     char *line = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the compiler made of each variant, kept in a file of one line per variant, so that a run
- * that was stopped goes on where it was. */
+/* The compiler's result for each variant, in a file with one line per variant. A stopped run
+ * continues from that file. */
 #ifndef GEMMD_TESTS_COMPILE_RESULTS_H
 #define GEMMD_TESTS_COMPILE_RESULTS_H
 
@@ -11,7 +11,7 @@
 
 enum outcome {
     OUTCOME_OK,
-    OUTCOME_REFUSED, /* compiled, but not well: what the runner does not launch */
+    OUTCOME_REFUSED, /* compiled, but the runner would not launch the kernel */
     OUTCOME_FAILED,  /* did not compile */
     OUTCOMES
 };
@@ -21,27 +21,27 @@ struct result {
     enum outcome outcome;
     char reason[48]; /* "-", "C7510,C7514", "spills", "compile" */
     double seconds;
-    int64_t registers, spills, cubin; /* registers -1: not said */
+    int64_t registers, spills, cubin; /* registers -1: unknown */
 };
 
 struct results {
     uint32_t n, room;
     struct result *all; /* owned; sorted by hash between results_init and the first results_add */
     uint32_t sorted;
-    int fd; /* of the file, or -1 */
+    int fd; /* of the file; -1: no file */
 };
 
-/* `path` NULL: nothing is kept. A last line that was cut is dropped. */
+/* `path` NULL: no file. Drops an incomplete last line. */
 int results_init(struct results *r, const char *path, struct error *err);
 void results_deinit(struct results *r);
-/* NULL: not compiled yet. */
+/* NULL: not compiled, or added since the last sort. */
 const struct result *results_find(const struct results *r, const char *hash);
-/* `kind`, `config` and `text` (one line, why it is not ok) are for people. */
+/* `kind`, `config` and `text` (the error) are only for readers of the file. */
 int results_add(struct results *r, const struct result *result, const char *kind,
                 const char *config, const char *text, struct error *err);
-void results_sort(struct results *r); /* what was added can be found from here on */
+void results_sort(struct results *r); /* results_find sees added results */
 
-/* From the compiler's answer. */
+/* Fills all but hash and seconds from the compiler's status, image and error text. */
 void result_judge(struct result *r, int code, const struct image *image, const char *text);
 
 #endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The table. Results of variants that are no longer in a space (the source or the rules changed)
- * are not counted.
- */
+/* The table. Results of variants that left the space (new source or rules) are not counted. */
 #include "tests/compile/summary.h"
 
 #include <stdio.h>
@@ -29,7 +26,7 @@ static void add_result(struct row *row, const struct result *r)
     row->seconds += r->seconds;
     row->cubin = r->cubin > row->cubin ? r->cubin : row->cubin;
     if (r->registers < 0) {
-        return; /* did not get so far */
+        return; /* not reported */
     }
     int bin = 0;
     while (r->spills > bin_end[bin]) {
@@ -42,7 +39,7 @@ static void add_result(struct row *row, const struct result *r)
     row->most_registers = r->registers > row->most_registers ? r->registers : row->most_registers;
 }
 
-/* Of a kind, whatever other kinds share; NULL: of all, each variant once. */
+/* Counts the variants of a kind, shared or not; NULL: of all kinds, each variant once. */
 static struct row row_of(const struct kinds *k, const struct results *r, const struct kind *kind)
 {
     struct row row = {0};
@@ -85,7 +82,7 @@ static struct reason *reason_of(struct reason all[], uint32_t *n, const char *na
     return r;
 }
 
-/* How many of each reason, and the first few of them. */
+/* Prints the first refusals and failures of each reason, then the counts. Returns the total. */
 static uint32_t print_refused(const struct kinds *k, const struct results *r)
 {
     struct reason reasons[REASONS_MAX] = {0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of what was compiled: a row per kind, then why variants were refused. */
+/* A table of the results: a row per kind, then the reasons of refusals. */
 #ifndef GEMMD_TESTS_COMPILE_SUMMARY_H
 #define GEMMD_TESTS_COMPILE_SUMMARY_H
 
 #include "tests/compile/kinds.h"
 #include "tests/compile/results.h"
 
-/* Prints it; returns how many variants were refused or failed. */
+/* Prints the table. Returns the number of refused or failed variants. */
 uint32_t summary_print(const struct kinds *k, const struct results *r);
 
 #endif

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""compile_space itself, over the stub of NVRTC (tests/cuda_stub), whose log each test chooses: what
-it takes for good, that it goes on where it was, that its samples are fair and reproducible."""
+"""Verdicts, resumed runs and samples of compile_space, with the NVRTC stub and a log per test."""
 import os
 import subprocess
 
 PROGRAM = os.environ["GEMMD_COMPILE_SPACE"]
 NVRTC = os.environ["GEMMD_STUB_NVRTC_FILE"]
-KIND = "dW.bf16"  # one whose space is built soon
+KIND = "dW.bf16"  # a kind with a small space
 PATIENCE = float(os.environ["GEMMD_TEST_PATIENCE"])
 REGISTERS = "ptxas info    : Used 90 registers, used 1 barriers\n"
 
@@ -37,7 +36,7 @@ def test_goes_on_where_it_was(tmp_path):
     ten = out.read_text()
     again = run("--sample", 10, "--results", out)
     assert "0 of 0 compiled" in again.stdout and out.read_text() == ten
-    out.write_text(ten[:-20])  # killed while it wrote the last line
+    out.write_text(ten[:-20])  # killed during the last write
     assert "1 of 1 compiled" in run("--sample", 10, "--results", out).stdout
     assert sorted(r[0] for r in rows(out)) == sorted(line.split("\t")[0] for line in ten.splitlines())
     assert "6 of 6 compiled" in run("--sample", 16, "--results", out).stdout
