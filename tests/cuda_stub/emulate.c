@@ -23,7 +23,7 @@ struct emulated {
 
 static void *open_file(const void *image, size_t size)
 {
-    char path[] = "/tmp/gemmd-stub-XXXXXX"; /* a new name each time: dlopen remembers names */
+    char path[] = "/tmp/gemmd-stub-XXXXXX"; /* a new name: dlopen caches names */
     int fd = mkstemp(path);
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof(head));
@@ -46,8 +46,7 @@ struct emulated *emulated_load(const void *image)
 {
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof(head));
-    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
-        head.e_shoff == 0) { /* PTX is no file either */
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_shoff == 0) { /* PTX, or no sections */
         return NULL;
     }
     struct emulated *e = calloc(1, sizeof(*e));
@@ -69,7 +68,7 @@ void emulated_unload(struct emulated *e)
     }
 }
 
-/* ---- tools.cu, and the comparison of tests/gpu: the structs are theirs ---------------------- */
+/* ---- entries of tools.cu and tests/gpu, with the same structs -------------------------------- */
 
 enum { BF16 = 1, FP16 = 2, FP32 = 3 };
 

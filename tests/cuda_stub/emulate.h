@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GEMMD_STUB_EMULATE=<root of the sources>: the stubs compute after all. NVRTC's compiles
- * the templates and reference.cu for the CPU (tests/unit/cuda/emulate.h) with cc, libcuda's runs
- * them there, and what tools.cu does in a few lines of C. Slow, and one SM is as good as four; but
- * everything above the driver then runs as on a GPU, and must come to right results.
- *
- * Such an image is a shared object that says it is for CUDA.
+ * With GEMMD_STUB_EMULATE=<root of the sources> the stubs compute. NVRTC's stub compiles the
+ * templates and reference.cu for the CPU with cc (tests/unit/cuda/emulate.h). The image is a shared
+ * object with the machine type EM_CUDA. libcuda's stub runs the kernels and emulates tools.cu in C.
+ * All code above the driver then runs as on a GPU, and must compute right results. The emulation is
+ * slow, and the number of SMs makes no difference.
  */
 #ifndef GEMMD_TESTS_CUDA_STUB_EMULATE_H
 #define GEMMD_TESTS_CUDA_STUB_EMULATE_H
@@ -15,11 +14,11 @@
 
 struct emulated; /* a loaded image */
 
-/* NULL: the image holds nothing to emulate. */
+/* NULL: the image has no code for the CPU. */
 struct emulated *emulated_load(const void *image);
 void emulated_unload(struct emulated *e);
-/* `cluster`: blocks of threads in one. 0, or 719 with the emulator's sentence on stderr. `e` may be
- * NULL for entries of tools. */
+/* Returns 0, or 719 with the emulator's error on stderr. `cluster`: thread blocks in a cluster. `e`
+ * may be NULL for entries of tools.cu. */
 int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3], uint32_t cluster,
                     uint32_t threads, uint32_t shared_bytes, const void *params);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stub of libcublas (stub.h): GPU memory is host memory, and a product is computed when it is
- * asked for, in fp32, slowly. Output in bf16, fp16 is not needed: bf16 and fp32 are. */
+/* The stub of libcublas (stub.h). GPU memory is host memory, and cublasGemmEx computes at once, in
+ * fp32. Inputs must be bf16, the output bf16 or fp32. */
 #include <stdint.h>
 
 #include "tests/cuda_stub/stub.h"
@@ -78,7 +78,7 @@ STUB_EXPORT result cublasGemmEx(void *handle, int op_a, int op_b, int m, int n, 
     MAY_FAIL();
     const char *us = getenv("GEMMD_STUB_CUBLAS_US");
     if (us) {
-        setenv(STUB_TIME, us, 1); /* to the stub of libcuda, which is another library */
+        setenv(STUB_TIME, us, 1); /* for the libcuda stub, another library */
     }
     if (type_a != CUDA_R_16BF || type_b != CUDA_R_16BF) {
         return NOT_SUPPORTED;

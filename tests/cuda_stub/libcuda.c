@@ -152,8 +152,8 @@ STUB_EXPORT result cuDeviceGetPCIBusId(char *id, int size, int device)
 STUB_EXPORT result cuThreadExchangeStreamCaptureMode(int *mode);
 STUB_EXPORT result cuThreadExchangeStreamCaptureMode(int *mode)
 {
-    /* initial-exec: where the block lies that a loaded library gets otherwise is chance, and GCC
-     * 12's LeakSanitizer crashes on some (tests/unit/cuda/meson.build). */
+    /* initial-exec: otherwise the thread-local block has a random address, and GCC 12's
+     * LeakSanitizer crashes on some addresses (tests/unit/cuda/meson.build). */
     static __thread int now __attribute__((tls_model("initial-exec")));
     const int before = now;
     if (!getenv("GEMMD_STUB_ORDER")) {
@@ -192,7 +192,7 @@ void *stub_context(void)
 }
 
 enum { PUSHED_MAX = 8 };
-static void *pushed[PUSHED_MAX]; /* below the current one */
+static void *pushed[PUSHED_MAX]; /* below the current context */
 static int n_pushed;
 
 STUB_EXPORT result cuCtxPushCurrent_v2(void *context);
@@ -305,7 +305,7 @@ STUB_EXPORT result cuEventElapsedTime(float *ms, void *begin, void *end)
     return SUCCESS;
 }
 
-/* ---- what only tests/gpu asks for ----------------------------------------------------------- */
+/* ---- calls of tests/gpu only ---------------------------------------------------------------- */
 
 STUB_EXPORT result cuCtxSynchronize(void);
 STUB_EXPORT result cuCtxSynchronize(void)
@@ -313,7 +313,7 @@ STUB_EXPORT result cuCtxSynchronize(void)
     return SUCCESS;
 }
 
-/* Captures are not recorded: work is done at once, and the graph is empty. */
+/* A capture records nothing: calls run at once, and launching the graph does nothing. */
 STUB_EXPORT result cuStreamBeginCapture_v2(void *stream, int mode);
 STUB_EXPORT result cuStreamBeginCapture_v2(void *stream, int mode)
 {

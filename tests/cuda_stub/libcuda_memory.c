@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stub of libcuda: memory. That of the GPU is the host's, so that copies really copy. */
+/* The stub of libcuda: memory. GPU memory is host memory, and copies copy. */
 #include "tests/cuda_stub/libcuda.h"
 
 STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes);
@@ -72,7 +72,7 @@ STUB_EXPORT result cuMemsetD8Async(pointer at, unsigned char value, size_t bytes
     return SUCCESS;
 }
 
-/* ---- what only tests/gpu asks for ----------------------------------------------------------- */
+/* ---- calls of tests/gpu only ---------------------------------------------------------------- */
 
 struct copy_2d { /* CUDA_MEMCPY2D */
     size_t from_x, from_y;

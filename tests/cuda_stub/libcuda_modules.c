@@ -26,8 +26,8 @@ struct function {
     char name[64];
 };
 struct module {
-    void *context;             /* in which it was loaded */
-    struct emulated *emulated; /* owned; NULL: launches do nothing */
+    void *context;             /* current at loading */
+    struct emulated *emulated; /* owned; NULL: launches compute nothing */
     int n;
     struct function functions[FUNCTIONS_MAX];
 };
@@ -116,8 +116,8 @@ STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value)
     return SUCCESS;
 }
 
-/* Each block's SM (kernels/devices/cuda/order.c): that of its number, of clusters the pair of SMs
- * at the other end. */
+/* The SM of each block, for kernels/devices/cuda/order.c. Single blocks lie in the order of the
+ * SMs, clusters of two blocks in the opposite order. */
 static result say_where(const struct config *c, int *sms)
 {
     for (unsigned block = 0; block < c->grid[0]; block++) {
@@ -126,7 +126,7 @@ static result say_where(const struct config *c, int *sms)
     return SUCCESS;
 }
 
-/* Blocks of threads in a cluster. */
+/* Thread blocks in a cluster. */
 static unsigned cluster_of(const struct config *c)
 {
     enum { CLUSTER_DIMENSION = 4 };
@@ -157,8 +157,7 @@ STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, 
                            c->smem, params[0]);
 }
 
-/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver
- * does. */
+/* Checks like the driver. Stores a struct emulate_map, for tests/unit/cuda/emulate_hopper.h. */
 STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
                                           const uint64_t *size, const uint64_t *stride,
                                           const unsigned *box, const unsigned *step, int interleave,

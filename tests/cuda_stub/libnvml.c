@@ -56,7 +56,7 @@ STUB_EXPORT result nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
     return 0;
 }
 
-/* ---- how it is ------------------------------------------------------------------------------ */
+/* ---- state ---------------------------------------------------------------------------------- */
 
 STUB_EXPORT result nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz);
 STUB_EXPORT result nvmlDeviceGetClockInfo(void *device, int which, unsigned *mhz)
@@ -125,7 +125,7 @@ STUB_EXPORT result nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigne
     return *n ? INSUFFICIENT_SIZE : 0;
 }
 
-/* ---- clocks: $GEMMD_STUB_CLOCKS is a file that grows by what is set -------------------------- */
+/* ---- clocks --------------------------------------------------------------------------------- */
 
 static result note_clocks(const char *what, unsigned mhz)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stub of libnvrtc (stub.h): every program compiles to the same small ELF file, from 12.9 on
- * with an empty log when its own cache may be used, as a cached compile has; with
- * GEMMD_STUB_EMULATE (emulate.h) the kernels of grouped_gemm to shared objects for the CPU. */
+/* The stub of libnvrtc (stub.h). Every program compiles to the same small ELF file. With
+ * GEMMD_STUB_EMULATE (emulate.h), kernels of grouped_gemm compile to shared objects for the CPU. */
 #include <elf.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +13,7 @@ typedef int result;
 static int stub_calls;
 
 struct program {
-    int cached; /* as NVRTC 12.9 has it without --no-cache: with an empty log */
+    int cached; /* NVRTC 12.9 and later, without --no-cache: empty log */
     char name[64];
     char *image;
     size_t size;
@@ -48,7 +47,7 @@ static int read_image(struct program *p, const char *path)
     return r;
 }
 
-/* The source is taken from the tree, not from the program: it must be the same. */
+/* Compiles the tree's source, which must be equal to the program's source. */
 static int emulate(struct program *p, const char *root, int n, const char *const *options)
 {
     const char *file = strstr(p->name, "portable")    ? "emulate_portable.c"
