@@ -84,8 +84,6 @@ void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v);
 void grouped_gemm_read_values(const struct record *r, const char *const fields[], size_t n,
                               struct value out[]);
 
-enum dtype gemm_dtype_of(const char *name); /* "bf16" "fp16" "fp32"; else DTYPE_NONE */
-
 /* ---- routing.c ------------------------------------------------------------------------------- */
 
 enum routing_kind { ROUTING_UNIFORM, ROUTING_ZIPF, ROUTING_ROWS };

@@ -16,7 +16,7 @@ static enum gemm_mode view_mode_of(const char *name)
     return strcmp(name, "dX") == 0 ? GEMM_DX : strcmp(name, "dW") == 0 ? GEMM_DW : GEMM_FORWARD;
 }
 
-enum dtype gemm_dtype_of(const char *name)
+static enum dtype gemm_dtype_of(const char *name)
 {
     return strcmp(name, "bf16") == 0   ? DTYPE_BF16
            : strcmp(name, "fp16") == 0 ? DTYPE_FP16

@@ -268,13 +268,10 @@ int hopper_check(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
 int hopper_worth(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
-double hopper_effort(const struct problem *p, const struct record *config);
 int hopper_choose(const struct problem *p, const struct device_info *info, struct record *config,
                   struct error *err);
 double hopper_predict(const struct problem *p, const struct record *config,
                       const struct device_info *info, const struct workload *w);
-bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
-                      struct record *out);
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err);
 int hopper_plan(const struct problem *p, const struct record *config,

@@ -170,7 +170,7 @@ static int width_above(const struct hopper_tile *t)
 /* Compile time grows with the sums that the kernel's loops keep in registers. With swap_ab each
  * width above half has a loop, and so have two more widths; with clusters the finer widths above
  * eleven or twelve sixteenths (HAS_WIDTH in hopper/params.cu). */
-double hopper_effort(const struct problem *p, const struct record *config)
+static double hopper_effort(const struct problem *p, const struct record *config)
 {
     const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
     const double staggered = 1.7; /* times as long: loops of a half, and of both */
@@ -246,8 +246,8 @@ static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const str
     return n;
 }
 
-bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
-                      struct record *out)
+static bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
+                             struct record *out)
 {
     struct grouped_gemm_problem v;
     struct hopper_tile t;
