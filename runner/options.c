@@ -99,8 +99,8 @@ static const char usage[] =
     "[--seconds S] [--finals N]\n"
     "                    [--note TEXT] [--quiet] [--json] PROBLEM\n"
     "       gemmd-runner --version\n"
-    "gemmd starts it; it is of no use by hand, but for --probe and --precompile "
-    "(gemmctl precompile).\n";
+    "gemmd starts this program; by hand only --probe and --precompile (gemmctl precompile)\n"
+    "are useful.\n";
 
 static int options_read_number(const char *name, const char *text, int64_t min, int64_t max,
                                int64_t *out)

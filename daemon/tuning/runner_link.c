@@ -136,7 +136,7 @@ static void runner_link_take_messages(struct runner_link *l)
         l->hooks->message(l, &m);
     }
     if (status < 0) {
-        error_prefix(&err, "the runner sent what is no message");
+        error_prefix(&err, "the runner sent bytes that are no message");
         l->hooks->fault(l, ERROR_CRASHED, err.text);
     }
 }
@@ -150,7 +150,7 @@ static bool take_bytes(struct runner_link *l, size_t n)
     }
     wire_put_raw(&l->in, l->room, n);
     if (l->in.failed) {
-        l->hooks->fault(l, ERROR_NO_MEMORY, "no memory to hear the runner");
+        l->hooks->fault(l, ERROR_NO_MEMORY, "no memory to read from the runner");
         return false;
     }
     runner_link_take_messages(l);

@@ -136,7 +136,7 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
     struct error err = ERROR_NULL;
     if (schema_decode(&runner_hello_schema, SCHEMA_LENIENT, params, &hello, &err) < 0 ||
         s->said_hello) {
-        refuse(s, ERROR_INTERNAL, "the runner said a wrong hello: %s", err.text);
+        refuse(s, ERROR_INTERNAL, "the runner sent an invalid hello: %s", err.text);
         return;
     }
     if (strcmp(hello.build, build_id) != 0) {

@@ -150,7 +150,7 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
         return;
     }
     if (status < 0) {
-        log_warning("what was measured before for %s is not known: %s", j->key, err->text);
+        log_warning("the earlier trials of %s are unknown: %s", j->key, err->text);
     }
     if (status == 0) {
         quarantine_known(d, quarantined, n_quarantined);
@@ -242,7 +242,7 @@ void tuning_leased(struct tuner *x, struct job *j)
 
 void tuning_cancel(struct tuner *x, struct job *j)
 {
-    log_info("job %lld: nobody waits any more", (long long)j->id);
+    log_info("job %lld: no client waits any more", (long long)j->id);
     if (j->state == JOB_RUNNING && supervisor_cancel(x->supervisor, j->id)) {
         tuning_ended(x, j, JOB_CANCELLED);
     }

@@ -51,8 +51,7 @@ int clocks_child(const char *uuid, int64_t mhz, int fd)
     }
     r = device_set_clocks(uuid, 0, &err);
     if (r) {
-        fprintf(stderr, "gemmd-runner: %s; nvidia-smi --reset-gpu-clocks gives them back\n",
-                err.text);
+        fprintf(stderr, "gemmd-runner: %s; nvidia-smi --reset-gpu-clocks resets them\n", err.text);
     }
     return r ? 1 : 0;
 }
@@ -75,7 +74,7 @@ static int clocks_read_answer(int fd, struct error *err)
         return 0;
     }
     return error_set(err, ERROR_DENIED, "the clocks could not be locked: %.200s",
-                     have ? text : "nothing was heard of it");
+                     have ? text : "the child process did not answer");
 }
 
 int clocks_hold(const char *uuid, int64_t mhz, struct error *err)

@@ -147,7 +147,7 @@ int apart_get_answer(const struct wire_obj *map, struct image *out, struct error
         schema_decode(&module_schema, SCHEMA_LENIENT, wire_find(map, "module"), &image.meta,
                       NULL)) {
         return error_set(err, ERROR_INTERNAL,
-                         "what the compiler's process answered cannot be read");
+                         "the answer of the compiler's process cannot be read");
     }
     *out = image;
     return code ? error_set(err, (int)code, "%s", text) : take_image(data, n, out, err);

@@ -303,7 +303,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     p->variants = count_variants(&p->space);
     r = check_restrictions(p, false, err);
     if (r == 0 && any && p->space.n == 0) {
-        r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");
+        r = error_set(err, ERROR_NO_CONFIG, "the recording has no config that this request allows");
     }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
     r = r ? r : plan_look_at_variants(p, err);
