@@ -49,7 +49,7 @@ int main(void)
     }
     if (r == 0) {
         printf("%s %s %s\n%s\n", names[first], names[last], a.config, known);
-        r = gemmd_release(g, &p, &e); /* of nothing: no harm */
+        r = gemmd_release(g, &p, &e); /* without a lease: no effect */
     }
     if (r) {
         fprintf(stderr, "%s: %s\n", gemmd_error_name(e.code), e.text);

@@ -172,8 +172,7 @@ static void test_fallback_when_the_socket_cannot_be(void **state)
     unsetenv("GEMMD_SOCKET");
 }
 
-/* The caller's mistake: another device's default would be no answer, neither at once nor while no
- * daemon is asked. */
+/* A caller's mistake: the default of another device is no answer, with or without a daemon. */
 static void test_no_default_of_a_misspelled_device(void **state)
 {
     struct gemmd_options o = options_for(*state, 0);

@@ -347,7 +347,7 @@ static void *free_kernel(void *k)
     return NULL;
 }
 
-/* The threads that run CPU kernels go with the last of them, and just then the process forks. */
+/* The last CPU kernel ends its threads, and the process forks at this moment. */
 static void test_a_fork_while_the_last_kernel_is_freed(void **state)
 {
     (void)state;

@@ -39,7 +39,7 @@ static void give_page(int fd, const struct rpc_message *m)
     int64_t first = script.deaf ? 0 : int_at(filter, "after", -1) + 1, total = script.rows - first;
     int64_t n = total - offset;
     n = n < 0 ? 0 : n > limit ? limit : n;
-    n = n > 100 ? 100 : n; /* fewer than asked for, as when rows are long */
+    n = n > 100 ? 100 : n; /* a short page, as with long rows */
     struct wire_buf b = WIRE_BUF_NULL;
     rpc_put_result(&b, m->id);
     wire_put_map(&b, 3);
@@ -254,7 +254,7 @@ static void test_why(void **state)
     gemmd_free(json);
     q.atol = 0.5;
     q.target = "portable";
-    q.budget = 3; /* nothing is tuned: not sent */
+    q.budget = 3; /* this call does not tune: not sent */
     assert_int_equal(gemmd_why(g, &p, &q, &json, &e), 0);
     assert_non_null(strstr(script.seen, "\"target\":\"portable\",\"atol\":0.5}"));
     gemmd_free(json);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many asks at once. */
+/* Requests of many problems. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -162,7 +162,7 @@ static void test_many_that_fail_as_a_whole(void **state)
     assert_int_equal(statuses[1], GEMMD_INVALID);
     assert_string_equal(answers[1].note, e.text);
     problems[0] = small_problem();
-    answers[0].size = 3; /* how they lie is not known */
+    answers[0].size = 3; /* unknown layout */
     statuses[1] = 7;
     assert_int_equal(gemmd_get_many(g, problems, 2, NULL, answers, statuses, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "GEMMD_ANSWER_INIT"));
@@ -251,7 +251,7 @@ static void test_many_over_a_restart(void **state)
     assert_int_equal(f->requests, 4); /* the lost request came again */
 }
 
-/* Too few answers to the first request; the second, which has left by then, is answered in vain. */
+/* Too few answers to the first request; the second is sent already, and its answer is dropped. */
 static void answer_too_few(struct fake *f, int fd, const struct rpc_message *m)
 {
     if (atomic_load(&f->requests) == 1) {

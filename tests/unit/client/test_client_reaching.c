@@ -248,7 +248,7 @@ static void test_only_readers_are_repeated(void **state)
     struct gemmd *g = fixture_connect(f, 0);
     struct gemmd_error e;
     assert_int_equal(call(g, "status", 0, &e), 0);
-    assert_int_equal(call(g, "status", 0, &e), 0); /* lost, and asked again */
+    assert_int_equal(call(g, "status", 0, &e), 0); /* lost, and sent again */
     assert_int_equal(f->requests, 3);
     gemmd_close(g);
     fake_stop(f);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls in steps: their caller is back while the daemon works, goes on, or gives up. */
+/* Calls in steps: the caller has its thread while the daemon works, and goes on or gives up. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,9 +21,9 @@ enum { STEP_MS = 20 };
 
 /* The fake's behaviour, and the requests it saw. */
 struct plan {
-    int tells;           /* so many reports of progress come at once */
-    int losses;          /* so many connections are lost by the request */
-    atomic_bool answers; /* else the request is left unanswered, until `hello` or `cancel` */
+    int tells;           /* progress reports sent at once */
+    int losses;          /* connections lost by the request */
+    atomic_bool answers; /* else the request stays unanswered, until `hello` or `cancel` */
     atomic_uint asked;   /* id of the request */
     atomic_int cancelled, wants_progress;
 };
@@ -414,7 +414,7 @@ static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemm
     return r;
 }
 
-/* `hello` is left unanswered, or `busy`, while the plan says so. */
+/* `hello` stays unanswered, or gets `busy`, as planned. */
 struct door {
     atomic_bool shut, full;
     atomic_uint hello; /* id of the waiting request, and its place: */

@@ -10,7 +10,7 @@
 
 #include "runner/compile/apart.h"
 
-/* Sanitizers end a process that faults as they like, and want to start some themselves. */
+/* Sanitizers end a faulting process in their own way, and start processes themselves. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #else

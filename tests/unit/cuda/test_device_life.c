@@ -82,7 +82,7 @@ static void live_well(const void *arg)
     struct life *l = calloc(1, sizeof(*l));
     struct error err = ERROR_NULL;
     expect(live_once(l, &err), 0, &err, NULL);
-    CHECK(!l->verdict.right); /* the stub computes nothing, and that must show */
+    CHECK(!l->verdict.right); /* the stub computes no result, which must show */
     CHECK(l->n == 5 && l->samples[0] == 250);
     end_life(l);
     CHECK(live() == 0);

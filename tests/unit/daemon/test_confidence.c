@@ -16,7 +16,7 @@ static struct device_info device;
 static struct evidence e;
 static struct confidence c;
 
-/* An answer that nothing speaks against. */
+/* An answer without doubts. */
 static int setup(void **state)
 {
     (void)state;

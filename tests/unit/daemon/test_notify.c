@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two things that systemd says and hears. */
+/* The messages to systemd, and the settings from systemd. */
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>

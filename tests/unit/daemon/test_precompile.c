@@ -42,7 +42,7 @@ static void begin(struct precompiler *a)
     wire_buf_deinit(&job.search);
 }
 
-/* Ms until the loop has nothing to wait for. */
+/* Ms until the loop is idle. */
 static uint64_t stop(struct precompiler *a)
 {
     alarm(HANG_S);

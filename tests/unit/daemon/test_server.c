@@ -34,7 +34,7 @@ struct question {
     bool gone;
 };
 
-static struct question questions[2]; /* they outlive a test that fails */
+static struct question questions[2]; /* outlive a failing test */
 static struct question *asks;        /* the meaning of the next message */
 
 struct fixture {

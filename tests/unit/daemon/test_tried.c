@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys that have trials alone: counted once each, until they are taken out. */
+/* Keys with trials but no answer: each counted once, until its removal. */
 #include "common.h"
 #include "daemon/cache/tried.h"
 #include "proto/hash.h"
 
 enum { KEYS = 1000 };
 
-/* Three of four begin alike, so that they stand together in the table. */
+/* Three of four ids begin alike: neighbours in the table. */
 static const char *id_of(int i)
 {
     static char id[HASH_HEX];

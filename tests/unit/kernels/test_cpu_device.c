@@ -146,7 +146,7 @@ static void test_time(void **state)
     for (uint32_t i = 0; i < n; i++) {
         assert_true(samples[i] > 0 && samples[i] < 1e6);
     }
-    t.stop_after_us = 1e-3; /* nothing is as fast */
+    t.stop_after_us = 1e-3; /* no kernel is as fast */
     assert_ok(d->ops->time(d, w, k, &config, &t, samples, &n, err));
     assert_int_equal(n, 1);
     double before = d->ops->clock_ms(d);
@@ -268,7 +268,7 @@ static void test_compilers_that_fail(void **state)
     compile_fails(VERSION "exit 0", ERROR_COMPILE, "wrote no output");
 }
 
-/* Their parents end well, and say so in their own words. Nothing is refused for that. */
+/* Their parents end normally, with their own messages. No compile is refused for that. */
 static void test_a_part_of_the_compiler_that_was_killed_refuses_nothing(void **state)
 {
     (void)state;

@@ -453,7 +453,7 @@ static void test_limit(void **state)
     assert_true(u.bytes <= 6 * 12288);
     assert_int_equal(u.modules, 10 - u.removed);
     assert_int_equal(entries("modules"), u.modules);
-    assert_int_equal(entries("records"), u.modules); /* nothing dangles */
+    assert_int_equal(entries("records"), u.modules); /* no dangling record */
     assert_int_equal(entries("variants"), u.modules);
 }
 

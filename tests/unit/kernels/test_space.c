@@ -134,7 +134,7 @@ static void test_in_parts(void **state)
             turns++;
         }
         assert_int_equal(r, 0);
-        assert_int_equal(space_more(&parts, 7, &err), 0); /* nothing more happens */
+        assert_int_equal(space_more(&parts, 7, &err), 0); /* no further change */
         assert_in_range(turns, whole.n / 7, (whole.raw - 1) / 7);
         assert_int_equal(parts.raw, whole.raw);
         assert_int_equal(parts.n, whole.n);

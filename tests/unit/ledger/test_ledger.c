@@ -237,7 +237,8 @@ static void on_recorded(void *ctx, int status, const struct error *err)
     bench->loaded += status == 0; /* called only after the row is in the file */
 }
 
-/* Clients fill their own share of the queue, and are told; the runner's trials have theirs. */
+/* Clients fill their own share of the queue, and get an error; the runner's trials have another
+ * share. */
 static void a_client_that_records_too_much_gets_an_error(void **state)
 {
     struct fixture *f = *state;
@@ -248,7 +249,7 @@ static void a_client_that_records_too_much_gets_an_error(void **state)
     struct local *l = (struct local *)b.l;
     fixture_trial(t, 0, 1, 1);
     assert_int_equal(b.l->ops->room(b.l), RECORDS_MAX);
-    uv_mutex_lock(&l->mutex); /* as if so many waited */
+    uv_mutex_lock(&l->mutex); /* simulates a full queue */
     l->records = RECORDS_MAX - 1;
     uv_mutex_unlock(&l->mutex);
     assert_int_equal(b.l->ops->room(b.l), 1);

@@ -263,7 +263,7 @@ static void an_unsaved_row_is_not_replaced(void **state)
     assert_int_equal(b.status, 0);
     assert_false(b.saved);
     assert_int_equal(counts(&b).unsaved, 2);
-    for (int i = 0; i < 2 * STORE_IMPORTED_PER_KEY; i++) { /* nor do they pile up in memory */
+    for (int i = 0; i < 2 * STORE_IMPORTED_PER_KEY; i++) { /* rows do not pile up in memory */
         fixture_best(best, 2, i);
         strcpy(best->source, "imported");
         CALL_OK(&b, publish, best, on_best, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where things are, and which directories are not to be trusted. */
+/* Paths of files, and untrusted directories. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,7 +204,7 @@ static void test_cache_dirs_refused(void **state)
     expect_cache_dir("0", us, "chmod go-w");
     expect_cache_dir("1", us, "chmod go-w");
     if (us != 0) {
-        return; /* only root can be somebody else */
+        return; /* only root can act as another user */
     }
     assert_int_equal(chmod(base, 0755), 0);
     expect_cache_dir("0", other, "use a directory of your own");
@@ -267,7 +267,7 @@ static void test_tmp_dir(void **state)
     (void)state;
     static const char dir[] = "/tmp/gemmd-54321";
     if (geteuid() != 0) {
-        skip(); /* only root can be somebody else */
+        skip(); /* only root can act as another user */
     }
     assert_true(rmdir(dir) == 0 || unlink(dir) == 0 || access(dir, F_OK) != 0);
     assert_int_equal(runtime_dir_as_nobody(dir), 0); /* missing yet */

@@ -270,7 +270,7 @@ static void test_ranks(void **state)
     held[1] = want(b, "d");
     want_as(b, "b", RANK_HELPER, 9, NULL);
     held[2] = want(b, "c");
-    want_as(b, "c", RANK_SPACE, 0, NULL); /* lowers nothing */
+    want_as(b, "c", RANK_SPACE, 0, NULL); /* lowers no rank */
     atomic_store(&c.stuck, false);
     finish_all(b);
     assert_string_equal(c.order, "abcdefgh");

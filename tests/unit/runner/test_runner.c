@@ -839,7 +839,7 @@ static void test_cancel_busy_ping(void **state)
     child_send_ping(&c, 9);
     child_wait(&c);
     assert_int_equal(c.error.code, 0);
-    child_send_cancel(&c, 77); /* another job: nothing happens */
+    child_send_cancel(&c, 77); /* another job: no effect */
     wait_trials(&c, c.n_trials + 2);
     int64_t began = now_ms();
     child_send_cancel(&c, 1);

@@ -343,7 +343,7 @@ static void a_process_that_died_holds_nothing(void **state)
     struct error err = ERROR_NULL;
     char wanted[64];
     int64_t n;
-    pid_t pid = start_process(f, work_at_k); /* before anything is open here */
+    pid_t pid = start_process(f, work_at_k); /* before this process opens a file */
     struct store *s = open_as(f, FIRST);
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
     assert_int_equal(next_wanted(s, "c", wanted), 0);
@@ -373,7 +373,7 @@ static void a_process_that_died_holds_nothing(void **state)
     store_close(s);
 }
 
-/* Numbers of processes come again, and say nothing of another container's. */
+/* Process ids are reused, and do not apply to another container. */
 static void owners_are_judged_by_more_than_a_number(void **state)
 {
     char self[STORE_OWNER_MAX], other[STORE_OWNER_MAX];

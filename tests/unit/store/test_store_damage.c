@@ -158,7 +158,7 @@ static void see_trials(struct store *s, struct reading *r)
     }
 }
 
-/* Listings carry the rows, too: every number and text of them must be an original's. */
+/* Lists contain rows, too: each number and text must be an original. */
 static void see_list(struct store *s, const struct originals *o)
 {
     WIRE_BUF_AUTO page = WIRE_BUF_NULL;
@@ -781,7 +781,7 @@ static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
     assert_ok(store_snapshot(s, 0, &err));
     assert_int_equal(stat(name, &first), 0);
     assert_int_equal(first.st_mode & 0777, 0600);
-    assert_ok(store_snapshot(s, 0, &err)); /* nothing new */
+    assert_ok(store_snapshot(s, 0, &err)); /* no change since */
     assert_int_equal(stat(name, &st), 0);
     assert_int_equal(st.st_ino, first.st_ino);
     fixture_event(&e, 1);

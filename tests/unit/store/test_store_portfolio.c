@@ -134,7 +134,7 @@ static void the_newest_trial_counts(void **state)
     store_close(s);
 }
 
-/* A trial with a wrong checksum decides nothing, neither as a member nor as the best of a shape. */
+/* A trial with a wrong checksum counts neither as a member nor as the best of a shape. */
 static void damaged_trials_do_not_count(void **state)
 {
     struct store *s = four_shapes(*state);

@@ -395,7 +395,7 @@ static void the_end_of_a_search_does_not_replace_a_newer_row(void **state)
     assert_int_equal(fixture_find_best(s, 0, b), 0);
     assert_string_equal(b->source, "manual");
     assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* verified again */
-    assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* and asked twice */
+    assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* a second time */
     assert_int_equal(ended(s, b, "manual", 5, 0), 0);
     /* another pin */
     assert_int_equal(ended(s, b, "manual", 3, pinned), ERROR_CONFLICT);
