@@ -27,8 +27,6 @@ INVERTED = re.compile(r"(What|Who|Whose|Of|Whether|Nor|Such|Those|That)\b")
 LONG_WORDS = 30
 LIMITS = {"who": 3, "vague": 30, "inverted": 3, "long": 1}  # per 1,000 words, and per cent of sentences
 SKIPPED = ("tests/data/", "tests/fuzz/corpus/", "LICENSE")
-# Folders with sentences that are not rewritten yet. A folder leaves this list for good.
-NOT_YET = set((ROOT / "tests" / "prose_not_yet.txt").read_text().split())
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 
 
@@ -113,9 +111,14 @@ def worst(names, n):
 
 
 def draw(names, n, seed):
-    said = [(name, " ".join(text.split())) for name in names for text in comments(ROOT / name) if len(text.split()) > 5]
+    """Each comment with the lines around it, as a reader meets it."""
+    said = [(name, text) for name in names for text in comments(ROOT / name) if len(text.split()) > 5]
     for i, (name, text) in enumerate(random.Random(seed).sample(said, n), 1):
-        print(f"{i}. {name}\n   {text}\n")
+        lines = (ROOT / name).read_text().splitlines()
+        first = text.strip().splitlines()[0].strip()
+        at = next((k for k, line in enumerate(lines) if first[:60] in line), 0)
+        print(f"{i}. {name}:{at + 1}")
+        print("\n".join(f"   | {line}" for line in lines[max(0, at - 2):at + text.count(chr(10)) + 6]) + "\n")
 
 
 def table(names, by_file):
@@ -129,9 +132,8 @@ def table(names, by_file):
     for name in sorted(counts):
         rates = counts[name].rates()
         over = [k for k in LIMITS if rates[k] > LIMITS[k]]
-        later = name in NOT_YET
-        above += bool(over) and not later
-        note = f"  above: {', '.join(over)}" + (" (not yet)" if later else "") if over else ""
+        above += bool(over)
+        note = f"  above: {', '.join(over)}" if over else ""
         print(f"{name:44} {counts[name].words:7} {rates['who']:6.1f} {rates['vague']:6.1f} {rates['inverted']:7.1f}% "
               f"{rates['long']:5.1f}%{note}")
     return 1 if above and not by_file else 0
