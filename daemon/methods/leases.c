@@ -154,6 +154,29 @@ static void next_turn(struct lease *l)
     w->turn(w, l);
 }
 
+/* Another daemon has the key and no wanter is left. */
+static bool lease_is_idle(const struct lease *l)
+{
+    return l->state == LEASE_TAKEN && list_empty(&l->wanters);
+}
+
+/* Answers at most `room` wanters. Returns the room left; 0: wanters may be left. */
+static int answer_some(struct lease *l, int room)
+{
+    LIST_EACH(node, &l->wanters) {
+        struct wanter *w = LIST_OF(node, struct wanter, link);
+        if (room == 0) {
+            return 0;
+        }
+        if (w->is_known(w)) {
+            take_wanter(node);
+            w->turn(w, NULL);
+            room--;
+        }
+    }
+    return room;
+}
+
 static bool may_give(const struct leases *l)
 {
     return !list_empty(&l->passed) && l->n_turning < LEASES_TURNING;
@@ -162,17 +185,29 @@ static bool may_give(const struct leases *l)
 static void turns_soon(struct leases *l)
 {
     chore_cancel(&l->turns); /* queue at most once */
-    if (may_give(l)) {
+    if (!l->stopping && (may_give(l) || !list_empty(&l->answered))) {
         turns_chore(&l->daemon->turns, &l->turns);
     }
 }
 
-/* A wanter may pass the key on at once, and so on through thousands of wanters. Each turn starts
- * from the loop, so the stack does not grow and other clients are served between slices. */
+/* Answers wanters of known keys, then gives turns. A wanter may pass the key on at once, through
+ * thousands of wanters. Each turn starts from the loop, so the stack does not grow and other
+ * clients are served between slices. */
 static void give_turns(struct chore *c)
 {
     struct leases *l = LIST_OF(c, struct leases, turns);
-    for (int i = 0; i < LEASE_TURNS && may_give(l); i++) {
+    int room = LEASE_TURNS;
+    while (room > 0 && !list_empty(&l->answered)) {
+        struct lease *x = LIST_OF(l->answered.next, struct lease, answered);
+        room = answer_some(x, room);
+        if (room > 0) {
+            list_remove(&x->answered);
+        }
+        if (lease_is_idle(x)) {
+            lease_release_ledger(x);
+        }
+    }
+    for (; room > 0 && may_give(l); room--) {
         struct lease *x = LIST_OF(l->passed.next, struct lease, passed);
         list_remove(&x->passed);
         next_turn(x);
@@ -319,12 +354,6 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
     return 0;
 }
 
-/* Another daemon has the key and no wanter is left. */
-static bool lease_is_idle(const struct lease *l)
-{
-    return l->state == LEASE_TAKEN && list_empty(&l->wanters);
-}
-
 void leases_drop(struct wanter *w)
 {
     struct lease *l = w->lease;
@@ -358,48 +387,12 @@ void leases_freed(struct leases *l, const char *key)
 
 /* ---- answers from other sources -------------------------------------------------------------- */
 
-/* Returns the room left for answers; 0: wanters may be left. */
-static int answer_some(struct lease *l, int room)
-{
-    LIST_EACH(node, &l->wanters) {
-        struct wanter *w = LIST_OF(node, struct wanter, link);
-        if (room == 0) {
-            return 0;
-        }
-        if (w->is_known(w)) {
-            take_wanter(node);
-            w->turn(w, NULL);
-            room--;
-        }
-    }
-    return room;
-}
-
-static void give_answers(struct chore *c)
-{
-    struct leases *l = LIST_OF(c, struct leases, answers);
-    int room = LEASE_TURNS;
-    while (room > 0 && !list_empty(&l->answered)) {
-        struct lease *x = LIST_OF(l->answered.next, struct lease, answered);
-        room = answer_some(x, room);
-        if (room > 0) {
-            list_remove(&x->answered);
-        }
-        if (lease_is_idle(x)) {
-            lease_release_ledger(x);
-        }
-    }
-    if (!list_empty(&l->answered)) {
-        turns_chore(&l->daemon->turns, c);
-    }
-}
-
 static void look_soon(struct lease *x)
 {
     struct leases *l = x->leases;
     if (!list_empty(&x->wanters) && list_empty(&x->answered)) {
         list_append(&l->answered, &x->answered);
-        turns_chore(&l->daemon->turns, &l->answers);
+        turns_soon(l);
     }
 }
 
@@ -473,7 +466,6 @@ void leases_init(struct leases *l, struct daemon *d)
     list_init(&l->passed);
     chore_init(&l->turns, give_turns, NULL);
     list_init(&l->answered);
-    chore_init(&l->answers, give_answers, NULL);
     uv_timer_init(&d->loop, &l->timer);
     l->timer.data = l;
 }
@@ -500,7 +492,6 @@ void leases_stop(struct leases *l)
     error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     l->stopping = true;
     chore_cancel(&l->turns);
-    chore_cancel(&l->answers);
     LIST_EACH(node, &l->all) {
         stop_one(LIST_OF(node, struct lease, link), &e);
     }

@@ -69,10 +69,9 @@ struct leases {
     struct list shared_slots[LEASE_SLOTS]; /* leases by shared key */
     unsigned n;
     struct list passed; /* leases to give to their next wanter */
-    struct chore turns; /* runs while the list above has entries */
+    struct chore turns; /* runs while `passed` or `answered` has work */
     unsigned n_turning;
     struct list answered; /* leases with wanters that may be answered */
-    struct chore answers; /* runs while the list above has entries */
     uv_timer_t timer;     /* runs while leases exist */
     bool stopping;
 };
