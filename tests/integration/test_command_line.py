@@ -424,7 +424,7 @@ def test_what_help_says_of_devices_and_of_no_limit():
     def words(*args):
         return " ".join(subprocess.run([GEMMCTL, *args], capture_output=True, text=True).stdout.split())
 
-    assert "replay:<file>, or replay-<name> of one that runs" in words("start", "--help")
+    assert "replay:<file>, or replay-<name> of a running daemon" in words("start", "--help")
     assert "0: no limit" in words("precompile", "--help").split("--seconds")[1].split("--")[0]
 
 
