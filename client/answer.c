@@ -151,7 +151,9 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
         memcpy(known->text + 1, name, n);
         known->text[n + 1] = '=';
         if (i + 1 < RECORD_FIELDS_MAX) {
-            known[1].n = 0; /* later names are no longer known to sort after this name */
+            /* the next name known so far may not sort after this name: forget it, so that it is
+             * checked */
+            known[1].n = 0;
         }
     }
     l->last = name;

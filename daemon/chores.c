@@ -14,7 +14,7 @@ static bool chores_is_idle(const struct daemon_parts *p)
            !p->restore.running;
 }
 
-/* True: idle for --idle-exit-s. */
+/* True when the daemon has been idle for --idle-exit-s. */
 static bool is_long_idle(struct daemon_parts *p)
 {
     struct daemon *d = &p->daemon;
@@ -25,7 +25,7 @@ static bool is_long_idle(struct daemon_parts *p)
     return limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms;
 }
 
-/* Unsaved rows would be lost at exit: they count as work. */
+/* Ends an idle daemon. Unsaved rows would be lost at exit, so they count as work. */
 static void on_counts(void *ctx, const struct ledger_status *counts)
 {
     struct chores *c = ctx;

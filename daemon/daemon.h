@@ -56,7 +56,7 @@ struct daemon {
     struct cache alike;
     struct tried tried; /* keys with recorded trials and no answer */
     struct quarantine_set quarantine_set;
-    /* quarantine.c: rows are being read; read once more after that */
+    /* quarantine.c: rows are being read; the rows must be read once more after that */
     bool quarantine_reads, quarantine_again;
     struct defaults defaults;
     struct ledger *ledger;   /* owned; NULL before its start and after its end */

@@ -20,7 +20,8 @@ bool custom_answers(const struct cache_entry *e, int64_t uid)
     return !e->brought || (int64_t)e->uid == uid || custom_is_owner((int64_t)e->uid);
 }
 
-/* The owner's keys are not counted, nor any keys without a limit. */
+/* True when the key counts against a limit: the owner's keys do not count, and no key counts
+ * without a limit. */
 static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
 {
     bool many;
@@ -124,7 +125,8 @@ int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error 
         return daemon_key(d, err);
     }
     int status = check_named(p, uid, &named, err);
-    if (status == 0 && !named && use == CUSTOM_READ) { /* shared if no own row is known */
+    if (status == 0 && !named && use == CUSTOM_READ) {
+        /* the caller's own key answers if the cache has the key, else the shared key */
         status = daemon_key(d, err);
         bool shared = status == 0 && cache_find(&d->cache, &x->key) != NULL;
         status = status ? status : record_set(&p->fields, CUSTOM_USER, VALUE_OF_INT(uid), err);

@@ -23,8 +23,8 @@ enum custom_use {
     CUSTOM_WRITE /* the caller's own key */
 };
 
-bool custom_is(const struct problem *p); /* the op has no kernels here */
-bool custom_is_owner(int64_t uid);       /* root or the daemon's user */
+bool custom_is(const struct problem *p); /* true when gemmd has no kernels for the op */
+bool custom_is_owner(int64_t uid);       /* true for root and the daemon's user */
 /* True when a row from `put` may answer this user: the row is the user's or the owner's. */
 bool custom_answers(const struct cache_entry *e, int64_t uid);
 /* daemon_key for a caller: sets scratch->bucket and key (without id) from scratch->request.problem.
@@ -32,7 +32,8 @@ bool custom_answers(const struct cache_entry *e, int64_t uid);
  * problem names another user. */
 int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error *err);
 /* Checks that a user may add this key (an id). The key is known or counted already, or --max-keys
- * and the user's share (--user-keys) leave room. For all ops. ERROR_DENIED. */
+ * and the user's share (--user-keys) leave room. This holds for all ops, not only for custom ops.
+ * ERROR_DENIED. */
 int custom_check_room(const struct daemon *d, const char *id, int64_t uid, struct error *err);
 /* As custom_check_room, then counts the key (*counted) before its trials are written.
  * custom_took_room ends the count when no trial was kept. Also ERROR_NO_MEMORY. */

@@ -31,7 +31,7 @@ struct learn_pages {
     struct daemon *daemon; /* borrowed */
     const char *what;      /* borrowed: the list */
     int64_t uid;           /* user that the list is made for, or LEDGER_OURS */
-    int64_t offset;        /* of the next page; begins as 0 */
+    int64_t offset;        /* offset of the next page; 0 at the beginning */
     void (*filter)(struct learn_pages *x, struct record *filter);  /* all but `offset` */
     int (*row)(struct learn_pages *x, const struct wire_obj *row); /* an error ends reading */
     void (*end)(struct learn_pages *x, int status, const struct error *err); /* once; may free */
@@ -72,7 +72,8 @@ struct restore {
 };
 
 void restore_init(struct restore *x, struct daemon *d);
-void restore_await(struct restore *x);  /* rows were lost, and are read again first */
+/* call after rows were lost: waits until the file is read again */
+void restore_await(struct restore *x);
 void restore_drop(struct restore *x);   /* the file is intact */
 void restore_begin(struct restore *x);  /* checks and writes all rows */
 void restore_finish(struct restore *x); /* writes the rest, before the ledger stops */

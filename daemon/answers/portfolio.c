@@ -13,9 +13,9 @@
 
 enum {
     WAIT_MS = 300,    /* results come in bursts */
-    LONG_MS = 50,     /* a fetch above this avoids a running tuning */
+    LONG_MS = 50,     /* a fetch that takes longer than this does not run beside a tuning */
     WAIT_FACTOR = 20, /* a fetch may use 1/20 of the writer's time */
-    PAGE_ROWS = 32,   /* a slice of the loop: longer pages delay hits */
+    PAGE_ROWS = 32,   /* rows of a page, which the loop handles at once: longer pages delay hits */
 };
 
 static void set_free(struct portfolio_set *s)
@@ -106,7 +106,7 @@ static int portfolio_take_row(struct learn_pages *x, const struct wire_obj *row)
     wire_get_real(wire_find(row, "bound_percent"), &l->bound_percent);
     wire_get_real(wire_find(row, "ratio"), &ratio);
     if (!read || !family_of_problem(p) || !target_is_of_today(d, p, stamp)) {
-        return 0; /* no use for today's kernels */
+        return 0; /* today's kernels cannot use this row */
     }
     const struct portfolio_member *m =
         find_member(&l->next, portfolio_group_of(p), place, stamp, wire_find(row, "config"));
@@ -185,7 +185,7 @@ static void drop_shape(struct portfolio_set *s, const char *key)
 void portfolio_evicted(struct portfolio *l, const char *key)
 {
     drop_shape(&l->now, key);
-    drop_shape(&l->next, key); /* pages may be older than the evict */
+    drop_shape(&l->next, key); /* the fetched pages may be older than the evict */
     portfolio_changed(l);
 }
 
@@ -210,7 +210,7 @@ static bool is_nearer(const struct portfolio_shape *a, const struct portfolio_sh
     return x != y ? x < y : strcmp(a->key, b->key) < 0;
 }
 
-/* The nearest shape with a member outside `found`. */
+/* Returns the nearest shape whose member is not in `found`. */
 static const struct portfolio_shape *
 portfolio_find_nearest(const struct portfolio_set *s, uint64_t group, const float dims[CACHE_DIMS],
                        const struct portfolio_shape *const found[], size_t n)

@@ -17,7 +17,7 @@ static int no_compiler(const struct daemon *d, struct error *err)
             "that the driver %s can run, then restart gemmd",
             d->device.driver);
     }
-    struct error why = ERROR_NULL; /* same environment as the runner's */
+    struct error why = ERROR_NULL; /* the runner looks for the compiler in the same environment */
     return cpu_compiler_find(&why)
                ? error_set(err, ERROR_NO_COMPILER, "%.400s; then restart gemmd", why.text)
                : error_set(
@@ -26,7 +26,7 @@ static int no_compiler(const struct daemon *d, struct error *err)
                      "(-dumpversion) then: restart gemmd");
 }
 
-/* One valid config is enough; the runner records the fault of each other config. */
+/* A list with a valid config passes; the runner records the fault of each other config. */
 static int check_given(const struct daemon *d, const struct family_target *t,
                        const struct request *r, const struct problem *bucket, struct error *err)
 {

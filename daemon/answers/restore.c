@@ -8,7 +8,8 @@
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 
-enum { FLYING_MAX = 64 }; /* a transaction or two, with room for other writes */
+/* rows being written at once: a transaction or two, so that other writes find room */
+enum { FLYING_MAX = 64 };
 
 static void restore_end_pass(struct restore *x)
 {
@@ -27,7 +28,8 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
 {
     struct restore *x = ctx;
     (void)b;
-    x->n += status == 0 && saved; /* otherwise present, or left to the writer */
+    /* else the file had the row, or the writer has kept the row in memory */
+    x->n += status == 0 && saved;
     if (status < 0) {
         log_warning("a key that the database has lost is not written again: %s", err->text);
     }
@@ -59,7 +61,7 @@ static void write_some(struct restore *x, size_t most)
     const struct hash_table *keys = &x->daemon->cache.keys;
     for (size_t i = 0; i < keys->capacity && x->flying < most; i++) {
         struct cache_entry *e = keys->slots[x->at++ & (keys->capacity - 1)];
-        if (e && e->saved && !e->restored) { /* the writer has the unsaved entries */
+        if (e && e->saved && !e->restored) { /* the writer itself writes the unsaved entries */
             e->restored = true;
             write_again(x, e);
         }

@@ -49,7 +49,8 @@ bool target_is_of_today(struct daemon *d, const struct problem *p, const char *s
            strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
 }
 
-/* Target of given configs: the device's own if that takes any config, else the first that fits. */
+/* Returns the target of given configs: the device's own target if it takes one of the configs, else
+ * the first target that does. */
 static const struct family_target *target_of_list(const struct daemon *d, const struct request *r,
                                                   const struct family_target *own)
 {
@@ -86,7 +87,7 @@ int target_settle(struct daemon *d, struct request *r, const struct cache_entry 
     }
     int status = forced ? target_choose(d, &r->problem, label, &wanted, err) : 0;
     if (status < 0 || target_choose(d, &r->problem, NULL, &own, NULL) < 0) {
-        return status; /* the tuning reports a problem without targets */
+        return status; /* the tuning, not this function, reports a problem without targets */
     }
     wanted = forced ? wanted : target_of_list(d, r, own);
     bool plain = wanted == own && !(forced && pinned_elsewhere(d, e, own));

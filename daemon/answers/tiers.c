@@ -17,7 +17,8 @@ enum { NEIGHBOURS = 4 };
  * there (docs/performance.md, "Lower tiers"). */
 static const double MARGIN = 0.02;
 
-/* Other code, or other permutes, change a config's time as much as eight times the rows do. */
+/* A row of other code, or of other permutes, counts as this many times farther away: the difference
+ * changes a config's time as much as eight times the rows do. */
 static const double OTHER_KERNEL = 3;
 
 enum standard { STANDARD_NOT_CHOSEN, STANDARD_ANSWERS, STANDARD_DOES_NOT_ANSWER };
@@ -191,10 +192,10 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         return false;
     }
     if (serves && cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
-        answer_note(out, "%s", why); /* `again`: the row is still the best */
+        answer_note(out, "%s", why); /* also with `again`: the row is still the best */
         return true;
     }
-    if (serves) { /* its time is known, its accuracy is not */
+    if (serves) { /* the time of the row is known, its accuracy is not */
         snprintf(out->tier, sizeof(out->tier), "near");
         answer_note(out, "verified with atol %g and rtol %g only; %s", e->atol, e->rtol, why);
         return true;

@@ -7,19 +7,20 @@
  * so a second user always finds room.
  *
  *   connections, jobs, leases, subscriptions
- *                       At the limit another is refused: `busy`, retry.
+ *                       At the limit a further object is refused with ERROR_BUSY, and the
+ *                       client may retry.
  *   waiting             Acquires that wait for a lease, and the bytes of the configs they choose
  *                       among (at most as many as of requests). At the limit another is refused.
- *                       Leaving it unread would keep the holder of the lease from ending the wait.
- *   in                  Bytes of requests that are not handled yet. Above the limit gemmd reads
- * from no connection of the user. Complete messages are handled, incomplete messages run into their
- * deadline, so the state ends. out                 Bytes of answers that the client has not taken.
- * Above the limit gemmd reads from no connection of the user and handles no request. The state ends
- *                       because a client that takes nothing is disconnected at its deadline.
- *   asked               Requests that wait for the ledger, which answers them in order; heavy
- *                       requests count as several. Above the limit no request is handled.
- *   kept                Bytes that `put` and `record` add to the database: at once as many as may
- *                       wait unread, and as many again in each KEPT_PERIOD_MS. More is `busy`.
+ *                       Leaving that request unread would keep the holder of the lease from ending
+ * the wait. in                  Bytes of requests that are not handled yet. Above the limit gemmd
+ * reads from no connection of the user. Complete messages are handled, incomplete messages run into
+ * their deadline, so the state ends. out                 Bytes of answers that the client has not
+ * taken. Above the limit gemmd reads from no connection of the user and handles no request. The
+ * state ends because a client that takes nothing is disconnected at its deadline. asked Requests
+ * that wait for the ledger, which answers them in order; heavy requests count as several. Above the
+ * limit no request is handled. kept                Bytes that `put` and `record` add to the
+ * database: at once as many as may wait unread, and as many again in each KEPT_PERIOD_MS. More is
+ * `busy`.
  *
  * Time on the loop: each user may use TURN_NS per tick of the loop's clock; then the user's
  * connections wait for the next tick. The clock goes on between two rounds of the loop. The user is
@@ -68,7 +69,7 @@ struct account {
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
     double kept_until_ms; /* when all kept bytes are paid for, at the rate of kept; 0: no bytes */
-    unsigned round;       /* scratch of the queue's search for a place (tuning/rounds.c) */
+    unsigned round;       /* rounds, as counted by the search for a job's place (tuning/rounds.c) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
     uint64_t served;            /* number of the user's last slice of a chore (turns.h) */
 };
@@ -80,15 +81,16 @@ struct account *account_of(struct accounts *a, uid_t uid);
 struct account *account_hold(struct account *a); /* adds a holder */
 struct account *account_drop(struct account *a); /* removes a holder; accepts NULL, returns NULL */
 
-/* Count one more. ERROR_BUSY: the user has reached its share; nothing is charged. */
+/* Each charges the user for one more. ERROR_BUSY: the user has its full share; nothing is charged.
+ */
 int account_add_connection(struct account *a, struct error *err);
 int account_add_job(struct account *a, struct error *err);
 int account_add_lease(struct account *a, struct error *err);
 int account_add_subscription(struct account *a, struct error *err);
 int account_add_waiting(struct account *a, size_t bytes, struct error *err);
 void account_end_waiting(struct account *a, size_t bytes);
-/* Changes the charge from `*charged` bytes or requests to `now`. True: `over` of that side
- * changed. */
+/* Changes the charge from `*charged` bytes or requests to `now`. Returns true when
+ * `over` of that side changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
 
 /* Charges `rows` new rows of the database and the `bytes` of their message. ERROR_BUSY: above the

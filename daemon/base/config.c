@@ -248,7 +248,8 @@ int config_read(struct config *c, struct config_sources *from, const char *path,
     char whole[PATH_MAX];
     int fd, opened = trust_open(path, O_RDONLY, 0, &fd, err);
     if (opened == ERROR_DENIED && trust_file(path, TRUST_SHARED, whole, NULL) == 0) {
-        opened = trust_open(whole, O_RDONLY, 0, &fd, err); /* a link, as in a volume */
+        /* the path is a symbolic link, as in a mounted volume: open the file behind the link */
+        opened = trust_open(whole, O_RDONLY, 0, &fd, err);
     }
     FILE *f = opened ? NULL : fdopen(fd, "r");
     if (opened == TRUST_MISSING && !required) {

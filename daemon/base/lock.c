@@ -24,7 +24,8 @@ static void name_file(const char *socket_path, char out[LOCK_PATH_MAX])
     snprintf(out, LOCK_PATH_MAX, "%s.lock", socket_path);
 }
 
-/* Without a socket `gemmctl stop` reaches no daemon. */
+/* Fails with ERROR_BUSY. A holder without a socket cannot be stopped by `gemmctl stop`, so the
+ * message differs. */
 static int path_taken(const char *socket_path, const struct lockfile_holder *h, struct error *err)
 {
     char name[LOCKFILE_NAME_MAX];
@@ -52,7 +53,8 @@ static int take_path(const char *socket_path, unsigned patience_ms, int *out, st
         return status;
     }
     struct lockfile_holder h = lockfile_holder(path, patience_ms);
-    /* killed while it started a child, which has closed its copy since */
+    /* The holder was killed while it started a child, and the child has closed its copy of the lock
+     * since. */
     if (!h.lives && patience_ms) {
         status = lockfile_take(path, NULL, out, err);
     }

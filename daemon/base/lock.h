@@ -23,7 +23,7 @@
 #include "proto/error.h"
 
 /* `*out` becomes a descriptor that holds the lock; closing the descriptor releases the lock.
- * ERROR_BUSY: another process holds the lock, the sentence names the process; ERROR_IO,
+ * ERROR_BUSY: another process holds the lock, the error message names the process; ERROR_IO,
  * ERROR_DENIED, ERROR_DISK_FULL. */
 int lock_path(const char *socket_path, int *out, struct error *err);
 
@@ -40,8 +40,8 @@ struct device_lock {
 };
 #define DEVICE_LOCK_NULL ((struct device_lock){-1, -1})
 
-/* The same for a device. The lock file shows `socket_path` to people. On an error nothing is
- * held. */
+/* lock_device does the same for a device. The lock file shows `socket_path` to people. On an error
+ * no lock is held. */
 int lock_device(const char *uuid, const char *socket_path, struct device_lock *out,
                 struct error *err);
 void lock_device_end(struct device_lock *l); /* may be called twice */

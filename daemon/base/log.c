@@ -51,7 +51,8 @@ static void log_record_trace(int code, const char *text)
     log_debug("%s: %s", error_name(code), text);
 }
 
-/* Called early: after a renaming the link names the old file. */
+/* Finds the path of the log when gemmd starts: after a renaming, /proc/self/fd/2 names the old file
+ * under its new name. */
 static void find_path(void)
 {
     struct stat st;
@@ -161,14 +162,15 @@ static size_t log_put_prefix(enum log_level level, char *out, size_t size)
            (size_t)snprintf(out + n, size - n, ".%03ld %-7s ", now.tv_nsec / 1000000, names[level]);
 }
 
-/* For a stderr that could not be opened again. A ready pipe has room for PIPE_BUF bytes, a line. */
+/* True when a write to stderr does not block. Needed when stderr could not be opened again as
+ * non-blocking: a pipe that is ready has room for PIPE_BUF bytes, which is more than a line. */
 static bool may_write(void)
 {
     struct pollfd p = {.fd = state.fd, .events = POLLOUT};
     return poll(&p, 1, 0) > 0;
 }
 
-/* False: the reader does not take the line now. */
+/* Writes a line. False: the reader of stderr does not take the line now. */
 static bool log_emit_line(enum log_level level, const char *text)
 {
     char line[LINE_MAX_BYTES];
@@ -179,11 +181,11 @@ static bool log_emit_line(enum log_level level, const char *text)
     }
     for (size_t i = 0; i < n; i++) {
         if ((unsigned char)line[i] < 0x20) {
-            line[i] = ' '; /* a peer's text must not forge a second line */
+            line[i] = ' '; /* a client's text must not forge a second line */
         }
     }
     line[n++] = '\n';
-    /* other errors cannot be reported anywhere */
+    /* An error other than EAGAIN cannot be reported anywhere, so the line counts as written. */
     return may_write() && (write(state.fd, line, n) >= 0 || errno != EAGAIN);
 }
 

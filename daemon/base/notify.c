@@ -30,7 +30,7 @@ void notify_send(const char *text)
     }
     socklen_t n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
     ssize_t sent = sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&to, n);
-    (void)sent; /* a service manager that does not listen is no error */
+    (void)sent; /* it is no error when the service manager does not listen */
     close(fd);
 }
 
@@ -44,7 +44,8 @@ uint64_t notify_watchdog_ms(void)
 {
     const char *us = getenv("WATCHDOG_USEC");
     unsigned long long period = us && is_ours(getenv("WATCHDOG_PID")) ? strtoull(us, NULL, 10) : 0;
-    unsetenv("WATCHDOG_USEC"); /* for gemmd, not for the runner */
+    /* the variable was for gemmd: the runner must not inherit the variable */
+    unsetenv("WATCHDOG_USEC");
     unsetenv("WATCHDOG_PID");
     return period && period < 2000 ? 1 : period / 2000;
 }
@@ -55,7 +56,8 @@ int notify_listen_fd(void)
     if (!pid || !n || !is_ours(pid) || strcmp(n, "1") != 0) {
         return -1;
     }
-    unsetenv("LISTEN_PID"); /* for gemmd, not for the runner */
+    /* the variable was for gemmd: the runner must not inherit the variable */
+    unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     return fcntl(FIRST_FD, F_SETFD, FD_CLOEXEC) < 0 ? -1 : FIRST_FD;
 }

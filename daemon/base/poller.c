@@ -92,7 +92,7 @@ void poller_run(struct poller *p)
     const bool says_new = says_what_is_new();
     int timeout_ms = 0;
     bool libuv = true;
-    if (p->fd < 0) { /* no epoll: only ends the handles that exist */
+    if (p->fd < 0) { /* without an epoll the loop only ends the handles that exist */
         uv_run(p->loop, UV_RUN_DEFAULT);
         return;
     }

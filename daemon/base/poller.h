@@ -19,15 +19,17 @@
 /* The peer's side of the socket. Except in PEER_HEARD, earlier bytes may still be unread. */
 enum peer {
     PEER_SENDS,
-    PEER_SHUT,  /* it sends no more bytes, and may still take answers */
-    PEER_HEARD, /* PEER_SHUT, and all its bytes were read; set by the reader, never by the poller */
-    PEER_LEFT,  /* it closed both directions, or the socket failed: answers go nowhere */
+    PEER_SHUT, /* the peer sends no more bytes, and may still take answers */
+    /* the peer is PEER_SHUT, and all its bytes were read; set by the reader, never by the poller */
+    PEER_HEARD,
+    PEER_LEFT, /* the peer closed both directions, or the socket failed: answers go nowhere */
 };
 
 /* A socket, embedded in its owner. The owner must live until the closing callback of a libuv handle
  * that was closed after poller_remove. */
 struct polled {
-    /* The socket has bytes to read, or the peer closed a direction. Each is told once. */
+    /* The socket has bytes to read, or the peer closed a direction. Each of the two is reported
+     * once. */
     void (*ready)(struct polled *p, enum peer peer);
 };
 
@@ -40,7 +42,8 @@ int poller_init(struct poller *p, uv_loop_t *loop, struct error *err); /* ERROR_
 void poller_deinit(struct poller *p);
 /* ERROR_IO. Unread bytes are reported at once. */
 int poller_add(struct poller *p, int fd, struct polled *who, struct error *err);
-void poller_remove(struct poller *p, int fd); /* before close: a child may have a copy */
+/* call before close(fd): a child process may have a copy of fd */
+void poller_remove(struct poller *p, int fd);
 /* recv and send that do not wait. As raw system calls they are no cancellation points, which cost
  * two atomic operations per call as soon as a process has a second thread. */
 ssize_t poller_recv(int fd, void *to, size_t size);

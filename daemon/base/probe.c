@@ -72,7 +72,7 @@ static ssize_t probe_read_all(int fd, int64_t until, uint8_t *out, size_t size)
     }
 }
 
-/* False: the process has not ended by then. */
+/* Waits for the end of the process. False: the process has not ended by `until`. */
 static bool probe_await_end(pid_t pid, int64_t until, int *ended)
 {
     for (;;) {

@@ -11,8 +11,8 @@
 
 #include "daemon/base/list.h"
 
-/* A timer that is this late shows that gemmd slept (SIGSTOP, a frozen container), and not its
- * peers: their messages are unread. */
+/* When a timer fires later than due by this, gemmd itself slept (SIGSTOP, a frozen container). Its
+ * peers were not silent: their messages are unread. */
 enum { AWAY_MS = 250 };
 
 /* Work that is ready for a turn. When `take` returns false, the work passed its turn: in the next
@@ -27,7 +27,7 @@ struct turn {
 struct chore {
     struct list link;
     void (*run)(struct chore *c);
-    /* number of its user's last slice (account.h); NULL: a chore without a user */
+    /* the number of the last slice of the chore's user (account.h); NULL: the chore has no user */
     uint64_t *served;
 };
 

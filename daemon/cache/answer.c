@@ -25,8 +25,8 @@ static double answer_rate_of(double work, double time_us, double scale)
 
 static const char SLOWER[] = "slower than the reference of its run: ";
 
-/* For pins and other rows that were not chosen for their speed. Differences within noise get no
- * note. */
+/* Adds a note to an answer that is slower than its reference: a pin, or another row that was not
+ * chosen for speed. Differences within noise get no note. */
 static void note_slower(struct answer *a)
 {
     const double ratio = a->reference_us / a->time_us; /* NaN: not known */
@@ -66,7 +66,7 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     note_slower(a);
 }
 
-/* NaN: unknown, as in rows without a family. */
+/* Returns work per time. NaN: unknown, as in rows without a family. */
 static double answer_work_of(double rate_, double time_us, double scale)
 {
     return rate_ > 0 && time_us > 0 ? rate_ * time_us / scale : NAN;

@@ -32,7 +32,8 @@ struct holdings {
 };
 
 void holdings_deinit(struct holdings *x);
-bool holdings_add(struct holdings *x, uint32_t uid); /* one key more; false: no memory */
+/* counts a key more of the user; false: no memory */
+bool holdings_add(struct holdings *x, uint32_t uid);
 void holdings_remove(struct holdings *x, uint32_t uid);
 size_t holdings_of(const struct holdings *x, uint32_t uid);
 
@@ -50,7 +51,8 @@ size_t holdings_of(const struct holdings *x, uint32_t uid);
 
 enum {
     PARTIALS_MAX = 256,
-    PARTIAL_BYTES_MAX = 8192, /* of a search and its answer; longer searches run again */
+    /* bytes of a search and its answer; a longer search runs again each time */
+    PARTIAL_BYTES_MAX = 8192,
 };
 
 struct partial;
@@ -95,10 +97,10 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 void cache_rerank(struct cache *c, struct cache_entry *e, enum cache_rank rank);
 bool cache_remove_id(struct cache *c, const char *id);
 
-/* A reload of the database finds the rows that it has lost. First cache_unmeet. Then cache_meet for
- * each row; false: the cache lacks the row, has an older row or an unsaved row: put the row. Then
- * cache_sweep removes the saved entries that were neither met nor put: call with *at = 0, each call
- * removes an entry, until false. */
+/* A reload of the database tells which rows the file has lost. First call cache_unmeet. Then call
+ * cache_meet for each row of the file: false means that the cache lacks the row, or has an older or
+ * an unsaved row, so the caller puts the row. At the end call cache_sweep with *at = 0 until false:
+ * each call removes a saved entry that was neither met nor put. */
 void cache_unmeet(struct cache *c);
 bool cache_meet(struct cache *c, const char *id, int64_t generation);
 bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX]);
@@ -121,7 +123,7 @@ static inline struct cache_entry *cache_next(const struct cache_entry *e, enum c
     return e->in[which].after;
 }
 
-/* A question looks at most at this many entries of a list. */
+/* A search for near buckets looks at most at this many entries of a list. */
 enum { LOOKS_MAX = 2048 };
 
 /* Finds the buckets with an exact answer that are most like `bucket`, nearest first, at most max,

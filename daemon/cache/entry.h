@@ -58,7 +58,8 @@ struct cache_entry {
     double atol, rtol;         /* verified with */
     float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
     uint8_t rank;              /* enum cache_rank */
-    bool manual : 1;  /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
+    /* a person's pin; with a rank below CACHE_PINNED: a pin of another stamp, not verified now */
+    bool manual : 1;
     bool brought : 1; /* not measured here: put by `uid` */
     bool low : 1;     /* tuned with low confidence: to be measured again */
     bool saved : 1;
@@ -66,7 +67,7 @@ struct cache_entry {
     bool restored : 1; /* written again after the database lost rows (answers/restore.c) */
     uint8_t tries;     /* new measurements for low confidence so far */
     uint32_t uid;      /* the user of the row's query, pin or put; CACHE_NOBODY: unknown */
-    /* A repeated question reads only these: */
+    /* A repeated question reads only the members from here on: */
     struct shared *shared; /* counted */
     uint32_t own_len, key_len;
     uint8_t bytes[]; /* own fields, then the key */
@@ -93,9 +94,9 @@ struct cache_entry *entry_make(struct entries *x, const struct key *k, const str
                                const struct answer *a, struct error *err);
 /* Returns NULL. The memo must have forgotten the entry's questions (memo.h). */
 struct cache_entry *entry_free(struct entries *x, struct cache_entry *e);
-/* The list hashes of a bucket, and its position in a list. */
+/* Computes the list hashes of a bucket, and its position in a list. */
 void entry_lists(const struct problem *bucket, uint64_t of[CACHE_LISTS], float dims[CACHE_DIMS]);
-/* The hash of LIST_GROUP alone. */
+/* Computes the hash of LIST_GROUP alone. */
 uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS]);
 /* Distance of two entries of a group: 1 is a factor of two in an integer field. */
 double entry_distance(const float a[CACHE_DIMS], const float b[CACHE_DIMS]);

@@ -11,7 +11,7 @@ enum { FIRST_CAPACITY = 1024, CACHE_LINE = 64, ENTRY_LINES = 7 };
 
 struct memo_record {
     struct memo_record *next;  /* of the same entry, older */
-    struct cache_entry *entry; /* borrowed: calls memo_forget before its end */
+    struct cache_entry *entry; /* borrowed: the entry calls memo_forget before it is freed */
     uint64_t hash;
     uint32_t len;
     uint8_t bytes[];

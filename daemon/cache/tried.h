@@ -32,7 +32,7 @@ bool tried_has(const struct tried *x, const char *id);
 bool tried_is_of(const struct tried *x, const char *id, uint32_t uid);
 /* ERROR_NO_MEMORY */
 int tried_ask(struct tried *x, const char *id, uint32_t uid, struct error *err);
-/* Ends a tried_ask. `kept`: a trial was kept, and the key has no answer. */
+/* Ends a tried_ask. `kept`: a trial of the key was written, and the key has no answer. */
 void tried_answered(struct tried *x, const char *id, bool kept);
 /* The key has an answer, or its trials are gone. Unknown keys are accepted. Unanswered requests
  * still count. */

@@ -183,7 +183,7 @@ def counts(call, quantiles):
 
 @pytest.mark.no_library
 def test_a_kernel_that_is_interpreted_beside_a_gpu_has_rows_of_the_interpreter(row, monkeypatch):
-    """No compiler sees the argument, and no compiler option names it."""
+    """The interpreter compiles nothing, so the row names no compiler and no compiler option."""
     assert "backend=cuda:90" in row()[0][0] and " compiler=" in row()[0][0]
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert "backend=interpreter" in row()[0][0] and " compiler=" not in row()[0][0]

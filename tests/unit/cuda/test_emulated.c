@@ -802,7 +802,8 @@ static void test_cluster_faults(void **state)
     }
 }
 
-/* Rows of 16 bytes, that permute_copy is to bring into another order. */
+/* permute_copy gathers rows: row i of the output is the row of the token that index i names. A row
+ * has COPIED_CHUNKS chunks of 16 bytes. */
 enum { COPIED_CHUNKS = 300, COPIED_ROWS = 128, COPIED_TOKENS = 64 };
 
 static void run_copying(void *so, const char *entry, const struct permute_params *p, char *from,

@@ -13,10 +13,11 @@
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-/* Warps as rows x columns. Each part is a multiple of 16 x 32: an A fragment, and four B fragments,
- * which a quad of threads turns into whole rows. The least sum of sides reads the least shared
- * memory; of equal sums, wide parts write longer pieces of rows. Sides over 64 cost too many
- * registers. */
+/* Arranges the warps of a block in rows and columns over the tile, so that each warp computes an
+ * equal rectangle. The sides of a rectangle are multiples of 16 rows (an A fragment) and of 32
+ * columns (four B fragments, which a quad of threads turns into whole rows). The rectangle with the
+ * least sum of its sides reads the least shared memory. Among equal sums the widest rectangle wins,
+ * since it writes longer pieces of rows. A side over 64 would cost too many registers. */
 static bool arrange_warps(struct portable_tile *t)
 {
     int best = 0;
