@@ -49,7 +49,8 @@ static int life_report_failure(struct life *x, const struct error *err)
     return x->exit_code;
 }
 
-/* The error is the log's last line, where a user looks after a failed start. */
+/* Reports why the start failed. The error is the log's last line, where a user looks after a failed
+ * start. */
 static void life_fail_start(struct life *x, const struct error *err)
 {
     life_report_failure(x, err);
@@ -178,7 +179,8 @@ static void on_notice(void *ctx, const char *kind, const char *text)
     if (strcmp(kind, "corrupt_row") == 0 && p->loader.done) {
         restore_begin(&p->restore);
     }
-    /* not "lost": that event would be lost, too */
+    /* Damage is an event of the database, too. The notice "lost" is not: that event would be lost,
+     * too. */
     if (d->ledger && strncmp(kind, "corrupt", 7) == 0) {
         daemon_event(d, "corrupt", 0, "%s", text);
     }
@@ -319,8 +321,10 @@ static void set_process(void)
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
         signal(ignored[i], SIG_IGN);
     }
-    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
-    mallopt(M_ARENA_MAX, 1);  /* the writer thread needs no second heap */
+    /* a write beyond the limit of file sizes then fails like a full disk (EFBIG), and does not end
+     * gemmd */
+    signal(SIGXFSZ, SIG_IGN);
+    mallopt(M_ARENA_MAX, 1); /* the writer thread needs no second heap */
     families_register();
 }
 

@@ -15,7 +15,7 @@ bool remeasure_is_needed(const struct remeasure *x, const struct daemon_parts *p
     return (p->daemon.doubtful || x->at > 0) && c->remeasure_s > 0 && !c->offline;
 }
 
-/* The search of a plain query, with the row's tolerances. */
+/* Queues the search that a plain query of the key would make, with the row's tolerances. */
 static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, struct error *err)
 {
     struct daemon *d = &p->daemon;
@@ -29,9 +29,11 @@ static int remeasure_want_key(struct daemon_parts *p, struct cache_entry *e, str
     if (status == 0) {
         q->atol = x->best.atol;
         q->rtol = x->best.rtol;
-        snprintf(q->bucket, sizeof(q->bucket), "exact"); /* the row's problem is a bucket */
+        /* the row's problem is a bucket already: do not round it again */
+        snprintf(q->bucket, sizeof(q->bucket), "exact");
         status = daemon_key(d, err);
-        q->bucket[0] = '\0'; /* as in a client's query, which can then join the job */
+        /* a client's query has an empty text here: a client can then join the job */
+        q->bucket[0] = '\0';
     }
     if (status == 0) {
         key_id(&x->key);
@@ -68,7 +70,7 @@ static void measure_again(struct daemon_parts *p, struct cache_entry *e)
     }
 }
 
-/* Doubles each time that the device was in use. */
+/* Returns the wait for an idle device in ms. It doubles each time that the device was in use. */
 static uint64_t rest_ms(const struct daemon_parts *p)
 {
     unsigned n = p->scheduler.put_off;
@@ -86,7 +88,8 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
     if (!p->loader.done || now - x->busy_ms < rest_ms(p)) {
         return;
     }
-    if (x->at == 0) { /* unless this pass finds such a key */
+    if (x->at == 0) {
+        /* a pass over the cache begins; the pass sets the flag again when it finds such a key */
         d->doubtful = false;
     }
     for (size_t n = 0; n < SLICE && x->at < d->cache.keys.capacity; n++) {
@@ -94,7 +97,7 @@ void remeasure_look(struct remeasure *x, struct daemon_parts *p)
         if (remeasure_is_due(e)) {
             d->doubtful = true;
             measure_again(p, e);
-            x->busy_ms = now; /* the job may have ended by the next look */
+            x->busy_ms = now; /* now the job has the device; it may have ended by the next look */
             return;
         }
     }

@@ -51,7 +51,7 @@ static int find_runner(struct daemon *d, struct error *err)
                      folder);
 }
 
-/* Without --device: the first GPU, else the CPU. */
+/* Probes the device: without --device the first GPU, else the CPU. */
 static int start_probe_device(struct daemon *d, struct error *err)
 {
     char *spec = d->device_spec;
@@ -208,18 +208,21 @@ int start_effective(struct config *c, struct config_sources *from, struct error 
     r = r ? r : start_probe_device(&d, err);
     r = r ? r : show_effective(&x, "device", c->device, d.device_spec, NULL);
     if (r || c->offline) {
-        return r; /* an --offline daemon's socket has its pid */
+        /* the name of an --offline daemon's socket has the pid of that daemon */
+        return r;
     }
     r = choose_socket(&d, socket, err);
     return r ? r : show_effective(&x, "socket", c->socket, socket, "GEMMD_SOCKET");
 }
 
 enum {
-    FILES_RESERVED = 40, /* database, locks, a runner's start, modules, refused connections */
-    FILES_LEAST = 24,    /* to start, and serve a client */
+    /* files kept for the database, locks, a runner's start, modules, and refused connections */
+    FILES_RESERVED = 40,
+    FILES_LEAST = 24, /* files that gemmd needs to start and to serve a client */
 };
 
-/* Checked before any file is opened: with fewer files, loops and handles fail later. */
+/* Checks the limit of open files before any file is opened: with fewer files, loops and handles
+ * fail later. */
 static int check_files(struct error *err)
 {
     struct rlimit r;

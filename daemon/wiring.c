@@ -91,8 +91,8 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
 {
     bool many;
     const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, &many);
-    /* A late or restored save repeats an older generation: no news. An unsaved row has no number
-     * yet. */
+    /* A row that is saved late, or restored, has an older generation and is no news. A row that is
+     * not saved yet has the generation 0. */
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
     bool searched = news && learned_is_search(&p->daemon, e, n->best);
     learn_best(&p->daemon, n->best, n->saved);

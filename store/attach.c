@@ -80,7 +80,8 @@ static int attach_tables(struct store *s, struct error *err)
         row_select_sql(&tables[i], NULL, sql);
         r = db_query(&s->db, &st, err, sql, "");
         if (r == ERROR_STORE && sqlite3_errcode(s->db.h) == SQLITE_ERROR) {
-            s->db.damaged = true; /* version 1 has these columns: the schema's text is damaged */
+            /* each version has these columns, so the text of the schema is damaged */
+            s->db.damaged = true;
         }
         r = r ? r : db_step(&s->db, st, err);
         r = r < 0 ? r : 0;
@@ -88,7 +89,7 @@ static int attach_tables(struct store *s, struct error *err)
     return r;
 }
 
-/* The tables were read, so the log exists. */
+/* Notes which database file and which log are open. The tables were read, so the log exists. */
 static void remember_files(struct store *s)
 {
     char log[PATH_MAX + 8];
@@ -127,7 +128,7 @@ int store_attach_again(struct store *s, struct error *err)
 {
     store_detach(s);
     int r = store_attach(s, err);
-    if (r < 0) { /* a half-opened store would look open */
+    if (r < 0) { /* a store that is half open would count as open */
         store_detach(s);
     }
     return r;

@@ -62,7 +62,8 @@ bool store_owner_is_lost(const char *owner)
         return true;
     }
     if (space != process_namespace()) {
-        return false; /* of another container: its leases expire */
+        /* the owner is a process of another container: its leases end when they expire */
+        return false;
     }
     if (!read_process(pid, &state, &now)) {
         return kill((pid_t)pid, 0) < 0 && errno == ESRCH;

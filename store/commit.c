@@ -67,7 +67,7 @@ static void write_text(struct store *s)
     snprintf(text, sizeof(text), "%-11ld\n%-43s\n%020" PRId64 "\n", (long)getpid(), file,
              s->noted.given);
     if (!s->noted.whole && ftruncate(s->lock_fd, 0)) {
-        return; /* full disk: the database has the number, too */
+        return; /* the disk is full; the database has the number, too */
     }
     s->noted.whole = pwrite(s->lock_fd, text, TEXT, 0) == TEXT;
 }
@@ -191,11 +191,12 @@ int commit_lock(struct store *s, struct error *err)
         if (r || lock_is_named(s) || i == TRIES) {
             break;
         }
-        r = open_lock(s, err); /* the file that the other gemmds lock by now */
+        /* opens the lock file that the name leads to now, which the other gemmds lock */
+        r = open_lock(s, err);
     }
     if (r) {
         s->locks--;
-        if (s->lock_fd >= 0) { /* may be a lock file without a name */
+        if (s->lock_fd >= 0) { /* the descriptor may be of a lock file that has lost its name */
             flock(s->lock_fd, LOCK_UN);
         }
         return r;
@@ -281,7 +282,8 @@ int write_end(struct store *s, int status, struct error *err)
         if (r >= 0) {
             int64_t given = s->next_id[TABLE_BEST] - 1;
             s->noted.given = given > s->noted.given ? given : s->noted.given;
-            write_text(s); /* wakes the watchers of the lock file: the commit can be read by now */
+            /* this wakes the watchers of the lock file, who can now read the commit */
+            write_text(s);
             move_log(s);
         } else {
             s->seen = -1; /* the counted numbers were undone */
@@ -314,7 +316,8 @@ int commit_checkpoint(struct store *s, struct error *err)
     if (r) {
         return r;
     }
-    sqlite3_busy_timeout(s->db.h, 0); /* other gemmds wait for the lock meanwhile */
+    /* the checkpoint must not wait: other gemmds wait for the lock meanwhile */
+    sqlite3_busy_timeout(s->db.h, 0);
     int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     sqlite3_busy_timeout(s->db.h, s->patience_ms);
     /* A reader that blocks the checkpoint is no fault: the next checkpoint does the work. */

@@ -260,7 +260,8 @@ static int db_run_savepoint(struct db *db, const char *verb, struct error *err)
 
 static void db_undo_transaction(struct db *db)
 {
-    struct error ignored; /* the caller already has the fault that matters */
+    /* the caller already has the fault that matters, so a fault of ROLLBACK is dropped */
+    struct error ignored;
     if (!db->h || sqlite3_get_autocommit(db->h)) {
         return;
     }
@@ -276,7 +277,7 @@ int db_begin(struct db *db, struct error *err)
 {
     int r;
     if (db->depth == 0) {
-        db_undo_transaction(db); /* a failed ROLLBACK may have left one open */
+        db_undo_transaction(db); /* after a failed ROLLBACK a transaction may still be open */
         db->spoilt = false;
         r = db_run(db, NULL, err, "BEGIN IMMEDIATE", "");
     } else if (sqlite3_get_autocommit(db->h)) {

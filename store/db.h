@@ -43,7 +43,7 @@ enum {
 int db_open(struct db *db, const char *path, int flags, struct error *err);
 void db_close(struct db *db); /* may be called twice, and on a zeroed struct */
 
-/* Returns the ERROR_* code of a SQLite result code; err gets a sentence. */
+/* Returns the ERROR_* code of a SQLite result code; err gets an error message. */
 int db_fail(struct db *db, int rc, struct error *err);
 
 int db_exec(struct db *db, const char *sql, struct error *err); /* one or more statements */

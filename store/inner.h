@@ -28,19 +28,19 @@ struct store {
         ino_t ino;
         int64_t given;
         long pid;
-        bool whole; /* each line has its fixed length */
+        bool whole; /* each line of the text has its fixed length */
     } noted;
-    int64_t seen;    /* data_version when next_id was read; -1: never */
+    int64_t seen;    /* value of data_version when next_id was read; -1: next_id was never read */
     int log_pages;   /* pages of the log */
     unsigned opened; /* how often this store has opened a file */
     char owner[STORE_OWNER_MAX];
     int64_t trials_per_key_max;
     int patience_ms;       /* for locks of other programs */
-    struct timespec stuck; /* last commit when the lock was stuck */
+    struct timespec stuck; /* time of the last commit when the lock was found stuck */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
     struct stat file; /* the open file */
-    struct stat log;  /* of the open file; st_ino 0: no log */
+    struct stat log;  /* the open file's log; st_ino 0: there is no log */
     char boot[40];    /* this boot of the host: leases of other boots are over */
 
     int64_t next_id[TABLES];    /* counted in memory: ids are part of checksums */
@@ -120,7 +120,7 @@ void commit_unlock(struct store *s);
 /* Notes the file at the path as the database in the lock file. The caller holds the lock. */
 void commit_note_file(struct store *s);
 bool commit_is_noted(const struct store *s); /* the file at the path is the noted file */
-void commit_attach(struct store *s);         /* after each opening of a file */
+void commit_attach(struct store *s);         /* call after each opening of a file */
 int commit_checkpoint(struct store *s, struct error *err);
 
 /* Each write of rows stands between write_begin and write_end; the calls may be nested. The

@@ -40,7 +40,7 @@ struct list {
             {.name = "floor_percent", .sql = "(100 * floor_us / time_us)"},                        \
             {.name = "speedup", .sql = "(reference_us / time_us)"}, {.name = NULL},                \
     }
-/* The flops of a trial are the flops of its key, which the bests have. */
+/* A trial has no flops of its own: they are those of its key, which the bests have. */
 #define TRIAL_FLOPS                                                                                \
     "(SELECT flops FROM best WHERE best.key = trial.key ORDER BY generation DESC LIMIT 1)"
 /* The class of a trial is the class of its key's bests; without a best, today's class of the device
@@ -49,7 +49,8 @@ struct list {
     "coalesce((SELECT class FROM best WHERE best.key = trial.key LIMIT 1), (SELECT class FROM "    \
     "device WHERE uuid = (SELECT device FROM run WHERE run.id = trial.run)))"
 
-/* Made from several tables (portfolio.c): all columns are computed and have no checksum. */
+/* The list `portfolio` is made from several tables (portfolio.c): all its columns are computed and
+ * have no checksum. */
 static const struct schema no_columns = {.name = "portfolio"};
 static const struct table portfolio = {
     .name = "portfolio", .schema = &no_columns, .rowid = "number"};
@@ -247,7 +248,7 @@ static int list_read_filter(struct query_text *q, const struct record *filter, i
         } else if (strcmp(name, "offset") == 0) {
             r = get_number(name, &v, 0, offset, err);
         } else if (q->t == &portfolio && strcmp(name, "bound") == 0) {
-            continue; /* portfolio_refresh has used the bound */
+            continue; /* portfolio_refresh has already used this field */
         } else if (strcmp(name, "after") == 0) {
             r = add_after(q, v, record_get(filter, "sort", &sort), err);
         } else if (strcmp(name, "sort") == 0) {
@@ -411,7 +412,7 @@ static int is_late(void *until)
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err)
 {
-    enum { STEPS = 100000 }; /* between checks of the clock: about a millisecond */
+    enum { STEPS = 100000 }; /* SQLite's steps between checks of the clock: about a millisecond */
     int64_t until = store_read_clock(CLOCK_MONOTONIC) + STORE_LIST_MS;
     if (s->db.h) {
         sqlite3_progress_handler(s->db.h, STEPS, is_late, &until);

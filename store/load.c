@@ -34,6 +34,7 @@ struct store_load {
 
 static int add_entry(struct store_load *l, const char *key, int64_t generation, struct error *err)
 {
+    /* An index entry whose key is malformed is left out. */
     if (key && !hash_is_hex(key)) {
         return 0; /* load_compare_rows reports the bad row; or the file is damaged */
     }
@@ -135,7 +136,8 @@ static int explain_rest(struct store_load *l, struct error *err)
         bool there = r == DB_ROW;
         r = r < 0 ? r : load_read_row(l, l->keys[i].generation, l->b, err);
         if (r == 0 || (r == STORE_MISS && !there)) {
-            return store_index_damaged(l->s, err); /* another key's row, or no row */
+            /* the entry leads to the row of another key, or to no row */
+            return store_index_damaged(l->s, err);
         }
         r = r == STORE_MISS ? 0 : r;
     }
@@ -153,7 +155,7 @@ static int load_read_newest(struct store_load *l, struct error *err)
         r = read_index(l, err);
         r = r ? r : load_compare_rows(l, err);
         r = r ? r : explain_rest(l, err);
-        /* only notes of bad rows were written */
+        /* The transaction has written only notes of bad rows. */
         if (db_exec(&l->s->db, "COMMIT", &ignored)) {
             db_exec(&l->s->db, "ROLLBACK", &ignored);
         }

@@ -30,9 +30,10 @@ struct log {
 };
 
 struct finding {
-    int64_t broken;    /* frame where the chain breaks, from 1; 0: the chain is whole */
-    int64_t behind;    /* frames of this life behind the break */
-    bool acknowledged; /* some of these belong to a later transaction */
+    /* number of the frame where the chain breaks, from 1; 0: the chain is whole */
+    int64_t broken;
+    int64_t behind;    /* number of frames of this life of the log behind the break */
+    bool acknowledged; /* some of the frames behind the break belong to a later transaction */
 };
 
 static uint32_t log_read_word(const uint8_t *p)
@@ -99,7 +100,8 @@ static void follow_chain(struct log *l, struct finding *out)
         n++;
         more = next_frame(l);
     }
-    bool suspect = more && is_of_this_life(l); /* else the break may just be the end */
+    /* if the frame is of an earlier life, the break may just be the end of the log */
+    bool suspect = more && is_of_this_life(l);
     for (; more; more = next_frame(l)) {
         bool ours = is_of_this_life(l);
         out->acknowledged |= ours && committed;
@@ -153,7 +155,7 @@ void log_look(struct store *s)
         if (log_read_header(l)) {
             follow_chain(l, &x);
         } else if (fseek(l->f, 0, SEEK_END) == 0 && ftell(l->f) > HEADER) {
-            /* No frame is read. Nothing is lost if the log had just been started again. */
+            /* No frame can be read. If the log had just been started again, nothing is lost. */
             x.broken = 1;
         }
         fclose(l->f);

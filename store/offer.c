@@ -36,7 +36,7 @@ static bool is_measured_here(const struct best *b)
     return is_from(b, "tuned") || is_from(b, "manual");
 }
 
-/* `now` serves, as far as rows tell, and was verified with tighter tolerances. */
+/* True when b was verified with wider tolerances than `now`, which serves as far as rows tell. */
 static bool offer_is_looser(const struct best *b, const struct best *now)
 {
     return is_from(now, "tuned") && strcmp(now->stamp, b->stamp) == 0 &&
@@ -53,7 +53,7 @@ static int pin_is_gone(const char *key, struct error *err)
 
 int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err)
 {
-    if (!b->family[0]) { /* an op that gemmd only keeps: the last row answers */
+    if (!b->family[0]) { /* an op that gemmd only keeps: the last row that was put answers */
         return 0;
     }
     bool newer = now && now->generation > known;

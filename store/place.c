@@ -66,7 +66,8 @@ void place_close_to_others(const char *path)
 {
     char name[PATH_MAX + 16];
     struct stat st;
-    /* By name: closing another descriptor of the file would end SQLite's locks in this process. */
+    /* Changes modes by name: closing another descriptor of the file would end SQLite's locks in
+     * this process. */
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         snprintf(name, sizeof(name), "%s%s", path, parts[i]);
         if (lstat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&

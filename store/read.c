@@ -9,7 +9,7 @@
 static int read_grow_array(void **array, uint32_t n, size_t size, struct error *err)
 {
     if (n & (n - 1)) {
-        return 0; /* the capacity is the next power of two */
+        return 0; /* there is room: the capacity is the next power of two */
     }
     void *grown = realloc(*array, (n ? 2 * (size_t)n : 1) * size);
     if (!grown) {
@@ -35,7 +35,8 @@ int store_trials_of(struct store *s, const char *key, const char *stamp, struct 
         if (r != DB_ROW) {
             break;
         }
-        if (strcmp(t->key, key) != 0) { /* a foreign row would count as this key's evidence */
+        if (strcmp(t->key, key) != 0) {
+            /* the row of another key would count as this key's evidence */
             r = store_index_damaged(s, err);
             break;
         }

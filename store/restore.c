@@ -116,7 +116,8 @@ int store_in_place(struct store *s, struct error *err)
         return restore_put_back(s, named == 1, err);
     }
     if (named < 0 && s->db.depth == 0 && commit_is_noted(s)) {
-        return store_attach_again(s, err); /* another gemmd has put the file there, or opened it */
+        /* another gemmd has put the file there, or has opened it */
+        return store_attach_again(s, err);
     }
     return error_set(err, ERROR_STORE,
                      "database %s, or its log, was removed or replaced while it was open: nothing "

@@ -39,7 +39,7 @@ struct salvage {
     struct db from;
     int64_t lost;     /* rows with a wrong checksum or key */
     int64_t outdated; /* bests left out: a newer row of the key is lost */
-    bool holes;       /* some pages could not be read */
+    bool holes;       /* some pages of the damaged file could not be read */
     bool unknown;     /* a table is missing in the file's schema */
     bool heard;       /* all changes of the file were copied */
     bool snapped;     /* the snapshot's rows were copied */
@@ -77,7 +77,7 @@ static void aside_name(const char *path, char out[NAME_MAX_])
     }
 }
 
-/* Steps 3 and 4. The WAL goes first: SQLite would apply a remaining WAL to the new file. */
+/* Takes steps 3 and 4. The WAL goes first: SQLite would apply a remaining WAL to the new file. */
 static int salvage_swap_files(const char *path, char aside[NAME_MAX_], struct error *err)
 {
     static const char *const parts[] = {"-wal", "-shm", ""};
@@ -265,7 +265,7 @@ static int salvage_use_snapshot(struct salvage *v, const char *path, struct erro
         return r < 0 ? r : 0;
     }
     r = salvage_copy_tables(v, path, err);
-    v->lost = 0; /* counted for the damaged file only */
+    v->lost = 0; /* lost rows are counted for the damaged file only */
     v->holes = v->unknown = false;
     for (size_t i = 0; r == 0 && i < 3; i++) {
         char sql[128];
@@ -381,7 +381,8 @@ static int salvage_mend_pages(struct db *fresh, const char *path, const char *me
         r = pread(in, page, PAGE, at) == PAGE ? 0 : io_fault("reading", path, err);
         if (at == 0) {
             page[18] = page[19] = 2; /* WAL */
-            memset(page + 92, 0, 4); /* the size of the file counts, not the size in the header */
+            /* the real size of the file counts, not the size in the header */
+            memset(page + 92, 0, 4);
         }
         if (r == 0 && pwrite(out, page, PAGE, at) != PAGE) {
             r = io_fault("mending", mended, err);
@@ -477,7 +478,7 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
     r = r ? r : salvage_copy_file(v, v->path, err);
     r = r ? r : salvage_count_rows(v, rows, err);
     if (r == 0 && (v->unknown || *rows == 0)) {
-        v->lost = 0; /* the second pass counts lost rows again */
+        v->lost = 0; /* lost rows are counted anew in the second pass */
         r = salvage_copy_mended(v, err);
         r = r ? r : salvage_count_rows(v, rows, err);
     }

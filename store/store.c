@@ -187,7 +187,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     read_boot_id(s->boot, sizeof(s->boot));
     int r = take_place(s, o->path, err);
     r = r ? r : store_attach(s, err);
-    if (r == ERROR_BUSY && s->db.h) { /* by another program: this gemmd has the commit lock */
+    if (r == ERROR_BUSY && s->db.h) {
+        /* another program has locked the database, since this gemmd has the commit lock */
         r = err->code = ERROR_STORE;
     }
     if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
@@ -195,7 +196,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
         r = store_rebuild_file(s, err);
     }
-    if (r == 0 && !(s->flags & STORE_READ_ONLY)) { /* a database: other files keep their mode */
+    if (r == 0 && !(s->flags & STORE_READ_ONLY)) {
+        /* the file is a database; a file that is no database keeps its mode */
         place_close_to_others(s->path);
     }
     if (s->locks) {

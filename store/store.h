@@ -31,7 +31,7 @@ struct store_options {
     unsigned flags;
     const char *owner;          /* the writer (store_owner); NULL: this process */
     int64_t trials_per_key_max; /* retention: 0 = 4096 */
-    /* Events for people: corrupt rows, a file set aside, a migration. May be NULL. */
+    /* Called with events for people: corrupt rows, a file set aside, a migration. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
 };
@@ -53,7 +53,7 @@ int store_refresh(struct store *s, struct error *err);
  * default; stays set when the file is opened again. */
 void store_set_patience(struct store *s, int ms);
 struct store *
-store_close(struct store *s); /* truncating checkpoint; keeps the WAL file (PERSIST) */
+store_close(struct store *s); /* makes a truncating checkpoint, and keeps the WAL file (PERSIST) */
 
 /* Puts several of the calls below into a transaction, which is durable when commit has returned
  * 0. After a fault of a call or of the commit: call rollback or nothing, and repeat the calls
@@ -122,7 +122,7 @@ int store_offer(struct store *s, struct best *b, struct error *err);
  *   - A manual b with a `known` was verified again: the key must still be pinned to b. Without
  *     `known` the pin is new and never late. */
 int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err);
-/* Set the sentences of these conflicts; return ERROR_CONFLICT. */
+/* These set the error message of a conflict and return ERROR_CONFLICT. */
 int store_outranked(const char *key, struct error *err);
 int store_belongs_to_another(const char *key, struct error *err);
 
@@ -201,8 +201,8 @@ enum { STORE_LIST_MS = 20000 };
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err);
 
-/* Delete: bests and trials of a key (evict), a quarantine row, a pin. *n (may be NULL): deleted
- * rows. */
+/* These delete: all bests and trials of a key (evict), a row of quarantine, a pin. *n (may be
+ * NULL): deleted rows. */
 int store_evict(struct store *s, const char *key, int64_t *n, struct error *err);
 int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct error *err);
 /* The newest best of the key that is not `manual` becomes current (a new generation). STORE_MISS:

@@ -57,12 +57,12 @@ int version_copy_to(struct db *db, const char *path, const struct stat *like, st
     if (made && errno == EEXIST) {
         return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
     }
-    if (made) { /* SQLite's message would name the database */
+    if (made) { /* the message of SQLite would name the database, not the copy */
         return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s",
                          path, (int)geteuid(), strerror(errno));
     }
     int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
-    if (r == ERROR_DISK_FULL) { /* SQLite does not say which disk */
+    if (r == ERROR_DISK_FULL) { /* SQLite does not say which disk is full */
         error_set(err, r,
                   "no room there, or for SQLite's temporary files: free some space, or take "
                   "another path");

@@ -76,7 +76,7 @@ int store_add_event(struct store *s, struct event *e, struct error *err)
     }
     r = write_add_row(s, TABLE_EVENT, e, err);
     if (r == 0 && e->id % 256 == 0) {
-        /* the newest of each kind stays: some kinds are written once (bucket_scheme) */
+        /* The newest event of each kind stays: some kinds are written only once (bucket_scheme). */
         r = db_run(&s->db, NULL, err,
                    "DELETE FROM event WHERE id <= ?1 AND id NOT IN (SELECT max(id) FROM event GROUP"
                    " BY kind)",
@@ -97,7 +97,9 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
                    "WHERE class = ?1 AND driver = ?2 AND variant = ?3", "ttt", q->class, q->driver,
                    q->variant);
     q->deaths = deaths;
-    if (r == 0) { /* a row that was kept in memory comes late: the newer row's text stays */
+    if (r == 0) {
+        /* `q` may be a row that was kept in memory and comes late: then the text of the newer row
+         * stays */
         *q = known.created_s > q->created_s ? known : *q;
         q->id = known.id;
         q->deaths = deaths + known.deaths;

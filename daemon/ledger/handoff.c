@@ -12,7 +12,7 @@ void local_respond(struct local *l, struct request *r)
     uv_mutex_lock(&l->mutex);
     queue_push(&l->done, r);
     uv_mutex_unlock(&l->mutex);
-    if (l->wake.loop) { /* else the store is being opened */
+    if (l->wake.loop) { /* else start still opens the store, and nothing can be woken */
         uv_async_send(&l->wake);
     }
 }
@@ -92,7 +92,8 @@ bool writer_fault_of_store(int status)
            status == ERROR_BUSY || status == ERROR_IO;
 }
 
-/* While the lock is held each write fails at once, so that no write delays other requests. */
+/* Notes whether another program holds the lock of the file. While it does, each write fails at
+ * once, so that no write delays other requests. */
 static void note_lock(struct local *l, int status, const char *text)
 {
     if (status == ERROR_BUSY && !l->locked) {

@@ -68,7 +68,7 @@ struct ledger_config {
     void *ctx;
 };
 
-/* status: 0, a positive outcome, or ERROR_*; after a fault err->text holds the sentence. */
+/* status: 0, a positive outcome, or ERROR_*; after a fault err->text holds the error message. */
 typedef void (*ledger_done_cb)(void *ctx, int status, const struct error *err);
 typedef void (*ledger_load_cb)(void *ctx, int status, const struct best *bests, size_t n,
                                const struct error *err);
@@ -85,7 +85,7 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
 
 #define LEDGER_STATUS_FIELDS(X, T)                                                                 \
     X(T, INT, unsaved, 0)            /* bests in memory only */                                    \
-    X(T, INT, unsaved_quarantine, 0) /* rows of quarantine in memory only */                       \
+    X(T, INT, unsaved_quarantine, 0) /* rows of quarantine that are in memory only */              \
     X(T, INT, lost_trials, 0)        /* trials that could not be written */                        \
     X(T, INT, bests, 0)                                                                            \
     X(T, INT, trials, 0)                                                                           \
@@ -98,13 +98,14 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, INT, withdrawn, 0) /* lists that were cancelled since the start, because clients left */  \
     X(T, FLAG, disk_full, 0)                                                                       \
     X(T, FLAG, locked, 0)     /* another program or daemon holds a lock of the database */         \
-    X(T, INT, cache_bytes, 0) /* of the cache directory, as counted seconds ago */                 \
+    X(T, INT, cache_bytes, 0) /* bytes of the cache directory, as counted some seconds ago */      \
     X(T, INT, cache_modules, 0)                                                                    \
     X(T, INT, daemons, 0) /* daemons of the database, including this daemon */
 SCHEMA_STRUCT(ledger_status, LEDGER_STATUS_FIELDS);
 
 struct ledger_ops {
-    /* Opens at once (start-up may wait for this call); faults as in store_open. */
+    /* Opens the database before it returns (start-up may wait for this call); faults as in
+     * store_open. */
     int (*start)(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
                  struct error *err);
     void (*stop)(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
@@ -113,12 +114,13 @@ struct ledger_ops {
      * wait for all bests. `first`: from the beginning. After a repair of the file the load starts
      * over by itself, and bests may come twice. */
     int (*load)(struct ledger *l, bool first, ledger_load_cb cb, void *ctx);
-    /* While a load is under way: the best of a key (its id): 0, or STORE_MISS (1) and no best. */
+    /* Finds the best of a key (its id) while a load is under way. Calls back with 0 and the best,
+     * or with STORE_MISS (1) and no best. */
     int (*find)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
     int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
                    const char *driver, ledger_history_cb cb, void *ctx);
-    /* b->generation: the newest row of the key that the caller knew. ERROR_CONFLICT: the key has a
-     * newer row that b does not replace (store_offer). */
+    /* Writes a new best. b->generation: the newest row of the key that the caller knew.
+     * ERROR_CONFLICT: the key has a newer row that b does not replace (store_offer). */
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     /* Writes a best that the file has lost, under its old number. STORE_THERE (3) and no best:
      * the file has the best, or the key was changed since. ERROR_CONFLICT: another row has the
@@ -154,8 +156,8 @@ struct ledger_ops {
     int (*status)(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
                   void *ctx);
 
-    /* No callback; carried out in order with all other requests. Failures are counted and
-     * logged. */
+    /* These calls have no callback, and are carried out in order with all other requests. Failures
+     * are counted and logged. */
     void (*add_trial)(struct ledger *l, const struct trial *t);
     void (*add_module)(struct ledger *l, const struct module *m);
     void (*add_quarantine)(struct ledger *l, const struct quarantine *q);
@@ -170,7 +172,7 @@ struct ledger { /* embedded first in struct local */
     int64_t daemons;    /* daemons of the database, as far as known */
 };
 extern const struct ledger_ops ledger_local_ops;
-/* Sets the sentence for a call that failed at once. Returns status. */
+/* Sets the error message for a call that failed at once. Returns status. */
 int ledger_refused(int status, struct error *err);
 
 #endif

@@ -58,7 +58,8 @@ int local_submit(struct local *l, struct request *r)
     return status;
 }
 
-/* `row` is encoded by the verb's schema; NULL: no row. */
+/* Makes a request and hands it to the writer. `row` is encoded by the verb's schema; NULL: the
+ * request has no row. */
 static int local_ask(struct ledger *l, const struct verb *verb, const char *const text[4],
                      const void *row, int64_t argument, union request_cb cb, void *ctx)
 {
@@ -462,7 +463,8 @@ static int join_database(struct local *l, struct error *err)
         store_repair(l->store, err) == 0) {
         r = join_others(l, err);
     }
-    if (r == ERROR_DISK_FULL || r == ERROR_BUSY) { /* serves the bests of the file */
+    if (r == ERROR_DISK_FULL || r == ERROR_BUSY) {
+        /* the daemon serves the bests of the file, although nobody can write now */
         local_notice(l, "lease", err->text);
         return 0;
     }

@@ -42,33 +42,39 @@ union ledger_row {
 
 enum {
     LOAD_PAGE = 64,      /* rows of one load callback */
-    ANSWERS_NS = 500000, /* of answers on the loop, until sockets get a turn */
+    ANSWERS_NS = 500000, /* time for answers on the loop before sockets get a turn */
     GROUP_MAX = 256,     /* writes of one transaction */
-    BRIEF_MAX = 32, /* lists of keys carried out before newer requests, and before a patient list */
-    TRIALS_MAX = 16384, /* waiting trials; more are lost, and counted */
-    RECORDS_MAX = 8192, /* waiting trials of clients, separately; more are refused */
-    RETRY_MS = 2000,    /* between attempts to save unsaved rows, or to repair the file */
-    /* Wait for another program's lock: short, since the only thread waits, and 0 while the lock is
-     * known to be held. LAST_PATIENCE_MS: the wait at the end. */
+    /* so many lists of keys are carried out before newer requests, and before a patient list */
+    BRIEF_MAX = 32,
+    /* waiting trials that were measured here; further trials are lost, and counted */
+    TRIALS_MAX = 16384,
+    /* waiting trials of clients, counted separately; further trials are refused */
+    RECORDS_MAX = 8192,
+    RETRY_MS = 2000, /* time between attempts to save unsaved rows, or to repair the file */
+    /* The wait for another program's lock. It is short, since the only writer thread waits, and 0
+     * while the lock is known to be held. LAST_PATIENCE_MS: the wait when the ledger stops. */
     PATIENCE_MS = 1000,
     LAST_PATIENCE_MS = 2000,
-    IDLE_MS = 5000, /* of quiet, before the file and the cache directory are tidied and checked */
-    BUSY_TRIM_MS = 30000, /* after a write, until the cache directory is trimmed without quiet */
-    SNAPSHOT_S = 3600,    /* between snapshots of a database in use */
+    /* after this time without requests the file and the cache directory are tidied and checked */
+    IDLE_MS = 5000,
+    /* so long after a write the cache directory is trimmed even if requests keep coming */
+    BUSY_TRIM_MS = 30000,
+    SNAPSHOT_S = 3600, /* seconds between snapshots of a database in use */
 };
 
 /* A best that the store could not write. */
 struct unsaved {
     struct unsaved *next;
     char key[HASH_HEX];
-    int64_t generation; /* of a row that the file has lost; 0: not given yet */
-    int64_t known;      /* the newest row of the key that the caller knew */
+    /* generation of a row that the file has lost; 0: the row has no generation yet */
+    int64_t generation;
+    int64_t known; /* the newest row of the key that the caller knew */
     bool imported;
     struct wire_buf row; /* owned */
 };
 
 struct local {
-    struct ledger base; /* first: a struct ledger * is this */
+    struct ledger base; /* the first member: a struct ledger * also points at this struct */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void (*news)(void *ctx, const struct ledger_news *n);
     void *notice_ctx; /* borrowed; for notice and news */
@@ -81,13 +87,15 @@ struct local {
     uv_fs_event_t watch;          /* of the database's lock file (news.c) */
     ino_t watched;                /* inode of the watched lock file */
     uv_timer_t timer;
-    bool changes_asked, changes_again; /* changes are being read; must be read again */
+    bool changes_asked, changes_again; /* changes are being read; changes must be read again */
     bool loads;                        /* the daemon loads page by page */
-    bool reloading, reload_again;      /* all bests are being read again; must start over */
-    bool reload_due, reload_lost;      /* a reload is due; because the file is another one */
-    uint64_t snapshot_at;              /* uv_now of the next snapshot */
-    int64_t heard;                     /* the last change that was told */
-    unsigned open;                     /* handles that are not closed yet */
+    /* all bests are being read again; that reading must start over */
+    bool reloading, reload_again;
+    /* a reload is due; it is due because the path leads to another file */
+    bool reload_due, reload_lost;
+    uint64_t snapshot_at; /* uv_now of the next snapshot */
+    int64_t heard;        /* number of the last change that was passed to `news` */
+    unsigned open;        /* number of handles that are not closed yet */
     uv_async_t wake;
     uv_thread_t thread;
     struct best *answered;     /* owned: the best for a callback */
@@ -97,22 +105,24 @@ struct local {
 
     /* both, under the mutex */
     uv_mutex_t mutex;
-    uv_cond_t more; /* a queue of work grew, or stopping */
+    uv_cond_t more; /* signalled when a queue of work grew, or when the ledger stops */
     struct queue todo, done;
     struct queue brief, patient; /* in turns */
     uint32_t trials, records;    /* in todo */
-    uint64_t n_taken, n_carried; /* how often the writer has taken todo, and finished it */
-    uv_cond_t carried;           /* n_carried grew */
+    /* how often the writer has taken `todo`, and how often it has finished what it took */
+    uint64_t n_taken, n_carried;
+    uv_cond_t carried; /* n_carried grew */
     int64_t lost_trials;
-    const struct request *listing; /* the patient request in work; NULL: none */
+    const struct request *listing; /* the patient request that is being carried out; NULL: none */
     bool stopping, ended;
-    bool checking, list_works; /* the store works, and may be interrupted */
-    bool read_only;            /* fixed at the start */
+    /* a check of the file or a list runs in the store, and may be interrupted */
+    bool checking, list_works;
+    bool read_only; /* fixed at the start */
 
     /* writer thread */
     struct store *store;        /* owned */
-    unsigned opened;            /* store_opened when all bests were read */
-    int64_t changes;            /* the last change that was read */
+    unsigned opened;            /* value of store_opened when all bests were read */
+    int64_t changes;            /* number of the last change that was read */
     struct store_load *loading; /* owned; NULL: no load is under way */
     union ledger_row *object;   /* owned: a row, decoded */
     struct wire_doc *doc;       /* owned */
@@ -121,8 +131,9 @@ struct local {
     struct queue quarantined; /* requests whose rows of quarantine the store could not write */
     bool disk_full, dirty, check_due, unrepaired; /* disk_full, unrepaired: reported */
     bool locked;    /* another program holds the write lock; reported */
-    bool lost_said; /* the loss of a row was reported, and no row was written since */
-    /* Next attempt to save, next attempt to repair, begin of quiet: uv_hrtime() / 1e6 */
+    bool lost_said; /* the loss of a row was reported, and no row was written since that report */
+    /* When to try to save next, when to try to repair next, and when a quiet moment begins:
+     * uv_hrtime() / 1e6 */
     uint64_t save_at, repair_at, idle_at;
     char *path;                 /* owned: of the database, as given */
     char *cache_dir, *database; /* owned; NULL: no cache directory to trim */
@@ -140,7 +151,8 @@ void local_make_snapshot(struct local *l);
 void local_respond(struct local *l, struct request *r);
 /* Any thread: queues a notice for the notice callback, on the loop. As the store's notice. */
 void local_notice(void *local, const char *kind, const char *text);
-void local_tell_kept(struct local *l); /* at once, for a ledger that does not start */
+/* answers finished requests at once, when the ledger does not start */
+void local_tell_kept(struct local *l);
 
 /* ---- on the writer thread -------------------------------------------------------------------- */
 
@@ -150,7 +162,7 @@ __attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const 
 /* Decodes a packed row. */
 int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
                   void *out, struct error *err);
-/* True after faults that a later attempt may not meet. */
+/* True after a fault that a later attempt may not meet again. */
 bool writer_fault_of_store(int status);
 /* Updates `disk_full` and `locked` after a write, and queues their notices. */
 void writer_note_disk(struct local *l, int status, const char *text);

@@ -18,7 +18,7 @@ enum { EVERY_MS = 3600 * 1000, AGAIN_MS = MODULES_YOUNG_S * 1000, COUNT_MS = 500
 struct serving {
     char (*ids)[HASH_HEX]; /* owned */
     size_t n, room;
-    bool failed; /* no memory for all of them */
+    bool failed; /* there was no memory for all names */
 };
 
 static int ledger_modules_add_best(void *ctx, const struct best *b)
@@ -41,7 +41,7 @@ static int ledger_modules_add_best(void *ctx, const struct best *b)
     return 0;
 }
 
-/* Includes bests that the disk has not taken. */
+/* Collects the modules that bests name, also bests that are not saved yet. */
 static int ledger_modules_collect_bests(struct local *l, struct serving *s, struct error *err)
 {
     int r = store_each_best(l->store, ledger_modules_add_best, s, err);

@@ -12,9 +12,10 @@
 #include "daemon/ledger/local.h"
 
 enum {
-    WATCHED_MS = 60000, /* the watched file may have been replaced */
-    ASKED_MS = 500,     /* between reads of changes, without a watch */
-    RELOAD_MS = 1000,   /* after a failed reload */
+    /* time until the watch is renewed: the watched file may have been replaced */
+    WATCHED_MS = 60000,
+    ASKED_MS = 500,   /* time between reads of changes, without a watch */
+    RELOAD_MS = 1000, /* after a failed reload */
 };
 
 void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,

@@ -32,7 +32,8 @@ struct verb {
     /* Writer thread, once, when the status is final. May be NULL. */
     void (*settle)(struct local *l, struct request *r);
     void (*answer)(struct local *l, struct request *r); /* loop thread; NULL: no answer */
-    void (*release)(struct request *r);                 /* frees the verb's results; NULL: none */
+    /* frees the verb's results; NULL: the verb has no results to free */
+    void (*release)(struct request *r);
 };
 
 struct queue {
@@ -52,19 +53,22 @@ union request_cb {
 struct request {
     struct request *next;
     const struct verb *verb;
-    int64_t user;        /* of lists: the client's user, or LEDGER_OURS */
-    struct queue behind; /* in a queue of turns: more requests of the same user */
+    int64_t user;        /* of a list: the user of the client, or LEDGER_OURS */
+    struct queue behind; /* in a queue of turns: further requests of the same user */
     union request_cb cb;
     void *ctx; /* borrowed, the caller's */
     int status;
-    struct error *err;   /* set by request_fail; NULL: none */
-    struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
-    int64_t argument;    /* ttl_ms, max_bytes, first; the generation that the publisher knew */
-    int64_t number;      /* coming back: id, rows, total */
-    int64_t heard;       /* coming back: the last change that this answer includes */
+    struct error *err; /* set by request_fail; NULL: none */
+    /* owned: the row of the request, then the row of the answer, or the page of a list */
+    struct wire_buf row;
+    /* ttl_ms, max_bytes or `first` of the call, or the generation that the publisher knew */
+    int64_t argument;
+    int64_t number; /* coming back: id, rows, total */
+    /* set by the writer: the number of the last change that this answer includes */
+    int64_t heard;
     bool saved;
     bool withdrawn; /* the client has left; under the mutex */
-    uint64_t after; /* of a list on another thread: n_carried to wait for */
+    uint64_t after; /* for a list on another thread: the value of n_carried to wait for */
     union {         /* results and large arguments; owned */
         struct {
             struct trial *trials;

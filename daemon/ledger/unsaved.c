@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows in memory only (local.h). */
+/* Bests and rows of quarantine that are in memory only (local.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,7 +138,7 @@ bool unsaved_any(const struct local *l)
     return l->unsaved || l->quarantined.first;
 }
 
-/* Tells the first best, which has just got its generation. */
+/* Tells the loop that the first best is saved, and its generation. */
 static void tell_first(struct local *l)
 {
     struct best *b = &l->object->best;

@@ -32,14 +32,14 @@ static int verbs_offer_row(struct local *l, const struct wire_buf *row, int64_t 
     struct best now;
     if (u) {
         int r = writer_decode(l, &u->row, &best_schema, &now, err);
-        now.generation = INT64_MAX; /* its generation will be above all others */
+        now.generation = INT64_MAX; /* the unsaved row will get a generation above all others */
         r = r ? r : store_overtaken(&now, b, known, err);
         r = r ? r : unsaved_save(l, err);
         r = r ? r : writer_decode(l, row, &best_schema, l->object, err);
         if (r) {
             return r;
         }
-        known = INT64_MAX; /* the cache had the unsaved row */
+        known = INT64_MAX; /* the caller's cache had the unsaved row */
     }
     b->generation = known;
     return store_offer(l->store, b, err);
@@ -49,7 +49,7 @@ static int work_publish(struct local *l, struct request *r, struct error *err)
 {
     int status = verbs_offer_row(l, &r->row, r->argument, err);
     if (status < 0) {
-        return status; /* the row stays as the caller sent it */
+        return status; /* r->row stays as the caller sent it */
     }
     int back = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
     return back ? back : status;
@@ -59,7 +59,7 @@ static void keep_unsaved(struct local *l, struct request *r)
 {
     r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
-        unsaved_keep(l, r); /* sets generation 0 for a new best */
+        unsaved_keep(l, r); /* gives a new best the generation 0 */
         l->save_at = writer_now_ms() + RETRY_MS;
         r->status = 0;
     }
@@ -88,7 +88,7 @@ static int work_restore(struct local *l, struct request *r, struct error *err)
 
 static int work_unpin(struct local *l, struct request *r, struct error *err)
 {
-    int status = unsaved_save(l, err); /* the newest row may be among them */
+    int status = unsaved_save(l, err); /* one of the unsaved rows may be the newest of the key */
     status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
     if (status == 0) {
         status = verbs_encode_row(&r->row, &best_schema, &l->object->best, err);
@@ -103,7 +103,7 @@ static int work_evict(struct local *l, struct request *r, struct error *err)
     int status = store_evict(l->store, r->text[0], &r->number, err);
     bool memory = writer_fault_of_store(status) && unsaved_newest(l, r->text[0]);
     return memory && store_best_of(l->store, r->text[0], &l->object->best, &ignored) == STORE_MISS
-               ? 0 /* the key is in memory only */
+               ? 0 /* the key is in memory only, so the file need not change */
                : status;
 }
 
@@ -253,7 +253,7 @@ static void release_history(struct request *r)
 
 static int work_history(struct local *l, struct request *r, struct error *err)
 {
-    release_history(r); /* a repair after the first half leaves results */
+    release_history(r); /* when a repair interrupted the first half, its results are still here */
     int status =
         store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials, &r->history.n, err);
     return status ? status
@@ -308,7 +308,7 @@ static void respond_news(struct local *l, const struct verb *verb, enum ledger_n
         r->saved = true;
         r->heard = l->changes;
         local_respond(l, r);
-    } else { /* without memory now, read all bests again later */
+    } else { /* there is no memory now: read all bests again later */
         l->changes = -1;
     }
 }
@@ -377,7 +377,7 @@ int verbs_tell_changes(struct local *l, struct error *err)
     return status;
 }
 
-/* A holder of a lease must know all earlier changes. */
+/* The new holder of a lease must know all earlier changes. */
 static void settle_lease(struct local *l, struct request *r)
 {
     struct error ignored;
@@ -389,7 +389,7 @@ static void settle_lease(struct local *l, struct request *r)
 static int work_status(struct local *l, struct request *r, struct error *err)
 {
     struct store_stats s = {0};
-    verbs_tell_changes(l, err); /* the generation is told after its news */
+    verbs_tell_changes(l, err); /* the loop learns of changes before it learns the generation */
     int status = store_stats(l->store, &s, err);
     uv_mutex_lock(&l->mutex);
     int64_t lost = l->lost_trials;
@@ -472,7 +472,8 @@ static void tell_saved(struct local *l, struct request *r)
 
 static void tell_news(struct local *l, struct request *r)
 {
-    l->base.daemons += r->number == NEWS_DAEMONS; /* the count falls when the status is read */
+    /* a daemon has started; the count falls when the status is read */
+    l->base.daemons += r->number == NEWS_DAEMONS;
     news_tell(l, (enum ledger_news_kind)r->number, r->text[0], NULL, false);
 }
 

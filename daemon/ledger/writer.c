@@ -72,7 +72,9 @@ static void writer_finish_request(struct local *l, struct request *r, int status
     }
     if (r->verb->flags & VERB_GROUP) {
         l->dirty = true;
-        if (status < 0 || r->verb->row) { /* other verbs may have found nothing to write */
+        if (status < 0 || r->verb->row) {
+            /* a write without a row may have found nothing to write, and says nothing about the
+             * disk */
             writer_note_disk(l, status, err->text);
         }
     } else if (status == ERROR_BUSY && !l->read_only) {
@@ -88,7 +90,8 @@ static void writer_finish_request(struct local *l, struct request *r, int status
     }
 }
 
-/* 0: the store is whole again. At most every RETRY_MS: a failing repair reads all rows. */
+/* Repairs a damaged store. Returns 0 when the store is whole again. Tries at most every RETRY_MS: a
+ * repair that fails reads all rows. */
 static int writer_repair_store(struct local *l)
 {
     struct error err = ERROR_NULL;
@@ -141,7 +144,8 @@ static bool try_group(struct local *l, struct queue *q)
     struct error errors[GROUP_MAX];
     int statuses[GROUP_MAX];
     size_t n = 0;
-    if (l->unsaved && unsaved_save(l, &errors[0])) { /* a failed group must not undo these */
+    if (l->unsaved && unsaved_save(l, &errors[0])) {
+        /* saves these rows first: a failed group would undo them */
         return false;
     }
     int begun = store_begin(l->store, &errors[0]);
@@ -239,7 +243,8 @@ static void writer_check_file(struct local *l)
     }
 }
 
-/* Also without unsaved rows: `disk_full` and `locked` must be true. */
+/* True when the thread must try again later. Without unsaved rows it tries, too, since `disk_full`
+ * and `locked` must be true. */
 static bool waits_for_room(const struct local *l)
 {
     return unsaved_any(l) || l->disk_full || l->locked;
@@ -281,7 +286,7 @@ static void writer_do_upkeep(struct local *l)
     }
 }
 
-/* Time until the next upkeep; 0: none is due. */
+/* Returns the time until the next upkeep in ms; 0: no upkeep is due. */
 static uint64_t wait_ms(const struct local *l)
 {
     uint64_t now = writer_now_ms(), at = UINT64_MAX;
@@ -337,7 +342,7 @@ static void writer_end_thread(struct local *l)
     }
     l->loading = store_load_end(l->loading);
     if (!l->read_only && store_leave(l->store, &err) < 0) {
-        writer_notice(l, "lease", "%s", err.text); /* the leases end with this process */
+        writer_notice(l, "lease", "%s", err.text); /* the leases that stay end with this process */
     }
     if (!l->read_only && store_snapshot(l->store, 0, &err) < 0) {
         writer_notice(l, "snapshot", "no snapshot of the database was made: %s", err.text);

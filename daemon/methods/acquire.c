@@ -26,7 +26,7 @@ struct acquiring {
     struct wanter wanter;       /* first */
     struct daemon_parts *parts; /* borrowed */
     struct lease *lease;        /* set during the caller's turn */
-    bool asking;                /* waits for the ledger: do not free */
+    bool asking;                /* the ledger has a pointer to this struct: do not free it */
     struct asked asked;         /* the charge while `asking` */
     struct account *account;    /* a holder */
     size_t waiting;             /* bytes charged while the caller waits for a lease; else 0 */
@@ -228,8 +228,8 @@ static void on_turn(struct wanter *w, struct lease *l)
     acquire_evaluate_known(a);
 }
 
-/* Configs need the ledger, in the caller's turn. So only calls without configs are answered here.
- */
+/* True when the known results answer the wanter. Configs need the ledger, in the caller's turn, so
+ * only calls without configs are answered here. */
 static bool acquire_is_known(const struct wanter *w)
 {
     const struct acquiring *a = (const struct acquiring *)w;

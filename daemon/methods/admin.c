@@ -89,7 +89,8 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     bool left = status == 0 && b;
     if (left) {
         learn_best(d, b, saved);
-        left = strcmp(b->source, "tuned") == 0; /* any other row is a hint */
+        /* the key has an answer again; a row from another source is only a hint */
+        left = strcmp(b->source, "tuned") == 0;
     }
     daemon_event(d, x->event, x->pending.uid, "%s", x->what);
     struct wire_buf *out = pending_result(&x->pending);
@@ -125,7 +126,7 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         return;
     }
     if (!is_evict && quarantine_remove(x->pending.d, x->what)) {
-        rows = rows ? rows : 1; /* the variant was in memory only */
+        rows = rows ? rows : 1; /* the variant was in quarantine in memory only */
     }
     if (rows == 0 && !is_evict) {
         struct error e = ERROR_NULL;
@@ -134,8 +135,9 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         return;
     }
     if (is_evict) {
-        /* After the ledger's answer, since a refused evict must remove nothing. Rows sent to the
-         * ledger before the evict are gone by now; later rows arrive later. */
+        /* The cache is cleared after the ledger's answer, since a refused evict must remove
+         * nothing. Rows that were sent to the ledger before the evict are gone by now; later rows
+         * arrive later. */
         cache_remove_id(&x->pending.d->cache, x->what);
         portfolio_evicted(&x->pending.parts->tiers.portfolio, x->what);
     }

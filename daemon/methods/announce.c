@@ -9,7 +9,8 @@
 #include "daemon/methods/methods.h"
 
 struct subscriber {
-    struct ticket ticket;    /* first: never answered; reports the disconnect */
+    /* the first member; the ticket is never answered, and reports the disconnect */
+    struct ticket ticket;
     struct list link;        /* parts->subscribers */
     struct account *account; /* a holder: charged one subscription */
 };

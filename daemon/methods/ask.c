@@ -9,7 +9,8 @@
 #include "daemon/cache/answer.h"
 #include "daemon/methods/ask.h"
 
-/* True when the entry serves, is verified tightly enough, and `again` is not set. */
+/* True when the entry answers the query: the entry serves, is verified tightly enough, and `again`
+ * is not set. */
 static bool ask_entry_answers(struct daemon *d, const struct cache_entry *e,
                               const struct request *r)
 {
@@ -63,7 +64,9 @@ static int ask_put_now(const struct ask *a, struct error *err)
     char note[120];
     const size_t before = a->out->len;
     int status = ask_put_lower(a, "being tuned in the background", err);
-    if (status < 0 && status != ERROR_QUARANTINED) { /* a tuning can mend a quarantined default */
+    if (status < 0 && status != ERROR_QUARANTINED) {
+        /* after ERROR_QUARANTINED go on: a tuning can find a config in place of the quarantined
+         * default */
         return status;
     }
     struct wanted w = {.request = &x->request,
@@ -130,7 +133,7 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
         return status;
     }
     const bool custom = custom_is(&r->problem);
-    if (custom && !is_loaded) { /* the caller's row or the shared row may not be loaded yet */
+    if (custom && !is_loaded) { /* the caller's own row or the shared row may not be loaded yet */
         return ASK_LOADS;
     }
     const struct moment *then;
@@ -148,7 +151,8 @@ int ask_answer(const struct ask *a, struct cache_entry **entry, struct error *er
     if (says == GENERATION_AS_EVER && answers) {
         d->hits++;
         cache_reply(e, a->out);
-        /* deadlines differ between queries, answers of custom ops between users */
+        /* The memo may hold a hit whose answer does not depend on the caller: deadlines differ
+         * between queries, and answers of custom ops differ between users. */
         if (a->bytes && !r->query.deadline_ms && !custom && a->pinned < 0) {
             memo_put(&d->cache.memo, a->bytes, a->n, e);
         }

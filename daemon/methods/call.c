@@ -103,7 +103,7 @@ static int key_by_prefix(struct call *c, const char *prefix, char id[HASH_HEX], 
     if (e) {
         cache_entry_id(e, id);
     } else if (n == HASH_HEX - 1) {
-        strcpy(id, prefix); /* another device class may have the key: ask the ledger */
+        strcpy(id, prefix); /* another device class may have the key: the caller asks the ledger */
     } else {
         return error_set(err, ERROR_NOT_FOUND, "no key begins with %s; `gemmctl list` shows them",
                          prefix);
@@ -140,7 +140,8 @@ int call_key(struct call *c, char id[HASH_HEX], struct error *err)
     char prefix[HASH_HEX];
     int status = call_key_prefix(c, prefix, err);
     if (status == 0 && !wire_find(c->params, "key")) {
-        memcpy(id, prefix, HASH_HEX); /* the id from the problem, known or not */
+        /* the id of the problem's key, whether the cache has the key or not */
+        memcpy(id, prefix, HASH_HEX);
         return 0;
     }
     return status ? status : key_by_prefix(c, prefix, id, err);

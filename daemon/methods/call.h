@@ -38,14 +38,14 @@ int call_problem(struct call *c, enum custom_use use, struct error *err);
 int call_key(struct call *c, char id[HASH_HEX], struct error *err);
 /* Same input as call_key, but the known keys are not searched: returns the beginning of the id. */
 int call_key_prefix(struct call *c, char prefix[HASH_HEX], struct error *err);
-/* params' "config": a map or one-line text. */
+/* Reads params' "config": a map, or the config as one-line text. */
 int call_config(struct call *c, struct record *out, struct error *err);
 /* Same as call_config for a value; NULL: missing. */
 int call_read_config(const struct wire_obj *o, struct record *out, struct error *err);
 /* Charges the user for rows that this request adds to the database; the owner's rows are free.
  * ERROR_BUSY: the user has added a full share (--user-mib) within an hour. */
 int call_keep(struct call *c, size_t rows, struct error *err);
-/* ERROR_INVALID for an op that gemmd tunes itself. */
+/* Refuses an op that gemmd tunes itself (ERROR_INVALID). */
 int call_only_custom(const struct problem *p, const char *name, struct error *err);
 /* Reads the flag `name` of params; leaves *out unchanged when the flag is absent. */
 int call_flag(struct call *c, const char *name, bool *out, struct error *err);

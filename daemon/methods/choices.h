@@ -40,10 +40,11 @@ void choices_learn(struct choices *c, const struct record *config, const char *s
                    double time_us, const char *reason, int64_t created_s);
 void choices_forget(struct choices *c); /* forgets all results */
 
-/* Hash by which configs are compared; 0 when out of memory. */
+/* Returns the hash by which configs are compared; 0 when out of memory. */
 uint64_t choices_hash(struct wire_buf *scratch, const struct record *config);
 
-/* Only when `any`: true when `config` is the fastest; and the fastest config itself. */
+/* Call these only when `any`. The first is true when `config` is the fastest config; the second
+ * returns the fastest config. */
 bool choices_best_is(const struct choices *c, const struct record *config);
 int choices_best(const struct choices *c, struct wire_doc *doc, struct record *out,
                  struct error *err);

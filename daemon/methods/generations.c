@@ -108,8 +108,9 @@ enum generation_says generations_find(struct generations *x, int64_t pinned,
                                                            : GENERATION_NOTHING;
 }
 
-/* Generation of a later row that answers; 0 for a row within the generation; INT64_MAX without an
- * answer. A key still to be read counts as 0, so that ask_answer reads the key. */
+/* Returns the generation of a later row that answers: 0 when a row within the pinned generation
+ * answers, INT64_MAX without an answer. A key that must still be read counts as 0, so that
+ * ask_answer reads the key. */
 static int64_t generation_came(struct generations *x, int64_t pinned, const struct cache_entry *e,
                                const struct query *q)
 {
@@ -154,7 +155,7 @@ struct reading {             /* a request while the rows of its keys are read, k
     struct list link;        /* generations->parked */
     struct generations *all; /* borrowed */
     struct learn_pages pages;
-    struct moment *moment; /* owned: for keys[next], as far as the rows are read */
+    struct moment *moment; /* owned: the answer of keys[next], as far as its rows are read */
     int64_t generation;
     double atol, rtol;
     bool stale; /* the key's rows changed while `moment` was being read */

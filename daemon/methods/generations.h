@@ -47,7 +47,8 @@ void generations_deinit(struct generations *x);
 
 enum generation_says {
     GENERATION_AS_EVER, /* answer as without a pin */
-    GENERATION_ANSWERS, /* (*out)->packed answers; borrowed until the loop goes on */
+    /* the row (*out)->packed answers; the row is borrowed until the loop goes on */
+    GENERATION_ANSWERS,
     GENERATION_NOTHING, /* the generation has no answer */
     GENERATION_UNKNOWN, /* ask the ledger: generations_park */
 };

@@ -45,7 +45,8 @@ static int get_answer_query(struct call *c, bool again, struct error *err)
         cache_entry_id(e, id[0]);
         return generations_park(&c->parts->generations, c, id, 1, err);
     }
-    /* If the ledger lacks the key, the request waits for all rows, which may hold a hint. */
+    /* When the ledger lacks the key, the request waits until all rows are loaded: another row may
+     * be a hint. */
     if (status == ASK_LOADS) {
         const bool alone = !e && !c->again && !custom_is(&x->request.problem);
         return loader_park(&c->parts->loader, c, alone ? &x->key : NULL, err);

@@ -111,7 +111,8 @@ static bool many_do_slice(struct many *x)
     struct error err = ERROR_NULL;
     struct query *q = &d->scratch->request.query;
     int status = request_default(&d->scratch->request, &err);
-    const struct query usual = *q; /* gives jobs the same query as a plain `get` */
+    /* a job that is made for a problem gets the same query as a job of a plain `get` */
+    const struct query usual = *q;
     status = status ? status : wire_decode(d->doc, x->problems.data, x->problems.len, &list, &err);
     uint64_t until = uv_hrtime() + CHORE_NS;
     size_t n = wire_count(list);
@@ -131,7 +132,8 @@ static bool many_do_slice(struct many *x)
             return false;
         }
     }
-    if (status < 0 || x->unread.failed) { /* no answer may be left out */
+    if (status < 0 || x->unread.failed) {
+        /* the list of answers must have an answer for each problem, else the request fails */
         x->answers.failed = true;
     }
     if (x->unread.len && !x->answers.failed) {

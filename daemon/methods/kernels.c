@@ -11,7 +11,8 @@
 #include "kernels/modules.h"
 #include "proto/limits.h"
 
-/* Finds the named target, or else the config's target. *out NULL: no target takes it; see `why`. */
+/* Finds the named target, or else a target that takes the config. *out NULL: no target takes the
+ * config, and `why` has the reason. */
 static int kernels_judge_config(struct call *c, const struct family_target **out,
                                 struct rejection *why, struct error *err)
 {

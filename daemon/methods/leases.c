@@ -257,7 +257,9 @@ static void lease_on_leased(void *ctx, int status, const struct error *err)
         l->renew_ms = now_of(l->leases) + LEASE_RETRY_MS;
         turn_away(l);
     } else if (!held) {
-        if (status < 0) { /* better two holders than no holder */
+        if (status < 0) {
+            /* without the ledger's answer the lease is granted: two holders are better than no
+             * holder */
             log_warning("lease of %s is known to this daemon only: %s", l->key, err->text);
         }
         next_turn(l);
@@ -273,7 +275,8 @@ static void ask_ledger(struct lease *l)
     int status = d->ledger
                      ? d->ledger->ops->lease(d->ledger, l->key, LEASE_LEDGER_MS, lease_on_leased, l)
                      : ERROR_SHUTTING_DOWN;
-    l->known = l->known || status == 0; /* the ledger may grant the lease after our timeout */
+    /* the ledger may still grant the lease after our own timeout */
+    l->known = l->known || status == 0;
     if (status < 0) {
         lease_on_leased(l, status, &gone);
     }
@@ -329,7 +332,7 @@ struct lease *leases_of(struct leases *l, const struct session *s, const char *k
 
 int leases_want(struct leases *l, struct wanter *w, struct error *err)
 {
-    if (l->stopping) { /* its trials were read after leases_stop */
+    if (l->stopping) { /* a wanter of `acquire` whose trials were read until after leases_stop */
         return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     }
     struct lease *mine = leases_of(l, w->ticket.session, w->key);
@@ -363,7 +366,7 @@ void leases_drop(struct wanter *w)
     list_remove(&w->link);
     w->lease = NULL;
     if (lease_is_idle(l)) {
-        lease_release_ledger(l); /* the ledger may be granting the lease */
+        lease_release_ledger(l); /* the ledger may be about to grant it: give it back */
     }
 }
 
@@ -415,8 +418,8 @@ void leases_known(struct leases *l, const char *key)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Defers the expiry once: timers run before sockets are read, and a stopped process reads nothing.
- */
+/* Defers the end of a holder's lease once, since the holder's messages may be unread: timers run
+ * before sockets are read, and a stopped process reads nothing. */
 static void lease_doubt_holder(struct lease *l, uint64_t now)
 {
     bool away = now > l->until_ms + AWAY_MS;

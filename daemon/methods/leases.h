@@ -32,9 +32,11 @@ enum {
     LEASE_RENEW_MS = 5 * 1000,
     LEASE_RETRY_MS = 500, /* while another daemon has the key */
     LEASE_SLOTS = 1024,
-    LEASE_TURNS = 32,    /* turns in a slice: some tenths of a ms when all hit */
-    LEASES_TURNING = 16, /* open turns at most: thousands would fill the ledger */
-    LEASE_TICK_MS = 20,  /* period of the timer */
+    /* turns in a slice: a slice takes some tenths of a ms when each turn is a hit */
+    LEASE_TURNS = 32,
+    /* the most turns that are open at once: thousands would fill the ledger's queue */
+    LEASES_TURNING = 16,
+    LEASE_TICK_MS = 20, /* period of the timer */
 };
 
 struct daemon;
@@ -45,7 +47,7 @@ struct wanter {
     struct ticket ticket; /* first */
     struct daemon *d;     /* borrowed */
     struct list link;     /* lease->wanters */
-    struct lease *lease;  /* the lease waited for, or NULL */
+    struct lease *lease;  /* the lease that the wanter waits for, or NULL */
     char key[HASH_HEX];
     char shared[HASH_HEX]; /* the shared key; "" when `key` is shared */
     int64_t uid, pid;
@@ -98,6 +100,7 @@ int lease_hold(struct lease *l, struct wanter *w, struct error *err);
 /* Ends a turn without a holder. The next wanter gets a turn soon, after this returns. */
 void lease_pass(struct lease *l);
 void lease_renew(struct lease *l); /* the holder recorded or asked */
-void lease_end(struct lease *l);   /* the holder is done; next turn as lease_pass */
+/* the holder is done with the key; the next wanter gets a turn, as in lease_pass */
+void lease_end(struct lease *l);
 
 #endif

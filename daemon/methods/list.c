@@ -105,7 +105,7 @@ static void show_on_listed(struct listing *l, enum listed part)
     }
 }
 
-/* The row that is not written yet goes before an older one of the database. */
+/* Puts the key's row. A row that is not written yet goes before an older row of the database. */
 static void show_put_best(struct listing *l, struct wire_buf *b, const struct cache_entry *e)
 {
     struct daemon *d = l->pending.d;
@@ -116,7 +116,8 @@ static void show_put_best(struct listing *l, struct wire_buf *b, const struct ca
     if (learned_only(e, there ? row : NULL) && learned_row(d, e, row, NULL) == 0) {
         schema_encode(b, &best_schema, row);
     } else if (span_array(rows->data, rows->len, &n) && n > 0) {
-        wire_put_raw(b, rows->data + 1, rows->len - 1); /* without the head of its array */
+        /* the row as it was read, without the first byte, which is the head of the array */
+        wire_put_raw(b, rows->data + 1, rows->len - 1);
     } else {
         wire_put_nil(b);
     }

@@ -47,7 +47,7 @@ static void on_found(void *ctx, int status, const struct best *b, bool saved,
                      const struct error *err)
 {
     struct unloaded *p = ctx;
-    (void)err; /* a failed lookup waits for the whole load */
+    (void)err; /* after a failed lookup the request waits until all rows are loaded */
     p->finding = false;
     if (status == 0 && p->epoch == p->loader->epoch) {
         learn_best(p->parked.pending.d, b, saved);
@@ -94,7 +94,7 @@ static void loader_end_loading(struct loader *l)
 {
     struct daemon *d = l->daemon;
     l->done = true;
-    malloc_trim(0); /* loading used larger structs than the cache keeps */
+    malloc_trim(0); /* loading used larger structs than those the cache keeps */
     if (l->is_ready) {
         log_notice("all keys are loaded: %zu, %llu ms after the start", d->cache.keys.n,
                    (unsigned long long)(uv_now(&d->loop) - l->began_ms));

@@ -33,7 +33,7 @@ void pending_reserve(struct pending *p, size_t bytes);
 /* Puts the head of the response. The caller puts the result, then calls pending_drop. NULL after a
  * disconnect. */
 struct wire_buf *pending_result(struct pending *p);
-void pending_drop(struct pending *p); /* ends the request, also after a disconnect; frees p */
+void pending_drop(struct pending *p); /* ends the request, also after a disconnect, and frees p */
 void pending_fail(struct pending *p, const struct error *e);
 /* Turns the ledger's reply to a question for p into METHOD_LATER, or into an error and frees p. */
 int pending_asked(struct pending *p, int status, struct error *err);
@@ -52,11 +52,11 @@ void parked_begin_anew(struct parked *p);
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Parts of an answer, each asked of the ledger at most once. */
+/* The lists that make up an answer. The ledger is asked for each list at most once. */
 enum listed {
-    LISTED_PAGE, /* a page of any table, for the client */
+    LISTED_PAGE, /* a page of any table, as the client asked for it */
     LISTED_BEST,
-    LISTED_TRIALS, /* of a key, for the total only: all, status ok, status aborted */
+    LISTED_TRIALS, /* counts of the key's trials: all, with status ok, with status aborted */
     LISTED_OK,
     LISTED_ABORTED,
     LISTED_TRIAL,

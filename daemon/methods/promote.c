@@ -54,7 +54,7 @@ static void promote_on_trials(void *ctx, int status, const struct trial *trials,
     struct error gone = ERROR_NULL;
     (void)avoid;
     (void)n_avoid;
-    (void)err; /* the answer goes on without the trials */
+    (void)err; /* without the trials the row is promoted alone */
     for (uint32_t i = 0; status == 0 && i < n; i++) {
         *t = trials[i];
         t->id = 0;

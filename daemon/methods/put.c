@@ -55,7 +55,7 @@ static void put_fill_row(struct daemon *d, struct best *b, const struct problem 
     snprintf(b->source, sizeof(b->source), "imported");
     if (f) {
         best_work(b, f, bucket, &d->device);
-    } else { /* unknown is NaN: 0 would be the slowest */
+    } else { /* a number that is not known becomes NaN: 0 would count as the slowest */
         b->flops = b->flops > 0 ? b->flops : NAN;
         b->bytes = b->bytes > 0 ? b->bytes : NAN;
         b->floor_us = b->floor_us > 0 ? b->floor_us : NAN;
@@ -185,11 +185,13 @@ struct importing {
     bool trust;
     uint32_t n_skipped;
     struct wire_buf skipped; /* owned: maps of skipped rows */
-    struct imported {        /* context of a row or its trials in the ledger */
+    struct imported {
+        /* the context for the ledger's answer about a row or about its trials */
         struct importing *all;
     } rows[SKIPPED_MAX];
     uint32_t n_fit;
-    char fit[SKIPPED_MAX][HASH_HEX]; /* keys of rows that need no rounding here */
+    /* keys of rows whose problem is a bucket already, so that the row needs no rounding */
+    char fit[SKIPPED_MAX][HASH_HEX];
 };
 
 static void finish_import(struct importing *x)
@@ -461,7 +463,7 @@ int method_import(struct call *c, struct error *err)
         return status;
     }
     struct importing *x = (struct importing *)p;
-    x->left = 1; /* until all rows are looked at */
+    x->left = 1; /* counts this function, until it has looked at all rows */
     x->trust = trusted;
     import_all_rows(x, rows, false);
     import_all_rows(x, rows, true);

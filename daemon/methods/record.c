@@ -82,10 +82,10 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     return status;
 }
 
-/* Trials being written by the ledger. */
+/* The trials of a request while the ledger writes them. */
 struct keeping {
     unsigned n, failed;
-    unsigned left;    /* trials being written, and 1 until all are submitted */
+    unsigned left;    /* trials that are being written, plus 1 until all are submitted */
     struct error why; /* of the first failure */
     void (*done)(struct keeping *k);
 };

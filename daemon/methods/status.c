@@ -69,7 +69,8 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     struct session *s = p->ticket.session;
     struct error err = ERROR_NULL;
     if (store->generation > p->d->generation) {
-        p->d->generation = store->generation; /* assigned by a commit, all its rows are gone */
+        /* a commit has assigned this number, and the rows of that commit are evicted since */
+        p->d->generation = store->generation;
     }
     if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
         pending_fail(p, &err);

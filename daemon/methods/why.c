@@ -50,9 +50,9 @@ struct why {
     struct run run;
     bool has_best, has_trial, has_run;
     struct problem problem, bucket;
-    struct answer answer; /* the answer of `get` with wait=cached, when has_answer */
-    struct answer own;    /* the key's own row, when has_own */
-    struct answer close;  /* the closest key's, when has_close */
+    struct answer answer; /* the answer of `get` with wait=cached; set when has_answer */
+    struct answer own;    /* the key's own row; set when has_own */
+    struct answer close;  /* the answer of the closest key; set when has_close */
     struct problem close_problem;
     bool has_answer, has_own, has_close;
     char key[HASH_HEX];
@@ -100,7 +100,7 @@ static const char *stamp_meaning(const char *word)
                                          : "compiler";
 }
 
-/* "compiler was nvrtc 12.4 and is nvrtc 13.0; ..." */
+/* Writes how two stamps differ, for example "compiler was nvrtc 12.4 and is nvrtc 13.0; ..." */
 static void stamp_difference(const char *row, const char *now, char *out, size_t size)
 {
     size_t n = 0;
@@ -275,7 +275,7 @@ static int why_judge_request(struct why *w, struct error *err)
         find_close(w, d, &x->key);
     }
     if (!family_of_problem(&w->problem)) {
-        return 0; /* custom ops have no lower tier */
+        return 0; /* an op that gemmd only keeps has no lower tier */
     }
     int status = tiers_answer(&w->listing.pending.parts->tiers, &x->request, uid, &w->bucket,
                               &x->key, "not tuned yet", &w->answer, w->origin, err);
@@ -435,14 +435,15 @@ static void put_result(struct listing *l, struct wire_buf *b)
 
 /* ---- asking the ledger ----------------------------------------------------------------------- */
 
-/* Key of the answer's row; else the asked key, if its row explains the answer; NULL without a row.
- */
+/* Returns the key of the answer's row; else the asked key, if the row of that key explains the
+ * answer; NULL without a row. */
 static const char *key_behind(const struct why *w)
 {
     return w->origin[0] ? w->origin : w->has_own ? w->key : NULL;
 }
 
-/* Replaces the listed row by the unsaved row, if the key has such a row. */
+/* Replaces the row that the list of the database found by the unsaved row of the key, if there is
+ * such a row. */
 static void take_unsaved(struct why *w)
 {
     struct daemon *d = w->listing.pending.d;
@@ -498,20 +499,21 @@ static void ask_elsewhere(struct why *w)
     record_init(filter);
     for (size_t i = 0; i < p->fields.n && status == 0; i++) {
         struct value v = record_at(&p->fields, i);
-        bool pattern = v.type == VALUE_TEXT && v.text[0] == '~'; /* the list would read a pattern */
+        /* a list would read a text that begins with '~' as a pattern */
+        bool pattern = v.type == VALUE_TEXT && v.text[0] == '~';
         snprintf(name, sizeof(name), "problem.%s", p->fields.fields[i].name);
         status = pattern ? 0 : record_set(filter, name, v, NULL);
     }
     record_put_text(filter, "op", p->op_name);
     record_put_int(filter, "limit", ELSEWHERE_MAX);
-    if (status == 0) { /* a too long name leaves `elsewhere` empty */
+    if (status == 0) { /* when a name is too long, `elsewhere` stays empty */
         listing_ask(&w->listing, LISTED_ELSEWHERE, "best", filter, RESPONSE_BYTES_MAX / 4);
     }
 }
 
 /* ---- the method ------------------------------------------------------------------------------ */
 
-/* Reads `key` instead of `problem`: the request is for the key's bucket. */
+/* Reads `key` when there is no `problem`: the request is then for the bucket of that key. */
 static int problem_of_key(struct call *c, struct error *err)
 {
     struct scratch *x = c->d->scratch;

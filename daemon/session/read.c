@@ -16,7 +16,7 @@
 
 enum { IN_KEEP_BYTES = 4096 };
 
-/* The user holds too many bytes: unread answers, or incomplete requests. */
+/* True when the user holds too many bytes of unread answers or of incomplete requests. */
 static bool session_is_over(const struct session *s)
 {
     return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
@@ -92,7 +92,7 @@ static size_t session_take_messages(struct session *s, const uint8_t *data, size
     *partial = scanned;
     if (scanned == 0 && may_take(s) && !must_wait(s) &&
         s->all->hooks->known(s->all->ctx, s, data, n)) {
-        s->all->requests++; /* common case: a read is a whole message */
+        s->all->requests++; /* the common case: what was read is one whole message */
         at = n;
     }
     for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
@@ -210,7 +210,8 @@ static void read_end(struct session *s, bool fault)
 
 static void take_input(struct session *s, const uint8_t *data, size_t length)
 {
-    bool in_place = s->in_len == 0; /* the common case: whole messages, handled in place */
+    /* the common case: only whole messages arrived, and they are handled in the shared buffer */
+    bool in_place = s->in_len == 0;
     if (in_place) {
         size_t handled = session_take_messages(s, data, length, 0, &s->scanned);
         data += handled;
@@ -225,12 +226,13 @@ static void take_input(struct session *s, const uint8_t *data, size_t length)
     }
 }
 
-/* Reads once. A short read empties the socket, or the kernel reports again. Descriptors sent by the
- * client also end a read, so an incomplete message is read again. False: nothing was read. */
+/* Reads once. When fewer bytes come than fit, the socket is empty, or the kernel reports new bytes
+ * later. Descriptors sent by the client also end a read, so a session with an incomplete message
+ * reads again. False: nothing was read. */
 static bool session_read_some(struct session *s)
 {
     if (session_is_over(s) && !s->hung_up_ms) {
-        s->reading = false; /* until the user is below the limit */
+        s->reading = false; /* the session is read again when the user is below the limit */
         return false;
     }
     ssize_t n;
@@ -284,7 +286,7 @@ void session_ready(struct polled *p, enum peer peer)
 bool session_take_turn(struct turn *t)
 {
     struct session *s = LIST_OF(t, struct session, turn);
-    if (must_wait(s)) { /* answers wait as well: writing to a thousand connections takes long */
+    if (must_wait(s)) { /* sending must wait, too: writing to a thousand connections takes long */
         return s->closing;
     }
     s->all->spent_until_ns = uv_hrtime();

@@ -72,8 +72,9 @@ struct session_hooks {
 
 struct session_limits {
     unsigned sessions;
-    uint64_t message_ms; /* from the first to the last byte of a message */
-    uint64_t answer_ms;  /* for taking answers when the socket is full */
+    uint64_t message_ms; /* time from the first to the last byte of a message */
+    /* time in which the client must take some of the answers that wait for a full socket */
+    uint64_t answer_ms;
     struct account_limits user;
 };
 
@@ -88,7 +89,7 @@ struct sessions {
     unsigned n, n_refused; /* n counts n_refused too; refused sessions are leaving */
     struct session_limits limits;
     struct accounts accounts;
-    uint64_t quiet_since_ms; /* since when no session is open */
+    uint64_t quiet_since_ms; /* the time since which no session is open */
     uint64_t swept_ms;
     uint8_t *input; /* owned, INPUT_BYTES: shared read buffer */
 
@@ -104,10 +105,10 @@ struct sessions {
 struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
-    struct account *account; /* held; NULL after a failed allocation */
+    struct account *account; /* a holder; NULL after a failed allocation */
     int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
     int fd;                  /* of `pipe` */
-    enum peer peer;          /* not PEER_SENDS: read until the end of input */
+    enum peer peer;          /* any value but PEER_SENDS: input ends, so read until that end */
     bool reading;            /* input may be read now */
     bool readable;           /* input may be waiting */
     bool writing;
@@ -118,14 +119,14 @@ struct session {
 
     struct wire_buf out;           /* owned: output not yet given to the socket */
     struct wire_buf sending;       /* owned: being written by `write` */
-    uint64_t blocked_ms;           /* since when the socket is full; 0: not full */
+    uint64_t blocked_ms;           /* the time since which the socket is full; 0: not full */
     uint64_t hung_up_ms;           /* since when; 0: still open */
     size_t charged[ACCOUNT_ASKED]; /* input and output; `struct asked` charges requests at the
                                       ledger */
 
     uint8_t *in; /* owned: unhandled bytes */
     size_t in_len, in_cap;
-    size_t scanned;    /* bytes scanned of the message at in[0] */
+    size_t scanned;    /* so many bytes of the message at in[0] are scanned */
     uint64_t begun_ms; /* start of the incomplete message; 0: complete */
     unsigned n_tickets;
     unsigned n_pending; /* methods/pending.h */
@@ -139,7 +140,7 @@ struct session {
 
     uid_t uid;
     gid_t gid;
-    pid_t pid;       /* for people: may be reused by now */
+    pid_t pid;       /* shown to people; another process may have this pid by now */
     char client[64]; /* name from `hello` */
 };
 

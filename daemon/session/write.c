@@ -44,7 +44,8 @@ static void session_queue_output(struct session *s)
 static void session_count_sent(struct session *s, size_t n)
 {
     if (n < s->out.len) {
-        /* Rare (a slow client): moving the rest costs less than keeping an offset. */
+        /* Rare, since only a slow client leaves a rest: moving the rest costs less than keeping an
+         * offset. */
         s->out.len -= n;
         memmove(s->out.data, s->out.data + n, s->out.len);
     } else if (s->out.cap > OUT_KEEP_BYTES) {

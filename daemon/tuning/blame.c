@@ -11,7 +11,8 @@
 #include "daemon/tuning/tuning.h"
 
 enum {
-    DEATHS_MAX = 24,        /* of the runner in a job: then no new candidate is tried */
+    /* deaths of the runner in a job, after which the job tries no new candidate */
+    DEATHS_MAX = 24,
     CLOSING_DEATHS_MAX = 4, /* further deaths while the best so far is measured again */
     UNNAMED_DEATHS_MAX = 3, /* deaths without a candidate to blame; a hang counts twice */
 };
@@ -44,8 +45,8 @@ static int error_of(const struct death *why)
                                                  : ERROR_DEVICE_LOST;
 }
 
-/* Keeps the reason when the first given config died. The next runner can only report its
- * quarantine; the client gets this reason when no other config of the list works. */
+/* Keeps the reason when the runner died of the first given config. The next runner can only report
+ * the config's quarantine; the client gets this reason when no other config of the list works. */
 static void keep_for_asker(struct job *j, const struct death *why, const struct attempt *a)
 {
     const struct request *q = j->request;
@@ -63,7 +64,8 @@ void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const
 {
     struct daemon *d = x->daemon;
     struct trial *t = &d->scratch->trial;
-    if (strcmp(j->failed_variant, a->variant) != 0) { /* else the failure has been recorded */
+    if (strcmp(j->failed_variant, a->variant) != 0) {
+        /* else the failure of this variant has been recorded */
         memset(t, 0, sizeof(*t));
         t->run = x->supervisor->run.id;
         record_copy(&t->config, &a->config);

@@ -41,12 +41,13 @@ struct job {
     char target[TARGET_MAX]; /* forced; "": no target is forced */
     char bucket[8];          /* rounding of the key, as in query.bucket */
     bool cancelled;
-    bool leased;             /* this daemon has leased the key */
-    bool offered;            /* to other daemons (offers.h) */
-    bool was_leased_out;     /* another daemon had the key at the last attempt to lease */
-    bool set_aside;          /* has begun and waits for its next turn; later fields are kept */
-    int64_t uid;             /* of the first request */
-    struct account *account; /* a holder, charged with this job; NULL: not yet */
+    bool leased;         /* this daemon has leased the key */
+    bool offered;        /* to other daemons (offers.h) */
+    bool was_leased_out; /* another daemon had the key at the last attempt to lease */
+    bool set_aside;      /* has begun and waits for its next turn; later fields are kept */
+    int64_t uid;         /* of the first request */
+    /* a holder: the account that is charged with this job; NULL: not charged yet */
+    struct account *account;
     struct account
         *turn;        /* a holder: the user of the job's turn (rounds.c); NULL: not queued yet */
     bool precompiled; /* handed to the precompiler */
@@ -68,30 +69,35 @@ struct job {
     bool manual;          /* `known` is a pin */
     bool stale;           /* `known` is a pin of another stamp */
     char known_target[TARGET_MAX]; /* target of `known`: a pin may be of another target */
-    double atol, rtol;             /* as requested; `known` must also meet its old tolerances */
+    /* tolerances as the request has them; `known` must also meet the tolerances of its row */
+    double atol, rtol;
     char failed_variant[HASH_HEX]; /* of the last failed trial */
     unsigned deaths, unnamed_deaths;
     struct error *died;       /* owned: death by the first given config; NULL: no such death */
     uint32_t n_ok;            /* trials of `done` that may win */
     bool closing;             /* too many deaths: no new candidates, the best so far wins */
-    unsigned refused;         /* orders that a leaving runner did not take */
+    unsigned refused;         /* number of orders that a leaving runner did not take */
     struct progress progress; /* last progress */
     uint64_t told_ms;         /* when waiters were last told */
     uint64_t began_ms;        /* the first begin */
-    double spent_device_ms, spent_ms; /* by orders that were set aside */
-    char doubt[160];                  /* what disturbed the last disturbed order */
+    /* time that earlier orders of this job took before they were set aside */
+    double spent_device_ms, spent_ms;
+    /* what disturbed the last order during which the device was disturbed */
+    char doubt[160];
 };
 
 struct waiter {
-    struct ticket ticket; /* first: a ticket is its waiter */
+    struct ticket ticket; /* the first member: a pointer to the ticket is a pointer to the waiter */
     struct job *job;      /* borrowed */
     struct list link;     /* job->waiters */
     uint64_t deadline_ms; /* loop time; 0: no deadline */
-    struct chore expiry;  /* after the deadline: many may expire together, each takes a while */
-    struct waiters *all;  /* borrowed */
+    /* answers after the deadline: many waiters may expire at once, and each answer takes a while */
+    struct chore expiry;
+    struct waiters *all; /* borrowed */
     bool progress;
     size_t problem_len;
-    uint8_t problem[]; /* the true problem, packed: for the lower tier after the deadline */
+    /* the true problem, packed, for the answer of a lower tier after the deadline */
+    uint8_t problem[];
 };
 
 /* Packs the fields of a request that define the search. Clears the other fields of `r`. */
@@ -124,7 +130,7 @@ int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct err
 /* Looks up an unpacked job. Returns true and the answer, when another job found it meanwhile. Or
  * prepares a config to verify first: under tighter tolerances, or a pin of another stamp. */
 bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
-/* Only checks for an answer: for a job that has begun and keeps its state. */
+/* Looks for an answer, and prepares nothing: for a job that has begun and keeps its state. */
 bool tuning_answered(struct daemon *d, const struct job *j, struct wire_buf *answer);
 /* Like tuning_known_now, for a job that has not begun. */
 bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);

@@ -62,7 +62,8 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
     family_stamp_target(a->stamp, j->known_target);
     q->atol = fmin(q->atol, e->atol);
     q->rtol = fmin(q->rtol, e->rtol);
-    if (tuning_stamp(d, j, j->known_target, NULL) < 0) { /* the target does not exist any more */
+    if (tuning_stamp(d, j, j->known_target, NULL) < 0) {
+        /* this device does not have that target any more */
         q->atol = j->atol;
         q->rtol = j->rtol;
         return;

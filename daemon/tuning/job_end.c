@@ -33,7 +33,8 @@ void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
     if (how == JOB_CANCELLED) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_CANCELLED, "cancelled");
-        job_fail(j, &e); /* waiters that joined after the last waiter had left */
+        /* answers the waiters that joined after the cancelled job's last waiter had left */
+        job_fail(j, &e);
     }
     job_lease_release(x->job_lease, j);
     if (j->set_aside) {
@@ -179,7 +180,8 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     if (!j) {
         return;
     }
-    if (status == ERROR_CONFLICT) { /* another daemon's row, unknown here, keeps it apart */
+    if (status == ERROR_CONFLICT) {
+        /* another daemon's row, which this daemon did not know yet, stays the key's answer */
         job_end_answer_all(x, j, j->best, false, err ? err->text : error_name(status));
         return;
     }

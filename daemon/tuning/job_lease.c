@@ -8,7 +8,8 @@
 #include "store/store.h"
 
 enum {
-    RETRY_MS = 500, /* no message tells the end of a killed daemon's lease */
+    /* time between attempts to lease a key: no message tells when a killed daemon's lease ends */
+    RETRY_MS = 500,
 };
 
 static void job_lease_on_timer(uv_timer_t *timer);
@@ -78,7 +79,7 @@ static void job_lease_on_leased(void *ctx, int status, const struct error *err)
         step_aside(e, j);
         return;
     }
-    if (status < 0) { /* tuning a key twice is better than no tuning */
+    if (status < 0) { /* without the ledger go on: tuning a key twice is better than no tuning */
         log_warning("job %lld: its key is not leased: %s", (long long)j->id, err->text);
     }
     job_lease_watch_jobs(e);
@@ -142,7 +143,8 @@ static void answer_waiting(struct job_lease *e, struct job *j, bool searched)
         return;
     }
     if (searched && j->state == JOB_LEASED_OUT && !j->restricted && !j->pin) {
-        j->again = false; /* the key has just been tuned again */
+        /* another daemon has just tuned the key again, so its answer is new enough */
+        j->again = false;
     }
     bool known =
         j->set_aside ? tuning_answered(e->daemon, j, &answer) : tuning_known(e->daemon, j, &answer);

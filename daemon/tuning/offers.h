@@ -13,8 +13,9 @@ struct offers {
     struct scheduler *scheduler; /* borrowed */
     struct waiters *waiters;     /* borrowed */
     struct accounts *accounts;   /* borrowed: of the users whose searches are taken */
-    bool ready;                  /* the daemon serves; takes no search before */
-    bool asking, again;          /* a query for a search is under way; ask once more after it */
+    bool ready;                  /* the daemon serves clients; before that it takes no search */
+    /* the daemon asks the ledger for a search; it must ask once more after that */
+    bool asking, again;
     uint64_t offered, taken;
 };
 

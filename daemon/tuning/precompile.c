@@ -127,7 +127,8 @@ static void precompile_start_searches(struct precompiler *a, int searches, unsig
     int status = precompile_spawn_process(a, searches);
     a->runs = true;
     a->starts++;
-    if (status < 0) { /* libuv requires a close here, too */
+    if (status < 0) {
+        /* libuv requires that the handle is closed also when no process was started */
         log_info("cannot compile ahead: %s; the runner compiles", uv_strerror(status));
         uv_close((uv_handle_t *)&a->process, precompile_on_closed);
         return;

@@ -38,7 +38,9 @@ struct precompiler {
 };
 
 void precompile_init(struct precompiler *a, struct daemon *d, const struct scheduler *s);
-void precompile_queued(struct precompiler *a); /* a job may have to wait */
-void precompile_stop(struct precompiler *a);   /* kills the process, without waiting for its end */
+/* call when a job was queued, which may have to wait */
+void precompile_queued(struct precompiler *a);
+/* kills the process, and does not wait for its end */
+void precompile_stop(struct precompiler *a);
 
 #endif

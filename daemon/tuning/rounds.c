@@ -48,7 +48,9 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
         }
         bool later = ++other->turn->round > round;
         if (other->turn == user || (other->set_aside && strcmp(other->key, j->key) == 0)) {
-            place = NULL; /* not before the user's older jobs, nor before its answer */
+            /* `j` goes behind the user's older jobs, and behind a job that was set aside with the
+             * same key */
+            place = NULL;
         } else if (later && !place) {
             place = node;
         }

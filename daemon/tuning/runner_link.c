@@ -43,7 +43,8 @@ static void on_watchdog(uv_timer_t *timer)
     }
     if (l->killed && !l->exited) {
         l->hooks->stuck(l);
-    } else if (l->exited) { /* another process may hold the other end: do not wait for ever */
+    } else if (l->exited) {
+        /* another process may hold the other end of the socket, so end of file may never come */
         l->eof = true;
         check_ended(l);
     } else {
@@ -54,7 +55,8 @@ static void on_watchdog(uv_timer_t *timer)
 void runner_link_watch(struct runner_link *l, uint64_t limit_ms)
 {
     if (l->killed && !l->exited) {
-        return; /* its end is awaited, whatever it said before */
+        /* a killed runner must end, whatever it said before: the watch for its end goes on */
+        return;
     }
     l->limit_ms = l->left_ms = limit_ms;
     l->forgiven = l->expired = false;
@@ -105,7 +107,8 @@ static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
     *buf = uv_buf_init(l->room, sizeof(l->room));
 }
 
-/* 1: *m is borrowed until the next call. 0: more bytes must come. ERROR_*: the stream is broken. */
+/* Decodes the next message. 1: *m is borrowed until the next call. 0: more bytes must come.
+ * ERROR_*: the stream is broken. */
 static int runner_link_next_message(struct runner_link *l, struct rpc_message *m, struct error *err)
 {
     size_t used = 0, seen = l->at + l->scanned;
@@ -230,7 +233,8 @@ void runner_link_kill(struct runner_link *l, uint64_t limit_ms)
 {
     if (l->running && !l->exited) {
         uv_process_kill(&l->process, SIGKILL);
-        l->killed = false; /* so that the watch starts; the runner may have been killed before */
+        /* the runner may have been killed before: without this the watch would not start */
+        l->killed = false;
         runner_link_watch(l, limit_ms);
         l->killed = true;
     }
@@ -291,7 +295,8 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
     l->open_handles = 2;
     int status = runner_link_spawn_process(l, file, args, err);
     if (status < 0) {
-        runner_link_abandon(l); /* libuv requires both handles closed here, too */
+        /* libuv requires that both handles are closed also when no process was started */
+        runner_link_abandon(l);
         return status;
     }
     if (!l->doc) {

@@ -47,21 +47,24 @@ struct runner_link {
     uv_process_t process;
     uv_pipe_t pipe;
     uv_timer_t watchdog;
-    uint64_t limit_ms, left_ms; /* of the watch; left after the current slice */
-    uint64_t due_ms;            /* the end of that slice, loop time */
-    bool forgiven;              /* a pause of this process, in this watch */
-    bool expired;               /* and not watched again since */
-    struct scan scan;           /* of the stream of messages */
-    struct wire_buf in;         /* owned: bytes that were not handed out yet */
-    size_t at, scanned;         /* of in: handed out; scanned after that */
-    struct wire_doc *doc;       /* owned: the last message */
+    /* the limit of the watch; the part of the limit that is left after the current slice */
+    uint64_t limit_ms, left_ms;
+    uint64_t due_ms;    /* loop time at which the current slice ends */
+    bool forgiven;      /* this watch has already forgiven a pause of this process */
+    bool expired;       /* and not watched again since */
+    struct scan scan;   /* of the stream of messages */
+    struct wire_buf in; /* owned: bytes of messages that were not handed out yet */
+    /* offsets in `in`: bytes before `at` were handed out; so many bytes behind `at` are scanned */
+    size_t at, scanned;
+    struct wire_doc *doc; /* owned: the last message */
     char room[RUNNER_LINK_READ_BYTES];
-    struct chore resume;   /* reads on in a later turn */
-    unsigned open_handles; /* of process and pipe, until their close callbacks */
-    bool running;          /* from start until `ended` */
-    bool exited, eof;      /* both end the runner */
+    struct chore resume; /* reads on in a later turn */
+    /* open handles among process and pipe: each counts until its close callback */
+    unsigned open_handles;
+    bool running;     /* from start until `ended` */
+    bool exited, eof; /* both end the runner */
     bool closing;
-    bool killed; /* SIGKILL was sent: the watchdog waits for the end */
+    bool killed; /* SIGKILL was sent, and the watchdog waits for the runner's end */
     bool deaf;   /* further messages are ignored */
     int exit_status, exit_signal;
 };
@@ -72,7 +75,7 @@ void runner_link_init(struct runner_link *l, uv_loop_t *loop, struct turns *turn
  * after an error. ERROR_BUSY: a temporary shortage; ERROR_IO. */
 int runner_link_start(struct runner_link *l, const char *file, const char *const args[],
                       struct error *err);
-/* Sends and frees the bytes. ERROR_NO_MEMORY. Write errors are noticed by the runner's end. */
+/* Sends the bytes and frees them. ERROR_NO_MEMORY. A write error shows by the runner's end. */
 int runner_link_send(struct runner_link *l, struct wire_buf *bytes);
 /* Sets the silence limit; 0: silence is no fault. */
 void runner_link_watch(struct runner_link *l, uint64_t limit_ms);
@@ -81,7 +84,7 @@ void runner_link_kill(struct runner_link *l, uint64_t limit_ms);
 /* Ignores further messages: the runner ends with its process; after abandon, at once. */
 void runner_link_forget(struct runner_link *l);
 void runner_link_abandon(struct runner_link *l);
-/* Only while no runner is running. */
+/* Closes the handles. Call only while no runner is running. */
 void runner_link_close(struct runner_link *l);
 
 #endif

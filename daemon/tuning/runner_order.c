@@ -17,10 +17,10 @@ void tuning_remember(struct job *j, const struct trial *t)
     struct wire_buf *b = &j->done;
     size_t before = b->len;
     if (before > RUNNER_MESSAGE_BYTES_MAX) {
-        return; /* no order has room for more */
+        return; /* an order would have no room for more trials */
     }
     schema_encode(b, &trial_schema, t);
-    if (b->failed) { /* a lost trial is only measured again */
+    if (b->failed) { /* a trial that is not remembered is only measured again */
         b->failed = false;
         b->len = before;
     } else {
@@ -80,7 +80,8 @@ static void close_search(struct tune_order *o)
     r->query.budget = 1;
     for (uint32_t i = 0; i < r->n_configs; i++) {
         if (was_ok(o, &r->configs[i])) {
-            struct record kept = r->configs[n]; /* swap: the job's list must stay complete */
+            /* configs swap places, since the job's list must stay complete */
+            struct record kept = r->configs[n];
             r->configs[n++] = r->configs[i];
             r->configs[i] = kept;
         }
@@ -115,7 +116,7 @@ static int order_pack_message(struct tiers *t, struct job *j, struct tune_order 
     o->job = j->id;
     memcpy(o->key, j->key, sizeof(o->key));
     memcpy(o->stamp, j->trial_stamp, sizeof(o->stamp));
-    o->request = *j->request; /* its lists stay the job's */
+    o->request = *j->request; /* a copy of the struct: the lists in it still belong to the job */
     if (j->reverify) {
         snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "given");
         memcpy(o->request.query.target, j->known_target, sizeof(j->known_target));

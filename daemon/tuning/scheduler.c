@@ -103,7 +103,8 @@ bool scheduler_others_wait(const struct scheduler *s)
     return false;
 }
 
-/* The node before which a job that is set aside goes; the queue itself: at the end. */
+/* Finds the place for a job that is set aside: the node before which the job goes, or the queue
+ * itself for the end. */
 static struct list *place_for(struct scheduler *s, const struct job *aside)
 {
     unsigned n = 0;
@@ -164,7 +165,7 @@ void scheduler_queue(struct scheduler *s, struct job *j)
     s->hooks->queued(s->ctx, j);
 }
 
-/* A job that is set aside keeps its place: it has had its turn. */
+/* Puts a job into the queue. A job that was set aside keeps its place: it has had its turn. */
 static void scheduler_join_queue(struct scheduler *s, struct job *j, struct account *user)
 {
     struct list *place = rounds_place(&s->queue, s->running, j, user);
@@ -241,12 +242,12 @@ static void retry_later(struct scheduler *s)
     }
 }
 
-/* Lets a single job test the device. */
+/* Tries tuning again: a single job tests the device. */
 static void on_retry(uv_timer_t *timer)
 {
     struct scheduler *s = timer->data;
     struct daemon *d = s->daemon;
-    if (!s->hooks->device_is_free(s->ctx)) { /* a runner that does not end has the device */
+    if (!s->hooks->device_is_free(s->ctx)) { /* a runner that does not end still has the device */
         uv_timer_start(timer, on_retry, s->retry_ms, 0);
         return;
     }
@@ -298,8 +299,8 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
     s->cancelled += how == JOB_CANCELLED;
     s->shared += how == JOB_SHARED;
     s->put_off = how == JOB_PUT_OFF ? s->put_off + 1 : 0;
-    if (how != JOB_CANCELLED && how != JOB_SHARED &&
-        how != JOB_PUT_OFF) { /* these ends say nothing about the device */
+    if (how != JOB_CANCELLED && how != JOB_SHARED && how != JOB_PUT_OFF) {
+        /* a job that ends in one of these ways says nothing about the device */
         s->failing = how == JOB_DIED ? s->failing + 1 : 0;
     }
     s->retry_ms = how == JOB_DONE ? 0 : s->retry_ms;

@@ -20,8 +20,9 @@
 #include "daemon/tuning/job.h"
 
 enum {
-    QUEUE_MAX = 4096,     /* jobs */
-    FAILING_JOBS_MAX = 3, /* jobs in a row that died of the device */
+    QUEUE_MAX = 4096, /* jobs */
+    /* so many jobs in a row died of the device: then tuning is switched off */
+    FAILING_JOBS_MAX = 3,
     RETRY_MS_MAX = 3600 * 1000,
 };
 
@@ -50,7 +51,7 @@ struct scheduler {
     struct job *running; /* owned; NULL: no job. daemon.tuning has the same state */
     uv_timer_t next;     /* starts the next job outside of the last job's callbacks */
     uv_timer_t retry;    /* tries again while `off` */
-    uint64_t retry_ms;   /* length of the last `off`; 0: a job has succeeded since */
+    uint64_t retry_ms;   /* how long tuning was off the last time; 0: a job has succeeded since */
     int64_t last_id;
     uint64_t done, failed, cancelled;
     uint64_t shared;  /* jobs answered by another daemon's tuning */
@@ -83,14 +84,14 @@ void scheduler_step_aside(struct scheduler *s, struct job *j);
 /* Puts the running job back into the queue, behind the next few jobs with waiters, but before any
  * other search of its key, which its winner would answer. */
 void scheduler_set_aside(struct scheduler *s, struct job *j);
-/* The job of this number that was set aside, or NULL. */
+/* Returns the job with this number if it was set aside, else NULL. */
 struct job *scheduler_find_aside(struct scheduler *s, int64_t id);
 /* True when a queued job is worth setting the running job aside: it has waiters, or neither job
  * has; it has another key, without a lease of another daemon. */
 bool scheduler_others_wait(const struct scheduler *s);
 /* Moves a job from leased_out back into the queue. */
 void scheduler_come_back(struct scheduler *s, struct job *j);
-/* "on", or why tuning is off. */
+/* Returns "on", or the reason why tuning is off. */
 const char *scheduler_tuning(const struct scheduler *s);
 
 /* Called when the running job has ended (tuning.c): counts and frees the job, starts the next. */
@@ -100,7 +101,7 @@ enum job_end {
     JOB_DIED,
     JOB_CANCELLED,
     JOB_SHARED, /* answered by another tuning */
-    JOB_PUT_OFF /* it was for a quiet device, and other processes use the device */
+    JOB_PUT_OFF /* the job needed a quiet device, and other processes use the device */
 };
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
 /* Switches tuning off and fails all queued jobs. Tuning is tried again after --retry-ms, each time

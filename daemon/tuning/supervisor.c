@@ -14,11 +14,13 @@
 #include "proto/rpc.h"
 
 enum {
-    KILL_LIMIT_MS = 20 * 1000, /* from SIGKILL to the end: a driver may be slow to tear down */
+    /* time from SIGKILL to the runner's end: a driver may be slow to tear down */
+    KILL_LIMIT_MS = 20 * 1000,
     STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
     LEAVE_LIMIT_MS = 5 * 1000, /* from bye to the end */
     WATCHDOG_SLACK_MS = 250,
-    ORDER_BEGIN_MS = 2000, /* planning and starting compilers, not covered by --hang-limit-ms */
+    /* time for planning and for starting compilers, which --hang-limit-ms does not cover */
+    ORDER_BEGIN_MS = 2000,
 };
 
 const char *runner_state_name(enum runner_state s)
@@ -124,7 +126,8 @@ static void run_added(void *ctx, int status, int64_t id, const struct error *err
     if (status < 0) {
         log_warning("the run cannot be recorded: %s", err->text);
     }
-    s->run.id = status < 0 ? 0 : id; /* 0: the tuning goes on without a recorded run */
+    /* without an id the tuning goes on, and its run is not recorded */
+    s->run.id = status < 0 ? 0 : id;
     s->run_pending = false;
     supervisor_send_order(s);
 }
@@ -187,7 +190,7 @@ static void on_attempt(struct supervisor *s, const struct wire_obj *params)
         return;
     }
     if (strcmp(s->attempt.stage, "idle") == 0 && s->job && s->order.len == 0) {
-        await_first_attempt(s); /* sent before the runner had read the new order */
+        await_first_attempt(s); /* the runner sent this step before it had read the new order */
         return;
     }
     supervisor_watch_silence(
@@ -237,7 +240,7 @@ static void supervisor_on_notify(struct supervisor *s, const struct rpc_message 
     }
 }
 
-/* The cache may be full, and an answer must not name a module that cannot be fetched. */
+/* Leaves out of the answer a module that cannot be fetched: the cache directory may be full. */
 static void check_module(struct daemon *d, struct tune_result *r)
 {
     struct chunk none = {0};
@@ -263,7 +266,8 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     } else {
         schema_decode(&tune_result_schema, SCHEMA_LENIENT, m->result, &r, &e);
     }
-    if (e.code == ERROR_DEVICE_LOST) { /* the runner ends now; the job gets a death */
+    if (e.code == ERROR_DEVICE_LOST) {
+        /* the runner ends now; that end is then reported to the job as a death */
         s->lost = e;
         runner_link_watch(&s->link, CANCEL_LIMIT_MS);
         return;
@@ -502,7 +506,7 @@ static void supervisor_start_runner(struct supervisor *s)
     s->state = RUNNER_STARTING;
     if (start_link(s, &s->failure) < 0) {
         log_error("%s", s->failure.text);
-        return; /* the end is reported as for a started runner */
+        return; /* the end of the runner is reported as if it had started */
     }
     runner_link_watch(&s->link, HELLO_LIMIT_MS);
     log_info("runner %d started", (int)s->link.process.pid);
@@ -518,7 +522,7 @@ void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
     if (s->state == RUNNER_NONE) {
         supervisor_start_runner(s);
     } else {
-        supervisor_send_order(s); /* else when the runner is ready */
+        supervisor_send_order(s); /* else the order is sent when the runner is ready */
     }
 }
 

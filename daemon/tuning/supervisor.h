@@ -21,7 +21,7 @@
 enum {
     HELLO_LIMIT_MS = 30 * 1000, /* from spawn to hello */
     ORDER_LIMIT_MS =
-        120 * 1000, /* from the order to the first attempt: opening a device may be slow */
+        120 * 1000, /* time from the order to the first attempt: opening a device may be slow */
     CANCEL_LIMIT_MS = 10 * 1000,
     IDLE_STARTS_MAX = 5, /* runners in a row that left before they had the order */
 };
@@ -32,8 +32,8 @@ enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
 struct death {
     const char *status; /* crashed | hung | device_lost */
     char reason[200];
-    bool leaving; /* said bye before it got the order: no fault */
-    bool outside; /* killed from outside: the candidate is not to blame */
+    bool leaving; /* the runner said bye before it got the order, which is no fault */
+    bool outside; /* a signal from outside killed the runner: the candidate is not to blame */
 };
 
 /* Events of an order: trials and modules as they finish, then a result, an error, a death, or
@@ -60,11 +60,11 @@ struct supervisor {
     enum runner_state state;
     struct runner_link link;
     bool said_hello, said_bye, killed_hung, cancelling, stopping;
-    bool others_wait; /* send others_wait after the order */
-    bool foreign;     /* of another build: `failure` has the error */
+    bool others_wait; /* the message others_wait must be sent after the order */
+    bool foreign;     /* the runner is of another build; `failure` has the error */
     struct run run;
-    bool run_pending;       /* the ledger has not returned run.id yet */
-    int64_t job;            /* of the order under way; 0: no order */
+    bool run_pending;       /* the ledger has not returned the number of the run (run.id) yet */
+    int64_t job;            /* the job of the order that is under way; 0: no order */
     uint32_t request;       /* rpc id of the order */
     struct wire_buf order;  /* owned: not sent yet */
     struct attempt attempt; /* the last attempt */
@@ -88,7 +88,7 @@ bool supervisor_cancel(struct supervisor *s, int64_t job);
 void supervisor_others_wait(struct supervisor *s, int64_t job);
 /* A job that was set aside will not come back: the runner may drop its state. */
 void supervisor_forget(struct supervisor *s, int64_t job);
-/* Kills the runner and closes everything; then calls `stopped`. */
+/* Kills the runner and closes all handles; then calls `stopped`. */
 void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s));
 
 const char *runner_state_name(enum runner_state s);

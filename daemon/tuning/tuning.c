@@ -19,7 +19,7 @@
 
 enum {
     LEAVING_MAX = 5,
-    TELL_EVERY_MS = 100, /* between progress messages of a request */
+    TELL_EVERY_MS = 100, /* time between progress messages of a request */
 };
 
 static struct job *tuning_running_job(const struct tuner *x)
@@ -50,7 +50,7 @@ static void tuning_search_anew(struct tuner *x, struct job *j, const char *reaso
     j->reverify = false;
     q->atol = j->atol;
     q->rtol = j->rtol;
-    tuning_stamp(d, j, j->target, NULL); /* the target existed when the job began */
+    tuning_stamp(d, j, j->target, NULL); /* it cannot fail: the target existed when the job began */
     if (strcmp(before, j->trial_stamp) == 0) {
         tuning_send_order(x, j);
         return;
@@ -89,7 +89,7 @@ static void tuning_send_order(struct tuner *x, struct job *j)
 {
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO order = WIRE_BUF_NULL;
-    if (x->scheduler->off.code) { /* a stuck runner switched tuning off meanwhile */
+    if (x->scheduler->off.code) { /* the runner got stuck meanwhile, which switched tuning off */
         tuning_failed(x, j, &x->scheduler->off, JOB_FAILED);
         return;
     }
@@ -130,7 +130,7 @@ static bool is_repeated(const struct job *j, const struct trial *t, const struct
     if (over && record_equal(&t->config, &former->config)) {
         return true;
     }
-    /* Stopped early because of a config that the restriction may exclude. */
+    /* A trial that was stopped early lost against a config that the restriction may exclude. */
     bool cut = j->request->n_restrict > 0 && strcmp(t->status, "aborted") == 0;
     return tuning_worked(t) && (over || cut || j->request->n_configs > 0);
 }
@@ -225,7 +225,8 @@ void tuning_leased(struct tuner *x, struct job *j)
         tuning_ended(x, j, JOB_CANCELLED);
         return;
     }
-    /* published while the ledger was asked, or while the job was set aside */
+    /* another tuning may have published the answer while the ledger was asked, or while the job was
+     * set aside */
     bool known = j->set_aside ? tuning_answered(d, j, &answer) : tuning_known_now(d, j, &answer);
     if (known) {
         job_answer(j, answer.data, answer.len);
@@ -308,7 +309,9 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     }
     bool known = !why->outside && a->config.n && a->variant[0];
     struct job *other = known ? scheduler_find_aside(x->scheduler, a->job) : NULL;
-    if (other) { /* the kernel of another job was still being compiled: this job is not to blame */
+    if (other) {
+        /* the runner died while it still compiled the kernel of another job: this job is not to
+         * blame */
         tuning_blame(x, other, why, a);
         tuning_send_order(x, j);
         return;
@@ -329,7 +332,8 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     }
 }
 
-/* The device cannot be used until its runner has ended, or not by this build. */
+/* Switches tuning off, and fails the job. The device cannot be used until its runner has ended, or
+ * cannot be used by this build at all. */
 static void tuning_on_stuck(void *ctx, int64_t job, const struct error *e)
 {
     struct tuner *x = ctx;

@@ -27,7 +27,8 @@ struct tuner {
     struct tiers *tiers;
 };
 
-bool tuning_worked(const struct trial *t); /* ran and was right, also when stopped early */
+/* true when the kernel ran and was right, also when it was stopped early */
+bool tuning_worked(const struct trial *t);
 /* Writes a trial of the job to the ledger and remembers the trial. Changes `t`. */
 void tuning_record(struct tuner *x, struct job *j, struct trial *t);
 void tuning_avoid(struct job *j, const char *variant); /* no later runner tries the variant */
@@ -48,7 +49,8 @@ extern const struct supervisor_hooks tuning_hooks;
 /* The order for the runner, and the finished trials in it. */
 
 enum {
-    FAVOURITES_MAX = 8, /* deaths without a working config: then the search turns random */
+    /* so many deaths without a working config turn the search to random configs */
+    FAVOURITES_MAX = 8,
 };
 
 /* Adds a finished trial to the order, so that it is not repeated. */

@@ -31,7 +31,8 @@ struct sought {
     bool pin, again;
 };
 
-/* A job that only verifies the known best is no search for a request with `again`. */
+/* True when the job makes the sought search. A job that only verifies the known best is no search
+ * for a request with `again`. */
 static bool waiters_is_same_search(const struct job *j, const struct sought *x)
 {
     return j->identity == x->identity && j->pin == x->pin && !j->cancelled &&
@@ -165,7 +166,8 @@ int waiters_join(struct waiters *x, const struct wanted *w, struct error *err)
     }
     j->background = j->background || w->background;
     j->quiet = j->quiet && w->quiet;
-    if (j->state < JOB_RUNNING) { /* `again` may be added before the job runs */
+    if (j->state < JOB_RUNNING) {
+        /* until the job runs, a request with `again` may still join and set the flag */
         j->again = j->again || w->again;
     }
     if (fresh) {
@@ -184,7 +186,7 @@ static bool pack_search(struct daemon *d, struct wire_buf *out)
 {
     struct scratch *x = d->scratch;
     struct request *r = &x->request;
-    struct query query = r->query; /* packing clears fields that are no part of a search */
+    struct query query = r->query; /* packing clears the fields that are no part of a search */
     x->other = r->problem;
     r->problem = x->bucket;
     bool packed = job_pack(out, r, NULL) == 0;
@@ -247,7 +249,7 @@ static void give_lower_tier(struct chore *c)
     const struct wire_obj *map;
     static const char passed[] = "deadline passed, the tuning goes on";
     int status = ERROR_DEADLINE;
-    if (!j->pin) { /* restrictions from the job's search, the problem from the waiter */
+    if (!j->pin) { /* the restrictions are those of the job's search, the problem is the waiter's */
         status = wire_decode(d->doc, j->search.data, j->search.len, &map, &err);
         status = status ? status : request_unpack(&x->request, map, &err);
         status = status ? status : wire_decode(d->doc, w->problem, w->problem_len, &map, &err);

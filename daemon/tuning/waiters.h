@@ -21,8 +21,9 @@ struct wanted {
     const struct problem *bucket;
     const struct key *key; /* with id */
     bool pin, again, background;
-    bool quiet;              /* only while no other process uses the device */
-    struct account *account; /* of the user: borrowed, charged with a new job */
+    bool quiet; /* the job may run only while no other process uses the device */
+    /* borrowed: the account of the user, which is charged with a new job */
+    struct account *account;
     /* The client that waits; NULL: no client. */
     struct session *session;
     uint32_t id;
