@@ -42,11 +42,12 @@ struct daemon {
     const struct config *config; /* borrowed */
     struct device_info device;
     enum bucket_scheme scheme;
-    char stamp[STAMP_MAX]; /* of grouped_gemm's first target here; "": no target */
+    /* the stamp of grouped_gemm's first target here; "": the device has no target */
+    char stamp[STAMP_MAX];
     struct {
         const struct family_target *target;
         char text[STAMP_MAX];
-    } stamps[STAMPS_MAX]; /* of target_stamp; a NULL target: free */
+    } stamps[STAMPS_MAX]; /* the stamps that target_stamp keeps; a NULL target marks a free place */
     char device_spec[PATHS_MAX];
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct turns turns;

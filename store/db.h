@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A SQLite connection. Prepared statements are cached by their text, transactions nest, and each
- * SQLite result code becomes an ERROR_* code with a sentence that names the file.
+ * SQLite result code becomes an ERROR_* code with an error message that names the file.
  *
  * The cache owns the statements of db_query. Declare them DB_STMT_AUTO, so that the end of the
  * function resets them: an open statement holds a read transaction, and the WAL cannot be reset.
@@ -63,7 +63,8 @@ int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, 
 
 void db_stmt_done(sqlite3_stmt **st);
 #define DB_STMT_AUTO __attribute__((cleanup(db_stmt_done))) sqlite3_stmt
-void db_stmt_finalize(sqlite3_stmt **st); /* for statements prepared without the cache */
+/* call for statements that were prepared without the cache */
+void db_stmt_finalize(sqlite3_stmt **st);
 #define DB_ONCE_AUTO __attribute__((cleanup(db_stmt_finalize))) sqlite3_stmt
 
 /* The outermost db_begin takes the write lock; inner transactions are savepoints. db_end commits

@@ -5,8 +5,9 @@
  * types, and the stamp of the trials: times of other code do not count. Evidence: good trials, as
  * ratio to the reference kernel of the run; the newest trial of a key and config counts.
  *
- * Listed like a table, with a row for each shape, in groups (docs/store.md, "portfolio"). The
- * portfolio is made anew after the database has changed, and kept for the next page.
+ * The portfolio is listed like a table, with a row for each shape, in groups (docs/store.md,
+ * "portfolio"). The portfolio is made anew after the database has changed, and kept for the next
+ * page.
  */
 #ifndef GEMMD_STORE_PORTFOLIO_H
 #define GEMMD_STORE_PORTFOLIO_H

@@ -18,9 +18,9 @@ struct members {
     /* all owned */
     double *best;      /* of each shape */
     uint32_t *covered; /* members that cover the shape */
-    uint32_t *gain;    /* of each config: uncovered shapes that it would cover */
-    double *regrets;   /* of each config: sum of regrets over these shapes */
-    uint32_t *place;   /* of each config among the members, or NOT_CHOSEN */
+    uint32_t *gain;    /* for each config: the number of uncovered shapes that it would cover */
+    double *regrets;   /* for each config: the sum of regrets over these shapes */
+    uint32_t *place;   /* for each config: its place among the members, or NOT_CHOSEN */
     uint32_t count;    /* of members */
 };
 

@@ -41,7 +41,7 @@ struct salvage {
     int64_t outdated; /* bests left out: a newer row of the key is lost */
     bool holes;       /* some pages of the damaged file could not be read */
     bool unknown;     /* a table is missing in the file's schema */
-    bool heard;       /* all changes of the file were copied */
+    bool heard;       /* all changes of the file were copied, so each changed key is known */
     bool snapped;     /* the snapshot's rows were copied */
 };
 

@@ -39,8 +39,8 @@ struct store_options {
 /* Opens or creates; migrates forward (after a backup "<path>.v<old>.bak"). A file that is no
  * database, or fails its header check, is renamed to "<path>.corrupt-<time>" and rebuilt from all
  * readable rows. ERROR_STORE: newer schema, unreadable, read-only place, network file system (each
- * with a sentence); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds the commit lock and does not
- * let go. */
+ * with an error message of its own); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds the commit
+ * lock and does not let go. */
 int store_open(const struct store_options *o, struct store **out, struct error *err);
 /* The highest generation that any gemmd has given; 0: no generation. */
 int store_generation(struct store *s, int64_t *generation, struct error *err);

@@ -348,7 +348,7 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
     return tiers_choose_default(&q, why, out, err);
 }
 
-/* Adds the config of scratch->hint unless illegal or listed already. */
+/* Adds the config of scratch->hint, unless the config is illegal or is in `out` already. */
 static size_t tiers_add_hint(const struct lookup *q, size_t n, struct record *out)
 {
     const struct answer *a = &q->d->scratch->hint;

@@ -68,8 +68,9 @@ struct account {
     size_t waiting_bytes;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
-    double kept_until_ms; /* when all kept bytes are paid for, at the rate of kept; 0: no bytes */
-    unsigned round;       /* rounds, as counted by the search for a job's place (tuning/rounds.c) */
+    /* the time when all kept bytes are paid for, at the rate of kept; 0: no bytes */
+    double kept_until_ms;
+    unsigned round; /* rounds, as counted by the search for a job's place (tuning/rounds.c) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
     uint64_t served;            /* number of the user's last slice of a chore (turns.h) */
 };

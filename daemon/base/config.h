@@ -57,7 +57,7 @@ struct config {
 enum config_kind { CONFIG_TEXT, CONFIG_INT, CONFIG_REAL, CONFIG_FLAG };
 
 struct config_key {
-    const char *name; /* as in the file; "--linger-ms" on the command line */
+    const char *name; /* name of the key, as in the file; on the command line it is "--linger-ms" */
     enum config_kind kind;
     size_t offset, size;
     const char *fallback;

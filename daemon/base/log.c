@@ -33,7 +33,7 @@ static struct {
     double tokens;
     double at_s; /* time of the last refill, monotonic */
     unsigned long suppressed, untaken;
-    char path[PATHS_MAX]; /* of stderr, when stderr is a file */
+    char path[PATHS_MAX]; /* path of stderr, when stderr is a file */
 } state = {.level = LEVEL_INFO, .fd = STDERR_FILENO, .tokens = LINES_BURST};
 
 /* systemd writes "<device>:<inode>" of its stream; compares with our stderr. */

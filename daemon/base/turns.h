@@ -36,7 +36,8 @@ enum { CHORE_NS = 500000 };
 struct turns {
     uv_idle_t idle; /* runs while a list is not empty */
     struct list ready, chores;
-    uint64_t slices, served; /* slices so far; the last slice of a chore without a user */
+    /* number of slices so far; number of the last slice of a chore without a user */
+    uint64_t slices, served;
 };
 
 void turns_init(struct turns *t, uv_loop_t *loop);

@@ -19,7 +19,7 @@ struct defaults_slot {
     char key[HASH_HEX];
     uint32_t len;
     uint8_t *config; /* owned: packed */
-    double us;       /* as the model predicts; 0: not predicted yet */
+    double us;       /* time that the model predicts; 0: the model was not asked yet */
 };
 
 struct defaults {

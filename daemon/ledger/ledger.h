@@ -127,7 +127,7 @@ struct ledger_ops {
      * number. */
     int (*restore)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     int (*lease)(struct ledger *l, const char *key, int64_t ttl_ms, ledger_done_cb cb,
-                 void *ctx); /* status STORE_HELD (2): another daemon holds it */
+                 void *ctx); /* status STORE_HELD (2): another daemon holds the key */
     int (*unlease)(struct ledger *l, const char *key);
     /* want: a search (a packed request of user `uid`) waits here, and other devices of the class
      * may carry it out. unwant: the search no longer waits. next_wanted: the oldest search of

@@ -24,8 +24,8 @@
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /*
- * A decoded row. The schema of the verb tells the type. Waiting rows are packed, mostly much
- * smaller.
+ * A decoded row. The schema of the verb tells the type. The rows of waiting requests are packed:
+ * most are much smaller then.
  */
 
 union ledger_row {
@@ -81,10 +81,10 @@ struct local {
 
     /* loop thread */
     struct local *lists;          /* owned: carries out lists, on its own thread and connection */
-    const struct local *whole;    /* in `lists`: the ledger that owns it */
+    const struct local *whole;    /* in `lists`: the ledger that owns this one */
     int64_t n_lists, n_withdrawn; /* unanswered lists; lists whose clients left */
     bool ending;                  /* `lists` ends before this ledger */
-    uv_fs_event_t watch;          /* of the database's lock file (news.c) */
+    uv_fs_event_t watch;          /* the watch of the database's lock file (news.c) */
     ino_t watched;                /* inode of the watched lock file */
     uv_timer_t timer;
     bool changes_asked, changes_again; /* changes are being read; changes must be read again */
@@ -140,7 +140,7 @@ struct local {
     int64_t cache_max_bytes;
     struct modules_usage cache; /* as last counted */
     uint64_t cache_counted_at;  /* 0: never */
-    uint64_t trim_at;           /* when the cache is trimmed next */
+    uint64_t trim_at;           /* the time when the cache is trimmed next */
 };
 
 /* Loop: hands a request to the writer. Owns r from now on; NULL is a failed allocation. */
@@ -209,14 +209,15 @@ void ledger_modules_count(struct local *l, struct ledger_status *out);
 
 void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,
                const struct best *best, bool saved);
-/* A page of changes was read and told. `more`: another page follows. */
+/* A page of changes was read, and its news were passed on. `more`: another page follows. */
 void news_asked(struct local *l, bool more);
 /* All bests must be read again. `lost`: the file is another one, and may have lost rows. */
 void news_reload(struct local *l, bool lost);
 /* The load by the daemon has ended. */
 void news_loaded(struct local *l);
 
-void news_start(struct local *l);                     /* after the loop handle `wake` was made */
+/* call after the loop handle `wake` was made */
+void news_start(struct local *l);
 void news_close(struct local *l, uv_close_cb closed); /* two handles with data `l` */
 
 /* ---- verbs.c --------------------------------------------------------------------------------- */
@@ -234,8 +235,8 @@ extern const struct verb verb_saved;
 /* All bests must be read again; `saved` false: the file is another one. */
 extern const struct verb verb_reload;
 
-/* On the writer thread: tells all changes of other daemons. STORE_MISSED: some changes are deleted,
- * and all bests are read again. */
+/* On the writer thread: reports all changes of other daemons to the loop. STORE_MISSED: some
+ * changes are deleted, and all bests are read again. */
 int verbs_tell_changes(struct local *l, struct error *err);
 
 /* ---- writer.c -------------------------------------------------------------------------------- */

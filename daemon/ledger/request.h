@@ -79,7 +79,8 @@ struct request {
             struct best *bests;
             uint32_t n;
         } page;
-        struct wire_buf filter; /* of a list, packed: mostly a hundredth of a struct record */
+        /* owned: the filter of a list, packed; mostly a hundredth of the size of a struct record */
+        struct wire_buf filter;
         struct ledger_status *counts;
     };
     const char *text[4]; /* in `tail`; "" when not given */

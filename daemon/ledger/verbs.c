@@ -340,8 +340,8 @@ static int tell_change(struct local *l, const struct store_change *c, struct err
     return 0;
 }
 
-/* Tells a page of changes. *more: another page follows. After a fault the same changes are read
- * again. STORE_MISSED: some changes are deleted, and all bests are read again. */
+/* Reports a page of changes to the loop. *more: another page follows. After a fault the same
+ * changes are read again. STORE_MISSED: some changes are deleted, and all bests are read again. */
 static int tell_changes(struct local *l, bool *more, struct error *err)
 {
     enum { PAGE = 64 };
@@ -439,7 +439,7 @@ static int decode_answered(struct local *l, const struct request *r, struct erro
     return status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, err);
 }
 
-/* Tells the news of a write before its answer. */
+/* Passes on the news of a write, then calls back with its answer. */
 static void answer_best(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;

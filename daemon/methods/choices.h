@@ -14,7 +14,7 @@
 #include "proto/wire.h"
 
 struct choice {
-    uint64_t hash; /* of the config's canonical bytes */
+    uint64_t hash; /* the hash of the config's canonical bytes */
     bool known;
 };
 

@@ -30,7 +30,8 @@ enum {
     LEASE_MS_USUAL = 60 * 1000,
     LEASE_MS_MAX = 3600 * 1000,
     LEASE_RENEW_MS = 5 * 1000,
-    LEASE_RETRY_MS = 500, /* while another daemon has the key */
+    /* time between questions to the ledger while another daemon has the key */
+    LEASE_RETRY_MS = 500,
     LEASE_SLOTS = 1024,
     /* turns in a slice: a slice takes some tenths of a ms when each turn is a hit */
     LEASE_TURNS = 32,

@@ -4,7 +4,7 @@
  * The rows in memory are judged at once. Then the ledger is asked for the row behind the answer,
  * the row's trial and the trial's run, and for the problem on other device classes.
  *
- * A verdict is a word for programs, with a sentence for people and an action:
+ * A verdict is a word for programs, with a text for people and an action:
  *
  *   verdict      the key's own row                                        action
  *

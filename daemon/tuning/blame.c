@@ -13,7 +13,8 @@
 enum {
     /* deaths of the runner in a job, after which the job tries no new candidate */
     DEATHS_MAX = 24,
-    CLOSING_DEATHS_MAX = 4, /* further deaths while the best so far is measured again */
+    /* further deaths that are allowed while the best config is measured again */
+    CLOSING_DEATHS_MAX = 4,
     UNNAMED_DEATHS_MAX = 3, /* deaths without a candidate to blame; a hang counts twice */
 };
 

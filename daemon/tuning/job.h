@@ -42,10 +42,10 @@ struct job {
     char bucket[8];          /* rounding of the key, as in query.bucket */
     bool cancelled;
     bool leased;         /* this daemon has leased the key */
-    bool offered;        /* to other daemons (offers.h) */
+    bool offered;        /* the search is offered to other daemons (offers.h) */
     bool was_leased_out; /* another daemon had the key at the last attempt to lease */
     bool set_aside;      /* has begun and waits for its next turn; later fields are kept */
-    int64_t uid;         /* of the first request */
+    int64_t uid;         /* the user of the first request */
     /* a holder: the account that is charged with this job; NULL: not charged yet */
     struct account *account;
     struct account
@@ -73,9 +73,10 @@ struct job {
     double atol, rtol;
     char failed_variant[HASH_HEX]; /* of the last failed trial */
     unsigned deaths, unnamed_deaths;
-    struct error *died;       /* owned: death by the first given config; NULL: no such death */
-    uint32_t n_ok;            /* trials of `done` that may win */
-    bool closing;             /* too many deaths: no new candidates, the best so far wins */
+    struct error *died; /* owned: death by the first given config; NULL: no such death */
+    uint32_t n_ok;      /* trials of `done` that may win */
+    /* too many deaths: the job tries no new candidates, and the best that was found wins */
+    bool closing;
     unsigned refused;         /* number of orders that a leaving runner did not take */
     struct progress progress; /* last progress */
     uint64_t told_ms;         /* when waiters were last told */

@@ -20,8 +20,9 @@ struct offers {
 };
 
 void offers_init(struct offers *o, struct waiters *waiters, struct accounts *accounts);
-void offers_ready(struct offers *o);                  /* called when the daemon serves */
-void offers_queued(struct offers *o, struct job *j);  /* for a search that cannot begin at once */
+void offers_ready(struct offers *o); /* called when the daemon serves */
+/* call for a search that cannot begin at once */
+void offers_queued(struct offers *o, struct job *j);
 void offers_dropped(struct offers *o, struct job *j); /* called when a job is dropped */
 /* Takes the oldest search elsewhere, when this daemon is idle or another daemon offers a search. */
 void offers_take(struct offers *o);

@@ -51,8 +51,8 @@ struct runner_link {
     uint64_t limit_ms, left_ms;
     uint64_t due_ms;    /* loop time at which the current slice ends */
     bool forgiven;      /* this watch has already forgiven a pause of this process */
-    bool expired;       /* and not watched again since */
-    struct scan scan;   /* of the stream of messages */
+    bool expired;       /* the limit has passed, and no new watch has begun */
+    struct scan scan;   /* state of the scan of the messages */
     struct wire_buf in; /* owned: bytes of messages that were not handed out yet */
     /* offsets in `in`: bytes before `at` were handed out; so many bytes behind `at` are scanned */
     size_t at, scanned;

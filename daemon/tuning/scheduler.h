@@ -44,7 +44,7 @@ struct scheduler {
     struct daemon *daemon;               /* borrowed */
     const struct scheduler_hooks *hooks; /* borrowed */
     void *ctx;
-    struct list queue; /* in running order, except for background jobs (rounds.c) */
+    struct list queue; /* queued jobs in running order, except for background jobs (rounds.c) */
     unsigned n_queued;
     struct list leased_out; /* jobs whose keys other daemons have leased (job_lease.h) */
     unsigned n_leased_out;
