@@ -28,7 +28,7 @@ static const struct end_signal {
 
 struct life {
     struct daemon_parts parts;
-    uv_signal_t signals[ENDS]; /* as end_signals */
+    uv_signal_t signals[ENDS]; /* the signals of end_signals, in the same order */
     uv_signal_t hangup;
     struct chores chores;
     struct orphans orphans;

@@ -35,7 +35,7 @@ struct store {
     unsigned opened; /* how often this store has opened a file */
     char owner[STORE_OWNER_MAX];
     int64_t trials_per_key_max;
-    int patience_ms;       /* for locks of other programs */
+    int patience_ms;       /* how long calls wait for locks of other programs */
     struct timespec stuck; /* time of the last commit when the lock was found stuck */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;

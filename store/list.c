@@ -28,7 +28,7 @@ struct list {
     const char *name;
     const struct table *table;
     const char *from;  /* NULL: the table */
-    const char *order; /* without `sort` in the filter */
+    const char *order; /* order of the rows when the filter has no `sort` */
     bool by_one;       /* `order` is a single column, and unique */
     struct computed computed[16];
 };

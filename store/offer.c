@@ -164,7 +164,7 @@ int store_offer(struct store *s, struct best *b, struct error *err)
     int r = write_begin(s, err);
     r = r ? offer_unwritten(s, b, r, err) : write_end(s, offer_publish_best(s, b, err), err);
     if (r < 0) {
-        b->generation = known; /* for the next offer */
+        b->generation = known; /* the next offer needs this number on entry */
     }
     return r;
 }

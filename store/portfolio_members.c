@@ -16,12 +16,12 @@ struct members {
     uint32_t n_shapes, n_configs;
     double bound;
     /* all owned */
-    double *best;      /* of each shape */
+    double *best;      /* for each shape: its least time */
     uint32_t *covered; /* members that cover the shape */
     uint32_t *gain;    /* for each config: the number of uncovered shapes that it would cover */
     double *regrets;   /* for each config: the sum of regrets over these shapes */
     uint32_t *place;   /* for each config: its place among the members, or NOT_CHOSEN */
-    uint32_t count;    /* of members */
+    uint32_t count;    /* number of members */
 };
 
 static void members_release(struct members *m)

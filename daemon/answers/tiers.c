@@ -159,7 +159,8 @@ static bool is_no_slower(struct lookup *q, const struct record *config,
     if (!isfinite(ratio) || ratio <= most) {
         return true;
     }
-    if (!q->passed_over[0]) { /* only the first, which is the nearest */
+    if (!q->passed_over[0]) {
+        /* notes only the first row that is passed over, which is the nearest */
         snprintf(q->passed_over, sizeof(q->passed_over),
                  "; the config of %.6s is not expected to be faster (%.2f of the default's time)",
                  key, ratio);

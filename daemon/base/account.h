@@ -70,7 +70,7 @@ struct account {
     bool over[ACCOUNT_SIDES];
     /* the time when all kept bytes are paid for, at the rate of kept; 0: no bytes */
     double kept_until_ms;
-    unsigned round; /* rounds, as counted by the search for a job's place (tuning/rounds.c) */
+    unsigned round; /* round of the user's next job while the queue is walked (tuning/rounds.c) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
     uint64_t served;            /* number of the user's last slice of a chore (turns.h) */
 };

@@ -58,7 +58,7 @@ enum {
 struct partial;
 
 struct partials {
-    uint64_t hashes[PARTIALS_MAX];       /* of the searches */
+    uint64_t hashes[PARTIALS_MAX];       /* hashes of the searches */
     struct partial *slots[PARTIALS_MAX]; /* owned; NULL: free */
     unsigned next;                       /* the oldest, or free */
 };

@@ -51,7 +51,7 @@ struct shared; /* interned fields of answers */
 struct memo_record;
 
 struct cache_entry {
-    struct id id; /* of the key */
+    struct id id; /* id of the key */
     struct cache_link in[CACHE_LISTS];
     int64_t generation;
     struct memo_record *asked; /* its latest questions (memo.h) */
@@ -82,7 +82,7 @@ struct entries {
 };
 
 int entries_init(struct entries *x, const char *device_class, struct error *err);
-void entries_free_all(struct entries *x); /* after all entries are freed */
+void entries_free_all(struct entries *x); /* call after all entries are freed */
 
 static inline const uint8_t *entry_key(const struct cache_entry *e)
 {

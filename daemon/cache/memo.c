@@ -10,7 +10,7 @@
 enum { FIRST_CAPACITY = 1024, CACHE_LINE = 64, ENTRY_LINES = 7 };
 
 struct memo_record {
-    struct memo_record *next;  /* of the same entry, older */
+    struct memo_record *next;  /* an older record of the same entry */
     struct cache_entry *entry; /* borrowed: the entry calls memo_forget before it is freed */
     uint64_t hash;
     uint32_t len;

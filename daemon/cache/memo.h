@@ -33,10 +33,10 @@ struct memo_slot {
 struct memo {
     struct memo_slot *slots; /* owned; linear probing, at most half full; made with the first hit */
     size_t n, capacity;      /* a power of two, or 0 */
-    size_t bytes;            /* of the records */
+    size_t bytes;            /* bytes of all records */
 };
 
-void memo_deinit(struct memo *m); /* after all entries are freed */
+void memo_deinit(struct memo *m); /* call after all entries are freed */
 /* Offset after a request's id: [0, id | "method", params]. 0: no request, or an unusual form. */
 size_t memo_split(const uint8_t *data, size_t n, uint32_t *id);
 /* NULL: unknown. */
@@ -51,6 +51,6 @@ const struct cache_entry *memo_find_hashed(const struct memo *m, uint64_t hash,
                                            const uint8_t *question, size_t n);
 /* Without memory nothing is kept. */
 void memo_put(struct memo *m, const uint8_t *question, size_t n, struct cache_entry *e);
-void memo_forget(struct memo *m, struct cache_entry *e); /* before the entry is freed */
+void memo_forget(struct memo *m, struct cache_entry *e); /* call before the entry is freed */
 
 #endif

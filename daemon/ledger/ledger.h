@@ -53,7 +53,7 @@ struct ledger_news {
 struct ledger_config {
     const char *path;  /* database file */
     const char *owner; /* name of this daemon in leases and changes; NULL: this process */
-    bool read_only;    /* only load, history, list, backup, status */
+    bool read_only;    /* only load, history, list, backup and status may be called */
     bool force_network_fs;
     int64_t trials_per_key_max;
     /* Directory of the modules that bests name, and how many bytes it may hold (0: no limit).

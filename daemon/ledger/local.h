@@ -107,8 +107,8 @@ struct local {
     uv_mutex_t mutex;
     uv_cond_t more; /* signalled when a queue of work grew, or when the ledger stops */
     struct queue todo, done;
-    struct queue brief, patient; /* in turns */
-    uint32_t trials, records;    /* in todo */
+    struct queue brief, patient; /* queues of turns (request.h) */
+    uint32_t trials, records;    /* trials of each kind in `todo` */
     /* how often the writer has taken `todo`, and how often it has finished what it took */
     uint64_t n_taken, n_carried;
     uv_cond_t carried; /* n_carried grew */
@@ -138,7 +138,7 @@ struct local {
     char *path;                 /* owned: of the database, as given */
     char *cache_dir, *database; /* owned; NULL: no cache directory to trim */
     int64_t cache_max_bytes;
-    struct modules_usage cache; /* as last counted */
+    struct modules_usage cache; /* use of the cache directory, as last counted */
     uint64_t cache_counted_at;  /* 0: never */
     uint64_t trim_at;           /* the time when the cache is trimmed next */
 };

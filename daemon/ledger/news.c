@@ -15,7 +15,7 @@ enum {
     /* time until the watch is renewed: the watched file may have been replaced */
     WATCHED_MS = 60000,
     ASKED_MS = 500,   /* time between reads of changes, without a watch */
-    RELOAD_MS = 1000, /* after a failed reload */
+    RELOAD_MS = 1000, /* time until a failed reload is tried again */
 };
 
 void news_tell(struct local *l, enum ledger_news_kind kind, const char *key,

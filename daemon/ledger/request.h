@@ -25,7 +25,7 @@ enum verb_flags {
 /* A kind of request. */
 struct verb {
     unsigned flags;
-    const struct schema *row; /* of request.row; NULL: none */
+    const struct schema *row; /* schema of request.row; NULL: the request has no row */
     /* Writer thread. Calls the store and fills the request's results. No other effect: the work may
      * be undone with its group and called again. Returns the status. */
     int (*work)(struct local *l, struct request *r, struct error *err);
@@ -63,7 +63,7 @@ struct request {
     struct wire_buf row;
     /* ttl_ms, max_bytes or `first` of the call, or the generation that the publisher knew */
     int64_t argument;
-    int64_t number; /* coming back: id, rows, total */
+    int64_t number; /* set by the writer: an id, a number of rows, or a total */
     /* set by the writer: the number of the last change that this answer includes */
     int64_t heard;
     bool saved;
@@ -83,7 +83,7 @@ struct request {
         struct wire_buf filter;
         struct ledger_status *counts;
     };
-    const char *text[4]; /* in `tail`; "" when not given */
+    const char *text[4]; /* the texts lie in `tail`; "" when not given */
     char tail[];
 };
 

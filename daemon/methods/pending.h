@@ -73,7 +73,7 @@ struct listing {
     void (*listed)(struct listing *l, enum listed part);
     void (*put)(struct listing *l, struct wire_buf *b); /* puts the result */
     unsigned left;
-    struct error error; /* of the first failed part */
+    struct error error; /* error of the first list that failed */
     struct part {
         struct listing *listing;
         struct wire_buf rows; /* owned: an array */

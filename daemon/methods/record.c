@@ -86,7 +86,7 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
 struct keeping {
     unsigned n, failed;
     unsigned left;    /* trials that are being written, plus 1 until all are submitted */
-    struct error why; /* of the first failure */
+    struct error why; /* error of the first failure */
     void (*done)(struct keeping *k);
 };
 

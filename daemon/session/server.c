@@ -304,7 +304,7 @@ void server_stop(struct server *s, void (*stopped)(struct server *s))
 void server_deinit(struct server *s)
 {
     if (s->lock_fd >= 0) {
-        server_unbind_path(s); /* before the lock is dropped */
+        server_unbind_path(s); /* unbinds before the lock is dropped */
         if (s->own_name) {
             lock_path_remove(s->path);
         }

@@ -107,12 +107,12 @@ struct session {
     struct sessions *all;    /* borrowed */
     struct account *account; /* a holder; NULL after a failed allocation */
     int64_t pinned;          /* pinned generation (methods/generations.h); -1: not pinned */
-    int fd;                  /* of `pipe` */
+    int fd;                  /* descriptor of `pipe` */
     enum peer peer;          /* any value but PEER_SENDS: input ends, so read until that end */
     bool reading;            /* input may be read now */
     bool readable;           /* input may be waiting */
     bool writing;
-    bool refused;     /* not counted as a connection */
+    bool refused;     /* the connection is refused, and not charged to the user */
     bool ending;      /* reads no more requests; hangs up after the last answer */
     bool closing;     /* uv_close was called */
     struct turn turn; /* queued while messages are unhandled */
@@ -120,7 +120,7 @@ struct session {
     struct wire_buf out;           /* owned: output not yet given to the socket */
     struct wire_buf sending;       /* owned: being written by `write` */
     uint64_t blocked_ms;           /* the time since which the socket is full; 0: not full */
-    uint64_t hung_up_ms;           /* since when; 0: still open */
+    uint64_t hung_up_ms;           /* the time since which our side is shut; 0: still open */
     size_t charged[ACCOUNT_ASKED]; /* input and output; `struct asked` charges requests at the
                                       ledger */
 

@@ -56,7 +56,7 @@ struct job {
 
     /* The remaining fields belong to the running job (tuning.c). */
     struct request *request;     /* owned: `search`, unpacked, with budgets filled in */
-    char stamp[STAMP_MAX];       /* of the kernels measured now */
+    char stamp[STAMP_MAX];       /* stamp of the kernels that are measured now */
     char trial_stamp[STAMP_MAX]; /* `stamp`, and tolerances when these are unusual */
     struct best *best;           /* owned: being published */
     char *gate;                  /* owned: decision about the former best; NULL: no former best */
@@ -71,7 +71,7 @@ struct job {
     char known_target[TARGET_MAX]; /* target of `known`: a pin may be of another target */
     /* tolerances as the request has them; `known` must also meet the tolerances of its row */
     double atol, rtol;
-    char failed_variant[HASH_HEX]; /* of the last failed trial */
+    char failed_variant[HASH_HEX]; /* variant of the last failed trial */
     unsigned deaths, unnamed_deaths;
     struct error *died; /* owned: death by the first given config; NULL: no such death */
     uint32_t n_ok;      /* trials of `done` that may win */
@@ -79,8 +79,8 @@ struct job {
     bool closing;
     unsigned refused;         /* number of orders that a leaving runner did not take */
     struct progress progress; /* last progress */
-    uint64_t told_ms;         /* when waiters were last told */
-    uint64_t began_ms;        /* the first begin */
+    uint64_t told_ms;         /* time of the last progress message to waiters */
+    uint64_t began_ms;        /* time of the first begin */
     /* time that earlier orders of this job took before they were set aside */
     double spent_device_ms, spent_ms;
     /* what disturbed the last order during which the device was disturbed */

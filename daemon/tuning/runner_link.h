@@ -36,8 +36,9 @@ struct runner_link_hooks {
     void (*silent)(struct runner_link *l);
     /* The runner was killed and does not end. */
     void (*stuck)(struct runner_link *l);
-    void (*ended)(struct runner_link *l);  /* another runner may be started */
-    void (*closed)(struct runner_link *l); /* after runner_link_close */
+    void (*ended)(struct runner_link *l); /* another runner may be started */
+    /* called after runner_link_close, when all handles are closed */
+    void (*closed)(struct runner_link *l);
 };
 
 struct runner_link {
@@ -61,7 +62,7 @@ struct runner_link {
     struct chore resume; /* reads on in a later turn */
     /* open handles among process and pipe: each counts until its close callback */
     unsigned open_handles;
-    bool running;     /* from start until `ended` */
+    bool running;     /* true from start until `ended` */
     bool exited, eof; /* both end the runner */
     bool closing;
     bool killed; /* SIGKILL was sent, and the watchdog waits for the runner's end */

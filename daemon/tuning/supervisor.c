@@ -17,7 +17,7 @@ enum {
     /* time from SIGKILL to the runner's end: a driver may be slow to tear down */
     KILL_LIMIT_MS = 20 * 1000,
     STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
-    LEAVE_LIMIT_MS = 5 * 1000, /* from bye to the end */
+    LEAVE_LIMIT_MS = 5 * 1000, /* time from bye to the runner's end */
     WATCHDOG_SLACK_MS = 250,
     /* time for planning and for starting compilers, which --hang-limit-ms does not cover */
     ORDER_BEGIN_MS = 2000,

@@ -19,7 +19,7 @@
 #include "proto/wire.h"
 
 enum {
-    HELLO_LIMIT_MS = 30 * 1000, /* from spawn to hello */
+    HELLO_LIMIT_MS = 30 * 1000, /* time from spawn to hello */
     ORDER_LIMIT_MS =
         120 * 1000, /* time from the order to the first attempt: opening a device may be slow */
     CANCEL_LIMIT_MS = 10 * 1000,

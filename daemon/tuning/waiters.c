@@ -258,7 +258,8 @@ static void give_lower_tier(struct chore *c)
         status = problem_unpack(&x->request.problem, map, &err);
     }
     if (status == 0) {
-        memcpy(x->request.query.bucket, j->bucket, sizeof(j->bucket)); /* as in the request */
+        /* bucket as the job's request has it */
+        memcpy(x->request.query.bucket, j->bucket, sizeof(j->bucket));
         status = daemon_key(d, &err);
         x->request.query.bucket[0] = '\0';
     }
