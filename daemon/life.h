@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of the daemon: prepare, open the ledger, load the cache, listen, run, and end in order.
- * The end: refuse connections, cancel jobs, kill the runner, drain the ledger, remove the
+ * At the end: refuse connections, cancel jobs, kill the runner, drain the ledger, remove the
  * socket. */
 #ifndef GEMMD_DAEMON_LIFE_H
 #define GEMMD_DAEMON_LIFE_H

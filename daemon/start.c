@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order matters: the device names the socket. The socket's lock comes before the database, so
- * that a second daemon reports the first and not a locked file. */
+/* The order of the steps matters. The device is probed first, since the default socket is named
+ * after the device. The socket's lock comes before the database, so that a second daemon reports
+ * the first and not a locked file. */
 #include <errno.h>
 #include <libgen.h>
 #include <stdio.h>

@@ -103,7 +103,7 @@ static void tell_best(struct daemon_parts *p, const struct ledger_news *n)
     leases_known(&p->leases, n->key);
 }
 
-/* Removes a key from the parts after the key left the cache. */
+/* Removes a key from the other parts of the daemon after the key left the cache. */
 static void forget_key(struct daemon_parts *p, const char *key)
 {
     tried_remove(&p->daemon.tried, key);

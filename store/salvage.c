@@ -221,9 +221,9 @@ static int salvage_run(struct salvage *v, const char *sql, const char *types, co
     return salvage_judge_fault(db_run(&v->to.db, NULL, &met, sql, types, text), &met, err);
 }
 
-/* Makes keys misses whose newest row is lost: a person may have replaced the row before. The index
- * of the damaged file, if readable, tells the newest generation. Generations that were never given
- * are damage of the index. */
+/* Removes the bests of each key whose newest row is lost: a person may have replaced the row
+ * before. The index of the damaged file, if readable, tells the newest generation. Generations that
+ * were never given are damage of the index. */
 static int salvage_drop_outdated(struct salvage *v, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;

@@ -26,7 +26,8 @@ bool target_is_of_today(struct daemon *d, const struct problem *p, const char *s
  * unrounded problem; e: the key's entry, or NULL. */
 int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
                   struct error *err);
-/* Ranks a row: an answer or a hint. A row with a kernel quarantined at its own key is a hint. */
+/* Ranks a row as an answer or as a hint. A row with a kernel that is quarantined at the row's own
+ * key is a hint. */
 enum cache_rank target_rank(struct daemon *d, const struct answer *a, const struct problem *bucket);
 /* True when the answer's variant is quarantined for a fault at `key` (NULL: at any key). */
 bool target_is_quarantined(const struct daemon *d, const char *key, const struct answer *a,

@@ -10,7 +10,7 @@
 void answer_init(struct answer *a);
 /* Tier exact. */
 void answer_of_best(struct answer *a, const struct best *b, bool saved);
-/* The reverse: the row of such an answer. An answer does not tell the user, the trial, the
+/* Does the reverse: makes the row of an answer. An answer does not tell the user, the trial, the
  * tolerances, or an imported row's module: these stay empty. */
 void best_of_answer(struct best *b, const struct answer *a, const struct problem *bucket,
                     const char *class_);

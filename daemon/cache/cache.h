@@ -44,9 +44,10 @@ size_t holdings_of(const struct holdings *x, uint32_t uid);
  * the answer of the same search, which then need not run again. Lookup compares the search's packed
  * bytes (job_pack), not only their hash.
  *
- * Kept in memory only, and bounded: the oldest result makes room. After a restart such a search
- * begins with the measured trials. A key's results are forgotten when the key goes, and when
- * anything but a restricted search makes its row: measurements may have changed since.
+ * The results are kept in memory only. Their number is bounded: the oldest result makes room. After
+ * a restart such a search begins with the measured trials. A key's results are forgotten when the
+ * key goes, and when anything but a restricted search makes its row: measurements may have changed
+ * since.
  */
 
 enum {

@@ -73,7 +73,7 @@ struct cache_entry {
     uint8_t bytes[]; /* own fields, then the key */
 };
 
-/* Shared parts of a cache's entries. */
+/* The shared fields of a cache's entries. */
 struct entries {
     size_t class_len;        /* packed bytes of the device class at a key's end */
     struct shared *shared;   /* owned list */

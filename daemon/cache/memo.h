@@ -6,8 +6,8 @@
  * depends on time or on a connection's state.
  *
  * Bytes are compared, not only their hash. An entry removes its questions when it goes: a change of
- * one key does not affect other keys. Bounded: MEMO_PER_ENTRY questions for each entry, the oldest
- * makes room. Beyond MEMO_BYTES_MAX the memo is emptied.
+ * one key does not affect other keys. The memo is bounded: it keeps MEMO_PER_ENTRY questions for
+ * each entry, and the oldest makes room. Beyond MEMO_BYTES_MAX the memo is emptied.
  */
 #ifndef GEMMD_DAEMON_CACHE_MEMO_H
 #define GEMMD_DAEMON_CACHE_MEMO_H

@@ -25,8 +25,8 @@ struct quarantine_set {
 void quarantine_set_deinit(struct quarantine_set *x);
 /* True: the set has the variant for this key (NULL: any key). */
 bool quarantine_set_has(const struct quarantine_set *x, const char *variant, const char *key);
-/* True: the set changed. Without memory the set stays. An unknown key adds nothing to a variant
- * that the set has. */
+/* Adds a variant. Returns true when the set changed. Without memory the set stays as it was. When
+ * the key is unknown, the call adds nothing to a variant that the set has. */
 bool quarantine_set_add(struct quarantine_set *x, const char *variant, const char *key, bool saved);
 /* Removes a row of the variant and returns the row's key; false: no row. */
 bool quarantine_set_take(struct quarantine_set *x, const char *variant, char key[HASH_HEX]);

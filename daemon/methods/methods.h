@@ -8,9 +8,10 @@
 
 typedef int method(struct call *c, struct error *err);
 
-/* X(name, owner, early, params). `owner`: for root and the daemon's own user. `early`: may run
- * before all rows are loaded. `params`: allowed names; NULL: the method checks its params. Frequent
- * methods come first: the lookup is linear. */
+/* X(name, owner, early, params). `owner`: true for a method that only root and the daemon's own
+ * user may call. `early`: true for a method that may run before all rows are loaded. `params`: the
+ * names that the method allows; NULL: the method itself checks its params. Frequent methods come
+ * first: the lookup is linear. */
 #define METHODS(X)                                                                                  \
     X(get, false, true, NULL)                                                 /* get.c */           \
     X(get_many, false, false, "problems, target, wait")                       /* get_many.c */      \

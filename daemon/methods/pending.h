@@ -68,8 +68,8 @@ enum listed {
 /* A request answered from lists. A disconnect withdraws the lists. */
 struct listing {
     struct pending pending; /* first */
-    /* Called after each part, may ask for more parts. LISTED_ALL: all parts have arrived. Sets
-     * `error` to fail the request. May be NULL. */
+    /* Called after each list has arrived; may ask for more lists. LISTED_ALL: all lists have
+     * arrived. Sets `error` to fail the request. May be NULL. */
     void (*listed)(struct listing *l, enum listed part);
     void (*put)(struct listing *l, struct wire_buf *b); /* puts the result */
     unsigned left;

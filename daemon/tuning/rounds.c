@@ -20,7 +20,7 @@ static void rounds_begin_first(const struct accounts *all, const struct job *run
     }
 }
 
-/* The round of the user's next job, behind all queued jobs of the user. */
+/* Returns the round of the user's next job, which goes behind all queued jobs of the user. */
 static unsigned round_of(const struct list *queue, const struct job *running, const struct job *j,
                          const struct account *user)
 {

@@ -128,8 +128,9 @@ void scheduler_stop(struct scheduler *s);
  * user with an earlier turn joins.
  */
 
-/* The node before which `j` belongs, as a job of `user`; the queue itself: at the end. `running`
- * NULL: no job runs. A job that is queued already never moves back. */
+/* Finds the place of `j` as a job of `user`: returns the node before which the job belongs, or the
+ * queue itself for the end. `running` NULL: no job runs. A job that is queued already never moves
+ * back. */
 struct list *rounds_place(struct list *queue, const struct job *running, const struct job *j,
                           const struct account *user);
 

@@ -84,9 +84,11 @@ void supervisor_init(struct supervisor *s, struct daemon *d, const struct superv
 void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
 /* True: the order was withdrawn in time, and no hook follows. False: the end follows as usual. */
 bool supervisor_cancel(struct supervisor *s, int64_t job);
-/* Other jobs wait for the device: the order may be set aside. Ignored unless it is under way. */
+/* Tells the runner that other jobs wait for the device, so that it may set the order aside. The
+ * call is ignored unless the order is under way. */
 void supervisor_others_wait(struct supervisor *s, int64_t job);
-/* A job that was set aside will not come back: the runner may drop its state. */
+/* Tells the runner that a job that was set aside will not come back, so that the runner may drop
+ * its state. */
 void supervisor_forget(struct supervisor *s, int64_t job);
 /* Kills the runner and closes all handles; then calls `stopped`. */
 void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s));
