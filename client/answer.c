@@ -124,7 +124,7 @@ static size_t format_value(struct pull *p, char *out, size_t size)
 
 void answer_order_init(struct answer_order *order)
 {
-    order->names[0].n = 0; /* entries after an unset name are not read */
+    order->names[0].n = 0; /* no name is stored yet, and later entries are not read */
     order->stamp[0] = order->target[0] = 0;
 }
 
@@ -258,7 +258,7 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
     struct config_line line = {out, order, true, "", 0, false};
     out->config[0] = '\0';
     if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out) || !line.whole ||
-        !out->tier[0]) { /* perhaps an error, which is also a map */
+        !out->tier[0]) { /* an error is a map, too, but has no tier */
         return false;
     }
     out->local = false;

@@ -10,7 +10,7 @@
 enum { ANSWER_SIZE_MIN = offsetof(struct gemmd_answer, target) };
 
 int answer_check_size(const struct gemmd_answer *out, struct error *err);
-/* An empty answer of this library's size: nothing is known. */
+/* An empty answer of this library's size, with all fields marked as not known. */
 struct gemmd_answer answer_none(void);
 /* Parts that a daemon's answers have in common, kept between answers. */
 struct answer_order {
@@ -30,7 +30,8 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
 int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out, struct error *err);
 int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct error *err);
 int answer_set_config(struct gemmd_answer *a, const struct record *config, struct error *err);
-/* Copies as much as out->size has room for; keeps out->size; zeroes fields unknown here. */
+/* Copies the fields that fit into out->size. Keeps out->size, and zeroes the fields of a newer
+ * struct that this library does not know. */
 void answer_give(const struct gemmd_answer *a, struct gemmd_answer *out);
 /* True for a measured, final answer, which may be kept as long as the process lives. */
 bool answer_is_final(const struct gemmd_answer *a);

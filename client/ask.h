@@ -35,7 +35,8 @@ int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 /* True when an answer to the bare problem answers this query too, so the table may keep it. */
 bool ask_is_plain(const struct gemmd_query *q);
 
-/* Refuses query fields that `get_many` cannot send: the answer would be to another question. */
+/* Refuses query fields that `get_many` cannot send: without these fields the daemon would answer
+ * another query. */
 int ask_check_bare(const struct gemmd_query *q, struct error *err);
 
 /* {"op": ..., fields} */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any method, in JSON, for tools. Listings are assembled from pages.
+ * Calls any method with JSON params and a JSON result, for tools. Assembles listings from pages.
  */
 #include <stdio.h>
 #include <stdlib.h>

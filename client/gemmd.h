@@ -213,7 +213,8 @@ struct gemmd_query {
                            belongs to that bucket, and serves no query that does not round to the
                            same bucket */
     int64_t wall_ms;    /* maximal duration of the search, then the best so far wins; 0: no limit.
-                           Compilers and waiting for compilers count, other jobs do not */
+                           Compilers and waiting for compilers count; time that other jobs use the
+                           device does not */
 };
 #define GEMMD_QUERY_INIT                                                                           \
     {                                                                                              \
@@ -338,19 +339,19 @@ GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, co
  *
  * A key has one holder, a connection. The lease ends by gemmd_put, by gemmd_release, with the
  * connection, or after lease_ms without a gemmd_record or gemmd_acquire of that key. Recorded
- * trials stay: the next holder need not repeat them. A call that hears nothing from gemmd by its
- * deadline, of 100 ms or more, ends the connection, in any thread: do not share a handle that holds
- * leases with calls of short deadlines.
- * A row answers only its user until the daemon's owner promotes it (`gemmctl promote`). The row is
- * no secret: every user who may connect to the daemon may list it.
+ * trials stay: the next holder need not repeat them. A call, in any thread, that receives no byte
+ * from gemmd by its deadline of 100 ms or more ends the connection: do not share a handle that
+ * holds leases with calls of short deadlines. A row answers only its user until the daemon's owner
+ * promotes it (`gemmctl promote`). The row is no secret: every user who may connect to the daemon
+ * may list it.
  */
 enum gemmd_outcome { GEMMD_HIT = 0, GEMMD_LEASE = 1, GEMMD_HELD = 2 };
 
 struct gemmd_acquire {
     size_t size;
     /* ["BLOCK_M=64 num_warps=4", {...}], at most 512: the configs that the caller chooses among. A
-     * hit is then the fastest of these configs, and all are known. NULL: any config that was
-     * put. */
+     * hit is then the fastest of these configs, and gemmd knows the results of all of them. NULL:
+     * any config that was put. */
     const char *configs_json;
     int deadline_ms; /* how long to wait while another connection holds the key; 0: no limit */
     int lease_ms;    /* 0: 60000; at most 3600000 */
@@ -442,7 +443,7 @@ enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem has `
 struct gemmd_grouped_gemm_args {
     uint32_t size;
     uint32_t flags;         /* GEMMD_ACCUMULATE: dW only, out += result */
-    const void *x, *w, *dy; /* NULL where the mode does not read it */
+    const void *x, *w, *dy; /* NULL for an operand that the mode does not read */
     void *out;              /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
     const void *m_sizes;        /* device, [experts]; the sum is `rows`; may be NULL for a single

@@ -84,7 +84,7 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
     struct gemmd_answer answer;
     int r = session_device(&g->session, &info, err);
     r = r ? r : model_answer(a, &info, why->text, &answer, err);
-    if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault says more */
+    if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* `why` tells more than this fault */
         *err = *why;
         return why->code;
     }
@@ -144,7 +144,7 @@ static int pack_ask(struct gemmd *g, struct error *err)
                     err);
 }
 
-/* The handle must be entered. */
+/* Asks the daemon for an answer. The caller has entered the handle. */
 static int get_ask_daemon(struct gemmd *g, const char *method, const struct ask *a,
                           int64_t deadline, struct gemmd_answer *out, struct error *err)
 {

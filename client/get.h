@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by gemmd_get and gemmd_get_many: when the table answers, and when the model answers. */
+/* Functions that gemmd_get and gemmd_get_many share: when the table answers, and when the model
+ * answers. */
 #ifndef GEMMD_CLIENT_GET_H
 #define GEMMD_CLIENT_GET_H
 

@@ -104,7 +104,7 @@ struct chunk {
     struct pull packed; /* the result */
 };
 
-/* False: the chunk is full. */
+/* Adds the caller's problem i to the chunk. False: the chunk is full. */
 static bool chunk_add(struct get_many *m, struct chunk *c, size_t i, const struct ask *a)
 {
     struct error e;
@@ -329,7 +329,7 @@ static int find_sizes(struct get_many *m, struct error *err)
     return r;
 }
 
-/* Writes notes too, when the size of an answer is known. */
+/* Gives every problem the fault as status, and as note when the size of an answer is known. */
 static void fail_all(struct get_many *m, const struct error *why)
 {
     for (size_t i = 0; i < m->n; i++) {

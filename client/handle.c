@@ -309,7 +309,7 @@ int handle_result(int r, const struct error *e, struct gemmd_error *err)
     return r;
 }
 
-/* ---- of no call ------------------------------------------------------------------------------ */
+/* ---- no handle ------------------------------------------------------------------------------- */
 
 const char *gemmd_error_name(int code)
 {

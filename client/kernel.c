@@ -321,8 +321,8 @@ int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem
 
 /* ---- of an answer ---------------------------------------------------------------------------- */
 
-/* This library lays out arguments as its own kernels expect. An image compiled from other sources
- * might expect another layout. The stamp identifies the sources. */
+/* Refuses an image compiled from other sources, which the stamp identifies: such an image might
+ * expect another layout of the arguments than this library's. */
 static int check_stamp(const struct problem *p, const char *stamp, struct error *err)
 {
     const struct family *f = family_of_problem(p);
@@ -369,8 +369,9 @@ static bool is_dense(const struct problem *p)
     return record_int(&p->fields, "experts", 1) == 1;
 }
 
-/* The problem that `made_for` would be with those properties of p that are compiled in. Sizes stay:
- * sizes may differ within a bucket and between launches. False: no such problem. */
+/* Makes `made_for` with p's compiled-in properties (types, mode, permutes). Keeps the sizes of
+ * made_for, because sizes may differ within a bucket and between launches. False: the result is no
+ * legal problem. */
 static bool as_wanted(const struct problem *made_for, const struct problem *p, struct problem *out)
 {
     struct record fields;
@@ -390,7 +391,8 @@ static bool as_wanted(const struct problem *made_for, const struct problem *p, s
     return problem_make(out, p->op_name, &fields, NULL) == 0;
 }
 
-/* The image does not contain its problem, so a wrong image would run and give wrong results. */
+/* Refuses an image made for a problem with other compiled-in properties. The image itself does not
+ * name its problem, so a wrong image would run and give wrong results. */
 static int check_made_for(struct gemmd *g, const struct problem *p, const struct record *config,
                           const struct problem *made_for, struct error *err)
 {
@@ -421,13 +423,14 @@ static int load_fetch_image(struct gemmd *g, const struct problem *p,
     return r;
 }
 
-/* The cache directory was emptied, had no room for the image, or cannot be read. */
+/* True for the faults of an image that gemmd has lost: the cache directory was emptied, had no room
+ * for the image, or cannot be read. */
 static bool is_lost(int status)
 {
     return status == ERROR_NOT_FOUND || status == ERROR_IO;
 }
 
-/* Also stores the kernel in the cache, where the next caller finds it. */
+/* Compiles the answer's kernel, and stores the kernel in the cache for the next caller. */
 static int make_again(const struct gemmd_problem *problem, const struct gemmd_answer *answer,
                       struct gemmd_kernel **out, struct error *err)
 {

@@ -118,7 +118,8 @@ static int lease_acquire_key(struct gemmd *g, const struct gemmd_problem *proble
     if (r) {
         return r;
     }
-    /* Repeatable: a lost connection also loses its lease. */
+    /* The request may be sent again on a new connection, because a lost connection also loses its
+     * lease. */
     s->request = (struct session_request){
         .method = "acquire", .params = &s->params, .deadline = deadline, .repeatable = true};
     s->end = end_acquire;

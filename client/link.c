@@ -129,7 +129,7 @@ bool link_listens(const char *path)
     struct error e;
     int r = link_open(&l, path, 0, &e);
     link_deinit(&l);
-    return r == 0 || r == ERROR_DEADLINE; /* a full queue has a listener */
+    return r == 0 || r == ERROR_DEADLINE; /* deadline: a listener exists, its queue is full */
 }
 
 void link_close(struct link *l)
@@ -183,7 +183,7 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
             n -= (size_t)done;
         } else if (errno == EAGAIN) {
             if (link_wait_for(l, POLLOUT, deadline) == LINK_TIMEOUT) {
-                link_close(l); /* half a message may have left */
+                link_close(l); /* a part of the message may have been sent */
                 return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
             }
         } else if (errno != EINTR) {
@@ -223,7 +223,7 @@ static void drop_taken(struct link *l)
     }
 }
 
-/* SCAN_DONE with `taken` set when a whole message is in the buffer. */
+/* Scans the received bytes. SCAN_DONE: a whole message of `taken` bytes is in the buffer. */
 static int scan_more(struct link *l, struct error *err)
 {
     if (l->scanned == l->rx_len) {

@@ -98,7 +98,8 @@ bool session_is_cold(const struct session *s)
     return s->link.fd < 0 && s->retry_at > clock_ns();
 }
 
-/* A caller with a fallback then spends at most a seventh of its time on a daemon that hangs. */
+/* Sets the time of the next attempt, after an attempt of cost_ns without an answer. A caller with a
+ * fallback thus spends at most a seventh of the time on a daemon that hangs. */
 static void leave_alone(struct session *s, int64_t cost_ns)
 {
     int64_t ms = clock_earlier(cost_ns / CLOCK_MS * COLD_TIMES, COLD_MAX_MS);
@@ -174,9 +175,9 @@ static int take_answer(struct session *s, const struct rpc_message *m,
     return r;
 }
 
-/* A person's next step: most often the daemon is stopped (SIGSTOP, a debugger), or the machine is
- * out of memory. The lock file of the socket has the daemon's pid, for users who may read the file.
- * The advice comes first, because a note may cut the sentence. */
+/* Tells the user the next step: most often the daemon is stopped (SIGSTOP, a debugger), or the
+ * machine is out of memory. The lock file of the socket has the daemon's pid, for users who may
+ * read the file. The advice comes first, because a note may cut the sentence. */
 static int session_fail_hanging(const struct session *s, const char *what, int64_t ms,
                                 struct error *err)
 {
@@ -423,7 +424,7 @@ static void learn_device(struct session *s, const struct wire_obj *map)
     pthread_mutex_unlock(&s->device_lock);
 }
 
-/* Fills s->way.hello: sent, or the fault. */
+/* Sends `hello`. s->way.hello then has the sent request, or the fault. */
 static void say_hello(struct session *s)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;

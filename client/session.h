@@ -69,7 +69,7 @@ struct session {
     struct device_info device_info; /* the daemon's device, from `hello`; kind "": not known */
     struct device_info own_info;    /* the device to use without a daemon; kind "": not known */
     int own_index;                  /* the current CUDA device that own_info is for */
-    int64_t retry_at;               /* with another way, no new attempt before this time */
+    int64_t retry_at; /* a caller with a fallback makes no new attempt before this time */
 };
 
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err);
@@ -117,7 +117,7 @@ int session_await_news(struct session *s, int64_t deadline,
  * called from any thread, also while another thread uses the handle. */
 int session_device(struct session *s, struct device_info *out, struct error *err);
 
-/* True soon after no daemon answered: a caller with another way should not try now. */
+/* True for a while after no daemon answered: a caller with a fallback should not try now. */
 bool session_is_cold(const struct session *s);
 
 #endif

@@ -257,8 +257,8 @@ static int start_launch_daemon(struct start *s, struct error *err)
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return error_set(err, ERROR_IO, "cannot make a pipe: %s", strerror(errno));
     }
-    /* After the pipe: when this process has closed 1 or 2, the log must not get the lower
-     * number. */
+    /* The log is opened after the pipe: when this process has closed 1 or 2, the log must not get a
+     * lower number than the pipe. */
     int r = trust_open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0640, &log, err);
     if (r) {
         close(ends[0]);

@@ -142,7 +142,8 @@ void table_deinit(struct table *t)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* NULL: not found, or the table is being changed: a chain may then be wrong, but stays inside. */
+/* NULL: not found, or a writer is changing the table: a chain may then be wrong, but all its
+ * entries lie in the table's memory. */
 static inline struct table_entry *table_find_entry(struct table_memory *m, const struct question *q)
 {
     const table_link *link = m ? &m->heads[q->hash % TABLE_HEADS] : NULL;

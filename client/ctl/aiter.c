@@ -61,7 +61,7 @@ static const char *no_counterpart(const json_t *best)
     return NULL;
 }
 
-/* AMD's parameters are 0: the compiler chooses. */
+/* AMD's own parameters are 0, so that the compiler chooses their values. */
 static json_t *aiter_make_entry(const struct tile *t)
 {
     return json_pack("{sI, sI, sI, sI, sI, sI, si, si, sn, sI}", "BLOCK_SIZE_M", (json_int_t)t->m,
@@ -140,7 +140,8 @@ static void aiter_add_best(struct writing *w, json_t *files, json_t *best)
 
 /* ---- the most common ------------------------------------------------------------------------ */
 
-/* Between equally common entries takes the first text: the order of rows does not matter. */
+/* Returns the most frequent entry. Among equally frequent entries, the JSON text that sorts first
+ * decides, so that the order of rows does not matter. */
 static json_t *most_common(const json_t *entries)
 {
     json_t *counts = json_object(), *found = NULL;
@@ -164,7 +165,8 @@ static json_t *most_common(const json_t *entries)
     return found;
 }
 
-/* {class: entry} over files, in the order of classes, and `any`. */
+/* Makes a document: {class: the most frequent entry of `files`}, in the order of classes, then
+ * `any`. */
 static json_t *document_of(const json_t *files)
 {
     json_t *document = json_object(), *all = json_array();

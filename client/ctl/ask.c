@@ -44,7 +44,7 @@ static void asking_print_remark(const struct asking *a, const char *label,
     fprintf(stderr, "%s %s, in %.*f s\n", answer->tier, answer->source, ms < 100 ? 3 : 1, ms / 1e3);
 }
 
-/* A list of configs shows only the winner: reports the configs that failed. */
+/* Reports the given configs that failed, because the answer shows only the winner. */
 static void remark_failed(const struct asking *a, const struct progress_line *line, const char *key)
 {
     const size_t n = json_array_size(a->s->search.configs);
@@ -101,7 +101,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     asking_print_remark(a, label, &answer, ms);
     remark_failed(a, &line, answer.key);
     json_t *row = result_of_answer(problem, &answer);
-    bool hit = !a->tune && !line.seen; /* else the time is a tuning's */
+    bool hit = !a->tune && !line.seen; /* false: the elapsed time includes a tuning */
     json_object_set_new(row, hit ? "round_trip_us" : "elapsed_ms", json_real(hit ? ms * 1e3 : ms));
     return row;
 }
@@ -126,7 +126,7 @@ static void ask_named(struct asking *a, const json_t *item, json_t *config)
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* Without a daemon every further problem would fail the same way. */
+/* False when no daemon is there: every further problem would fail the same way. */
 static bool goes_on(const struct asking *a)
 {
     return a->code != UNREACHABLE && !stops_came();
@@ -165,7 +165,7 @@ static void remark_hit(const struct asking *a)
     }
 }
 
-/* The last line of a batch. */
+/* Prints the summary after the last problem of a batch. */
 static void remark_batch(const struct asking *a)
 {
     json_t *keys = json_object(), *row;
@@ -202,7 +202,7 @@ static int asking_show_rows(struct asking *a)
     json_array_foreach(a->rows, i, row) {
         bool failed = json_object_get(row, "error");
         good += !failed;
-        if (failed && !c->json) { /* in the column that shows an answer's tier */
+        if (failed && !c->json) { /* the error's name goes into the column TIER */
             json_object_set(row, "tier", json_object_get(json_object_get(row, "error"), "name"));
         }
     }

@@ -32,7 +32,7 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     json_array_foreach(rows, i, row) {
         const json_t *ratio = json_object_get(row, "ratio");
         if (strcmp(field_text(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
-            /* the newest row comes last */
+            /* rows come oldest first, so the newest baseline of a key stays */
             json_object_set_new(
                 found, field_text(row, "key"),
                 json_pack("{s:o, s:O}", "name", baselines_make_name(row), "ratio", ratio));
@@ -42,7 +42,7 @@ static json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     return found;
 }
 
-/* NaN when the trial failed. */
+/* The row's speedup over the baseline of its key; NaN when the trial failed. */
 static double speedup_of(const json_t *baselines, const json_t *row)
 {
     const json_t *baseline = json_object_get(baselines, field_text(row, "key"));
@@ -71,7 +71,7 @@ void baselines_apply(const json_t *baselines, json_t *row)
 struct ranked {
     json_t *row;    /* borrowed */
     double speedup; /* NaN: the trial failed */
-    size_t at;      /* in the daemon's order, which equal rows keep */
+    size_t at;      /* index in the daemon's order, which rows of equal speedup keep */
 };
 
 static int by_speedup(const void *a, const void *b)
@@ -85,7 +85,7 @@ static int by_speedup(const void *a, const void *b)
                                      : (x->at > y->at) - (x->at < y->at);
 }
 
-/* From the best row down. Takes over `rows`. */
+/* Sorts the rows from the highest speedup down. Takes over `rows`. */
 static json_t *baselines_rank_rows(const json_t *baselines, json_t *rows)
 {
     size_t n = json_array_size(rows), i;

@@ -255,7 +255,8 @@ static bool has_threads(const char *spec, const json_t *device)
     return !names_threads(spec) || strtoll(spec + 4, NULL, 10) == field_int(device, "sm_count");
 }
 
-/* As far as gemmctl can tell without looking at the local devices: cuda:0 is any GPU. */
+/* True when the spec may name the device. gemmctl does not look at the local devices, so cuda:0 may
+ * name any GPU. */
 static bool is_device(const char *spec, const json_t *device)
 {
     const char *kind = field_string(device, "kind");
@@ -263,8 +264,8 @@ static bool is_device(const char *spec, const json_t *device)
     if (!kind || !uuid) {
         return true;
     }
-    kind = strncmp(uuid, "replay-", 7) == 0 ? "replay"
-                                            : kind; /* a replay's kind is the kind that it plays */
+    /* The daemon of a recording reports the kind of the recorded device. */
+    kind = strncmp(uuid, "replay-", 7) == 0 ? "replay" : kind;
     char named[UUID_LENGTH + 1];
     if (uuid_of_spec(spec, named)) {
         return uuid_match(named, uuid);
@@ -320,7 +321,8 @@ static json_t *take_json(char *text, struct gemmd_error *e)
     return j;
 }
 
-/* A sentence about a method begins with the method's name; replaces the name by the command's. */
+/* The daemon's error message begins with the method's name: prints the message with the command's
+ * name instead. */
 static int fail_call(struct ctl *c, const char *method, const struct gemmd_error *e)
 {
     static const struct {
@@ -364,7 +366,7 @@ json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
 {
     struct gemmd_error e;
     json_t *result = ctl_try_call(c, method, params, &e);
-    if (!result) { /* after a signal the end of the command gives the reason */
+    if (!result) { /* after a signal, the command prints the reason when it ends */
         *code = e.code == GEMMD_WAITING ? FAILED : fail_call(c, method, &e);
     }
     return result;

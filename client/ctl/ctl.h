@@ -33,10 +33,10 @@ struct ctl {
     const char *socket, *device; /* borrowed from argv or the environment */
     const char *named_device; /* borrowed: --device of argv, never $GEMMD_DEVICE; NULL: not given */
     const char *generation;   /* borrowed from argv; NULL: not given */
-    bool pinned;              /* to `generation`, or to $GEMMD_GENERATION; else not pinned */
+    bool pinned;              /* the connection is pinned, to `generation` or $GEMMD_GENERATION */
     bool json, quiet;
     struct gemmd *g; /* owned */
-    int patience_ms; /* with a daemon that does not answer; 0: libgemmd's default */
+    int patience_ms; /* time limit for a daemon that does not answer; 0: libgemmd's default */
     int step_ms;     /* gemmd_options.step_ms: set before connecting by commands that catch stops */
     int failed;      /* enum gemmd_error_code of the last ctl_call that failed */
 };
@@ -184,7 +184,7 @@ bool problems_given(const struct problems *p);
 const char *problems_only_modes(const struct problems *p);
 void problems_deinit(struct problems *p);
 
-/* --permutes of tables is "own". */
+/* True when --permutes is "own", the default: each row of a table keeps its own permutes. */
 bool problems_has_own_permutes(const struct problems *p);
 /* Rows of --shapes that the options select, in the form of `all`; NULL after the sentence. */
 json_t *shapes_read(const struct problems *p);
@@ -201,8 +201,8 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
 int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state);
 /* A command's own option, min to max; NULL: not given. 0, or USAGE after the sentence. */
 int option_number(const char *name, const char *arg, int64_t min, int64_t max, int64_t *out);
-/* The device of `--arch`, which may be absent: "cuda:sm_90a" for sm_90a, other names unchanged;
- * NULL: out stays. 0, or USAGE after the sentence for an impossible name. */
+/* The device of `--arch`, which may be absent: "cuda:sm_90a" for sm_90a, other names unchanged; arg
+ * NULL: leaves `out` unchanged. 0, or USAGE after the sentence for an impossible name. */
 enum { ARCH_MAX = 256 };
 int option_arch(const char *arg, char out[ARCH_MAX]);
 
@@ -258,7 +258,7 @@ struct subject {
     struct problems problems;
     struct search search;
     json_t *filter;                 /* owned: selects rows, by filter_argp */
-    bool unsaved;                   /* the named key's answer is unsaved, by listing_find_key */
+    bool unsaved;                   /* set by listing_find_key: the named key's answer is unsaved */
     const char *given[OWN_OPTIONS]; /* borrowed from argv; "": without a value; NULL: not given */
     char **paths;                   /* borrowed from argv, by files_argp */
     size_t n_paths;
@@ -290,7 +290,7 @@ struct column {
     bool optional; /* left out when no row has a value */
 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
-/* One value, after its title. */
+/* Prints a line with the column's title and the row's value. */
 void table_print_line(const struct column *column, const json_t *row);
 /* Functions that show a value; all return "-" for null. */
 char *show_plain(const json_t *v);

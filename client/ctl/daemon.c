@@ -134,7 +134,7 @@ static bool names_landscape(const char *spec)
     return spec && strncmp(spec, "replay-", 7) == 0;
 }
 
-/* Refuses devices that gemmd would refuse, when the spec names a socket by itself. */
+/* Refuses device specs that gemmctl can turn into a socket's path, but that gemmd would refuse. */
 static int check_device(const char *spec)
 {
     enum { THREADS_MAX = 1024 };
@@ -224,8 +224,9 @@ static bool daemon_has_ended(pid_t pid)
     return state && state[1] ? state[2] == 'Z' : kill(pid, 0) != 0 && errno == ESRCH;
 }
 
-/* `pid`: 0 when the daemon's processes are not visible here. Otherwise leaves the socket alone:
- * systemd may own the socket, and would start a gemmd on a connection. */
+/* Waits until the process `pid` has ended. pid 0: the daemon's process is not visible here, so
+ * waits until nothing listens on the socket. With a pid, makes no connection: systemd may own the
+ * socket, and would start a gemmd on a connection. */
 static int wait_until_gone(const char *socket, pid_t pid)
 {
     double began = ctl_now_ms();

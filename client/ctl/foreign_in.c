@@ -281,7 +281,7 @@ static int foreign_find_known(struct importing *x, const json_t *problem, json_t
     return code;
 }
 
-/* The current answer gives the target and the key. */
+/* Gets the daemon's current answer for a problem, which gives the target and the key. */
 static int take_problem(struct importing *x, const json_t *problem)
 {
     const char *other = other_problem(x, problem);

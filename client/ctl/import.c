@@ -13,12 +13,13 @@ enum {
     HEAD_BYTES = 64,       /* upper limit for a request's bytes around its rows */
     CHUNK_BYTES = 40 * 1024,
     CHUNK_ROWS = 256,
-    ROW_DEPTH = 5, /* arrays and maps nested in a row: a message's 8, less 3 around the rows */
+    ROW_DEPTH = 5, /* maximal nesting within a row: a message's 8, less 3 around the row */
 };
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* Bytes of a length or a count: in the first byte, or in the bytes after the first. */
+/* Bytes of an item's head with the length or count n. The first byte alone holds n < in_first; a
+ * larger n follows the first byte. */
 static size_t import_count_head(size_t n, size_t in_first)
 {
     return n < in_first ? 1 : n <= UINT8_MAX && in_first == 32 ? 2 : n <= UINT16_MAX ? 3 : 5;
@@ -33,7 +34,8 @@ static size_t int_bytes(json_int_t v)
                                                            : 9;
 }
 
-/* Size as MessagePack. *deepest: deepest nesting of arrays and maps; `depth` are around j. */
+/* Size as MessagePack. *deepest: the deepest nesting of arrays and maps; `depth`: the number of
+ * arrays and maps around j. */
 static size_t packed_bytes(const json_t *j, int depth, int *deepest)
 {
     size_t bytes = 0, i;
@@ -71,7 +73,7 @@ struct sending {
     json_t *total;              /* borrowed: {"imported": n, "skipped": [{"row", "message"}]} */
     json_t *chunk;              /* owned: the rows of the next request */
     bool trust;                 /* the rows answer at once */
-    size_t numbers[CHUNK_ROWS]; /* the document's row of each row in the chunk */
+    size_t numbers[CHUNK_ROWS]; /* index in the document of each row of the chunk */
     size_t at;                  /* the document's current row */
     size_t bytes;
 };
@@ -177,7 +179,7 @@ static int take_parts(struct sending *s, json_t *row)
     return code;
 }
 
-/* Follows the sentence of the failure. */
+/* After the error message: prints how many rows were imported or skipped before the failure. */
 static void say_how_far(const struct sending *s, size_t rows)
 {
     const size_t n = json_array_size(s->chunk), first = n ? s->numbers[0] : s->at;

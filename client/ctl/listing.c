@@ -41,7 +41,7 @@ static void set_where(struct subject *s, const char *arg, struct argp_state *sta
     }
     json_t *one = text_to_json(text, &e);
     json_t *value = json_object_get(one, "v");
-    /* Several words, or text with a comma, are one text here. */
+    /* A value of several words, or with a comma, is taken as one text. */
     json_object_set_new(s->filter, name,
                         json_object_size(one) == 1 && value ? json_incref(value)
                                                             : json_string(arg + n + 1));
@@ -102,7 +102,7 @@ static int listing_show_rows(struct subject *s, const char *what)
     int code = ctl_connect(&s->ctl);
     json_t *baselines = NULL, *rows = NULL, *status = NULL;
     if (code == DONE && !s->ctl.quiet && strcmp(what, "best") == 0) {
-        /* First: rows saved between the two calls are then in the list. */
+        /* The status comes first, so that rows saved between the two calls are in the list. */
         status = unsaved_status(&s->ctl);
     }
     if (code == DONE && strcmp(what, "trials") == 0) {
@@ -145,7 +145,7 @@ const struct command command_list = {
     .parts = {&filter_argp, &ctl_argp},
 };
 
-/* The command has the list's name. */
+/* Runs a command that has the name of the list that it shows. */
 static int listing_run_named(struct subject *s)
 {
     return listing_show_rows(s, s->command->name);

@@ -45,7 +45,7 @@ static const struct command *main_find_command(const char *name)
     return NULL;
 }
 
-/* The number of letters to insert, delete or change. */
+/* The number of letters to insert, delete or change to turn `a` into `b`. */
 static size_t main_count_edits(const char *a, const char *b)
 {
     enum { LONGEST = 16 };
@@ -57,7 +57,7 @@ static size_t main_count_edits(const char *a, const char *b)
         row[j] = j;
     }
     for (size_t i = 0; a[i]; i++) {
-        size_t before = row[0]; /* of the row above, at j - 1 */
+        size_t before = row[0]; /* the number at j - 1 in the row above */
         row[0] = i + 1;
         for (size_t j = 1; j <= n; j++) {
             size_t above = row[j], changed = before + (a[i] != b[j - 1]);
@@ -108,7 +108,8 @@ static int check_words(int argc, char **argv)
     return DONE;
 }
 
-/* Runs at every exit, because argp prints its help and exits itself. */
+/* Ends the process with an error when stdout could not be written. Runs at every exit, because argp
+ * prints its help and exits itself. */
 static void check_written(int code, void *ignored)
 {
     (void)ignored;

@@ -70,7 +70,7 @@ static int runner_add_given(struct runner_call *r, const struct subject *s)
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-/* In gemmctl's folder, at the installed place, or in the build tree. */
+/* Finds gemmd-runner in gemmctl's folder, at the installed place, or in the build tree. */
 static bool find_near(char out[PATH_MAX])
 {
     static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",

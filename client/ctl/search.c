@@ -40,8 +40,8 @@ static const struct {
     [NUMBER_SEED] = {"seed", INT64_MAX, AT(seed)},
 };
 
-/* Groups, because a command takes only the options that apply: every command measures, most search,
- * few need not wait. */
+/* Options in groups, because a command takes only the groups that apply: every command measures,
+ * most commands search, and a few may return without waiting. */
 static const struct argp_option measuring_options[] = {
     {0, 0, 0, 0, "How to search:", 2},
     {"budget-ms", KEY_NUMBER + NUMBER_BUDGET_MS, "MS", 0,

@@ -93,7 +93,7 @@ static int print_space(const json_t *space)
     return DONE;
 }
 
-/* Made in gemmctl, without a daemon. */
+/* Computes the space in gemmctl, without a daemon. */
 static json_t *plan_space(struct subject *s, const char *device, const json_t *problem, int *code)
 {
     struct gemmd_problem asked = GEMMD_PROBLEM_INIT;
@@ -126,7 +126,7 @@ static json_t *ask_space(struct subject *s, const json_t *problem, int *code)
     return ctl_call(&s->ctl, "space", params, code);
 }
 
-/* Another tuner's space has no sizes and no device, but modes. */
+/* Shows another tuner's space, which depends on the mode, but on no sizes and no device. */
 static int run_compat(struct subject *s)
 {
     const char *modes = problems_only_modes(&s->problems);

@@ -369,7 +369,8 @@ bool text_read_number(const char *text, int64_t min, int64_t max, int64_t *out)
 
 enum { FILE_MAX = 1 << 29 };
 
-/* Stops at a zero byte and above the limit: a device may never end. 0, or the error in `err`. */
+/* Copies a file, and fails at a zero byte and above the size limit: a device file may never end. 0,
+ * or the error in `err`. */
 static int text_copy_stream(const char *path, FILE *in, FILE *out, struct gemmd_error *err)
 {
     char buffer[16 * 1024];

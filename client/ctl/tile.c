@@ -92,7 +92,8 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
 
 /* ---- theirs to ours ------------------------------------------------------------------------- */
 
-/* The blocks of the dimension that the mode sums over, of output rows and output columns. */
+/* Each returns a block size of the tile: of the dimension that the mode sums over, of the output's
+ * rows, and of the output's columns. */
 static int64_t *tile_get_depth(struct tile *t, const char *mode)
 {
     return strcmp(mode, "dX") == 0 ? &t->n : strcmp(mode, "dW") == 0 ? &t->m : &t->k;
@@ -155,7 +156,8 @@ static void add_hopper(json_t *out, const struct tile *t)
         json_object_set_new(config, "schedule", json_string(schedules[i]));
         json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
         if (t->split > 1) {
-            /* Threads add up the parts of sums: no store by TMA, and only the static scheduler. */
+            /* With a split reduction, threads add up partial sums: the kernel has no store by TMA,
+             * and only the static scheduler. */
             json_object_set_new(config, "use_tma_store", json_false());
             json_object_set_new(config, "tile_scheduler", json_string("static"));
         } else if (t->tma_store >= 0) {

@@ -83,7 +83,7 @@ static int transfer_export_rows(struct subject *s)
     struct ctl *c = &s->ctl;
     const char *path = s->given[OWN_TO] ? s->given[OWN_TO] : "-";
     int code = listing_find_key(s);
-    /* The status first: rows saved between the two calls are then in the export. */
+    /* The status comes first, so that rows saved between the two calls are in the export. */
     json_t *status = code ? NULL : listing_status(s, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(s->filter), &code) : NULL;
     size_t n = json_array_size(rows);
@@ -343,7 +343,7 @@ static int transfer_run_backup(struct subject *s)
     char *path = transfer_make_absolute(s->paths[0]);
     struct ctl *c = &s->ctl;
     int code = ctl_connect(c);
-    /* The status first: rows saved between the two calls are then in the copy. */
+    /* The status comes first, so that rows saved between the two calls are in the copy. */
     json_t *status = code ? NULL : unsaved_status(c);
     json_t *result = code ? NULL : ctl_call(c, "backup", json_pack("{ss}", "path", path), &code);
     free(path);

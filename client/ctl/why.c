@@ -230,7 +230,7 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
     const char *action = field_text(why, "action"), *tuning = field_text(why, "tuning");
     char *problem = short_problem(why);
     char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
-    if (q->atol > 0 || q->rtol > 0) { /* exactly: rounding up would loosen the tolerances */
+    if (q->atol > 0 || q->rtol > 0) { /* all digits: rounding up would loosen the tolerances */
         number_text(q->atol > 0 ? q->atol : 1e-2, atol);
         number_text(q->rtol > 0 ? q->rtol : 1e-2, rtol);
         snprintf(exact, sizeof(exact), " --atol %s --rtol %s", atol, rtol);

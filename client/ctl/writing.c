@@ -69,7 +69,7 @@ static int save_whole(const char *path, const char *text, const struct stat *bef
     char *part = text_format("%.*s.gemmctl.%d.part", slash ? (int)(slash + 1 - path) : 0, path,
                              (int)getpid());
     if (part) {
-        unlink(part); /* from a dead process of the same pid, or a link of another user */
+        unlink(part); /* left by a dead process of the same pid, or another user's link */
     }
     FILE *f = part ? fopen(part, "wex") : NULL;
     bool failed = !f || (before && fchmod(fileno(f), before->st_mode & 0777));
