@@ -47,9 +47,9 @@ static int64_t ceil_pow2(int64_t n)
     return n <= 1 ? 1 : INT64_C(1) << (64 - __builtin_clzll((uint64_t)n - 1));
 }
 
-/* Rounds up to the next power of two, then down by the class of n: to the largest size below that
- * the same power of two divides. The result is at least n, since n is an odd multiple of its
- * class. */
+/* Rounds up to the next power of two, and subtracts the class of n, which is the largest power of
+ * two that divides n. So the class divides the result, too. The result is at least n, since n is an
+ * odd multiple of the class. A class from CLASS_MAX on is not subtracted. */
 int64_t bucket_pow2(int64_t n)
 {
     if (n < 1 || n > GEMM_SIZE_MAX) {
@@ -79,7 +79,8 @@ static int64_t times_sqrt2(int64_t x)
     return (int64_t)(((wide)(uint64_t)x * UINT64_C(0xb504f333f9de6484)) >> 63);
 }
 
-/* floor(experts * 2^(i/2)), i of either sign; floor(floor(x) / 2) is floor(x / 2). */
+/* Returns floor(experts * 2^(i/2)); i may be negative. A shift after rounding is exact,
+ * because floor(floor(x) / 2) is floor(x / 2). */
 static int64_t half_steps(int64_t experts, int i)
 {
     int whole = i >> 1;

@@ -41,7 +41,7 @@ SCHEMA_STRUCT(device_info, DEVICE_INFO_FIELDS);
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
     X(T, TEXT, throttle, 48)   /* "power thermal ...": why the clocks are below the request */     \
-    X(T, INT, busy_percent, 0) /* of the time, by other processes; -1: not known */                \
+    X(T, INT, busy_percent, 0) /* time share of other processes; -1: not known */                  \
     X(T, INT, processes, 0)    /* other processes with a context; -1: not known */                 \
     X(T, INT, free_mib, 0)                                                                         \
     X(T, INT, total_mib, 0)

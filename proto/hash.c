@@ -11,7 +11,7 @@ uint64_t hash64(const void *data, size_t n)
     return XXH3_64bits(data, n);
 }
 
-/* Canonical form is big-endian: the same text on every machine. */
+/* Writes the hash in the canonical, big-endian form: the same text on every machine. */
 static void to_hex(XXH128_hash_t hash, char out[HASH_HEX])
 {
     static const char digits[] = "0123456789abcdef";

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * [KEY_VERSION, op, {fields in order}, device class], written straight into the key: shortest
- * forms, sorted names, a single zero, so equal keys are equal bytes everywhere.
+ * Writes the bytes [KEY_VERSION, op, {fields in order}, device class] straight into the key.
+ * Numbers have the shortest form, names are sorted, and -0.0 is written as 0.0. So equal keys are
+ * equal bytes on every machine.
  */
 #include <string.h>
 

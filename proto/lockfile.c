@@ -14,7 +14,8 @@
 
 enum { LOOK_MS = 20, OURS_ALONE = 0600 };
 
-/* For users, and for the sentences of refused processes. A full disk is no error here. */
+/* Writes the pid and `second`, which users read, and which the errors of refused processes contain.
+ * A full disk is no error here. */
 static void lockfile_write_owner(int fd, const char *second)
 {
     if (ftruncate(fd, 0) == 0) {

@@ -23,7 +23,7 @@ enum {
 /* get, tune: fields beside "problem". proto/request.h reads the nested `restrict` and `configs`. */
 #define QUERY_FIELDS(X, T)                                                                         \
     X(T, TEXT, wait, 16)      /* tuned (default) | now | cached */                                 \
-    X(T, INT, deadline_ms, 0) /* 0: none. Then the best lower tier, or ERROR_DEADLINE */           \
+    X(T, INT, deadline_ms, 0) /* 0: no limit. Late: the best lower tier, or ERROR_DEADLINE */      \
     X(T, FLAG, progress, 0)   /* send `progress` notifications for this request */                 \
     X(T, FLAG, again, 0)      /* tune even when an answer is known */                              \
     X(T, TEXT, strategy, 16)  /* ranked (default) | exhaustive | random | genetic | given */       \
@@ -103,8 +103,8 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, TEXT, resource, 32) /* of status resource: shared_memory, registers, threads ... */       \
     X(T, INT, required, 0)                                                                         \
     X(T, INT, limit_value, 0)                                                                      \
-    X(T, TEXT, reason, 320) /* sentence: why it failed; of a final's winner, why it won            \
-                               over the former best, or that one stayed */                         \
+    X(T, TEXT, reason, 320) /* why the config failed; for the winner of a final, why it beat       \
+                               the former best, or why the former best stayed */                   \
     X(T, REAL, time_us, 0)  /* median of samples */                                                \
     X(T, REAL, ratio, 0)    /* time / reference time of the same run, of the same rounds when      \
                                the reference was a finalist too */                                 \
@@ -118,7 +118,7 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, REALS, samples_us, SAMPLES_MAX)                                                           \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, INT, sm_mhz, 0) /* the GPU's during the measurement; 0: not known */                      \
+    X(T, INT, sm_mhz, 0) /* the GPU's clock during the measurement; 0: not known */                \
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
     X(T, TEXT, throttle, 48) /* device_health.throttle */
@@ -238,8 +238,7 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, FLAG, set_aside, 0)                                                                       \
     X(T, FLAG, in_use, 0)                                                                          \
     X(T, TEXT, doubt, 160)          /* disturbances of the measurement */                          \
-    X(T, TEXT, gate, GATE_TEXT_MAX) /* sentence: why the former best stayed or went; "": no such   \
-                                     */
+    X(T, TEXT, gate, GATE_TEXT_MAX) /* why the former best stayed or went; "": no former best */
 SCHEMA_STRUCT(tune_result, TUNE_RESULT_FIELDS);
 
 #endif

@@ -10,7 +10,7 @@ enum { OPS_MAX = 16 };
 
 struct op_index {
     const struct op *op; /* borrowed */
-    struct record names; /* of its fields; the values are indices into op->fields */
+    struct record names; /* the names of the op's fields; the values are indices into op->fields */
 };
 
 /* The field at index `at` of the sorted names. */

@@ -69,7 +69,7 @@ static int paths_find_tmp(char out[PATHS_MAX], struct error *err)
             "your own",
             out, (unsigned)st.st_uid, (unsigned)geteuid());
     }
-    if (!S_ISDIR(st.st_mode)) { /* not even the user's own link */
+    if (!S_ISDIR(st.st_mode)) { /* refuses also the user's own link */
         return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", out);
     }
     return trust_folder(out, TRUST_STRICT, 0, NULL, err);

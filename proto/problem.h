@@ -46,8 +46,9 @@ struct op {
     int (*check)(struct problem *p, struct error *err);
     /* Rounds the sizes; NULL: every scheme is exact. */
     void (*bucket)(struct problem *p, enum bucket_scheme scheme);
-    /* The position of a text field's value (a routing profile) on the scale of log2 of a size, by
-     * which values are alike. NAN, or a NULL function: other texts are no neighbours. */
+    /* Maps the value of a text field (a routing profile) to a number: values with near numbers are
+     * alike, and a difference of 1 counts as a factor of 2 between sizes. NAN, or a NULL function:
+     * a key with another text is no neighbour. */
     double (*place)(const struct problem *p, const char *field);
     /* The integer field that differs most between calls, the rows of the input; NULL: none. */
     const char *rows;

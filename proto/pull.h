@@ -69,7 +69,8 @@ static inline bool pull_str(struct pull *p, const char **out, size_t *n)
     return true;
 }
 
-/* True when n bytes are equal. Compares words that may overlap: names are too short for a call. */
+/* True when n bytes are equal. Compares the first and the last word, which may overlap: for short
+ * names a call of memcmp would cost more. */
 static inline bool pull_same(const char *a, const char *b, size_t n)
 {
     uint64_t x, y, x2, y2;

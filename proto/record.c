@@ -91,7 +91,7 @@ static int record_compare_name(const char *field, const char *name, size_t n)
             return a < b ? -1 : 1;
         }
         if (a == 0) {
-            return -1; /* the field's name ends here, the other name continues */
+            return -1; /* `name` begins with the field's name, and goes on */
         }
     }
     return field[n] != 0;
@@ -151,7 +151,7 @@ static void record_fill_field(struct record *r, struct record_field *f, const st
 {
     f->v = *v;
     if (v->type == VALUE_REAL && v->real == 0) {
-        f->v.real = 0; /* a single zero: equal values, equal bytes */
+        f->v.real = 0; /* -0.0 becomes 0.0, so that equal values have equal bytes */
     } else if (v->type == VALUE_TEXT) {
         f->v.at = r->used;
         memcpy(r->text + r->used, v->text, text_n);

@@ -108,7 +108,8 @@ int record_unpack(struct record *r, const struct wire_obj *map, struct error *er
 
 /* ---- inside proto/ -------------------------------------------------------------------------- */
 
-/* For files of proto/: text with a length instead of a zero, and appending in order. */
+/* Functions for files of proto/ only: they take text with a length instead of a final zero, or
+ * append fields in order. */
 
 /* [A-Za-z_][A-Za-z0-9_.:-]*, shorter than RECORD_NAME_MAX */
 bool record_name_ok(const char *name, size_t n);
@@ -122,8 +123,8 @@ static inline bool record_has_n(const struct record *r, const char *name, size_t
     size_t at;
     return record_find_n(r, name, n, &at);
 }
-/* Appends a field that sorts after all present fields; v and name must be valid. `name` is padded
- * to RECORD_NAME_MAX. False: no room. */
+/* Appends a field. `name` must be greater, in record_find_n's order, than the names of all present
+ * fields; v and name must be valid. `name` is padded to RECORD_NAME_MAX. False: no room. */
 bool record_push(struct record *r, const char name[RECORD_NAME_MAX], const struct value *v,
                  size_t text_n);
 void value_put(struct text_out *o, const struct value *v); /* the one-line form */

@@ -192,7 +192,7 @@ bool request_is_restricted(const struct request *r)
     return r->n_restrict > 0 || r->n_configs > 0 || r->query.target[0];
 }
 
-/* 64 and 64.0 are equal in a restriction. */
+/* True when two values are equal in a restriction, where 64 equals 64.0. */
 static bool request_is_same_value(const struct value *a, const struct value *b)
 {
     if (a->type == VALUE_INT && b->type == VALUE_REAL) {

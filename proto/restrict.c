@@ -8,7 +8,8 @@
 #include "proto/text.h"
 #include "proto/wire.h"
 
-/* A value or an array of values, seen as an array. */
+/* values_of counts the values of a restriction, value_of returns value i. A single value counts as
+ * an array of one value. */
 static size_t values_of(const struct wire_obj *o)
 {
     return wire_type_of(o) == WIRE_ARRAY ? wire_count(o) : 1;

@@ -73,7 +73,7 @@ void schema_clear(const struct schema *s, void *object)
         if (f->kind == SCHEMA_RECORD) {
             record_init(member);
         } else {
-            /* the first byte of a text, the count of reals */
+            /* a flag, the first byte of a text, a number, or the count of reals becomes zero */
             memset(member, 0, f->kind == SCHEMA_FLAG || f->kind == SCHEMA_TEXT ? 1 : 8);
         }
     }

@@ -56,7 +56,7 @@ size_t span_of(const uint8_t *p, size_t n)
     return at <= n ? at : 0;
 }
 
-/* The first item behind the head of a container of that kind; NULL: another item. */
+/* Returns the first item of a container of that kind; NULL: p is another item. */
 static const uint8_t *items_of(const uint8_t *p, size_t n, uint8_t kind, size_t *items)
 {
     size_t head = n > 0 && span_kinds[p[0]] & kind ? span_kinds[p[0]] & SPAN_HEAD : 0;

@@ -84,7 +84,7 @@ void text_put_real(struct text_out *o, double v)
         }
     }
     if (strchr(s, 'e') && fabs(v) >= 1 && fabs(v) < 1e16) {
-        snprintf(s, sizeof(s), "%.0f", v); /* whole and short: 1000.0 reads better than 1e+03 */
+        snprintf(s, sizeof(s), "%.0f", v); /* whole and short: 1000.0 instead of 1e+03 */
     }
     c_locale_leave(old);
     text_puts(o, s);

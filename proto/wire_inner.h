@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The definition behind `struct wire_obj`, for the files of proto/ that decode on the hit path:
- * there a call per item would cost more than the item. */
+/* The definition behind `struct wire_obj`, for the files of proto/ that decode on the hit path,
+ * where a function call per item would cost more than reading the item. */
 #ifndef GEMMD_PROTO_WIRE_INNER_H
 #define GEMMD_PROTO_WIRE_INNER_H
 
