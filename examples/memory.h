@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* All return 0, or -1 after a sentence on stderr. */
+/* Every function returns 0, or -1 after an error message on stderr. */
 struct memory {
     int (*open)(const char *device); /* "cuda:0": makes the device's context current */
     int (*get)(size_t bytes, void **out);
@@ -15,7 +15,7 @@ struct memory {
     void *(*stream)(void);                                     /* for gemmd_kernel_launch */
 };
 
-extern const struct memory cuda_memory; /* without CUDA headers: only reports that */
+extern const struct memory cuda_memory; /* built without CUDA headers: open() always fails */
 extern const struct memory host_memory;
 
 #endif

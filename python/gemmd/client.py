@@ -122,7 +122,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
         if name not in _QUERY_FIELDS:
             raise TypeError(f'a query has no "{name}": it has {", ".join(sorted(_QUERY_FIELDS))}')
         ffi.set_field(out, name, value)
-        if name in _FROM_ZERO and getattr(out, name) < 0:  # libgemmd checks later
+        if name in _FROM_ZERO and getattr(out, name) < 0:  # before libgemmd does, in the call
             raise invalid("query", f"{name} is {value}: it must be 0 or more")
     return out
 
@@ -202,14 +202,15 @@ class Client:
         options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
         for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
-        self._to_close.append(self._handle)  # first: Ctrl-C may arrive right after the call
+        self._to_close.append(self._handle)  # before connecting: Ctrl-C may arrive right after
         self.library.run("open_lazy" if lazy else "connect", byref(self._handle), byref(options))
         _clients.add(self)
 
     @contextlib.contextmanager
     def _use(self):
         with self._lock:
-            # First, because a signal handler of this thread may close the Client at any point here.
+            # Count this call before `closed` is read: a signal handler of this thread may close the
+            # Client at any point here.
             self._users.append(threading.get_ident())
             closed = self._closing
         try:
@@ -232,8 +233,8 @@ class Client:
         self.library.dll.gemmd_close(handle)
 
     def _forked(self):
-        """The child has no other threads: drops the lock and their calls. This thread's own calls,
-        when it forked in a progress callback or a signal handler, end in the child too."""
+        """Runs in the child, which lacks the other threads: drops the lock and their calls. Calls of
+        this thread, which forked in a callback or a signal handler, end in the child too."""
         me = threading.get_ident()
         self._lock, self._users = threading.RLock(), [user for user in self._users if user == me]
 
@@ -268,7 +269,7 @@ class Client:
             pinned = self.generations().pinned
         except GemmdError:  # closed, or lazy without a daemon: not pinned yet
             return given
-        return "" if pinned is None else str(pinned)  # "": the variable came later
+        return "" if pinned is None else str(pinned)  # "": ignores $GEMMD_GENERATION
 
     def __del__(self):
         if getattr(self, "_handle", None):

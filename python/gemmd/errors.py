@@ -18,7 +18,7 @@ class GemmdError(Exception):
         return type(self), (self.what, self.code, self.name, self.text)
 
     def to_dict(self):
-        """As a row, like answers (Rows.to_dicts())."""
+        """The error as a dict, a row of Rows.to_dicts() like an answer."""
         return {"name": self.name, "code": self.code, "text": self.text}
 
 

@@ -141,10 +141,10 @@ def _leave(client, problems, answers, query):
     left = [i for i, a in enumerate(answers) if not _is_final(a)]
     try:
         for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query, int(GRACE_S * 1000))):
-            if not _is_made_here(a):  # the present answer says more, or gives the reason
+            if not _is_made_here(a):  # says more than the old answer, or why there is none
                 answers[i] = a
     except GemmdError:
-        pass  # the answers stay
+        pass  # `answers` stay as they are
 
 
 def _tune_missing(client, problems, answers, until, query):

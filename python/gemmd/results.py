@@ -65,7 +65,8 @@ class Answer(_Row):
 
     @property
     def final(self) -> bool:
-        """Measured for this very key, over the whole space: will not change under a job."""
+        """True when the answer was measured for this very key, over the whole space. A job keeps a
+        final answer to the job's end."""
         return self.tier == "exact" and self.source in ("tuned", "manual")
 
     def to_dict(self) -> Dict[str, object]:
@@ -84,8 +85,8 @@ class Acquired:
 
 @dataclass(frozen=True)
 class Progress(_Row):
-    """Of a tuning: `phase` is queued | start | compile | measure | final | done, `config` the last
-    one."""
+    """The progress of a tuning. `phase`: queued | start | compile | measure | final | done. `config`:
+    the config finished last."""
     phase: str
     done: int
     total: int

@@ -56,7 +56,7 @@ class Guard:
 
 
 def _forked():
-    """The child lacks a thread that held a lock."""
+    """Replaces the locks in a child: the child lacks the thread that held a lock."""
     for guard in list(_guards):
         guard.lock = threading.RLock()
 
@@ -216,7 +216,7 @@ class Timer:
         if self.failure is not None:
             return failed(name, self.failure), None
         ms = float(times[0] if isinstance(times, (list, tuple)) else times)
-        if not (math.isfinite(ms) and ms > 0):  # a benchmark's sign for failure
+        if not (math.isfinite(ms) and ms > 0):  # so a benchmark reports a failure
             return {"config": name, "status": "invalid", "reason": f"do_bench returned {ms:g}"}, None
         return {"config": name, "time_us": ms * 1e3}, None
 
@@ -345,7 +345,8 @@ class SharedCache(dict):
 
     @functools.cached_property
     def hooks(self):
-        """Computed at first use: a function may be defined below the kernel that names it."""
+        """The hooks of the arguments. Read at first use, because the source may define a hook's
+        functions below the kernel."""
         return hooks_of(self.arguments)
 
     def __contains__(self, key):
@@ -364,7 +365,7 @@ class SharedCache(dict):
         if not vars(self.call):
             return False  # not in a launch: the arguments for a timing are unknown
         if _is_capturing():
-            return False  # Triton fails in its own way
+            return False  # Triton's own error is the result
         self.stopgaps.pop(key, None)
         self.given.discard(key)
         device = _device()
@@ -402,7 +403,8 @@ class SharedCache(dict):
         return [c for c in configs if not failed or write_config(name_of(c, timer)) not in failed]
 
     def forget_failure(self, error):
-        """Records a failed launch, forgets the answer. True: launch again with another answer."""
+        """Records the failed launch of an answer, and forgets the answer. True: the caller launches
+        again, with another answer."""
         key, config = vars(self.call).pop("used", (None, None))
         if key not in self.given or _is_capturing() or not is_of_config(error):
             return False
@@ -415,14 +417,15 @@ class SharedCache(dict):
 
     def _record(self, key, trial):
         device = _device()
-        with contextlib.suppress(GemmdError, OSError):  # the next request finds out
+        with contextlib.suppress(GemmdError, OSError):  # the next request meets the same error
             if time.monotonic() >= _quiet_until.get((self.socket, device), 0.0):
                 problem = problem_of(self.tuner, key, self.call.kwargs, self.hooks)
                 _client(self.socket, device).record(problem, [trial])
 
     @contextlib.contextmanager
     def _let_others_run(self):
-        """Threads with a known config launch while this thread waits for another process."""
+        """Releases the lock, so that threads with a known config launch while this thread waits for
+        another process."""
         nargs, lock = self.tuner.nargs, self.call.lock
         lock.release()
         try:
@@ -432,7 +435,7 @@ class SharedCache(dict):
             self.tuner.nargs = nargs
 
     def _go_on_alone(self, error, device):
-        if isinstance(error, (Deadline, Unreachable)):  # the next key would wait as long
+        if isinstance(error, (Deadline, Unreachable)):  # other keys would wait as long for gemmd
             _quiet_until[self.socket, device] = time.monotonic() + QUIET_S
         if error.name != "no_config":  # with no_config all configs fail, and Triton reports that
             _warn(error)

@@ -51,7 +51,7 @@ def _check_kinds(settings):
 
 
 def _from_env(name, default, read):
-    """A mistake in the environment must not stop a job."""
+    """A setting from the environment. A bad value must not stop a job: the default is used."""
     text = os.environ.get(name)
     if text is None:
         return default
@@ -141,9 +141,9 @@ class Plans:
     def _forget(self):
         self._lock = threading.RLock()
         self._plans, self._clients = {}, {}
-        self._kernels = weakref.WeakValueDictionary()  # owned by their plans
+        self._kernels = weakref.WeakValueDictionary()  # kernels are owned by their plans
         self._unconnected, self._made = {}, 0
-        self._quiet_until, self._warned = {}, False  # by device, for the device's daemon
+        self._quiet_until, self._warned = {}, False  # _quiet_until: {device: end of the pause}
 
     def reset(self, **settings):
         """Forgets all plans and applies new settings; a mistake changes nothing."""
@@ -206,7 +206,7 @@ class Plans:
         try:
             answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
                                   deadline_ms=min(self.settings.deadline_ms, 100))
-        except (GemmdError, OSError):  # as in _make: no better answer
+        except (GemmdError, OSError):  # as in _make: keep the old plan
             answer = None
         old.made_at = time.monotonic()
         if answer is None or not answer.final:
@@ -230,7 +230,8 @@ class Plans:
         return plan
 
     def _ask(self, call, wait, deadline_ms):
-        """Returns (answer or None, why it is not gemmd's). GemmdError: no config for this call."""
+        """Returns (answer or None, the reason for a default answer). GemmdError: the call has no
+        config."""
         client, problem = self._client(call.device), call.problem()
         if time.monotonic() < self._quiet_until.get(_device_name(call.device), 0.0):
             return client.get(problem, offline=True), "gemmd did not answer a moment ago"

@@ -191,7 +191,8 @@ def _differentiable(function, op, x, w, *rest):
 
 
 def _multiplied(x, w, m_sizes, gather, flags, weights):
-    """Fused for inference. With gradients, two separate products, with the same two roundings."""
+    """Without gradients, one kernel multiplies by the weights, too. With gradients, the product and
+    the multiplication are separate, with the same two roundings."""
     if not flags.permute_y or weights is None:
         raise ValueError("fuse_mul_post needs permute_y and topk_weights: it multiplies the second "
                          "GEMM's rows, in token order")

@@ -15,8 +15,8 @@ class Flags(NamedTuple):
     permute_y: bool
 
     def meant(self):
-        """Without a permute, topk means nothing, and the rows need not be a multiple of topk: a
-        rank may have only its own experts' rows."""
+        """The flags with topk 1 when no permute uses topk. The rows then need not be a multiple of
+        topk, because a rank may have only the rows of the rank's own experts."""
         return self if self.permute_x or self.permute_y else self._replace(topk=1)
 
 
@@ -40,12 +40,13 @@ class Call(NamedTuple):
 
 
 def routed_rows(x, flags):
-    """T, from the operand that is in token order with permute_x."""
+    """T, the number of routed rows, from x. With permute_x, x has a row for each token."""
     return x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
 
 
 def gradient_rows(dy, gather, flags):
-    """T, for a gradient with rows gathered by permute_y, perhaps more than once."""
+    """T, the number of routed rows. With permute_y, the kernels gather T rows of dy, perhaps a row
+    more than once."""
     return gather.shape[0] if flags.permute_y else dy.shape[0]
 
 
