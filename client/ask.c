@@ -126,7 +126,7 @@ bool ask_is_plain(const struct gemmd_query *q)
 enum field_kind { FIELD_TEXT, FIELD_SIZE, FIELD_INT, FIELD_REAL, FIELD_FLAG, FIELD_JSON };
 
 /* A field of a caller's struct. NULL, 0 or false is not sent. A size is always sent, so that a
- * missing size gets the same error sentence as a bad size. */
+ * missing size gets the same error message as a bad size. */
 struct field {
     const char *packed; /* the name on the wire: a byte with the length, then the text */
     enum field_kind kind;

@@ -114,9 +114,9 @@ struct gemmd_options {
         sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL, 0                                \
     }
 
-/* GEMMD_UNREACHABLE (no daemon listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
- * GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (the daemon had no room for another connection until the
- * deadline). `options` may be NULL. */
+/* GEMMD_UNREACHABLE (no daemon listens; the error message names the path tried),
+ * GEMMD_VERSION_MISMATCH, GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (the daemon had no room for
+ * another connection until the deadline). `options` may be NULL. */
 GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *options,
                             struct gemmd_error *err);
 /* Makes a handle that may stay unconnected: gemmd_get and gemmd_get_many behave as with

@@ -59,7 +59,7 @@ enum { START_WAITING = 1 };
 
 /* Begins a start (*s is NULL), or continues with the same order. 0: a daemon listens on the socket;
  * START_WAITING: `until` has passed, call again. ERROR_UNREACHABLE: no gemmd program, or gemmd
- * ended at once (the sentence has its last line); ERROR_DEADLINE. *s becomes NULL, except with
+ * ended at once (the error message has its last line); ERROR_DEADLINE. *s becomes NULL, except with
  * START_WAITING. */
 int start_daemon(struct start **s, const struct start_order *o, int64_t until, struct error *err);
 /* Releases the lock for other clients; a started daemon goes on. NULL in, NULL out. */

@@ -177,7 +177,7 @@ static int take_answer(struct session *s, const struct rpc_message *m,
 
 /* Tells the user the next step: most often the daemon is stopped (SIGSTOP, a debugger), or the
  * machine is out of memory. The lock file of the socket has the daemon's pid, for users who may
- * read the file. The advice comes first, because a note may cut the sentence. */
+ * read the file. The advice comes first, because a note may cut the error message. */
 static int session_fail_hanging(const struct session *s, const char *what, int64_t ms,
                                 struct error *err)
 {

@@ -7,8 +7,8 @@
  *
  *   0         done
  *   negative  a fault: one of the ERROR_* codes below, forwarded untouched to the boundary that
- *             answers for the fault (a reply on the wire, an exit code). `struct error` holds a
- *             sentence that the user can act on, written where the fault was first seen
+ *             answers for the fault (a reply on the wire, an exit code). `struct error` holds an
+ *             error message that the user can act on, written where the fault was first seen
  *   positive  an outcome named in the header of the function (STORE_MISS, SCAN_MORE), which the
  *             direct caller must handle
  *
@@ -71,14 +71,14 @@ struct error {
 
 #define ERROR_NULL ((struct error){0})
 
-/* Sets code and sentence, and returns code, so that `return error_set(err, ...)` reads well.
+/* Sets code and error message, and returns code, so that `return error_set(err, ...)` reads well.
  * `err` may be NULL. The trace hook (see below) is called. */
 int error_set(struct error *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int error_vset(struct error *err, int code, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 
-/* Puts "<context>: " in front of the sentence; keeps and returns the code. */
+/* Puts "<context>: " in front of the error message; keeps and returns the code. */
 int error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Wire name of a code ("invalid"); "internal" for numbers not in the list. Never NULL. */

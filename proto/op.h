@@ -25,7 +25,7 @@ const struct op_index *op_index_of(const struct op *op);
 const struct op *op_find_n(const char *name, size_t n);
 bool op_is_custom(const struct op *op);
 bool op_is_gemm_alias(const char *name, size_t n);
-void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", for sentences */
+void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", for error messages */
 
 /* ---- problem_slots.c ------------------------------------------------------------------------ */
 

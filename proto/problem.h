@@ -65,9 +65,9 @@ struct problem {
 void ops_set(const struct op *const *list);
 
 /* Canonical problem from op name and given fields. "gemm" is grouped_gemm with experts = 1 and topk
- * = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; sentences name the
- * field, the value and the accepted values. An integer field takes a real with an integral value
- * too, a real field an integer; no other types convert. `fields` may not be p->fields. */
+ * = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; error messages name
+ * the field, the value and the accepted values. An integer field takes a real with an integral
+ * value too, a real field an integer; no other types convert. `fields` may not be p->fields. */
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
                  struct error *err);
 /* From a wire map {"op": ..., fields}; nil means "not given". An array of integers for a text field

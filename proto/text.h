@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Text helpers of proto/: output that is measured and cut like snprintf, numbers independent of the
- * locale (libgemmd is part of other programs), UTF-8, and foreign text made fit for sentences.
+ * locale (libgemmd is part of other programs), UTF-8, and foreign text made fit for error messages.
  */
 #ifndef GEMMD_PROTO_TEXT_H
 #define GEMMD_PROTO_TEXT_H
@@ -50,7 +50,7 @@ static inline bool text_is(const char *known, const char *s, size_t n)
 bool text_utf8(const char *s, size_t n); /* valid UTF-8 */
 void text_utf8_clean(char *s, size_t n); /* invalid bytes become '?', in place */
 
-/* Foreign text for a sentence, cut and without control bytes: text_show(s, n).text */
+/* Foreign text for an error message, cut and without control bytes: text_show(s, n).text */
 struct text_shown {
     char text[56];
 };

@@ -18,7 +18,7 @@
  *
  * A checked path stays sound: below a folder that only root and we can write to, no other user can
  * replace a file. SQLite, a compiler and rename(2) may therefore use the resolved path.
- * ERROR_DENIED: the rule is broken; the sentence names the part and its owner.
+ * ERROR_DENIED: the rule is broken; the error message names the part and its owner.
  */
 #ifndef GEMMD_PROTO_TRUST_H
 #define GEMMD_PROTO_TRUST_H

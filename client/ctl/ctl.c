@@ -152,7 +152,7 @@ int ctl_failed(const char *format, ...)
     return FAILED;
 }
 
-/* argp and getopt print their own sentences, to the variable `stderr`. */
+/* argp and getopt print their own error messages, to the variable `stderr`. */
 static ssize_t write_stderr(void *ctx, const char *text, size_t n)
 {
     (void)ctx;

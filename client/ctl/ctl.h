@@ -8,8 +8,8 @@
  * tuners.
  *
  * Every command makes JSON first; a table is a view of the JSON. Results go to stdout, everything
- * else to stderr. A failure ends in one sentence, "gemmctl: ..."; "after the sentence" below means
- * that this sentence was printed.
+ * else to stderr. A failure ends in one error message, "gemmctl: ..."; "after the error message"
+ * below means that the function printed the message.
  */
 #ifndef GEMMD_CLIENT_CTL_CTL_H
 #define GEMMD_CLIENT_CTL_CTL_H
@@ -48,15 +48,16 @@ extern const struct argp output_argp, ctl_argp, pinned_ctl_argp;
 
 /* The daemon's socket or device, and the generation. */
 struct gemmd_options ctl_options(const struct ctl *c);
-/* Connects. 0, or an exit code after the sentence. */
+/* Connects. 0, or an exit code after the error message. */
 int ctl_connect(struct ctl *c);
 /* Checks the connected daemon against --device, since a socket's path does not show the device. One
- * daemon's socket serves every number of CPU threads. 0, or USAGE after the sentence. */
+ * daemon's socket serves every number of CPU threads. 0, or USAGE after the error message. */
 int ctl_check_device(struct ctl *c);
-/* Connects without a sentence, for commands with their own sentence when no daemon answers. */
+/* Connects, but prints nothing on failure: for commands that print an error message of their own.
+ */
 int ctl_try(struct ctl *c, struct gemmd_error *e);
 
-/* Prints "gemmctl: <sentence>" and returns the exit code. */
+/* Prints "gemmctl: <error message>" and returns the exit code. */
 int ctl_fail(const struct gemmd_error *e);
 /* ctl_fail for a call that waited. A deadline that passed although the user set no deadline means
  * that the daemon hangs: UNREACHABLE. */
@@ -66,7 +67,7 @@ int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /
 
 /* A call whose params and result are JSON; takes over params. NULL and *code on failure. */
 json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code);
-/* ctl_call without a sentence: e->code is the failure, or GEMMD_WAITING. */
+/* ctl_call without an error message: e->code is the failure, or GEMMD_WAITING. */
 json_t *ctl_try_call(struct ctl *c, const char *method, json_t *params, struct gemmd_error *e);
 /* The outcome of a library call that returned `r`: waits step by step until the call ends.
  * GEMMD_WAITING: a signal arrived first, and the call was cancelled. */
@@ -75,14 +76,14 @@ json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code);
 /* Prints a document and takes it over. */
 int ctl_print_json(json_t *j);
 /* With --json stdout has one document, also when the command failed: the command's own document, or
- * {"error": {"name", "message"}} of the first sentence. ctl_want_error: at the start. ctl_printed:
- * a document was printed. ctl_print_error: at the end. */
+ * {"error": {"name", "message"}} of the first error message. ctl_want_error: at the start.
+ * ctl_printed: a document was printed. ctl_print_error: at the end. */
 void ctl_want_error(int argc, char **argv);
 void ctl_printed(void);
 void ctl_print_error(int code);
 /* The error, for a command's own document; NULL: nothing failed. */
 json_t *ctl_error(void);
-/* Sets the error name of the next sentence; the default is "usage" or "failed". */
+/* Sets the error name of the next error message; the default is "usage" or "failed". */
 void ctl_name_error(const char *name);
 double ctl_now_ms(void);
 
@@ -170,9 +171,9 @@ struct problems {
 };
 extern const struct argp problems_argp;
 
-/* Fills in `all`. 0, or USAGE after the sentence. */
+/* Fills in `all`. 0, or USAGE after the error message. */
 int problems_make(struct problems *p);
-/* The only problem, for commands that take one. NULL after the sentence. Borrowed. */
+/* The only problem, for commands that take one. NULL after the error message. Borrowed. */
 const json_t *problems_one(struct problems *p);
 /* {"key": ...} or {"problem": ...} for methods that take either; a key is the only argument. */
 json_t *problems_key_or_one(struct problems *p, int *code);
@@ -186,23 +187,23 @@ void problems_deinit(struct problems *p);
 
 /* True when --permutes is "own", the default: each row of a table keeps its own permutes. */
 bool problems_has_own_permutes(const struct problems *p);
-/* Rows of --shapes that the options select, in the form of `all`; NULL after the sentence. */
+/* Rows of --shapes that the options select, in the form of `all`; NULL after the error message. */
 json_t *shapes_read(const struct problems *p);
 /* The products of the layer of --moe, "experts=128,topk=8,hidden=2048,inter=768" or a known model's
- * name, in the form of `all`; NULL after the sentence. */
+ * name, in the form of `all`; NULL after the error message. */
 json_t *moe_problems(const struct problems *p);
 /* "rows:5,0,3" (malloc'ed) from a list or a file of numbers, their count and their sum. 0, or USAGE
- * after the sentence. */
+ * after the error message. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);
 
 /* ---- search.c ------------------------------------------------------------------------------- */
 
-/* An option's value from 0 to max; else exits after a sentence that names the option. */
+/* An option's value from 0 to max; else exits after an error message that names the option. */
 int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state);
-/* A command's own option, min to max; NULL: not given. 0, or USAGE after the sentence. */
+/* A command's own option, min to max; NULL: not given. 0, or USAGE after the error message. */
 int option_number(const char *name, const char *arg, int64_t min, int64_t max, int64_t *out);
 /* The device of `--arch`, which may be absent: "cuda:sm_90a" for sm_90a, other names unchanged; arg
- * NULL: leaves `out` unchanged. 0, or USAGE after the sentence for an impossible name. */
+ * NULL: leaves `out` unchanged. 0, or USAGE after the error message for an impossible name. */
 enum { ARCH_MAX = 256 };
 int option_arch(const char *arg, char out[ARCH_MAX]);
 
@@ -357,7 +358,7 @@ json_t *unsaved_status(struct ctl *c);
 bool unsaved_there(const json_t *status);
 bool unsaved_at_all(const json_t *status);
 void unsaved_say(const json_t *status, const char *where);
-/* When `there`: FAILED, after the sentence that the user's copy `where` lacks rows, and that
+/* When `there`: FAILED, after the error message that the user's copy `where` lacks rows, and that
  * `again` is to be repeated later. Else DONE. */
 int unsaved_fail(const json_t *status, bool there, const char *where, const char *again);
 /* Warns when some of the answers in `rows` are unsaved. */

@@ -356,8 +356,8 @@ static void foreign_complete_problems(struct importing *x, struct problems *p, s
     }
 }
 
-/* Checks that N and K are known, after the file completed them. The sentence names the file, since
- * names without sizes are usual (DEFAULT.json). */
+/* Checks that N and K are known, after the file completed them. The error message names the file,
+ * since names without sizes are usual (DEFAULT.json). */
 static int foreign_check_sizes(const struct importing *x, const struct problems *p)
 {
     bool n = p->given[PROBLEM_N], k = p->given[PROBLEM_K];

@@ -61,7 +61,7 @@ char *notice_counts(const json_t *counts);
 
 /* ---- contents of a file ---------------------------------------------------------------------- */
 
-/* text_read_file; NULL after the sentence. */
+/* text_read_file; NULL after the error message. */
 char *foreign_read_file(const char *path);
 
 /* One config of a file, and the problems that the config is for. */
@@ -82,7 +82,7 @@ struct entries {
 void foreign_entries_deinit(struct entries *e);
 struct entry *entries_add(struct entries *e);
 
-/* Both read the whole file or nothing: 0, or FAILED after a sentence with the line. */
+/* Both read the whole file or nothing: 0, or FAILED after an error message with the line. */
 int unsloth_read(const char *path, struct entries *out);
 int aiter_read(const char *path, struct entries *out);
 /* The file's class for M rows, by the format's rule; NULL: no class. */
@@ -100,8 +100,8 @@ struct writing {
     json_t *files;     /* [{"path", "rows", ...}] */
     json_t *skipped;   /* see notices */
     json_t *left_out;  /* parameters without a counterpart */
-    json_t *notes;     /* sentences */
-    bool incomplete;   /* some answers are unsaved, and a sentence said so */
+    json_t *notes;     /* remarks for the user */
+    bool incomplete;   /* some answers are unsaved, and a warning was printed */
 };
 int unsloth_write(struct writing *w);
 int aiter_write(struct writing *w, const char *arch);

@@ -127,7 +127,7 @@ int main(int argc, char **argv)
     std_files_open();
     ctl_want_error(argc, argv);
     on_exit(check_written, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit then fails as EFBIG, with a sentence */
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit then fails as EFBIG, with an error message */
     if (argc < 2) {
         return ctl_usage("no command given; `gemmctl help` lists them");
     }

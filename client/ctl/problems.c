@@ -170,7 +170,7 @@ static int problems_check_words(const struct problems *p)
                  : DONE;
 }
 
-/* Checks that the given options agree. 0, or USAGE after the sentence. */
+/* Checks that the given options agree. 0, or USAGE after the error message. */
 static int problems_check(const struct problems *p)
 {
     const char *const *given = p->given, *other;
@@ -211,7 +211,7 @@ static size_t list_length(const char *list)
     return n;
 }
 
-/* Element i as JSON; NULL after the sentence. */
+/* Element i as JSON; NULL after the error message. */
 static json_t *list_element(const char *list, size_t i, enum problem_option place)
 {
     const char *at = list;

@@ -51,7 +51,7 @@ static int runner_add_given(struct runner_call *r, const struct subject *s)
                   {OWN_CACHE_MAX, "--cache-max-mib"}, {OWN_SECONDS, "--seconds"},
                   {OWN_VARIANTS, "--variants"},       {OWN_SETTINGS, "--settings"},
                   {OWN_FINALS, "--finals"},           {OWN_NOTE, "--note"}};
-    int64_t jobs; /* checked here, because the runner's sentence would have its own option's name */
+    int64_t jobs; /* checked here: the runner's error message would name --compile-threads */
     if (option_number("jobs", s->given[OWN_JOBS], 0, JOBS_MAX, &jobs)) {
         return USAGE;
     }
@@ -89,8 +89,8 @@ static bool find_near(char out[PATH_MAX])
     return false;
 }
 
-/* Returns only on failure, with an exit code after the sentence. The program is $GEMMD_RUNNER, else
- * found near gemmctl, else in PATH. */
+/* Returns only on failure, with an exit code after the error message. The program is $GEMMD_RUNNER,
+ * else found near gemmctl, else in PATH. */
 static int runner_become(struct runner_call *r)
 {
     const char *named = getenv("GEMMD_RUNNER");

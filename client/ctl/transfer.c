@@ -14,7 +14,7 @@
 
 enum { FORMAT_VERSION = 1 };
 
-/* *format: of --format; NULL: gemmd's. 0, or USAGE after the sentence. */
+/* *format: of --format; NULL: gemmd's. 0, or USAGE after the error message. */
 static int transfer_check_options(const struct subject *s, bool portfolio, const char **format)
 {
     const char *to = s->given[OWN_TO], *named = s->given[OWN_FORMAT];
@@ -147,7 +147,7 @@ const struct command command_export = {
 
 /* ---- import --------------------------------------------------------------------------------- */
 
-/* NULL after the sentence. */
+/* NULL after the error message. */
 static json_t *read_export(const char *path)
 {
     struct gemmd_error e;
@@ -163,8 +163,8 @@ static json_t *read_export(const char *path)
     return document;
 }
 
-/* The sentence without words that contain a digit: keys, sizes and classes differ from row to row,
- * although the reason is the same. malloc'ed. */
+/* The daemon's message about a row, without words that contain a digit: keys, sizes and classes
+ * differ from row to row, although the reason is the same. malloc'ed. */
 static char *reason_of(const char *message)
 {
     char *out = strdup(message), *to = out;

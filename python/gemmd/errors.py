@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of gemmd as exceptions: the daemon's own sentence, and the stable name of the error.
+"""Errors of gemmd as exceptions, with the daemon's error message and the stable name of the error.
 
 All are GemmdError. Errors that a program may handle separately have classes of their own, derived
 from the matching exceptions of Python (TimeoutError, ...).
@@ -8,7 +8,7 @@ from the matching exceptions of Python (TimeoutError, ...).
 
 class GemmdError(Exception):
     """`name` (docs/protocol.md lists them), `code` (enum gemmd_error_code), `text` (the
-    sentence)."""
+    error message)."""
 
     def __init__(self, what, code, name, text):
         super().__init__(f"{what}: {text} ({name})")

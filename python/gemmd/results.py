@@ -111,7 +111,7 @@ class Rows(list):
         return [row if isinstance(row, dict) else row.to_dict() for row in self]
 
     def to_dataframe(self):
-        """Makes a pandas.DataFrame. ImportError, with a sentence, when pandas is not installed."""
+        """Makes a pandas.DataFrame. ImportError, which names the fix, when pandas is not installed."""
         try:
             import pandas
         except ImportError:
