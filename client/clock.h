@@ -55,7 +55,7 @@ struct pause {
     int64_t end; /* end of the current pause; 0: no pause */
 };
 
-/* False: the pause would not end before the deadline. */
+/* Begins the next pause. False: the pause would not end before the deadline. */
 static inline bool pause_begin(struct pause *p, int64_t deadline)
 {
     p->ms = p->ms ? p->ms : PAUSE_MS;

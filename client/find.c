@@ -20,7 +20,7 @@
 
 #define SYSTEM_RUNTIME_DIR "/run/gemmd"
 
-/* NULL: the job has not loaded libcuda. */
+/* The handle of libcuda; NULL: the job has not loaded libcuda. */
 static void *loaded_cuda(void)
 {
     loading_begin();
@@ -142,7 +142,8 @@ static bool is_spelled(const char *file, const char *uuid)
     return uuid_of_spec(stem, named) && uuid_match(named, uuid);
 }
 
-/* uuid: only sockets of that GPU; NULL: all sockets. */
+/* Adds the sockets in `dir` on which a daemon listens. uuid: only sockets of that GPU; NULL: all.
+ */
 static void look_into(struct any *a, const char *dir, const char *uuid)
 {
     DIR *d = opendir(dir);
@@ -176,7 +177,9 @@ static int find_refuse_several(const struct any *a, struct error *err)
                      list);
 }
 
-/* With a GPU's UUID, this user's daemons go before the system's, as in find_places. Free *out. */
+/* Finds the socket on which a daemon listens; several are ERROR_INVALID. With a GPU's UUID, looks
+ * for the system's daemons only if this user has none, as find_places prefers. The caller frees
+ * *out. */
 static int find_listening(const char *uuid, struct any **out, struct error *err)
 {
     char dir[PATHS_MAX];

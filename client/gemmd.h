@@ -424,8 +424,8 @@ GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *pro
 GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
                                    const char *config, struct gemmd_kernel **out,
                                    struct gemmd_error *err);
-/* From any thread, with any current CUDA context, when no launch is under way. NULL in, NULL
- * out. */
+/* Unloads the kernel, and returns NULL; k may be NULL. Any thread may call this, with any current
+ * CUDA context, when no launch of the kernel is under way. */
 GEMMD_API struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k);
 
 enum gemmd_dtype {
@@ -465,7 +465,8 @@ struct gemmd_grouped_gemm_args {
 GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k,
                                      const struct gemmd_grouped_gemm_args *args, int64_t *bytes,
                                      struct gemmd_error *err);
-/* Asynchronous on args->stream; no allocation, no synchronisation; CUDA graphs can capture it. */
+/* Launches asynchronously on args->stream, without allocation or synchronisation. CUDA graphs can
+ * capture the launch. */
 GEMMD_API int gemmd_kernel_launch(struct gemmd_kernel *k,
                                   const struct gemmd_grouped_gemm_args *args,
                                   struct gemmd_error *err);

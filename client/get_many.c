@@ -26,12 +26,13 @@ struct get_many {
     struct gemmd_query query;
     int64_t deadline;
     bool unreached; /* no connection to the daemon could be made */
-    size_t at;      /* all earlier problems were looked up */
+    size_t at;      /* index of the next problem to look up in the table */
     size_t kept;    /* number of answers that this call put into the table */
     struct answer_order order;
 };
 
-/* Interim statuses: not looked up yet; looked up, and not answered yet. */
+/* Statuses during the call. MANY_NEW: the problem was not looked up yet. MANY_OPEN: the table lacks
+ * the problem, and the daemon has not answered yet. */
 enum { MANY_NEW = 1, MANY_OPEN = 2 };
 
 static const struct gemmd_problem *problem_at(const struct get_many *m, size_t i)

@@ -34,7 +34,8 @@ struct steps {
     /* Makes the outcome from the result, or from the fault `r`; with the session's lock. */
     int (*end)(struct gemmd *g, int r, const struct wire_obj *result, struct error *err);
 
-    /* For `pack` and `end`. The caller owns all pointed-to memory, valid until the end. */
+    /* Arguments for `pack` and `end`. The caller owns the memory behind the pointers, which stays
+     * valid until the call ends. */
     struct ask ask;
     struct gemmd_acquire acquire;
     struct gemmd_answer *answer;

@@ -150,7 +150,7 @@ void link_deinit(struct link *l)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* 0: ready; LINK_TIMEOUT: the deadline passed. */
+/* Waits until the socket is ready for `events`: 0. LINK_TIMEOUT: the deadline passed. */
 static int link_wait_for(struct link *l, short events, int64_t deadline)
 {
     for (;;) {

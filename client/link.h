@@ -62,7 +62,8 @@ enum { START_WAITING = 1 };
  * ended at once (the error message has its last line); ERROR_DEADLINE. *s becomes NULL, except with
  * START_WAITING. */
 int start_daemon(struct start **s, const struct start_order *o, int64_t until, struct error *err);
-/* Releases the lock for other clients; a started daemon goes on. NULL in, NULL out. */
+/* Releases the lock, so that other clients may start a daemon. A daemon that was started continues.
+ * Returns NULL; s may be NULL. */
 struct start *start_free(struct start *s);
 
 /* A child of fork() closes its copies of the parent's locks: else nobody could start a daemon while

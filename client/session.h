@@ -93,8 +93,9 @@ struct session_request {
 int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
                  struct error *err);
 
-/* The same in two steps, to do other work while the daemon works. The previous result stays valid
- * until session_finish, which also reports faults of session_start. q must not change meanwhile. */
+/* session_call in two steps, so that the caller can do other work while the daemon works. The
+ * previous result stays valid until session_finish, which also reports faults of session_start. q
+ * must not change meanwhile. */
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
 /* SESSION_WAITING: `until` (CLOCK_NEVER: no limit) has passed; call again to continue. */
 enum { SESSION_WAITING = 1 };

@@ -280,7 +280,8 @@ static int start_launch_daemon(struct start *s, struct error *err)
     return 0;
 }
 
-/* True also for a zombie, which nobody reaps in a container without init. */
+/* True when the process has ended. A zombie has ended, too: in a container without init nobody
+ * reaps the zombie. */
 static bool start_has_ended(pid_t pid)
 {
     char path[64], text[512];

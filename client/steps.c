@@ -66,8 +66,8 @@ static int steps_attempt_answer(struct gemmd *g, int64_t until, const struct wir
     return session_finish(&g->session, &s->request, &s->sent, result, err);
 }
 
-/* True when gemmd has no room for this request (session.c retries when the connection has no
- * room). */
+/* True when gemmd answered `busy`, because its queue has no room for the request: the request will
+ * be sent again after a pause. (session.c retries when gemmd has no room for the connection.) */
 static bool comes_again(struct steps *s, int r)
 {
     if (r != ERROR_BUSY || !s->pack || !s->sent.under_way || !pause_begin(&s->pause, s->patience)) {

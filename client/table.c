@@ -12,9 +12,9 @@
 
 enum { TABLE_HEADS = 4 * TABLE_MAX };
 
-/* An entry keeps three runs of the answer, without the unused ends of `config` and `note`. Copying
- * goes by blocks; each run overwrites the excess of the run before, the last ends with the
- * answer. */
+/* An entry keeps three runs of the answer's bytes, and leaves out the unused ends of `config` and
+ * `note`. A run is copied in whole blocks, so the copy may be too long: the next run overwrites the
+ * excess, and the last run ends exactly with the answer. */
 enum { RUNS = 3, BLOCK = 64, LAST_BYTES = 3 * BLOCK };
 #define MEMBER_AT(f) offsetof(struct gemmd_answer, f)
 static const size_t run_at[RUNS] = {0, MEMBER_AT(module), sizeof(struct gemmd_answer) - LAST_BYTES};
@@ -59,7 +59,7 @@ static inline uint64_t question_read_text(const char *text, const char *usual, c
     return text ? question_read_word(text, rest) : question_read_word(usual, rest);
 }
 
-/* Both halves of the product, so that every bit of a and b counts. */
+/* Combines both halves of the product a * b, so that every bit of a and b counts. */
 static inline uint64_t question_fold_words(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 wide;
@@ -78,13 +78,14 @@ static inline uint64_t question_hash_words(const uint64_t words[QUESTION_WORDS])
     return hash;
 }
 
-/* In an older caller's struct the field rows_per_expert does not exist. */
+/* The caller's rows_per_expert, or NULL: the struct of an older caller lacks the field. */
 static inline const int64_t *question_get_rows(const struct gemmd_problem *p)
 {
     return p->size > offsetof(struct gemmd_problem, rows_per_expert) ? p->rows_per_expert : NULL;
 }
 
-/* Not inlined, because most questions have no further words. */
+/* Hashes the texts that exceed a word, and the rows. Not inlined, because most questions have
+ * neither. */
 __attribute__((noinline)) static void
 question_add_more(struct question *q, const char *const rest[4], const int64_t *rows, size_t n_rows)
 {
@@ -102,7 +103,7 @@ void question_of(const struct gemmd_problem *p, struct question *q)
     const int64_t *rows = NULL;
     uint64_t *w = q->words;
     w[QUESTION_MORE] = w[QUESTION_MORE + 1] = 0;
-    if (p->text) { /* differs from problems in fields, where experts is at least 1 */
+    if (p->text) { /* words of 0: no problem in fields has 0 experts */
         memset(w, 0, sizeof(q->words));
         rest[0] = p->text;
     } else {
@@ -184,7 +185,7 @@ __attribute__((target("avx"))) static void table_copy_wide(struct gemmd_answer *
     table_copy_runs(out, e);
 }
 
-/* Into a struct of this library's size. */
+/* Copies an entry's answer into a struct of this library's size. */
 static inline void table_copy_answer(struct gemmd_answer *out, const struct table_entry *e)
 {
     if (__builtin_cpu_supports("avx")) {

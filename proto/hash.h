@@ -11,13 +11,14 @@ enum { HASH_HEX = 33 }; /* 32 hex digits and a zero */
 
 uint64_t hash64(const void *data, size_t n);
 void hash128_hex(const void *data, size_t n, char out[HASH_HEX]);
-uint64_t hash128_front(const void *data, size_t n); /* the number in its first 16 digits */
-/* 128 bits of the data and of the former `hash`: a chain over several pieces. */
+/* The number in the first 16 digits of hash128_hex. */
+uint64_t hash128_front(const void *data, size_t n);
+/* Replaces `hash` by a hash of the former `hash` and the data, to hash several pieces. */
 void hash128_chain(uint64_t hash[2], const void *data, size_t n);
 bool hash_is_hex(const char *text); /* 32 lower-case hex digits */
 
-/* 128 bits over several pieces. hash_new returns NULL without memory; hash_add ignores NULL, and
- * hash_end_hex of NULL gives "", which is no hash. */
+/* Makes a 128-bit hash of several pieces. hash_new returns NULL without memory. For NULL, hash_add
+ * does nothing, and hash_end_hex gives "", which is no hash. */
 struct hash_state; /* heap */
 struct hash_state *hash_new(void);
 void hash_add(struct hash_state *h, const void *data, size_t n);

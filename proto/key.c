@@ -134,7 +134,7 @@ int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, 
 struct fields {
     struct pull at;
     size_t left;
-    const char *name; /* of the next field; NULL: no more fields */
+    const char *name; /* name of the current field; NULL: no more fields */
     size_t name_n;
     struct pull value;
 };
@@ -144,7 +144,7 @@ static bool key_is_same_item(const struct pull *a, const struct pull *b)
     return pull_left(a) == pull_left(b) && memcmp(a->at, b->at, pull_left(a)) == 0;
 }
 
-/* False: not the bytes of a key. */
+/* Moves to the next field. False: these are not the bytes of a key. */
 static bool next_field(struct fields *f)
 {
     f->name = NULL;

@@ -21,7 +21,7 @@ static inline const struct op_field *op_index_field_at(const struct op_index *x,
 
 /* The index of a registered op; NULL for custom and unknown ops. */
 const struct op_index *op_index_of(const struct op *op);
-/* NULL: unknown. "gemm" is an alias (problem_make). */
+/* Finds an op by name. NULL: unknown. "gemm" is an alias (problem_make). */
 const struct op *op_find_n(const char *name, size_t n);
 bool op_is_custom(const struct op *op);
 bool op_is_gemm_alias(const char *name, size_t n);

@@ -97,7 +97,7 @@ static inline bool pull_same(const char *a, const char *b, size_t n)
 
 bool pull_int_long(struct pull *p, int64_t *out); /* pull_int, for more than one byte */
 
-/* False also when the integer does not fit. */
+/* False also when the integer does not fit into int64_t. */
 static inline bool pull_int(struct pull *p, int64_t *out)
 {
     if (p->at < p->end && (*p->at < 0x80 || *p->at >= 0xe0)) {
@@ -112,7 +112,7 @@ bool pull_real(struct pull *p, double *out);
 /* The head; *n elements, or pairs, follow. */
 bool pull_array(struct pull *p, size_t *n);
 bool pull_map(struct pull *p, size_t *n);
-/* Any item with its content. */
+/* Skips any item with its content. */
 bool pull_skip(struct pull *p);
 /* A reader of the item's own bytes, for a later decode as a tree. */
 bool pull_item(struct pull *p, struct pull *item);

@@ -196,7 +196,7 @@ static int set_checked(struct record *r, const char *name, size_t n, const struc
         return no_room(name, n, err);
     }
     if (v->type == VALUE_TEXT && RECORD_TEXT_MAX - r->used < text_n + 1) {
-        memcpy(copy, v->text, text_n); /* the text may lie in the arena */
+        memcpy(copy, v->text, text_n); /* v->text may lie in this arena, which pack_arena moves */
         moved.text = copy;
         if (!pack_arena(r, there ? at : r->n, text_n + 1)) {
             return no_room(name, n, err);

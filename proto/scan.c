@@ -82,7 +82,7 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
                 "used in this protocol",
                 data[0], s->taken);
         }
-        /* the rest of the head is in addition to a byte per element owed */
+        /* `owed` counts one byte per element; this head needs head_need - 1 bytes more */
         if (s->owed + s->head_need - 1 > s->limit - s->taken) {
             return too_large(s, err);
         }

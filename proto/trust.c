@@ -90,7 +90,8 @@ static bool is_private_group(uid_t uid, gid_t gid)
            has_no_other_member(g, u->pw_name) && !is_primary_of_another(uid, gid);
 }
 
-/* With a list, the group's bits are only the upper limit for all users and groups in the list. */
+/* True for a file with an access control list. The group's mode bits are then only the upper limit
+ * for all users and groups in the list. */
 static bool has_access_list(const char *path)
 {
     return lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0;
@@ -265,7 +266,7 @@ static int trust_open_part(struct walk *w, const char *name, bool make, int *fd)
 
 enum { WALK_FILE = 2 }; /* the part is neither a folder nor a link */
 
-/* One part further. With WALK_FILE and TRUST_MISSING `path` names that part. */
+/* Walks over the next part of the path. With WALK_FILE and TRUST_MISSING `path` names that part. */
 static int walk_step(struct walk *w, const char *name, bool linked, char path[PATH_MAX],
                      struct error *err)
 {

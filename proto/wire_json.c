@@ -142,7 +142,7 @@ static json_t *load_json(const char *json, size_t length, size_t flags, struct e
     return root;
 }
 
-/* False: not a scalar. null is VALUE_NONE. */
+/* Reads a scalar; null becomes VALUE_NONE. False: not a scalar. */
 static bool json_get_value(const json_t *j, struct value *v, size_t *text_n)
 {
     *v = (struct value){.type = VALUE_NONE};

@@ -162,7 +162,7 @@ static int read_param(const struct reading *r, const char *class, const char *na
         notice_count(r->out->unused, name, 1); /* no kernel here has the parameter */
     }
     if (i == COUNT(params)) {
-        return DONE; /* a parameter of a newer release */
+        return DONE; /* a parameter of a newer aiter is ignored */
     }
     if (strcmp(name, "cache_modifier") == 0) {
         return json_is_string(v) || json_is_null(v)

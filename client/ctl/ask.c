@@ -71,7 +71,7 @@ int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query 
     return r;
 }
 
-/* NULL: a signal arrived first. */
+/* Gets or tunes the answer of a problem, and returns its row. NULL: a signal arrived first. */
 static json_t *ask_one(struct asking *a, const json_t *problem)
 {
     struct gemmd_answer answer;

@@ -129,7 +129,8 @@ static json_t *compat_make_space(const struct unsloth_mode *mode)
     }
     json_int_t legal = (json_int_t)json_array_size(configs);
     json_object_set_new(space, "raw", json_integer(raw));
-    /* A search considers every config, and every parameter is a compile-time parameter. */
+    /* Three equal counts: the other tuner searches every legal config, and compiles each config
+     * separately. */
     json_object_set_new(space, "legal", json_integer(legal));
     json_object_set_new(space, "searched", json_integer(legal));
     json_object_set_new(space, "variants", json_integer(legal));

@@ -297,7 +297,7 @@ int ctl_check_device(struct ctl *c)
     const char *from = getenv("GEMMD_SOCKET");
     const char *socket = c->socket ? c->socket : from, *spec = c->named_device;
     const bool given = socket && *socket;
-    /* One socket serves every number of threads. */
+    /* A socket's name shows the device, but not the number of CPU threads: checks these, too. */
     if (!spec || strcmp(spec, "any") == 0 || (!given && !names_threads(spec))) {
         return DONE;
     }

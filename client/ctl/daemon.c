@@ -210,7 +210,7 @@ static bool is_gone(const char *socket)
     return r == GEMMD_UNREACHABLE;
 }
 
-/* True also for a zombie, whose parent has not waited yet. */
+/* True when the process has ended. A zombie has ended, too: the parent has not waited yet. */
 static bool daemon_has_ended(pid_t pid)
 {
     char path[40], text[256] = {0};

@@ -118,7 +118,8 @@ static const struct values {
 } portable_values = {{16, 256, 0}, {32, 256, 0}, {4, 8, 0}, {1, 32, 0}, {1, 1, 1}},
   hopper_values = {{64, 256, 64}, {64, 256, 64}, {4, 8, 4}, {1, 64, 1}, {1, 8, 0}};
 
-/* Between two equally near values takes the smaller, which needs less of the device. */
+/* The value of the range nearest to v. Of two equally near values, the smaller, which needs less of
+ * the device. */
 static int64_t tile_find_nearest(int64_t v, const struct range *r)
 {
     int64_t below = r->least, above = r->least;

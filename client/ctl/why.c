@@ -127,7 +127,7 @@ static void print_row(const json_t *why)
     char *age = show_age(json_object_get(row, "created_s"));
     bool own = strcmp(field_text(row, "key"), field_text(why, "key")) == 0;
     long long uid = field_int(row, "uid");
-    char by[48] = "in no database yet"; /* in memory only: the uid is not kept */
+    char by[48] = "in no database yet"; /* a row in memory only has no uid */
     if (uid >= 0) {
         snprintf(by, sizeof(by), "asked for by uid %lld", uid);
     }
