@@ -43,7 +43,7 @@ _autotune = triton.autotune  # users may replace triton.autotune by this module'
 _CHOOSES = ("configs", "key", "prune_configs_by", "cache_results")  # select configs, change none
 _guards = weakref.WeakSet()
 _of_thread = threading.local()  # a thread's Clients: a waiting call blocks its Client
-_quiet_until = {}  # by socket and device
+_quiet_until = {}  # {(socket, device): end of the pause}
 _warned = False
 
 
@@ -97,7 +97,7 @@ def _warn(error):
 # ---- validity of a result ------------------------------------------------------------------------
 
 def _interprets():
-    """Triton's rule for kernels decorated from now on."""
+    """True when Triton would interpret a kernel that is decorated now."""
     knobs = getattr(triton, "knobs", None)  # Triton 3.4 and newer
     return knobs.runtime.interpret if knobs else os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -162,7 +162,8 @@ def name_of(config, timer=None):
 
 
 def find(configs, name, timer=None):
-    """Compares the written lines, because 1, 1.0 and True are equal in Python."""
+    """Finds a config by its name. Compares written lines, because 1, 1.0 and True are equal in
+    Python."""
     line = write_config(name)
     return next((c for c in configs if write_config(name_of(c, timer)) == line), None)
 
@@ -338,7 +339,7 @@ class SharedCache(dict):
         super().__init__()
         self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
         self.arguments = dict(arguments)  # of triton.autotune
-        self.stopgaps = {}  # end time of each stopgap
+        self.stopgaps = {}  # {key: end time of the stopgap}
         # given: keys answered by gemmd; failed: {key: {line: status}} of answers that failed here.
         self.given, self.failed = set(), {}
         self.guard, self.call = Guard(), threading.local()

@@ -82,7 +82,7 @@ def _bind(device):
     device, but autograd has threads of its own that may not have used CUDA yet."""
     if getattr(_bound, "index", None) != device.index:
         torch.cuda.set_device(device)
-        torch.cuda.is_current_stream_capturing()  # set_device is not enough before 2.9
+        torch.cuda.is_current_stream_capturing()  # before 2.9 set_device makes none current
         _bound.index = device.index
 
 

@@ -129,6 +129,6 @@ for _name, _run, _fake in (("grouped_gemm", _forward, _fake_forward),
     _lib.impl(_name, _run, "CUDA")
     torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
 
-# The overloads, because a packet searches its overload at every call.
+# Names the overloads themselves, because PyTorch's packet of overloads searches at every call.
 forward, forward_mul, dx, dw, grads = (getattr(torch.ops.gemmd, _name).default
                                        for _name in _SCHEMAS)

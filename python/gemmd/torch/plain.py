@@ -29,7 +29,8 @@ def _groups(device):
 
 
 def _can_group(*operands):
-    """torch._grouped_mm needs a GPU and bf16 rows of a multiple of 16 bytes (and laid_well())."""
+    """True when torch._grouped_mm takes the operands: on a GPU, in bf16, and rows of a multiple of
+    16 bytes. The caller also applies laid_well()."""
     return all(t.is_cuda and t.dtype == torch.bfloat16 and t.shape[-1] % 8 == 0 and _groups(t.device)
                for t in operands)
 

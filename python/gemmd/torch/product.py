@@ -80,7 +80,7 @@ def _autocast(x, w):
 
 
 def _refuse_tangents(*operands):
-    """Forward-mode AD would treat an op without a rule as a constant, with zeros as tangent."""
+    """Refuses operands of forward-mode AD, which would treat an op without a rule as a constant."""
     if any(forward_ad.unpack_dual(t).tangent is not None for t in operands):
         raise NotImplementedError("grouped_gemm has no forward-mode derivatives (torch.func.jvp, jacfwd, "
                                   "make_dual): use backward()")
