@@ -67,7 +67,7 @@ void fake_send_bytes(int fd, const void *data, size_t n)
     for (const char *at = data; n > 0;) {
         ssize_t done = send(fd, at, n, MSG_NOSIGNAL);
         if (done <= 0) {
-            return; /* the client has left, as it may */
+            return; /* a client may leave before its answer */
         }
         at += done;
         n -= (size_t)done;
@@ -238,7 +238,7 @@ void fake_start(struct fake *f)
     REQUIRE(listen(f->listener, f->backlog ? f->backlog : 128) == 0);
     pthread_t *t = malloc(sizeof(*t));
     sigset_t all, before;
-    sigfillset(&all); /* a test's signals are for the test's own thread */
+    sigfillset(&all); /* signals of a test must reach the test's own thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     REQUIRE(t && pthread_create(t, NULL, run, f) == 0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

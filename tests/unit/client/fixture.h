@@ -7,7 +7,7 @@
 #include "client/gemmd.h"
 #include "tests/unit/client/fake.h"
 
-enum { SLACK_MS = 300 }; /* of a deadline, on a loaded machine */
+enum { SLACK_MS = 300 }; /* a deadline may be missed by this much on a loaded machine */
 
 /* The script: answers of the fake, and the last params it saw, as JSON. */
 struct script {
@@ -25,7 +25,8 @@ int fixture_teardown(void **state);
 
 /* Starts the fake and connects; the teardown closes and stops both. */
 struct gemmd *fixture_open(struct fake *f, int deadline_ms);
-/* Handles that the test closes: to a running daemon, to a possible daemon. */
+/* The test closes the returned handles. fixture_connect: the daemon must run; fixture_open_lazy:
+ * a daemon may be absent. */
 struct gemmd *fixture_connect(const struct fake *f, int deadline_ms);
 struct gemmd *fixture_open_lazy(const struct fake *f);
 struct gemmd_options options_for(const struct fake *f, int deadline_ms);
@@ -36,7 +37,7 @@ int call(struct gemmd *g, const char *method, int deadline_ms, struct gemmd_erro
 /* An answer of the analytic model. */
 void check_default(const struct gemmd_answer *a);
 
-/* Structs of a gemmd.h to come. */
+/* Structs as a later gemmd.h may define them: old fields, then new fields. */
 struct newer_problem {
     struct gemmd_problem old;
     int64_t more;

@@ -21,7 +21,7 @@ static void test_fallback_without_a_daemon(void **state)
     struct gemmd_error e;
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
     check_default(&a);
-    p.n = 0; /* the caller's mistakes stay mistakes */
+    p.n = 0; /* a wrong problem is an error: no default answers it */
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "N"));
     p.text = "custom:sort n=1"; /* unknown here */
@@ -55,7 +55,7 @@ static void test_fallback_within_the_deadline(void **state)
         assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
     }
     assert_true(fake_ms() - began < 20 * 150 / 2);
-    q.flags = 0; /* a caller without a fallback tries */
+    q.flags = 0; /* a caller without a fallback waits for the deadline */
     assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_DEADLINE);
 }
 
@@ -78,7 +78,8 @@ static bool is_verdict(int code)
            code == GEMMD_QUARANTINED;
 }
 
-/* With a daemon that answers with this: the default, or the error itself. */
+/* The daemon refuses with `code`. is_fault: the caller gets this error; otherwise the default,
+ * with the reason in its note. */
 static void expect_default_or(struct gemmd *g, const struct gemmd_query *q, int code, bool is_fault)
 {
     struct gemmd_problem p = small_problem();
@@ -99,7 +100,8 @@ static void test_reasons_to_fall_back(void **state)
     int code = 0;
     f->ctx = &code;
     f->handler = refuse;
-    struct gemmd *g = fixture_open(f, 100); /* `busy`, once the deadline has passed */
+    /* a call that gets `busy` until its deadline fails with `busy` */
+    struct gemmd *g = fixture_open(f, 100);
     struct gemmd_query q = GEMMD_QUERY_INIT, restricted, listed;
     q.flags = GEMMD_FALLBACK;
     restricted = listed = q;
@@ -113,7 +115,8 @@ static void test_reasons_to_fall_back(void **state)
     }
 }
 
-/* A request of many is answered like a single request: the daemon has tried all other ways. */
+/* gemmd_get_many gives no default on `quarantined`, as gemmd_get gives none: the daemon has
+ * tried all other answers. */
 static void test_no_default_that_is_in_quarantine(void **state)
 {
     struct fake *f = *state;
@@ -133,8 +136,8 @@ static void test_no_default_that_is_in_quarantine(void **state)
     check_default(&a);
 }
 
-/* No way to a daemon: callers with a fallback get the default each time, other callers get the
- * reason. */
+/* No daemon can be reached: callers with a fallback get the default each time, other callers get
+ * the reason. */
 static void expect_no_way(struct gemmd *g, int code, const char *why)
 {
     for (int i = 0; i < 2; i++) {
@@ -203,7 +206,8 @@ static void test_no_default_of_a_misspelled_device(void **state)
     gemmd_close(g);
 }
 
-/* Like a pinned generation that is missing because the database was lost. */
+/* The daemon refuses `hello`, as when the database was lost and the pinned generation is
+ * missing. */
 static void test_fallback_when_hello_is_refused(void **state)
 {
     struct fake *f = *state;
@@ -241,7 +245,7 @@ static void test_lazy_handle_finds_its_daemon(void **state)
     check_default(&a);
     fake_start(f);
     assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
-    check_default(&a); /* no new attempt within the second */
+    check_default(&a); /* libgemmd makes no new attempt within the second */
     assert_int_equal(f->connections, 0);
     fake_sleep_ms(1050);
     assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
@@ -264,14 +268,15 @@ static void test_fallback_of_a_target(void **state)
     assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
     assert_string_equal(a.target, "cpu");
     assert_string_equal(a.tier, "default");
-    q.target = "portable"; /* the caller's mistake: no default of another kind instead */
+    /* a wrong target is an error: the default of another target is no answer */
+    q.target = "portable";
     assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "it has: cpu"));
     gemmd_close(g);
 }
 
-/* For a query that allows some configs only. `part`: of the allowed default; NULL: the default is
- * not allowed, and the note must say so. */
+/* Asks with a restriction to some configs. `part`: text in the allowed default; NULL: the
+ * default is not allowed, and the note must say so. */
 static void expect_within(struct gemmd *g, const char *restrict_json, const char *configs_json,
                           const char *part)
 {
@@ -290,7 +295,7 @@ static void expect_within(struct gemmd *g, const char *restrict_json, const char
     }
 }
 
-/* A config with another value of a parameter that it has. */
+/* Writes `config` with another value of one of its parameters. */
 static void set_value(char *out, size_t size, const char *config, const char *name,
                       const char *value)
 {

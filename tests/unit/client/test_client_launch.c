@@ -54,7 +54,7 @@ SAME(DISCONNECTED);
 SAME(SHUTTING_DOWN);
 SAME(QUARANTINED);
 
-/* A code added to proto/error.h must be added above and to gemmd.h. */
+/* A code added to proto/error.h must be added to the list above and to gemmd.h. */
 #define COUNT(name, code, text, survives) +1
 _Static_assert((0 ERROR_LIST(COUNT)) == 31, "gemmd.h lacks a code of proto/error.h");
 
@@ -100,7 +100,8 @@ _Static_assert((int)GEMMD_ACCUMULATE == (int)GROUPED_GEMM_ACCUMULATE, "gemmd.h: 
 enum { M = 32, N = 16, K = 64 };
 
 static struct image image;
-static atomic_int gone; /* error for the image; 0: the fake daemon has it */
+/* the fake answers a request for the image with this error; 0: it sends the image */
+static atomic_int gone;
 static struct gemmd_answer answer = GEMMD_ANSWER_INIT;
 
 static void serve_module(struct fake *f, int fd, const struct rpc_message *m)
@@ -133,7 +134,7 @@ static struct gemmd_problem problem(void)
     return p;
 }
 
-/* The kernel that the analytic default would run. */
+/* Compiles the kernel that the analytic default would run. */
 static void compile_default(void)
 {
     struct error e;
@@ -329,7 +330,7 @@ static void test_launch_in_a_forked_child(void **state)
 
 static atomic_bool slowly, joining;
 
-/* Replaces the C library's: ending a thread is slow. */
+/* Replaces pthread_join of the C library: ending a thread becomes slow. */
 int pthread_join(pthread_t thread, void **result)
 {
     void *symbol = dlsym(RTLD_NEXT, "pthread_join");
@@ -347,7 +348,7 @@ static void *free_kernel(void *k)
     return NULL;
 }
 
-/* The last CPU kernel ends its threads, and the process forks at this moment. */
+/* Freeing the last CPU kernel ends the kernels' threads; the process forks meanwhile. */
 static void test_a_fork_while_the_last_kernel_is_freed(void **state)
 {
     (void)state;
@@ -420,7 +421,7 @@ static void test_compiled_without_a_daemon(void **state)
         launch_and_check(k);
         gemmd_kernel_free(k);
     }
-    check_kept(cache); /* in the cache of the daemon and the other ranks */
+    check_kept(cache); /* the image is in the cache that the daemon and other ranks use */
     drop_cache(cache);
 }
 
@@ -436,7 +437,7 @@ static void compile_and_launch(void)
     gemmd_kernel_free(k);
 }
 
-/* Like a container's user without a home: each process compiles. */
+/* No cache directory can be made, as for a user without a home: each process compiles. */
 static void test_compiled_without_a_cache(void **state)
 {
     (void)state;
@@ -447,7 +448,7 @@ static void test_compiled_without_a_cache(void **state)
     setenv("GEMMD_SYSTEM", "0", 1);
     setenv("XDG_CACHE_HOME", longer, 1);
     compile_and_launch();
-    gone = ERROR_NOT_FOUND; /* an answer's kernel is made again */
+    gone = ERROR_NOT_FOUND; /* the daemon lacks the image: libgemmd compiles the answer's kernel */
     struct gemmd_kernel *k = load();
     launch_and_check(k);
     gemmd_kernel_free(k);
@@ -499,7 +500,8 @@ static void test_a_kernel_of_other_sources_is_refused(void **state)
     snprintf(other.stamp, sizeof(other.stamp), "src=0123456789ab abi=1 target=cpu compiler=cc");
     assert_int_equal(gemmd_kernel_load(g, &p, &other, &k, &e), GEMMD_VERSION_MISMATCH);
     assert_non_null(strstr(e.text, "other sources"));
-    other.size = offsetof(struct gemmd_answer, stamp); /* a caller built before stamps */
+    /* a caller compiled before struct gemmd_answer had a stamp */
+    other.size = offsetof(struct gemmd_answer, stamp);
     assert_int_equal(gemmd_kernel_load(g, &p, &other, &k, &e), 0);
     gemmd_kernel_free(k);
     struct device_info info;
@@ -552,7 +554,8 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     assert_non_null(strstr(e.text, "emptied"));
     assert_non_null(strstr(e.text, "nor can it be compiled here"));
-    snprintf(bad.tier, sizeof(bad.tier), "default"); /* never measured: the caller decides */
+    /* the default was never measured: the caller decides */
+    snprintf(bad.tier, sizeof(bad.tier), "default");
     bad.module[0] = '\0';
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     gone = 0;
@@ -566,7 +569,7 @@ static void test_a_kernel_that_cannot_be_loaded(void **state)
     struct gemmd_kernel *k = (struct gemmd_kernel *)&p;
     struct gemmd_answer bad = answer;
     struct gemmd_error e;
-    bad.module[0] = '\0'; /* as in the analytic default */
+    bad.module[0] = '\0'; /* the analytic default names no module */
     snprintf(bad.tier, sizeof(bad.tier), "default");
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     assert_null(k);

@@ -17,10 +17,10 @@ enum { IMAGE_BYTES = 600 * 1024, CHUNK = 256 * 1024 };
 
 static struct {
     int64_t rows; /* of the listing */
-    bool stuck;   /* its pages do not advance */
-    bool deaf;    /* ... because it ignores `after` */
+    bool stuck;   /* each page names itself as the next page */
+    bool deaf;    /* the fake ignores `after` */
     int delay_ms; /* before each chunk */
-    int64_t lie;  /* added to its size from the second chunk on */
+    int64_t lie;  /* added to the reported size of the image from the second chunk on */
     uint8_t image[IMAGE_BYTES];
     char id[HASH_HEX];
     char *seen;
@@ -39,7 +39,7 @@ static void give_page(int fd, const struct rpc_message *m)
     int64_t first = script.deaf ? 0 : int_at(filter, "after", -1) + 1, total = script.rows - first;
     int64_t n = total - offset;
     n = n < 0 ? 0 : n > limit ? limit : n;
-    n = n > 100 ? 100 : n; /* a short page, as with long rows */
+    n = n > 100 ? 100 : n; /* long rows would shorten a page in this way */
     struct wire_buf b = WIRE_BUF_NULL;
     rpc_put_result(&b, m->id);
     wire_put_map(&b, 3);
@@ -254,7 +254,7 @@ static void test_why(void **state)
     gemmd_free(json);
     q.atol = 0.5;
     q.target = "portable";
-    q.budget = 3; /* this call does not tune: not sent */
+    q.budget = 3; /* a budget applies to tunings only: `why` does not send it */
     assert_int_equal(gemmd_why(g, &p, &q, &json, &e), 0);
     assert_non_null(strstr(script.seen, "\"target\":\"portable\",\"atol\":0.5}"));
     gemmd_free(json);

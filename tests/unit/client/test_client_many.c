@@ -29,7 +29,7 @@ static void test_many_in_chunks(void **state)
         problems[i].old.size = sizeof(problems[i]);
         answers[i].old.size = sizeof(answers[i]);
     }
-    problems[100].more = 1; /* a field that we do not know */
+    problems[100].more = 1; /* a field that libgemmd does not know is set */
     struct gemmd_error e;
     assert_int_equal(gemmd_get_many(g, &problems[0].old, MANY, NULL, &answers[0].old, statuses, &e),
                      0);
@@ -49,7 +49,7 @@ static void test_many_in_chunks(void **state)
     assert_non_null(strstr(answers[100].old.note, "update"));
     assert_non_null(strstr(script.seen, "\"wait\":\"now\""));
 
-    int before = f->requests; /* again: all but the two come from the table */
+    int before = f->requests; /* the second call: all but two answers come from the table */
     problems[100].more = 0;
     assert_int_equal(gemmd_get_many(g, &problems[0].old, MANY, NULL, &answers[0].old, statuses, &e),
                      0);
@@ -79,7 +79,7 @@ static void test_many_long_problems(void **state)
     struct gemmd_query q = GEMMD_QUERY_INIT;
     q.flags = GEMMD_NO_TABLE;
     assert_int_equal(gemmd_get_many(g, problems, N, &q, answers, statuses, &e), 0);
-    assert_int_equal(script.n_sizes, 3); /* 8 of them fill a request */
+    assert_int_equal(script.n_sizes, 3); /* 8 problems of this length fill a request */
     for (int i = 0; i < N; i++) {
         assert_int_equal(statuses[i], 0);
     }
@@ -171,7 +171,7 @@ static void test_many_that_fail_as_a_whole(void **state)
     assert_int_equal(answers[0].size, 3);
 }
 
-/* A field that the method has no place for is an error. */
+/* A query field that the method has no parameter for is an error. */
 static void test_many_refuse_fields_without_a_place(void **state)
 {
     struct fake *f = *state;
@@ -211,7 +211,7 @@ static void test_many_refuse_fields_without_a_place(void **state)
     assert_int_equal(f->requests, 0);
 }
 
-/* Told apart by their M. */
+/* The tests tell these problems apart by their M. */
 static struct gemmd_problem problems[MANY];
 static struct gemmd_answer answers[MANY];
 static int statuses[MANY];
@@ -225,7 +225,8 @@ static void make_problems(void)
     }
 }
 
-/* The daemon ends after the second request, which was sent before the first was read. */
+/* The daemon ends when it gets the second request; libgemmd had sent both before it read an
+ * answer. */
 static void die_on_second(struct fake *f, int fd, const struct rpc_message *m)
 {
     if (atomic_load(&f->requests) == 2) {
@@ -248,10 +249,11 @@ static void test_many_over_a_restart(void **state)
         assert_int_equal(answers[i].generation, 100 + i);
     }
     assert_int_equal(f->connections, 2);
-    assert_int_equal(f->requests, 4); /* the lost request came again */
+    assert_int_equal(f->requests, 4); /* libgemmd sent the lost request again */
 }
 
-/* Too few answers to the first request; the second is sent already, and its answer is dropped. */
+/* The first request gets too few answers. The second request is already sent; libgemmd drops its
+ * answer. */
 static void answer_too_few(struct fake *f, int fd, const struct rpc_message *m)
 {
     if (atomic_load(&f->requests) == 1) {
@@ -311,7 +313,7 @@ static struct gemmd_problem more_problems[MORE];
 static struct gemmd_answer more_answers[MORE];
 static int more_statuses[MORE];
 
-/* A request that begins with so many rows or more has no measured answers yet. */
+/* A request whose first problem has at least this M gets defaults instead of measured answers. */
 static int64_t guessed_from;
 
 static void answer_measured_or_guessed(struct fake *f, int fd, const struct rpc_message *m)

@@ -71,7 +71,7 @@ static void test_found_by_device(void **state)
     o.device = "cuda:GPU-1234";
     assert_int_equal(gemmd_connect(&g, &o, &e), 0);
     gemmd_close(g);
-    o.device = "cpu"; /* no daemon: both places are named */
+    o.device = "cpu"; /* no daemon listens: the error names both paths */
     assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_UNREACHABLE);
     assert_non_null(strstr(e.text, "/gemmd/cpu.sock"));
     assert_non_null(strstr(e.text, "/run/gemmd/cpu.sock"));
@@ -87,7 +87,7 @@ static void test_found_by_device(void **state)
     snprintf(f->path, sizeof(f->path), "%s", path);
 }
 
-/* Other daemons beside the test's own: sockets of a device each. */
+/* Other daemons, each for another device, listen beside the test's own daemon. */
 static void test_any_daemon(void **state)
 {
     struct fake *f = *state;
@@ -105,7 +105,7 @@ static void test_any_daemon(void **state)
     snprintf(f->path, sizeof(f->path), "%.80s/gemmd/GPU-1.sock", dir);
     snprintf(other.path, sizeof(other.path), "%.80s/gemmd/GPU-2.sock", dir);
     snprintf(stale, sizeof(stale), "%s/GPU-3.sock", sub);
-    fclose(fopen(stale, "w")); /* a daemon that is gone */
+    fclose(fopen(stale, "w")); /* the file of a daemon that no longer runs */
     f->handler = answer_seven;
 
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
@@ -223,7 +223,8 @@ static void test_restart_goes_unnoticed(void **state)
     fake_start(f);
     assert_int_equal(call(g, "evict", 0, &e), 0);
     fake_stop(f);
-    fake_start(f); /* between two calls: no request was lost, so libgemmd can send anew */
+    /* the daemon restarts between two calls: no request was lost, so libgemmd can send again */
+    fake_start(f);
     assert_int_equal(call(g, "evict", 0, &e), 0);
     assert_int_equal(f->connections, 1);
     assert_int_equal(f->hellos, 1);

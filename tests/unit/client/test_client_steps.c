@@ -21,9 +21,9 @@ enum { STEP_MS = 20 };
 
 /* The fake's behaviour, and the requests it saw. */
 struct plan {
-    int tells;           /* progress reports sent at once */
-    int losses;          /* connections lost by the request */
-    atomic_bool answers; /* else the request stays unanswered, until `hello` or `cancel` */
+    int tells;           /* number of progress reports, sent at once */
+    int losses;          /* so many times a request ends the connection */
+    atomic_bool answers; /* false: the request stays unanswered until `hello` or `cancel` */
     atomic_uint asked;   /* id of the request */
     atomic_int cancelled, wants_progress;
 };
@@ -70,7 +70,7 @@ static void do_as_planned(struct fake *f, int fd, const struct rpc_message *m)
         atomic_store(&p->cancelled, (int)id);
         fake_error(fd, (uint32_t)id, GEMMD_CANCELLED, "cancelled by request");
         fake_result_int(fd, m->id, "cancelled", 1);
-    } else if (strcmp(m->method, "hello") == 0) { /* a probe, when the fake is mute */
+    } else if (strcmp(m->method, "hello") == 0) { /* the client probes a fake that is mute */
         atomic_fetch_add(&f->hellos, 1);
         fake_welcome(fd, m->id, PROTOCOL_VERSION);
         if (p->asked && atomic_load(&f->hellos) >= 3) {
@@ -178,7 +178,7 @@ static void test_nothing_waits_when_the_answer_is_there(void **state)
     close_steps(f, g);
 }
 
-/* The model does not answer instead: its answer would be worse than the known answer. */
+/* No default replaces the answer: the daemon knows a better answer. */
 static void test_another_call_of_the_thread_is_busy(void **state)
 {
     struct fake *f = *state;
@@ -247,7 +247,7 @@ static void test_a_deadline_is_of_all_steps(void **state)
     close_steps(f, g);
 }
 
-/* Repeated once on a new connection, for any number of steps. */
+/* A call is repeated once on a new connection, for any number of steps. */
 static void test_a_lost_connection(void **state)
 {
     struct fake *f = *state;
@@ -281,7 +281,8 @@ static void test_the_default_after_steps(void **state)
 
 /* ---- no room --------------------------------------------------------------------------------- */
 
-/* `busy` this often, then an answer; the deadlines that it was told. */
+/* The fake refuses with `busy` so many times, then answers; it keeps the deadlines that requests
+ * name. */
 struct crowd {
     atomic_int refuses, asked;
     int told_ms[16];
@@ -336,7 +337,8 @@ static void test_busy_is_asked_again(void **state)
         assert_int_equal(to_its_end(g, gemmd_get(g, problem(), &q, &a, &e), &e), 0);
         assert_string_equal(a.tier, "exact");
         assert_int_equal(c.asked, 5);
-        assert_true(c.told_ms[4] < c.told_ms[0]); /* the rest of the deadline */
+        /* a repeated request names the rest of the deadline */
+        assert_true(c.told_ms[4] < c.told_ms[0]);
         c.refuses = 4;
         assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
         c.refuses = 4;
@@ -401,7 +403,7 @@ static void test_a_pause_in_steps(void **state)
 
 /* ---- on the way to a connection ------------------------------------------------------------- */
 
-/* Steps until the end, or for this long; returns the longest step. */
+/* Takes steps until the call ends, or for `ms`; *longest becomes the longest step. */
 static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemmd_error *e)
 {
     double began = fake_ms();
@@ -417,7 +419,7 @@ static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemm
 /* `hello` stays unanswered, or gets `busy`, as planned. */
 struct door {
     atomic_bool shut, full;
-    atomic_uint hello; /* id of the waiting request, and its place: */
+    atomic_uint hello; /* id and descriptor of the waiting request: */
     atomic_int fd;
 };
 
@@ -523,7 +525,7 @@ static void test_no_room_for_a_connection_in_steps(void **state)
     close_steps(f, g);
 }
 
-/* With a stopped daemon, which accepts no connection. */
+/* The daemon is stopped and accepts no connection. */
 static void test_a_full_queue_in_steps(void **state)
 {
     struct fake *f = *state;
@@ -586,7 +588,7 @@ static void test_a_start_in_steps(void **state)
     r = step_for(g, r, 200, &longest, &e);
     assert_int_equal(r, GEMMD_WAITING);
     assert_true(longest < STEP_MS + 100);
-    gemmd_cancel(g); /* the next call begins with its own start */
+    gemmd_cancel(g); /* the next call starts gemmd again */
     r = gemmd_tune(g, problem(), NULL, &a, &e);
     assert_int_equal(step_for(g, r, 100, &longest, &e), GEMMD_WAITING);
     fake_start(f); /* the started gemmd listens */
@@ -613,7 +615,7 @@ static void test_a_cancelled_call_leaves_nothing(void **state)
     assert_non_null(strstr(e.text, "gemmd_cancel"));
     gemmd_cancel(g);
     assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_INVALID);
-    assert_int_equal(status(g, &e), 0); /* after the answers to both */
+    assert_int_equal(status(g, &e), 0); /* the answers to both cancelled requests come first */
     assert_int_equal(p.cancelled, p.asked);
     p.answers = true;
     assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);

@@ -26,7 +26,7 @@ static void test_hit_needs_no_daemon(void **state)
     assert_true(b.local);
     assert_string_equal(b.config, a.config);
     assert_int_equal(b.generation, a.generation);
-    p.dtype_in = "bf16"; /* says the same as the default */
+    p.dtype_in = "bf16"; /* the same problem: bf16 is the default */
     p.experts = 0;
     assert_int_equal(gemmd_get(g, &p, NULL, &b, &e), 0);
     p.permute_x = true;
@@ -118,7 +118,8 @@ static void test_table_is_bounded(void **state)
     table_init(&t);
     for (int64_t i = 0; i < PUT; i++) {
         a.generation = i;
-        memset(a.config, 'c', sizeof(a.config) - 1); /* of all lengths: memory is used again */
+        /* configs of all lengths: the table uses memory again */
+        memset(a.config, 'c', sizeof(a.config) - 1);
         a.config[i % (int64_t)sizeof(a.config)] = 0;
         const struct question q = question(i);
         table_put(&t, &q, &a);
@@ -160,7 +161,7 @@ static void test_a_word_more_is_another_question(void **state)
     }
     p[23].experts = 300;
     p[23].rows_per_expert = all;
-    p[24].routing = "zipf:1.2", p[25].routing = "zipf:1.25"; /* a word long, and longer */
+    p[24].routing = "zipf:1.2", p[25].routing = "zipf:1.25"; /* routings of 8 bytes, and longer */
     p[26].text = "forwards", p[27].text = "forwards and on", p[28].text = "forwards and oN";
     table_init(&t);
     for (int i = 0; i < N; i++) {
@@ -169,7 +170,7 @@ static void test_a_word_more_is_another_question(void **state)
         assert_false(table_get(&t, &q, &out));
         table_put(&t, &q, &a);
     }
-    p[0].mode = buffer; /* the text counts, not its address */
+    p[0].mode = buffer; /* the table compares the text, not its address */
     for (int i = 0; i < N; i++) {
         const struct question q = asked(&p[i]);
         assert_true(table_get(&t, &q, &out));

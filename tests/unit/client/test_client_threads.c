@@ -153,7 +153,7 @@ struct falling {
     struct gemmd *g;
     atomic_bool *over;
     bool many;
-    int asked, wrong; /* faults, and devices that are of several daemons */
+    int asked, wrong; /* wrong: faults, and defaults for a mixture of devices */
 };
 
 static bool is_of_one(const char *note)
@@ -161,7 +161,9 @@ static bool is_of_one(const char *note)
     const char *name = strstr(note, "default for ");
     name = name ? name + strlen("default for ") : "";
     return name[0] >= '0' && name[0] <= '9' ? strspn(name, (char[]){name[0], 0}) == 40
-                                            : true; /* of this machine: no daemon was greeted yet */
+                                            /* the default is for this machine: no daemon was
+                                             * greeted yet */
+                                            : true;
 }
 
 static void *fall_back_often(void *arg)
@@ -390,7 +392,7 @@ static void test_fork_in_the_middle_of_a_call(void **state)
 
 static atomic_bool slowly, looking, forking;
 
-/* Like libcuda when it makes its device files. */
+/* Forks while a library loads, as libcuda does when it makes its device files. */
 static void fork_within(void)
 {
     pid_t child = fork();
@@ -457,7 +459,7 @@ static void fork_while_a_library_is_looked_for(struct fake *f)
     if (child == 0) {
         bool whole = !atomic_load(&looking);
         atomic_store(&slowly, false);
-        alarm(20); /* a lock without a living holder stays locked */
+        alarm(20); /* a lock whose holder is not in this process would block for ever */
         _exit(whole && falls_back(g) ? 0 : 1);
     }
     assert_true(child > 0);

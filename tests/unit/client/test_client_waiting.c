@@ -47,7 +47,7 @@ static void test_trickle_keeps_the_deadline(void **state)
 static void late_then_prompt(struct fake *f, int fd, const struct rpc_message *m)
 {
     if (atomic_load(&f->requests) == 1) {
-        fake_sleep_ms(50); /* below the limit of hanging */
+        fake_sleep_ms(50); /* shorter than the silence after which a daemon counts as hanging */
         fake_result_int(fd, m->id, "answer", 1);
     } else {
         fake_result_int(fd, m->id, "answer", 2);
@@ -68,7 +68,7 @@ static void test_late_answer_is_dropped(void **state)
     gemmd_free(json);
 }
 
-/* A longer silence ends the connection and its leases, as gemmd.h says. */
+/* A silence beyond the limit ends the connection and its leases, as gemmd.h says. */
 static void test_silence_ends_the_connection(void **state)
 {
     struct fake *f = *state;
@@ -87,7 +87,7 @@ static void test_hanging_daemon_is_noticed(void **state)
     struct fake *f = *state;
     f->handler = say_nothing;
     struct gemmd *g = fixture_open(f, 100);
-    f->mute = true; /* from now on not even `hello` */
+    f->mute = true; /* from now on the fake leaves even `hello` unanswered */
     struct gemmd_error e;
     double began = fake_ms();
     assert_int_equal(call(g, "tune", 0, &e), GEMMD_DEADLINE);
@@ -105,7 +105,7 @@ static void get_default(struct gemmd *g)
     check_default(&a);
 }
 
-/* A caller with a default does not pay a deadline each second. */
+/* A caller with a default does not wait for a deadline each second. */
 static void test_hanging_daemon_is_left_alone_for_longer(void **state)
 {
     struct fake *f = *state;
@@ -119,7 +119,7 @@ static void test_hanging_daemon_is_left_alone_for_longer(void **state)
     double late = fake_ms();
     fake_sleep_ms(1100);
     get_default(g);
-    if (fake_ms() - late < 6 * 300) { /* else this machine was busy for as long */
+    if (fake_ms() - late < 6 * 300) { /* otherwise this machine was busy for the whole pause */
         assert_int_equal(f->connections, 1);
     }
     fake_sleep_ms(6 * 300 + SLACK_MS);
@@ -184,7 +184,7 @@ static void test_broken_answers(void **state)
     static const struct bytes cases[] = {
         {"\xc1", 1, GEMMD_MALFORMED, false},                 /* the reserved byte */
         {"\xdd\x20\x00\x00\x00", 5, GEMMD_TOO_LARGE, false}, /* array of 2^29 */
-        {"\xdb\x7f\xff\xff\xff", 5, GEMMD_TOO_LARGE, false}, /* a text of 2 GiB */
+        {"\xdb\x7f\xff\xff\xff", 5, GEMMD_TOO_LARGE, false}, /* announces a text of 2 GiB */
         {"\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91", 10, GEMMD_MALFORMED, false}, /* too deep */
         {"\xc7\x01\x05z", 4, GEMMD_MALFORMED, false}, /* an extension type */
         {"HTTP/1.1 400 Bad Request\r\n", 26, GEMMD_MALFORMED, false},
@@ -385,7 +385,7 @@ static void count_improved(void *ctx, const char *problem_json, const struct gem
 {
     (void)problem_json;
     (void)answer;
-    usleep(200); /* or all would have arrived */
+    usleep(200); /* otherwise all messages would have arrived at once */
     ++*(int *)ctx;
 }
 
@@ -415,7 +415,7 @@ static void test_no_socket_is_a_standard_stream(void **state)
     struct fake *f = *state;
     f->handler = answer_seven;
     fixture_open(f, 0);
-    pid_t child = fork(); /* here the fake takes descriptors, too */
+    pid_t child = fork(); /* the fake in this process takes descriptors, too */
     if (child == 0) {
         close(STDIN_FILENO);
         struct gemmd *g = fixture_connect(f, 0);

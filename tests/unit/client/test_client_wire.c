@@ -97,7 +97,7 @@ static void test_rows_per_expert(void **state)
     assert_non_null(strstr(script.seen, "\"experts\":3,\"topk\":1,\"routing\":\"rows:60,0,4\"}"));
     int asked = f->requests;
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
-    assert_true(a.local); /* the same rows: in the table */
+    assert_true(a.local); /* the table has the answer for the same rows */
     assert_int_equal(f->requests, asked);
     rows[0] = 59;
     rows[1] = 1;
@@ -119,7 +119,8 @@ static void test_problem_of_the_first_release(void **state)
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     struct gemmd_error e;
     p.size = offsetof(struct gemmd_problem, rows_per_expert);
-    p.rows_per_expert = (const int64_t *)1; /* not theirs: must not be read */
+    /* this memory belongs to the caller: libgemmd must not read it */
+    p.rows_per_expert = (const int64_t *)1;
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
     assert_null(strstr(script.seen, "routing"));
 }
@@ -170,7 +171,7 @@ static void test_put(void **state)
     assert_string_equal(script.seen, "{\"problem\":{\"op\":\"custom:sort\",\"n\":1},"
                                      "\"config\":\"A=1 B=true\",\"time_us\":null}");
     assert_int_equal(gemmd_put(g, &p, NULL, 1, &e), GEMMD_INVALID);
-    p.text = "custom:sort n=1 op=gemm"; /* no map has a field twice */
+    p.text = "custom:sort n=1 op=gemm"; /* a map must not have a field twice */
     assert_int_equal(gemmd_put(g, &p, "A=1", 1, &e), GEMMD_INVALID);
     assert_non_null(strstr(e.text, "op= is given twice"));
 }
@@ -317,7 +318,7 @@ static void test_older_callers(void **state)
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     script.answer.stamp = "src=1 target=portable compiler=c";
     q.size = offsetof(struct gemmd_query, target);
-    q.target = "not there"; /* behind the end: never read */
+    q.target = "not there"; /* this member lies beyond the given size: libgemmd must not read it */
     a.size = offsetof(struct gemmd_answer, target);
     snprintf(a.target, sizeof(a.target), "untouched");
     assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), 0);
@@ -406,7 +407,7 @@ static void test_configs_become_a_line(void **state)
         {{{"A", NULL, 1}, {"A", NULL, 2}}, NULL},
         {{{"two words", NULL, 1}}, NULL},
         {{{"", NULL, 1}}, NULL},
-        {{{"A", letters, 0}}, NULL}, /* too large for struct gemmd_answer */
+        {{{"A", letters, 0}}, NULL}, /* the text is too long for struct gemmd_answer */
     };
     struct fake *f = *state;
     f->handler = answer_with_config;
@@ -424,9 +425,9 @@ static void test_configs_become_a_line(void **state)
     }
 }
 
-/* The fields that an answer has. */
+/* The fields that the fake puts into its answer. */
 struct parts {
-    const char *tier, *config; /* NULL: not in the map; "": nil */
+    const char *tier, *config; /* NULL: the map lacks the field; "": the field is nil */
 };
 
 static void put_part(struct wire_buf *b, const char *name, const char *value)
@@ -455,7 +456,8 @@ static void answer_parts(struct fake *f, int fd, const struct rpc_message *m)
     fake_send(fd, &b);
 }
 
-/* These are no answers, and not the caller's fault: callers with a fallback use it. */
+/* The daemon sent no valid answer, which is not the caller's fault: callers with a fallback get
+ * the default. */
 static void test_answers_that_cannot_be_read(void **state)
 {
     static const struct parts cases[] = {

@@ -60,7 +60,8 @@ static void receive(u32 shared)
     } else if (!is("read_early")) {
         cluster_wait(shared + BAR_AT, 0);
     }
-    if (shared_load4(shared + BYTES_AT) != 7 && !is("read_early")) { /* may read before the send */
+    /* "read_early" may read before the bytes are sent */
+    if (shared_load4(shared + BYTES_AT) != 7 && !is("read_early")) {
         trap();
     }
     cluster_wait(shared + BAR_AT, 0);

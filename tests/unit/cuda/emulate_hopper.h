@@ -20,7 +20,7 @@
 
 #define EMULATE_ASYNC
 #define EMULATE_BLOCKS (KSPLIT ? 8 : CLUSTER)
-#define copy16         emulate_copy16 /* here a copy ends otherwise */
+#define copy16         emulate_copy16 /* the hopper template's copy16 ends otherwise */
 #include "tests/unit/cuda/emulate.h"
 #undef copy16
 #undef PARAMS

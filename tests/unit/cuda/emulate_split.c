@@ -18,7 +18,7 @@ enum { RANKS_MAX = 8, MEMORY = STAGING_AT + SUMS_BYTES, RANK_SHIFT = 24 };
 static int thread_, rank_, size_;
 static unsigned char memory[RANKS_MAX][MEMORY];
 static unsigned char written[RANKS_MAX][SUMS_BYTES];
-static u32 bytes[RANKS_MAX]; /* that a block's barrier has counted */
+static u32 bytes[RANKS_MAX]; /* bytes that each block's barrier has counted */
 static char fault[200];
 
 #define THREAD thread_

@@ -39,7 +39,7 @@ static void make_matrix(struct test_case *c, struct matrix *m, int64_t rows, int
     size_t bytes = matrix_bytes(m);
     m->block = aligned_alloc(16, (bytes + 2 * GUARD + 15) / 16 * 16);
     m->data = (char *)m->block + GUARD;
-    memset(m->block, 0xff, bytes + 2 * GUARD); /* NaN, also between the rows */
+    memset(m->block, 0xff, bytes + 2 * GUARD); /* 0xffff is NaN, also in guards and between rows */
     for (int64_t i = 0; fill && i < rows * cols; i++) {
         uint16_t v = encode_small(t, (int)(random_next(&c->random) % 33) - 16);
         ((uint16_t *)m->data)[i / cols * m->stride + i % cols] = v;
@@ -121,8 +121,8 @@ static void stray(struct test_case *c)
     }
     static const char *const evictions[] = {"evict_first", "evict_normal", "evict_unchanged"};
     if (c->v.mode != GEMM_DW) {
-        /* From the seed, not drawn: later draws, and cases that tests name by seed, stay the
-         * same. */
+        /* The seed chooses, without a draw: later draws stay the same, and with them the cases
+         * that tests name by seed. */
         record_put_text(&c->config, "w_eviction", evictions[c->seed % 3]);
     }
     if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {

@@ -62,7 +62,7 @@ static void compare_rows(const struct test_case *c, const struct matrix *before,
     }
 }
 
-/* Nothing but the output's rows may have changed: guards, and the gaps between the rows. */
+/* The kernel may write the output's rows only: not the guards, nor the gaps between the rows. */
 static void check_guards(const struct test_case *c, const struct matrix *m)
 {
     const uint8_t *bytes = m->block;

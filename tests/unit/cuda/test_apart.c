@@ -49,7 +49,7 @@ static void close_one(struct compiler *c)
 {
     c->ops->close(c);
     unlink(pids_path);
-    CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left to wait for */
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child process is left */
 }
 
 /* Which processes have compiled, in order. */
@@ -100,7 +100,7 @@ static void same_image(const void *arg)
     CHECK(apart.size == here.size && memcmp(apart.data, here.data, here.size) == 0);
     CHECK(strcmp(apart.log, here.log) == 0 && strstr(apart.log, "64 registers"));
     CHECK(!apart.refused && apart.meta.registers == 64 && apart.meta.compile_ms >= 0);
-    apart.meta.compile_ms = here.meta.compile_ms; /* all else is the same, to the byte */
+    apart.meta.compile_ms = here.meta.compile_ms; /* all other fields must be equal to the byte */
     apart.meta.created_s = here.meta.created_s;
     apart.meta.used_s = here.meta.used_s;
     CHECK(memcmp(&apart.meta, &here.meta, sizeof(here.meta)) == 0);
@@ -251,7 +251,7 @@ static void stops(const void *arg)
         usleep(1000);
     }
     CHECK(read_pids(pids) == 1);
-    c->ops->stop(c, &other); /* this variant is not being compiled */
+    c->ops->stop(c, &other); /* stop() for a variant that is not being compiled */
     CHECK(waitpid(pids[0], NULL, WNOHANG) == 0);
     c->ops->stop(c, &variant);
     pthread_join(thread, NULL);
@@ -371,7 +371,8 @@ static void many(const void *arg)
         different[known] = pids[i];
         found += known == found;
     }
-    CHECK(found > 1 && found <= THREADS); /* in parallel, with no more children than calls */
+    /* compiles run in parallel, with no more children than calls */
+    CHECK(found > 1 && found <= THREADS);
     close_one(c);
 }
 

@@ -84,7 +84,7 @@ static void add_point(const struct family_target *t, const struct problem *p, co
     struct variant *v = calloc(1, sizeof(*v));
     space_config(s, point, &config);
     assert_int_equal(t->variant(p, &config, arch, v, &err), 0);
-    if (known(v, from)) { /* points that differ at run time only */
+    if (known(v, from)) { /* other points of this variant differ at run time only */
         free(v);
         return;
     }

@@ -54,7 +54,7 @@ static void probe_once(const void *arg)
         setenv(o->name, o->value, 1);
     }
     expect(device_probe(o->spec ? o->spec : "cuda", &info, &err), o->code, &err, o->words);
-    CHECK(live() == 0); /* no context for a probe */
+    CHECK(live() == 0); /* a probe makes no context */
 }
 
 static void test_probe(void **state)
@@ -119,7 +119,7 @@ static void test_info(void **state)
     (void)state;
     in_child(probe_info, STUB_NVML);
     in_child(probe_info, "/no/such/libnvml.so");
-    in_child(probe_info, "libm.so.6"); /* a library without the symbols */
+    in_child(probe_info, "libm.so.6"); /* this library lacks NVML's symbols */
 }
 
 static void test_open(void **state)
@@ -218,7 +218,7 @@ static void choose_library(const void *arg)
     setenv("GEMMD_STUB_NVRTC", "13000", 1);
     setenv("GEMMD_STUB_DRIVER", "12040", 1);
     expect(compiler_open("cuda", &c, &err), ERROR_NO_COMPILER, &err, "libnvrtc.so.12");
-    /* For other machines any will do. */
+    /* A compiler for another machine may use any NVRTC. */
     expect(compiler_open("cuda:sm_90a", &c, &err), 0, &err, NULL);
     c->ops->close(c);
 }

@@ -18,7 +18,7 @@
 /* The stub is an sm_90a: it chooses hopper, and portable is forced. */
 static const char *const targets[] = {"hopper", "portable"};
 enum { N_TARGETS = sizeof(targets) / sizeof(targets[0]) };
-static const char *target; /* of the lives to come */
+static const char *target; /* target of the next lives */
 
 struct life {
     struct device *device;
@@ -344,7 +344,7 @@ static void memory_share_of_workspaces(const void *arg)
     CHECK(t->choose(&l->problem, &l->device->info, &l->config, &err) == 0);
     record_put_bool(&l->config, "permute_copy", true);
     if (t->check(&l->problem, &l->config, &l->device->info, &why)) {
-        CHECK(strcmp(target, "hopper") != 0); /* no copy on this target */
+        CHECK(strcmp(target, "hopper") != 0); /* portable has no permute_copy */
         end_life(l);
         return;
     }

@@ -108,7 +108,7 @@ static void encode_maps(struct launch *l)
     }
 }
 
-/* Other places than the clusters' numbers, as a device gives them. */
+/* Gives the launch an order of places other than the clusters' numbers, as a device does. */
 static void give_places(struct launch *l)
 {
     const uint32_t n = l->order_at ? l->grid[0] / l->cluster[0] : 0;
@@ -536,7 +536,7 @@ static bool make_halves(struct test_case *c)
     return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
-/* By a single consumer, by two in step, and by two in turn; operands loaded by TMA, and
+/* Kinds: a single consumer, two in step, two in turn; each with operands loaded by TMA, and
  * gathered. */
 static int kind_halves(const struct test_case *c)
 {
@@ -580,7 +580,7 @@ static void test_paired_turns(void **state)
 {
     (void)state;
     static const uint64_t soon[] = {
-        4464, 0}; /* 1 of 60 launches failed when a single warp waited for all stages */
+        4464, 0}; /* a single warp that waited for all stages failed in 1 of 60 launches */
     launches = 60;
     each_kind(1, kind_paired_turns, make_paired_turns, soon);
     launches = 1;
@@ -666,8 +666,8 @@ static void sum_over(struct test_case *c, int64_t depth)
  * often as possible. */
 static const int64_t parts[] = {2, 4, 8};
 
-/* The drawn case of forward or dX with sums of this many parts. False: not legal, fewer than three
- * tiles for the cluster, or too many for a short test. */
+/* The drawn case of forward or dX, with each sum split into several parts. False: not legal,
+ * fewer than three tiles for the cluster, or too many for a short test. */
 static bool make_split(struct test_case *c)
 {
     static const char *const cols[] = {[GEMM_FORWARD] = "BLOCK_SIZE_N", [GEMM_DX] = "BLOCK_SIZE_K"};
@@ -712,8 +712,8 @@ static void test_split(void **state)
     launches = 1;
 }
 
-/* Sums of a split: each arrives once, at the block that adds its row; the block waits for exactly
- * these bytes. */
+/* Each sum of a split tile arrives once, at the block that adds the sum's row. The block waits
+ * for exactly these bytes. */
 static void test_split_sums(void **state)
 {
     (void)state;
@@ -824,7 +824,7 @@ static void run_copying(void *so, const char *entry, const struct permute_params
     free(l);
 }
 
-/* Room for `n` places, followed by unreadable memory. */
+/* Allocates `n` places that end where unreadable memory begins. The caller unmaps *pages. */
 static int32_t *places_before_a_wall(int n, char **pages)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -833,9 +833,9 @@ static int32_t *places_before_a_wall(int n, char **pages)
     return (int32_t *)(*pages + page) - n;
 }
 
-/* Kinds of indices. All: each slot is named once, so each row is copied by token. Some: slots that
- * no row names, that two rows name, and that are beyond the rows. Part: most slots are beyond the
- * rows, as in a job with a part of the experts. */
+/* Kinds of gather indices. ALL: a row names each slot, so each row is copied by token. SOME: a
+ * slot has no row, another has two rows, an index exceeds the number of rows. PART: most indices
+ * exceed the number of rows, as in a job that has a part of the experts. */
 enum named { NAMED_ALL, NAMED_SOME, NAMED_PART };
 
 static void name_slots(enum named named, int topk, int rows, int32_t *gather)
@@ -851,8 +851,8 @@ static void name_slots(enum named named, int topk, int rows, int32_t *gather)
     }
 }
 
-/* Each row equals its token's row; with indices of either width, and places that first hold other
- * rows. */
+/* Each copied row must equal its token's row. Indices have 32 or 64 bits. `places` first hold
+ * other rows, which the kernel must replace. */
 static void copy_by_token(void *so, int topk, int rows, bool wide, enum named named)
 {
     int32_t gather32[COPIED_ROWS];
@@ -881,7 +881,7 @@ static void copy_by_token(void *so, int topk, int rows, bool wide, enum named na
                                .topk = topk};
     cuda_divide_by(topk, &p.row_mul, &p.row_shift);
     if (named == NAMED_ALL) {
-        p.row_mul = 0; /* a copy of single rows would take the first token for all */
+        p.row_mul = 0; /* with this factor a copy by single rows would take token 0 for all */
     }
     run_copying(so, "grouped_gemm_places", &p, from, to);
     run_copying(so, "grouped_gemm_permute", &p, from, to);

@@ -248,7 +248,8 @@ static void test_check(void **state)
     }
 }
 
-/* Legal neighbours of refused configs: configs that refusals advise, and that searches take. */
+/* Legal configs one step from refused configs: error messages advise them, and searches use
+ * them. */
 static void test_legal_neighbours_of_refused_configs(void **state)
 {
     (void)state;
@@ -262,7 +263,7 @@ static void test_legal_neighbours_of_refused_configs(void **state)
         {" mode=forward",
          DEFERRED_OF(256, 128) " num_stages=3 staging_buffers=2 cluster_shape_mn=2x1"},
         {" mode=forward", DEFERRED_OF(176, 256) " num_stages=2 staging_buffers=2"},
-        {" mode=dW dtype_out=fp32", /* a buffer has 32 columns */
+        {" mode=dW dtype_out=fp32", /* a staging buffer of fp32 has 32 columns */
          TILE(64, 128, 64) " num_warps=8 schedule=cooperative num_stages=4 staging_buffers=4"},
     };
     struct rejection why;
@@ -277,7 +278,8 @@ static void test_legal_neighbours_of_refused_configs(void **state)
     }
 }
 
-/* To the byte: 4 stages of 40 KiB, 2 x 2 buffers of 16 KiB, barriers, tables of 128 experts. */
+/* The bytes are exact: 4 stages of 40 KiB, 2 x 2 buffers of 16 KiB, barriers, tables of 128
+ * experts. */
 static void test_shared_memory(void **state)
 {
     (void)state;
@@ -293,7 +295,7 @@ static void test_shared_memory(void **state)
     assert_int_equal(why.required, small.smem_optin + 1);
 }
 
-/* Two barriers for each half of a stage. */
+/* Each half of a stage needs two barriers. */
 static void test_shared_memory_halves(void **state)
 {
     (void)state;
@@ -308,7 +310,8 @@ static void test_shared_memory_halves(void **state)
     assert_int_equal(why.required, small.smem_optin + 1);
 }
 
-/* All sums of the tile, instead of staging; and two barriers. */
+/* A split tile needs room for all sums of the tile and two barriers; it needs no staging
+ * buffers. */
 static void test_shared_memory_split(void **state)
 {
     (void)state;
@@ -323,8 +326,8 @@ static void test_shared_memory_split(void **state)
     assert_int_equal(why.required, small.smem_optin + 1);
 }
 
-/* Buffers hold 64 rows instead of all of a consumer's, and for each row of the tile its place and
- * weight. */
+/* With swap_ab a buffer holds 64 rows instead of all rows of a consumer; the kernel keeps each
+ * tile row's place and weight. */
 static void test_shared_memory_swapped(void **state)
 {
     (void)state;
@@ -455,7 +458,7 @@ static void test_plan(void **state)
     const struct launch *l = &plan.steps[0];
     assert_int_equal(l->grid[0], 132);
     assert_int_equal(l->block[0], 384);
-    /* X and W, each in whole boxes and in parts, and the output. */
+    /* Expected tensor maps: X and W, each in whole boxes and in parts, and the output. */
     const struct {
         const void *base;
         uint32_t rows;
@@ -489,15 +492,16 @@ static void test_plan(void **state)
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err), 0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_int_equal(params.group, 16);
-    /* A single expert has all rows: no sizes are read before the first load, and 200 rows are two
-     * tiles. */
+    /* A single expert has all rows: the kernel reads no sizes before its first load, and 200
+     * rows are two tiles. */
     args.rows = 200;
     assert_int_equal(plan_of(DENSE " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err),
                      0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_null(params.m_sizes);
     assert_int_equal(params.group, 2);
-    /* Fewer tiles than SMs: 8 columns, and each row may be another expert's. */
+    /* The grid has fewer tiles than the GPU has SMs: 8 columns, and each row may be another
+     * expert's. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].grid[0], 8 * 8);
@@ -523,7 +527,8 @@ static void test_plan_ahead(void **state)
         {"M=8192 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 4, 2},
         {"M=8200 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 0, 0},
         {"M=2048 N=5760 K=2880 experts=32 topk=4 mode=dW", "", 2, 1},
-        {"M=512 N=28672 K=4096 experts=8 topk=2 mode=dW", "", 0, 0}, /* an expert exceeds a burst */
+        /* an expert's operands exceed a burst */
+        {"M=512 N=28672 K=4096 experts=8 topk=2 mode=dW", "", 0, 0},
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 1, 0},
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW permute_x=true", "", 0, 0},
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", " expert_order=size", 0, 0},
@@ -621,7 +626,7 @@ static void test_stage_rows(void **state)
     }
 }
 
-/* dW of few rows stores slabs in pairs where possible. */
+/* dW with few rows per expert stores slabs in pairs where possible. */
 static void test_store_slabs(void **state)
 {
     (void)state;
@@ -708,7 +713,8 @@ static void test_staggered(void **state)
     assert_int_equal(l->maps[l->n_maps - 1].box[1], 64);
 }
 
-/* As many pieces wait as find registers beside the sums: fewer where the producer gathers. */
+/* A deferred store keeps as many pieces as fit into registers beside the sums: fewer where the
+ * producer gathers. */
 static void test_deferred(void **state)
 {
     (void)state;
@@ -723,7 +729,8 @@ static void test_deferred(void **state)
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true permute_copy=true", 2},
         {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all tiles */
-        {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1}, /* before the tile of 16 rows */
+        /* the piece before the tile of 16 rows */
+        {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* no tile is 64 rows high */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -737,14 +744,16 @@ static void test_deferred(void **state)
         hopper_tile_make(&v, &config, &t);
         assert_int_equal(hopper_kept(&t), cases[i].kept);
         assert_true(isfinite(hopper_predict(&p, &config, &h200,
-                                            NULL))); /* also of rows that are no multiple of 32 */
+                                            /* also for tiles whose height is no multiple of 32 */
+                                            NULL)));
     }
     check_option(QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED " swap_ab=true",
                  "-DSTAGGERED=0 -DDEFERRED=1 ");
     check_option(QWEN " mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DDEFERRED=0 ");
 }
 
-/* This kernel divides by a group's tiles: GROUP_SIZE_M tiles of rows, or of columns. */
+/* The kernel for one expert divides by the tiles of a group: GROUP_SIZE_M tiles of rows or of
+ * columns. */
 static void test_plan_one_expert(void **state)
 {
     (void)state;
@@ -872,7 +881,7 @@ static void test_plan_split_resident(void **state)
     check_option(DENSE " mode=forward", two, "-DRESIDENT=1 ");
 }
 
-/* Whole clusters, a tile each as far as the SMs reach. */
+/* The grid consists of whole clusters. Each cluster has its own tile as long as there are SMs. */
 static void test_plan_split(void **state)
 {
     (void)state;
@@ -901,8 +910,8 @@ static void check_pairs(const char *config, uint32_t blocks, int32_t turns)
     assert_int_equal(params.height, turns);
 }
 
-/* Blocks take pairs of tiles, the last of which may be a single tile; each block loads half of the
- * shared operand. 1536 / 192 rows of tiles, 2048 / 128 columns. */
+/* Blocks take pairs of tiles, the last of which may be a single tile; each block loads half of
+ * the shared operand. The matrix has 1536 / 192 rows of tiles and 2048 / 128 columns. */
 static void test_plan_pairs(void **state)
 {
     (void)state;
@@ -943,11 +952,11 @@ static void test_plan_pairs_of_rows(void **state)
     assert_int_equal(l->maps[11].offset, offsetof(struct hopper_params, out_wide));
     assert_ptr_equal(l->maps[11].base, args.out);
     check_option(QWEN " mode=forward", config, "-DCLUSTER_R=1 -DCLUSTER_C=2 ");
-    /* 8 experts with a row each: as many pairs, for each column tile. */
+    /* 8 experts have a row each: there are 8 pairs for each of 6 column tiles. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].grid[0], 2 * 8 * 6);
-    /* Two blocks need the code that a kernel for a single expert leaves out. */
+    /* Pairs of blocks need the code that a kernel for a single expert leaves out. */
     check_option("M=4096 N=4096 K=4096 mode=forward", config, "-DONE_EXPERT=0 ");
 }
 
@@ -997,7 +1006,8 @@ static void test_plan_order(void **state)
     assert_int_equal(plan.steps[0].order_at, 0);
 }
 
-/* L2 keeps weights by the mode, by the number of row tiles that read them, and by the config. */
+/* The mode, the number of row tiles that read the weights, and the config decide if L2 keeps
+ * weights. */
 static void test_plan_eviction(void **state)
 {
     (void)state;
@@ -1055,7 +1065,7 @@ static int filled_in(const char *mode, const char *shape, int rows, const char *
                     (int)t.w_eviction, t.store_first, t.last_rounds, t.height);
 }
 
-/* The same of many problems. */
+/* Hashes the filled-in values of many problems. */
 static void hash_filled_in(char hash[HASH_HEX])
 {
     enum { MODES = 3, PERMUTES = 3, SHAPES = 4, ROWS = 7, CONFIGS = 4 };
@@ -1110,8 +1120,8 @@ static void test_rules(void **state)
     }
 }
 
-/* Variations that the config does not name and that its measurement does not cover. No variant is
- * compiled for them. */
+/* The host chooses variations that the config does not name and the measurement does not cover.
+ * No variant is compiled for a variation. */
 static void test_variations(void **state)
 {
     (void)state;

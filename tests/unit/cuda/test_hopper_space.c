@@ -65,7 +65,8 @@ static struct record variant_of(const struct problem *p, const char *text)
     return r;
 }
 
-/* 0, or 1 and the reason; the config must be legal. */
+/* Returns 0 if the space has the config, 1 with the reason in *why otherwise. The config must be
+ * legal. */
 static int worth(const char *mode, const char *text, struct rejection *why)
 {
     struct problem p = qwen(mode);
@@ -146,8 +147,8 @@ static void test_winners(void **state)
     }
 }
 
-/* The target with only the first of all run-time settings: its spaces take a thirtieth of the
- * time. */
+/* A target whose spaces have only the first of all run-time settings: building them takes a
+ * thirtieth of the time. */
 static uint32_t compiled_params(const struct problem *p, const struct device_info *info,
                                 struct param out[PARAMS_MAX])
 {
@@ -284,7 +285,7 @@ static void test_unworthy(void **state)
     assert_int_equal(worth("mode=dX permute_x=true", "64x128 c1 s6 nb1", &why), 0);
 }
 
-/* By the name of a schedule. */
+/* True: the config's schedule is ctx. */
 static bool has_schedule(const void *ctx, const struct record *config)
 {
     return strcmp(record_text(config, "schedule", ""), ctx) == 0;
@@ -311,7 +312,7 @@ static void count_variants(bool (*allow)(const void *ctx, const struct record *c
     }
 }
 
-/* Tiles of 256 rows are for experts that fill several. */
+/* The space has tiles of 256 rows only where an expert fills several. */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -327,7 +328,7 @@ static void test_staggered(void **state)
     count_variants(has_schedule, "staggered", cases, sizeof(cases) / sizeof(cases[0]));
 }
 
-/* Where experts have some rows, not many. */
+/* The space has deferred stores only where experts have some rows, but not many. */
 static void test_deferred(void **state)
 {
     (void)state;
@@ -351,7 +352,8 @@ static bool has_cluster(const void *ctx, const struct record *config)
     return strcmp(record_text(config, "cluster_shape_mn", ""), ctx) == 0;
 }
 
-/* Where most experts have two tiles of rows; for a dense product, several. */
+/* The space has pairs only where most experts have two tiles of rows; a dense product needs
+ * several. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -377,7 +379,8 @@ static struct record split_of(const struct problem *p, const char *text, int par
     return config;
 }
 
-/* Where tiles are fewer than SMs: tiles of 64 x 64 are 16 for each 64 rows here. */
+/* The space has split sums only where tiles are fewer than SMs: here 64 rows have 16 tiles of 64
+ * x 64. */
 static void test_split(void **state)
 {
     (void)state;

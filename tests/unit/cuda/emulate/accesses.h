@@ -22,7 +22,7 @@ static void copy16_whole(uint32_t to, const char *from)
     copy16(to, from, 16);
 }
 
-/* Four bytes, which arrive at copies_wait(). */
+/* Copies four bytes, which arrive at copies_wait(). */
 static void copy4(uint32_t to, const char *from)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];
@@ -61,7 +61,7 @@ static void copies_arrive(uint32_t bar)
     t->groups++;
 }
 
-/* Copies of 16 bytes end at the final wait only. */
+/* Ends the copies of 4 bytes; copies of 16 bytes end at the final wait only. */
 static void copies_wait(void)
 {
     copies4_arrive();

@@ -17,7 +17,7 @@ enum {
     EMULATE_PIECES = EMULATE_BLOCKS * EMULATE_SHARED_MAX / 16
 };
 
-struct EMULATE_ALIGN(64) tensor_map { /* the launching code puts the description here */
+struct EMULATE_ALIGN(64) tensor_map { /* the launching code writes the map's description here */
     struct emulate_map map;
     char rest[128 - sizeof(struct emulate_map)];
 };
@@ -45,8 +45,8 @@ struct emulate_mbarrier {
     uint32_t at, expected, pending;
     int64_t bytes;
     int by;           /* thread */
-    int is_announced; /* to TMA and to other blocks of the cluster */
-    int is_told;      /* counts bytes that threads of other blocks sent */
+    int is_announced; /* a fence made it visible to TMA and to other blocks of the cluster */
+    int is_told;      /* has counted bytes that threads of other blocks sent */
     struct emulate_meeting phases;
     char what[40];
 };
@@ -64,7 +64,7 @@ static struct {
     uint32_t stores[EMULATE_THREADS_MAX], wgmmas[EMULATE_THREADS_MAX]; /* committed groups */
     uint32_t n_dirty, dirty[EMULATE_PIECES]; /* pieces of 16 bytes that threads wrote */
     uint8_t is_dirty[EMULATE_PIECES];
-    char memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX]; /* as the async proxy sees the bytes */
+    char memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX]; /* shared memory as TMA and wgmma see it */
 } async_;
 
 /* May be called outside any fiber: does not switch. */
@@ -144,7 +144,7 @@ static struct emulate_op *new_op(enum emulate_kind kind, int actor, uint32_t gro
     return op;
 }
 
-/* Runs the operations of `chosen`, in the order of issue (operations.h). */
+/* Runs the operations that `chosen` accepts, in the order of issue (operations.h). */
 static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32_t group),
                     int actor, uint32_t group);
 

@@ -20,7 +20,7 @@
 #include "tests/unit/cuda/emulate_launch.h"
 
 #ifndef EMULATE_BLOCKS
-#define EMULATE_BLOCKS 1 /* in a cluster, at most */
+#define EMULATE_BLOCKS 1 /* the largest number of blocks in a cluster */
 #endif
 
 enum {
@@ -29,13 +29,12 @@ enum {
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024,
     EMULATE_COPIES4_MAX = 4,
-    EMULATE_LINGER_CHANCE = 16, /* 1 : this many, for a thread that signals others, */
-    EMULATE_LATE_CHANCE = 256,  /* ... and of each that has waited for an mbarrier, */
-    EMULATE_LINGER_MOST = 16,   /* ... for less than so many rounds; */
-    EMULATE_BEGUN_CHANCE = 4,   /* for a thread that signals its block's begin, */
-    EMULATE_BEGUN_MOST = 64,    /* ... for longer */
-    EMULATE_PAUSE_CHANCE =
-        64, /* 1 : so many, that a block stands still, in each round of the warps */
+    EMULATE_LINGER_CHANCE = 16, /* 1 in so many: a thread that signals others pauses; */
+    EMULATE_LATE_CHANCE = 256,  /* 1 in so many: a thread that has waited for an mbarrier pauses; */
+    EMULATE_LINGER_MOST = 16,   /* both pauses are shorter than so many rounds */
+    EMULATE_BEGUN_CHANCE = 4,   /* 1 in so many: a thread that signals its block's begin pauses; */
+    EMULATE_BEGUN_MOST = 64,    /* this pause is shorter than so many rounds */
+    EMULATE_PAUSE_CHANCE = 64,  /* 1 in so many, in each round of the warps: a block stands still */
 };
 
 struct emulate_copy {
@@ -95,7 +94,7 @@ static int emulate_rank(void)
 #ifdef EMULATE_ASYNC
 static void emulate_async_begin(void);
 static int emulate_async(void);
-static void emulate_async_end(void); /* for a block with no running thread */
+static void emulate_async_end(void); /* called when no thread of a block runs any more */
 #else
 static void emulate_async_begin(void)
 {

@@ -28,17 +28,17 @@ enum { EMULATE_SENT_MAX = 1 << 16, EMULATE_WORD = 4 };
 
 struct emulate_sent {
     struct emulate_mbarrier *bar;
-    uint32_t expects;   /* an arrival: so many bytes */
-    uint32_t to, bytes; /* 0: an arrival */
-    int from;           /* block of the cluster */
+    uint32_t expects;   /* an arrival expects this many bytes */
+    uint32_t to, bytes; /* 0 bytes: the message is an arrival */
+    int from;           /* rank of the sending block */
     uint32_t v[4];
 };
 
 static struct {
-    struct emulate_sent sent[EMULATE_SENT_MAX]; /* and not come yet; in no order */
-    uint32_t n, laziness; /* a message arrives with 1 : laziness in each round */
+    struct emulate_sent sent[EMULATE_SENT_MAX]; /* messages under way, in no order */
+    uint32_t n, laziness; /* each round, a message arrives with a chance of 1 in laziness */
     uint8_t is_due[EMULATE_BLOCKS * EMULATE_SHARED_MAX / EMULATE_WORD];
-    struct emulate_meeting barrier; /* all threads; how often each has arrived */
+    struct emulate_meeting barrier; /* of all threads; thread i has arrived arrivals[i] times */
     uint32_t arrivals[EMULATE_THREADS_MAX];
 } cluster_;
 

@@ -30,7 +30,7 @@ static struct emulate_mbarrier *mbarrier_own(uint32_t at)
     return mbarrier_at(at);
 }
 
-/* An mbarrier that other actors than its block's threads use. */
+/* The mbarrier at this address, for use by other actors than its block's threads. */
 static struct emulate_mbarrier *mbarrier_announced(uint32_t at)
 {
     struct emulate_mbarrier *b = mbarrier_at(at);

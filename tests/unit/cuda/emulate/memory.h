@@ -52,7 +52,7 @@ static void copy_commit(void)
     emulate.threads[emulate.current].groups++;
 }
 
-/* Until all but the newest `pending` groups have arrived. */
+/* Waits until all copy groups of the thread but the newest `pending` have arrived. */
 static void emulate_wait(int pending)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];

@@ -27,7 +27,8 @@ static uint32_t box_bytes(const struct emulate_map *m)
     return n;
 }
 
-/* Calls each for every element of the box: its address or NULL, and its place in shared memory. */
+/* Calls `each` for every element of the box, with the element's address or NULL, and its place
+ * in shared memory. */
 static void each_element(const struct emulate_op *op,
                          void (*each)(const struct emulate_op *op, char *global, uint32_t shared))
 {
@@ -168,7 +169,7 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
     }
 }
 
-/* To the block's own shared memory. */
+/* Loads a box into the block's own shared memory. */
 static void load(uint32_t to, const struct tensor_map *map, const int at[5], uint32_t bar)
 {
     if (to / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
@@ -196,7 +197,7 @@ static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int
     load(to, map, (int[5]){x, y, z, w, v}, bar);
 }
 
-/* To the same place of all blocks of the cluster, each with its own barrier. */
+/* Loads a box to the same place of all blocks of the cluster; each block's own barrier counts. */
 static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5],
                          uint32_t bar)
 {
