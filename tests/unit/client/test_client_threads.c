@@ -161,9 +161,7 @@ static bool is_of_one(const char *note)
     const char *name = strstr(note, "default for ");
     name = name ? name + strlen("default for ") : "";
     return name[0] >= '0' && name[0] <= '9' ? strspn(name, (char[]){name[0], 0}) == 40
-                                            /* the default is for this machine: no daemon was
-                                             * greeted yet */
-                                            : true;
+                                            : true; /* no daemon was greeted: for this machine */
 }
 
 static void *fall_back_often(void *arg)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hot cache: found again, replaced, removed, ranked, near, compact. */
+/* The hot cache: finds, replaces, removes and ranks answers, finds neighbours, and stays
+ * compact. */
 #include <malloc.h>
 #include <math.h>
 #include <time.h>
@@ -293,7 +294,7 @@ static void near_is_nearest_of_the_same_kind(void **state)
     struct cache_entry *near[4];
     put(f, GEMM "M=256", 1, CACHE_SERVES);
     put(f, GEMM "M=4096", 2, CACHE_SERVES);
-    put(f, GEMM "M=2048", 3, CACHE_HINT); /* not an answer: no neighbour */
+    put(f, GEMM "M=2048", 3, CACHE_HINT); /* a hint is no answer: cache_near must leave it out */
     put(f, GEMM "M=1024 permute_x=true", 4, CACHE_SERVES);
     put(f, "grouped_gemm mode=dX experts=8 topk=2 N=1024 K=1024 M=1024", 5, CACHE_SERVES);
     assert_null(find(f, GEMM "M=1024"));
@@ -381,7 +382,7 @@ static void near_is_found_without_a_look_at_every_key(void **state)
     }
     double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
     print_message("%.2f us to find neighbours\n", seconds * 1e6 / FINDS);
-    assert_true(seconds < 0.05); /* a look at every key took 0.17 */
+    assert_true(seconds < 0.05); /* comparisons with every key took 0.17 s */
 }
 
 static void the_closest_of_many_keys_is_found_by_a_few_comparisons(void **state)
@@ -399,7 +400,8 @@ static void the_closest_of_many_keys_is_found_by_a_few_comparisons(void **state)
     comparisons = 0;
     find(f, GEMM "M=256");
     const struct cache_entry *e = closest_find(&f->cache, &f->k, &f->p);
-    assert_true(e && e->generation <= 2); /* a single field differs: a flag, or the rows */
+    /* the keys of generations 1 and 2 differ in a single field: a flag, or the rows */
+    assert_true(e && e->generation <= 2);
     find(f, "grouped_gemm mode=dX experts=8 topk=2 N=512 K=640 M=4096");
     e = closest_find(&f->cache, &f->k, &f->p);
     assert_non_null(e);
@@ -407,7 +409,8 @@ static void the_closest_of_many_keys_is_found_by_a_few_comparisons(void **state)
     assert_true(comparisons < KEYS / 2);
 }
 
-/* More neighbours than cache_near looks at: first equal but for the rows, then the newest. */
+/* A group has more neighbours than cache_near looks at. It looks first at keys that differ in
+ * the rows only, then at the newest. */
 static void near_looks_at_few_of_a_large_group_and_at_no_hints(void **state)
 {
     struct fixture *f = *state;
@@ -466,7 +469,8 @@ static void unsaved_answers_become_saved(void **state)
     assert_string_equal(f->b.stamp, f->a.stamp);
 }
 
-/* 300 keys: every third is gone from the database, a key is unsaved, and a key is put meanwhile. */
+/* The cache has 300 keys. The database has lost every third key, a key is not saved yet, and a
+ * key is put while the database is read. */
 static void what_the_database_has_no_more_is_swept(void **state)
 {
     struct fixture *f = *state;
@@ -534,7 +538,7 @@ static void the_memo_knows_the_same_bytes_while_their_entry_lives(void **state)
     assert_ptr_equal(memo_find(memo, one, 8), e);
     assert_null(memo_find(memo, two, 8));
     assert_null(memo_find(memo, one, 7));
-    put(f, GEMM "M=512", 2, CACHE_SERVES); /* a change of another key */
+    put(f, GEMM "M=512", 2, CACHE_SERVES); /* the change of another key leaves the memo valid */
     assert_ptr_equal(memo_find(memo, one, 8), e);
     put(f, GEMM "M=256", 3, CACHE_SERVES); /* replaced */
     assert_null(memo_find(memo, one, 8));
@@ -655,7 +659,8 @@ static void restricted_searches_are_kept_while_their_key_is_unchanged(void **sta
     assert_null(ask_partial(f, 1));
     assert_string_equal(ask_partial(f, 3), "answer 3");
     put_partial(f, ours, 1, "answer", 0);
-    strcpy(f->a.source, "manual"); /* a pin is taken back, maybe by another daemon */
+    /* an unpin, maybe by another daemon, removes the pinned answer */
+    strcpy(f->a.source, "manual");
     assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_PINNED, 0, 0, 0, &err), &err);
     put_partial(f, ours, 1, "answer", 0);
     strcpy(f->a.source, "partial");

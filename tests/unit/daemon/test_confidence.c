@@ -68,7 +68,7 @@ static void an_answer_without_doubts_has_high_confidence(void **state)
 {
     (void)state;
     expect("high", NULL);
-    best.spread = best.reference_us = NAN; /* not known is no doubt */
+    best.spread = best.reference_us = NAN; /* an unknown value raises no doubt */
     expect("high", NULL);
 }
 
@@ -115,7 +115,8 @@ static void doubts_add_up(void **state)
     assert_int_equal(c.n, 2);
 }
 
-/* `why`, notes and lists use the same judgement, and the row's own sentence does not change it. */
+/* `why`, notes and lists use the same judgement. The sentence that a row has already does not
+ * change the judgement. */
 static void a_row_that_is_low_says_so_and_stays_low(void **state)
 {
     (void)state;

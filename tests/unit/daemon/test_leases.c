@@ -13,7 +13,7 @@ struct fixture {
     struct daemon d;
     struct leases leases;
     unsigned n_turns, depth, deepest;
-    bool passes; /* a turn is over at once */
+    bool passes; /* true: a turn ends as soon as it begins */
     struct lease *turning[KEYS];
     unsigned n_turning;
     struct ledger ledger;
@@ -122,7 +122,7 @@ static void of_many_keys_some_have_turns_at_a_time(void **state)
         want(f, i);
     }
     assert_int_equal(f->n_turns, KEYS);
-    pass_all(f); /* all of these end at once */
+    pass_all(f); /* ends the running turns at once */
     for (unsigned done = KEYS; done < 2 * KEYS; done = f->n_turns) {
         for (int i = 0; i < 5; i++) {
             uv_run(&f->d.loop, UV_RUN_NOWAIT);
@@ -197,7 +197,7 @@ static struct wanter *ask_again(struct fixture *f, uint64_t deadline_ms)
     return w;
 }
 
-/* Otherwise the ledger would keep the key for us until the lease ends. */
+/* Without this return the ledger would keep the key for us until the lease ends. */
 static void a_client_that_leaves_before_the_ledger_answers_gives_the_key_back(void **state)
 {
     struct fixture *f = *state;
@@ -205,7 +205,7 @@ static void a_client_that_leaves_before_the_ledger_answers_gives_the_key_back(vo
     leases_drop(w);
     free(w);
     assert_int_equal(f->leases.n, 0);
-    assert_int_equal(f->n_given_back, 1); /* behind the question, in order */
+    assert_int_equal(f->n_given_back, 1); /* the return is queued behind the question, in order */
     answer(f, 0);
     assert_int_equal(f->n_given_back, 1);
 }

@@ -156,7 +156,7 @@ static void a_lock_file_is_closed_to_other_users(void **state)
     struct stat st;
     assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
     server_deinit(&a);
-    assert_int_equal(chmod(h.lock, 0644), 0); /* as an older gemmd left the file */
+    assert_int_equal(chmod(h.lock, 0644), 0); /* an older gemmd left the file with this mode */
     assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
     assert_int_equal(stat(h.lock, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);

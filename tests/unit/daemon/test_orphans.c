@@ -103,7 +103,7 @@ static void a_child_that_libuv_waits_for_is_left_to_it(void **state)
     assert_true(exists(own.process.pid));
     run_until_ended(&loop, &own, 1, false);
     assert_int_equal(own.status, STATUS);
-    /* the child behind libuv's may have been hidden */
+    /* libuv's child may have hidden the other child until now */
     assert_false(orphans_reap(&loop));
     assert_false(exists(behind));
     close_loop(&loop);
@@ -213,7 +213,8 @@ static void who_is_given_no_orphans_does_nothing(void **state)
     }
     uv_loop_init(&loop);
     orphans_init(&orphans, &loop);
-    assert_int_equal(uv_run(&loop, UV_RUN_NOWAIT), 0); /* the handles do not keep the loop alive */
+    /* the handles of orphans do not keep the loop alive */
+    assert_int_equal(uv_run(&loop, UV_RUN_NOWAIT), 0);
     pid_t stranger = start_stranger();
     await_zombie(stranger);
     uv_run(&loop, UV_RUN_NOWAIT);

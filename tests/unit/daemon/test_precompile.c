@@ -60,7 +60,7 @@ static void a_stop_kills_the_precompile(void **state)
     static struct precompiler a;
     int status;
     begin(&a);
-    /* nor waits for a process that hangs in the kernel */
+    /* the stop does not wait for a process that hangs in the kernel */
     assert_in_range(stop(&a), 0, 1000);
     assert_int_equal(waitpid(a.process.pid, &status, 0), a.process.pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -75,7 +75,7 @@ static void a_stop_without_a_precompile_returns_at_once(void **state)
     assert_in_range(stop(&a), 0, 1000);
 }
 
-/* Its landscape has the compile times; no compiled kernel is launched. */
+/* The landscape of a recorded GPU has the compile times, and no compiled kernel is launched. */
 static void a_recorded_gpu_compiles_nothing(void **state)
 {
     (void)state;

@@ -15,7 +15,8 @@ static char runner[] = "/tmp/gemmd-probe-XXXXXX";
 static bool kill_works;
 static pid_t killed;
 
-/* Else as to a process that hangs in a driver. */
+/* Replaces the C library's kill. Without kill_works a signal has no effect, as on a process that
+ * hangs in a driver. */
 int kill(pid_t pid, int signal)
 {
     killed = pid;
@@ -29,7 +30,7 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* The result of a probe with a runner that runs this script. */
+/* Probes with a runner that is this shell script. */
 static int64_t look(const char *script, struct error *err)
 {
     struct device_info device;

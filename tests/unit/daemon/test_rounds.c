@@ -39,8 +39,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* "b1": user b's job with this name as key. Unless in the background, a client waits for the
- * job. */
+/* "b1": queues user b's job, with "b1" as key. A client waits for the job unless it is in the
+ * background. */
 static struct job *come(struct fixture *f, const char *name, bool background)
 {
     struct job *j = &f->jobs[f->n];
@@ -140,7 +140,7 @@ static void a_shared_job_belongs_to_the_user_with_the_first_turn(void **state)
     assert_string_equal(order(f), "a1 b1 a2 a3 a4 a5");
     struct list *place = rounds_place(&f->queue, NULL, shared, f->users[1]);
     list_remove(&shared->link);
-    list_append(place, &shared->link); /* b waits for this job, too */
+    list_append(place, &shared->link); /* user b waits for this job, too */
     shared->turn = f->users[1];
     assert_string_equal(order(f), "a1 b1 a2 a5 a3 a4");
     assert_ptr_equal(rounds_place(&f->queue, NULL, shared, f->users[0]), shared->link.next);

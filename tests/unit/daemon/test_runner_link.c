@@ -15,14 +15,14 @@ static struct {
     uv_loop_t loop;
     struct turns turns;
     struct runner_link link;
-    uint64_t watch_again_ms; /* later watch that a message begins */
+    uint64_t watch_again_ms; /* each message begins a watch of this length */
     int messages, silences;
     bool ended, closed;
 } x;
 
 static uint64_t test_ns = UINT64_C(1000000000);
 
-/* In libuv's place of the C library's. */
+/* Replaces the C library's clock_gettime, which libuv calls. */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
 {
     (void)clock;
@@ -93,7 +93,7 @@ static uint64_t run_until(bool (*what)(void))
     const uint64_t began = test_ns;
     while (!what() && test_ns < began + PATIENCE_MS * UINT64_C(1000000)) {
         uv_run(&x.loop, UV_RUN_NOWAIT);
-        usleep(1000); /* at least as much of the children's time */
+        usleep(1000); /* child processes get at least as much real time */
         test_ns += 1000000;
     }
     assert_true(what());

@@ -24,9 +24,9 @@ void *__wrap_calloc(size_t n, size_t size)
 }
 
 static const uint8_t message[] = {0x94, 0, 1, 0xa1, 'a', 0x80};
-static unsigned messages; /* each uses up its user's time, except a question */
+static unsigned messages; /* each message uses up its user's time, except a question */
 
-/* A waiting request that is its user's whole share. */
+/* A waiting request that uses up its user's whole share. */
 struct question {
     struct ticket ticket;
     struct session *session;
@@ -35,7 +35,7 @@ struct question {
 };
 
 static struct question questions[2]; /* outlive a failing test */
-static struct question *asks;        /* the meaning of the next message */
+static struct question *asks;        /* the question that the next message asks; NULL: none */
 
 struct fixture {
     uv_loop_t loop;
@@ -167,7 +167,8 @@ static void a_client_that_finds_no_memory_waits(void **state)
         turn(f);
         assert_int_equal(f->server.sessions.n, 0);
     }
-    assert_int_equal(refused, 1); /* only the first: the server does not retry all the time */
+    /* only the first attempt failed: the server does not retry all the time */
+    assert_int_equal(refused, 1);
     for (unsigned met = 0; met < 2; met++) {
         assert_ok(server_mend(&f->server, "", &err), &err);
         turn(f);
@@ -215,7 +216,7 @@ static void turn_until(struct fixture *f, unsigned some, unsigned n)
 {
     for (int i = 0; i < 1000 && (messages != some || f->server.sessions.n != n); i++) {
         uv_run(&f->loop, UV_RUN_NOWAIT);
-        usleep(1000); /* the user's time is by the tick */
+        usleep(1000); /* the user's time is counted in ticks of the loop's clock */
     }
     turn(f);
     assert_int_equal(messages, some);

@@ -6,7 +6,7 @@
 
 enum { KEYS = 1000 };
 
-/* Three of four ids begin alike: neighbours in the table. */
+/* Three of four ids begin alike, so they are neighbours in the table. */
 static const char *id_of(int i)
 {
     static char id[HASH_HEX];

@@ -65,7 +65,7 @@ static double available_bytes(void)
     return kib * 1024;
 }
 
-/* Operands of 8 MiB; their lists of rows take four times as much. */
+/* The operands take 8 MiB; the lists of their rows take four times as much. */
 static void
 test_rows_that_the_host_has_no_memory_for_are_refused_before_they_are_drawn(void **state)
 {
@@ -135,7 +135,8 @@ static void test_time(void **state)
     problem_of(&p, dense);
     config_of(&config, TILE);
     assert_ok(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err));
-    assert_true(w->n_copies > 1); /* small operands: the cache must be swept */
+    /* small operands have copies, so that launches do not find them in the cache */
+    assert_true(w->n_copies > 1);
     assert_ptr_not_equal(w->buffers[0][0], w->buffers[1][0]);
 
     double samples[SAMPLES_MAX];
@@ -146,7 +147,7 @@ static void test_time(void **state)
     for (uint32_t i = 0; i < n; i++) {
         assert_true(samples[i] > 0 && samples[i] < 1e6);
     }
-    t.stop_after_us = 1e-3; /* no kernel is as fast */
+    t.stop_after_us = 1e-3; /* no kernel takes less than a nanosecond */
     assert_ok(d->ops->time(d, w, k, &config, &t, samples, &n, err));
     assert_int_equal(n, 1);
     double before = d->ops->clock_ms(d);
@@ -216,7 +217,8 @@ static void test_missing_compiler(void **state)
     setenv("PATH", "/nowhere:relative", 1);
     assert_fails(compiler_open("cpu", &c, err), ERROR_NO_COMPILER,
                  "no C compiler found: install gcc (apt-get install gcc) or set GEMMD_CC");
-    assert_ok(device_probe("cpu:1", &info, err)); /* a device even without a compiler */
+    /* the probe finds the device even without a compiler */
+    assert_ok(device_probe("cpu:1", &info, err));
     assert_string_equal(info.compiler, "");
     setenv("PATH", path, 1);
     free(path);
@@ -314,7 +316,8 @@ static void test_real_errors(void **state)
     assert_ok(compiler_open("cpu", &c, err));
     assert_int_equal(c->ops->compile(c, &v, &image, &e), ERROR_COMPILE);
     assert_non_null(strstr(e.text, "missing"));
-    assert_null(strstr(e.text, "/tmp")); /* private paths mean nothing to people */
+    /* a private path means nothing to the reader of the message */
+    assert_null(strstr(e.text, "/tmp"));
     assert_non_null(strstr(image.log, "missing"));
     v.source = "int f(void) { return X; }\n";
     assert_ok(c->ops->compile(c, &v, &image, err));
@@ -410,7 +413,7 @@ static void test_stop(void **state)
     pthread_t thread;
     use_script(VERSION "sleep 100 & wait");
     assert_ok(compiler_open("cpu", &s.c, err));
-    s.c->ops->stop(s.c, &other); /* which is not under way */
+    s.c->ops->stop(s.c, &other); /* a stop of a variant that is not being compiled has no effect */
     s.v = &v;
     double began = device_clock_ms(NULL);
     assert_int_equal(pthread_create(&thread, NULL, stop_soon, &s), 0);

@@ -225,7 +225,7 @@ static void test_buckets(void **state)
                   "grouped_gemm mode=forward M=1024 N=1016 K=2048");
     expect_bucket("grouped_gemm mode=forward M=1000 N=1000 K=2048", BUCKET_SQRT2,
                   "grouped_gemm mode=forward M=1024 N=1000 K=2048");
-    /* topk 6: M stays a multiple of 6, and rounds in steps of rows per expert. */
+    /* With topk 6, M stays a multiple of 6. The rows per expert are rounded up in steps. */
     expect_bucket("grouped_gemm mode=dX M=6000 N=8 K=8 experts=64 topk=6", BUCKET_POW2,
                   "grouped_gemm mode=dX M=6144 N=8 K=8 experts=64 topk=6");
     struct problem p, q;
@@ -239,10 +239,10 @@ static void test_buckets(void **state)
     expect_bucket("grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"",
                   BUCKET_POW2,
                   "grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"");
-    /* Where rounding up would pass a limit, the size stays. */
+    /* A size stays as given where rounding up would pass a limit. */
     expect_bucket("grouped_gemm mode=dX M=1073741824 N=8 K=8 experts=3 topk=1", BUCKET_SQRT2,
                   "grouped_gemm mode=dX M=1073741824 N=8 K=8 experts=3 topk=1");
-    struct problem large, rounded; /* M x N is below 2^40, but not M rounded up x N */
+    struct problem large, rounded; /* M x N is below the limit of 2^40, but not with M rounded up */
     problem_of(&large, "grouped_gemm mode=dX M=1048577 N=1048575 K=8");
     problem_bucket(&large, BUCKET_POW2, &rounded);
     assert_int_equal(record_int(&rounded.fields, "M", 0), 1048577);

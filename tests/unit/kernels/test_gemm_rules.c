@@ -50,7 +50,7 @@ static bool pruned(const char *mode, bool x, bool y, bool load_x, bool load_dy, 
     if (strcmp(mode, "dX") == 0) {
         return (load_dy && y) || (store && x);
     }
-    return (load_dy && y) || (load_x && x); /* dW: no rule for the store */
+    return (load_dy && y) || (load_x && x); /* in dW no rule concerns the store */
 }
 
 static void test_prune_table(void **state)
@@ -67,7 +67,8 @@ static void test_prune_table(void **state)
                 "use_tma_load_dy=%s use_tma_store=%s",
                 x ? "true" : "false", y ? "true" : "false", load_x ? "true" : "false",
                 load_w ? "true" : "false", load_dy ? "true" : "false", store ? "true" : "false");
-            /* No problem has both permutes: the config is judged before the problem is. */
+            /* No problem has both permutes, so this view has one at most. The rules judge a
+             * config with both before they look at the problem. */
             struct grouped_gemm_problem v = view_of(modes[m], x, y && !x);
             struct rejection why;
             assert_int_equal(rules(&v, config, &why),

@@ -14,7 +14,7 @@ static const struct grouped_gemm_state *init(struct workload *w, const char *tex
     return w->state;
 }
 
-/* gather is the stable argsort of an assignment with these m_sizes. */
+/* gather must be the stable argsort of an assignment of rows to experts with these m_sizes. */
 static void check_routing(const struct grouped_gemm_state *s)
 {
     const struct grouped_gemm_problem *v = &s->view;
@@ -321,10 +321,10 @@ static void test_wary_seed(void **state)
             above += largest(scout, SEEDS + other) < rows;
         }
     }
-    assert_in_range(above, SEEDS * SEEDS * 0.65,
-                    SEEDS * SEEDS * 0.85); /* of two unlike routings 7 / 9 expected, else 4 / 9 */
+    /* if the two routings differ 7 / 9 are expected, else 4 / 9 */
+    assert_in_range(above, SEEDS * SEEDS * 0.65, SEEDS * SEEDS * 0.85);
 
-    /* Given, equal or many rows leave no choice. */
+    /* With given, equal or many rows grouped_gemm_wary_seed has no choice: it returns the seed. */
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=1 routing=\"rows:1,5\"");
     assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=2");
@@ -355,7 +355,7 @@ static void test_drawing_stops_when_the_rows_are_not_wanted(void **state)
         problem_of(&p, text);
         asked = 0;
         assert_fails(grouped_gemm_workload_init(&w, &p, 3, err), ERROR_CANCELLED, "prepared");
-        assert_int_equal(asked, 4); /* twice while they are drawn, then by each step */
+        assert_int_equal(asked, 4); /* the drawing asks twice, each later step once */
     }
     host_work_unwanted = NULL;
 }

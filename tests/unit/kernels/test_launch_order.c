@@ -41,15 +41,15 @@ static void test_h200(void **state)
     for (int i = 0; i < SMS / 2; i++) {
         assert_true(order.place[i] < SMS / 2 && !seen[order.place[i]]);
         seen[order.place[i]] = true;
-        assert_true(single[2 * order.place[i]] / 2 ==
-                    paired[2 * i] / 2); /* an SM and the next SM, of a cluster */
+        /* a cluster has an SM with an even number and the next SM */
+        assert_true(single[2 * order.place[i]] / 2 == paired[2 * i] / 2);
     }
-    assert_int_equal(order.place[4], 4);  /* on SMs 0 and 1 */
-    assert_int_equal(order.place[5], 8);  /* on 2 and 3, the next group */
-    assert_int_equal(order.place[12], 5); /* on 16 and 17, beside 0 and 1 */
+    assert_int_equal(order.place[4], 4);  /* this cluster is on SMs 0 and 1 */
+    assert_int_equal(order.place[5], 8);  /* on SMs 2 and 3, the next group */
+    assert_int_equal(order.place[12], 5); /* on SMs 16 and 17, in the group of SMs 0 and 1 */
 }
 
-/* Other programs had some of the SMs, or the device is another. */
+/* The order stays unknown when other programs had some of the SMs, or the device is another. */
 static void test_not_known(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void test_not_known(void **state)
     for (int i = 0; i < SMS; i++) {
         other[i] = single[i];
     }
-    other[17] = other[3]; /* an SM had two blocks */
+    other[17] = other[3]; /* an SM had two blocks, another had no block */
     assert_false(launch_order_make(other, paired, SMS, &order));
     assert_int_equal(order.n, 0);
     assert_false(launch_order_make(single, other, SMS, &order));
@@ -82,7 +82,7 @@ static void test_launches(void **state)
     static struct launch l = {.cluster = {2, 1, 1}, .grid = {132, 1, 1}, .order_at = 64};
     assert_true(launch_is_ordered(&l, &order));
     assert_false(launch_is_ordered(&l, &none));
-    l.grid[0] = 130; /* fewer clusters: some places would stay empty */
+    l.grid[0] = 130; /* with fewer clusters some places would stay empty */
     assert_false(launch_is_ordered(&l, &order));
     l.grid[0] = 132;
     l.order_at = 0;

@@ -110,7 +110,7 @@ static void run(const char *problem, const struct grouped_gemm_args *args)
     launcher_free(l);
 }
 
-/* Exact: also nothing between rows was touched. */
+/* Compares exactly, so a write between the rows is also detected. */
 static void compare(void)
 {
     for (size_t i = 0; i < sizeof(out) / 4; i++) {
@@ -150,7 +150,7 @@ static void test_forward_strided(void **state)
     compare();
 }
 
-/* A job holds the kernels of all its layers; each kernel stays valid. */
+/* A job holds the kernels of all its layers: each kernel stays valid when another is loaded. */
 static void test_two_at_once(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void test_dw_strided(void **state)
     expect_dw(0);
     run(problem, &a);
     compare();
-    /* Accumulates by the launch's flag: now twice as much. */
+    /* The launch's flag makes the kernel add to the output: each value is now twice as large. */
     for (size_t i = 0; i < sizeof(out) / 4; i++) {
         expected[i] = -999;
     }

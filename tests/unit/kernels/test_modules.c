@@ -384,7 +384,8 @@ static void test_refusal(void **state)
     assert_null(out.data);
     assert_int_equal(e.code, ERROR_RESOURCE);
     assert_string_equal(e.text, "ptxas spills 96 bytes");
-    struct image good = image_of("good after all"); /* compiled all the same: that holds */
+    /* a later successful compile replaces the refusal */
+    struct image good = image_of("good after all");
     assert_ok(modules_put(folder, &good, "so", err));
     assert_ok(modules_find(folder, variant, &out, err));
     image_deinit(&out);
@@ -398,7 +399,7 @@ static void name_variant(char out[HASH_HEX], int i)
     snprintf(out, HASH_HEX, "%032x", i + 1);
 }
 
-/* An image of 8 KiB, last used so long ago. */
+/* Puts image i of 8 KiB, last used age_s seconds ago. */
 static void put_aged(int i, int64_t age_s, char id[HASH_HEX])
 {
     char path[PATH_MAX], *data = calloc(1, 8192);
@@ -457,7 +458,7 @@ static void test_limit(void **state)
     assert_int_equal(entries("variants"), u.modules);
 }
 
-/* Without a use of the module, as in is_there(). */
+/* True: the file exists. The question is no use of the module, unlike is_there(). */
 static bool has_file(const char *id)
 {
     char path[PATH_MAX];
@@ -465,7 +466,7 @@ static bool has_file(const char *id)
     return access(path, F_OK) == 0;
 }
 
-/* Makes all lists of served modules this many days old. */
+/* Makes all lists of served modules `days` old. */
 static void age_lists(int days)
 {
     char path[PATH_MAX];
@@ -501,7 +502,7 @@ static void test_limit_spares(void **state)
     assert_false(is_there(1));
     assert_int_equal(unlink(database), 0);
     assert_ok(modules_trim(folder, 1, &u, err));
-    assert_int_equal(u.removed, 0); /* may be another container's, which is hidden here */
+    assert_int_equal(u.removed, 0); /* the database may be another container's, and hidden here */
     assert_true(has_file(ids[0]));
     age_lists(29);
     assert_ok(modules_trim(folder, 1, &u, err));
@@ -515,7 +516,8 @@ static void test_limit_spares(void **state)
     assert_int_equal(entries("serving"), 0);
 }
 
-/* Times of the future, of copied files or from before a clock was set right, are no use. */
+/* A time in the future does not count as a use. Copied files have such times, and files from
+ * before a clock was set right. */
 static void test_limit_of_times_to_come(void **state)
 {
     (void)state;

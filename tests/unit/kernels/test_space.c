@@ -109,7 +109,7 @@ static void test_restriction(void **state)
         assert_int_equal(record_int(&config, "BLOCK_SIZE_M", 0), 64);
     }
     space_deinit(&some);
-    block = 63; /* unknown value: an empty space is no error */
+    block = 63; /* this value is unknown: the space is empty, which is no error */
     assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, only_block_64, &block, err));
     assert_int_equal(some.n, 0);
     space_deinit(&some);
@@ -234,7 +234,7 @@ static void test_what_is_counted(void **state)
     assert_string_equal(s.params[1].name, "B");
     assert_string_equal(s.params[2].name, "R"); /* run time: last */
     assert_int_equal(s.raw, 12);
-    assert_int_equal(s.n, 5); /* A=1 B=1: three; A=1 B=2, A=2 B=2: 1 each */
+    assert_int_equal(s.n, 5); /* 3 configs of A=1 B=1, and 1 each of A=1 B=2 and A=2 B=2 */
     assert_int_equal(s.variants, 3);
     assert_int_equal(s.settings, 3);
     assert_int_equal(s.n_rules, 2);

@@ -11,10 +11,10 @@ struct bench {
     struct fixture *f;
     uv_loop_t loop;
     struct ledger *l;
-    bool in_call;  /* a call has not returned yet: no callback may come */
-    int callbacks; /* answered */
+    bool in_call;  /* true until a call returns: no callback may come meanwhile */
+    int callbacks; /* number of calls that were answered */
     int notices;
-    char kinds[512]; /* of the notices, with spaces */
+    char kinds[512]; /* kinds of the notices, a space after each */
     bool stopped;
 
     /* results of the last callbacks */
@@ -28,9 +28,9 @@ struct bench {
     uint32_t n_trials, n_avoid;
     int order[64];
 
-    /* counts of news by kind; fields of the last news with a best (BEST, LOADED): */
+    /* number of news of each kind; below, fields of the last news with a best (BEST, LOADED): */
     int news[NEWS_RELOADED_LOST + 1];
-    int news_saved; /* saved NEWS_BEST */
+    int news_saved; /* number of NEWS_BEST with a saved row */
     int64_t news_generation;
     char news_key[256]; /* of the last news with a key */
 };
@@ -52,16 +52,16 @@ extern struct bench *bench; /* the running bench */
 
 /* A callback has come. */
 void note(int status, const struct error *err);
-/* Starts a ledger on the fixture's file; returns errors as `start`. */
+/* Starts a ledger on the fixture's file. Returns the result of the ledger's `start`. */
 int begin(struct bench *b, struct fixture *f, struct error *err);
 /* Stops the ledger, and asserts that all handles are closed. */
 void end(struct bench *b);
-/* The bench's `stopped`; ctx: the bench. */
+/* The callback of a stop. ctx: the bench, whose `stopped` becomes true. */
 void on_stopped(void *ctx);
-/* Runs the loop until n callbacks have come; n news of a kind. */
+/* Runs the loop until n callbacks have come. wait_for_news: until n news of this kind have come. */
 void wait_for(struct bench *b, int n);
 void wait_for_news(struct bench *b, enum ledger_news_kind kind, int n);
-/* A store of another daemon, whose end no process watches. */
+/* Opens a store as another daemon would. No process watches for that daemon's end. */
 struct store *open_other(struct fixture *f);
 void on_done(void *ctx, int status, const struct error *err);
 void on_id(void *ctx, int status, int64_t id, const struct error *err);
@@ -74,7 +74,7 @@ void on_list(void *ctx, int status, const void *rows, size_t n, int64_t total,
              const struct error *err);
 struct ledger_status counts(struct bench *b);
 
-enum { MANY = 2000 }; /* rows: more than fit a page */
+enum { MANY = 2000 }; /* number of rows: more than a page holds */
 void fill_bests(struct fixture *f, int n);
 void load_all(struct bench *b);
 

@@ -21,7 +21,7 @@ static void a_start_that_fails_leaves_nothing(void **state)
     strcpy(f->path, "/no/such/folder/x.db");
     assert_int_equal(begin(&b, f, &err), ERROR_STORE);
     assert_says(err, "/no/such/folder");
-    assert_int_equal(uv_loop_close(&b.loop), 0); /* not even a handle to close */
+    assert_int_equal(uv_loop_close(&b.loop), 0); /* a failed start leaves no handle to close */
 }
 
 static void every_call_is_answered_once(void **state)
@@ -119,7 +119,7 @@ static void every_call_is_answered_once(void **state)
     assert_int_equal(b.id, 2);
     end(&b);
     assert_int_equal(b.callbacks, 14);
-    assert_int_equal(b.news[NEWS_BEST], 1); /* own writes are told once */
+    assert_int_equal(b.news[NEWS_BEST], 1); /* the daemon gets news of its own write once */
     assert_int_equal(b.news_saved, 1);
     assert_int_equal(b.news_generation, 1);
     assert_int_equal(b.news[NEWS_EVICTED], 1);
@@ -219,7 +219,7 @@ static void a_brought_row_does_not_replace_a_row_under_way(void **state)
     wait_for(&b, 2);
     assert_int_equal(b.status, ERROR_CONFLICT);
     assert_non_null(strstr(b.text, "measured here"));
-    best->generation = 1; /* the offer knows that row and replaces it as a hint */
+    best->generation = 1; /* an offer that names the row of generation 1 replaces it as a hint */
     CALL_OK(&b, publish, best, on_best, back);
     wait_for(&b, 3);
     assert_int_equal(b.status, 0);
@@ -237,8 +237,8 @@ static void on_recorded(void *ctx, int status, const struct error *err)
     bench->loaded += status == 0; /* called only after the row is in the file */
 }
 
-/* Clients fill their own share of the queue, and get an error; the runner's trials have another
- * share. */
+/* Rows of clients have a share of the queue. When it is full, clients get an error. Trials of
+ * the runner have another share. */
 static void a_client_that_records_too_much_gets_an_error(void **state)
 {
     struct fixture *f = *state;
@@ -330,7 +330,7 @@ static void news_of_other_daemons_are_told(void **state)
     assert_string_equal(b.kinds, "");
 }
 
-/* A daemon that asks for a lease, or for a key's state, hears all earlier changes first. */
+/* A daemon that asks for a lease, or for a key's state, gets all earlier changes as news first. */
 static void news_come_before_a_lease(void **state)
 {
     struct fixture *f = *state;
@@ -340,7 +340,8 @@ static void news_come_before_a_lease(void **state)
     fixture_key(7, key);
     assert_ok(begin(&b, f, &err));
     struct store *other = open_other(f);
-    uv_fs_event_stop(&((struct local *)b.l)->watch); /* as if the notice came late */
+    /* the file system's notice of a change is late */
+    uv_fs_event_stop(&((struct local *)b.l)->watch);
     assert_ok(store_lease(other, key, 60000, &err));
     int64_t given = publish_other(other, 7);
     assert_ok(store_unlease(other, key, &err));
@@ -392,7 +393,8 @@ static void searches_that_wait_are_shared(void **state)
     end(&b);
 }
 
-/* More changes than the table keeps: the daemon reads everything anew, and drops missing keys. */
+/* The daemon missed more changes than the table keeps: it reads all rows again, and drops
+ * missing keys. */
 static void missed_news_have_all_read_anew(void **state)
 {
     enum { MISSED = 9000, BESTS = 100 };

@@ -20,7 +20,7 @@ static void limit_files(rlim_t bytes)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* Also after a test that has failed. */
+/* Lifts the limit of the file size, which a failed test leaves. */
 static int teardown(void **state)
 {
     limit_files(0);
@@ -51,7 +51,7 @@ static void a_full_disk_stops_nothing(void **state)
         wait_for(&b, b.callbacks + 1);
         assert_int_equal(b.status, 0);
         assert_false(b.saved);
-        assert_int_equal(b.generation, 0); /* no number before the save */
+        assert_int_equal(b.generation, 0); /* a row has no number before it is saved */
     }
     assert_int_equal(b.news[NEWS_BEST], 6);
     assert_int_equal(b.news_saved, 1);
@@ -80,7 +80,7 @@ static void a_full_disk_stops_nothing(void **state)
     assert_int_equal(s.bests, 6);
     assert_false(s.disk_full);
     assert_int_equal(s.generation, 6);
-    assert_int_equal(b.news_saved, 6); /* each is told, with its number */
+    assert_int_equal(b.news_saved, 6); /* the daemon gets news of each saved row, with its number */
     assert_int_equal(b.news_generation, 6);
     assert_string_equal(b.kinds, "disk_full disk_room ");
     fixture_best(best, 9, 9);
@@ -92,7 +92,8 @@ static void a_full_disk_stops_nothing(void **state)
     free(t);
 }
 
-/* Evicting an unsaved key; ending with rows that were never saved. */
+/* An unsaved key is evicted, then the ledger ends with two rows that were never saved: it gives
+ * the notice "lost". */
 static void unsaved_bests_are_evicted_or_told(void **state)
 {
     struct fixture *f = *state;
@@ -119,13 +120,13 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     free(best);
 }
 
-/* A person's sqlite3 with a transaction open. */
+/* Opens a transaction on the file, as a person's sqlite3 might. */
 static sqlite3 *lock(struct bench *b)
 {
     sqlite3 *h;
     assert_int_equal(sqlite3_open(b->f->path, &h), SQLITE_OK);
     assert_int_equal(sqlite3_exec(h, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    /* idle: no other thread uses the store */
+    /* the writer is idle: no other thread uses the store */
     store_set_patience(((struct local *)b->l)->store, 20);
     return h;
 }
@@ -164,7 +165,7 @@ static void quarantine_waits_for_room(void **state)
     quarantine(&b, &q, 4);
     assert_int_equal(counts(&b).quarantined, 3);
     limit_files(0);
-    end(&b); /* the last chance to write the row */
+    end(&b); /* the ledger tries to write the row a last time */
     struct store *s = fixture_open(*state);
     struct store_stats stats;
     assert_ok(store_stats(s, &stats, &err));
@@ -240,7 +241,7 @@ static void quarantine_that_no_file_takes_is_told(void **state)
     store_close(s);
 }
 
-/* The file's row of the key is outdated by then. */
+/* The file keeps the key's older row until the disk has room. */
 static void an_unsaved_row_is_not_replaced(void **state)
 {
     struct bench b;
@@ -274,13 +275,13 @@ static void an_unsaved_row_is_not_replaced(void **state)
     end(&b);
     struct store *s = fixture_open(*state);
     assert_int_equal(fixture_find_best(s, 2, best), 0);
-    assert_int_equal(record_int(&best->config, "serial", -1), /* the last row is among them */
-                     2 * STORE_IMPORTED_PER_KEY - 1);
+    /* the last imported row is not dropped */
+    assert_int_equal(record_int(&best->config, "serial", -1), 2 * STORE_IMPORTED_PER_KEY - 1);
     store_close(s);
     free(best);
 }
 
-/* The second commit from now on is refused, as by a disk. */
+/* A commit hook: refuses the second commit, as a failing disk would. */
 static int refuse_second(void *n)
 {
     return atomic_fetch_add((atomic_int *)n, 1) == 1;
@@ -334,7 +335,7 @@ static void what_a_failed_group_would_have_saved_is_not_lost(void **state)
     store_set_patience(s, 20000);
     sqlite3_commit_hook(s->db.h, refuse_second, &commits);
     fixture_event(&e, 1);
-    CALL(&b, add_event, &e); /* the writer waits for the lock, until the other requests have come */
+    CALL(&b, add_event, &e); /* the writer waits for the lock; meanwhile the other requests come */
     while (!is_taken(&b)) {
         usleep(100);
     }
@@ -388,7 +389,8 @@ static void a_lock_stops_nothing(void **state)
     assert_int_equal(b.generation, 0);
     import(&b, best, 100); /* refused: the file has the measured row */
     assert_int_equal(b.status, ERROR_CONFLICT);
-    import(&b, best, 101); /* the row is there already, which does not show the lock */
+    /* the file has this row already: the ledger writes nothing, and does not notice the lock */
+    import(&b, best, 101);
     assert_true(b.status == 0 && b.saved && b.generation == before);
     CALL_OK(&b, record, t, on_done, NULL);
     wait_for(&b, b.callbacks + 1);
@@ -430,7 +432,8 @@ static void a_lock_does_not_hold_up_a_stop(void **state)
     end(&b);
     assert_true(uv_hrtime() - began < 15 * UINT64_C(1000000000));
     assert_int_equal(b.callbacks, 5);
-    assert_string_equal(b.kinds, "locked lost lease "); /* its leases end with the process */
+    /* the leases end with this daemon's process */
+    assert_string_equal(b.kinds, "locked lost lease ");
     sqlite3_close(h);
     free(best);
 }
@@ -461,7 +464,7 @@ static void damage_is_repaired_on_the_way(void **state)
     }
     wait_for(&b, 30);
     load_all(&b);
-    assert_true(b.loaded > 130); /* and the rows published just now */
+    assert_true(b.loaded > 130); /* includes the rows that were published just now */
     assert_non_null(strstr(b.kinds, "corrupt_file"));
     assert_int_equal(counts(&b).unsaved, 0);
     end(&b);

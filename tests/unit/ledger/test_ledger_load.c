@@ -39,7 +39,7 @@ static void finds_one(void **state)
     fixture_key(0, key);
     CALL_OK(&b, find, key, on_best, NULL);
     wait_for(&b, b.callbacks + 1);
-    assert_int_equal(b.status, STORE_MISS); /* no load is under way */
+    assert_int_equal(b.status, STORE_MISS); /* `find` finds keys only while a load is under way */
     end(&b);
 }
 
@@ -72,7 +72,8 @@ static void lists_are_patient(void **state)
     fill_bests(*state, MANY);
     assert_ok(begin(&b, *state, &err));
     record_init(filter);
-    record_put_text(filter, "source", "none"); /* no index helps: the whole table is read */
+    /* no index has this column: a list reads the whole table */
+    record_put_text(filter, "source", "none");
     for (int i = 0; i < LISTS; i++) {
         CALL_OK(&b, list, 1, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     }
@@ -95,7 +96,8 @@ static void on_listed(void *ctx, int status, const void *rows, size_t n, int64_t
     *(int *)ctx = bench->callbacks;
 }
 
-/* A user's list does not wait for all lists of another user, and a key's rows wait for no list. */
+/* A user's list does not wait for all lists of another user. A look-up of a key's rows waits for
+ * no list. */
 static void lists_of_users_take_turns(void **state)
 {
     enum { LISTS = 200 };
