@@ -40,7 +40,7 @@ static inline int64_t rng_in(struct rng *r, int64_t low, int64_t high)
     return low + (int64_t)(rng_next(r) % (uint64_t)(high - low + 1));
 }
 
-/* as many small numbers as large numbers */
+/* Draws a size: small numbers are as likely as large numbers. */
 static inline int64_t rng_size(struct rng *r, int64_t max)
 {
     int bits = (int)rng_in(r, 0, 63 - __builtin_clzll((uint64_t)max));
@@ -155,7 +155,7 @@ static inline int scan_all(const void *data, size_t n, size_t limit, struct erro
     return r == SCAN_DONE && used != n ? error_set(err, ERROR_MALFORMED, "more than one") : r;
 }
 
-/* JSON, decoded like bytes from the wire. Free both. */
+/* Decodes JSON like bytes from the wire. The caller frees doc and b. */
 static inline const struct wire_obj *wire_of(struct wire_doc *doc, struct wire_buf *b,
                                              const char *json)
 {
@@ -177,7 +177,7 @@ static inline const struct wire_obj *wire_of(struct wire_doc *doc, struct wire_b
         }                                                                                          \
     } while (0)
 
-/* The call fails with that code, and a sentence that holds that part. */
+/* Asserts that `call` fails with `code`, and that its error message contains `part`. */
 #define assert_error(err, code, part, call)                                                        \
     do {                                                                                           \
         (err) = ERROR_NULL;                                                                        \

@@ -36,7 +36,8 @@ static void test_pow2_examples(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(bucket_pow2(cases[i][0]), cases[i][1]);
     }
-    assert_int_equal(bucket_pow2(0), 0); /* not legal, and not ours to say */
+    /* bucket_pow2 keeps illegal sizes: other code refuses them */
+    assert_int_equal(bucket_pow2(0), 0);
     assert_int_equal(bucket_pow2(-5), -5);
     assert_true(bucket_pow2(INT64_C(1) << 40) == INT64_C(1) << 40);
 }
@@ -108,9 +109,10 @@ static int64_t by_definition(int64_t rows, int64_t experts, int64_t topk)
 static void test_sqrt2_examples(void **state)
 {
     (void)state;
-    /* 128 experts, 8 each: 4096 tokens are 256 rows per expert, which is a step */
+    /* With 128 experts and topk 8, 4096 tokens are 256 rows per expert, which is a step. */
     assert_int_equal(bucket_sqrt2_rows(32768, 128, 8), 32768);
-    assert_int_equal(bucket_sqrt2_rows(32776, 128, 8), 46344); /* 46340 = 128 * 2^8.5, up to 8s */
+    /* 46340 = 128 * 2^8.5, rounded up to a multiple of 8 */
+    assert_int_equal(bucket_sqrt2_rows(32776, 128, 8), 46344);
     assert_int_equal(bucket_sqrt2_rows(6, 64, 6), 6);
     assert_int_equal(bucket_sqrt2_rows(4096 * 6, 64, 6), 32772);
     assert_int_equal(bucket_sqrt2_rows(1, 1, 1), 1);
@@ -168,7 +170,7 @@ static void test_sqrt2_promises(void **state)
         int64_t next = rows + topk * rng_in(&rng, 0, 1000);
         assert_true(next > GEMM_SIZE_MAX || bucket_sqrt2_rows(next, experts, topk) >= up);
         if (rows > 100 * experts &&
-            rows > 100 * topk) { /* where steps are fine: never 1.45 times */
+            rows > 100 * topk) { /* where steps are fine, rounding adds less than 45 % */
             assert_true(up * 100 < rows * 145);
         }
     }

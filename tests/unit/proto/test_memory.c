@@ -12,7 +12,7 @@
 #include "proto/rpc.h"
 #include "tests/unit/proto/common.h"
 
-static int countdown; /* allocations until a failure; 0: no failure */
+static int countdown; /* number of allocations until one fails; 0: none fails */
 static bool failed;
 
 static bool fails(void)
@@ -101,7 +101,7 @@ static int write_buffer(struct error *err)
         wire_put_raw(&b, "\xc0", 1);
     }
     if (b.failed) {
-        wire_put_int(&b, 1); /* goes nowhere, and the flag stays */
+        wire_put_int(&b, 1); /* the bytes are dropped, and the buffer stays failed */
         assert_true(b.failed);
         wire_buf_clear(&b); /* can be used again */
         wire_put_int(&b, 1);
@@ -252,7 +252,8 @@ static void test_steady_path(void **state)
         problem_bucket(&p, BUCKET_SQRT2, &bucket);
         assert_int_equal(key_make(&k, &bucket, "class", NULL), 0);
     }
-    assert_int_equal(allocations(), 100); /* the calls of msgpack_unpack, which count here */
+    /* 100 calls of msgpack_unpack, each of which counts as an allocation here */
+    assert_int_equal(allocations(), 100);
     countdown = 0;
     wire_doc_free(doc);
 }

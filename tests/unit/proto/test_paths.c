@@ -156,7 +156,8 @@ static void test_dirs_refused(void **state)
     assert_error(err, ERROR_DENIED, "chmod go-w", paths_make_dir(in_base("/open"), 0700, &err));
     assert_int_equal(chmod(in_base("/open"), 0702), 0);
     assert_error(err, ERROR_DENIED, "mode 0702", paths_make_dir(in_base("/open/"), 0700, &err));
-    assert_int_equal(chmod(in_base("/open"), 01777), 0); /* as /tmp is, which must stay so */
+    /* /tmp has this mode, which must stay: no chmod is advised */
+    assert_int_equal(chmod(in_base("/open"), 01777), 0);
     assert_error(err, ERROR_DENIED, "(mode 1777); use a directory of your own",
                  paths_make_dir(in_base("/open"), 0700, &err));
     int fd = open(in_base("/file"), O_CREAT | O_WRONLY, 0600);
@@ -214,7 +215,7 @@ static void test_cache_dirs_refused(void **state)
     assert_int_equal(chown(in_base("/cache"), 12345, 12345), 0);
     expect_cache_dir("0", other, "belongs to user 12345, not to us (54321)");
     expect_cache_dir("0", 0, "belongs to user 12345, not to us (0)");
-    expect_cache_dir("1", other, "belongs to user 12345"); /* would run that user's code */
+    expect_cache_dir("1", other, "belongs to user 12345"); /* we would run that user's code */
     expect_cache_dir("1", 0, "belongs to user 12345");
     assert_int_equal(chmod(in_base("/cache"), 0757), 0);
     expect_cache_dir("1", 0, "belongs to user 12345");
@@ -226,7 +227,8 @@ static void test_links(void **state)
     assert_int_equal(mkdir(in_base("/real"), 0700), 0);
     assert_int_equal(symlink("real", in_base("/link")), 0);
     assert_int_equal(symlink("nowhere", in_base("/dangling")), 0);
-    assert_ok(err, paths_make_dir(in_base("/link"), 0700, &err)); /* our own: a moved directory */
+    /* our own link to a moved directory is accepted */
+    assert_ok(err, paths_make_dir(in_base("/link"), 0700, &err));
     assert_int_equal(chmod(in_base("/real"), 0777), 0);
     assert_error(err, ERROR_DENIED, "written to by others",
                  paths_make_dir(in_base("/link"), 0700, &err));
@@ -244,7 +246,8 @@ static void test_links(void **state)
 
 enum { NOBODY = 54321 }; /* a user that no machine has: we may use its name in /tmp */
 
-/* paths_runtime_dir as that user; the code, or -100 when the sentence lacks the part. */
+/* Calls paths_runtime_dir as user NOBODY. Returns its code, or -100 when the path or error
+ * message lacks `part`. */
 static int runtime_dir_as_nobody(const char *part)
 {
     pid_t child = fork();

@@ -77,7 +77,7 @@ static void test_defaults_are_filled_in(void **state)
     assert_string_equal(format(), canonical);
 }
 
-/* Any order, complete or not, by each way in: the same record. */
+/* Fields in any order, with or without defaults, give the same record by each way in. */
 static void test_any_order(void **state)
 {
     (void)state;

@@ -213,7 +213,8 @@ static void test_absent_and_nil(void **state)
     assert_true(take("{\"name\":null,\"time_us\":null,\"count\":null,\"saved\":null}", &v, &t));
     assert_true(v.count == 0 && isnan(v.time_us) && !v.saved && !v.name[0]);
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    wire_put_map(&b, 4); /* twice, then nil: as in schema_decode */
+    /* each field comes twice, the second time as nil: the result is that of schema_decode */
+    wire_put_map(&b, 4);
     wire_put_kv_str(&b, "name", "a");
     wire_put_kv_str(&b, "name", NULL);
     wire_put_kv_int(&b, "time_us", 1);
@@ -255,7 +256,7 @@ static void test_for_the_tree(void **state)
     wire_put_kv_int(&b, "other", 2);
     p = (struct pull){b.data, b.data + b.len};
     assert_false(pull_schema(&p, &pulled_schema, "other", beside, &t, &v));
-    /* a text that fills its member, to the last byte of the message */
+    /* The text fills its member, and ends at the last byte of the message. */
     assert_true(take("{\"name\":\"seven77\"}", &v, &t));
     assert_string_equal(v.name, "seven77");
 }

@@ -52,7 +52,8 @@ static void test_replace(void **state)
     record_put_text(&r, "a", "short");
     assert_string_equal(format(&r), "a=short");
     record_put_text(&r, "a", "a much longer text");
-    record_put_text(&r, "b", record_text(&r, "a", "")); /* text of its own arena */
+    /* the text comes from the arena that the call changes */
+    record_put_text(&r, "b", record_text(&r, "a", ""));
     record_put_text(&r, "a", record_text(&r, "b", "") + 2);
     record_put_int(&r, "b", 1);
     assert_string_equal(format(&r), "a=\"much longer text\" b=1");
@@ -239,7 +240,7 @@ static void test_locale(void **state)
     record_init(&r);
     assert_ok(err, record_set(&r, "x", VALUE_OF_REAL(0.1), &err));
     if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
-        setlocale(LC_NUMERIC, ""); /* not installed: then at least the user's */
+        setlocale(LC_NUMERIC, ""); /* that locale is not installed: use the user's locale */
     }
     const char *text = format(&r);
     assert_string_equal(text, "x=0.1");
@@ -324,13 +325,13 @@ static void test_unpack_raw(void **state)
         {"\x81\xa1"
          "a\xc4\x01x",
          6, ERROR_INVALID},                 /* binary */
-        {"\x81\x01\x01", 3, ERROR_INVALID}, /* a name that is a number */
+        {"\x81\x01\x01", 3, ERROR_INVALID}, /* the field's name is a number */
         {"\x81\xa2"
          "a\0\x01",
-         5, ERROR_INVALID}, /* a zero in the name */
+         5, ERROR_INVALID}, /* the field's name contains a zero byte */
         {"\x81\xa1"
          "a\xa1\0",
-         5, ERROR_INVALID}, /* a zero in the text */
+         5, ERROR_INVALID}, /* the field's text contains a zero byte */
         {"\x81\xa1"
          "a\xa1\xff",
          5, ERROR_INVALID}, /* not UTF-8 */

@@ -90,7 +90,8 @@ static void test_given(void **state)
     assert_true(q->atol == 1 && q->rtol == 1e-9 && q->progress && q->again);
     ACCEPTS(unpack("\"target\":\"portable\""));
     assert_string_equal(q->target, "portable");
-    assert_true(request_is_restricted(&fixture.r)); /* as far as can be said without the device */
+    /* without the device's target, `target` counts as a restriction */
+    assert_true(request_is_restricted(&fixture.r));
     REFUSES(ERROR_INVALID, "target", unpack("\"target\":\"a-name-that-does-not-fit\""));
     ACCEPTS(
         unpack("\"atol\":null,\"iters\":null,\"wait\":null,\"restrict\":null,\"configs\":null"));
@@ -189,7 +190,8 @@ static void test_restrict(void **state)
     assert_false(allows("BLOCK_SIZE_M=64 flatten=false cache=cg x=0.5"));
     assert_false(allows("BLOCK_SIZE_M=64 flatten=true cache=c x=0.5"));
     assert_false(allows("BLOCK_SIZE_M=\"64\" flatten=true cache=cg x=0.5"));
-    assert_false(allows("flatten=true cache=cg x=0.5")); /* missing: not one of the values */
+    /* a missing parameter has none of the allowed values */
+    assert_false(allows("flatten=true cache=cg x=0.5"));
     ACCEPTS(unpack("\"restrict\":{}"));
     assert_false(request_is_restricted(&fixture.r));
     assert_true(allows(""));

@@ -112,7 +112,7 @@ static long feed(const uint8_t *data, size_t n, size_t limit, struct rng *rng)
     while (at < n) {
         size_t piece = rng ? (size_t)rng_in(rng, 1, 7) : n;
         piece = piece < n - at ? piece : n - at;
-        uint8_t *copy = malloc(piece); /* so that a read past the piece is seen */
+        uint8_t *copy = malloc(piece); /* a copy of its own: ASan detects a read past the piece */
         memcpy(copy, data + at, piece);
         size_t used = 99999;
         int r = scan_feed(&s, copy, piece, &used, NULL);
@@ -136,7 +136,7 @@ static void put_message(struct wire_buf *b, int which)
     memset(text, 'x', sizeof(text) - 1);
     static const char *const params[] = {
         "{\"problem\":{\"op\":\"grouped_gemm\",\"M\":32768,\"N\":1536,\"mode\":\"dW\"}}",
-        "[[[[[[[1,[]]]]]]]]", /* eight deep with the array around it */
+        "[[[[[[[1,[]]]]]]]]", /* with the array around it, the text is eight levels deep */
         "{}",
         "[]",
         "\"text\"",
@@ -233,7 +233,9 @@ static void test_mutations_agree(void **state)
         long whole = feed(b.data, b.len, LIMIT, NULL);
         assert_int_equal(feed(b.data, b.len, LIMIT, &rng), whole);
         if (expected == WALK_MORE && whole == WALK_REFUSED) {
-            continue; /* promises more than the limit, or a missing part hides a refusal */
+            /* the message promises more than the limit, or the walker cannot see a fault in the
+             * missing part */
+            continue;
         }
         assert_int_equal(whole, expected);
         verdicts[whole >= 0 ? 0 : -whole]++;

@@ -142,7 +142,7 @@ static void test_integers(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":-20.0}"),
-                     0); /* from languages with a single number type */
+                     0); /* languages with a single number type send whole numbers so */
     assert_int_equal(f->s.count, -20);
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":1.5}"), ERROR_INVALID);
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":1e19}"), ERROR_INVALID);

@@ -176,7 +176,7 @@ static void a_folder_above_that_others_may_write_to_is_refused(void **state)
     assert_ok(err, file("/open/mine/f"));
     make_file("/open/f", 0600);
     assert_error(err, ERROR_DENIED, "use a directory of your own", file("/open/f"));
-    assert_ok(err, opened("/open/f", O_RDONLY)); /* a descriptor has no neighbours */
+    assert_ok(err, opened("/open/f", O_RDONLY)); /* an open file cannot be replaced in its folder */
     assert_ok(err, trust_folder(in_base("/open"), TRUST_SHARED, 0, NULL, &err));
 }
 
@@ -245,7 +245,7 @@ static void a_private_group_counts_as_its_owner(void **state)
                  file("/home/shared"));
 }
 
-/* Which stands in no list of the group's members. */
+/* The group's list of members does not name a user whose primary group it is. */
 static void a_group_that_is_another_users_primary_group_is_not_private(void **state)
 {
     (void)state;
@@ -260,7 +260,8 @@ static void a_group_that_is_another_users_primary_group_is_not_private(void **st
     times_asked = 0;
     assert_error(err, ERROR_DENIED, "/home may be written to by others", folder("/home"));
     assert_error(err, ERROR_DENIED, "/home may be written to by others", file("/home/f"));
-    assert_int_equal(times_asked, 1); /* a large site has many users */
+    /* the list of users is read once: a large site has many users */
+    assert_int_equal(times_asked, 1);
     stranger.pw_gid = 0;
 }
 
@@ -304,7 +305,8 @@ static void a_file_of_ours_is_closed_to_others(void **state)
     assert_int_equal(st.st_mode & 07777, 0600);
 }
 
-/* For any requested mode: a file that other users may write to would later be refused, and stay. */
+/* The file is closed to other users for any requested mode. Otherwise a later call would refuse
+ * the file, which would stay. */
 static void a_file_that_is_made_is_closed_to_others_under_any_umask(void **state)
 {
     (void)state;

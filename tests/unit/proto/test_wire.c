@@ -113,7 +113,7 @@ static void test_text_is_utf8(void **state)
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_str(&b, "\xc3\xa9\xe2\x82\xac"); /* well formed: unchanged */
     expect(&b, "a5c3a9e282ac");
-    wire_put_str(&b, "a\xff\xc3"); /* a stray byte, a cut-off character */
+    wire_put_str(&b, "a\xff\xc3"); /* a stray byte, and a character that is cut off */
     expect(&b, "a3613f3f");
     wire_put_str(&b, "\xed\xa0\x80\xc0\xaf\xf4\x90\x80\x80"); /* surrogate, overlong, too large */
     expect(&b, "a93f3f3f3f3f3f3f3f3f");
@@ -147,7 +147,7 @@ static void test_types(void **state)
     assert_false(wire_get_bool(wire_at(o, 2), &flag));
     assert_true(wire_copy_str(wire_at(o, 5), text, 5));
     assert_string_equal(text, "text");
-    assert_false(wire_copy_str(wire_at(o, 5), text, 4)); /* no room for the zero */
+    assert_false(wire_copy_str(wire_at(o, 5), text, 4)); /* the zero at the end has no room */
     assert_true(wire_is_str(wire_at(o, 5), "text"));
     assert_false(wire_is_str(wire_at(o, 5), "texts"));
     assert_true(wire_get_int(wire_find(wire_at(o, 7), "k"), &integer) && integer == 2);
@@ -363,7 +363,7 @@ static void test_json_of_the_unsayable(void **state)
     wire_put_str(&b, "k");
     wire_put_int(&b, 2);
     expect_json(b.data, b.len, "{\"7\":1,\"[\\\"k\\\"]\":2}");
-    expect_json("\xa2\xff\x61", 3, "\"?a\""); /* not from us: our writer puts UTF-8 only */
+    expect_json("\xa2\xff\x61", 3, "\"?a\""); /* foreign bytes: our own writer puts UTF-8 only */
 }
 
 static void test_json_errors(void **state)

@@ -23,13 +23,13 @@ struct child {
     struct trial *trials;     /* owned, SEEN_MAX */
     struct module *modules;   /* owned, SEEN_MAX */
     struct attempt last;      /* attempt */
-    bool attempted[5];        /* prepare compile load verify time */
-    struct progress progress; /* the last */
+    bool attempted[5];        /* indexed by stage: prepare, compile, load, verify, time */
+    struct progress progress; /* the last progress message */
     struct runner_hello hello;
     struct device_info device;
     bool has_hello, has_device, bye;
     bool last_trial_only;         /* set by tests with more than SEEN_MAX trials */
-    uint32_t module_before_trial; /* trials with a module sent before */
+    uint32_t module_before_trial; /* number of trials whose module was sent before the trial */
     /* The response. */
     bool answered;
     struct error error; /* code 0: result holds */
@@ -49,13 +49,14 @@ bool child_read(struct child *c);
 /* Reads until the response, or the end. */
 void child_wait(struct child *c);
 void child_forget(struct child *c); /* messages, but not hello and device */
-/* Closes the socket and waits. Returns the wait status. */
+/* Closes the socket and waits for the runner's end. Returns the wait status. */
 int child_end(struct child *c);
-/* Waits without closing, for the runner's own end. */
+/* Waits until the runner ends by itself; the socket stays open. */
 int child_ended(struct child *c);
 void child_send_cancel(struct child *c, int64_t job);
 void child_send_ping(struct child *c, uint32_t id);
-/* Sends an order (as below); the same write says that other jobs wait for the device. */
+/* Sends an order, as child_send_order does; the same write says that other jobs wait for the
+ * device. */
 void child_send_contended(struct child *c, const struct tune_order *o);
 void child_send_raw(struct child *c, const void *bytes, size_t n);
 

@@ -17,7 +17,7 @@ static void tell(struct device *d, struct device_health *out)
     *out = now;
 }
 
-/* No other operation: a use of the context would crash. */
+/* These devices have no other operation: a use of the device's context would crash. */
 static const struct device_ops telling = {.kind = "telling", .health = tell},
                                silent = {.kind = "silent"};
 

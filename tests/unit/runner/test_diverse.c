@@ -78,7 +78,8 @@ static void test_the_price_of_being_alike(void **state)
     }
 }
 
-/* Two differences are alike, three are not, wherever they stand. */
+/* Two points that differ in two parameters are alike, in three parameters they are not. The
+ * place of the parameters does not matter. */
 static void test_what_is_alike(void **state)
 {
     (void)state;
@@ -90,7 +91,7 @@ static void test_what_is_alike(void **state)
             points[i].at[at + 1] = (uint8_t)(i * 15);
         }
         arrange(3);
-        assert_int_equal(order[1].point, 1); /* both are like the first */
+        assert_int_equal(order[1].point, 1); /* points 1 and 2 are like point 0 */
         points[2].at[at + 2] = PARAM_VALUES_MAX - 1;
         arrange(3);
         assert_int_equal(order[1].point, 2);
@@ -124,7 +125,7 @@ static void test_far_slower_ones_wait(void **state)
     assert_true(mixed);
 }
 
-/* A model that knows nothing: the order of the space stays. */
+/* The model predicts no time: the points keep the order of the space. */
 static void test_nothing_predicted(void **state)
 {
     (void)state;
@@ -151,7 +152,8 @@ static void test_many(void **state)
     assert_int_equal(order[0].point, 0);
     assert_permutation(N);
     for (uint32_t i = DIVERSE_CHOICES + 1; i < N; i++) {
-        assert_true(order[i].point > order[i - 1].point); /* the rest stays in order */
+        /* the remaining points keep the order of the space */
+        assert_true(order[i].point > order[i - 1].point);
     }
     for (uint32_t i = 0; i < DIVERSE_CHOICES; i++) {
         assert_true(order[i].point < DIVERSE_FROM);

@@ -86,7 +86,7 @@ static void test_the_former_best_is_measured_in_full_and_stays_within_the_margin
     struct trial best, worst;
     struct child c;
     first_search(&best, &worst);
-    run(&c, defend(&worst.config, 100)); /* no config is faster by more than that */
+    run(&c, defend(&worst.config, 100)); /* min_gain of 100 %: no config is faster by more */
     assert_true(record_equal(&c.result.config, &worst.config));
     assert_non_null(strstr(c.result.gate, "stays"));
     const struct trial *t = find_trial(&c, &worst.config, "measure");
@@ -178,7 +178,7 @@ static void test_a_ratio_of_another_load_wins_nothing(void **state)
     assert_true(done[0].reference);
     child_end(&c);
     snprintf(done[1].status, sizeof(done[1].status), "ok");
-    done[1].ratio = 0.01; /* far from true: the slowest */
+    done[1].ratio = 0.01; /* a wrong ratio: the config is the slowest */
     struct tune_order *o = order("ranked", 3);
     order_done(o, done, 2);
     run(&c, o);

@@ -13,7 +13,9 @@ enum { FORMER = 3, OTHER = 7, ROUNDS = 5 };
 struct decision {
     const char *name;
     uint32_t winner;
-    double other_us; /* of the median round; the former takes 100; 0: no other came near */
+    /* of the other config in the median round, where the former best takes 100; 0: no other
+     * config came near */
+    double other_us;
     bool former_failed, keeps;
     const char *says;
 };

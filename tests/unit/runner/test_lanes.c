@@ -26,10 +26,11 @@ static void test_as_many_compile_as_there_are(void **state)
     for (uint32_t i = 0; i < LANES; i++) {
         assert_true(want(&l, i, 100 + i, 50) == 150 + i);
     }
-    assert_true(want(&l, LANES, 30, 60) == 150 + 30);     /* after the first that is done */
-    assert_true(want(&l, LANES + 1, 30, 60) == 151 + 30); /* after the second */
-    assert_true(want(&l, 3, 100, 900) == 153);            /* compiled before */
-    assert_true(want(&l, LANES + 2, 0, 70) == 70);        /* the cache has it: no compiler */
+    assert_true(want(&l, LANES, 30, 60) == 150 + 30);     /* begins when the first lane is done */
+    assert_true(want(&l, LANES + 1, 30, 60) == 151 + 30); /* begins when the second lane is done */
+    assert_true(want(&l, 3, 100, 900) == 153);            /* this variant was compiled before */
+    /* the cache has this variant: no lane compiles */
+    assert_true(want(&l, LANES + 2, 0, 70) == 70);
     free(l.builds);
 }
 
@@ -53,8 +54,8 @@ static void tune(struct child *c, const char *problem, const char *cache)
     order_free(o);
 }
 
-/* The reference compiles twice as long as the rest, which is measured first. Each trial still gets
- * its ratio to the reference. */
+/* The reference compiles twice as long as the other candidates, so they are measured first. Each
+ * trial still gets its ratio to the reference. */
 static void test_candidates_before_the_reference_get_a_ratio(void **state)
 {
     (void)state;

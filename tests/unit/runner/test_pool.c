@@ -23,7 +23,7 @@ struct counting {
     struct compiler base;
     atomic_int compiled;
     atomic_bool stuck;   /* compiles wait while it is true */
-    bool fails, refuses; /* refuses: a fault of the variant */
+    bool fails, refuses; /* refuses: the compiler says that the variant itself is wrong */
     const char *tally;   /* a file that grows by a byte per compile; NULL: no file */
     char order[64];      /* last characters of the options; single-threaded only */
 };
@@ -251,7 +251,8 @@ static void finish_all(struct compile_pool *b)
     }
 }
 
-/* The lower rank goes first, in a rank the lower turn, then the older request. */
+/* The pool compiles the lowest rank first; within a rank, the lowest turn; then the oldest
+ * request. */
 static void test_ranks(void **state)
 {
     (void)state;
@@ -372,7 +373,8 @@ static void test_no_cache_folder(void **state)
     (void)state;
     struct counting c = {.base.ops = &counting_ops};
     struct compile_pool *b = open_builds(&c, "/dev/null/folder");
-    for (int i = 0; i < 2; i++) { /* kept in memory instead: not found again */
+    /* the image is kept in memory, and the second request does not compile */
+    for (int i = 0; i < 2; i++) {
         struct build *w = want(b, "-DA=2");
         settle(b, w);
         assert_int_equal(w->state, BUILD_READY);
@@ -389,7 +391,8 @@ static void test_room_again(void **state)
     (void)state;
     char *cache = folder_make(), path[256];
     snprintf(path, sizeof(path), "%s/modules", cache);
-    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)); /* no folder can be made there */
+    /* this file prevents a folder of the same name */
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     struct counting c = {.base.ops = &counting_ops};
     struct compile_pool *b = open_builds(&c, cache);
     for (int i = 0; i < 3; i++) {

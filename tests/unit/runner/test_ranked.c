@@ -52,7 +52,7 @@ static struct world *world_new(double step)
     return w;
 }
 
-/* The measured time: the prediction, and up to a per cent more or less. */
+/* The measured time of candidate c in us: its prediction, plus or minus up to 1 %. */
 static double truth(const struct world *w, uint32_t c)
 {
     return w->predicted[c] * (1 + 0.01 * sin(c * 12.9898));
@@ -132,7 +132,7 @@ static void test_slower_compiled_variants_do_not(void **state)
     free(w);
 }
 
-/* Its requests before the first measurement. */
+/* Gets the requests of a search before its first measurement. Returns their number. */
 static uint32_t opening(const struct world *w, bool with_present, uint32_t out[N])
 {
     struct strategy *s = open_search(w, with_present, 16);
@@ -161,8 +161,8 @@ static void test_compiled_variants_do_not_change_the_begin(void **state)
 
 enum { GROUPS = 4, SETTINGS = GROUPS * RASTERS };
 
-/* The same with more settings and no stages. The settings cost up to a tenth, which the model does
- * not know. */
+/* Like world_new, with more settings and no stages. The settings change times by up to a tenth,
+ * which the model does not know. */
 static struct world *world_of_settings(void)
 {
     struct world *w = calloc(1, sizeof(*w));
@@ -223,10 +223,11 @@ static void test_gain(void **state)
     }
     double best = surrogate_value(&s, w->predicted[RASTERS]);
     double alike = surrogate_gain(&s, 0, best), slow = surrogate_gain(&s, N - 4, best);
-    assert_true(alike > 0.001); /* as fast, and not known for sure */
+    assert_true(alike > 0.001); /* candidate 0 is predicted to be as fast, and not measured */
     assert_true(slow >= 0 && slow < 0.0001);
-    assert_true(surrogate_gain(&s, 0, best - 0.05) < alike); /* better is wanted */
-    /* far below the target, that much is gained */
+    /* a better target leaves less to gain */
+    assert_true(surrogate_gain(&s, 0, best - 0.05) < alike);
+    /* When a prediction is far below the target, the gain is the difference. */
     assert_true(fabs(surrogate_gain(&s, 0, best + 1) - surrogate_gain(&s, 0, best + 2) + 1) < 1e-6);
     assert_true(isinf(surrogate_gain(&s, N - 1, best)));
     surrogate_deinit(&s);

@@ -21,7 +21,7 @@
 #define RECORDED         "replay:" TEST_DATA "/cpu-small.jsonl"
 #define RECORDED_PROBLEM "grouped_gemm mode=forward M=128 N=128 K=128 experts=4"
 
-static char *cache; /* of all tests without a cache of their own */
+static char *cache; /* the cache folder of all tests without their own cache */
 
 static int make_cache(void **state)
 {
@@ -89,7 +89,7 @@ static void run_order(struct child *c, const char *device, struct tune_order *o)
     order_free(o);
 }
 
-/* The plan's own order, for any observations. */
+/* The search takes candidates in the plan's order, whatever it observes. */
 static void in_order(struct tune_order *o)
 {
     snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "exhaustive");
@@ -187,8 +187,8 @@ static void check_trials(const struct child *c, const struct tune_order *o)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Four strategies: after its wall time a search begins no more work and has an answer. Asked again
- * with its trials, it measures other configs. */
+/* With each of four strategies, a search begins no more work after its wall time, and has an
+ * answer. A second search that gets the first search's trials measures other configs. */
 static void test_wall_time_ends_any_search(void **state)
 {
     (void)state;
@@ -230,7 +230,8 @@ static void test_cpu_from_job_to_best(void **state)
     struct child c;
     struct tune_order *o = order_new(SMALL);
     o->request.query.budget = 4;
-    /* repeated requests show compiles; a learning strategy may not repeat */
+    /* The test repeats the request to see that nothing compiles again. A learning strategy might
+     * not repeat its choices. */
     strcpy(o->request.query.strategy, "random");
     start(&c, "cpu");
     child_tune(&c, o);
@@ -256,7 +257,7 @@ static void test_cpu_from_job_to_best(void **state)
         assert_true(child_read(&c));
     }
     assert_int_equal(c.last.limit_ms, 0);
-    /* again: a second job of the same process compiles nothing */
+    /* A second job of the same process compiles nothing. */
     child_forget(&c);
     child_tune(&c, o);
     must_work(&c);
@@ -288,7 +289,7 @@ static void test_cpu_given(void **state)
     assert_string_equal(refused->status, "invalid");
     assert_non_null(strstr(refused->reason, "vector_width"));
     assert_int_equal(count_trials(&c, "measure", NULL),
-                     3); /* and the reference, as the yardstick */
+                     3); /* includes the reference, which gives the yardstick */
     order_free(o);
     o = order_new(SMALL);
     order_given(o, bad);
@@ -414,7 +415,8 @@ static void test_hints_come_first(void **state)
     child_end(&c);
 }
 
-/* Hints that the strategy would have proposed itself: they cost their own places, not two. */
+/* The strategy itself would have proposed the hinted configs: each uses up one place of the
+ * budget, not two. */
 static void test_hints_from_the_front(void **state)
 {
     (void)state;
@@ -467,7 +469,7 @@ static void test_restricted(void **state)
     child_end(&c);
 }
 
-/* Two equal configs: the model's favourite wins, whichever was measured faster. */
+/* Of two equally fast configs the model's favourite wins, whichever was measured faster. */
 static void test_ties_are_settled(void **state)
 {
     (void)state;
@@ -501,7 +503,7 @@ static void test_ties_are_settled(void **state)
     } else {
         assert_true(record_equal(&c.result.config, &configs[2]));
     }
-    /* the default was not recorded: the first that worked is the yardstick */
+    /* The default was not recorded: the first config that worked is the reference. */
     assert_string_equal(c.trials[0].status, "not_found");
     assert_true(c.trials[1].reference && c.trials[1].ratio == 1);
     child_end(&c);
@@ -562,7 +564,8 @@ static void test_a_long_search_gives_way_between_candidates_while_others_wait(vo
     folder_remove(folder);
 }
 
-/* The model predicts a thousandth of the real time. */
+/* The model predicts a thousandth of the real time, so the limit of a hang must come from
+ * earlier launches. */
 static void test_a_hang_is_judged_by_what_launches_took_here(void **state)
 {
     (void)state;
@@ -578,7 +581,8 @@ static void test_a_hang_is_judged_by_what_launches_took_here(void **state)
     while (!c.answered && child_read(&c)) {
         const bool measures =
             strcmp(c.last.stage, "verify") == 0 || strcmp(c.last.stage, "time") == 0;
-        if (c.n_attempts > attempts && measures && seen++ > 0) { /* the first knows nothing yet */
+        /* before the first launch no time is known */
+        if (c.n_attempts > attempts && measures && seen++ > 0) {
             assert_true(c.last.limit_ms >= 10 * SLOW_US / 1e3);
         }
         attempts = c.n_attempts;
@@ -590,8 +594,8 @@ static void test_a_hang_is_judged_by_what_launches_took_here(void **state)
     folder_remove(folder);
 }
 
-/* The default was not recorded: the recording's own yardstick is the reference. Other seeds give
- * other noise. */
+/* The default was not recorded, so the recording's own reference is the reference. Another seed
+ * gives other noise. */
 static void test_recorded_reference(void **state)
 {
     (void)state;
@@ -648,7 +652,8 @@ static void test_resume_measures_nothing_twice(void **state)
     assert_string_equal(second.trials[0].stage, "reference");
     assert_true(record_equal(&second.trials[0].config, &first.trials[0].config));
     check_best(&second); /* measured in this run, as every winner */
-    /* all done: only the yardstick, and the final of the earlier best, if different */
+    /* All configs are measured: only the reference is measured again, and the earlier best in a
+     * final, if it is another config. */
     child_forget(&second);
     o->request.query.budget = 6;
     child_tune(&second, o);
@@ -730,7 +735,7 @@ static void test_one_target_per_job(void **state)
     tune_target(&c, LARGE, "portable");
     must_work(&c);
     check_targets(&c, false);
-    assert_true(c.result.time_us > own_us); /* each by its own target's model */
+    assert_true(c.result.time_us > own_us); /* each target's times come from its own model */
     tune_target(&c, LARGE, "hopper");
     must_work(&c);
     check_targets(&c, true);
@@ -804,7 +809,8 @@ static void test_avoid(void **state)
         assert_string_not_equal(c.trials[i].variant, variant[0]);
         assert_string_not_equal(c.trials[i].variant, variant[1]);
     }
-    assert_true(c.trials[0].reference); /* the first working config stands in */
+    /* the first working config replaces the excluded reference */
+    assert_true(c.trials[0].reference);
     char text[CONFIG_TEXT_MAX];
     struct record configs[1];
     ranked_configs(configs, 1);
@@ -942,7 +948,7 @@ static void test_usage(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* LARGE's first candidates, with any result. */
+/* Makes an order for LARGE's first six candidates, whatever they measure. */
 static struct tune_order *order_first(void)
 {
     struct tune_order *o = order_new(LARGE);
@@ -951,7 +957,7 @@ static struct tune_order *order_first(void)
     return o;
 }
 
-/* The fastest candidate besides the reference: it reaches every stage. */
+/* Finds the fastest candidate besides the reference; this candidate reaches every stage. */
 static void find_contender(struct record *out)
 {
     struct child c;
@@ -1001,7 +1007,7 @@ static void test_crashes_name_their_candidate(void **state)
         child_wait(&c);
         assert_false(c.answered);
         assert_string_equal(c.last.stage, stages[i]);
-        /* loading knows no run-time parameters: another config of the variant may be first */
+        /* A load has no run-time parameters: its message may name another config of the variant. */
         assert_int_equal(record_int(&c.last.config, "BLOCK_SIZE_N", 0),
                          record_int(&contender, "BLOCK_SIZE_N", 1));
         assert_int_equal(strlen(c.last.variant), HASH_HEX - 1);
@@ -1045,11 +1051,11 @@ static void test_hung_compiler_costs_a_thread_only(void **state)
     child_wait(&c);
     must_work(&c);
     assert_true(count_trials(&c, "measure", "hung") >= 1);
-    /* for any order of the model: six that ran, some perhaps stopped early */
+    /* In any order of the model six candidates ran; some were perhaps stopped early. */
     assert_int_equal(count_trials(&c, "measure", "ok") + count_trials(&c, "measure", "aborted"), 6);
     while (child_read(&c)) {
     }
-    assert_true(c.bye); /* lost threads do not stay for ever */
+    assert_true(c.bye); /* the runner ends: threads in a hanging compiler do not keep it alive */
     must_exit(child_ended(&c), RUNNER_EXIT_OK);
     folder_remove(folder);
 }
@@ -1097,7 +1103,7 @@ static void test_bad_candidates_lose(void **state)
         assert_true(t->reason[0]);
         assert_false(record_equal(&c.result.config, &contender));
         assert_int_equal(count_trials(&c, "measure", "ok") + count_trials(&c, "measure", "aborted"),
-                         6); /* the failure was made up for */
+                         6); /* another candidate took the place of the failed one */
         child_end(&c);
         folder_remove(folder);
     }

@@ -59,7 +59,8 @@ static uint32_t count_samples(const struct child *c, const char *stage, uint32_t
     return n;
 }
 
-/* Launches of 2.6 ms with a scatter of 0.1 %: once known, a single sample is enough. */
+/* Launches take 2.6 ms with a scatter of 0.1 %. When the scatter is known, a single sample is
+ * enough. */
 static void test_long_launches_that_agree_are_few(void **state)
 {
     (void)state;
@@ -77,7 +78,7 @@ static void test_long_launches_that_agree_are_few(void **state)
     child_end(&c);
 }
 
-/* Launches of 0.2 ms with a scatter of 1 %: as many as fit in 3 ms. */
+/* Launches take 0.2 ms with a scatter of 1 %: a trial has as many samples as fit in 3 ms. */
 static void test_short_launches_are_as_many_as_fit(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@
 
 struct fixture {
     char dir[64];
-    char path[96]; /* path of a database, not made yet */
+    char path[96]; /* path of a database that no call has made yet */
     int notices;
     char kind[32]; /* of the last notice */
     char text[512];
@@ -29,7 +29,7 @@ void fixture_notice(void *fixture, const char *kind, const char *text);
 /* Opens f->path with the fixture's notice; fails the test on an error. */
 struct store *fixture_open(struct fixture *f);
 struct store_options fixture_options(struct fixture *f);
-/* Distance between the calls that fail: GEMMD_TEST_APART, else 1, every call. */
+/* Every how many calls a call fails: GEMMD_TEST_APART, by default 1. */
 long fixture_apart(void);
 void fixture_path(const struct fixture *f, const char *suffix,
                   char out[128]); /* f->path + suffix */
@@ -47,7 +47,7 @@ void fixture_event(struct event *e, int i);
 /* Puts some rows of each kind, as after a day of use. */
 void fixture_fill(struct store *s);
 
-/* The best that serves a key. 0, or STORE_MISS. */
+/* Finds the best that serves a key. Returns 0, or STORE_MISS. */
 int fixture_find_best(struct store *s, int key, struct best *out);
 
 /* True: all fields are equal (NaN to NaN). */

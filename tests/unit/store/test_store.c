@@ -9,7 +9,7 @@
 struct seen {
     int n;
     struct best last;
-    char key[HASH_HEX]; /* key of `last`; "": any key */
+    char key[HASH_HEX]; /* the key that `last` must have; "": any key */
     bool sorted;
     int64_t before;
 };
@@ -100,7 +100,7 @@ static void bests_survive_reopening(void **state)
     assert_true(seen->sorted);
     free(seen);
     assert_int_equal(fixture_find_best(s, 3, out), 0);
-    fixture_best(in, 3, 43); /* the last published for key 3 */
+    fixture_best(in, 3, 43); /* the last row published for key 3 */
     in->generation = 44;
     in->created_s = out->created_s;
     assert_true(fixture_equal(&best_schema, in, out));
@@ -140,9 +140,9 @@ static void bests_by_page(void **state)
     uint32_t n;
     int64_t seen = 0;
     assert_ok(store_load_begin(s, &l, &err));
-    fixture_best(best, 3, 1); /* later rows: not in this load */
+    fixture_best(best, 3, 1); /* this row is newer than the load, which leaves it out */
     assert_ok(store_publish(s, best, &err));
-    do { /* the current row of each key, no other */
+    do { /* each page has the current row of its keys, and no older row */
         assert_ok(store_load_page(l, page, IN_PAGE, &n, &err));
         for (uint32_t i = 0; i < n; i++, seen++) {
             assert_int_equal(page[i].generation, ROWS - seen);

@@ -82,7 +82,8 @@ static void changes_of_other_stores_are_told_once_and_own_changes_never(void **s
     publish(b, 1);
     assert_ok(store_changes_begin(a, &at_a, &err));
     assert_ok(store_changes_begin(b, &at_b, &err));
-    assert_true(at_a > 0 && at_a == at_b); /* earlier rows are read from the tables */
+    /* changes before the begin are not read: their rows are in the tables */
+    assert_true(at_a > 0 && at_a == at_b);
     assert_int_equal(read_changes(a, &at_a, 64, told), 0);
     assert_string_equal(told, "");
 
@@ -90,7 +91,8 @@ static void changes_of_other_stores_are_told_once_and_own_changes_never(void **s
     publish(a, 2);
     fixture_quarantine(&q, 3);
     assert_ok(store_add_quarantine(b, &q, &err));
-    assert_ok(store_lease(b, key, 60000, &err)); /* no news: a lease must be asked for */
+    /* a lease gives no change: other daemons must ask for it */
+    assert_ok(store_lease(b, key, 60000, &err));
     assert_ok(store_unlease(b, key, &err));
     assert_ok(store_want(b, &w, &err));
     assert_ok(store_evict(b, key, NULL, &err));
@@ -114,7 +116,7 @@ static void changes_of_other_stores_are_told_once_and_own_changes_never(void **s
     store_close(b);
 }
 
-/* Reads pages with own changes between them; the pages end. */
+/* Reads changes in pages, and writes changes between the pages: the pages still come to an end. */
 static void changes_come_in_pages(void **state)
 {
     struct fixture *f = *state;
@@ -177,8 +179,9 @@ static void a_store_that_missed_changes_is_told(void **state)
     assert_int_equal(read_changes(a, &at, 64, told), 0);
     assert_int_equal(strlen(told), strlen("best , ") + HASH_HEX - 1);
 
-    execute(b, "DELETE FROM change");                    /* a person's doing, or a rebuild's */
-    assert_int_equal(read_changes(a, &at, 64, told), 0); /* nothing that was not told */
+    execute(b, "DELETE FROM change"); /* a person or a rebuild may empty the table */
+    /* store a has read all changes that were lost */
+    assert_int_equal(read_changes(a, &at, 64, told), 0);
     publish(b, 1);
     n = at;
     execute(b, "DELETE FROM change");
@@ -247,7 +250,7 @@ static void a_key_has_one_holder(void **state)
     assert_ok(store_lease(a, "k", 60000, &err));
     assert_int_equal(store_lease(b, "k", 60000, &err), STORE_HELD);
     assert_ok(store_lease(b, "other", 60000, &err));
-    assert_ok(store_unlease(b, "k", &err)); /* b does not hold it */
+    assert_ok(store_unlease(b, "k", &err)); /* has no effect: store b does not hold this lease */
     assert_int_equal(store_lease(b, "k", 60000, &err), STORE_HELD);
     assert_ok(store_begin(b, &err));
     assert_int_equal(store_lease(b, "k", 60000, &err), STORE_HELD);
@@ -343,7 +346,8 @@ static void a_process_that_died_holds_nothing(void **state)
     struct error err = ERROR_NULL;
     char wanted[64];
     int64_t n;
-    pid_t pid = start_process(f, work_at_k); /* before this process opens a file */
+    /* the child must start before this process opens the file */
+    pid_t pid = start_process(f, work_at_k);
     struct store *s = open_as(f, FIRST);
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
     assert_int_equal(next_wanted(s, "c", wanted), 0);
@@ -484,7 +488,8 @@ static void the_oldest_search_of_another_daemon_is_next(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(next_wanted(a, "c", wanted), 0);
         assert_string_equal(wanted, order[i]);
-        assert_ok(store_lease(a, keys[i], 60000, &err)); /* the taker leases the key */
+        /* a daemon that takes a wish leases its key */
+        assert_ok(store_lease(a, keys[i], 60000, &err));
     }
     assert_int_equal(next_wanted(a, "c", wanted), STORE_MISS);
     assert_int_equal(next_wanted(a, "other class", wanted), 0);

@@ -119,7 +119,8 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
         int64_t given = published(who, i % 5);
         assert_true(given > last);
         last = given;
-        assert_int_equal(fixture_find_best(s[i % 2], i % 5, b), 0); /* both see the row at once */
+        /* each store sees the other's row at once */
+        assert_int_equal(fixture_find_best(s[i % 2], i % 5, b), 0);
         assert_int_equal(b->generation, last);
     }
     for (int i = 0; i < 2; i++) {
@@ -258,7 +259,7 @@ static void a_removed_lock_file_is_noticed(void **state)
     store_rollback(b);
     assert_int_equal(published(a, 1), 2);
 
-    assert_int_equal(unlink(lock), 0); /* no store has made a new file */
+    assert_int_equal(unlink(lock), 0); /* the lock file is missing until a store makes it */
     assert_int_equal(published(a, 1), 3);
     assert_int_equal(access(lock, F_OK), 0);
     int fd = take_lock(f);
@@ -276,7 +277,8 @@ static void a_removed_lock_file_is_noticed(void **state)
     store_close(b);
 }
 
-/* Each error says why, and no store holds a lock that the other waits for. */
+/* A folder has the lock file's name. Each error says why, and no store holds a lock that the
+ * other waits for. */
 static void a_folder_in_the_locks_place_is_told_of(void **state)
 {
     struct fixture *f = *state;
@@ -351,7 +353,7 @@ static void the_lock_file_names_the_file_and_the_last_generation(void **state)
     assert_lock_file(f, 3);
     int64_t size = size_of(f, ".lock");
     assert_int_equal(unlink(f->path), 0);
-    published(b, 1); /* puts the file back as a new file */
+    published(b, 1); /* store b puts the rows back in a new file */
     assert_lock_file(f, 4);
     assert_int_equal(size_of(f, ".lock"), size);
     store_close(a);
@@ -370,7 +372,7 @@ static void the_text_of_an_old_lock_file_is_read(void **state)
     for (int i = 0; i < 3; i++) {
         char path[128];
         fixture_path(f, "", path);
-        unlink(path); /* an older, emptier file in its place */
+        unlink(path); /* an older file with fewer rows takes the database's place */
         fixture_path(f, "-wal", path);
         unlink(path);
         fixture_path(f, "-shm", path);
@@ -466,7 +468,7 @@ static void a_file_that_another_put_back_is_taken(void **state)
     assert_string_equal(f->kind, "restored");
     assert_int_equal(f->notices, 1);
     published(b, 4);
-    assert_int_equal(f->notices, 1); /* not put back once more */
+    assert_int_equal(f->notices, 1); /* store b takes the file that store a has put back */
     assert_int_equal(store_opened(b), opened + 1);
     assert_int_equal(count(a, "SELECT count(*) FROM best"), 4);
     assert_int_equal(count(b, "SELECT count(*) FROM best"), 4);
@@ -474,7 +476,7 @@ static void a_file_that_another_put_back_is_taken(void **state)
     char theirs[128];
     fixture_path(f, ".theirs", theirs);
     assert_int_equal(rename(f->path, theirs), 0);
-    execute(f, "CREATE TABLE theirs(x)"); /* a person's is left alone, by both */
+    execute(f, "CREATE TABLE theirs(x)"); /* a person's file is left alone by both stores */
     assert_int_equal(refused(a, &err), ERROR_STORE);
     assert_says(err, "move it away");
     assert_int_equal(refused(b, &err), ERROR_STORE);
@@ -511,7 +513,7 @@ static void a_file_that_another_rebuilt_is_taken(void **state)
 
 enum { PAGE = 4096 + 24 };
 
-/* More pages than a checkpoint waits for, in transactions of a few. */
+/* Writes more pages than start a checkpoint, a few in each transaction. */
 static void write_pages(struct store *a, struct store *b, int n)
 {
     struct error err = ERROR_NULL;
@@ -545,7 +547,7 @@ static void the_log_does_not_grow_without_bound(void **state)
     store_close(b);
 }
 
-/* Another process may be writing. */
+/* A checkpoint needs the lock: another process may be writing. */
 static void nothing_is_moved_out_of_the_log_without_the_lock(void **state)
 {
     struct fixture *f = *state;

@@ -253,7 +253,7 @@ static void flipped_bits_in_the_wal(void **state)
         w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         write_file(wal, w.bytes, w.n);
         w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        /* times of creation differ between the two fills by a second at most */
+        /* The times of creation in the two databases differ by a second at most. */
         struct store *t;
         struct error err;
         if (try_open(f, &t, &err) == 0) {
@@ -276,7 +276,7 @@ static void garbage_is_set_aside(void **state)
     memset(garbage, 'g', sizeof(garbage));
     for (size_t i = 0; i < 5; i++) {
         remove_all(f);
-        store_close(fixture_open(f)); /* -wal and -shm show that it is ours */
+        store_close(fixture_open(f)); /* its -wal and -shm show that the file is gemmd's */
         write_file(f->path, garbage, sizes[i]);
         struct store *s = fixture_open(f);
         assert_string_equal(f->kind, "corrupt_file");
@@ -324,7 +324,7 @@ static void a_damaged_header_costs_nothing(void **state)
     assert_string_equal(f->kind, "corrupt_file");
     assert_int_equal(r.bests, 12);
     assert_int_equal(r.trials, TRIALS);
-    assert_int_equal(files_like(f, ".corrupt-"), 3); /* with its -wal and -shm */
+    assert_int_equal(files_like(f, ".corrupt-"), 3); /* the damaged file with its -wal and -shm */
     assert_int_equal(files_like(f, "mended"), 0);
     assert_int_equal(files_like(f, "rebui"), 0);
     f->notices = 0;
@@ -374,7 +374,8 @@ static void numbers_that_were_evicted_are_not_given_again(void **state)
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
     int64_t first = b->generation;
-    s->next_id[TABLE_BEST] += 3 * STORE_GENERATION_GAP; /* as many were published and evicted */
+    /* the store counts on as if so many rows had been published and evicted */
+    s->next_id[TABLE_BEST] += 3 * STORE_GENERATION_GAP;
     fixture_best(b, 2, 2);
     assert_ok(store_publish(s, b, &err));
     fixture_run(run);
@@ -522,7 +523,7 @@ static void a_file_cut_to_nothing(void **state)
         s = fixture_open(f);
         assert_ok(db_int(&s->db, "SELECT count(*) FROM best", &n, &err));
         store_close(s);
-        assert_int_equal(n, logged ? BESTS : 0); /* all had been in the log */
+        assert_int_equal(n, logged ? BESTS : 0); /* only the log had rows */
     }
     /* A log of later changes only: rows of its pages are kept, lost rows are reported. */
     remove_all(f);
@@ -561,7 +562,7 @@ static void damage_met_at_work(void **state)
     store_close(s);
     memset(o.bytes + (root - 1) * PAGE, 0xff, PAGE);
     write_file(f->path, o.bytes, o.n);
-    s = fixture_open(f); /* an index: opening does not read it */
+    s = fixture_open(f); /* the damaged page is an index, which opening does not read */
     fixture_trial(t, 0, 1, 1);
     assert_int_equal(store_add_trial(s, t, &err), ERROR_STORE);
     assert_says(err, "the file is damaged");
@@ -615,7 +616,7 @@ static void an_interrupted_rebuild(void **state)
     read_all(f, &o, &r);
     assert_int_equal(r.bests, 12);
     assert_int_equal(access(path, F_OK), -1);
-    for (int step = 0; step < 3; step++) { /* killed after 0, 1, 2 renames */
+    for (int step = 0; step < 3; step++) { /* the process was killed after so many renames */
         remove_all(f);
         fixture_path(f, ".rebuilt", path);
         write_file(path, o.bytes, o.n);
@@ -732,7 +733,7 @@ static void a_snapshot_gives_back_only_unchanged_keys(void **state)
     originals_free(&o);
 }
 
-/* A list of changes with a hole, or of another file. */
+/* The list of changes has a hole, or belongs to another file. */
 static void a_snapshot_is_not_used_when_changes_since_are_unknown(void **state)
 {
     struct fixture *f = *state;
@@ -773,11 +774,11 @@ static void a_snapshot_is_made_when_the_database_was_written_to(void **state)
     fixture_fill(s);
     fixture_path(f, ".snapshot", name);
     fixture_path(f, ".snapshot.part", part);
-    write_file(part, "", 0); /* another gemmd is writing it */
+    write_file(part, "", 0); /* this file shows that another gemmd writes the snapshot */
     assert_ok(store_snapshot(s, 0, &err));
     assert_int_equal(access(name, F_OK), -1);
     unlink(part);
-    usleep(20000); /* a tick of the clock of file times */
+    usleep(20000); /* the clock of file times advances by a tick */
     assert_ok(store_snapshot(s, 0, &err));
     assert_int_equal(stat(name, &first), 0);
     assert_int_equal(first.st_mode & 0777, 0600);

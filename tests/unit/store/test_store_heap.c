@@ -105,7 +105,7 @@ static void verify(struct fixture *f, const struct outcome *o, struct best *b)
     struct store *s = fixture_open(f);
     assert_ok(store_check(s, &bad, &err));
     assert_int_equal(bad, 0);
-    assert_int_equal(f->notices, 0); /* nothing was set aside, nothing was bad */
+    assert_int_equal(f->notices, 0); /* no notice says that a file was set aside or a row was bad */
     assert_ok(store_each_best(s, count_best, &n, &err));
     if (o->generation) {
         assert_ok(

@@ -89,7 +89,7 @@ static int our_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int fla
 /* ---- the test -------------------------------------------------------------------------------- */
 
 struct outcome {
-    int64_t generations[8]; /* of best i; 0: failed */
+    int64_t generations[8]; /* generation of best i; 0: its publish failed */
     bool saved[8];
     int faults;
 };

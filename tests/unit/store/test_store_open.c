@@ -56,7 +56,7 @@ static void places_that_will_not_do(void **state)
     }
 }
 
-/* As a user without permission: root ignores permissions. */
+/* Opens as a user without permission, since root ignores permissions. */
 static int as_nobody(struct fixture *f, int status, const char *says)
 {
     fflush(NULL);
@@ -349,7 +349,8 @@ static void version_3_is_migrated(void **state)
     sql(f->path, text);
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
-    assert_ok(store_lease(s, "k", 1000, &err)); /* no daemon of that version writes any more */
+    /* the old lease has ended: no daemon of that version writes any more */
+    assert_ok(store_lease(s, "k", 1000, &err));
     assert_int_equal(fixture_find_best(s, 1, b), 0);
     assert_string_equal(b->source, "manual");
     fixture_best(b, 2, 1);
@@ -600,7 +601,7 @@ static void a_removed_log_is_put_back(void **state)
     for (int round = 0; round < 3; round++) {
         struct store *s = fixture_open(f);
         publish_one(s, 10 * round);
-        if (round == 1) { /* another file takes its place */
+        if (round == 1) { /* another file takes the log's place */
             sql(theirs, "CREATE TABLE theirs(x)");
             assert_int_equal(rename(theirs, log), 0);
         } else {
@@ -622,7 +623,7 @@ static void a_removed_log_is_put_back(void **state)
         snprintf(killed, sizeof(killed), "%s/k%d%s", f->dir, round, strrchr(f->path, '/'));
         assert_int_equal(sql_int(killed, "SELECT count(*) FROM best"), 3 * round + 2);
         f->kind[0] = 0;
-        publish_one(s, 10 * round + 1); /* the file has its own new log */
+        publish_one(s, 10 * round + 1); /* the database has a new log of its own */
         assert_string_equal(f->kind, "");
         store_close(s);
     }
@@ -657,7 +658,7 @@ static void no_write_goes_into_a_removed_file(void **state)
     store_close(s);
 }
 
-/* During a group: the group is not durable at its end. */
+/* The file is removed during a group: the commit must fail, since the group is not durable. */
 static void a_file_that_is_removed_in_a_group_fails_it(void **state)
 {
     struct fixture *f = *state;
@@ -754,7 +755,7 @@ static void a_full_disk(void **state)
     assert_false(store_damaged(s));
     assert_ok(store_publish(s, b, &err));
     int64_t number = b->generation;
-    assert_int_equal(number, saved + 1); /* the earlier number was never reported */
+    assert_int_equal(number, saved + 1); /* no caller was told the number of the undone row */
     fixture_best(b, 2000, 1);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, number + 1);
@@ -767,7 +768,8 @@ static void a_full_disk(void **state)
     store_close(s);
 }
 
-/* The same by SQLite itself: here SQLite undoes the transaction, even with a group around it. */
+/* SQLite's own limit of pages fills the database. SQLite then undoes the transaction, even with
+ * a group around it. */
 static void a_full_database(void **state)
 {
     struct fixture *f = *state;

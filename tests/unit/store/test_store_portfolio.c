@@ -86,7 +86,8 @@ static void few_configs_within_the_bound(void **state)
         assert_int_equal(int_of(i, "members"), 2);
         assert_int_equal(int_of(i, "shapes"), 4);
         assert_true(regret_of(i) <= 5);
-        assert_int_equal(int_of(i, "member"), i < 3 ? 1 : 2); /* the member for most shapes first */
+        /* the member that serves most shapes comes first */
+        assert_int_equal(int_of(i, "member"), i < 3 ? 1 : 2);
         assert_int_equal(config_of(i), i < 3 ? 50 : 10);
     }
     assert_true(fabs(regret_of(0) - 4) < 1e-9 && regret_of(3) == 0);
@@ -102,8 +103,10 @@ static void only_what_can_be_shared(void **state)
     struct store *s = four_shapes(*state);
     add_best(s, 1); /* another mode */
     add_trial(s, 1, 50, 0.5, "now");
-    add_trial(s, 0, 60, 0.1, "before"); /* old code: neither a best nor a rival */
-    add_trial(s, 77, 50, 0.1, "now");   /* a key without an answer: no problem to be known by */
+    /* a trial of old code is neither a member nor the best of a shape */
+    add_trial(s, 0, 60, 0.1, "before");
+    /* the key has no answer, so the list cannot name its problem */
+    add_trial(s, 77, 50, 0.1, "now");
     fixture_failed_trial(&trial, 0, 3, 61);
     assert_ok(store_add_trial(s, &trial, &err));
     assert_ok(list(s, "stamp=now mode=forward"));
@@ -125,7 +128,7 @@ static void the_newest_trial_counts(void **state)
     assert_ok(list(s, ""));
     assert_int_equal(int_of(0, "members"), 2);
     add_trial(s, 9, 50, 0.51, "now"); /* measured again */
-    assert_ok(list(s, ""));           /* the earlier trial is not kept */
+    assert_ok(list(s, ""));           /* a new trial of a config replaces the earlier trial */
     assert_int_equal(int_of(0, "members"), 1);
     int64_t removed;
     assert_ok(store_evict(s, best.key, &removed, &err)); /* the last key added: 9 */
@@ -142,7 +145,7 @@ static void damaged_trials_do_not_count(void **state)
     assert_ok(list(s, ""));
     assert_int_equal(total, 4);
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(int_of(i, "members"), 4); /* each shape's own is all that is left */
+        assert_int_equal(int_of(i, "members"), 4); /* only each shape's own best is left */
         assert_true(config_of(i) != 50);
     }
     assert_ok(db_exec(&s->db, "UPDATE trial SET ratio = 0.01 WHERE ratio = 0.5", &err));

@@ -58,8 +58,9 @@ static void references_are_kept_or_dropped(void **state)
 
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
-    assert_int_equal(b->trial, measured); /* found by key, config and stamp */
-    for (int i = 0; i < 2; i++) {         /* verified again, with tighter tolerances, twice */
+    assert_int_equal(b->trial, measured); /* the store finds the trial by key, config and stamp */
+    /* the config is verified two more times, with tighter tolerances */
+    for (int i = 0; i < 2; i++) {
         fixture_trial(t, r.id, 1, 1);
         strcat(t->stamp, " atol=0.0001 rtol=0.01");
         t->time_us = 90 + i;
@@ -176,7 +177,8 @@ static void old_trials_go_first(void **state)
             assert_int_equal(b->trial, t->id);
         }
         if (i % 10 == 0) {
-            fixture_trial(t, 0, 4, i); /* another key between does not confuse the count */
+            /* a trial of another key between does not change the count */
+            fixture_trial(t, 0, 4, i);
             assert_ok(store_add_trial(s, t, &err));
         }
     }
@@ -231,7 +233,7 @@ static void evicting_never_gives_a_number_twice(void **state)
     fixture_fill(s);
     fixture_key(1, key);
     assert_ok(store_evict(s, key, &n, &err));
-    assert_int_equal(n, 2 + 8); /* tuned and pinned, and the trials */
+    assert_int_equal(n, 2 + 8); /* a tuned and a pinned row, and 8 trials */
     assert_int_equal(fixture_find_best(s, 1, b), STORE_MISS);
     assert_ok(store_evict(s, key, &n, &err));
     assert_int_equal(n, 0);
@@ -277,7 +279,8 @@ static void unpinning(void **state)
         assert_ok(store_publish(s, b, &err));
     }
     assert_ok(store_unpin(s, b->key, now, &err));
-    assert_string_equal(now->source, "tuned"); /* before newer rows, which do not answer */
+    /* the tuned row answers, not the newer partial or imported row */
+    assert_string_equal(now->source, "tuned");
 
     fixture_best(b, 30, 1); /* only ever pinned */
     strcpy(b->source, "manual");
@@ -308,7 +311,7 @@ static void groups_commit_or_vanish(void **state)
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->generation, 1);
-    /* a call that fails inside a group undoes only itself */
+    /* A call that fails inside a group undoes only its own writes. */
     char key[HASH_HEX];
     fixture_key(9, key);
     assert_int_equal(store_unpin(s, key, b, &err), ERROR_NOT_FOUND);
@@ -316,7 +319,7 @@ static void groups_commit_or_vanish(void **state)
     store_close(s);
     s = fixture_open(f);
     assert_int_equal(fixture_find_best(s, 1, b), 0);
-    assert_int_equal(b->generation, 1); /* the number was never reported */
+    assert_int_equal(b->generation, 1); /* no caller was told the number of the undone row */
     free(b);
     store_close(s);
 }
@@ -351,12 +354,12 @@ static void an_offer_does_not_replace_a_newer_row(void **state)
         assert_string_equal(b->source, "imported");
     }
     offered(b, 2, 1, 0);
-    b->family[0] = 0; /* for a custom op the last row answers */
+    b->family[0] = 0; /* a custom op has no family: the last offered row answers */
     assert_ok(store_offer(s, b, &err));
     offered(b, 2, 2, 0);
     b->family[0] = 0;
     assert_ok(store_offer(s, b, &err));
-    /* in a group, a refused offer undoes no other write */
+    /* In a group, a refused offer undoes no other write. */
     assert_ok(store_begin(s, &err));
     fixture_best(b, 3, 1);
     assert_ok(store_publish(s, b, &err));
@@ -368,7 +371,8 @@ static void an_offer_does_not_replace_a_newer_row(void **state)
     store_close(s);
 }
 
-/* The result of a search, or a pin verified again, with the row of key 0 known at its begin. */
+/* Offers the result of a search, or a pin that was verified again. `known`: generation of key
+ * 0's row when the search began. */
 static int ended(struct store *s, struct best *b, const char *source, int i, int64_t known)
 {
     struct error err = ERROR_NULL;
@@ -402,7 +406,8 @@ static void the_end_of_a_search_does_not_replace_a_newer_row(void **state)
     assert_ok(store_unpin(s, b->key, b, &err));
     assert_int_equal(ended(s, b, "manual", 5, b->generation), ERROR_CONFLICT);
     assert_int_equal(ended(s, b, "manual", 6, 0), 0);
-    assert_int_equal(ended(s, b, "tuned", 7, b->generation), 0); /* the offer knows the stale pin */
+    /* this offer names the stale pin, so the store takes it */
+    assert_int_equal(ended(s, b, "tuned", 7, b->generation), 0);
     free(b);
     store_close(s);
 }
@@ -546,7 +551,8 @@ static void offers_do_not_pile_up(void **state)
     offered(b, 1, 2, first);
     b->uid = 12345;
     b->created_s += 60;
-    assert_int_equal(store_offer(s, b, &err), STORE_THERE); /* the same again is that row */
+    /* the same offer again returns the row that is there */
+    assert_int_equal(store_offer(s, b, &err), STORE_THERE);
     assert_int_equal(b->generation, first);
     assert_int_not_equal(b->uid, 12345);
     assert_int_equal(rows_of_key(s, 1), 2);
