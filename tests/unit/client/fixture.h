@@ -18,7 +18,7 @@ struct script {
 };
 extern struct script script;
 
-/* state is the struct fake with a path and the script's handler, not started. */
+/* Makes *state: the struct fake with a path and the script's handler, not started. */
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
 #define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -32,7 +32,7 @@ struct gemmd *fixture_open_lazy(const struct fake *f);
 struct gemmd_options options_for(const struct fake *f, int deadline_ms);
 
 struct gemmd_problem small_problem(void);
-/* gemmd_call without params, the result thrown away. */
+/* Calls gemmd_call without params, and frees the result. */
 int call(struct gemmd *g, const char *method, int deadline_ms, struct gemmd_error *e);
 /* An answer of the analytic model. */
 void check_default(const struct gemmd_answer *a);

@@ -70,7 +70,7 @@ static bool is_callers(int code)
            code == GEMMD_CONFLICT;
 }
 
-/* The daemon's results for the allowed configs. */
+/* True: the code is a result of the daemon for the allowed configs, not a failure to reach it. */
 static bool is_verdict(int code)
 {
     return code == GEMMD_NO_CONFIG || code == GEMMD_COMPILE || code == GEMMD_RESOURCE ||
@@ -199,7 +199,7 @@ static void test_no_default_of_a_misspelled_device(void **state)
         assert_int_equal(status, GEMMD_INVALID);
         gemmd_close(g);
     }
-    o.device = "replay-nobody"; /* a valid name of an unknown device */
+    o.device = "replay-nobody"; /* the name is valid, but no such device is known */
     assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
     assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
     check_default(&a);

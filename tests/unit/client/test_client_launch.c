@@ -20,7 +20,8 @@
 #include "kernels/launcher.h"
 #include "tests/unit/client/fake.h"
 
-/* gemmd.h repeats codes and launch ABI of the inner parts, since it must stand alone. */
+/* gemmd.h repeats error codes and the launch ABI of inner headers, since it includes none of
+ * them. */
 #define SAME(name) _Static_assert((int)GEMMD_##name == (int)ERROR_##name, "gemmd.h: " #name)
 SAME(INTERNAL);
 SAME(INVALID);
@@ -276,7 +277,8 @@ static void catch (int signal)
     atomic_fetch_add(&caught, 1);
 }
 
-/* The job's threads block a signal, to handle it later: no thread of ours may handle it. */
+/* All threads of the job block a signal, to handle it later. A thread of libgemmd must not
+ * handle it either. */
 static void test_no_thread_takes_a_signal(void **state)
 {
     (void)state;

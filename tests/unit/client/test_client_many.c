@@ -114,7 +114,7 @@ static void test_many_without_daemon(void **state)
     gemmd_close(g);
 }
 
-/* A bad problem fails alone, at any place. */
+/* A bad problem fails at any place of the array, and no other problem fails with it. */
 static void test_many_with_a_bad_one(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -140,7 +140,7 @@ static void test_many_with_a_bad_one(void **state)
     assert_int_equal(status, GEMMD_INVALID);
 }
 
-/* A failure of the whole request is the status of each, with the sentence. */
+/* When the whole request fails, each status is its error code, and the error holds the message. */
 static void test_many_that_fail_as_a_whole(void **state)
 {
     struct gemmd *g = fixture_open(*state, 0);
@@ -326,7 +326,7 @@ static void answer_measured_or_guessed(struct fake *f, int fd, const struct rpc_
     script_answer(f, fd, m);
 }
 
-/* How many of [from, from + n) the table answers. */
+/* Returns how many problems of [from, from + n) the table answers. */
 static int known_of(struct gemmd *g, int from, int n)
 {
     struct gemmd_query q = GEMMD_QUERY_INIT;

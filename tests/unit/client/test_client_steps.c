@@ -150,7 +150,8 @@ static void test_an_answer_in_many_steps(void **state)
     }
     assert_int_equal(r, 0);
     assert_string_equal(a.tier, "exact");
-    assert_true(fake_ms() - began >= 195); /* silence is probed as in a long call */
+    /* the client probes a silent daemon, as in a long call */
+    assert_true(fake_ms() - began >= 195);
     assert_int_equal(f->hellos, 3);
     assert_true(steps >= 5 && longest < STEP_MS + SLACK_MS);
     assert_int_equal(gemmd_get(g, problem(), NULL, &a, &e), 0); /* kept in the table */
@@ -374,7 +375,8 @@ static void test_busy_until_the_deadline(void **state)
     }
 }
 
-/* A pause is longer than a step; a caller that gives up in a pause has no request under way. */
+/* The client pauses before it repeats a busy request. A pause is longer than a step; a caller
+ * that gives up in a pause has no request under way. */
 static void test_a_pause_in_steps(void **state)
 {
     struct fake *f = *state;
@@ -559,7 +561,7 @@ static void test_a_full_queue_in_steps(void **state)
     close(listener);
 }
 
-/* A gemmd that starts slowly. */
+/* The program that libgemmd starts takes a while until it listens. */
 static void test_a_start_in_steps(void **state)
 {
     struct fake *f = *state;

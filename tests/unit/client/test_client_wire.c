@@ -288,7 +288,8 @@ static void give_a_lease(struct fake *f, int fd, const struct rpc_message *m)
     fake_send(fd, &b);
 }
 
-/* A named config that a gemmd does not mention is unknown; the text stays an array. */
+/* A gemmd may name no known configs: the text that gemmd_acquire returns is an array
+ * nevertheless. */
 static void test_known_configs_are_an_array(void **state)
 {
     struct fake *f = *state;
@@ -387,7 +388,8 @@ static void answer_with_config(struct fake *f, int fd, const struct rpc_message 
     fake_send(fd, &b);
 }
 
-/* Sorted fields go straight to their line, other fields by a record: the line is the same. */
+/* libgemmd writes sorted fields directly as a line, and puts other fields into a record first:
+ * the line is the same. */
 static void test_configs_become_a_line(void **state)
 {
     static char letters[600];

@@ -48,7 +48,7 @@ struct test_case {
     float weights[4096];
     uint16_t weights16[4096];
     bool wide_gather, wide_rows, half_weights, strided;
-    bool shared_dy; /* dy has a row for each token, named by all its topk rows */
+    bool shared_dy; /* dy has a row for each token; topk routed rows name it */
 };
 
 static inline size_t matrix_bytes(const struct matrix *m)

@@ -90,7 +90,7 @@ static void make_problem(struct test_case *c)
     grouped_gemm_view(&c->problem, &c->v);
 }
 
-/* Includes legal configs outside the space. */
+/* Changes the config; the result may be legal and yet outside the space. */
 static void stray(struct test_case *c)
 {
 #ifdef TARGET_HOPPER
@@ -182,7 +182,7 @@ static bool choose_config(struct test_case *c)
                        params[j].values[random_next(&c->random) % params[j].n], &err);
         }
         stray(c);
-        /* Clusters here are of blocks that share an operand. */
+        /* Without split sums a cluster consists of blocks that share an operand. */
         record_put_int(&c->config, "NUM_KSPLIT", 1);
         if (TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0) {
             try_others(c);

@@ -52,7 +52,7 @@ static void close_one(struct compiler *c)
     CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child process is left */
 }
 
-/* Which processes have compiled, in order. */
+/* Reads the ids of the processes that have compiled, in order. */
 static int read_pids(pid_t pids[PIDS_MAX])
 {
     FILE *f = fopen(pids_path, "r");
@@ -167,7 +167,7 @@ static void test_failures(void **state)
         {"GEMMD_STUB_SIGNAL", "6", ERROR_CRASHED, false, "crashed: signal 6", 1},
         {"GEMMD_STUB_SIGNAL", "9", ERROR_NO_MEMORY, false, "killed twice (signal 9)", 2},
         {"GEMMD_STUB_SIGNAL", "2", ERROR_NO_MEMORY, false, "killed twice (signal 2)",
-         2}, /* no fault of the compiler's */
+         2}, /* a signal from outside is not the compiler's fault */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         in_child(fails_once, &cases[i]);

@@ -21,7 +21,7 @@ struct opening {
     const char *words;
 };
 
-/* Opens and prepares; only the second step may cost memory on a GPU. */
+/* Opens a device, then prepares it; only the second step may use memory of the GPU. */
 static void open_once(const void *arg)
 {
     const struct opening *o = arg;

@@ -82,7 +82,7 @@ static void live_well(const void *arg)
     struct life *l = calloc(1, sizeof(*l));
     struct error err = ERROR_NULL;
     expect(live_once(l, &err), 0, &err, NULL);
-    CHECK(!l->verdict.right); /* the stub computes no result, which must show */
+    CHECK(!l->verdict.right); /* the check must detect that the stub computes no result */
     CHECK(l->n == 5 && l->samples[0] == 250);
     end_life(l);
     CHECK(live() == 0);
@@ -222,7 +222,7 @@ static void test_life(void **state)
     }
 }
 
-/* Launches: 1 fill x, 2 fill w, 3 reference, 4 candidate (verify). */
+/* The launches in order: 1 fills x, 2 fills w, 3 is the reference, 4 the candidate (verify). */
 static void test_faults(void **state)
 {
     (void)state;
@@ -255,7 +255,8 @@ static void test_faults(void **state)
     }
 }
 
-/* Every call of the driver fails once. Exit status 0: done, 2: too few calls, else wrong. */
+/* Makes the driver's nth call fail. Exit status 0: the life ends with an error, 2: without an
+ * error. */
 static void fail_nth(const void *arg)
 {
     struct life *l = calloc(1, sizeof(*l));

@@ -510,7 +510,8 @@ static void test_plan(void **state)
     assert_int_equal(plan.n, 0);
 }
 
-/* dW of few rows asks L2 for eight experts at once, and says where their rows lie. */
+/* dW with few rows per expert asks L2 for eight experts at once. The plan says where their rows
+ * lie. */
 static void test_plan_ahead(void **state)
 {
     (void)state;
@@ -588,7 +589,7 @@ static void test_loaders(void **state)
     }
 }
 
-/* dW's wide tiles take their stages by halves, with twice as many stages. */
+/* Wide tiles of dW load their stages by halves, with twice as many stages. */
 static void test_stage_rows(void **state)
 {
     (void)state;
@@ -832,7 +833,7 @@ static void test_plan_swapped(void **state)
     }
     assert_ptr_equal(l->maps[10].base, args.out);
     assert_int_equal(l->maps[10].box[1], 16);
-    /* 8 experts with a row each, 6 tiles of 256 columns. */
+    /* 8 experts have a row each; a row of the output has 6 tiles of 256 columns. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].grid[0], 8 * 6);
@@ -863,7 +864,7 @@ static void test_plan_split_resident(void **state)
     static const char whole[] =
         TILE(64, 64,
              64) " num_warps=8 schedule=cooperative num_stages=7 use_tma_store=false NUM_KSPLIT=8";
-    /* by memory two would fit, but not by the registers that the template leaves them */
+    /* two blocks fit into the SM's shared memory, but not into its registers */
     static const char wide[] =
         TILE(64, 128,
              64) " num_warps=8 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
@@ -1048,7 +1049,7 @@ static void test_plan_eviction(void **state)
 #undef EXPERTS
 }
 
-/* The values that the host fills in for missing settings, as text. */
+/* Writes the values that the host fills in for missing settings as text. */
 static int filled_in(const char *mode, const char *shape, int rows, const char *config, char *out,
                      size_t size)
 {
@@ -1181,7 +1182,7 @@ static void test_variations(void **state)
 #undef SUMS
 }
 
-/* 2, 4 and 8 parts share a module: the launch sets the cluster's size. */
+/* Splits into 2, 4 and 8 parts share a module: the launch sets the cluster's size. */
 static void test_variant_split(void **state)
 {
     (void)state;

@@ -111,7 +111,7 @@ static void test_check(void **state)
     }
 }
 
-/* Shared memory is exact to the byte: stages x (A + B) + 4 x (2 E + 1). */
+/* The bytes of shared memory are exact: stages x (A + B) + 4 x (2 E + 1). */
 static void test_limits(void **state)
 {
     (void)state;
@@ -288,12 +288,13 @@ static void test_plan(void **state)
     assert_int_equal(out.n, 1);
     assert_int_equal(out.workspace_bytes, 0);
     assert_int_equal(out.steps[0].block[0], 256);
-    assert_int_equal(out.steps[0].grid[0], 132); /* persistent: as many as the GPU holds */
+    /* a persistent grid has as many blocks as the GPU holds */
+    assert_int_equal(out.steps[0].grid[0], 132);
     assert_int_equal(out.steps[0].smem_bytes, 3 * 256 * 64 * 2 + 4 * 257);
     args = args_of(8);
     assert_int_equal(
         plan("mode=forward M=8 N=1536 K=2048 experts=128 topk=8", GOOD, &args, &out, &err), 0);
-    assert_int_equal(out.steps[0].grid[0], 8 * 12); /* at most a row tile per row */
+    assert_int_equal(out.steps[0].grid[0], 8 * 12); /* 8 rows have at most 8 row tiles */
     args = args_of(0);
     args.x = args.w = args.out = NULL;
     assert_int_equal(plan("mode=forward " QWEN, GOOD, &args, &out, &err), 0);
@@ -354,7 +355,8 @@ static void test_no_routing_has_more_tiles_than_are_counted(void **state)
     for (int i = 0; i < 2000; i++) {
         int64_t experts = 1 + (int64_t)(random_next(&random) % 9), total = 0, rows[9] = {0};
         int64_t height = 16 + (int64_t)(random_next(&random) % 113);
-        for (int64_t e = 0; e < experts; e++) { /* the worst: a row more than whole tiles */
+        /* the most tiles: each expert has a row more than whole tiles */
+        for (int64_t e = 0; e < experts; e++) {
             rows[e] =
                 (int64_t)(random_next(&random) % 4) * height + (int64_t)(random_next(&random) % 3);
             total += rows[e];

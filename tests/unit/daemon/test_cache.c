@@ -89,7 +89,7 @@ static void put(struct fixture *f, const char *text, int64_t generation, enum ca
     assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, rank, 1e-2, 1e-2, 0, &err), &err);
 }
 
-/* The key that was looked for last. */
+/* Removes the key that was looked for last. */
 static bool remove_found(struct fixture *f)
 {
     key_id(&f->k);
@@ -165,7 +165,7 @@ static void replaced_not_doubled(void **state)
     assert_int_equal(find(f, GEMM "M=1024")->rank, CACHE_PINNED);
 }
 
-/* Against an array that does the same: thousands of puts and removes at random. */
+/* Puts and removes thousands of random keys, and compares the cache with an array. */
 static void many_keys_come_and_go(void **state)
 {
     enum { KEYS = 700, STEPS = 20000 };
@@ -570,7 +570,8 @@ static void the_memo_keeps_a_few_questions_for_each_entry(void **state)
                              last - j < MEMO_PER_ENTRY ? find(f, text) : NULL);
         }
     }
-    for (int i = 0; i < ENTRIES; i += 2) { /* half of the entries go: the rest stay reachable */
+    /* half of the entries are removed: the rest must stay reachable */
+    for (int i = 0; i < ENTRIES; i += 2) {
         snprintf(text, sizeof(text), MANY, 64 * (i + 1));
         assert_non_null(find(f, text));
         assert_true(remove_found(f));

@@ -72,14 +72,15 @@ static void what_comes_too_fast_is_counted(void **state)
 
 enum { UNREAD_LINES = 1000, HANG_S = 20 };
 
-/* Logs to a reader that is late. Returns the text that it reads, after another line. */
+/* Fills the pipe of a reader that is late, then logs another line. Returns the text that it
+ * reads. */
 static const char *unread(int reader, int writer)
 {
     int old = dup(2);
     setenv("JOURNAL_STREAM", "0:0", 1);
     dup2(writer, 2);
     log_open(LEVEL_INFO);
-    alarm(HANG_S); /* a write that waits ends this program */
+    alarm(HANG_S); /* if a write waits for the reader, this alarm ends the program */
     for (int i = 0; i < UNREAD_LINES; i++) {
         log_error("line %d of many", i);
     }

@@ -200,7 +200,7 @@ static void test_many_modules(void **state)
     problem_of(&p, "gemm mode=forward M=30 N=57 K=30 dtype_in=fp32");
     config_of(&config, configs[0]);
     int before = open_files();
-    for (int i = 0; i < N; i++) { /* every second kernel computes another result */
+    for (int i = 0; i < N; i++) { /* every second kernel must compute another result */
         char *source = edited("out[c] = TO_OUT(from[c]);", i % 2 ? "out[c] = TO_OUT(2 * from[c]);"
                                                                  : "out[c] = TO_OUT(1 * from[c]);");
         kernels[i] = build(&p, &config, source);
@@ -234,7 +234,7 @@ static void expect_wrong(const char *problem, const char *from, const char *to, 
 static void test_wrong_is_found(void **state)
 {
     (void)state;
-    /* a sign, a row too few of the reduction, rows scattered to the wrong place */
+    /* faults: a wrong sign, a missing row of the reduction, rows written to wrong places */
     expect_wrong("grouped_gemm mode=dX " SMALL, "acc[r][c] += left", "acc[r][c] -= left",
                  "the reference");
     expect_wrong("grouped_gemm mode=dW " SMALL, "int64_t n_l = least(L, length - l0);",
@@ -259,7 +259,7 @@ static void test_unwritten_is_found(void **state)
     expect_wrong("grouped_gemm mode=dX " SMALL, "out[c] = TO_OUT(from[c]);",
                  "if (c != 7) out[c] = TO_OUT(from[c]);",
                  "145 of 9280 elements of the output were not written");
-    /* Does not write empty experts: dW must have zeros there. */
+    /* This kernel does not write empty experts, where dW must have zeros. */
     expect_wrong("grouped_gemm mode=dW " SMALL, "    store(p, &t, sum);",
                  "    if (t.rows) store(p, &t, sum);",
                  "8192 of 24576 elements of the output were not written");
@@ -269,7 +269,7 @@ static void test_small_errors_are_found(void **state)
 {
     (void)state;
     struct verdict v;
-    /* 1 % off is within the tolerance of elements, and far outside that of rows */
+    /* an error of 1 % is within the tolerance of elements, and far outside that of rows */
     char *source = edited("out[c] = TO_OUT(from[c]);", "out[c] = TO_OUT(from[c] * 1.008f);");
     run("grouped_gemm mode=dX " SMALL, configs[0], source, &v);
     free(source);

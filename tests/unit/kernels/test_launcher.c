@@ -43,7 +43,7 @@ static struct launcher *launcher_of(const char *problem, const char *config)
 
 /* ---- a small layer with gaps ----------------------------------------------------------------- */
 
-/* T = 145 rows of 29 tokens x 5 slots, experts with 0, 1, 15, 64, 65 rows. */
+/* The layer has T = 145 rows: 29 tokens x 5 slots. Experts have 0, 1, 15, 64 and 65 rows. */
 enum { E = 5, TOPK = 5, TOKENS = 29, T = 145, N = 37, K = 53, GAP = 3 };
 enum {
     X_STRIDE = K + GAP,
@@ -61,7 +61,7 @@ static float out[T * (K + N) + E * DW_EXPERT], expected[T * (K + N) + E * DW_EXP
 
 static void fill(float *to, size_t n, uint64_t seed)
 {
-    for (size_t i = 0; i < n; i++) { /* eighths: products and sums are exact */
+    for (size_t i = 0; i < n; i++) { /* multiples of 1/8: products and sums are exact */
         to[i] = (float)((int64_t)(random_next(&seed) % 33) - 16) / 8;
     }
 }
@@ -255,7 +255,7 @@ static void test_other_rows(void **state)
     a.out = NULL;
     assert_ok(launcher_launch(l, &a, err));
     launcher_free(l);
-    /* dW of no rows is zeros, not nothing. */
+    /* dW without rows must be written as zeros. */
     l = launcher_of("grouped_gemm mode=dW M=145 N=37 K=53 experts=5 dtype_in=fp32", TILE);
     const int64_t none[E] = {0};
     fill_all();
@@ -290,7 +290,8 @@ static void test_two_roundings(void **state)
     const uint16_t in[4] = {bf16(1), bf16(0x1p-8f), bf16(2), bf16(0)};
     const uint16_t one[2] = {bf16(1), bf16(1)};
     const int32_t swap[2] = {1, 0};
-    const float scale[2] = {1.00390625f, 1.5f}; /* token order; the first rounds to 1 as bf16 */
+    /* in token order; as bf16 the first weight rounds to 1 */
+    const float scale[2] = {1.00390625f, 1.5f};
     uint16_t result[2] = {0};
     struct grouped_gemm_args a = {.size = sizeof(a),
                                   .x = in,

@@ -99,7 +99,7 @@ static void test_put_and_find(void **state)
     remove_image(id);
     assert_false(modules_has(folder, variant));
     assert_int_equal(modules_find(folder, variant, &out, NULL), MODULES_MISS);
-    assert_int_equal(entries("variants"), 0); /* the dangling link is gone too */
+    assert_int_equal(entries("variants"), 0); /* modules_find has removed the dangling link */
     image_deinit(&in);
 }
 
@@ -154,7 +154,7 @@ static void test_damaged(void **state)
     }
 }
 
-/* Names that come over the wire: nothing but 32 hex digits reaches the file system. */
+/* The wire brings names of modules: only 32 hex digits may reach the file system. */
 static void test_bad_names(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void test_a_folder_of_another_user_in_the_cache_is_refused(void **state)
     assert_int_equal(lchown(path, OTHER, OTHER), 0);
     refuses_all(in.meta.id, "modules belongs to user 54321");
     assert_int_equal(rename(path, his), 0);
-    assert_int_equal(symlink("his", path), 0); /* our own link to it */
+    assert_int_equal(symlink("his", path), 0); /* our own link to that user's file */
     refuses_all(in.meta.id, "his belongs to user 54321");
     assert_int_equal(lchown(path, OTHER, OTHER), 0);
     refuses_all(in.meta.id, "modules is a symbolic link of user 54321");
@@ -240,7 +240,7 @@ static void test_a_folder_of_the_cache_that_others_may_write_to_is_refused(void 
     image_deinit(&in);
 }
 
-/* As on a full disk: no file is left behind, and the error names a remedy. */
+/* A write fails, as on a full disk: no file is left behind, and the error names a remedy. */
 static void test_limited_files(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void test_record(void **state)
     image_deinit(&in);
 }
 
-/* Each byte of a record, and each length: never another answer than a miss. */
+/* With any byte of a record changed, or with any shorter length, the module is not found. */
 static void test_damaged_record(void **state)
 {
     (void)state;
@@ -440,7 +440,7 @@ static void test_limit(void **state)
     assert_int_equal(u.removed, 0);
     assert_ok(modules_trim(folder, 0, &u, err)); /* no limit */
     assert_int_equal(u.removed, 0);
-    assert_true(is_there(1)); /* used: not the second oldest any more */
+    assert_true(is_there(1)); /* its use makes it newer than the second oldest */
     char database[128];
     snprintf(database, sizeof(database), "%s/a.db", folder);
     close(open(database, O_CREAT | O_WRONLY, 0600));

@@ -67,7 +67,7 @@ static void a_full_disk_stops_nothing(void **state)
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.loaded, 1);
     fixture_best(best, 2, 2);
-    CALL_OK(&b, unpin, best->key, on_best, NULL); /* the newest is not in the file */
+    CALL_OK(&b, unpin, best->key, on_best, NULL); /* the file lacks the newest row */
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.status, ERROR_DISK_FULL);
 
@@ -111,7 +111,7 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     fixture_best(best, 1, 1);
     CALL_OK(&b, evict, best->key, on_id, NULL);
     wait_for(&b, 4);
-    assert_int_equal(b.status, 0); /* the file has no row of the key: no write */
+    assert_int_equal(b.status, 0); /* the file has no row of the key, so no write is needed */
     assert_int_equal(b.id, 1);
     assert_int_equal(counts(&b).unsaved, 2);
     end(&b);
@@ -211,7 +211,7 @@ static void an_older_row_of_quarantine_changes_nothing(void **state)
     sqlite3_close(h);
 }
 
-/* A foreign file in the database's place. */
+/* A foreign file lies in the database's place. */
 static void quarantine_that_no_file_takes_is_told(void **state)
 {
     struct bench b;
@@ -264,7 +264,8 @@ static void an_unsaved_row_is_not_replaced(void **state)
     assert_int_equal(b.status, 0);
     assert_false(b.saved);
     assert_int_equal(counts(&b).unsaved, 2);
-    for (int i = 0; i < 2 * STORE_IMPORTED_PER_KEY; i++) { /* rows do not pile up in memory */
+    /* the ledger drops rows: they must not pile up in memory */
+    for (int i = 0; i < 2 * STORE_IMPORTED_PER_KEY; i++) {
         fixture_best(best, 2, i);
         strcpy(best->source, "imported");
         CALL_OK(&b, publish, best, on_best, NULL);
@@ -508,7 +509,7 @@ static void damage_met_at_the_end_is_repaired(void **state)
     fseek(file, (page - 1) * 4096, SEEK_SET);
     fwrite(junk, 1, sizeof(junk), file);
     fclose(file);
-    /* so that pages in memory are read anew */
+    /* A commit by another program makes the ledger read its cached pages anew. */
     assert_int_equal(sqlite3_exec(h, "INSERT INTO lease VALUES ('k', '1.1', 'x', 1, 1); COMMIT",
                                   NULL, NULL, NULL),
                      SQLITE_OK);

@@ -257,7 +257,7 @@ static bool same_trials(const struct child *a, const struct child *b)
     return same;
 }
 
-/* Nothing is compiled: existing modules are measured sooner. */
+/* Runs with an empty cache: modules that exist would be measured sooner. */
 static void run_anew(struct child *c, struct tune_order *o)
 {
     folder_remove(cache);

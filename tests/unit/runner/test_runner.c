@@ -339,7 +339,8 @@ static void test_budget_and_default_budget(void **state)
     struct tune_order *o = order_new(LARGE);
     start(&c, SYNTHETIC);
     const int budgets[] = {1, 2, 0};
-    const uint32_t least[] = {1, 2, 8}, most[] = {1, 2, 96}; /* stops by itself when it can */
+    /* without a budget the search stops by itself */
+    const uint32_t least[] = {1, 2, 8}, most[] = {1, 2, 96};
     for (int i = 0; i < 3; i++) {
         child_forget(&c);
         o->request.query.budget = budgets[i];

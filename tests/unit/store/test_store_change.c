@@ -49,7 +49,7 @@ static int64_t count(struct store *s, const char *sql)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* Reads all changes; "kind name, kind name, ". */
+/* Reads all changes into a text: "kind name, kind name, ". */
 static int read_changes(struct store *s, int64_t *after, uint32_t max, char out[1024])
 {
     struct store_change page[64];
@@ -339,7 +339,7 @@ static int next_wanted(struct store *s, const char *class, char out[64])
     return r;
 }
 
-/* Its leases are free at once, even before its parent hears of its end. */
+/* The leases of a killed process are free at once, even before its parent is told. */
 static void a_process_that_died_holds_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -357,7 +357,8 @@ static void a_process_that_died_holds_nothing(void **state)
     assert_ok(store_drop_gone(s, &err));
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
 
-    assert_int_equal(kill(pid, SIGSTOP), 0); /* a stopped process will go on */
+    /* a stopped process keeps its lease: it may continue */
+    assert_int_equal(kill(pid, SIGSTOP), 0);
     assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
     assert_int_equal(store_lease(s, "k", 60000, &err), STORE_HELD);
 

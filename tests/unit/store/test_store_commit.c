@@ -136,7 +136,7 @@ static void two_write_in_turn_and_no_number_comes_twice(void **state)
     store_close(s[1]);
 }
 
-/* Numbers that a store has counted and undone go to the other store; the first hears of them. */
+/* Store b gives out numbers that store a has counted and undone; a's next number is above them. */
 static void numbers_of_an_undone_group_are_free(void **state)
 {
     struct fixture *f = *state;
@@ -238,7 +238,7 @@ static void who_cannot_have_the_lock_does_not_open(void **state)
     assert_says(err, says);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    s = fixture_open(f); /* the kernel has released the lock */
+    s = fixture_open(f); /* the kernel released the killed process's lock */
     assert_int_equal(published(s, 1), 1);
     store_close(s);
 }
@@ -577,7 +577,7 @@ static int count_call(void *n, int calls)
     return 0;
 }
 
-/* All other stores wait for the lock meanwhile. */
+/* All other stores wait for the lock during a checkpoint. */
 static void a_checkpoint_does_not_wait_for_a_reader(void **state)
 {
     struct fixture *f = *state;

@@ -228,7 +228,7 @@ static void flipped_bits(void **state)
     originals_free(&o);
 }
 
-/* The same in the WAL of a daemon that was killed. */
+/* Flips bits in the WAL of a daemon that was killed. */
 static void flipped_bits_in_the_wal(void **state)
 {
     struct fixture *f = *state;

@@ -32,7 +32,7 @@ static int free_doc(void **state)
     return 0;
 }
 
-/* The next ```sql block after *at; false: no more. */
+/* Finds the next ```sql block after *at. False: no block is left. */
 static bool next_sql(const char **at, char *out, size_t size)
 {
     static const char fence[] = "\n```sql\n";
@@ -68,7 +68,7 @@ static void run_it(sqlite3 *h, const char *sql)
     sqlite3_finalize(st);
 }
 
-/* Through the shell, as the page says: sqlite3 -readonly FILE. */
+/* Runs the statement in the shell, as the page says: sqlite3 -readonly FILE. */
 static void run_in_shell(const struct fixture *f, const char *sql)
 {
     char path[128], command[400];
@@ -131,7 +131,7 @@ static bool named(const char *word)
 static void every_table_and_column_is_described(void **state)
 {
     struct fixture *f = *state;
-    sqlite3 *h; /* as a person would: our own connection does not trust the views */
+    sqlite3 *h; /* opened as a person would: our own connection does not trust the views */
     sqlite3_stmt *st;
     store_close(fixture_open(f));
     assert_int_equal(sqlite3_open_v2(f->path, &h, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);

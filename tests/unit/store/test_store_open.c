@@ -629,7 +629,8 @@ static void a_removed_log_is_put_back(void **state)
     }
 }
 
-/* Not only publishes: also trials that are answered as durable, and deletions. */
+/* Every write puts a removed file back: not only publishes, but also durable trials and
+ * deletions. */
 static void no_write_goes_into_a_removed_file(void **state)
 {
     static int (*const writes[])(struct store *, struct error *) = {

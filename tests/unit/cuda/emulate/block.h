@@ -144,14 +144,14 @@ static void emulate_meet(struct emulate_meeting *m, uint32_t members, const char
     if (m->arrived == members) {
         m->arrived = 0;
         m->round++;
-        return; /* the last thread does not wait: it goes on and the rest follows */
+        return; /* the last thread to arrive does not wait; the other threads go on later */
     }
     t->waits_for = m;
     t->round = m->round;
     emulate_switch(&t->fiber, &emulate.scheduler);
 }
 
-/* All lanes have put their words in; the last to come computes for all. */
+/* Each lane gives its words in `in`; the last lane to arrive computes for all lanes. */
 static uint32_t *emulate_exchange(const char *what, const uint32_t *in, int n,
                                   void (*compute)(struct emulate_warp *w))
 {
@@ -233,7 +233,8 @@ static void emulate_begin_apart(void)
     }
 }
 
-/* Ends all pauses, when all other blocks wait; true if a block was paused. */
+/* Ends the pauses of all blocks, when no other block can go on. Returns true if a block was
+ * paused. */
 static int emulate_end_pauses(void)
 {
     int any = 0;

@@ -76,7 +76,7 @@ static uint32_t cluster_address(uint32_t at, uint32_t rank)
     return at % EMULATE_SHARED_MAX + rank * EMULATE_SHARED_MAX;
 }
 
-/* True: bytes are under way to this place. */
+/* True: bytes from another block are under way to this place in shared memory. */
 static int cluster_is_due(uint32_t at, uint32_t bytes)
 {
     int any = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fibers: a thread of a block each. swapcontext makes a system call each time; a few instructions
- * do where we know the machine.
+ * Fibers: each runs a thread of a block. swapcontext makes a system call for each switch; on known
+ * machines a few instructions switch without a system call.
  */
 #ifndef GEMMD_TESTS_EMULATE_FIBER_H
 #define GEMMD_TESTS_EMULATE_FIBER_H

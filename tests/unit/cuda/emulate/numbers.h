@@ -54,7 +54,7 @@ static uint16_t float_to_half(float v)
     if (size >= 65520) {
         return (uint16_t)(sign | 0x7c00);
     }
-    if (size < 0x1p-14f) { /* a multiple of 2^-24; adding 2^-1 rounds to this multiple */
+    if (size < 0x1p-14f) { /* fp16 has multiples of 2^-24 here; adding 2^-1 rounds to them */
         return (uint16_t)(sign | (float_to_bits(size + 0.5f) - float_to_bits(0.5f)));
     }
     bits = float_to_bits(size);

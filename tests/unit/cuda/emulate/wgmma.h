@@ -9,7 +9,8 @@
 #include "tests/unit/cuda/emulate/numbers.h"
 #include "tests/unit/cuda/emulate/warp.h"
 
-/* A descriptor refers to the shared memory of `rank`: it has no room for the rank. */
+/* Reads an operand's element. A descriptor has no room for a rank, so `rank` names the block
+ * whose shared memory it refers to. */
 static float operand(int rank, uint64_t desc, int mn, int k, int transposed)
 {
     const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff)
@@ -60,7 +61,7 @@ static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
     return op->kind == OP_WGMMA && op->actor == actor && op->group < group;
 }
 
-/* The last of 128 threads to come issues for all. */
+/* The last of the warpgroup's 128 threads to arrive issues the operation for all. */
 static void wgmma(float d[MMAS][ACCUMULATORS], int i, uint64_t a, uint64_t b, int scale,
                   int columns)
 {
