@@ -27,7 +27,7 @@ class Refusal(Exception):
 
 
 class Fake:
-    """Methods are entries of `answers`: a value, or a function of the params (and of `notify`)."""
+    """`answers` has for each method a value, or a function of the params (and of `notify`)."""
 
     def __init__(self, folder):
         self.path = folder / "s.sock"
@@ -100,7 +100,7 @@ def ctl_json(fake, *args, code=0):
 
 
 def rows_of(table, page=2):
-    """A `list` method over rows, in pages."""
+    """A `list` method that returns the rows of `table` in pages."""
     def answer(params):
         f = params["filter"]
         order = {"best": "key", "history": "generation"}.get(params["what"], "id")

@@ -122,7 +122,7 @@ BATCH = ["--m", "16,32,64,128", "--n", 32, "--k", 64]
 
 
 class Tuned:
-    """Answers each problem with its own key; the answer of M=`last` never comes."""
+    """Answers each problem with its own key. The problem with M=`last` gets no answer."""
 
     def __init__(self, last=None, refused=None):
         self.last, self.refused = last, refused

@@ -77,7 +77,7 @@ complete_line gemmctl import --format ""
 
 @pytest.mark.parametrize("shell", ["_gemmctl", "gemmctl.fish"])
 def test_a_portfolio_is_completed_of_export_only(shell):
-    """The text is only written, never run here; the test above runs bash's part."""
+    """The test only reads these completions; the test above runs bash's completions."""
     command = ""
     for line in (ROOT / "completions" / shell).read_text().splitlines():
         command = " ".join(re.findall(r"\b(?:export|import)\b", line)) or command

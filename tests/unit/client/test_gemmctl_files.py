@@ -29,7 +29,7 @@ def test_export_and_import_are_lossless(fake, folder):
 
 
 def no_more_than(n):
-    """Limits the size of the child's files: a write past it fails as on a full disk."""
+    """Limits the child's files to n bytes: a write past the limit fails as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
 
@@ -80,7 +80,7 @@ def test_an_export_into_a_pipe_does_not_take_its_place(fake, folder):
 
 @pytest.fixture
 def shared_memory():
-    """A folder under /dev with regular files."""
+    """A folder under /dev, where the tests make regular files."""
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("nothing can be written to /dev/shm")
     with tempfile.TemporaryDirectory(prefix="gemmd-", dir="/dev/shm") as path:
@@ -101,7 +101,7 @@ def test_a_regular_file_under_dev_outlives_an_export_that_fails(fake, shared_mem
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/{}", "/proc/self/fd/{}"])
 def test_what_is_open_already_is_written_where_it_is(fake, folder, name):
-    """Also a regular file: a process with the open file goes on with the same file."""
+    """gemmctl replaces no open file, so that another process with this file sees what it writes."""
     fake.answers["list"] = rows_of(BEST)
     fake.answers["status"] = {"build": "b"}
     with open(folder / "e.json", "w+", encoding="utf-8") as f:
@@ -148,11 +148,11 @@ def row_of_size(n, **more):
     return row
 
 
-MOST = 65536 - 64  # of a request without the bytes around its rows
+MOST = 65536 - 64  # bytes of a request that its rows may use
 
 
 def test_a_row_too_large_for_a_request_is_skipped_alone(fake, folder):
-    """Numbers are longer on the wire than in the file, control characters shorter."""
+    """A number has more bytes on the wire than in the file, a control character has fewer."""
     large = {**BEST[0], "doubt": "x" * 70000}
     numbers = {**BEST[0], "config": {"A": [1.0] * 8000}}
     small = {**BEST[0], "doubt": "\x01" * 20000}
@@ -200,7 +200,7 @@ def test_backup_sends_a_whole_path(fake, folder):
 
 
 def test_a_layers_numbers_beside_a_file_of_aiters(fake):
-    """Its sizes come from the layer, not from the file's name."""
+    """The problem's sizes come from the layer, not from the file's name."""
     path = ROOT / "tests" / "data" / "exchange" / "GEMM-A16W16-N=512-K=256.json"
     fake.answers["get"] = {**ANSWER, "tier": "default", "stamp": "src=1 target=portable compiler=x"}
     fake.answers["check"] = {"valid": True, "target": "portable"}

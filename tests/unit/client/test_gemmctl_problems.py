@@ -220,7 +220,7 @@ BESIDE = [["--permute-x"], ["--permute-y"], ["--fuse-mul-post"], ["--accumulate"
 @pytest.mark.parametrize("words", ["grouped_gemm mode=forward M=64 N=64 K=64", "0123456789"],
                          ids=["text", "key"])
 def test_what_stands_beside_a_text_or_a_key_is_not_dropped(fake, words, option):
-    """Otherwise evict would remove the rows of the plain problem."""
+    """If gemmctl dropped the option, evict would remove the rows of the plain problem."""
     for command in ("evict", "show", "why", "trials", *(["get"] if " " in words else [])):
         said = ctl(fake, command, words, *option, code=2).stderr
         assert f"{option[0]} stands beside it: use one or the other" in said

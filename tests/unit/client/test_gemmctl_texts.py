@@ -43,7 +43,7 @@ def by_chance(seed):
 
 
 def what_the_library_makes(fake, texts):
-    """For each text, the problem that the daemon got; None: refused before."""
+    """For each text, the problem that the daemon got; None: the library refused the text."""
     out = subprocess.run([JOB, *texts], capture_output=True, check=True, timeout=60,
                          env=environment(fake)).stdout.decode()
     sent = iter(fake.problems())
@@ -78,7 +78,7 @@ def test_a_text_is_the_same_problem_for_gemmctl_and_the_library(fake, texts):
     ("op=gemm M=1 N=1 K=1", "op is no field"),
 ])
 def test_a_text_that_is_none(fake, text, sentence):
-    """Holds also where no library reads the text after gemmctl."""
+    """gemmctl itself refuses the text: for some commands no library reads it afterwards."""
     for command in ("get", "evict"):
         assert sentence in ctl(fake, command, text, code=2).stderr
     assert fake.asked == []
