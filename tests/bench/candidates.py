@@ -60,7 +60,7 @@ def torch_plain(torch, row, w, i):
 
 
 def torch_permuted(torch, row, w, i):
-    """The same with the layer's permute."""
+    """torch_plain's functions, with the layer's permute before or after the product."""
     mm, wt, offs = torch._grouped_mm, w.transpose(-2, -1), i.offsets
     return {
         ("forward", "permute_x"): lambda: mm(i.x_own.index_select(0, i.tokens), wt, offs=offs),
@@ -86,7 +86,7 @@ def torch_dense(torch, row, w, i):
 # ---- ours ----------------------------------------------------------------------------------------
 
 def ours_out(torch, row, device):
-    """Poisoned, so that unwritten elements show."""
+    """An output for our kernel, filled with NaN, so that unwritten elements show."""
     shape = {"forward": (row.m, row.n), "dX": (row.m, row.k),
              "dW": (row.experts, row.n, row.k)}[row.mode]
     return torch.full(shape, float("nan"), dtype=torch.bfloat16, device=device)
@@ -122,7 +122,7 @@ def ours_launch(torch, row, w, i, kernel, out, fused):
 # ---- the truth -----------------------------------------------------------------------------------
 
 def truth(torch, row, w, i):
-    """The contiguous result, expert by expert in fp32."""
+    """The right result in expert order, computed expert by expert in fp32."""
     exact = {"forward": lambda e, s: i.x[s].float() @ w[e].float().t(),
              "dX": lambda e, s: i.dy[s].float() @ w[e].float(),
              "dW": lambda e, s: i.dy[s].float().t() @ i.x[s].float()}[row.mode]

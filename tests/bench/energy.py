@@ -9,8 +9,8 @@ import time
 import measure
 
 WARM_S = 0.3
-BATCH_S = 0.02  # between looks at the counter
-STEP_S = 1.0    # a counter that stands still for so long is no counter
+BATCH_S = 0.02  # seconds of launches between two readings of the counter
+STEP_S = 1.0    # seconds: a counter that does not change for so long does not count
 
 
 class CannotMeasure(measure.CannotTime):
@@ -48,7 +48,7 @@ class Meter:
         return now, self.clock(), launches
 
     def of(self, op, seconds):
-        """{"mj": a launch, "us": a launch, "watt"}"""
+        """{"mj": millijoules of a launch, "us": microseconds of a launch, "watt": mean power}"""
         count = self._batch_size(op)
         began_mj, began, _ = self._to_step(op, count)
         launches = 0

@@ -23,11 +23,11 @@ import time
 L2_FLUSH_BYTES = 256 << 20
 COPY_BYTES = 4 << 30
 MATRIX = 8192
-SPIN_CYCLES_PER_US = 2000  # above the highest clock: a spin is never shorter than asked for
+SPIN_CYCLES_PER_US = 2000  # cycles per us above any GPU's clock, so that no spin is shorter than asked for
 SPIN_US_MAX = 5000
 LATE_RETRIES = 5
 NORM_CHUNK = 1 << 26   # elements
-ROW_LIMIT = 1e-2       # two results within 5e-3 of the truth, each rounded to bf16 by itself
+ROW_LIMIT = 1e-2       # two results may each differ from the truth by 5e-3, the rounding to bf16
 WHOLE_LIMIT = 5e-3
 
 
@@ -110,7 +110,7 @@ class DeviceClock:
         raise CannotTime(f"the host needs {host_us:.0f} us to queue one launch: too slow")
 
     def run(self, candidates, samples):
-        """{name: function} to {name: [us]}. Each goes twice beforehand, untimed."""
+        """Times functions: takes {name: function}, returns {name: [us of each sample]}. Each function first runs twice untimed."""
         hosts = [self._sample(op, self.spin_least)[1] for op in candidates.values()]
         hosts = [self._sample(op, self.spin_least)[1] for op in candidates.values()]
         spin_us = min(SPIN_US_MAX, max(self.spin_least, 1.5 * max(hosts) + 20))
@@ -132,7 +132,7 @@ class DeviceClock:
 
 
 class HostClock:
-    """For rehearsals on a CPU."""
+    """Times functions by the host's clock, for rehearsals on a CPU."""
     late = 0
 
     def run(self, candidates, samples):

@@ -131,11 +131,11 @@ def new_result(row, seed):
 
 
 def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
-    """Ours of both kinds, checked against torch's result of the same kind."""
+    """Adds our kernels of both kinds (with and without the permute), each checked against torch's result of the same kind."""
     for kind, (name, torch_name, _) in verdicts.KINDS.items():
         asked = wanted.get((row.name, kind))
         if not asked:
-            if kind == "fused":  # plain torch stays: the yardstick of the table's peers
+            if kind == "fused":  # plain torch is always measured: the table's peers are compared with it
                 del ops[torch_name]
             continue
         result["tuned"][name] = asked.record()
@@ -166,7 +166,7 @@ def add_peer(torch, result, row, w, inputs, peer, ops):
         launch, read = peer.ready(torch, row, w, inputs)
         result.setdefault("peers", {})[peer.name] = peer.first(torch, row, launch)
         why = measure.wrong(compare(torch, inputs, row.mode, read(launch()), yardstick(torch, row, w, inputs)()))
-    except Exception as e:  # any: a compiler, a driver or the peer's own assertions raise it
+    except Exception as e:  # any exception: a compiler, a driver or the peer's own assertions may raise it
         why = (str(e).strip().splitlines() or [type(e).__name__])[0]
     if why:
         result["left_out"].append(f"{peer.name}: {why}")
@@ -263,8 +263,7 @@ def probe_row(torch, device, row):
 
 
 def probe(torch, device):
-    """Tests that torch._grouped_mm takes these layouts and is right; returns sentences about
-    functions that wait."""
+    """Tests that torch._grouped_mm takes these layouts and is right; returns a message for each function that waits for the device."""
     found = []
     for layer in shapes.LAYERS:
         for mode in shapes.MODES:

@@ -29,7 +29,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "results"))
 import latest  # noqa: E402
 
 LINGER_MS = 3000
-HANG_S = 60  # for a row, whose samples take a second or two
+HANG_S = 60  # limit for a row; its samples take a second or two
 
 
 def arguments(description):
@@ -148,7 +148,7 @@ def _ask_one(ask, wanted, options, left_s):
 
 
 def ask_all(service, all_wanted, options):
-    """Fills answer or reason of each."""
+    """Asks gemmd for each wanted kernel; stores its answer, or the reason why there is none."""
     began = time.monotonic()
     for i, wanted in enumerate(all_wanted, 1):
         at = time.monotonic()
@@ -160,7 +160,7 @@ def ask_all(service, all_wanted, options):
 
 
 def load_all(service, all_wanted):
-    """Into the current context, which the caller has made."""
+    """Loads all answered kernels into the current context, which the caller has made."""
     for wanted in all_wanted:
         if wanted.answer:
             try:

@@ -30,7 +30,7 @@ def _write(path, data):
 
 
 def unpack_store(store, database, cache):
-    """A file of pack_store's, or a database."""
+    """Unpacks a store: an archive that pack_store wrote, or a bare database."""
     store = pathlib.Path(store)
     with store.open("rb") as f:
         if f.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC:

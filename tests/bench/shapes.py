@@ -50,7 +50,7 @@ class Row:
         x_rows = self.tokens if fused and self.permute == "permute_x" else self.m
         weights = self.experts if self.mode == "dW" else active
         x, dy = x_rows * self.k, self.m * self.n
-        if self.mode == "dX":  # D has a row for each routed row, also if scattered
+        if self.mode == "dX":  # the output has a row for each routed row, also if the rows are scattered
             x = self.m * self.k
         return ELEMENT * (x + dy + weights * self.n * self.k)
 

@@ -208,7 +208,7 @@ def untuned(results):
 
 
 def later(first, second):
-    """Our times in a later run over the first run's: ({row and candidate: ratio}, {mode: geometric
+    """Ratios of our times in a later run to the first run's: ({row and candidate: ratio}, {mode: geometric
     mean})."""
     before = {r["name"]: r["us"] for r in first["rows"]}
     ratios, of_mode = {}, {}

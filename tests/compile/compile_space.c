@@ -55,7 +55,7 @@ struct job {
     const uint32_t *order; /* indices into kinds->entries */
     uint32_t n, next, done, bad;
     double began, end, said;
-    int status; /* a fault that ends the run */
+    int status; /* the first fault, which ends the run */
     struct error error;
     pthread_mutex_t lock;
 };

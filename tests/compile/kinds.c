@@ -204,7 +204,8 @@ static struct kind kind_of(uint32_t mode, uint32_t in, uint32_t out)
     return kind;
 }
 
-/* False: the op refuses the problem, or fp32 to fp32, a duplicate of fp32 to "same". */
+/* False for a kind whose problem the op refuses, and for fp32 to fp32, which duplicates fp32 to
+ * "same". */
 static bool exists(const struct kind *kind)
 {
     struct problem p;

@@ -20,7 +20,7 @@ struct kinds_setup {
 struct entry { /* a variant */
     char hash[HASH_HEX];
     uint8_t size;    /* index of the problem size */
-    bool again;      /* an earlier kind has this variant */
+    bool again;      /* true: an earlier kind has this variant, too */
     uint16_t kind;   /* index into kinds */
     uint64_t random; /* sort key of the sample */
     char *config;    /* owned */
@@ -46,8 +46,9 @@ struct kinds {
 /* Returns 0 or ERROR_*. */
 int kinds_init(struct kinds *k, const struct kinds_setup *setup, struct error *err);
 void kinds_deinit(struct kinds *k);
-/* The compile order: malloc'ed indices into entries, each variant once; NULL: no memory. Kinds take
- * turns in the order of their random numbers, so that the first n entries are a fair sample. */
+/* Returns the compile order: malloc'ed indices into entries, each variant once; NULL without
+ * memory. Kinds take turns in the order of their random numbers, so that the first n entries are a
+ * fair sample. */
 uint32_t *kinds_order(const struct kinds *k, uint32_t *n);
 /* Makes a problem that has the entry's variant in its space. */
 int kinds_problem(const struct kinds *k, const struct entry *e, struct problem *out,

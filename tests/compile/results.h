@@ -28,13 +28,14 @@ struct results {
     uint32_t n, room;
     struct result *all; /* owned; sorted by hash between results_init and the first results_add */
     uint32_t sorted;
-    int fd; /* of the file; -1: no file */
+    int fd; /* descriptor of the file; -1: results are not written to a file */
 };
 
-/* `path` NULL: no file. Drops an incomplete last line. */
+/* Reads the results in the file `path`, and drops an incomplete last line. With `path` NULL results
+ * are only in memory. */
 int results_init(struct results *r, const char *path, struct error *err);
 void results_deinit(struct results *r);
-/* NULL: not compiled, or added since the last sort. */
+/* Returns NULL for a variant without a result, or whose result was added since the last sort. */
 const struct result *results_find(const struct results *r, const char *hash);
 /* `kind`, `config` and `text` (the error) are only for readers of the file. */
 int results_add(struct results *r, const struct result *result, const char *kind,

@@ -23,7 +23,8 @@ struct emulated {
 
 static void *open_file(const void *image, size_t size)
 {
-    char path[] = "/tmp/gemmd-stub-XXXXXX"; /* a new name: dlopen caches names */
+    char path[] = "/tmp/gemmd-stub-XXXXXX"; /* a new name each time, because dlopen returns the old
+                                               object for a known name */
     int fd = mkstemp(path);
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof(head));

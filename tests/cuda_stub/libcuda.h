@@ -16,7 +16,7 @@ enum {
     NOT_SUPPORTED = 801
 };
 
-extern int stub_calls;   /* calls of all functions that can fail */
+extern int stub_calls;   /* number of calls so far of all functions that can fail */
 extern int stub_objects; /* not freed yet */
 
 void *stub_context(void); /* the current context, or NULL */

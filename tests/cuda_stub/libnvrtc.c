@@ -13,7 +13,8 @@ typedef int result;
 static int stub_calls;
 
 struct program {
-    int cached; /* NVRTC 12.9 and later, without --no-cache: empty log */
+    int cached; /* NVRTC 12.9 and later may take the result from its cache, with an empty log; not
+                   with --no-cache */
     char name[64];
     char *image;
     size_t size;

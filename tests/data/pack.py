@@ -20,7 +20,7 @@ FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_si
 
 
 def unpack(folder):
-    """Does nothing where this archive was unpacked before."""
+    """Unpacks the archive into the folder, unless this archive was unpacked there before."""
     mark = folder / "landscapes.sha256"
     digest = hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()
     if mark.exists() and mark.read_text() == digest:

@@ -108,7 +108,8 @@ static int workload_init(struct workload *w, const struct problem *p, uint64_t s
     if (!w->check_at) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for the check rows");
     }
-    for (uint32_t i = 1; i < w->n_checks; i++) { /* the first row, the last, and some between */
+    for (uint32_t i = 1; i < w->n_checks;
+         i++) { /* checks the first row, the last row, and some rows between */
         w->check_at[i] = i * (v.cols - 1) / (w->n_checks - 1) * v.rows;
     }
     return 0;
@@ -216,7 +217,8 @@ static int choose(const struct problem *p, const struct device_info *info, struc
     return 0;
 }
 
-/* Bytes moved, more where a tile is narrower than a cache line in either direction. */
+/* Predicts the time by the bytes that are moved. Tiles narrower than a cache line in either
+ * direction move more bytes. */
 static double predict(const struct problem *p, const struct record *config,
                       const struct device_info *info, const struct workload *w)
 {
@@ -266,7 +268,7 @@ static int plan(const struct problem *p, const struct record *config,
         return error_set(err, ERROR_INVALID, "args.size is %u (%zu expected), or in or out is NULL",
                          a->size, sizeof(*a));
     }
-    out->workspace_bytes = 8; /* not needed: so that tests see a workspace on its way */
+    out->workspace_bytes = 8; /* the kernel needs no workspace; tests check that one is passed on */
     if (!a->workspace || a->workspace_bytes < out->workspace_bytes) {
         return error_set(err, ERROR_INVALID, "the workspace has %lld bytes, the launch needs %lld",
                          (long long)a->workspace_bytes, (long long)out->workspace_bytes);
@@ -311,7 +313,7 @@ static void reference_row(const void *params, uint32_t check)
 static int reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
                      double *out, struct launch *launch, struct error *err)
 {
-    (void)check_at; /* the same as the workload's, since the device is this process */
+    (void)check_at; /* check_at has the workload's own rows, since the device is this process */
     (void)err;
     struct reference r = {w, buffers[IN], out};
     *launch = (struct launch){

@@ -268,7 +268,7 @@ static void of_the_database(void **state)
     struct error err = ERROR_NULL;
     struct served x;
     struct store *s = fixture_open(f);
-    fixture_fill(s); /* a few rows of each table, of keys 0 to 11 */
+    fixture_fill(s); /* adds a few rows to each table, for keys 0 to 11 */
     fill_more(s);
     assert_ok(store_each_best(s, keep_best, o, &err));
     keep_trials(s, o);

@@ -101,7 +101,7 @@ class Client(threading.Thread):
                     time.sleep(self.rng.choice([0, 0, 0, 0.002]))
         except GONE:
             pass
-        except Exception as e:  # raised by the joining thread
+        except Exception as e:  # the thread that joins this one raises the error
             if getattr(e, "name", "") != "shutting_down":
                 self.error = e
 
@@ -167,10 +167,10 @@ class Storm:
     def __init__(self, harness, folder, seed, spoil=False, daemons=1):
         self.harness, self.rng, self.spoil = harness, random.Random(seed), spoil
         self.members = [self.member(folder, i) for i in range(daemons)]
-        self.daemon = self.members[0]  # the next to be killed
+        self.daemon = self.members[0]  # the daemon that is killed next
         self.counts, self.kills = collections.Counter(), collections.Counter()
         self.starts_ms, self.recovered = [], 0
-        self.longest = 0.25  # seconds from a start to the kill
+        self.longest = 0.25  # the longest time from a daemon's start to its kill, in seconds
         self.sets = [[Key({"op": f"custom:kill{i}", "n": n}) for n in range(CUSTOM_KEYS)] +
                      [Key(harness.gemm(n=64 * (8 * i + n + 1))) for n in range(TUNED_KEYS)]
                      for i in range(CLIENTS)]

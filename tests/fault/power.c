@@ -18,19 +18,20 @@
 
 enum {
     ROWS_MAX = 1 << 16, /* generations in the life of a file */
-    LIFE = 12,          /* cuts per file; then a new file, so that its creation is cut, too */
-    OPERATIONS = 600,   /* the power fails within this many */
+    LIFE = 12, /* power cuts per file; then a new file begins, so that its creation is interrupted,
+                  too */
+    OPERATIONS = 600, /* the power fails within this many operations of the disk */
     KEYS = 20,
 };
 
-enum fate { UNTOLD, SAVED, REMOVED }; /* the store's acknowledgement for a generation */
+enum fate { UNTOLD, SAVED, REMOVED }; /* what the store acknowledged about a generation */
 
 struct life {
     struct fixture *f;
     const char *settings; /* SQL for each connection; NULL: the store's own settings */
     enum fate fate[ROWS_MAX];
     int serial[ROWS_MAX], key[ROWS_MAX];
-    bool trial[ROWS_MAX]; /* the trial of that id is saved */
+    bool trial[ROWS_MAX]; /* [id]: the store has acknowledged the trial with this id */
     int64_t top;          /* highest generation used */
     struct best *b;       /* owned: scratch */
     struct trial *t;      /* owned: scratch */

@@ -14,7 +14,7 @@
 
 enum { SECTOR = 512, FILES_MAX = 64, PATH_MOST = 512 };
 
-struct change { /* since the last sync, in order */
+struct change { /* a change of a file since its last sync; a list in the order of the changes */
     struct change *next;
     int64_t at; /* offset of a write; -1: a truncation to n bytes */
     int64_t n;
@@ -31,7 +31,7 @@ struct followed {
     struct content synced;
     struct change *first, **last;
     bool made, removed; /* since the folder was synced */
-    bool syncs_folder;  /* like SQLite's own VFS for new journals and logs */
+    bool syncs_folder;  /* SQLite's own VFS does this for new journals and logs */
 };
 
 struct power_file {
@@ -247,7 +247,8 @@ static void lay_down(struct followed *f)
 {
     bool there = access(f->path, F_OK) == 0;
     lay_changes(f);
-    if (f->made || f->removed) { /* the folder's entry may be old or new */
+    if (f->made ||
+        f->removed) { /* the disk may hold the folder's entry from before or after the change */
         there = power_below(2);
     }
     if (there) {

@@ -65,7 +65,7 @@ class Work(threading.Thread):
             with self.daemon.connect() as c:
                 while not self.enough.is_set():
                     self.done.append(self.what(c))
-        except Exception as e:  # raised by the joining thread
+        except Exception as e:  # the thread that joins this one raises the error
             self.error = e
 
 

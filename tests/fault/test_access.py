@@ -107,7 +107,7 @@ def test_descriptors_of_clients_are_dropped(daemon):
 
 @ROOT_ONLY
 def test_the_event_of_a_stop_says_who_asked(folder):
-    """Root, and then the user itself, stop the gemmd of a user."""
+    """First root stops a user's gemmd, then the user does; each event names who did."""
     os.chown(folder, 1, 1)
     d = Daemon(folder, SYNTHETIC)
     as_daemon = {"user": "daemon", "group": "daemon", "extra_groups": []}

@@ -36,7 +36,7 @@ class Asker:
 
     def __enter__(self):
         self.thread.start()
-        eventually(lambda: self.waits)  # its connection exists before the others come
+        eventually(lambda: self.waits)  # the Asker has its connection before the hostile clients connect
         return self
 
     def __exit__(self, *_):
@@ -153,7 +153,8 @@ def test_one_who_floods_waits_for_the_others(daemon):
 
 @ROOT_ONLY
 def test_ten_thousand_half_open_connections(daemon):
-    """All of one user, whose share is 200: the others get busy, another user is served."""
+    """One user opens ten thousand connections, but has a share of 200: the rest get the error `busy`, and
+    another user is served."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     n = 10000
     if hard < n + 500:
@@ -290,7 +291,7 @@ def test_the_runner_has_a_lower_priority_than_the_loop(daemon):
 # ---- daemons ----------------------------------------------------------------------------------------
 
 def test_many_daemons_at_once_are_one(daemon, folder):
-    """Also with a stale socket: one daemon serves, the others leave and name it."""
+    """Many daemons start on one socket, also on a stale one: one daemon serves, the others exit and name it."""
     d = daemon()
     d.kill()
     assert d.socket.exists()

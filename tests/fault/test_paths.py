@@ -58,7 +58,7 @@ def test_root_loads_no_kernel_that_another_user_put_into_its_cache(daemon, folde
 @ROOT_ONLY
 @pytest.mark.parametrize("name", ["modules", "records", "variants", "serving"])
 def test_root_uses_no_folder_that_another_user_made_in_its_cache(folder, name):
-    """Created while the cache was open to all; or a link, which redirects root's files."""
+    """Another user made the folder while the cache was open to all, or made a link, which redirects root's files."""
     cache = folder / "cache"
     cache.mkdir(mode=0o755)
     of_other(cache / name)
@@ -247,7 +247,7 @@ def test_the_database_is_nobody_elses_to_open(daemon, folder):
     files = [folder / f"cache.db{part}" for part in ("", "-wal", "-shm")]
     assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
     for p in files:
-        p.chmod(0o644)  # as an older gemmd did
+        p.chmod(0o644)  # an older gemmd created its files with this mode
     d.start()
     assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
 

@@ -80,7 +80,7 @@ def user(status, uid=os.geteuid()):
 def test_connections_of_one_user_leave_room_for_others(daemon):
     d = daemon(options=["--max-connections", "8"])
     held = [d.connect()]
-    eventually(lambda: held[0].call("status")["connections"] == 1) # the connection of the start is closed
+    eventually(lambda: held[0].call("status")["connections"] == 1) # the connection by which the start was awaited has been closed
     held += [d.connect() for _ in range(5)]
     eventually(lambda: user(held[0].call("status"))["connections"] == 6)
     error = refused(d)
@@ -473,7 +473,7 @@ def test_acquires_that_wait_are_bounded_for_each_user_and_given_back(daemon):
     assert len(refused) == 9 * 250 - 2048
     assert all(e["name"] == "busy" and "deadline_ms" in e["message"] for e in refused)
     assert user(holder.call("status"))["waiting"] == 2048
-    # the lease holder goes on, and so does another user
+    # the lease holder and another user still get answers
     assert holder.call("acquire", problem={"op": "custom:mine"})["outcome"] == "lease"
     ask = "c.call('acquire', problem={'op': 'custom:mine'})"
     assert as_nobody(d, f"with Client(socket) as c: print({ask}['outcome'])") == ["lease"]
@@ -499,7 +499,7 @@ def test_configs_of_acquires_that_wait_are_bounded_for_each_user(daemon):
 @ROOT_ONLY
 @pytest.mark.parametrize("problem", ["gemm(m=512)", "gemm(n=64 * 119)"], ids=["own", "joined"])
 def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, problem):
-    """Also when both users wait for the last of these tunings."""
+    """Another user's request waits for one round only, also when both users wait for the same tuning."""
     d = daemon()
     other = start_as_nobody(d, "with Client(socket) as c:\n"
                                "    print('ready', flush=True)\n"
@@ -517,7 +517,7 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
 
 @ROOT_ONLY
 def test_keys_that_users_record_trials_of_are_bounded(daemon):
-    """Trials are kept and count without an answer of their key. A key with a place may go on."""
+    """Trials are kept and count without an answer of their key. A user at the limit may still record trials of keys that are counted already."""
     d = daemon(options=["--max-keys", "3", "--user-keys", "3"])
     told = ("with Client(socket) as c:\n"
             "    for method, i, more in {calls}:\n"
@@ -574,7 +574,7 @@ def test_keys_that_users_put_are_bounded(daemon):
 
 @ROOT_ONLY
 def test_keys_of_one_user_leave_room_for_others_and_the_user_evicts_them(daemon):
-    d = daemon(options=["--max-keys", "20"])  # a single user has three quarters
+    d = daemon(options=["--max-keys", "20"])  # a single user may have three quarters of them: 15 keys
     body = ("with Client(socket) as c:\n"
             "    for method, problem, more in {calls}:\n"
             "        try: c.call(method, problem=problem, **more); print('ok')\n"

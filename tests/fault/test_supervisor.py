@@ -113,7 +113,7 @@ def test_tuning_is_tried_again_after_a_while_and_twice_as_long(fake, folder):
         assert "unhealthy" in c.call("status")["tuning"]
         assert c.call("get", problem=gemm(n=1024)) == d.known
         eventually(is_on)
-        began = time.monotonic()  # before the failure: on a busy machine some of the time passes before the return
+        began = time.monotonic()  # taken before the failure: on a busy machine some of the pause passes before fails() returns
         assert fails(c, 64) == "crashed" and not is_on(), "one more is enough"
         (folder / "healed").touch()
         eventually(is_on)
@@ -242,7 +242,7 @@ while True:
 
 
 def test_what_hung_is_not_launched_again_while_no_database_takes_it(fake):
-    """An idle gemmd stays while only its memory has the quarantine."""
+    """While the database is locked, an idle gemmd does not exit: only its memory has the quarantine."""
     d = fake(HANGS, ["--idle-exit-s", "1"])
     h = sqlite3.connect(d.database, isolation_level=None)
     h.execute("BEGIN IMMEDIATE")
@@ -263,7 +263,7 @@ STAYS = LEAVES.replace("sys.exit(0)", "attempt(o, limit_ms=0); time.sleep(100)")
 
 
 def test_a_runner_that_says_bye_and_stays_is_killed(fake):
-    """5 s: the limit for leaving."""
+    """A runner has 5 s from its bye to its exit."""
     d = fake(STAYS)
     with d.connect(30) as c:
         assert c.call("get", problem=gemm(), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
@@ -317,7 +317,7 @@ def test_a_daemon_stops_while_its_runner_hangs(fake):
 
 
 def test_a_silent_runner(fake):
-    """30 s: the limit for a start."""
+    """A runner has 30 s to say that it has started."""
     d = fake("time.sleep(100)")
     with d.connect(60) as c:
         began = time.monotonic()
@@ -345,7 +345,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("both,stopped_s", [(False, 2.4), (True, 2.4), (True, 1.2)])
 def test_who_is_stopped_blames_no_kernel(fake, both, stopped_s):
-    """Ctrl-Z, a paused container, a debugger: shorter and longer than the step's limit."""
+    """Ctrl-Z, a paused container or a debugger may stop all processes for less or more than a step's limit."""
     d = fake(STEPS.format(variants="abc", limit_ms=1500, step_ms=800))
     with d.connect(30) as c:
         request = c.send("get", problem=gemm(), budget=4)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays files, and folders of files, through a target. */
+/* A main() that passes files, and all files of folders, to a fuzz target. */
 #include <dirent.h>
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files for targets that read a path (fuzz.h). */
+/* Temporary files for fuzz targets whose tested function reads a path (fuzz.h). */
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>

@@ -14,7 +14,7 @@
 
 static struct wire_doc *doc;
 
-/* NaN is NaN, and 0 is not -0. */
+/* Compares two reals: NaN equals NaN, but 0 differs from -0. */
 static bool same_real(double a, double b)
 {
     return (a != a && b != b) || memcmp(&a, &b, sizeof(a)) == 0;

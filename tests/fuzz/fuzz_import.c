@@ -24,7 +24,7 @@ int ctl_failed(const char *format, ...)
     return FAILED;
 }
 
-/* The readers never show values: a call is a fault. */
+/* The readers must not call this function, which shows values. */
 char *show_plain(const json_t *v)
 {
     (void)v;

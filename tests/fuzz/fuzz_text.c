@@ -20,7 +20,7 @@ static void check_json(const char *text)
     size_t used = 0;
     scan_init(&s, RUNNER_MESSAGE_BYTES_MAX);
     if (scan_feed(&s, b.data, b.len, &used, &err) != SCAN_DONE) {
-        return; /* nested deeper than a message may be */
+        return; /* JSON is nested deeper than a message may be */
     }
     CHECK(wire_to_json(decode_again(&b), &json, &err) == 0);
     CHECK(wire_from_json(&b2, json, &err) == 0);

@@ -41,12 +41,12 @@ LOAD_5D_LAST = """5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cac
 """
 # Each edit: (file, lines, new lines).
 EDITS = {
-    "no_loads": [  # barriers are met, TMA brings nothing
+    "no_loads": [  # barriers complete, but TMA loads no data
         ("producer.cu", "barrier_expect(bar, part > WHOLE_PART ? last_bytes(p, x, part) : x->bytes);\n    if (!GATHER_A)\n"
          + LOADS, "barrier_expect(bar, 0);\n    if (d < 0)\n" + LOADS.replace("!GATHER_B", "d < 0"))],
-    "no_wgmma": [  # all but the multiplication itself
+    "no_wgmma": [  # everything runs except the multiplication
         ("wgmma.cu", "    (void)acc;\n#define OF(n)", "    (void)acc;\n    if (scale != 77) /* it is 0 or 1 */\n        return;\n#define OF(n)")],
-    "no_stores": [  # all but dW's store itself
+    "no_stores": [  # everything runs except dW's store
         ("epilogue.cu", "    if (MODE == MODE_DW)\n        send_sums(p, t, buffer, c, r);\n    else\n",
          "    if (MODE == MODE_DW && r < 0)\n        send_sums(p, t, buffer, c, r);\n    if (MODE != MODE_DW)\n")],
     "one_place": [  # dW loads the first rows for all experts: they stay in L2
@@ -59,7 +59,7 @@ EDITS = {
          '                 :: "l"(from), "r"(bytes), "l"(policy_evict_last()) :')],
     "no_gather_fence": [  # gathered operands are multiplied without a fence before
         ("mainloop.cu", "    if (GATHER)\n        async_fence();\n", "")],
-    "no_gathering": [  # threads say that they have copied rows, and have not
+    "no_gathering": [  # threads signal that they have copied rows, but copy nothing
         ("ptx.cu", '    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"',
          '    if (to == 1)\n        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"'),
         ("ptx.cu", '    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"',

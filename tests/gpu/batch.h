@@ -8,9 +8,9 @@
 struct batch;
 
 struct batch *
-batch_open(const char *spec); /* ends the program with 77 and the reason without NVRTC */
+batch_open(const char *spec); /* without NVRTC, prints the reason and exits with status 77 */
 void batch_close(struct batch *p);
-/* A place for the variant's image; the same for the same variant. */
+/* Returns the place of the variant's image; the same variant always gets the same place. */
 int batch_add(struct batch *p, const struct variant *v);
 /* Compiles the variants added since the last run, and returns when all are done. Prints and counts
  * failures. */

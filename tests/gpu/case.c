@@ -33,7 +33,8 @@ double case_decode(enum dtype t, const void *data, int64_t at)
     return v & 0x8000 ? -size : size;
 }
 
-/* To nearest even; finite values far inside both types' ranges. */
+/* Rounds to the nearest value, ties to even. Values are finite and far inside both types' ranges.
+ */
 static uint16_t encode(enum dtype t, float v)
 {
     uint32_t bits;

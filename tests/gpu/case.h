@@ -21,8 +21,8 @@ struct gpu_case {
     struct grouped_gemm_problem v;
     struct workload w;
     const struct grouped_gemm_state *state; /* of w */
-    void *buffers[BUFFERS_MAX];             /* on the GPU, dense; the output is `out` */
-    void *host[BUFFERS_MAX];                /* the same here, but the output's */
+    void *buffers[BUFFERS_MAX];             /* dense operands on the GPU; the output is `out` */
+    void *host[BUFFERS_MAX]; /* copies of the operands in host memory; the output has none */
     void *wide_x, *wide_w, *wide_dy, *wide_m_sizes, *wide_gather, *wide_weights;
     int64_t x_stride, w_stride, dy_stride, out_stride; /* of the wide forms */
     char *out, *wide_out;                              /* between guards */
@@ -34,7 +34,8 @@ struct gpu_case {
 /* Which sizes a case has. */
 struct case_shape {
     int64_t experts, topk, n, k;
-    const int64_t *rows; /* [experts]; the last is raised so that the sum is a multiple of topk */
+    const int64_t
+        *rows; /* [experts]; the last count is raised until the sum is a multiple of topk */
     /* dX and dW with permute_y: dy has a row for each token, which the token's topk rows all name.
      * Further rows, which a permutation would read, are NaN. */
     bool shared_dy;

@@ -92,7 +92,7 @@ void gpu_free(void *at)
 void gpu_upload(void *to, const void *from, size_t bytes)
 {
     check(bytes ? cu.upload((pointer)(uintptr_t)to, from, bytes) : 0, "cuMemcpyHtoD");
-    gpu_wait(); /* from pageable memory the copy may still be under way */
+    gpu_wait(); /* a copy from pageable memory may return before it is complete */
 }
 
 void gpu_download(void *to, const void *from, size_t bytes)
@@ -140,7 +140,7 @@ void gpu_stream_free(gpu_stream stream)
 
 void gpu_capture_begin(gpu_stream stream)
 {
-    enum { GLOBAL = 0 }; /* the strictest: any unsafe call fails the capture */
+    enum { GLOBAL = 0 }; /* the strictest mode: any unsafe call, by any thread, fails the capture */
     check(cu.capture_begin(stream, GLOBAL), "cuStreamBeginCapture");
 }
 

@@ -94,7 +94,7 @@ def run_together(processes):
 
 
 def verdict(with_, jobs, keys):
-    """Promises: {sentence: True if kept}."""
+    """Returns {text of a promise: True if kept}."""
     plans = [[(p["mode"], p["permute_x"], p["how"], p["tier"], p["config"]) for p in r["plans"]]
              for r in with_]
     return {f"{keys} keys, {jobs} tunings": jobs == keys,

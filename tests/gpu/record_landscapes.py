@@ -24,7 +24,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SHAPES = ROOT / "tests" / "data" / "shapes" / "moe.csv"
-OVERHEAD_S = 5  # of a key: start, operands, the best measured again
+OVERHEAD_S = 5  # seconds that each key takes besides: starting, operands, measuring the best again
 CLOCKS = ["clocks.sm", "clocks.mem", "temperature.gpu", "power.draw",
           "clocks_throttle_reasons.active"]
 

@@ -81,7 +81,7 @@ def inputs(torch, sizes):
 
 
 def run_on(torch, device, sizes):
-    """[out, dx, dw] of a step."""
+    """Runs a step on a device; returns [out, dx, dw]."""
     from gemmd.torch import grouped_gemm
     x, w, m_sizes, gather, dy = (t.to(device) for t in inputs(torch, sizes))
     x.requires_grad_(), w.requires_grad_()
@@ -91,7 +91,7 @@ def run_on(torch, device, sizes):
 
 
 def expected(torch, sizes):
-    """The same in fp32 on the CPU, expert by expert."""
+    """Computes run_on()'s results in fp32 on the CPU, expert by expert."""
     x, w, m_sizes, gather, dy = inputs(torch, sizes)
     index = gather.long()
     token = index // sizes["topk"]
@@ -281,7 +281,7 @@ def tune(host, device, problem):
 
 
 def check_alone(host, verdict):
-    """Of the last device, because code that mixes devices up takes the first."""
+    """Checks the promise `alone` for the last device: code that mixes devices up takes the first."""
     before = [mib for _, mib in gpus()]
     most = most_memory(lambda: tune(host, host.devices[-1], NEW))
     more = [a - b for a, b in zip(most, before)]

@@ -36,7 +36,7 @@ BF16 = torch.bfloat16
 
 @pytest.fixture(params=["compiled here", "plain"])
 def by(request, tmp_path):
-    """How products are done, which is looked at in the end."""
+    """How products are computed; after the test, gt.status() must agree."""
     torch.manual_seed(0)
     gt.configure(socket=str(tmp_path / "nobody.sock"), enabled=request.param != "plain", wait="cached", retry_s=None)
     yield request.param
@@ -57,13 +57,13 @@ def routing():
 
 
 def right(x, w, m_sizes):
-    """Rows in expert order, in double precision."""
+    """Computes the right result in double precision; its rows are in expert order."""
     parts = x.double().split(m_sizes.tolist())
     return torch.cat([part @ e.double().T for part, e in zip(parts, w)])
 
 
 def gradients(y, operands):
-    return torch.autograd.grad(y.sum(), operands)  # of y.sum(): dy has no strides
+    return torch.autograd.grad(y.sum(), operands)  # gradients of y.sum(), whose dy is an expanded scalar without strides
 
 
 def layer_in_fp32(layer, x):
@@ -79,7 +79,8 @@ def layer_in_fp32(layer, x):
 
 @pytest.mark.filterwarnings("ignore:gemmd")
 def test_a_layer_under_autocast(by):
-    """Against itself in fp32. Every token has all experts: so both route alike."""
+    """Compares the layer under autocast with the layer in fp32. Every token goes to all experts: so both route
+    alike."""
     layer = gt.MoEMLP(HIDDEN, INTER, EXPERTS, EXPERTS, device="cuda")
     x = torch.randn(TOKENS, HIDDEN, device="cuda", requires_grad=True)
     dy, operands = torch.randn_like(x), [x, *layer.parameters()]

@@ -42,7 +42,7 @@ def trials(store):
         db = sqlite3.connect(next(pathlib.Path(folder).rglob("*.db")))
         names = {key: f"{mode} M={m} N={n} K={k} experts={e} topk={t}" for key, mode, m, n, k, e, t in
                  db.execute("select key, mode, M, N, K, experts, topk from best_readable")}
-        length = len(next(iter(names), ""))  # people read the first digits of a key
+        length = len(next(iter(names), ""))  # length of the abbreviated keys that trials have here
         for key, ratio, config, variant in db.execute(
                 "select key, ratio, config, variant from trial where status = 'ok' and stage = 'measure'"):
             if key[:length] in names and ratio:

@@ -101,7 +101,7 @@ def tune_layer(daemon, rows, budget):
 
 
 def ask_again(daemon, rows):
-    """A second process each: must be an exact hit."""
+    """Asks for each key again from a new process: each answer must be an exact hit."""
     worst = 0.0
     for row in rows:
         answer = rows_of(daemon.json("get", *problem_options(row), "--wait", "cached"))[0]

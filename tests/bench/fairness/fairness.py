@@ -180,7 +180,7 @@ def ask_hits(path, seconds):
 
 
 def load(path, method, params, connections, outstanding):
-    """Asks for ever: each answer makes room for a further request."""
+    """Sends requests for ever: after each answer it sends another request."""
     open_, number, poller = {}, 0, select.poll()
     ready = [msgpack.packb([0, i, method, params(i)]) for i in range(64)]
 
@@ -226,7 +226,7 @@ def percentile(times, p):
 
 
 def in_front(pid=0):
-    """Does not apply to threads and runners that the daemon starts."""
+    """Gives a process real-time priority. Threads and runners that the daemon starts do not inherit it."""
     os.sched_setscheduler(pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
@@ -285,7 +285,7 @@ def started(build, folder, keys):
     while time.monotonic() < until and daemon.poll() is None:
         try:
             s = connect(path)
-            s.sendall(msgpack.packb([0, 1, "show", {"problem": known(0)}]))  # not before all is loaded
+            s.sendall(msgpack.packb([0, 1, "show", {"problem": known(0)}]))  # answered once all keys are loaded
             s.recv(65536)
             return daemon, path
         except (FileNotFoundError, ConnectionRefusedError):

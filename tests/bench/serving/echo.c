@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * echo SOCKET REQUEST_BYTES REPLY_BYTES: the least work of any server. Blocking reads and writes,
- * one connection at a time: reads a request of REQUEST_BYTES, writes a reply of REPLY_BYTES. A
- * ping-pong with echo measures the kernel's part of the time.
+ * echo SOCKET REQUEST_BYTES REPLY_BYTES: a server that does the least possible work. Blocking reads
+ * and writes, one connection at a time: reads a request of REQUEST_BYTES, writes a reply of
+ * REPLY_BYTES. A ping-pong with echo measures the kernel's part of the time.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -198,7 +198,7 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
     return out;
 }
 
-/* The rest of `bytes` for a part of a message whose other parts have `other` bytes. */
+/* How many of a message's `bytes` are left for a part when its other parts take `other` bytes. */
 static int room(size_t bytes, size_t other)
 {
     if (bytes <= other) {

@@ -20,8 +20,8 @@ struct exchange {
     size_t request_n, reply_n;
 };
 
-/* Each exits with a sentence when the server does something else. malloc'ed, n of them. The sizes
- * are whole messages. */
+/* Each function ends the program with an error message when the server does something else.
+ * malloc'ed, n of them. The sizes are whole messages. */
 struct exchange *exchanges_gemmd(int fd, int n);
 struct exchange *exchanges_many(int fd, int problems, int *n);
 struct exchange *exchanges_raw(int n, size_t request_bytes, size_t reply_bytes);

@@ -58,7 +58,7 @@ static struct gemmd_problem *problems_new(int n)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-/* ns of each get; *asked counts answers of gemmd. */
+/* Returns nanoseconds per gemmd_get; *asked counts the answers that came from gemmd. */
 static double table_round(struct gemmd *g, const struct gemmd_problem *p, int n, int *asked)
 {
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
@@ -118,7 +118,8 @@ static void many(const char *socket, int n, int rounds)
     if (!answers || !statuses || !ms) {
         die("no memory");
     }
-    for (int round = -1; round < rounds; round++) { /* the first is to get warm */
+    for (int round = -1; round < rounds;
+         round++) { /* the first round warms caches and is not timed */
         for (int i = 0; i < n; i++) {
             answers[i] = (struct gemmd_answer)GEMMD_ANSWER_INIT;
         }
@@ -139,7 +140,7 @@ static void many(const char *socket, int n, int rounds)
 
 /* ---- storm ----------------------------------------------------------------------------------- */
 
-/* In a child: 0 when all went well. The first failure is said. */
+/* Runs in a child process. Returns 0 when all queries were answered; prints the first failure. */
 static int storm_child(const char *socket, int queries, int seed)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
@@ -180,7 +181,7 @@ static void storm(const char *socket, int processes, int queries)
         if (pid == 0) {
             char c;
             close(gate[1]);
-            if (read(gate[0], &c, 1) < 0) { /* waits for the gate to close */
+            if (read(gate[0], &c, 1) < 0) { /* waits until the parent closes its end of the pipe */
                 _exit(1);
             }
             _exit(storm_child(socket, queries, i));

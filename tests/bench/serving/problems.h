@@ -9,9 +9,10 @@
 
 enum { PROBLEMS_MAX = 3 * 256 * 256 };
 
-/* i < PROBLEMS_MAX. A bucket of every scheme: rounding changes nothing. */
+/* Problem number i < PROBLEMS_MAX. Its sizes are buckets of every scheme: rounding changes nothing.
+ */
 struct gemmd_problem bench_problem(int i);
-void bench_config(int i, struct record *out); /* as many fields as a tuned config */
+void bench_config(int i, struct record *out); /* has as many fields as a tuned config */
 double bench_time_us(int i);                  /* of no other number */
 /* The numbers 0..n-1 in an order without a pattern, the same on every run. malloc'ed. */
 int *bench_order(int n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocking sockets for the serving benchmarks; every fault ends the program with a sentence. */
+/* Blocking sockets for the serving benchmarks; every fault ends the program with an error message.
+ */
 #ifndef GEMMD_TESTS_SERVING_SOCKET_H
 #define GEMMD_TESTS_SERVING_SOCKET_H
 

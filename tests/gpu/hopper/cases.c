@@ -137,8 +137,9 @@ const struct tile tiles[] = {
     {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
     {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
     {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1,
-     .slabs = 2},                                     /* with fp32 only: two slabs are 64 columns */
-    {"128x64 pp s4 nb4", 128, 64, 12, true, 4, 4, 1}, /* the same: two tiles are four buffers */
+     .slabs = 2}, /* only with fp32, where two slabs are 64 columns */
+    {"128x64 pp s4 nb4", 128, 64, 12, true, 4, 4,
+     1}, /* only with fp32, where two tiles fill four buffers */
     {"128x64 c2 s6 nb4", 128, 64, 12, false, 6, 4, 1},
     {"64x64 c1 s8 nb4", 64, 64, 8, false, 8, 4, 1},
     {"160x256 df s4 nb1 swap", 160, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true},
@@ -365,7 +366,7 @@ const struct shape soak_shapes[SOAK_SHAPES + 1][3] = {
         [GEMM_DW] = {32, 320, 448, 2, ROWS(rows_soak)},
     },
     {
-        /* a sum of ten blocks, which may have eight parts */
+        /* each sum has ten blocks along K, and may be split into eight parts */
         [GEMM_FORWARD] = {1, 1160, 584, 1, ROWS(rows_thousand), .no_sizes = true},
         [GEMM_DX] = {1, 584, 1160, 1, ROWS(rows_thousand), .no_sizes = true},
     },
@@ -374,7 +375,8 @@ const struct shape soak_shapes[SOAK_SHAPES + 1][3] = {
 const struct shape variant_shapes[VARIANT_SHAPES + 1] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
     {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true, .shared_dy = true},
-    {4, 1160, 1088, 1, ROWS(rows_long), .nan = 2}, /* whole slabs, for tiles that need them */
+    {4, 1160, 1088, 1, ROWS(rows_long),
+     .nan = 2}, /* whole slabs of rows, for tiles that are only legal with them */
     {1, 1160, 1088, 1, ROWS(rows_thousand), .no_sizes = true},
 };
 

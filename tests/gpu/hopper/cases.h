@@ -8,17 +8,17 @@
 
 struct tile {
     const char *name;
-    int r, c, warps; /* rows and columns, also with swap_ab */
+    int r, c, warps; /* r rows and c columns of the output, also with swap_ab */
     bool pingpong;
     int stages, staging, in_flight;
     bool skip_rows;
-    int ksplit;               /* parts that the sums are split into; 0: 1 */
-    bool dynamic;             /* tile_scheduler */
-    bool swap;                /* swap_ab: not of dW */
-    int ahead;                /* l2_ahead: left out where x or dy is gathered, but for dW */
-    int loaders;              /* load_warps; 0: left out */
+    int ksplit;   /* number of parts that each sum is split into; 0 means 1 */
+    bool dynamic; /* tile_scheduler */
+    bool swap;    /* swap_ab: not of dW */
+    int ahead;    /* value of l2_ahead; forward and dX leave it out where x or dy is gathered */
+    int loaders;  /* load_warps; 0: left out */
     const char *cluster;      /* cluster_shape_mn; NULL: left out */
-    int slabs;                /* store_slabs, in dW; 0: left out */
+    int slabs;                /* value of store_slabs in dW; 0: the config leaves it out */
     int stage_rows;           /* the same */
     bool staggered, deferred; /* schedule */
 };
@@ -32,30 +32,34 @@ struct kind {
     bool permute_x, permute_y, fuse;
     bool copy; /* permute_copy */
     bool fp16, out_fp32, accumulate, no_tma_store;
-    bool soak; /* shortly, in the stage "check" too */
+    bool soak; /* the stage "check" also soaks this kind, shortly */
 };
 extern const struct kind kinds[];
 extern const int n_kinds;
 int kind_named(const char *name); /* -1: none */
-/* The kind of these fields that leaves all choices to the config; -1: none. */
+/* Returns the kind with these fields that leaves all choices to the config; -1: there is none. */
 int kind_of_problem(const struct grouped_gemm_problem *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
 /* True if the order of threads affects a launch more than usual: the case is launched more
  * often. */
 bool case_is_delicate(const struct kind *kind, const struct tile *tile);
 
-enum indices { INDICES_32, INDICES_64, INDICES_MIXED /* sizes of 64 bits, gather of 32 */ };
+enum indices {
+    INDICES_32,
+    INDICES_64,
+    INDICES_MIXED /* m_sizes has 64-bit integers, gather_indices 32-bit integers */
+};
 
 struct shape {
     int experts, n, k, topk;
     const int *rows; /* repeated over the experts */
     int n_rows;
-    bool strided; /* room between rows, and between experts */
+    bool strided; /* operands have gaps between rows and between experts */
     enum indices indices;
     bool weights_in; /* routing weights have the operands' type, not fp32 */
     bool no_sizes;   /* one expert: m_sizes is NULL */
-    bool nothing;    /* launched with no rows at all */
-    int nan;         /* this expert is all NaN; 0: no expert */
+    bool nothing;    /* the launch has no rows at all */
+    int nan;         /* number of the expert whose data are all NaN; 0: no expert */
     bool soak;
     bool shared_dy; /* permute_y in dX and dW: dy has a row for each token, named topk times */
 };
@@ -64,21 +68,22 @@ extern const int n_shapes;
 /* Shapes by [which][mode]: many short tiles for each thread block, of any size; few tiles with long
  * sums, for configs that are not legal there; whole slabs, which clusters share. */
 enum { SOAK_SHAPES = 3 };
-extern const struct shape soak_shapes[SOAK_SHAPES + 1]
-                                     [3]; /* the last has one expert; none for dW */
-/* Shapes on which each variant of the space runs once: two to draw from, so that run-time types
- * differ, and a larger shape for variants that are not legal there. */
+extern const struct shape soak_shapes[SOAK_SHAPES + 1][3]; /* the last row's shapes have one expert;
+                                                              it has no shape for dW */
+/* Each variant of the space runs once, on one of two shapes, so that run-time types differ.
+ * Variants that are not legal on the drawn shape run on a larger shape. */
 enum { VARIANT_SHAPES = 3 };
 extern const struct shape variant_shapes[VARIANT_SHAPES + 1]; /* likewise */
 extern const struct shape sample_shape;
 
-/* 0, or -1 and the reason. */
+/* Makes the problem of a kind and a shape. Returns 0, or -1 after printing the reason. */
 int case_problem(const struct kind *kind, const struct shape *shape, struct problem *p);
 void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
                  const struct tile *tile, struct record *config);
 /* True for a kernel for one expert (ONE_EXPERT in hopper/params.cu). */
 bool case_of_one_expert(const struct variant *v);
-/* Both, and the variant. False: not legal, and why. */
+/* Makes the config, and the variant of the config for the problem. Returns false with *why if it is
+ * not legal. */
 bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,
                   const struct device_info *info, struct record *config, struct variant *out,
                   struct rejection *why);

@@ -9,14 +9,14 @@
 struct catalog_entry {
     const char *hash;   /* as cubin_hash */
     const char *kind;   /* "forward-px.bf16" */
-    const char *config; /* as text; run-time tunables have their first values */
+    const char *config; /* the config as text; run-time tunables have their first values */
 };
 
 /* Returns the number of variants. The first call takes seconds. Exits on failure. */
 int catalog_open(void);
 struct catalog_entry catalog_at(int i);
 int catalog_variant(int i, struct variant *out); /* 0, or ERROR_* */
-/* A problem of the variant's kind, whose space has the variant. */
+/* Makes a problem of the variant's kind, with a space that includes the variant. */
 int catalog_problem(int i, struct problem *out);
 
 #endif

@@ -125,7 +125,7 @@ static void make_output(struct data *d, int pad, enum data_for what)
     d->args.out_stride_expert = dw ? d->out.expert : 0;
 }
 
-/* The addend of accumulate: random in elements, NaN elsewhere. */
+/* Makes the output that accumulate adds to: elements are random, the gaps between them NaN. */
 static void make_before(struct data *d, struct gpu_module *tools)
 {
     if (!d->v.accumulate) {
@@ -172,8 +172,8 @@ static void make_indices(struct data *d, struct gpu_module *tools, const struct 
     }
 }
 
-/* Launches without rows: dW then writes zeros (or keeps the output); the other modes write
- * nothing. */
+/* Makes the launch one without rows: dW then writes zeros (with accumulate it keeps the output),
+ * the other modes write nothing. */
 static void take_rows_away(struct data *d)
 {
     struct grouped_gemm_state *s = d->workload.state;
@@ -182,7 +182,7 @@ static void take_rows_away(struct data *d)
     d->args.rows = 0;
 }
 
-/* A row of dy for each token: the indices into them. */
+/* Gives dy a row for each token, and makes the indices into these rows. */
 static void share_dy(struct data *d)
 {
     struct grouped_gemm_state *s = d->workload.state;
@@ -275,7 +275,7 @@ void data_poison(struct data *d)
     }
 }
 
-/* The output as units of 16 bits. */
+/* Describes the output as a matrix of 16-bit units. */
 static struct matrix in_units(const struct matrix *m)
 {
     const int64_t units = (int64_t)dtype_size((enum dtype)m->dtype) / 2;

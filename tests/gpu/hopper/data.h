@@ -30,8 +30,9 @@ struct data {
     struct matrix x, w, dy, out;
     void *out_all; /* with guards */
     size_t out_bytes, guard;
-    void *fresh;          /* accumulate: all of the output before a launch; else NULL: all ones */
-    struct matrix before; /* ... as the reference reads it */
+    void *fresh; /* with accumulate the output's bytes before a launch; NULL without, where all bits
+                    are one */
+    struct matrix before; /* the elements of `fresh`, which the reference reads */
     double *reference;    /* NULL: not made */
     struct findings *found;
     void *workspace;
@@ -43,18 +44,22 @@ struct data {
 
 enum data_for {
     DATA_TO_TIME,
-    DATA_TO_SANITIZE /* no guards: reads outside are errors */,
+    DATA_TO_SANITIZE /* buffers have no guards: compute-sanitizer reports reads outside them */,
     DATA_TO_CHECK
 };
 
-/* `shape` NULL: dense, 32-bit indices, fp32 weights. -1: the problem cannot be made. */
+/* Makes the problem's buffers. `shape` NULL means dense operands, 32-bit indices and fp32 weights.
+ * Returns -1 if the problem cannot be made. */
 int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
               const struct shape *shape, enum data_for what);
 void data_free(struct data *d);
-void data_workspace(struct data *d, int64_t bytes); /* at least so much, into the args */
+void data_workspace(
+    struct data *d,
+    int64_t bytes); /* allocates at least so many bytes, and puts the workspace into args */
 /* Poisons the workspace: its content before a launch is undefined. */
 void data_poison_workspace(struct data *d);
-void data_poison(struct data *d); /* the output: NaN, or accumulate's addend */
+void data_poison(
+    struct data *d); /* fills the output with NaN, or with the values that accumulate adds to */
 void data_compare(struct data *d, struct gpu_module *tools, struct findings *f);
 void data_save(struct data *d, int which);
 /* Compares the output with a saved output, and poisons it. Asynchronous: data_differed() returns
@@ -63,10 +68,10 @@ void data_again(struct data *d, struct gpu_module *tools, int which);
 void data_again_begin(struct data *d);
 uint32_t data_differed(struct data *d);
 
-/* reference.c: the part of data_make that is about being right */
+/* In reference.c: data_make's part that makes the expected output */
 void reference_poison(struct data *d, const struct shape *shape);
 void reference_make(struct data *d, struct gpu_module *tools);
-/* A buffer of the data's own. */
+/* Allocates a buffer that data_free frees. */
 void *data_own(struct data *d, size_t bytes);
 void *data_own_copy(struct data *d, const void *from, size_t bytes);
 void data_random(struct gpu_module *tools, const struct matrix *to, float scale, float mean,

@@ -198,7 +198,8 @@ static CUfunction entry_of(struct gpu_module *m, const char *name, uint32_t smem
     if (i == m->n) {
         CUfunction f;
         check(module_function(&f, m->module, name), name);
-        m->n += i + 1 < GPU_ENTRIES_MAX; /* the last slot is used again */
+        m->n += i + 1 <
+                GPU_ENTRIES_MAX; /* when all slots are taken, the last slot gets the new entry */
         snprintf(m->entries[i].name, sizeof(m->entries[i].name), "%s", name);
         m->entries[i].function = f;
         m->entries[i].smem = 0;
@@ -219,7 +220,8 @@ static void encode(const struct tensor_map *m, void *to)
                                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const cuuint32_t step[5] = {1, 1, 1, 1, 1};
     CUtensorMap map;
-    if (m->swizzle != 128 || m->l2_promotion != 256) { /* the same for all maps of this template */
+    if (m->swizzle != 128 ||
+        m->l2_promotion != 256) { /* all maps of this template have this swizzle and promotion */
         printf("FAULT a tensor map of swizzle %u and promotion %u: encode it as it says\n",
                m->swizzle, m->l2_promotion);
         fflush(stdout);
@@ -288,7 +290,8 @@ static void ask_order(struct gpu_module *m, const struct device_info *info, uint
         .grid = {(uint32_t)info->sm_count, 1, 1},
         .block = {32, 1, 1},
         .cluster = {cluster, 1, 1},
-        .smem_bytes = (uint32_t)info->smem_optin, /* one thread block to an SM */
+        .smem_bytes = (uint32_t)info->smem_optin, /* so much shared memory that an SM has room for
+                                                     one thread block only */
         .params_bytes = sizeof(at),
     };
     memcpy(l.params, &at, sizeof(at));

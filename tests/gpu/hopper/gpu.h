@@ -21,7 +21,8 @@ struct gpu_module {
     } entries[GPU_ENTRIES_MAX];
 };
 
-void gpu_open(struct device_info *info); /* GPU 0, its primary context, a stream */
+void gpu_open(
+    struct device_info *info); /* opens GPU 0, retains its primary context, and creates a stream */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *p);
 void gpu_upload(void *to, const void *from, size_t bytes);
@@ -33,12 +34,12 @@ size_t gpu_free_bytes(void);
 
 void gpu_load(struct gpu_module *m, const void *image);
 void gpu_unload(struct gpu_module *m);
-/* Before clusters are launched: how the device deals them (kernels/launch_order.h).
- * $HOPPER_BENCH_NO_ORDER: as they are numbered. */
+/* Call this before clusters are launched: it measures how the device deals clusters to SMs
+ * (kernels/launch_order.h). With $HOPPER_BENCH_NO_ORDER it assumes the order of their numbers. */
 void gpu_learn_order(struct gpu_module *tools, const struct device_info *info);
-/* Asynchronous; encodes the launch's tensor maps first. */
+/* Encodes the launch's tensor maps, then launches without waiting. */
 void gpu_launch(struct gpu_module *m, const struct launch *l);
-/* A kernel with a single by-value struct. */
+/* Launches a kernel whose only parameter is a struct by value. */
 void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_t blocks_y,
              uint32_t threads, const void *params, size_t bytes);
 

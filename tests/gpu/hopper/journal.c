@@ -31,7 +31,7 @@ static int by_value(const void *a, const void *b)
 static void read_line(char *line)
 {
     char *rest = line, *fields[4];
-    for (int i = 0; i < 4; i++) { /* the last field is not needed here */
+    for (int i = 0; i < 4; i++) { /* the last field of a line, the findings, is not needed here */
         fields[i] = strsep(&rest, "\t");
         if (!fields[i]) {
             return; /* cut */

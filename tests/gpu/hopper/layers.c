@@ -73,7 +73,7 @@ static bool mode_wanted(enum gemm_mode mode)
     return false;
 }
 
-/* A shape in each mode that --kind has a kind of. */
+/* Adds a shape once for each mode of the kinds that --kind names. */
 static int read_shape(const char *text, struct layer *out)
 {
     struct layer l = {.free = true};

@@ -11,12 +11,12 @@ struct layer {
     char model[32], name[32], mode[12];
     int tokens, experts, topk;
     long m, n, k;
-    bool free; /* of the command line: nothing was recorded */
+    bool free; /* the shape comes from the command line: peers' times were not recorded */
     double floor_us, dense_us, torch_us, torch_permute_us, deepgemm_us, unsloth_us; /* 0: none */
 };
 
-/* By --shape, else by --shapes and --tokens. Returns the number of layers; prints an error and
- * returns a negative number if there are no layers. */
+/* Reads the layers that --shape, or else --shapes and --tokens, select. Returns the number of
+ * layers; prints an error and returns a negative number if there are no layers. */
 int layers_read(struct layer out[LAYERS_MAX]);
 enum gemm_mode layer_mode(const struct layer *l);
 int layer_problem(const struct layer *l, const struct kind *k, struct problem *p);

@@ -54,7 +54,8 @@ static void draw_run_time(const struct member *m, const struct problem *p,
     }
 }
 
-/* Where the drawn values do not go together, the space's first do. */
+/* Makes the member's config. If the drawn values are not legal together, the config gets the
+ * space's first values instead. */
 bool member_config(const struct member *m, const struct problem *p, const struct device_info *info,
                    struct record *config, struct rejection *why)
 {

@@ -16,13 +16,14 @@ struct member {
     uint64_t random;  /* its own */
     const char *hash; /* borrowed, static */
     const char *config;
-    int load_warps, store_slabs; /* compiled-in values that the config leaves out */
+    int load_warps, store_slabs; /* compile-time values of the variant that the config leaves out */
     char name[600];
 };
 
 /* Returns 0, or -1 if kinds[] lacks the member's kind, which is a fault of kinds[]. */
 int member_at(int i, struct member *m);
-/* For a problem of the member's kind. False: not legal, and why. */
+/* Makes the member's config for a problem of its kind. Returns false with *why if it is not legal.
+ */
 bool member_config(const struct member *m, const struct problem *p, const struct device_info *info,
                    struct record *config, struct rejection *why);
 

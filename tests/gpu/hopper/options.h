@@ -15,14 +15,14 @@ struct options {
     const char *cubins;  /* folder */
     const char *out;     /* a copy of the output goes to this file */
     const char *json;    /* every time, a record each */
-    const char *journal; /* every variant's verdict, a line each; read to resume */
+    const char *journal; /* file with a line per variant's verdict; a resumed run reads it */
     const char *stages;  /* with commas between */
     const char *shapes_file;
     const char *free_shapes[FREE_SHAPES_MAX];
     int n_free_shapes;
-    const char *kind, *tile; /* of the first set, with commas between; NULL: all */
-    const char *variants;    /* pattern of the space's kinds; NULL: all */
-    const char *with;        /* time: fields that each config has; NULL: none */
+    const char *kind, *tile; /* names from the first set, with commas between; NULL: all */
+    const char *variants;    /* pattern for names of the space's kinds; NULL: all kinds */
+    const char *with;        /* stage time: fields added to each config; NULL: none */
     int shard, shards;
     uint64_t seed;
     int soak;    /* launches of a variant */
@@ -31,9 +31,9 @@ struct options {
     int jobs;    /* processes that compile */
     int tokens;  /* rows of moe.csv; 0: all */
     double seconds, limit, gap_ms;
-    double silence; /* seconds after which a child hangs */
+    double silence; /* seconds without a finished step after which a child counts as hung */
     bool fork;
-    bool splits; /* sample: one variant of four splits sums */
+    bool splits; /* stage sample: one variant of four splits its sums */
 };
 extern struct options options;
 

@@ -16,9 +16,11 @@
 
 enum { WORKERS_MAX = 64, PATIENCE_SECONDS = 60, SAID_MAX = 20 };
 
-/* Between the workers, the child that waits for them, and the process that started all. */
+/* Memory shared by the workers, the child that waits for their variants, and the process that
+ * started both. */
 static struct {
-    volatile int ahead[POOL_LISTS_MAX][WORKERS_MAX]; /* the worker has done all below */
+    volatile int ahead[POOL_LISTS_MAX][WORKERS_MAX]; /* the worker has compiled its variants with
+                                                        numbers below this */
     volatile int left[POOL_LISTS_MAX];
     volatile int compiled, refused, broken;
 } * shared;
@@ -100,7 +102,8 @@ void pool_wait(int list, int i, void (*wait)(void))
     volatile int *ahead = &shared->ahead[list][i % options.jobs];
     while (__atomic_load_n(ahead, __ATOMIC_ACQUIRE) <= i) {
         if (now() - began > PATIENCE_SECONDS) {
-            *ahead = INT_MAX; /* the worker died: its variants are compiled when needed */
+            *ahead = INT_MAX; /* the worker has probably died: the launching process compiles its
+                                 variants */
         }
         wait();
         usleep(300);

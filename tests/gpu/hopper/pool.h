@@ -13,15 +13,16 @@ enum { POOL_LISTS_MAX = 8 };
 
 struct pool_list {
     int n;
-    /* The i-th variant and its name; false: past the end. Called in the workers. */
+    /* Gives the i-th variant and its name; false if the list is shorter. The workers call this. */
     bool (*variant)(int i, struct variant *out, char *name, size_t size);
 };
 
 void pool_start(const struct pool_list lists[], int n);
-/* Until variant `i` of a list is in the folder, or will not come; `wait` is called meanwhile. */
+/* Returns when variant `i` of a list is in the folder, or will not come; calls `wait` meanwhile. */
 void pool_wait(int list, int i, void (*wait)(void));
-void pool_leave(int list); /* skips the rest of the list */
-/* Waits for all; prints refused variants; returns the number of variants that did not compile. */
+void pool_leave(int list); /* workers compile no further variants of the list */
+/* Waits for all workers; prints refused variants; returns the number of variants that did not
+ * compile. */
 int pool_finish(void);
 void pool_stop(void);
 

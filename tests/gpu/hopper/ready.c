@@ -124,7 +124,7 @@ bool ready_steady(struct ready *r, struct lab *lab, struct data *d, int launches
         data_again(d, &lab->tools, plan);
         progress_beat();
         if (i % SOME == SOME - 1) {
-            gpu_wait(); /* a hang is not to hide behind thousands of launches */
+            gpu_wait(); /* notices a hanging launch before thousands more are queued */
         }
     }
     const uint32_t differed = data_differed(d);

@@ -4,11 +4,12 @@
 
 #include "proto/record.h"
 
-/* Opens --out and --json; before anything is forked. */
+/* Opens the files --out and --json. Call this before any fork. */
 void report_open(void);
-/* On the terminal and into --out, at once. */
+/* Prints on the terminal and into the file --out, unbuffered. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void report_record(const struct record *r); /* writes a line of --json, if given */
+void report_record(
+    const struct record *r); /* writes a line into the file --json, if there is one */
 
 double now(void); /* seconds, monotonic */
 

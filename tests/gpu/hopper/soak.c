@@ -29,12 +29,13 @@
 
 enum { LONGER = 20, TENTH = 10 };
 static const char name_of_stage[] = "soak";
-static const double SAY_SECONDS = 10, LAUNCH_US = 25 /* to say how long it may take */;
+static const double SAY_SECONDS = 10,
+                    LAUNCH_US = 25 /* for the printed estimate of the stage's duration */;
 
 struct item {
-    int kind, tile; /* tile -1: of the rest of the space */
+    int kind, tile; /* tile -1: the item is `member` of the rest of the space */
     int member;
-    int which; /* of the problems; SOAK_SHAPES: the problem with one expert */
+    int which; /* number of the problem; SOAK_SHAPES: the problem with one expert */
     int launches;
     char hash[HASH_HEX];
 };

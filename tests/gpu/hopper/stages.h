@@ -6,7 +6,8 @@
 
 extern const struct stage stage_check, stage_soak, stage_variants, stage_sample, stage_time;
 
-/* Variants of the stages check and soak in the first set: compiled by --compile. */
+/* Lists the variants of the first set that the stages check and soak need; --compile compiles them.
+ */
 bool check_variant(int step, struct variant *out, char *name, size_t size);
 
 #endif

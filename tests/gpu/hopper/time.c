@@ -31,8 +31,8 @@ static const struct {
     int group;
     const char *raster, *order;
     int tile_rows;    /* 0: all */
-    int ahead;        /* l2_ahead, or NOT_AHEAD; 0: as the tile's */
-    bool store_later; /* without the store_evict_first that is on by default */
+    int ahead;        /* value of l2_ahead, or NOT_AHEAD; 0: the tile's value */
+    bool store_later; /* turns off store_evict_first, which is on by default */
 } run_times[] = {
     {"gm1", 1, "rows", "index"},
     {"gm4", 4, "rows", "index"},
@@ -100,7 +100,8 @@ static double sample(struct lab *lab, struct ready *r)
     return gpu_elapsed_us();
 }
 
-/* The median; of the first alone when that is beyond `hopeless` (0: never). */
+/* Measures the median of all samples. If the first sample takes longer than `hopeless`
+ * microseconds, it is the only sample. `hopeless` 0: never. */
 static void measure(struct lab *lab, struct ready *r, double hopeless, struct timed *out)
 {
     double us[SAMPLES_KEPT];
@@ -169,7 +170,7 @@ static bool store_first_off(const struct problem *p, struct record *config)
     return t.store_first;
 }
 
-/* --with, which main has looked at. */
+/* Adds the fields of --with, which main() has checked. */
 static bool add_fields(struct record *config)
 {
     struct record with;
@@ -185,7 +186,8 @@ static bool add_fields(struct record *config)
     return fits;
 }
 
-/* With other run-time values; negative: with the values of case_config. */
+/* Makes the config with entry `run_time` of run_times[]; negative: with the values of case_config.
+ */
 static bool config_of(struct lab *lab, const struct data *d, const struct timed *t, int run_time,
                       struct record *config, struct variant *v)
 {

@@ -92,11 +92,11 @@ extern "C" __global__ void tool_random(const struct random_params p)
 
 struct reference_params {
     struct matrix x, w, dy;
-    struct matrix before;  /* accumulate: the output before; data NULL: without accumulate */
+    struct matrix before;  /* with accumulate the output before the launch; `data` is NULL without accumulate */
     struct matrix weights; /* one column */
     const i64 *start;      /* [experts + 1] */
     const int *gather;
-    double *out;           /* dense, as many rows and columns as the output */
+    double *out;           /* dense, with as many rows and columns as the output */
     i64 rows, cols;        /* of the output */
     i64 n, k, experts, topk;
     int mode, gather_x, gather_dy, scatter, fuse, dtype;
@@ -188,11 +188,11 @@ extern "C" __global__ void tool_reference(const struct reference_params p)
 /* ---- comparison */
 
 struct findings {
-    u32 norm;  /* of the worst row, relative; a float's bits */
+    u32 norm;  /* relative norm of the error of the worst row, as a float's bits */
     u32 wrong; /* elements beyond tolerance */
     u32 nan;   /* NaN elements that should be numbers */
-    u32 row;   /* the first bad row, + 1 */
-    u32 outside; /* units of 16 bits written where no element is */
+    u32 row;   /* number of the first bad row, counted from 1; 0: none */
+    u32 outside; /* number of 16-bit units written where no element is */
     u32 compared; /* elements */
 };
 
@@ -257,7 +257,7 @@ extern "C" __global__ void tool_compare(const struct compare_params p)
 struct guard_params {
     struct matrix out; /* as 16-bit units */
     const u16 *all;    /* the whole allocation; unwritten bytes are all ones */
-    i64 units, begin;  /* units in all, and the begin of the output */
+    i64 units, begin;  /* number of 16-bit units in `all`, and the unit where the output begins */
     struct findings *found;
 };
 
@@ -314,7 +314,7 @@ extern "C" __global__ void tool_read(const struct read_params p)
         const uint4 v = p.data[i];
         sum ^= v.x ^ v.y ^ v.z ^ v.w;
     }
-    if (sum == 0x12345678u) /* never, but the compiler cannot know */
+    if (sum == 0x12345678u) /* this never holds, but the compiler cannot know and keeps the reads */
         *p.out = sum;
 }
 

@@ -207,7 +207,8 @@ static int supervise(void)
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL); /* the GPU is free once the watcher ends */
+            prctl(PR_SET_PDEATHSIG,
+                  SIGKILL); /* when the watcher ends, no child may still use the GPU */
             work(children == 0);
             _exit(0);
         }

@@ -20,7 +20,7 @@ struct lab { /* state of a child */
 struct stage {
     const char *name;
     bool limited; /* by --seconds */
-    bool resumes; /* repeats the step of a dead child, without the fatal variant */
+    bool resumes; /* a new child repeats the step of a dead child, without the fatal variant */
     /* The number of steps; called once, before any child exists. Negative: the stage cannot run. */
     int (*steps)(void);
     /* The variant that a step needs, for the pool; NULL: steps compile for themselves. */
@@ -31,20 +31,22 @@ struct stage {
 
 enum tally { RIGHT, WRONG, REFUSED, ILLEGAL, TALLIES };
 
-struct bench_progress { /* between the child and its watcher */
+struct bench_progress { /* memory shared by the child and its watcher */
     struct {
-        volatile int next; /* the step to go on with */
+        volatile int next; /* the step that a new child begins with */
         volatile bool ended;
         volatile double used; /* seconds */
         volatile int count[TALLIES];
     } stages[STAGES_MAX];
     volatile int stage, at; /* being done */
     volatile long beats;
-    volatile int failed;                     /* in all stages: wrong, hung or dead */
-    volatile bool incomplete;                /* time was over too soon */
-    volatile char bad[KINDS_MAX][TILES_MAX]; /* of the first set: leave out */
-    volatile int kind, tile;                 /* of the current step; -1: outside the first set */
-    char hash[HASH_HEX], what[600];          /* the variant being done; "": none */
+    volatile int failed;      /* number of wrong, hung or dead steps in all stages */
+    volatile bool incomplete; /* time was over too soon */
+    volatile char bad[KINDS_MAX]
+                     [TILES_MAX]; /* true: leave out this kind and tile of the first set */
+    volatile int kind,
+        tile; /* kind and tile of the current step; -1: it is outside the first set */
+    char hash[HASH_HEX], what[600]; /* hash and name of the current variant; "": there is none */
 };
 extern struct bench_progress *progress;
 
@@ -53,9 +55,9 @@ void progress_on(int kind, int tile, const char *hash, const char *what);
 void progress_beat(void);
 void progress_count(enum tally t);
 int progress_counted(enum tally t); /* in this stage */
-double progress_used(void);         /* seconds of this stage, until its last step */
+double progress_used(void); /* seconds that this stage has used up to the last finished step */
 
 bool watch_knows(const char *stage);
-int watch_run(void); /* all of --stages; the exit status */
+int watch_run(void); /* runs all stages of --stages; returns the exit status */
 
 #endif
