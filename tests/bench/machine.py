@@ -47,7 +47,7 @@ class Machine:
             name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
             self.handle = pynvml.nvmlDeviceGetHandleByUUID(name)
             self.nvml = pynvml
-        except Exception as e:  # any exception: a binding without its library, another driver or a MIG slice may raise it
+        except Exception as e:  # a binding without its library, another driver or a MIG slice
             self.nvml = None
             print(f"machine: NVML is not used ({type(e).__name__}: {e})")
 

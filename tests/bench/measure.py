@@ -110,7 +110,7 @@ class DeviceClock:
         raise CannotTime(f"the host needs {host_us:.0f} us to queue one launch: too slow")
 
     def run(self, candidates, samples):
-        """Times functions: takes {name: function}, returns {name: [us of each sample]}. Each function first runs twice untimed."""
+        """Times {name: function}; returns {name: [us of each sample]}. Each function first runs twice untimed."""
         hosts = [self._sample(op, self.spin_least)[1] for op in candidates.values()]
         hosts = [self._sample(op, self.spin_least)[1] for op in candidates.values()]
         spin_us = min(SPIN_US_MAX, max(self.spin_least, 1.5 * max(hosts) + 20))

@@ -131,7 +131,7 @@ def new_result(row, seed):
 
 
 def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
-    """Adds our kernels of both kinds (with and without the permute), each checked against torch's result of the same kind."""
+    """Adds our kernels with and without the permute, each checked against torch's result of the same kind."""
     for kind, (name, torch_name, _) in verdicts.KINDS.items():
         asked = wanted.get((row.name, kind))
         if not asked:
@@ -263,7 +263,8 @@ def probe_row(torch, device, row):
 
 
 def probe(torch, device):
-    """Tests that torch._grouped_mm takes these layouts and is right; returns a message for each function that waits for the device."""
+    """Tests that torch._grouped_mm takes these layouts and is right; returns a message
+    for each function that waits for the device."""
     found = []
     for layer in shapes.LAYERS:
         for mode in shapes.MODES:

@@ -80,7 +80,7 @@ def user(status, uid=os.geteuid()):
 def test_connections_of_one_user_leave_room_for_others(daemon):
     d = daemon(options=["--max-connections", "8"])
     held = [d.connect()]
-    eventually(lambda: held[0].call("status")["connections"] == 1) # the connection by which the start was awaited has been closed
+    eventually(lambda: held[0].call("status")["connections"] == 1)  # the start's own connection has been closed
     held += [d.connect() for _ in range(5)]
     eventually(lambda: user(held[0].call("status"))["connections"] == 6)
     error = refused(d)
@@ -517,7 +517,8 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
 
 @ROOT_ONLY
 def test_keys_that_users_record_trials_of_are_bounded(daemon):
-    """Trials are kept and count without an answer of their key. A user at the limit may still record trials of keys that are counted already."""
+    """Trials are kept and count without an answer of their key. A user at the limit may still
+    record trials of keys that are counted already."""
     d = daemon(options=["--max-keys", "3", "--user-keys", "3"])
     told = ("with Client(socket) as c:\n"
             "    for method, i, more in {calls}:\n"

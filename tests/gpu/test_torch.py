@@ -63,7 +63,7 @@ def right(x, w, m_sizes):
 
 
 def gradients(y, operands):
-    return torch.autograd.grad(y.sum(), operands)  # gradients of y.sum(), whose dy is an expanded scalar without strides
+    return torch.autograd.grad(y.sum(), operands)  # the dy of a sum is an expanded scalar, with strides 0
 
 
 def layer_in_fp32(layer, x):

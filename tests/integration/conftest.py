@@ -108,7 +108,7 @@ class Daemon:
         self.log = folder / "log"
         self.launcher = []  # a command that becomes or starts gemmd
         self.process = None
-        self.killed = False  # by the test: ignore the exit status
+        self.killed = False  # True: the test killed gemmd, whose exit status is ignored
 
     def command(self):
         return [*self.launcher, GEMMD, "--device", self.device, "--socket", self.socket, "--database",
@@ -295,7 +295,7 @@ class Watched:
 
 
 def runs(pid):
-    """False also for a zombie."""
+    """True if the process exists and is no zombie."""
     try:
         return "State:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -58,7 +58,7 @@ def test_an_unknown_group_is_refused(folder):
 def test_more_connections_than_allowed_are_answered_busy(daemon):
     d = daemon(options=["--max-connections", "3"])
     held = [d.connect()]
-    # through a connection that stays: a new connection would still be closing
+    # asked on a connection that stays open: a new connection might still count after its close
     eventually(lambda: held[0].call("status")["connections"] == 1)
     held += [d.connect() for _ in range(2)]
     for c in held:

@@ -109,7 +109,7 @@ def custom(**fields):
     return {"op": "custom:limits", **fields}
 
 
-# for each limit: a method, its parameters by size, the largest allowed size, the error
+# limit: (method, function from a size to parameters, largest allowed size, error)
 LIMITS = {
     "fields of a config": ("put", lambda n: {"config": {f"a{i}": 1 for i in range(n)}}, 40, "invalid"),
     "fields of a problem": (

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not (STUBS / "libstub_cuda.so").exists(), reason="built without cuda"),
     pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler"),
 ]
-HELPERS = 2  # the device's own kernels: tools.cu and the reference
+HELPERS = 2  # number of the device's own kernels: tools.cu and the reference
 
 
 class Stubbed(Daemon):
@@ -152,7 +152,7 @@ def test_openings_are_compiled_one_search_after_the_other(stubbed):
     records = sorted(records_of(d), key=lambda p: p.stat().st_mtime_ns)
     order = [s for s in map(stages_of, records) if s in (2, 3)]
     assert order.count(2) >= 3 and order.count(3) >= 3
-    # except the first search's analytic default, which its restriction may exclude
+    # sorted from the first 2 on: the first search's analytic default, which its restriction may exclude, comes before
     assert order[order.index(2):] == sorted(order[order.index(2):])
 
 
@@ -295,7 +295,7 @@ def doubted(stubbed, folder):
     answer = d.call("get", problem=gemm(**PLAIN), budget=2)
     assert answer["source"] == "tuned" and answer["note"].startswith("confidence low: ")
     d.key = answer["key"]
-    busy.write_text("0")  # the other process waits for data
+    busy.write_text("0")  # the other process keeps its context, but only waits for data
     return d
 
 
@@ -306,8 +306,8 @@ def traces(d):
 
 def test_a_key_is_not_measured_again_while_another_process_has_a_context_on_the_gpu(doubted):
     d = doubted
-    for times in (1, 2, 3):  # the maximum number of tries
-        d.tune(M=64, N=64, K=64)  # the idle time begins anew
+    for times in (1, 2, 3):  # gemmd puts a measurement off at most three times
+        d.tune(M=64, N=64, K=64)  # a tuning, after which the idle time begins anew
         before = traces(d)
         eventually(lambda: d.text().count(": put off after") == times, 30)
         assert traces(d) == before
@@ -395,7 +395,7 @@ def test_a_compile_that_is_always_killed_says_nothing_of_later_ones(stubbed):
     d = stubbed(cache=None, GEMMD_STUB_MS="300")
     with d.connect() as c:
         asked = c.send("tune", problem=gemm(M=96, N=64, K=64), target="portable")
-        while not select.select([c.socket], [], [], 0.02)[0]:  # also the device's own kernels
+        while not select.select([c.socket], [], [], 0.02)[0]:  # this also kills compilers of the device's own kernels
             kill_compilers(d)
         with pytest.raises(RpcError, match=r"killed twice \(signal 9\)"):
             c.wait(asked)

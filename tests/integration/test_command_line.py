@@ -212,7 +212,7 @@ def test_bash_offers_a_commands_own_options(daemon_of_module):
 
 
 def test_the_version_among_several_daemons(daemon, folder):
-    """The error is the ambiguous daemon, not "not running"."""
+    """gemmctl says that several daemons are possible, not that none is running."""
     d = daemon()
     (folder / "gemmd").mkdir(mode=0o700)
     for name in ("cpu.sock", "replay-other.sock"):

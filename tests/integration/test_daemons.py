@@ -236,7 +236,7 @@ def test_the_misses_of_one_daemon_spread_over_all(host, asked):
 
 
 def answers(m, n):
-    """(config, generation, saved); None: no answer."""
+    """Returns (config, generation, saved) of a daemon's answer, or None without an answer."""
     try:
         answer = m.call("get", problem={**CUSTOM, "n": n}, wait="cached")
     except RpcError as e:
@@ -270,7 +270,7 @@ def test_a_tune_that_waits_for_another_daemon_is_a_search(host):
     one.call("get", problem=gemm(), budget=10)
     phases = set()
     for _ in range(9):
-        if "elsewhere" not in phases:  # otherwise the verification had ended before
+        if "elsewhere" not in phases:  # repeated while the verification ends before `two` asks
             looked, tuned, phases = look_and_tune(one, two)
             assert looked["tier"] == "exact" and tuned["measured"] == 40 and "measure" in phases
     assert "elsewhere" in phases and two.status()["jobs"]["shared"] == 0
@@ -358,7 +358,7 @@ def test_more_changes_than_are_kept(host):
 def test_what_one_could_not_save_the_others_hear_when_it_can(host):
     one, two = host(2)
     for n in range(20):
-        put(one, 1, n)  # so that the log has some length
+        put(one, 1, n)  # the limit is half the size of the database's log: makes the log longer
     limit_files(one, True)
     for a in range(2, 5):
         unsaved = put(one, 2, a)
@@ -366,7 +366,7 @@ def test_what_one_could_not_save_the_others_hear_when_it_can(host):
     assert answers(two, 2) is None and answers(one, 2) == (4, 0, False)
     assert put(two, 3, 3)["saved"], "one daemon's limit is not another's"
     limit_files(one, False)
-    eventually(lambda: (answers(two, 2) or [0])[0] == 4)  # after the earlier unsaved puts
+    eventually(lambda: (answers(two, 2) or [0])[0] == 4)  # the last put wins, after the earlier unsaved puts
     number = answers(two, 2)[1]
     assert answers(two, 2) == (4, number, True) and number > 0
     eventually(lambda: answers(one, 2) == (4, number, True))

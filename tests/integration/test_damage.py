@@ -175,7 +175,7 @@ def test_a_stop_before_it_is_written_again_loses_nothing(daemon):
 
 
 def test_a_rebuild_without_room_is_made_when_there_is_some(daemon):
-    """Without any query, and with a best that waits to be saved."""
+    """The rebuild needs no query, and also saves a best that waited for room."""
     d = daemon()
     put_many(d)
     time.sleep(6)  # the single check of an idle file has run and found nothing

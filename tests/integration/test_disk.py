@@ -140,7 +140,7 @@ def test_show_and_why_name_the_row_that_answers_not_an_older_one(daemon):
 
 
 def test_a_disk_that_has_room_again_is_not_said_to_be_full(daemon):
-    """Also when no row is left to be written."""
+    """The status `disk_full` ends also when no row is left to be written."""
     d = daemon()
     key = d.call("put", problem={"op": "custom:saved"}, config={"x": 1}, time_us=1)["key"]
     limit_files(d, True)
@@ -221,7 +221,7 @@ def test_a_stop_without_room_says_what_is_lost(daemon):
 
 
 def test_words_without_room_end_nothing(daemon):
-    """The loop writes the log, which is a file under the limit, too."""
+    """The daemon's log cannot be written, because the limit applies to the log, too: the daemon goes on."""
     d = daemon(options=["--log-level", "debug"])
     hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (64, hard))

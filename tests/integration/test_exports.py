@@ -93,7 +93,7 @@ def test_unsloths_csv(tuned, mode):
     assert rows and speedups == sorted(speedups, reverse=True)
     trials = [t for t in tuned.ctl_json("trials", *args) if t["status"] == "ok"]
     assert 0 < len(rows) <= len(trials)
-    assert speedups[0] in [t["speedup"] for t in trials]  # of the finals, for configs in the finals
+    assert speedups[0] in [t["speedup"] for t in trials]  # for configs of the finals, the speedup is that of the finals
     for r in rows:
         assert r["permute_x"] == "True" and r["permute_y"] == "False" and r["flatten"] == "True"
         assert float(r["torch_time"]) / float(r["triton_time"]) == pytest.approx(float(r["speedup"]))
@@ -193,7 +193,7 @@ def test_a_hint_is_tried_first_and_not_trusted(daemon):
 
 def test_hints_again_and_for_hopper(daemon):
     d = daemon(HOPPER)
-    for _ in range(2):  # the second time only the hint is known
+    for _ in range(2):  # at the second import the hint is already known
         result = d.ctl("import", "--format", "unsloth", CSV, *SIZE)
         assert "1 hints imported" in result.stdout
     config = d.call("list", what="best")["rows"][0]["config"]

@@ -38,12 +38,12 @@ def asked(d):
 def test_lists_of_a_client_that_left_are_not_made(filled):
     before = filled.status()["store"]["withdrawn"]
     with filled.connect() as c:
-        filled.process.send_signal(signal.SIGSTOP)  # no list is made before the client leaves
+        filled.process.send_signal(signal.SIGSTOP)  # stopped, so that the client leaves before any list is made
         for _ in range(LISTS):
             slow_list(c)
     filled.process.send_signal(signal.SIGCONT)
     with filled.connect() as c:
-        assert c.wait(slow_list(c))["total"] == 0  # behind all other lists of this user
+        assert c.wait(slow_list(c))["total"] == 0  # this list comes after all other lists of this user
         store = c.call("status")["store"]
     assert store["withdrawn"] - before >= LISTS // 2, store
     eventually(lambda: filled.status()["store"]["lists"] == 0 and asked(filled) == 0)

@@ -97,7 +97,7 @@ def test_crash_hang_and_wrong_answer(with_faults):
     assert {q["status"] for q in quarantined} >= {"crashed", "hung"}
     assert status["runner"]["deaths"] == 2
 
-    # next time the candidates are skipped, without another death
+    # the next tuning skips these candidates, so that no runner dies
     with d.connect() as c:
         c.call("tune", problem=gemm(m=1024), budget=40)
         c.call("tune", problem=gemm(), budget=40)
@@ -134,7 +134,7 @@ def test_a_given_config_that_kills_the_runner_is_told_how(with_faults):
             d.call(method, problem=gemm(), **params)
         return e.value.name, e.value.message
 
-    for _ in range(2):  # the same again after the unquarantine
+    for _ in range(2):  # the second round, after the unquarantine, has the same results
         name, text = fails("pin", config=crash)
         assert name == "crashed" and "signal 11" in text and "in time; this variant is in quarantine now" in text
         name, text = fails("pin", config=crash)

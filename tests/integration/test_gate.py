@@ -35,7 +35,7 @@ class Key:
         self.d = daemon(f"replay:{folder / 'landscape.jsonl'}", options, self.env)
 
     def times(self, us):
-        """Sets the times of these configs; the others take 120 us and more."""
+        """Sets the times of these configs; all other configs take at least 120 us."""
         everything = {text(config(tile, group)): 120.0 + tile + group
                       for tile in range(len(TILES)) for group in (1, 4, 8)}
         everything.update({text(c): value for c, value in us})
@@ -141,7 +141,7 @@ def test_a_quarantined_one_defends_nothing(key):
 
 
 def test_hints_and_pins_are_not_defended(key):
-    """A best of other kernels loses to any gain; a pin stays."""
+    """Any gain replaces a best that was measured with other kernels; no gain replaces a pin."""
     landscape = key.folder / "landscape.jsonl"
     assert key.d.stop() == 0
     key.times([(OLD, 100.0), (NEW, 99.5)])

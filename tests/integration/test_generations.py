@@ -37,12 +37,12 @@ def test_a_pinned_job_sees_what_was_when_it_began(daemon):
         job = pinned(d)
         assert job.hello["pinned"] == job.hello["generation"] == first["generation"]
         old, new = improve(c, gemm())
-        late = pinned(d, first["generation"])  # a late or restarted rank
+        late = pinned(d, first["generation"])  # this rank of the job starts late, or has restarted
         for rank in (job, late):
             for wait in ("tuned", "now", "cached"):
-                for _ in range(2):  # the second time from the daemon's memory
+                for _ in range(2):  # the second answer comes from the daemon's memory
                     assert rank.call("get", problem=gemm(), wait=wait) == first
-        # the same bytes that hit for other connections do not hit here, and the reverse
+        # equal request bytes get different answers on a pinned connection and on others
         assert c.call("get", problem=gemm()) == new
         assert c.call("hello")["pinned"] is None
         assert pinned(d).call("get", problem=gemm())["config"] == new["config"]
@@ -76,7 +76,7 @@ def test_who_does_not_wait_gets_the_same_lower_tier_all_the_time(daemon):
         before = [job.call("get", problem=gemm(), wait=w) for w in ("now", "cached")]
         assert {b["tier"] for b in before} == {"default"}
         eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
-        c.call("get", problem=gemm(m=512), budget=4)  # a nearer neighbour, after the pin
+        c.call("get", problem=gemm(m=512), budget=4)  # a nearer neighbour, tuned after the pin
         for wait in ("now", "cached"):
             again = job.call("get", problem=gemm(), wait=wait)
             assert again["tier"] == "default" and again["config"] == before[0]["config"]
@@ -87,7 +87,8 @@ def test_who_does_not_wait_gets_the_same_lower_tier_all_the_time(daemon):
 
 
 def test_who_has_a_deadline_gets_the_same_lower_tier_all_the_time(daemon):
-    """The end of a tuning in time is chance, and the nearest bucket changes."""
+    """Whether a tuning ends before the deadline is chance, and the nearest known bucket changes: neither may affect
+    a pinned job."""
     d = daemon()
     with d.connect() as c:
         c.call("get", problem=gemm(n=512), budget=4)  # a neighbour
@@ -164,7 +165,7 @@ def test_a_row_of_ones_own_does_not_take_the_place_of_the_shared_one(daemon):
             assert rank.call("get", problem=CUSTOM) == shared
             assert rank.call("get", problem=CUSTOM, wait="cached") == shared
             assert rank.call("get_many", problems=[CUSTOM])["answers"] == [shared]
-        # waiting gets the first of the two later rows; without waiting there is no answer
+        # a request that waits gets the first of the two later rows; a request that does not wait gets no answer
         assert nothing_yet.call("get", problem=CUSTOM) == shared
         with pytest.raises(RpcError, match="nothing was known in the pinned generation"):
             nothing_yet.call("get", problem=CUSTOM, wait="cached")
@@ -209,7 +210,7 @@ def test_who_waits_for_the_rows_of_a_generation_can_be_cancelled(daemon):
         first = c.call("get", problem=gemm(), budget=6)
         job = pinned(d)
         improve(c, gemm())
-        get, cancel = job.next_id + 1, job.next_id + 2  # in one write: the rows may arrive at once
+        get, cancel = job.next_id + 1, job.next_id + 2  # sent in one write, before the rows are read
         job.socket.sendall(msgpack.packb([0, get, "get", {"problem": gemm()}])
                            + msgpack.packb([0, cancel, "cancel", {"request": get}]))
         job.next_id = cancel
@@ -341,6 +342,6 @@ def test_no_generation_is_given_to_another_key_after_an_older_backup_is_restored
         again = c.call("put", problem=keys[4], config={"a": 1}, time_us=1)["generation"]
         assert again > newest
         assert job.call("get", problem=keys[0], wait="cached")["generation"] < min(lost)
-    restore(d, copy)  # a second time: generations after the first restore count
+    restore(d, copy)  # restored a second time: new generations exceed also those after the first restore
     with d.connect() as c:
         assert c.call("put", problem=keys[5], config={"a": 1}, time_us=1)["generation"] > again

@@ -52,7 +52,7 @@ def test_eight_processes_one_tunes(daemon):
     assert sorted(first for first, _, _ in seen) == ["hit"] * 7 + ["lease"]
     assert all(last == "hit" and config == {"BLOCK": 128} for _, last, config in seen)
     assert d.stop() == 0
-    d.start()  # the second start of the job: no measurement
+    d.start()  # the job starts a second time, and measures nothing
     got = d.call("acquire", problem=PROBLEM, configs=CONFIGS)
     assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 128}
 
@@ -108,7 +108,7 @@ def test_a_config_more_is_one_measurement_more(daemon):
         c.call("put", problem=PROBLEM, config={"BLOCK": 256}, time_us=3.0)
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
         assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 256}
-        # without the winner: the best of the remaining configs, without a measurement
+        # a request without the winner gets the best of its configs, without a measurement
         got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:2])
         assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
         assert got["answer"]["time_us"] == 9.0
@@ -244,7 +244,7 @@ def test_who_waits_is_answered_when_the_key_is_known_by_another_way(daemon):
         holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9, BLOCK_128=4, BLOCK_256=6))
         assert holder.call("release", problem=PROBLEM)["released"]
         assert late.wait(of_configs)["answer"]["config"] == {"BLOCK": 128}
-        # also by the answer for all users
+        # an answer that holds for all users ends the waiting, too
         holder.call("acquire", problem=other)
         request = waiting.send("acquire", problem=other)
         waiting.call("hello")
@@ -410,7 +410,8 @@ def trials_of(d, name):
 
 
 def test_what_is_said_to_be_recorded_is(host):  # noqa: F811
-    """Also during a flood, and after kill -9 of the daemon that answers or writes."""
+    """A trial that a daemon acknowledged is in the database, also during a flood of requests, and after kill -9 of the
+    daemon that answers or writes."""
     one, two = host(2)
     for d in (two, one):
         with d.connect() as c:
@@ -474,5 +475,5 @@ def test_leases_and_subscriptions_are_no_requests_that_wait(daemon):
         assert c.call("record", problem=keys[1], trials=trials(x_1=2.0))["recorded"] == 1
         assert c.call("put", problem=keys[0], config={"x": 1}, time_us=1)["tier"] == "exact"
         assert c.call("list", what="best")["total"] == 1
-    with d.connect() as other:  # ... and all leases end with their holder
+    with d.connect() as other:  # all leases have ended with their holder's connection
         assert other.call("acquire", problem=keys[7], wait="now")["outcome"] == "lease"

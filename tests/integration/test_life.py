@@ -141,7 +141,7 @@ def test_a_stop_while_it_compiles_leaves_no_folders(daemon, folder):
 
 
 def test_a_sighup_makes_it_reopen_its_log_and_go_on(daemon):
-    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # gemmd inherits this; nohup ignores SIGHUP
     d = daemon()
     signal.signal(signal.SIGHUP, ours)
     old = d.log.rename(d.log.with_name("log.1"))
@@ -295,7 +295,7 @@ def test_nobody_else_can_take_a_lock(daemon, folder):
     d = daemon()
     lock = folder / "cache.db.lock"
     assert {p.stat().st_mode & 0o777 for p in folder.glob("*.lock")} == {0o600}
-    lock.chmod(0o644)  # as an older gemmd created it
+    lock.chmod(0o644)  # an older gemmd created the lock with this mode
     assert d.stop() == 0
     d.start()
     assert lock.stat().st_mode & 0o777 == 0o600

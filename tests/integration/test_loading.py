@@ -76,7 +76,7 @@ def test_what_needs_the_whole_waits_for_it(large):
         put = c.send("put", problem=custom, config={"number": 1}, time_us=10)
         gone.send("get", problem=unknown, wait="cached")
         gone.send("get", problem=problem(KEYS - 1), wait="cached")
-        gone.close()  # while its requests are deferred
+        gone.close()  # the client leaves while its requests are deferred
         answers = c.wait(many)["answers"]
         assert all(is_answered(a, i * (KEYS // 200)) for i, a in enumerate(answers))
         assert c.wait(near)["tier"] != "exact"
@@ -128,7 +128,7 @@ def test_many_again_are_the_same_and_follow_what_changes(large):
     with large.connect() as c:
         first = c.call("get_many", problems=problems)
         hits = c.call("status")["hits"]
-        assert c.call("get_many", problems=problems) == first  # now a hit by the same bytes
+        assert c.call("get_many", problems=problems) == first  # the daemon now finds the answers by the request's bytes
         assert c.call("get_many", problems=problems, wait="now") == first
         assert c.call("status")["hits"] == hits + 2 * len(problems)
         for form in ([{"problems": problems}], {"problems": problems}):  # both forms are valid params

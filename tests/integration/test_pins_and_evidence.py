@@ -128,7 +128,7 @@ def test_evict_takes_what_was_on_its_way(daemon):
     problem = {"op": "custom:evicted", "i": 1}
     with d.connect() as c:
         key = c.call("put", problem=problem, config={"x": 1}, time_us=1)["key"]
-        for x in range(20):  # put and evict arrive together: the row is not written yet
+        for x in range(20):  # put and evict arrive together, so that the evict comes before the row is written
             c.socket.sendall(
                 msgpack.packb([0, 1000 + 2 * x, "put",
                                {"problem": problem, "config": {"x": x}, "time_us": 1}]) +

@@ -40,7 +40,7 @@ def test_bounded_regret_over_all_shapes(daemon):
             assert len(rows) == len(SIZES) == rows[0]["shapes"]
             sizes.append(rows[0]["members"])
             assert len({str(r["config"]) for r in rows}) == sizes[-1]
-            for r in rows:  # according to the trials; the newest trial of a config counts
+            for r in rows:  # computes the regret from the trials; the newest trial of a config counts
                 ratios = {}
                 for t in c.list("trials", key=r["key"], status="ok"):
                     ratios[str(t["config"])] = t["ratio"]
@@ -103,7 +103,7 @@ def test_members_are_checked_for_the_asked_problem(daemon):
 
 
 def test_an_evicted_key_chooses_nothing(daemon):
-    """At once, before the portfolio is made again."""
+    """An evict takes effect at once, before the portfolio is made again."""
     d = daemon()
     with d.connect() as c:
         key = c.call("get", problem=gemm(), budget=8)["key"]
@@ -130,7 +130,7 @@ def test_old_stamps_choose_nothing(daemon, folder):
     assert old and all(r["stamp"].endswith("synthetic 1") for r in old), "it is still listed"
     exported = d.ctl("export", "--format", "portfolio")
     assert "not served" in exported.stderr
-    with d.connect() as c:  # new results, so that a portfolio is made while the old rows exist
+    with d.connect() as c:  # adds results, so that a portfolio is made while the old rows exist
         c.call("tune", problem=gemm("dX"), budget=16)
         eventually(lambda: tier_of(d, gemm("dX", permute_x=True))["tier"] == "portfolio")
     assert tier_of(d, asked)["tier"] == "default"

@@ -310,11 +310,11 @@ def test_the_cache_is_kept_below_its_limit(daemon, folder):
     (modules / "notes").write_text("not ours")
     d = daemon(device="cpu:1", own_cache=True, options=["--cache-max-mib", "1"])
     answer = d.call("get", problem=gemm(m=64, n=64, k=64), **TUNE)
-    for path in modules.glob("*.so"):  # all are old, but served images stay
+    for path in modules.glob("*.so"):  # makes all images old; images of served answers must stay
         if not path.name.startswith("0000"):
             os.utime(path, (old - 100, old - 100))
     status = eventually(lambda: (lambda s: s["cache"]["bytes"] < 1 << 20 and s)(d.status()), 30,
-                        every=6)  # rarely, because the trim waits for a quiet moment
+                        every=6)  # asks rarely, because the trim waits for a moment without requests
     assert status["cache"]["max_bytes"] == 1 << 20
     assert status["cache"]["path"] == str(d.cache)
     left = sorted(p.name for p in modules.iterdir())

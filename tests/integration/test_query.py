@@ -493,7 +493,7 @@ def test_get_many_says_what_is_not_being_tuned(daemon):
 
 
 def test_a_tune_that_joins_a_queued_get_is_a_search(daemon):
-    """Also when another search of the key has answered the get meanwhile."""
+    """The tune gets a search's result, also when another search of the key has answered the get meanwhile."""
     d = daemon(env={"GEMMD_REPLAY_SPEED": "0.05"})
     with d.connect() as a, d.connect() as b, d.connect() as c:
         a.send("tune", problem=gemm(m=8192, n=4096, k=4096), budget=60)

@@ -139,7 +139,7 @@ def two(folder):
 
 @pytest.mark.parametrize("waited", [False, True])
 def test_what_nobody_waits_for_here_may_be_tuned_elsewhere(two, waited):
-    """The tuning has begun, and is set aside behind six tunings with waiters."""
+    """A begun tuning that is set aside behind six tunings with waiters may be tuned by another daemon."""
     a, b = two
     left = gemm(m=2048, n=2048)
     with a.connect() as idle, b.connect() as busy, b.connect() as watcher, b.connect() as other:
@@ -148,10 +148,10 @@ def test_what_nobody_waits_for_here_may_be_tuned_elsewhere(two, waited):
         if waited:
             ask(other, 2048)
         eventually(lambda: watcher.call("status")["jobs"]["running"], every=0.001)
-        # each a separate tuning, not offered to other daemons
+        # each request is a tuning of its own, which other daemons may not take
         requests = [busy.send("tune", problem=gemm(m=size, n=size), budget_ms=20000)
                     for size in (256, 512, 768, 1024, 1536, 3072)]
-        # by the log, which is earlier than the ledger: with waiters the tuning soon resumes
+        # waits for the line in the log, which comes before the row in the database: with waiters the tuning soon resumes
         eventually(lambda: "job 1: set aside" in b.text(), seconds=30, every=0.001)
         other.close()
         eventually(lambda: not a.sql("SELECT key FROM lease WHERE key = ?", key), every=0.005)

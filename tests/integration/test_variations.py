@@ -59,7 +59,7 @@ def test_the_best_is_tried_with_more(hopper, mode):
 
 @pytest.mark.parametrize("budget, tried", [(15, 1), (24, 2), (40, 4)])
 def test_the_best_of_dw_is_tried_with_more(hopper, budget, tried):
-    """The database's first key: later keys begin with earlier winners, and so with such settings. A
+    """The key is the database's first: later keys begin with earlier winners, and so with such settings. A
     small budget tries only the first variations."""
     answer = hopper.call("tune", problem=gemm("dW", m=8192, n=512, k=2048, experts=16), budget=budget)
     trials = measured(hopper, answer["key"])

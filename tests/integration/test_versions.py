@@ -40,7 +40,7 @@ def test_what_answered_answers_as_before(earlier):
             answer = c.call("get", problem=problem, wait="cached")
             if before["stamp"] in ("", stamp) and before["tier"] == "exact":
                 assert {name: answer[name] for name in before} == before
-        evicted = expected["generation"] + 1  # this generation is not used again
+        evicted = expected["generation"] + 1  # the generation that the evict used; no later row gets it
         assert c.call("hello")["generation"] == evicted
         new = c.call("put", problem={"op": "custom:new", "n": 1}, config={"A": 1}, time_us=1)
         assert new["generation"] == evicted + 1

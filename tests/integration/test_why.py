@@ -112,7 +112,7 @@ def test_a_key_of_a_bucket_of_its_own(daemon):
 
 
 def test_a_search_of_other_kernels_that_was_made_before(daemon):
-    """The same query gets this answer, with or without a row of the key."""
+    """`why` shows the earlier search's answer, which the same query gets, with or without a row of the key."""
     d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
     for own in (False, True):
         if own:

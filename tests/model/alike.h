@@ -10,8 +10,8 @@
 
 struct alike {
     struct hopper_tile tile; /* of the unmeasured launch */
-    double apart;            /* distance of the nearest; 0: equal, INFINITY: no launch */
-    double us;               /* the nearest launch's time; NAN: no launch */
+    double apart; /* distance to the nearest measured launch; 0: equal, INFINITY: there is none */
+    double us;    /* microseconds of the nearest measured launch; NAN: there is none */
 };
 
 struct alike alike_to(const struct hopper_tile *tile);

@@ -25,9 +25,9 @@ import re
 import statistics
 
 SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
-FAR = 1.25  # times the best: slower points teach nothing about a landscape
-WEIGHT = 9  # of a landscape's problem in a fit: they are few, but of today's kernels and of all of them
-BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
+FAR = 1.25  # points slower than this many times the best are left out
+WEIGHT = 9  # weight of a landscape's problem in a fit: few problems, but all of today's kernels
+BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # sizes of a tile: rows, columns, reduction
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
                   r"(\d+x\d+ (?:pp|c\d|sg|df) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?(?: [12]x[12])?)"
                   r" +((?:gm\d+|cols|by size| )*?) +([\d.]+) us \(least +([\d.]+)\)")
@@ -45,7 +45,7 @@ def text_of(record):
 
 
 def without_defaults(config):
-    """The same text for equal configs, from any source."""
+    """A config's text without default values, so that equal configs of all sources have equal texts."""
     fields = dict(word.split("=", 1) for word in config.split())
     for name, usual in (("raster", "rows"), ("expert_order", "index"), ("permute_copy", "false"),
                         ("tile_scheduler", "static"), ("swap_ab", "false"),

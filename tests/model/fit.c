@@ -17,11 +17,13 @@ const struct fit_constant fit_constants[FIT_CONSTANTS] = {
 };
 
 enum { TIMES_MAX = 4096, TURNS = 16, HOPS = 8 };
-static const double FAR = 0.3;        /* of a constant's range: a hop */
-static const double NEAR = 0.35;      /* a config this much above the best weighs 1/e */
-static const double OUTLIER = 0.1;    /* errors beyond count linearly */
-static const double SHARE_ALL = 0.15; /* of the error that all times of a problem have in common */
-static const double SOFT = 0.01;      /* predictions this close compete for being chosen */
+static const double FAR = 0.3;   /* the length of a random hop, as a part of the constant's range */
+static const double NEAR = 0.35; /* a config that takes 1 + NEAR times the best weighs 1/e */
+static const double OUTLIER = 0.1; /* errors beyond count linearly */
+static const double SHARE_ALL =
+    0.15; /* weight of the error that all times of a problem have in common */
+static const double SOFT =
+    0.01; /* a config predicted 1 % slower than the fastest is chosen 1/e as often */
 static const double SHARE_REGRET = 0.5;
 
 static double huber(double e)
@@ -73,7 +75,7 @@ struct search {
     const struct measured *sets;
     uint32_t n_sets;
     const char *without;
-    const bool *held; /* constants that stay as they are; NULL: none */
+    const bool *held; /* [constant]: true for constants that the fit must not move; NULL: none */
 };
 
 static bool holds(const struct search *s, int i)
@@ -93,7 +95,7 @@ static double loss_of(const struct search *s, const double value[FIT_CONSTANTS])
     return mean_loss(s->sets, s->n_sets, s->without, &c);
 }
 
-/* Each constant in turn. Returns the loss reached. */
+/* Tries steps of each constant in turn. Returns the loss reached. */
 static double turn(const struct search *s, double value[], double step[], double loss)
 {
     for (int i = 0; i < FIT_CONSTANTS; i++) {
@@ -114,7 +116,7 @@ static double turn(const struct search *s, double value[], double step[], double
     return loss;
 }
 
-/* Goes on in a turn's direction, as long as this helps. */
+/* Moves all constants on in the direction of the last turn, as long as the loss falls. */
 static double go_on(const struct search *s, double value[], const double was[], double loss)
 {
     for (double far = 1; far < 64; far *= 2) {

@@ -21,7 +21,8 @@ extern const struct fit_constant fit_constants[FIT_CONSTANTS];
  * regret of choosing by them. */
 double fit_loss(const struct measured_problem *p, const struct hopper_constants *c);
 
-void fit_start(struct hopper_constants *c); /* the start of a fit, independent of earlier fits */
+void fit_start(struct hopper_constants
+                   *c); /* the constants at which a fit starts, whatever earlier fits found */
 /* Improves *c over the problems of all sets except the model `without` (NULL: all), without the
  * held constants (NULL: all may move). Returns the mean loss. */
 double fit(const struct measured *sets, uint32_t n_sets, const char *without, const bool held[],

@@ -12,15 +12,19 @@ enum { JUDGE_FIRST, JUDGE_4, JUDGE_8, JUDGE_16, JUDGE_TYPICAL, JUDGE_CHOICE, JUD
 extern const char *const judge_names[JUDGES];
 
 struct verdict {
-    double regret[JUDGES]; /* 0.01: one per cent slower than the best; NAN: unknown */
-    uint32_t best, first;  /* of times[]: the fastest; the model's first choice */
-    uint32_t rank;         /* of the fastest in the model's order, from 0 */
-    bool exact;            /* choose()'s config was measured; else its kernel with other settings */
+    double regret[JUDGES]; /* by each judge; 0.01 means one per cent slower than the best, NAN
+                              unknown */
+    uint32_t best,
+        first; /* indices into times[]: of the fastest config, and of the model's first choice */
+    uint32_t rank; /* place of the fastest config in the model's order, from 0 */
+    bool exact; /* true: choose()'s config was measured; false: only its kernel with other settings
+                 */
 };
-/* By the model with these constants; NULL: by the constants and corrections of predictions. */
+/* Judges the model with the constants `c`; NULL: with the constants and corrections that
+ * predictions use. */
 void judge(const struct measured_problem *p, const struct hopper_constants *c, struct verdict *out);
 
-/* Many verdicts: of each kind median, 95th percentile and most. */
+/* Sums up many verdicts: the median, 95th percentile and maximum of each kind of regret. */
 struct summary {
     uint32_t n[JUDGES];
     double median[JUDGES], p95[JUDGES], most[JUDGES];

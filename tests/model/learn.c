@@ -11,10 +11,12 @@
 #include "kernels/space.h"
 
 static const double
-    FAR = 1.25,          /* times the best: points measured and predicted slower teach nothing */
-    NEAR = 0.06,         /* a point this much above the best weighs 1/e */
-    RIDGE = 0.01,        /* the more, the less is believed; a landscape's weights sum to 1 */
-    RIDGE_ASPECT = 0.03; /* the same for its change with the problem */
+    FAR =
+        1.25, /* points measured and predicted slower than this many times the best teach nothing */
+    NEAR = 0.06,  /* a point that takes 1 + NEAR times the best weighs 1/e */
+    RIDGE = 0.01, /* the ridge of a trait: a higher value keeps corrections smaller (a landscape's
+                     weights sum to 1) */
+    RIDGE_ASPECT = 0.03; /* the ridge of the change of a trait's correction with the problem */
 
 /* ---- landscapes ------------------------------------------------------------------------------ */
 
@@ -133,9 +135,10 @@ void lectures_close(struct lectures *l)
 struct equations {
     enum gemm_mode mode;
     uint32_t n;                    /* traits that were seen */
-    uint16_t place[HOPPER_TRAITS]; /* of a trait among them, from 1; 0: not seen */
-    double *a, *b;                 /* owned: of n times aspects unknowns */
-    double *xx, *x, *xr;           /* owned: weighted sums over a landscape's configs */
+    uint16_t place[HOPPER_TRAITS]; /* [trait]: number of the trait among those seen, from 1; 0: not
+                                      seen */
+    double *a, *b;       /* owned: matrix and right side for n * HOPPER_ASPECTS unknowns */
+    double *xx, *x, *xr; /* owned: weighted sums over a landscape's configs */
 };
 
 static uint32_t unknowns(const struct equations *q)
@@ -143,7 +146,8 @@ static uint32_t unknowns(const struct equations *q)
     return q->n * HOPPER_ASPECTS;
 }
 
-/* Weight and model error of each config; weight 0: does not count. Weights sum to 1. */
+/* Computes the weight and the model's error of each config. A config of weight 0 does not count.
+ * Weights sum to 1. */
 static void weigh(const struct lecture *l, double weight[], double error[])
 {
     double best = INFINITY, first = INFINITY, sum = 0;
@@ -215,8 +219,8 @@ static bool add_lecture(struct equations *q, const struct lecture *l)
     return true;
 }
 
-/* Cholesky, in place: a is symmetric and positive, the ridge sees to that. b becomes the
- * solution. */
+/* Solves a x = b by Cholesky's method, in place. `a` is symmetric, and positive because of the
+ * ridge. b becomes the solution. */
 static void solve(double a[], double b[], uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

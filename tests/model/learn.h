@@ -11,7 +11,7 @@
 #include "kernels/families/grouped_gemm/hopper/model/model.h"
 
 struct lecture {   /* a landscape */
-    char name[96]; /* of its file, which begins with the weights */
+    char name[96]; /* name of the landscape's file, which begins with the name of the weights */
     struct problem problem;
     struct device_info info; /* of the recorded device */
     struct hopper_facts facts;
@@ -25,8 +25,8 @@ struct lectures {
     struct lecture *all; /* owned */
 };
 
-/* Adds the landscapes of a folder, in the order of their names. False: unreadable, with an error on
- * stderr. */
+/* Adds the landscapes of a folder, in the order of their names. Returns false, after an error on
+ * stderr, if one is unreadable. */
 bool lectures_add(struct lectures *l, const char *folder);
 void lectures_close(struct lectures *l);
 

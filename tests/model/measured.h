@@ -23,11 +23,11 @@ struct measured_problem {
     struct problem problem;
     struct workload workload;
     struct hopper_facts facts;   /* of the rows as drawn */
-    struct hopper_facts typical; /* facts of the expected rows, as choose() has them */
+    struct hopper_facts typical; /* facts of the expected rows per expert, which choose() gets */
     uint32_t n;
     struct measured_time *times; /* owned, [n] */
     double best;                 /* of times[].us */
-    double weight;               /* of the problem in a fit */
+    double weight;               /* weight of the problem in a fit */
 };
 
 struct measured {
@@ -36,10 +36,10 @@ struct measured {
     struct record *configs;            /* owned, [n_configs] */
 };
 
-/* The device that they were measured on. */
+/* The device on which the times were measured. */
 extern const struct device_info measured_h200;
 
-/* False: cannot be read, said on stderr. */
+/* Returns false if the file cannot be read, after an error on stderr. */
 bool measured_open(struct measured *m, const char *path);
 void measured_close(struct measured *m);
 

@@ -243,7 +243,8 @@ static int leave_out(const char *path, const char *from, const bool held[])
         fclose(old);
     }
     judge_sum(verdicts, n, &s);
-    show_summary(&s, JUDGE_CHOICE); /* choose() has but the constants that are compiled in */
+    show_summary(&s, JUDGE_CHOICE); /* choose() always uses the compiled constants, so it is judged
+                                       with no others */
     return f && fclose(f) ? 1 : 0;
 }
 

@@ -59,7 +59,7 @@ def main():
     run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(landscapes.glob("*.jsonl")))
     run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times,
         STAGGERED, DEFERRED, CLUSTERS)
-    run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # has the constants compiled in
+    run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # built again, because the constants are compiled into it
     run(args.build / "tests/model/teach", CORRECTIONS, *teachers)
     run(*make)
     run(program, times)

@@ -42,7 +42,7 @@ static int close_all(void **state)
     return 0;
 }
 
-/* Each config has a trait of a group at most once, and all have numbers that the table has. */
+/* A config has at most one trait of each group, and the number of each trait is in the table. */
 static void test_traits(void **state)
 {
     (void)state;
@@ -102,7 +102,8 @@ static bool is_corrected(const struct hopper_facts *f, const struct lecture *l)
     return any;
 }
 
-/* Many rows of an expert, dense products, and a model without corrections: hopper_time() alone. */
+/* The corrections do not apply to problems with many rows of an expert, to dense products, or
+ * without learnt corrections: then the predicted time is hopper_time()'s. */
 static void test_where(void **state)
 {
     (void)state;
@@ -167,7 +168,8 @@ static void test_known_error(void **state)
     free(made.all);
 }
 
-/* The config that is expected to be fastest, which is not taken again. */
+/* Returns the config that is expected to be fastest, and marks it, so that the next call returns
+ * another. */
 static uint32_t take_fastest(double *expected, uint32_t n)
 {
     uint32_t least = 0;
@@ -225,7 +227,8 @@ static void test_without_gather(void **state)
     }
 }
 
-/* teach writes five digits; another machine adds up in another order. */
+/* The committed corrections differ a little from the learnt ones: `teach` writes five digits, and
+ * another machine adds up in another order. */
 static void test_committed(void **state)
 {
     (void)state;

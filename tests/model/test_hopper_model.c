@@ -74,7 +74,7 @@ static void test_longer(void **state)
     }
 }
 
-/* K from 64 to 8192: never shorter. */
+/* The predicted time never falls as K grows from 64 to 8192. */
 static void test_monotone_in_k(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void test_tails(void **state)
     }
 }
 
-/* Every target must live with these, and choose() too. */
+/* The model and choose() must give finite results for these extreme problems. */
 static void test_edges(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void test_no_rows(void **state)
     }
 }
 
-/* The expected rows of a profile: all rows, spread as draws are. */
+/* The expected rows of a profile add up to all rows, and vary as much as drawn rows. */
 static void test_typical_rows(void **state)
 {
     (void)state;
@@ -228,7 +228,8 @@ static void test_typical_rows(void **state)
             square += off * off / (double)v.experts;
         }
         assert_int_equal(sum, v.m);
-        if (i == 0) { /* 256 rows each, binomial: deviation 15.5 */
+        if (i ==
+            0) { /* 256 rows per expert, binomially distributed: the standard deviation is 15.5 */
             assert_true(square > 12 * 12 && square < 19 * 19);
         }
         if (i == 4) { /* each token goes to all */
@@ -242,11 +243,12 @@ static void test_typical_rows(void **state)
 static void test_slower_device(void **state)
 {
     (void)state;
-    struct device_info pcie = h200; /* fewer, slower SMs and slower memory */
+    struct device_info pcie = h200; /* a device with fewer, slower SMs and slower memory */
     pcie.sm_count = 114;
     pcie.peak_tflops = 450;
     pcie.peak_gbps = 1900;
-    struct device_info unknown = h200; /* a device that does not say is taken for an H200 */
+    struct device_info unknown =
+        h200; /* a device that does not report these rates counts as an H200 */
     unknown.peak_tflops = unknown.peak_gbps = 0;
     const char *large = "M=32768 N=8192 K=8192 experts=8 topk=2";
     const char *few = "M=64 N=4096 K=4096 experts=64 topk=1";

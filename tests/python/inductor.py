@@ -24,11 +24,11 @@ BUFFER = re.compile(r"= empty_strided_\w+\(\(([\d, ]*)\)")
 
 class Code(NamedTuple):
     """Launches and allocations of a direction of a step."""
-    kernels: int      # made by inductor
+    kernels: int      # number of kernels that inductor generates
     ours: list        # names of gemmd's ops, in the order of their calls
     grouped_mm: int
-    others: int       # calls of PyTorch's own: sort, topk, mm
-    elements: list    # of each buffer that inductor allocates
+    others: int       # number of calls of PyTorch's own kernels: sort, topk, mm
+    elements: list    # number of elements of each buffer that inductor allocates
 
 
 def _calls(source):

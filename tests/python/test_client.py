@@ -163,9 +163,9 @@ def test_a_kernel_is_not_loaded_for_another_problem(cpu):
                 g.kernel(dataclasses.replace(SMALL, **change), answer)
         for change in ({}, {"m": 48}, {"m": 26}, {"rows_per_expert": [24, 0, 0, 0]}):
             g.kernel(dataclasses.replace(SMALL, **change), answer)
-        cpu.call("evict", key=answer.key)  # then nobody knows the problem
+        cpu.call("evict", key=answer.key)  # after this, the daemon no longer knows the problem
         kernel = g.kernel(SMALL, answer)
-    assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel  # the kernel is freed once
+    assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel  # no second object frees the kernel
     with pytest.raises(TypeError, match="send its answer, and load it there"):
         pickle.dumps(kernel)
 
@@ -435,7 +435,7 @@ def test_a_forked_child_connects_anew(cpu):
 
 
 def locks_of_starts():
-    """Descriptors of this process on them."""
+    """The names of the locks of starts that this process has open."""
     files = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -444,7 +444,7 @@ def locks_of_starts():
 
 
 def test_a_child_of_a_fork_does_not_hold_the_lock_of_a_start(folder, monkeypatch):
-    """Nobody could start a daemon while the process lives: a worker that loads data, say."""
+    """A child (a worker that loads data, say) that held the lock would let nobody start a daemon while it lives."""
     slow, go = folder / "slow.sh", folder / "go"
     slow.write_text(f'#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.05; done\n'
                     f'exec {BUILD}/daemon/gemmd "$@"\n')
@@ -468,8 +468,8 @@ def test_a_child_of_a_fork_does_not_hold_the_lock_of_a_start(folder, monkeypatch
 
 
 def test_a_fork_inside_a_call(cpu):
-    """In progress: the child comes back out of the call, too, and only then close() takes effect
-    in the child, too. Calls of threads that only the parent has do not count in the child."""
+    """The callback `progress` forks. The child returns from the call, too, and close() takes effect in the
+    child only after that. Calls of threads that only the parent has do not count in the child."""
     g, children, too_early = client(cpu), [], []
 
     def fork(_):
@@ -482,7 +482,7 @@ def test_a_fork_inside_a_call(cpu):
     with a_call_of_another_thread(g):
         try:
             g.tune(SMALL, budget=2, progress=fork)
-        except gemmd.GemmdError:  # the child's is cut off
+        except gemmd.GemmdError:  # in the child the call fails: its connection is cut off
             assert children == [0]
         finally:
             if children == [0]:
@@ -551,8 +551,8 @@ def test_a_package_without_its_library_has_no_version():
 
 
 def test_the_import_takes_less_than_50_ms():
-    """Quietest of nine, since a busy machine only adds; held against an import of the standard
-    library in the same minute where even that is slow."""
+    """The fastest of nine imports counts, because other work on the machine only adds time. Where even an import
+    from the standard library is slow, the limit is four times its time."""
     import_ms("gemmd")  # writes or warms files that the next imports read
     ours = [import_ms("gemmd") for _ in range(9)]
     yard = min(import_ms("dataclasses, ctypes") for _ in range(3))

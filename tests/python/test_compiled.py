@@ -41,13 +41,13 @@ def weighted_after(layer, x):
 def test_nothing_as_large_as_the_routed_rows_is_made_around_the_products(layer, x):
     forward, backward = inductor.compile_step(layer, [x])
     assert forward.ours == ["grouped_gemm"] * 2
-    # dX and dW share their operand; SwiGLU's gradients are of one pass
+    # one op computes dX and dW, which share an operand; another computes all of SwiGLU's gradients
     assert backward.ours == ["grouped_gemm_grads", "swiglu_grads", "grouped_gemm_grads"]
     for code in (forward, backward):
         assert ROUTED not in code.elements and code.grouped_mm == 0
     h = TOKENS * TOPK * 2 * INTER
     assert forward.elements.count(h) == 0 and backward.elements.count(h) == 0
-    assert forward.elements.count(h // 2) == 1  # the input of the second product
+    assert forward.elements.count(h // 2) == 1  # the only buffer of this size is the input of the second product
     assert backward.elements.count(h // 2) == 0
 
 

@@ -83,7 +83,7 @@ def test_what_no_config_can_hold():
 
 
 def test_text_is_known_again(cpu):
-    """A config that was measured, told and put is the config of the answer."""
+    """A config that was measured and put comes back as the config of the answer."""
     for n, config in enumerate(({"s": "64"}, {"s": 64}, {"s": ""}, {"s": "a,b"}, {"s": "a b"},
                                 {"s": "inf", "t": True}, {"s": 1.0})):
         key = f"custom:again n={n}"

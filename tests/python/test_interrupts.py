@@ -20,7 +20,7 @@ PROMPT_S = 0.7
 
 @pytest.fixture(autouse=True)
 def python_handles_ctrl_c():
-    """Also where the tests were started with SIGINT ignored."""
+    """Restores Python's handler of SIGINT, because the tests may have been started with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -93,7 +93,8 @@ def test_ctrl_c_ends_a_call_that_connects(cpu):
 
 
 def test_ctrl_c_in_progress_itself(cpu):
-    """Wherever the signal falls: also at the callback's first instruction."""
+    """Ctrl-C inside the callback `progress` ends the call, wherever the signal arrives: also at the callback's
+    first instruction."""
     seen = []
 
     def progress(p):
@@ -190,7 +191,7 @@ def test_ctrl_c_while_another_one_holds_the_key(cpu):
             g.acquire(CUSTOM)
         assert ctrl_c.late_s() < PROMPT_S
         holder.release(CUSTOM)
-        with gemmd.Client(cpu.socket) as third:  # the lease did not go to a client that left
+        with gemmd.Client(cpu.socket) as third:  # the lease is free: it did not go to the client that was interrupted
             assert third.acquire(CUSTOM, now=True).outcome == "lease"
         assert g.status()["pid"] == cpu.process.pid
 

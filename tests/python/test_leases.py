@@ -12,7 +12,7 @@ CONFIGS = [{"tile": 8, "fast": True}, {"tile": 16, "fast": False}]
 
 
 def outcome_by(g, deadline_ms):
-    """"late": on a busy machine the answer itself may miss the deadline."""
+    """Returns the outcome, or "late": on a busy machine the answer itself may miss the deadline."""
     try:
         return g.acquire(KEY, CONFIGS, deadline_ms=deadline_ms).outcome
     except gemmd.Deadline:

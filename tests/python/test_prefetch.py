@@ -72,7 +72,7 @@ def test_a_model_more_is_a_line_more(tmp_path, monkeypatch):
 
 
 class Asked(Exception):
-    """The device of the Client that was made."""
+    """Raised where a Client would be made; its argument is the Client's device."""
 
 
 @pytest.mark.no_library
@@ -81,7 +81,7 @@ class Asked(Exception):
     ({"is_available": True, "is_initialized": False}, "cuda:0"),
     ({"is_available": True, "is_initialized": True, "current_device": 3}, "cuda:3")])
 def test_the_daemon_of_pytorch_s_device_is_asked(monkeypatch, cuda, asked):
-    """Before the process has a context, and without making a context."""
+    """prefetch finds PyTorch's device before the process has a CUDA context, and makes no context."""
     functions = {name: lambda result=result: result for name, result in (cuda or {}).items()}
     torch = cuda and types.SimpleNamespace(cuda=types.SimpleNamespace(**functions))
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -124,7 +124,8 @@ def test_all_keys_are_tuned_once_however_many_ask(cpu):
 
 
 def test_what_else_is_asked_of_them_is_asked_of_all(cpu):
-    """For another target, in another bucket, again: another known key is no answer."""
+    """Options of prefetch (another target, another bucket, a repetition) apply to all keys: answers known under
+    other options do not count."""
     with gemmd.Client(cpu.socket) as g:
         gemmd.prefetch(TINY, 17, dtype="fp32", client=g, budget=1)
         known = cpu.status()["jobs"]["done"]
@@ -210,7 +211,7 @@ def test_the_deadline_is_of_all_keys_together(cpu):
     with gemmd.Client(cpu.socket) as g:
         answers = gemmd.prefetch(TINY, 16, dtype="fp32", deadline_s=0.2, client=g, budget=60)
     assert len(answers) == 6 and not all(a.final for a in answers)
-    jobs = cpu.status()["jobs"]  # the rest in the background
+    jobs = cpu.status()["jobs"]  # the daemon tunes the other keys in the background
     assert jobs["done"] + jobs["running"] + jobs["queued"] >= 6
 
 

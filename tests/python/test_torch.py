@@ -52,7 +52,7 @@ def routing(index=torch.int32):
 
 
 def right(x, w, m_sizes, gather, permute_x=False, permute_y=False):
-    """In double precision, row by row."""
+    """Computes the right result in double precision, row by row."""
     x, w, out = x.double(), w.double(), torch.zeros(T, N, dtype=torch.double)
     rows = []
     for e, m in enumerate(m_sizes.tolist()):
@@ -245,7 +245,8 @@ def forward_call(rows):
 
 
 def test_plans_are_bounded_and_kernels_of_a_gpu_stay(tuned, monkeypatch):
-    """Plans that were used last stay; a captured graph may launch a kernel that no plan names any more."""
+    """The least recently used plans are dropped, the kernels stay: a captured graph may launch a kernel that no
+    plan names any more."""
     monkeypatch.setattr(plans, "PLANS_MOST", 4)
     monkeypatch.setattr(plans, "_may_be_captured", lambda device: True)
     w, x, launched = torch.randn(E, N, K), torch.randn(12, K), set()
@@ -293,7 +294,7 @@ def test_a_kernel_is_not_freed_while_it_is_launched(tuned, monkeypatch):
     thread = threading.Thread(target=lambda: results.append(gt.grouped_gemm(x, w, m_sizes, gather, TOPK)))
     thread.start()
     assert inside.wait(60)
-    gt.configure()  # no plan has the kernel any more
+    gt.configure()  # drops all plans: none refers to the kernel any more
     gc.collect()
     early = list(freed)
     go.set()
@@ -303,7 +304,7 @@ def test_a_kernel_is_not_freed_while_it_is_launched(tuned, monkeypatch):
 
 
 def test_kernels_come_and_go_under_threads_that_launch(tmp_path, monkeypatch):
-    """Backward in autograd's threads, too."""
+    """Threads launch kernels while plans are dropped; backward launches them in autograd's threads."""
     monkeypatch.setattr(plans, "PLANS_MOST", 4)
     gt.configure(socket=tmp_path / "nobody.sock", retry_s=None)
     wrong, until = [], time.monotonic() + 3
@@ -467,7 +468,8 @@ def test_under_autocast(tuned):
 @pytest.mark.parametrize("of", ["x", "w"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool, torch.complex64], ids=str)
 def test_autocast_takes_what_it_takes_elsewhere(dtype, of):
-    """A linear layer leaves these as they are: rounded, they would be another product."""
+    """PyTorch's linear layer does not round operands of these types under autocast, and neither may ours:
+    rounded operands would give another product."""
     m_sizes, gather = routing()
     x, w = (t.detach() for t in operands())
     call = {"x": x, "w": w, of: {"x": x, "w": w}[of].to(dtype)}
@@ -489,7 +491,8 @@ def test_a_layer_without_memory(under):
 
 
 def test_under_autocast_sums_stay_in_its_type(tuned, monkeypatch):
-    """On a GPU autocast makes fp32 sums of all that do not say their type. (On the CPU autocast does not: so this test does.)"""
+    """On a GPU autocast makes every sum without an explicit type an fp32 sum. On the CPU it does not, so this test
+    replaces Tensor.sum by a function that does."""
     real = torch.Tensor.sum
     monkeypatch.setattr(torch.Tensor, "sum", lambda t, *dims, dtype=torch.float32, **more:
                         real(t, *dims, dtype=dtype, **more))
@@ -555,7 +558,8 @@ def products(m_sizes, gather):
 
 @pytest.mark.parametrize("product", ["grouped_gemm", "grouped_gemm_sum", "swiglu", "MoEMLP"])
 def test_so_it_is_of_a_loss_that_is_linear(tuned, product):
-    """The incoming gradient is a constant then: the result depends on saved tensors only."""
+    """Gradients of gradients are refused for a linear loss, too, whose incoming gradient is a constant: the result
+    still depends on saved tensors."""
     run, (a, b) = products(*routing())[product]
     y = run(a, b)
     da, = torch.autograd.grad(y.sum(), [a], create_graph=True)
@@ -577,7 +581,7 @@ def test_a_graph_of_gradients_may_be_made_and_left_alone(tuned):
 
 
 def test_what_depends_on_constants_alone_has_no_gradient(tuned):
-    """dX of frozen experts, of a linear loss: no error, and nothing to differentiate."""
+    """With frozen experts and a linear loss dX is constant: that is no error, and dX has no gradient."""
     m_sizes, gather = routing()
     x, w = operands()
     w.requires_grad_(False)
@@ -645,7 +649,7 @@ def test_the_ops_keep_what_they_declare(tuned):
     torch.library.opcheck(ops.grouped_gemm_dx.default, (dy, w, *rest))
     torch.library.opcheck(ops.grouped_gemm_dw.default, (dy, x, *rest))
     torch.library.opcheck(ops.grouped_gemm_grads.default, (dy, x, w, *rest))
-    torch.library.opcheck(ops.grouped_gemm_grads.default, (  # of a sum over each token's rows
+    torch.library.opcheck(ops.grouped_gemm_grads.default, (  # the gradients of a sum over each token's rows
         torch.randn(TOKENS, N), torch.randn(T, K), w, m_sizes, gather // TOPK, TOPK, False, True))
     torch.library.opcheck(ops.grouped_gemm_mul.default, (
         torch.randn(T, K), w, torch.rand(T), m_sizes, gather, TOPK, False, True))
@@ -668,7 +672,7 @@ def test_the_layer_compiles_without_a_break(tuned, dynamic, topk):
 # ---- never break the job -------------------------------------------------------------------------
 
 def steps(n=2):
-    """Forward and backward of a small layer, checked; the warnings that came up."""
+    """Runs and checks forward and backward of a small layer; returns the warnings."""
     layer = gt.MoEMLP(K, N, E, TOPK)
     x = torch.randn(TOKENS, K, requires_grad=True)
     with warnings.catch_warnings(record=True) as seen:
@@ -699,7 +703,7 @@ def test_a_daemon_that_hangs(cpu):
     finally:
         os.kill(cpu.process.pid, signal.SIGCONT)
     compiling = 6 * 3  # this test is about waiting: a single deadline, not six
-    within = re.search(r"within (\d+) ms", said[0])  # the rest of the deadline after connecting
+    within = re.search(r"within (\d+) ms", said[0])  # what is left of the deadline after connecting
     assert len(said) == 1 and 300 <= int(within[1]) <= 400 and took < 0.4 + compiling
     waited = [p for p in gt.status() if "within" in p["reason"]]
     assert len(waited) == 1 and hows() == {"compiled here"}
@@ -774,7 +778,7 @@ def test_one_refused_key_is_not_taken_for_no_daemon(folder, name, code, how):
 
 
 def test_a_daemon_that_is_not_there_for_one_device_is_for_another(cpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(plans, "_fits", lambda answer, device: True)  # there may be no GPU
+    monkeypatch.setattr(plans, "_fits", lambda answer, device: True)  # does not ask the GPU, which may not exist
     own = plans.Plans()
     own.settings.retry_s = None
     own._clients = {"cuda:0": gemmd.Client(tmp_path / "nobody.sock", device="cpu", lazy=True),
@@ -796,7 +800,7 @@ def test_a_kernel_of_other_sources_is_made_here_instead(tuned, monkeypatch):
     monkeypatch.setattr(gemmd.Client, "get", of_other_sources)
     said = steps()
     assert len(said) == 1 and "other sources" in said[0] and hows() == {"compiled here"}
-    assert {p["source"] for p in gt.status()} == {"tuned"}  # the measured config all the same
+    assert {p["source"] for p in gt.status()} == {"tuned"}  # the config is the measured one all the same
 
 
 def test_a_config_that_this_library_lacks_is_the_default_instead(tuned, monkeypatch):
@@ -820,7 +824,7 @@ def test_a_gpu_s_call_never_gets_a_kernel_of_the_cpu(monkeypatch):
     call = Call("forward", torch.device("cuda", 1), torch.bfloat16, 8, 8, 8, 1, Flags(1, False, False),
                 False)
     plans.Plans()._compile(call, None)
-    assert made == ["cuda:1"]  # also where no driver is found
+    assert made == ["cuda:1"]  # the right device is asked for, also where no driver is found
 
 
 def test_no_wait_at_all_before_gemmd_is_asked_again(tmp_path):
@@ -853,7 +857,8 @@ def test_what_is_plain_stays_so_when_it_is_asked_for_again(monkeypatch, tmp_path
 
 
 def test_topk_without_permutes_means_nothing(cpu):
-    """As where experts live on several devices: any number of rows may come to these."""
+    """Without permutes the number of rows need not be a multiple of topk: where experts live on several devices,
+    any number of rows may come to one device."""
     gt.configure(socket=cpu.socket, budget=1, retry_s=0)
     x, w = torch.randn(13, K), torch.randn(E, N, K)
     with warnings.catch_warnings():

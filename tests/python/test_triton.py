@@ -63,9 +63,9 @@ def test_many_processes_one_tuning_and_none_at_the_next_start(cpu):
 
 def test_only_what_is_new_is_timed(cpu):
     assert run(cpu.socket, "4,8")["timed"] == [4, 8]
-    assert run(cpu.socket, "4,8,16") == {"timed": [8, 16], "best": 16, "right": True}  # beside the best known config
-    assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # nothing to choose
-    assert run(cpu.socket, "8,4") == {"timed": [], "best": 8, "right": True}  # the winner is gone
+    assert run(cpu.socket, "4,8,16") == {"timed": [8, 16], "best": 16, "right": True}  # 16 is new, 8 is the best known config
+    assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # the only config needs no timing
+    assert run(cpu.socket, "8,4") == {"timed": [], "best": 8, "right": True}  # without the winner 16, the next best wins
     assert run(cpu.socket, "4,8", n=32)["timed"] == [4, 8]  # another key
 
 
@@ -79,7 +79,8 @@ def test_a_moved_result_answers_as_it_did_where_it_was_measured(cpu, tmp_path):
 
 
 def test_a_constant_of_one_job_is_not_that_of_the_next(cpu):
-    """An argument that is no key: the same for all launches of the row, and the best config of one launch may fail for another."""
+    """The value of an argument that is no key belongs to the row: the best config for one value may fail for
+    another."""
     assert run(cpu.socket, "4,64", HEAD="64") == {"timed": [4, 64], "best": 64, "right": True}
     assert run(cpu.socket, "4,64", HEAD="128")["best"] == 4
     assert run(cpu.socket, "4,64", HEAD="128") == {"timed": [], "best": 4, "right": True}
@@ -142,7 +143,8 @@ def test_without_a_daemon_triton_tunes_by_itself(tmp_path):
 
 @pytest.mark.parametrize("deadline_ms", [0, 300])
 def test_a_daemon_that_hangs_is_met_once(tmp_path, deadline_ms):
-    """Then Triton tunes by itself: nothing that was not timed is taken."""
+    """The first call notices that the daemon hangs. After that Triton tunes by itself: every chosen config was
+    timed."""
     path = tmp_path / "hangs.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -154,7 +156,7 @@ def test_a_daemon_that_hangs_is_met_once(tmp_path, deadline_ms):
 
 
 def connections(listener):
-    """A name that no test has taken yet."""
+    """Accepts and counts the connections that wait at the listener."""
     listener.setblocking(False)
     n = 0
     with contextlib.suppress(BlockingIOError):
@@ -191,14 +193,14 @@ def test_what_is_taken_meanwhile_is_asked_for_again(monkeypatch):
 
 
 def test_a_cache_that_is_looked_into_outside_a_launch(monkeypatch):
-    """By a debugger, say: known configs stay, and no daemon is asked for the rest."""
+    """A debugger, say, looks into the cache: it sees known configs, and no daemon is asked for others."""
     import gemmd.triton as shared
     monkeypatch.setattr(shared, "_client", lambda *_: pytest.fail("gemmd is asked"))
     cache = shared.SharedCache(types.SimpleNamespace(), None, 0)
     cache["known"], cache["stopgap"] = triton.Config({"B": 1}), triton.Config({"B": 2})
     cache.stopgaps["stopgap"] = 0.0
     assert "known" in cache and "other" not in cache and "stopgap" not in cache
-    assert "stopgap" in cache.stopgaps  # asked for again at the next launch
+    assert "stopgap" in cache.stopgaps  # it stays a stopgap: the next launch asks the daemon again
 
 
 def test_a_holder_that_dies_leaves_what_it_timed(cpu):
@@ -212,7 +214,7 @@ def test_a_holder_that_dies_leaves_what_it_timed(cpu):
     holder.wait()
     blocks = ",".join(["4"] + [str(2 ** i) for i in range(3, 9)])
     result = run(cpu.socket, blocks)
-    new = [block for i, block in enumerate(result["timed"]) if i % 2]  # each after the best known config
+    new = [block for i, block in enumerate(result["timed"]) if i % 2]  # every second is new; between them is the best
     assert result["best"] == 256 and 0 < len(new) < 7 and 4 not in new
 
 

@@ -22,7 +22,7 @@ def triton(monkeypatch):
     monkeypatch.delitem(sys.modules, "gemmd.triton", raising=False)
     monkeypatch.delattr(gemmd, "triton", raising=False)
     import gemmd.triton as module
-    monkeypatch.setattr(module, "_device", lambda: None)  # tests' daemon is the CPU's
+    monkeypatch.setattr(module, "_device", lambda: None)  # the tests' daemon tunes for the CPU
     yield triton
     monkeypatch.delitem(sys.modules, "gemmd.triton")
     monkeypatch.delattr(gemmd, "triton")
@@ -74,7 +74,7 @@ def test_a_heuristic_s_value_of_one_job_is_not_that_of_the_next(triton, cpu):
 
 
 class Asked(Exception):
-    """Instead of an answer: the question."""
+    """Raised by an Asker instead of an answer; its argument is the request."""
 
 
 class Asker:
@@ -210,7 +210,8 @@ def test_a_triton_that_tells_no_rows_apart_tunes_by_itself(triton):
 # ---- answers that fail ----------------------------------------------------------------------------
 
 def test_an_answer_that_cannot_be_launched_is_a_failed_trial_and_the_job_goes_on(triton, cpu):
-    """As after something changed that no row knows of."""
+    """The known winner cannot be launched, as after a change that the row does not record. It becomes a failed
+    trial, and the job takes another config."""
     def fails(HEAD, BLOCK):
         fits(64 * HEAD + 1, BLOCK)
 
@@ -223,7 +224,7 @@ def test_an_answer_that_cannot_be_launched_is_a_failed_trial_and_the_job_goes_on
 
 
 def test_an_answer_that_fails_for_other_arguments_is_not_taken_again(triton, cpu):
-    """The same key of Triton's in one job: its own autotuner would die here."""
+    """Both calls have the same key for Triton, whose own autotuner would fail at the second call."""
     run = job(cpu.socket, fits)
     assert run(Tensor(8, 8), 8, HEAD=64) == [4, 64]
     assert run(Tensor(8, 8), 8, HEAD=128) == [4] and run.tuner.best_config.kwargs == {"BLOCK": 4}
@@ -252,7 +253,7 @@ def test_an_error_of_the_caller_s_is_no_trial(triton, cpu):
     (RuntimeError("PassManager::run failed"), "compile"), (RuntimeError("Triton Error [CUDA]: invalid argument"), "crashed"),
 ])
 def test_a_compiler_that_was_killed_is_tried_again_and_a_refusal_is_not(triton, cpu, error, status):
-    """Another config goes on meanwhile."""
+    """Until then the job uses another config."""
     trouble = [True]
 
     def body(HEAD, BLOCK):
@@ -275,7 +276,7 @@ def test_all_compilers_killed_once_leave_no_job_alone(triton, cpu):
         if trouble[0]:
             raise PTXASError(KILLED)
 
-    with pytest.raises(PTXASError):  # Triton tunes them too, in vain
+    with pytest.raises(PTXASError):  # gemmd's trials fail, then Triton tries the same configs, which fail, too
         job(cpu.socket, body)(Tensor(8, 8), 8, HEAD=1)
     trouble[0] = False
     assert job(cpu.socket, body)(Tensor(8, 8), 8, HEAD=1) == [4, 64]
@@ -333,7 +334,7 @@ def test_a_config_timed_on_a_slow_day_is_compared_by_its_ratio(triton, cpu):
 
     assert tune(4, 8) == ([4, 8], 8)
     day[0] = 3.0
-    assert tune(4, 8, 16) == ([8, 16], 16)  # 1/16 ms, three times: slower than 1/8 by the clock alone
+    assert tune(4, 8, 16) == ([8, 16], 16)  # 16 takes 3/16 ms on this slow day, more than the 1/8 ms recorded for 8
     day[0] = 0.1
     assert tune(4, 8, 16, 2) == ([16, 2], 16)
     times = {t["config"]["BLOCK"]: t["time_us"] for t in cpu.call("list", what="trials", filter={})["rows"]}

@@ -21,7 +21,7 @@ class Config:
 
 
 class Tuner:
-    """As far as a Timer looks into Triton's own."""
+    """Has the members of Triton's autotuner that a Timer uses."""
     nargs, do_bench = {}, None
 
     def __init__(self):
@@ -39,7 +39,7 @@ class Tuner:
 
 
 class Runner(Tuner):
-    """As the decorator does: during a call the arguments are the tuner's."""
+    """Keeps a call's arguments in the tuner during the call, as the decorator does."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ class Runner(Tuner):
 
 @pytest.fixture
 def gt(monkeypatch):
-    """gemmd.triton over a module in place of Triton, and nothing left of both."""
+    """gemmd.triton, imported over a stub of Triton; both modules are removed after the test."""
     put_in_place(monkeypatch, "3.2.0")
     import gemmd.triton as module
     yield module
@@ -111,7 +111,7 @@ def test_what_was_timed_before_is_not_timed_again(gt, cpu):
     with gemmd.Client(cpu.socket) as g:
         decide(gt, g, PROBLEM, configs[:-1])
         config, timed = decide(gt, g, PROBLEM, configs)
-    assert timed == [configs[0], configs[-1]] and config is configs[0]  # with the best known config
+    assert timed == [configs[0], configs[-1]] and config is configs[0]  # the best known config is timed again
 
 
 def test_configs_that_gemmd_cannot_tell_apart_are_timed_once(gt, cpu):
@@ -186,7 +186,8 @@ def test_a_problem_of_any_text(gt, cpu, monkeypatch):
 
 
 def test_the_daemon_of_the_device_that_triton_launches_on_is_asked(gt, cpu, monkeypatch):
-    """Though the thread has no context yet; each device's daemon has its own Client."""
+    """Triton's current device decides, though the thread has no CUDA context yet; each device's daemon has its own
+    Client."""
     current, asked = [0], []
     active = types.SimpleNamespace(
         get_current_target=lambda: types.SimpleNamespace(backend="cuda", arch=90),

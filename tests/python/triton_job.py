@@ -39,7 +39,7 @@ HEAD = int(os.environ.get("HEAD", 1))
 
 def note_block(arguments, **_):
     kernel_block[0] = arguments["BLOCK"]
-    if arguments["BLOCK"] * arguments["HEAD"] > 4096:  # as a driver would refuse the launch
+    if arguments["BLOCK"] * arguments["HEAD"] > 4096:  # like a driver that refuses the launch
         raise triton.runtime.errors.OutOfResources(300000, 232448, "shared memory")
 
 

@@ -98,7 +98,7 @@ class Autotuner:
         self.nargs = None
 
 
-clock = types.SimpleNamespace(ms=1.0, began=[])  # and the BLOCKs that were timed
+clock = types.SimpleNamespace(ms=1.0, began=[])  # ms: the time of each call; began: BLOCKs that were timed
 
 
 def measured(call, quantiles):

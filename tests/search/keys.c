@@ -39,7 +39,8 @@ static void look_at_space(struct mapped_key *k, const struct landscape *l, const
     }
 }
 
-/* The reference counts, inside or outside the space: every search measures it. */
+/* Returns the best recorded time. The reference counts even outside the space, because every search
+ * measures it. */
 static double best_of(const struct landscape *l)
 {
     double sure = INFINITY, any = INFINITY;
@@ -165,7 +166,8 @@ static void take_result(struct search_run *r, const struct mapped_key *k, const 
                              .measured = (uint32_t)c->result.measured,
                              .compile_ms = c->result.compile_ms,
                              .variants = c->n_modules};
-    r->us = fmax(r->us, k->best_us); /* a config with few samples may only have been lucky */
+    r->us = fmax(r->us,
+                 k->best_us); /* a config with few samples may have a time below the best by luck */
     r->regret = r->us / k->best_us - 1;
 }
 
@@ -187,7 +189,7 @@ static void search_once(struct mapped_key *k, const struct landscape *l, const c
     order_free(o);
 }
 
-/* Each with an empty cache of its own, so that nothing is compiled yet. */
+/* Searches once for each seed, each time with an empty cache, so that nothing is compiled yet. */
 static void search_cold(struct mapped_key *k, const struct landscape *l, int strategy,
                         uint32_t seeds, bool again)
 {
@@ -201,7 +203,8 @@ static void search_cold(struct mapped_key *k, const struct landscape *l, int str
     }
 }
 
-/* The exhaustive search leaves everything compiled. */
+/* Runs the exhaustive search, which compiles everything, and then the searches with everything
+ * compiled. */
 static void search_whole(struct mapped_key *k, const struct landscape *l, uint32_t warm_seeds)
 {
     char *folder = folder_make();

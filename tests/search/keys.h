@@ -12,21 +12,25 @@ extern const char *const strategies[STRATEGIES];
 
 struct search_run {
     bool done;
-    double us, regret; /* the true time of the winner; 0.01: one per cent above the best */
+    double us,
+        regret; /* us: the true time of the winner; regret 0.01: one per cent above the best */
     uint64_t config;
     double device_ms, compile_ms;
-    double wall_ms; /* on the clock of a host that had recorded compilers */
+    double
+        wall_ms; /* milliseconds that the search would take with compilers of the recorded speed */
     uint32_t measured, variants;
 };
 
-/* In memory that the processes of a test share. */
+/* A key and the results of its searches, in memory that the processes of a test share. */
 struct mapped_key {
     char path[512], name[96], problem[1024];
     double best_us;
     uint32_t points, variants;                     /* recorded, of today's space */
     struct search_run runs[STRATEGIES][SEEDS_MAX]; /* nothing was compiled before */
-    struct search_run warm[SEEDS_MAX];             /* ranked, when everything was */
-    struct search_run again[SEEDS_MAX];            /* the same, with an earlier search's images */
+    struct search_run
+        warm[SEEDS_MAX]; /* the strategy `ranked`, when everything was compiled before */
+    struct search_run
+        again[SEEDS_MAX]; /* `ranked` after an earlier search, whose images are compiled */
 };
 
 /* Reads a file and finds the best recorded config, if possible among configs measured often. False:

@@ -161,7 +161,7 @@ static bool looks_at_warm(const struct options *o, int strategy)
     return o->warm && !o->alone && strategy == RANKED;
 }
 
-/* "; warm 0.38 s, again 0.41 s, at most 0.90", where that was looked at. */
+/* Prints "; warm 0.38 s, again 0.41 s, at most 0.90" for strategies that ran with --warm. */
 static void print_warm(const struct options *o, int strategy, const struct judgement *v)
 {
     if (looks_at_warm(o, strategy)) {
@@ -192,10 +192,12 @@ static void report_key(const struct options *o, const struct mapped_key *k)
 }
 
 struct summary {
-    double median, p95, device, compile, spread; /* the last three: of the worst key */
+    double median, p95, device, compile, spread; /* median and p95 are over all keys; device,
+                                                    compile and spread are the worst key's */
     double same;                                 /* of the median key */
-    double cold_s, most_cold_s, warm_s, again_s; /* medians of the median and the worst key */
-    double most_again_s;                         /* of all searches */
+    double cold_s, most_cold_s, warm_s, again_s; /* medians over seeds, in seconds: of the median
+                                                    key; most_cold_s of the worst key */
+    double most_again_s;                         /* the longest of all searches, in seconds */
     double again_median, again_p95;              /* regret */
 };
 

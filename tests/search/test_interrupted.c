@@ -71,7 +71,8 @@ static void forget_unsaid(const char *folder, const struct child *said)
 {
     char path[600], id[HASH_HEX];
     snprintf(path, sizeof(path), "%s/modules", folder);
-    DIR *d = opendir(path); /* none: nothing has been compiled yet */
+    DIR *d = opendir(
+        path); /* NULL when there is no such folder, because nothing has been compiled yet */
     for (struct dirent *e; d && (e = readdir(d));) {
         snprintf(id, sizeof(id), "%.*s", HASH_HEX - 1, e->d_name);
         if (e->d_name[0] != '.' && !has_module(said, id)) {
@@ -141,7 +142,8 @@ static void whole_deinit(struct whole *a)
     folder_remove(a->folder);
 }
 
-/* Killed when `trials` have come, then to the end. */
+/* Runs a search that is killed when it has reported `trials` trials, then a second search to the
+ * end. */
 static void interrupted(const struct world *w, const struct whole *all, uint32_t trials,
                         double part, struct cost *out)
 {
@@ -199,7 +201,8 @@ static bool try_landscape(const char *path, uint32_t moments)
 
 int main(int argc, char **argv)
 {
-    setvbuf(stdout, NULL, _IOLBF, 0); /* nothing is left for children to print again */
+    setvbuf(stdout, NULL, _IOLBF,
+            0); /* no output stays in the buffer, which forked children would print again */
     bool good = true;
     if (argc < 3) {
         fprintf(stderr, "test_interrupted MOMENTS LANDSCAPE...\n");

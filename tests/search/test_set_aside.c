@@ -14,9 +14,11 @@
 #include "tests/search/keys.h"
 
 enum { ORDERS_MOST = 8 };
-static const double MOST = 1.1, /* times the device time of a search that is left alone */
-    RESTART_MS = 100,           /* of the device, besides: operands, the reference */
-    MISSED = 0.02;              /* of the best */
+static const double
+    MOST = 1.1, /* limit of the device time, as a multiple of an undisturbed search's */
+    RESTART_MS =
+        100, /* device time that each continuation may take besides: operands, the reference */
+    MISSED = 0.02; /* of the best */
 
 static struct world world;
 static struct mapped_key key;
@@ -94,7 +96,9 @@ static void test_others_wait(void **state)
            key_truth(landscape, &alone.config), alone.device_ms);
     assert_true(n >= 1);
     assert_true(key_truth(landscape, &c.result.config) <= (1 + MISSED) * key.best_us);
-    assert_true(c.result.device_ms >= 0.9 * alone.device_ms); /* of all orders, not of the last */
+    assert_true(
+        c.result.device_ms >=
+        0.9 * alone.device_ms); /* counts the device time of all orders, not only of the last */
     assert_true(c.result.device_ms <= MOST * alone.device_ms + n * RESTART_MS);
     stop(&c, folder);
 }
@@ -110,7 +114,7 @@ static const struct trial *fastest(const struct child *c)
     return best;
 }
 
-/* A kept part of a search ends with the conditions of the search. */
+/* A changed quarantine between two orders makes the kept part of the search invalid. */
 static void test_quarantine_between_orders(void **state)
 {
     (void)state;
@@ -150,7 +154,7 @@ static void test_budget_is_of_all_orders(void **state)
     o->spent_device_ms = 9999;
     child_tune(&c, o);
     assert_int_equal(c.error.code, 0);
-    /* once the reference is known, before which nothing ends a search */
+    /* the search ends soon after the reference is measured; nothing ends a search before */
     assert_true(c.result.measured > 0 && c.result.measured <= alone.measured / 2);
     order_free(o);
     stop(&c, folder);

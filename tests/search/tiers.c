@@ -48,7 +48,7 @@ struct recorded {
     const struct family_target *target;
     struct record best;
     double best_us, standard_us;
-    double newer; /* the model's time of today's default over its stand-in's */
+    double newer; /* predicted time of today's default over the predicted time of its stand-in */
 };
 
 static struct recorded all[RECORDED_MAX];
@@ -172,7 +172,8 @@ static void make_key(struct bench *b, const struct problem *p, struct key *k)
     key_id(k);
 }
 
-/* The row that a tuning of a landscape leaves: of today's stamp, or a hint of another source's. */
+/* Puts the row into the cache that a tuning of the landscape's problem would leave: with today's
+ * stamp, or with another, so that it is a hint. */
 static void learn_row(struct bench *b, const struct recorded *r, bool of_today)
 {
     struct daemon *d = &b->daemon;
@@ -189,7 +190,8 @@ static void learn_row(struct bench *b, const struct recorded *r, bool of_today)
              target_stamp(d, f, r->target) + (of_today ? 0 : strlen("src=")));
     record_copy(&a.config, &r->best);
     a.time_us = r->best_us;
-    a.reference_us = r->standard_us * r->newer; /* the stored evidence is of its own time */
+    a.reference_us =
+        r->standard_us * r->newer; /* the row has the reference time of its own tuning */
     if (cache_put(&d->cache, &k, r->problem, &a, of_today ? CACHE_SERVES : CACHE_HINT, TOLERANCE,
                   TOLERANCE, 0, NULL) < 0) {
         exit(1);
@@ -214,7 +216,8 @@ static void ask(struct bench *b, const struct recorded *r, struct answer *out)
 
 struct sum {
     const char *name;
-    int n, n_known, lower, unrecorded, stand_in; /* lower: by another tier than the default */
+    int n, n_known, lower, unrecorded,
+        stand_in; /* lower: number of pairs that another tier than the default answered */
     double answer, known, best, worst, worst_known;
 };
 
