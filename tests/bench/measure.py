@@ -194,7 +194,7 @@ def energy_floors(torch, device, joules):
 
 
 def together(before, after):
-    """The floors of a run: the mean of its beginning and its end."""
+    """Returns the floors of a run: the mean of those measured before and after it."""
     return {name: (before[name] + after[name]) / 2
             for name in ("bandwidth", "read", "write", "matrix")}
 

@@ -139,7 +139,7 @@ def test_a_sample_that_was_queued_too_late_is_taken_again():
         def run():
             calls.append(us)
             torch.cuda.now += us / 1e3
-            if us == 7 and len(calls) == 12:  # once, long after the warm-up
+            if us == 7 and len(calls) == 12:  # a single late launch, long after the warm-up
                 time.sleep(0.002)
         return run
 

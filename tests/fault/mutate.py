@@ -106,7 +106,7 @@ class Tree:
         if not (self.build / "build.ninja").exists():
             run(["meson", "setup", self.build, self.source, "--buildtype=debugoptimized",
                  "-Db_ndebug=true", *options])
-        run(["ninja", "-C", self.build, "build.ninja"]) # new targets since the last run
+        run(["ninja", "-C", self.build, "build.ninja"]) # makes build.ninja know targets added since the last run
         self.env = {**os.environ, "GEMMD_BUILD": str(self.build), "PYTHONDONTWRITEBYTECODE": "1",
                     "GEMMCTL": str(self.build / "client" / "gemmctl"),
                     "GEMMD": str(self.build / "daemon" / "gemmd")}
@@ -118,7 +118,7 @@ class Tree:
             old, new = ROOT / name, self.source / name
             if old.is_file() and not (new.exists() and new.read_bytes() == old.read_bytes()):
                 new.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(old, new) # with a new mtime: ninja must rebuild
+                shutil.copy(old, new) # the copy gets a new mtime, so that ninja rebuilds
 
     def program(self, guard):
         """The path of a C test's program in the build."""

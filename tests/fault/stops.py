@@ -43,7 +43,7 @@ class Holder:
         self.file = open(f"{database}.lock", "r+")
 
     def pid(self):
-        """Its pid; 0: the lock is free."""
+        """Returns the pid of the lock's holder, or 0 if the lock is free."""
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

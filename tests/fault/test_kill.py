@@ -46,7 +46,7 @@ def test_kill_loop(daemon):
         d.kill()
         [t.join() for t in threads]
         answers.update(new)
-        if not new:  # this machine is slower: some kills must come after answers
+        if not new:  # no answer came before the kill: kill later next time, since some kills must come after answers
             longest *= 2
         with sqlite3.connect(f"file:{d.database}?mode=ro", uri=True) as db:
             assert db.execute("PRAGMA quick_check").fetchall() == [("ok",)]

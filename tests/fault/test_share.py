@@ -57,7 +57,7 @@ def start_as_nobody(d, body):
 
 
 def as_nobody(d, body):
-    """Returns the words of its output."""
+    """Runs `body` as another user; returns the words that it prints."""
     process = start_as_nobody(d, body)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err

@@ -24,7 +24,8 @@
 
 enum { SAMPLES = 5, FINAL_SAMPLES = 15, FINALISTS = 6 };
 
-/* 4096 tokens of qwen3-30b-a3b (first and second GEMM) and of mixtral-8x7b; a few tokens; dense. */
+/* The layers: 4096 tokens of qwen3-30b-a3b (first and second GEMM) and of mixtral-8x7b, a layer
+ * with a few tokens, and dense products. */
 static const char *const problems[] = {
     "grouped_gemm mode=forward M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true",
     "grouped_gemm mode=dX M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true",

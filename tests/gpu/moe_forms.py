@@ -123,7 +123,8 @@ def sums_written_out(layer, x):
 
 
 def loop(layer, x, dtype=None):
-    """Expert by expert. `dtype`: of everything behind the router, for a more exact yardstick."""
+    """Computes the layer expert by expert. `dtype`: the type of everything behind the router, so that the reference can
+    be more exact than the other forms."""
     weights, ids = route(layer.router(x), layer.topk)
     rows = x if dtype is None else x.to(dtype)
     out = torch.zeros_like(rows)

@@ -337,7 +337,7 @@ def check_replay(b, what, got, right, limit):
 
 
 def check_replays(b, tokens, graphs, x, upstream):
-    """On other tokens than were captured, so another routing."""
+    """Replays the graphs on other tokens than were captured, which are routed differently."""
     for seed in (5, 6):
         new, new_upstream = b.inputs(tokens, seed)
         with b.torch.no_grad():

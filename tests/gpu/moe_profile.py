@@ -194,7 +194,7 @@ def say(tokens, name, row):
 
 
 def stage(b, record):
-    """Every compiled form that this PyTorch can compile, and gemmd's uncompiled."""
+    """Profiles each form that this PyTorch can compile, and gemmd's form also uncompiled."""
     for tokens in b.options.tokens:
         x, upstream = b.inputs(tokens, 3)
         forms = b.compiled_forms(tokens)

@@ -333,7 +333,8 @@ static void test_all(void)
             struct record config;
             space_config(&s, j, &config);
             all[n] = add_candidate(&c.problem, &config);
-            if (batch_count(test.batch) > known) { /* a new variant, not a new run-time value */
+            if (batch_count(test.batch) >
+                known) { /* the config needs a new variant, not only a new run-time value */
                 known = batch_count(test.batch);
                 n++;
             }

@@ -230,7 +230,7 @@ def test_a_search_gives_way_by_what_compilers_took_so_far(stubbed):
         keys = [c.wait(r)["key"] for r in requests]
         aside = [e["text"] for e in c.list("events", kind="set_aside")]
         assert aside and {text[:32] for text in aside} <= set(keys)
-        # the phases; on a busy machine a search may be set aside before it has waited for compilers
+        # any phase is right: on a busy machine a search may be set aside before it has waited for compilers
         assert all(re.search(r"in the runner: [a-z]", text) for text in aside), aside
         for key in keys:
             configs = [repr(t["config"]) for t in c.list("trials", key=key, stage="measure")]

@@ -284,7 +284,7 @@ def test_a_daemon_of_that_device_answers(daemon_of_module):
     d = daemon_of_module
     for device in (SYNTHETIC, d.status()["device"]["uuid"], "any"):
         assert "runs already" in ctl(d, "start", "--device", device)[0]
-    ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # a default, which the socket overrides
+    ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # the socket overrides this default
 
 
 STUBS = BUILD / "tests" / "cuda_stub"
@@ -338,7 +338,7 @@ def test_a_daemon_of_other_threads_does_not_answer(daemon):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_who_is_denied_is_told_by_the_commands_name(daemon, folder):
-    """The message must not speak of rows that may have been imported."""
+    """The error names the command, also for an import, and does not say that rows may have been imported."""
     d = daemon()
     folder.chmod(0o755)
     d.socket.chmod(0o666)
@@ -437,7 +437,7 @@ def test_a_landscape_does_not_take_the_place_of_a_device(folder):
 
 
 def test_a_key_without_an_answer_is_still_the_key(daemon):
-    """Lists only the key's own trials; has no answer to export."""
+    """A key whose trials all failed: `trials` lists only the trials of this key, and there is no answer to export."""
     d = daemon()
     custom = [{"op": "custom:fails", "n": n} for n in (1, 2)]
     with d.connect() as c:

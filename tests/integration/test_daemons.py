@@ -310,7 +310,7 @@ def test_kill_9_in_the_middle(host):
     for m in left:
         shown = m.connect()
         for key, answer in saved.items():
-            # a daemon that died before its reply made the row twice: the config is the same
+            # the row was made twice if a daemon died before its reply: then the generation is later, the config the same
             got = shown.call("show", key=key)["answer"]
             assert got["config"] == answer["config"] and got["generation"] >= answer["generation"]
         assert {shown.call("get", problem=p, wait="cached")["tier"] for p in wanted} == {"exact"}

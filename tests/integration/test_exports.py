@@ -144,7 +144,7 @@ def test_aiters_json(tuned, folder):
     assert list(big) == ["M_LEQ_16", "M_LEQ_256", "M_GEQ_8192", "any"]
     for document in files.values():
         for entry in document.values():
-            assert list(entry) == ENTRY and entry["NUM_KSPLIT"] == 1  # no kernel of an sm_80 splits
+            assert list(entry) == ENTRY and entry["NUM_KSPLIT"] == 1  # kernels for sm_80 do not split sums
             assert entry["cache_modifier"] is None
     best = tuned.call("get", problem=gemm(m=256, n=512, experts=1, topk=1), wait="cached")["config"]
     assert all(big["M_LEQ_256"][n] == best[n] for n in ENTRY[:6])
@@ -270,7 +270,7 @@ def hints(d, *args):
 def test_of_two_csvs_with_one_shape_the_faster_row_wins_in_either_order(empty, folder):
     text = CSV.read_text()
     slow, fast = folder / "slow.csv", folder / "fast.csv"
-    slow.write_text("\n".join(text.splitlines()[:2]) + "\n")  # the row of speedup 1.07
+    slow.write_text("\n".join(text.splitlines()[:2]) + "\n")  # only the row with the speedup 1.07
     fast.write_text(text)
     wanted = hints(empty, "--format", "unsloth", fast, *SIZE)
     assert wanted != hints(empty, "--format", "unsloth", slow, *SIZE)

@@ -223,7 +223,7 @@ def test_waiting_ends_by_release_by_deadline_and_by_put(daemon):
         first, second = one.send("acquire", problem=PROBLEM), two.send("acquire", problem=PROBLEM)
         one.call("hello")
         assert holder.call("release", problem=PROBLEM)["released"]
-        assert one.wait(first)["outcome"] == "lease"  # in the order of the requests
+        assert one.wait(first)["outcome"] == "lease"  # waiters get the lease in the order of their requests
         one.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)
         assert two.wait(second)["outcome"] == "hit"
 
@@ -300,7 +300,7 @@ def test_thousands_who_wait_have_their_turns_one_after_the_other(folder):
         waiting = [(c, [c.send("acquire", problem=PROBLEM) for _ in range(250)])
                    for c in (d.connect() for _ in range(8))]
         for c, _ in waiting:
-            c.call("hello")  # all of its requests are waiting
+            c.call("hello")  # after this answer, all earlier requests of the client are waiting
         holder.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)
         assert holder.call("acquire", problem=PROBLEM)["outcome"] == "hit"
         for c, asked in waiting:

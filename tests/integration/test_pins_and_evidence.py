@@ -24,7 +24,7 @@ def pinned(daemon, folder):
 
 
 def change_compiler(d):
-    """Changes the stamp at the next start."""
+    """Changes the device's compiler, and so the stamp of the daemon after its next start."""
     path = d.folder / "own.jsonl"
     text = path.read_text()
     assert "synthetic 1" in text

@@ -68,7 +68,7 @@ def test_the_best_of_dw_is_tried_with_more(hopper, budget, tried):
     group = best["config"]["GROUP_SIZE_M"]
     wanted = [("GROUP_SIZE_M", (3 * group + 1) // 2)]
     wanted += [("GROUP_SIZE_M", 3 * group // 4)] if group > 1 else []
-    if best["config"]["expert_order"] == "index":  # with another order the next expert is not adjacent
+    if best["config"]["expert_order"] == "index":  # in another order the next expert is not adjacent
         wanted += [("l2_ahead", 1)]
     assert len(trials) <= budget and 1 <= len(varied) <= tried
     assert trials[-len(varied):] == varied, "they come last"

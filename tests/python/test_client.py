@@ -142,7 +142,7 @@ def test_an_answer_as_a_dict(cpu):
 
 @pytest.mark.no_library
 def test_what_a_kernel_is_loaded_by_goes_back_whole():
-    """The target, too: a kernel that the daemon no longer has is compiled for that device."""
+    """An answer that is sent back includes the target: a kernel that the daemon no longer has is compiled for it."""
     answer = gemmd.Answer(key="", tier="exact", source="tuned", family="", config_text="a=1",
                           module="0" * 32, target="cpu", stamp="src=1 target=cpu")
     back = client_module.read_answer(client_module._write_answer(answer))

@@ -18,7 +18,7 @@ TINY = {"experts": 4, "topk": 2, "hidden": 16, "inter": 8}
 
 
 class Sixteen:
-    """A whole number of numpy's, say."""
+    """A whole number of another type than int, such as one of numpy's types."""
 
     def __index__(self):
         return 16

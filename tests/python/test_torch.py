@@ -268,7 +268,7 @@ def test_a_kernel_of_the_cpu_goes_with_its_last_plan(tuned, monkeypatch, end):
     first = weakref.ref(plans.plans.find(forward_call(1)).kernel)
     assert first() is not None and plans.plans.find(forward_call(1)).kernel is first()
     if end == "evicted":
-        for n in (2 * N, 3 * N, 4 * N, 5 * N):  # other products have kernels of their own
+        for n in (2 * N, 3 * N, 4 * N, 5 * N):  # plans of other products, with other kernels, push the first out
             plans.plans.find(forward_call(1)._replace(n=n))
         assert len(plans.plans._kernels) <= 2
     else:
@@ -334,7 +334,7 @@ def test_kernels_come_and_go_under_threads_that_launch(tmp_path, monkeypatch):
 
 
 class Loaded:
-    """In place of a Kernel."""
+    """Stands for a gemmd.Kernel."""
 
 
 def test_default_kernels_are_shared_by_all_rows_that_run_them(monkeypatch):
@@ -481,7 +481,7 @@ def test_autocast_takes_what_it_takes_elsewhere(dtype, of):
 
 @pytest.mark.parametrize("under", [False, True])
 def test_a_layer_without_memory(under):
-    """On the device meta, for which PyTorch has no autocast."""
+    """The layer runs on the device `meta`, for which PyTorch has no autocast."""
     layer = gt.MoEMLP(K, N, E, TOPK, device="meta")
     x = torch.empty(3, 4, K, device="meta", requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=under):

@@ -63,7 +63,7 @@ def test_many_processes_one_tuning_and_none_at_the_next_start(cpu):
 
 def test_only_what_is_new_is_timed(cpu):
     assert run(cpu.socket, "4,8")["timed"] == [4, 8]
-    assert run(cpu.socket, "4,8,16") == {"timed": [8, 16], "best": 16, "right": True}  # 16 is new, 8 is the best known config
+    assert run(cpu.socket, "4,8,16") == {"timed": [8, 16], "best": 16, "right": True}  # 8 is the best known config
     assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # the only config needs no timing
     assert run(cpu.socket, "8,4") == {"timed": [], "best": 8, "right": True}  # without the winner 16, the next best wins
     assert run(cpu.socket, "4,8", n=32)["timed"] == [4, 8]  # another key
@@ -94,7 +94,7 @@ def test_a_code_base_whose_triton_autotune_is_gemmd_s(cpu):
 
 
 def test_what_triton_s_compiler_gets_and_how_it_ends(tmp_path):
-    """Backend of the installed Triton, without a GPU; ptxas is another program."""
+    """Compiles by the backend of the installed Triton, which needs no GPU; a script takes the place of ptxas."""
     real = next(pathlib.Path(triton.__file__).parent.glob("backends/nvidia/bin/ptxas"))
 
     def compiled(end, **env):

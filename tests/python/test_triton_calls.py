@@ -295,7 +295,7 @@ def test_a_pass_that_fails_for_one_config_leaves_the_others(triton, cpu):
 
 
 class Cuda:
-    """torch.cuda after a kernel read where nothing is."""
+    """Stands for torch.cuda after an illegal read by a kernel."""
 
     def is_initialized(self):
         return True

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job for tests: a Triton kernel under gemmd.triton.autotune, run once for each number
-of elements. Arguments: sizes of BLOCK to choose among, then how many elements. $DEADLINE_MS: for
-another process's tuning; $HEAD: a constant of the job, and HEAD * BLOCK may be 4096; $CONVERTED: gemmd's
-autotune stands in triton.autotune's place. Prints the winner and what was timed, as JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
-that the largest wins; further arguments, 16=inf say, are the benchmark's result for a size."""
+of elements. Arguments: sizes of BLOCK to choose among, then how many elements. $DEADLINE_MS: how long
+to wait for another process's tuning; $HEAD: a constant of the job, a launch fails if HEAD * BLOCK is above 4096;
+$CONVERTED: gemmd's autotune takes the place of triton.autotune. Prints the winner and the timed sizes, as JSON. With
+TRITON_INTERPRET=1 the job needs no GPU; the time of a size is then 1 / size, so that the largest wins. Further
+arguments, such as 16=inf, set the benchmark's result for a size."""
 import json
 import os
 import sys

@@ -56,7 +56,7 @@ def number(value):
 
 
 def percentile_95(values):
-    """Between the two nearest, as their distance says."""
+    """The 95th percentile, interpolated linearly between the two nearest values."""
     return statistics.quantiles(values, n=20, method="inclusive")[18]
 
 

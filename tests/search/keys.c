@@ -116,7 +116,8 @@ static bool read_constants(const char *line, struct hopper_constants *out)
     return true;
 }
 
-/* The weights of the first line that a key's name begins with. */
+/* Finds the first line of the file `path` with the name of weights that the key's name begins with.
+ */
 static bool find_constants(const struct mapped_key *k, const char *path, char weights[96],
                            struct hopper_constants *out)
 {

@@ -50,7 +50,7 @@ static void tune_alone(struct tune_result *out)
     stop(&c, folder);
 }
 
-/* An order that goes on with earlier orders' trials. */
+/* Makes an order that goes on with the trials of earlier orders. */
 static struct tune_order *next_order(const struct child *c)
 {
     struct tune_order *o = world_order(&world);

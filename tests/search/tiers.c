@@ -264,7 +264,7 @@ static bool same_card(const struct recorded *a, const struct recorded *b)
     return strcmp(a->landscape->info.name, b->landscape->info.name) == 0;
 }
 
-/* True for the same problem except for its rows; *rows: the rows differ. */
+/* Returns true if the problems are equal except for their rows (M); *rows: the rows differ. */
 static bool is_pair(const struct recorded *a, const struct recorded *b, bool *rows)
 {
     struct record x, y;
@@ -315,8 +315,9 @@ static void judge_pair(const struct recorded *from, const struct recorded *to, b
     bench_close(&b);
 }
 
-/* With all other landscapes of the card. us[2] gets the microseconds of two requests: the first
- * chooses a default, which is then remembered. */
+/* Judges the answer of a daemon that knows all other landscapes of the card. us[2] gets the
+ * microseconds of two requests: for the first the daemon chooses a default, and remembers it for
+ * the second. */
 static void judge_with_others(const struct recorded *to, struct sum *s, double us[2])
 {
     static struct bench b;

@@ -109,7 +109,7 @@ static void start(const char *socket, int problem, char **command)
            loaded_ms);
 }
 
-/* KiB of a field of /proc/PID/status */
+/* Returns the memory of a process in KiB, from a field of /proc/PID/status. */
 static long memory_kib(int pid)
 {
     char path[64], line[256];

@@ -134,7 +134,7 @@ static void close_all(struct load *l, int connections)
     }
 }
 
-/* True when the batch is complete. */
+/* Reads replies of the connection's batch. Returns true when the batch is complete. */
 static bool receive(struct load *l, struct connection *c)
 {
     ssize_t n = read(c->fd, c->in + c->in_n, c->expected_n - c->in_n);

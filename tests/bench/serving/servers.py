@@ -21,7 +21,7 @@ def pin(pid, cpu):
 
 
 def in_front():
-    """In a child, before exec: nothing else of the machine comes between."""
+    """Runs in a child before exec: with real-time priority no other process interrupts the server."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 

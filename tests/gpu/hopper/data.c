@@ -55,7 +55,8 @@ void data_random(struct gpu_module *tools, const struct matrix *to, float scale,
     gpu_run(tools, "tool_random", 1056, 1, 256, &p, sizeof(p));
 }
 
-/* `rows` of `cols`, each `pad` apart. An expert has `each` rows; padded experts are a row apart. */
+/* Describes a matrix of `rows` rows with `cols` elements and gaps of `pad` elements between rows.
+ * An expert has `each` rows; if `pad` is above 0, experts are also a row apart. */
 static struct matrix layout(int64_t rows, int64_t cols, int64_t each, int pad, enum dtype dtype)
 {
     const int64_t stride = cols + pad;

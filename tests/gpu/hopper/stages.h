@@ -6,7 +6,8 @@
 
 extern const struct stage stage_check, stage_soak, stage_variants, stage_sample, stage_time;
 
-/* Lists the variants of the first set that the stages check and soak need; --compile compiles them.
+/* Gives the step-th variant of the first set, which the stages check and soak launch. --compile
+ * compiles all of them.
  */
 bool check_variant(int step, struct variant *out, char *name, size_t size);
 

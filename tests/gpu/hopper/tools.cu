@@ -46,7 +46,7 @@ static __device__ u64 mix(u64 z)
     for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n);                              \
          i += gridDim.x * (i64)blockDim.x)
 
-/* ---- matrices: rows, and where `each` of them belong to an expert, a stride from one to the next */
+/* ---- matrices: experts have `each` rows, `stride` elements apart, and lie `expert` elements apart */
 
 struct matrix {
     void *data;
@@ -115,7 +115,8 @@ static __device__ i64 expert_of(const struct reference_params *p, i64 row)
     return low;
 }
 
-/* Offsets are worked out once a row: the loops below are all the time that a reference takes. */
+/* Callers compute the offsets of rows before their inner loops: these loops take all the time that
+ * a reference takes. */
 static __device__ double product(const struct matrix *a, i64 at_a, const struct matrix *b, i64 at_b)
 {
     return (double)read(a->data, at_a, a->dtype) * (double)read(b->data, at_b, b->dtype);
@@ -217,7 +218,8 @@ static __device__ double sum_block(double v, double *shared)
     return v;
 }
 
-/* A block per row of the output. Where the reference is NaN, anything may be. */
+/* Compares the output with the reference, a thread block per row. Where the reference is NaN, the
+ * output may have any value. */
 extern "C" __global__ void tool_compare(const struct compare_params p)
 {
     __shared__ double shared[32];
