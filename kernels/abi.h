@@ -27,8 +27,9 @@ enum dtype {
     DTYPE_INT64 = 5
 };
 
-/* dW: out += result, whatever the problem's field is. For outputs other than fp32, some kernels
- * return ERROR_CONFLICT; a problem with `accumulate` gets kernels without this limit. */
+/* dW: the kernel adds its result to `out`, also when the problem's field `accumulate` is false.
+ * For outputs other than fp32, some kernels return ERROR_CONFLICT; a problem with `accumulate`
+ * gets kernels without this limit. */
 enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 };
 
 /*
@@ -46,11 +47,12 @@ struct grouped_gemm_args {
     uint32_t flags;         /* GROUPED_GEMM_* */
     const void *x, *w, *dy; /* borrowed; NULL where the mode does not read it */
     void *out;
-    int64_t x_stride;          /* between rows; 0: K */
-    int64_t w_stride;          /* between rows n; 0: K */
-    int64_t w_stride_expert;   /* 0: N * w_stride */
-    int64_t dy_stride;         /* 0: N */
-    int64_t out_stride;        /* forward 0: N; dX 0: K; dW (between rows n) 0: K */
+    int64_t x_stride;        /* between rows; 0: K */
+    int64_t w_stride;        /* between rows n; 0: K */
+    int64_t w_stride_expert; /* 0: N * w_stride */
+    int64_t dy_stride;       /* 0: N */
+    /* 0 means N in forward, K in dX; in dW the stride between rows n, 0 means K */
+    int64_t out_stride;
     int64_t out_stride_expert; /* dW 0: N * out_stride */
     const void *m_sizes; /* [E] rows of each expert, on the device; zeros allowed, sum = T. NULL,
                             for all rows: only when experts = 1 */

@@ -22,8 +22,9 @@ struct image {
     size_t size;
     struct module meta; /* id = hash128 of data; registers etc. where the compiler reports them */
     char log[2048];     /* the compiler's output, cut */
-    bool refused; /* after a failed compile: the variant's fault, which this compiler will report
-                     again. Not set after a full disk, a signal or lack of memory */
+    /* after a failed compile, true when the variant is at fault, so that this compiler will fail
+     * again. False after a full disk, a signal or lack of memory */
+    bool refused;
 };
 void image_deinit(struct image *i);
 /* The first three lines of the log that name an error, else its first line, joined to one line and
@@ -47,14 +48,17 @@ struct verdict {
     double max_error;  /* largest |out - ref| */
     double rel_norm;   /* largest over the check rows */
     int64_t unwritten; /* elements still poisoned */
-    char text[320];    /* when not right: where and by how much */
+    char text[320];    /* when the result is wrong: the place and the size of the error */
 };
 
 struct timing {
     uint32_t warmup;
-    uint32_t samples;     /* wanted, <= SAMPLES_MAX */
-    double stop_after_us; /* give up when the first sample is above this (0: never) */
-    double gap_ms; /* idle before each sample (back to back, a GPU's power limit slows it down) */
+    uint32_t samples; /* wanted, <= SAMPLES_MAX */
+    /* stop timing when the first sample is above this (0: never stop early) */
+    double stop_after_us;
+    /* idle time before each sample: launches without a pause reach a GPU's power limit and slow
+     * down */
+    double gap_ms;
 };
 
 /* Supplies the images that a device needs beside candidates, from the cache or the compiler. `*out`
@@ -69,7 +73,7 @@ struct baseline {
     char library[32]; /* "cublas" */
     int version;      /* 130001 */
     uint32_t products;
-    double max_error; /* NaN: the products are not the op's result: not compared */
+    double max_error; /* NaN: not compared, because the products are not the op's result */
 };
 
 struct device_ops {
@@ -107,7 +111,7 @@ struct device_ops {
     int (*time)(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
                 const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
     /* True when the device can measure this config of the problem: a recorded device knows only
-     * recorded configs. NULL: any. */
+     * recorded configs. NULL: the device can measure every config. */
     bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
     /* For a device with knows(): the config that the recording used as reference kernel, for when
      * the device does not know the default. Returns false, and leaves *config alone, when the
@@ -166,8 +170,9 @@ int device_set_clocks(const char *uuid, int64_t mhz, struct error *err);
 struct compiler;
 struct compiler_ops {
     const char *suffix; /* "cubin" | "so" */
-    bool apart; /* compiles in child processes (runner/compile/apart.h): threads of one process
-                   would wait for one another, or a killed runner would leave files */
+    /* this compiler must run in child processes (runner/compile/apart.h): its threads in one
+     * process wait for one another, or a killed runner would leave its files */
+    bool apart;
     /* ERROR_NO_COMPILER names the missing part and the remedy. `spec` is the device's. */
     int (*open)(const char *spec, struct compiler **out, struct error *err);
     void (*close)(struct compiler *c);
@@ -177,7 +182,7 @@ struct compiler_ops {
     int (*compile)(struct compiler *c, const struct variant *v, struct image *out,
                    struct error *err);
     /* Ends the compile() of that variant early. The compile returns soon, unless it has hardly
-     * begun. NULL: not possible. */
+     * begun. NULL: this compiler cannot be stopped. */
     void (*stop)(struct compiler *c, const struct variant *v);
     /* replay only: the recorded compile time. */
     double (*takes_ms)(struct compiler *c, const struct variant *v);

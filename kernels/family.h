@@ -120,9 +120,10 @@ struct workload {
      * the output, beginning at check_at[i]. Each expert's first and last rows are included. */
     uint32_t n_checks;
     int64_t check_length;
-    int64_t check_terms; /* of the longest sum in these runs: rounding grows with it; 0: no sums */
-    int64_t *check_at;   /* owned */
-    void *state;         /* owned by the family */
+    /* number of terms of the longest sum in these runs, with which rounding grows; 0: no sums */
+    int64_t check_terms;
+    int64_t *check_at; /* owned */
+    void *state;       /* owned by the family */
 };
 
 struct space;
@@ -144,9 +145,9 @@ struct family_target {
      * limits. A config of another target of the family is invalid here. */
     int (*check)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
-    /* 0 when a legal config belongs into the space; else 1 and *why, which names the better config.
-     * A rule of the space only: a config that a user asks for needs check() only. Ignores run-time
-     * parameters. NULL: all configs belong. */
+    /* Returns 0 when a legal config belongs into the space; else 1 and *why, which names the
+     * better config. Limits only the space: a config that a user asks for needs to pass only
+     * check(). Ignores run-time parameters. NULL: all configs belong. */
     int (*worth)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
     /* Compile time of this variant, as a multiple of the target's usual one; 1 to 10. NULL: 1. */
@@ -166,7 +167,7 @@ struct family_target {
      * space, because their usual value is nearly always best. False after the last. NULL: none. */
     bool (*variation)(const struct problem *p, const struct record *config, uint32_t i,
                       struct record *out);
-    /* The compile-time part. `arch` as in device_info.arch. */
+    /* Makes the compile-time part of a config. `arch` is as in device_info.arch. */
     int (*variant)(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err);
     /* Launch geometry and arguments. `args` is the op's ABI struct. Bad arguments (NULL,
@@ -236,7 +237,7 @@ struct family {
 /* kernels/families/families.c: the families compiled in (tests link another list). */
 extern const struct family *const families[]; /* NULL-terminated */
 
-void families_register(void); /* hands the ops to ops_set; call once at start */
+void families_register(void); /* passes the families' ops to ops_set; call once at start */
 const struct family *family_find(const char *name);              /* NULL: none */
 const struct family *family_of_problem(const struct problem *p); /* by field "family", else by op */
 bool family_target_runs_on(const struct family_target *t, const struct device_info *info);

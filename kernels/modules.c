@@ -116,7 +116,8 @@ int modules_find(const char *cache_dir, const char *variant, struct image *out, 
     return 0;
 }
 
-/* The file of a content id, with any suffix. Tries names: the folder is too large to list. */
+/* Finds the file of a content id, with any suffix. Tries each known suffix, because the folder
+ * is too large to list. */
 static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], const char **suffix,
                      struct error *err)
 {

@@ -37,7 +37,7 @@ int modules_get(const char *cache_dir, const char *id, struct image *out, struct
 /* A part of a module. The id is not checked: only a reader of the whole module can. */
 struct chunk {
     char *data;         /* owned by the caller: free() */
-    size_t n, size;     /* of the part; of the whole */
+    size_t n, size;     /* bytes of this part; bytes of the whole module */
     const char *suffix; /* static */
 };
 int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
@@ -79,9 +79,10 @@ struct modules_usage {
     int64_t bytes;             /* on disk, as blocks of 4 KiB: images and records */
     int64_t removed;           /* by this trim */
 };
-/* Counts; a missing cache counts as empty. */
+/* Counts files and bytes of the cache; a missing cache counts as empty. */
 void modules_count(const char *cache_dir, struct modules_usage *out);
-/* Tells other trims of this directory which images `database` (an absolute path) serves. */
+/* Writes the list of images that `database` (an absolute path) serves, so that trims of this
+ * cache by other processes keep these images. */
 int modules_serve(const char *cache_dir, const char *database, const char (*ids)[HASH_HEX],
                   size_t n, struct error *err);
 /* Above `limit` bytes (0: no limit), removes the least recently used files until the cache is a

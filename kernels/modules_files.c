@@ -156,7 +156,9 @@ int modules_read_file(const char *path, struct image *out, struct error *err)
         return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }
     struct stat st;
-    int r = trust_opened(path, fd, err); /* the file may be older than the folder's mode */
+    /* the file is checked, too: it may have been written before the folder was closed to other
+     * users */
+    int r = trust_opened(path, fd, err);
     if (r) {
         close(fd);
         return r;

@@ -319,7 +319,8 @@ int modules_trim(const char *cache_dir, int64_t limit, struct modules_usage *out
         r = error_set(err, ERROR_NO_MEMORY, "no memory to list %zu modules", f.n);
     } else if (limit > 0 && out->bytes > limit && f.n > 0) {
         r = files_trim(&f, cache_dir, limit, err);
-        if (r == 0 && out->removed) { /* count again: records went with their images */
+        /* counts again, because records were removed with their images */
+        if (r == 0 && out->removed) {
             int64_t removed = out->removed;
             modules_count(cache_dir, out);
             out->removed = removed;

@@ -92,7 +92,9 @@ static void modules_keep_made(const struct modules_order *o, struct modules_made
     struct error why = ERROR_NULL;
     int r = refused ? modules_put_refusal(o->cache_dir, &out->image, refused, &why)
                     : modules_put(o->cache_dir, &out->image, o->compiler->ops->suffix, &why);
-    if (r) { /* usable for measuring, but not for handing out or finding again */
+    /* the image can be measured, but is not in the cache: no client can get it, and no process
+     * will find it again */
+    if (r) {
         out->unsaved = !refused;
         fprintf(stderr, "variant %s is not cached: %s\n", o->hash, why.text);
     }

@@ -139,7 +139,7 @@ int record_read(const char *cache_dir, const char *variant, struct image *out, c
         snprintf(out->log, sizeof(out->log), "%s", a->log);
         snprintf(suffix, 16, "%s", a->suffix);
     }
-    if (r == MODULES_REFUSED) { /* marks the use, as for an image */
+    if (r == MODULES_REFUSED) { /* updates the record's mtime, its last use, as for an image */
         utimensat(AT_FDCWD, path, NULL, 0);
     }
     free(a);

@@ -197,8 +197,8 @@ static int space_check_point(struct space *s, struct error *err)
     return 0;
 }
 
-/* A restriction to points that are not worth() a place wants these points. space_step() has wrapped
- * around: `at` and `config` are at the first point again. */
+/* Starts a walk that also keeps points that are not worth() a place: the restriction left only
+ * these. space_step() has wrapped around: `at` and `config` are at the first point again. */
 static void begin_again(struct space *s)
 {
     s->all = true;
@@ -255,8 +255,8 @@ void space_predict(const struct space *s, const struct family_target *t, const s
 
 /* ---- a whole space, on several threads ------------------------------------------------------- */
 
-/* A part for each combination of values of the first few tunables. Free threads walk the parts,
- * which are then joined in order. */
+/* Each combination of values of the first few tunables is a part of the space. Free threads walk
+ * the parts, which are then joined in order. */
 
 enum { THREADS_MAX = 32, PARTS_ENOUGH = 32 };
 
@@ -388,7 +388,7 @@ int space_build_on(unsigned threads, struct space *s, const struct space_setup *
         if (r || s->n > 0 || s->unworthy == 0) {
             return r;
         }
-        space_deinit(s); /* again, with points that are not worth() a place */
+        space_deinit(s); /* walks again, now keeping points that are not worth() a place */
         r = space_begin(s, setup, true, err);
     }
     return r ? r : space_walk_all(s, err);

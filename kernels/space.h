@@ -24,7 +24,7 @@ struct space_setup { /* all borrowed, as long as the space is built */
 };
 struct space_rule {
     char rule[32];
-    bool legal;       /* a rule of worth(): the dropped points are legal */
+    bool legal;       /* true for a rule of worth(): the dropped points are legal */
     uint64_t dropped; /* points that this rule was the first to drop */
     char text[320];   /* the rule's text for the first of these points */
 };
@@ -36,7 +36,7 @@ struct space {
     uint64_t raw;                    /* points of the product before rules, so far */
     uint64_t unworthy;               /* legal points that are not worth() a place */
     uint32_t variants;               /* compile-time parts among the points */
-    uint32_t settings;               /* run-time settings of a variant, at most */
+    uint32_t settings;               /* largest number of run-time settings of a variant */
     uint32_t n_rules;
     struct space_rule rules[64];
     /* State of space_more. */
@@ -57,8 +57,9 @@ int space_build(struct space *s, const struct family_target *t, const struct pro
 /* The same points, built on several threads; all threads call `allow`. */
 int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
                    struct error *err);
-/* The same in parts, for callers that must not block for long: a space may have hundreds of
- * thousands of points, at a microsecond each. Without `keep` the points are only counted. */
+/* Builds the space a few points at a time, for callers that must not block for long: a space may
+ * have hundreds of thousands of points, at a microsecond each. Without `keep` the points are
+ * only counted. */
 int space_begin(struct space *s, const struct space_setup *setup, bool keep, struct error *err);
 /* Looks at up to `n` more points. 0: the space is complete; SPACE_MORE; or ERROR_NO_MEMORY. */
 enum { SPACE_MORE = 1 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cuda device in a build without CUDA headers: replaces kernels/devices/cuda, reports why. */
+/* The cuda device in a build without CUDA headers: replaces kernels/devices/cuda and reports why
+ * no device can be opened. */
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 

@@ -84,7 +84,7 @@ static int prepared_make_buffer(struct device *d, struct prepared *w, uint32_t c
     const int64_t bytes = prepared_buffer_bytes(b), guard = prepared_guard_of(w, b);
     void *at;
     if (bytes == 0) {
-        return 0; /* the problem lacks this operand: NULL */
+        return 0; /* the problem lacks this operand: its pointer stays NULL */
     }
     if (copy > 0 && !b->rotate) {
         w->buffers[copy][i] = w->buffers[0][i];
@@ -275,7 +275,7 @@ static double row_relative_norm(const struct row_error *e)
     return isnan(ratio) ? (double)INFINITY : ratio;
 }
 
-/* "output row 812 (expert 3, row 17 of it)" */
+/* Writes the name of a check row: "output row 812 (expert 3, row 17 of it)". */
 static void row_name(const struct workload *w, uint32_t check, char *out, size_t size)
 {
     char place[96] = "";

@@ -27,7 +27,7 @@ struct kernel { /* embedded first in each device's own struct */
     struct variant variant;
 };
 
-struct row_error { /* of a check row; as in cuda/tools.cu */
+struct row_error { /* the error of a check row; the same struct as in cuda/tools.cu */
     double max_error, difference, norm, excess;
     int64_t worst; /* the element farthest beyond its tolerance, by `excess` */
     double got, expected;
@@ -43,7 +43,8 @@ struct prepared { /* all pointers but the workload's are device pointers */
     void *buffers[PREPARED_COPIES_MAX][BUFFERS_MAX];
     void *workspace; /* owned */
     int64_t workspace_bytes;
-    int64_t workspace_max;        /* limit of the workspace, from the memory share */
+    /* most bytes that the workspace may have, from the memory share */
+    int64_t workspace_max;
     int64_t *check_at;            /* owned: the workload's, on the device */
     double *expected;             /* owned: the reference's check rows */
     struct row_error *row_errors; /* owned: one per check row, from the last verification */
@@ -88,7 +89,8 @@ struct prepared_ops {
     int (*launch)(struct device *d, struct kernel *k, const struct launch *l, struct error *err);
     int (*inspect)(struct device *d, const struct prepared *w, const struct tolerance *tol,
                    struct prepared_findings *out, struct error *err);
-    /* The tolerance of a row's rounding, for queries without a tolerance. */
+    /* The relative norm of a row's error that rounding explains, for queries without a
+     * tolerance. */
     double (*rel_norm)(const struct workload *w);
     int (*sample)(struct device *d, const struct prepared_work *work, uint32_t copy, double *us,
                   struct error *err);

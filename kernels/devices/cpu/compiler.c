@@ -38,7 +38,7 @@ struct cpu_compiler {
     struct compiler base; /* first */
     char path[PATH_MAX];
     char version[96];
-    struct stat file; /* the file at the path when its version was read */
+    struct stat file; /* stat() of the compiler's file when its version was read */
 };
 
 /* ---- finding the compiler -------------------------------------------------------------------- */
@@ -164,7 +164,8 @@ void cpu_compiler_version(char *out, size_t size)
     if (r == 0) {
         snprintf(out, size, "%s", compiler_version_cpu(c));
         compiler_close_cpu(c);
-    } else if (r == ERROR_DENIED) { /* a compiler exists: tell the user why it is not used */
+        /* a compiler exists: the error tells the user why gemmd does not use it */
+    } else if (r == ERROR_DENIED) {
         fprintf(stderr, "%s\n", err.text);
     }
 }
@@ -248,9 +249,10 @@ static bool blames_source(const char *log)
 
 static const char *const no_room[] = {"No space left on device", "Disk quota exceeded",
                                       "File too large", NULL};
-/* gcc: "Killed signal terminated program cc1", "internal compiler error: Killed (program cc1)"; its
- * linker: "ld terminated with signal 9 [Killed]", "memory exhausted"; clang: "unable to execute
- * command: Killed"; no room for one more process: "Resource temporarily unavailable". */
+/* Texts of a log when memory was short. gcc: "Killed signal terminated program cc1", "internal
+ * compiler error: Killed (program cc1)"; its linker: "ld terminated with signal 9 [Killed]",
+ * "memory exhausted"; clang: "unable to execute command: Killed"; no room for one more process:
+ * "Resource temporarily unavailable". */
 static const char *const no_memory[] = {"Killed",
                                         "Terminated",
                                         "out of memory",
@@ -268,14 +270,14 @@ static bool cpu_compiler_log_says(const char *log, const char *const words[])
     return *words != NULL;
 }
 
-/* Killed from outside, by a user or by Linux when memory is short: no verdict on the variant. */
+/* True when a user, or Linux for lack of memory, killed the compiler: no verdict on the variant. */
 static bool was_killed(int status)
 {
     const int of = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     return of == SIGKILL || of == SIGTERM || of == SIGINT || of == SIGHUP;
 }
 
-/* Result from the exit status and the log. */
+/* Returns the compile's error code, from the compiler's exit status and log. */
 static int how_it_ended(const struct job *j, int status, struct image *out, struct error *err)
 {
     char text[400];
@@ -315,7 +317,8 @@ static int run_cc(const struct job *j, const struct variant *v, struct image *ou
     return r ? r : how_it_ended(j, status, out, err);
 }
 
-/* After a system upgrade: another compiler's output must not get this version's stamp. */
+/* Fails when a system upgrade has replaced the compiler since its version was read: the new
+ * compiler's output must not get the old version's stamp. */
 static int still_itself(const struct cpu_compiler *c, struct error *err)
 {
     struct stat st;

@@ -26,7 +26,7 @@
 struct pool;
 struct pool *pool_new(uint32_t threads); /* NULL: no memory or no threads */
 struct pool *pool_free(struct pool *p);  /* NULL in, NULL out */
-/* In a forked child, from the child handler of pthread_atfork. */
+/* To be called in a forked child, from the child handler of pthread_atfork. */
 void pool_forked(struct pool *p);
 /* Calls run(ctx, i) once for every i < n, on the pool's threads (never on the caller's, whose stack
  * may be small). Returns when all calls have ended. */
@@ -35,7 +35,7 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
 /* ---- host.c, peaks.c ------------------------------------------------------------------------- */
 
 enum { CPU_THREADS_MAX = 1024 };
-/* "cpu" | "cpu:<threads>": threads, or ERROR_INVALID. */
+/* Returns the number of threads of a spec "cpu" or "cpu:<threads>", or ERROR_INVALID. */
 int cpu_threads(const char *spec, struct error *err);
 /* Fills everything but peaks and compiler; takes microseconds. */
 int cpu_describe(const char *spec, struct device_info *out, struct error *err);

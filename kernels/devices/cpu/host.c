@@ -11,7 +11,7 @@
 
 #include "kernels/devices/cpu/cpu.h"
 
-/* Defaults when sysfs is hidden, as in containers. */
+/* Cache sizes to assume when sysfs is hidden, as in containers. */
 enum { L2_BYTES_GUESS = 1024 * 1024, LLC_BYTES_GUESS = 32 * 1024 * 1024 };
 
 /* ---- description ----------------------------------------------------------------------------- */
@@ -22,7 +22,8 @@ static int allowed_threads(void)
     if (sched_getaffinity(0, sizeof(set), &set) == 0) {
         return CPU_COUNT(&set);
     }
-    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than cpu_set_t has room for */
+    /* the machine has more CPUs than a cpu_set_t can hold */
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (int)n : 1;
 }
 

@@ -67,7 +67,7 @@ int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct
     loading_begin();
     m->dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     loading_end();
-    close(fd); /* a job may hold thousands of modules */
+    close(fd); /* closed at once: a process may hold thousands of modules */
     if (!m->dl) {
         const char *text = dlerror();
         return error_set(err, ERROR_INVALID, "the module cannot be loaded: %s",
@@ -119,7 +119,7 @@ static unsigned shared_users;
 
 static void cpu_load_before_fork(void)
 {
-    loading_begin(); /* first in the lock order (kernels/loading.h) */
+    loading_begin(); /* the loading lock comes first in the lock order (kernels/loading.h) */
     pthread_mutex_lock(&shared_lock);
 }
 

@@ -75,7 +75,9 @@ static void cpu_pool_start(struct pool *p, uint32_t threads)
     sigset_t all, before;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all); /* signals are for the job's own threads, which may block some of them */
+    /* pool threads take no signals: signals are for the program's own threads, which may block
+     * some */
+    sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     p->n_threads = 0;
     while (p->n_threads < threads &&

@@ -42,7 +42,8 @@ static int cpu_allocate(struct device *d, int64_t bytes, void **out, struct erro
         return error_set(err, ERROR_NO_MEMORY, "cannot allocate %.1f MiB for a buffer: %s",
                          (double)bytes / 0x1p20, strerror(errno));
     }
-    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* fewer TLB misses; refusal is fine */
+    /* huge pages cause fewer TLB misses; the call may fail without harm */
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     *out = p;
     return 0;
 }
@@ -193,7 +194,8 @@ static int cpu_run_reference(struct device *d, const struct family_target *t,
                              const struct launch *l, struct error *err)
 {
     (void)t;
-    struct cpu_module none = {.pool = pool_of(d)}; /* the launch has its function in cpu_entry */
+    /* no module is needed: the launch has its function in cpu_entry */
+    struct cpu_module none = {.pool = pool_of(d)};
     return cpu_module_launch(&none, l, err);
 }
 

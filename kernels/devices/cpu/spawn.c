@@ -29,7 +29,8 @@ struct spawned {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct spawned *running; /* borrowed: each entry is on the stack of its thread */
 
-/* Our environment with another TMPDIR, where a killed driver leaves its files. NULL: no memory. */
+/* Copies this process's environment and sets TMPDIR to `tmp`, where a killed driver leaves its
+ * files. NULL: no memory. */
 static char **spawn_make_environment(const char *tmp, char *name, size_t size)
 {
     size_t n = 0, kept = 0;

@@ -13,7 +13,8 @@
 enum { VERSION_LEAST = 12000 }; /* cubins and cuLaunchKernelEx need this release */
 
 static struct cuda_driver driver;
-static bool opened, initialised; /* all three: written between loading_begin and loading_end */
+/* all three variables are written only between loading_begin and loading_end */
+static bool opened, initialised;
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -104,7 +105,7 @@ int cuda_driver_version(void)
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-/* By number: the toolkit of the build may lack the newest names. */
+/* Errors by number, because the CUDA headers of the build may lack the newest names. */
 static const struct {
     int cuda, ours;
     const char *advice; /* NULL: CUDA's own text is enough */

@@ -14,7 +14,7 @@
 #include "proto/device.h"
 #include "proto/error.h"
 
-/* X(member, "symbol", parameters): required for a device. */
+/* X(member, "symbol", parameters) for each function without which no device can be opened. */
 #define CUDA_DRIVER_NEEDED(X)                                                                      \
     X(init, "cuInit", (unsigned flags))                                                            \
     X(driver_version, "cuDriverGetVersion", (int *version))                                        \
@@ -90,7 +90,8 @@ struct cuda_driver {
 /* Opens the driver's library, once per process; never closed; no cuInit. $GEMMD_LIBCUDA names
  * another file. ERROR_NO_DEVICE names the missing part and the remedy. Thread-safe. */
 int cuda_driver_open(const struct cuda_driver **out, struct error *err);
-/* The same, and cuInit: for processes with a context of their own, other than training jobs. */
+/* Like cuda_driver_open, and calls cuInit. For processes that create a context of their own, so
+ * not for training jobs. */
 int cuda_driver_init(const struct cuda_driver **out, struct error *err);
 /* The CUDA version of the driver, or 0 without a driver. */
 int cuda_driver_version(void);

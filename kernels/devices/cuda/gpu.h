@@ -42,9 +42,10 @@ struct cuda_device {
     struct device base;           /* first */
     const struct cuda_driver *cu; /* borrowed */
     CUdevice device;
-    struct nvml *nvml;                   /* owned; NULL: no NVML */
-    struct cuda_watch *watch;            /* owned; while a problem is prepared */
-    double left_ms;                      /* clock when the last problem was released */
+    struct nvml *nvml;        /* owned; NULL: no NVML */
+    struct cuda_watch *watch; /* owned; exists while a problem is prepared */
+    /* the time, in ms of the device's clock, at which the last problem was released */
+    double left_ms;
     CUcontext context;                   /* owned; NULL until the first load or prepare */
     CUstream stream;                     /* owned: for all work */
     CUevent begin, end;                  /* owned */
@@ -64,7 +65,7 @@ struct cuda_kernel {
 int cuda_wake(struct cuda_device *d, struct error *err);
 uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
                       struct variant out[DEVICE_HELPERS_MAX]);
-/* Load into the context, unless already loaded. */
+/* Load the helpers (tools.cu, the reference) into the context, unless they are already loaded. */
 int cuda_load_tools(struct cuda_device *d, struct error *err);
 int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err);
 
@@ -77,7 +78,8 @@ void cuda_watch_end(struct cuda_device *d);
 /* ---- prepare.c, baseline.c ------------------------------------------------------------------ */
 
 int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err);
-void cuda_release(struct cuda_device *d, CUdeviceptr *at); /* 0 is fine; sets it to 0 */
+/* frees *at and sets it to 0; *at may be 0 */
+void cuda_release(struct cuda_device *d, CUdeviceptr *at);
 int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err);
 int cuda_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                  struct prepared **out, struct error *err);

@@ -3,9 +3,9 @@
  * The GPU's state. While a problem is prepared, a separate thread calls NVML, because a call may
  * take milliseconds and measuring must not wait for it.
  *
- * Other users of the GPU are visible until this process creates its context. Afterwards all
- * processes but one are others. Their load is known only after this process was idle for longer
- * than NVML's sampling period.
+ * Other users of the GPU are visible until this process creates its context. Afterwards every
+ * process on the GPU except this process counts as another user. Their load is known only after
+ * this process was idle for longer than NVML's sampling period.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,7 +43,8 @@ void cuda_watch_begin(struct cuda_device *d)
 {
     struct cuda_watch *w = d->nvml && !d->watch ? calloc(1, sizeof(*w)) : NULL;
     if (!w) {
-        return; /* the state stays unknown, which does not prevent measuring */
+        /* without the thread the GPU's state stays unknown, which does not prevent measuring */
+        return;
     }
     w->nvml = d->nvml;
     pthread_mutex_init(&w->lock, NULL);

@@ -154,7 +154,7 @@ int cuda_module_fits(const struct cuda_module *m, const struct cuda_function *f,
     return 0;
 }
 
-/* Sizes above 48 KiB must be set in the driver once. */
+/* Dynamic shared memory above 48 KiB must be allowed for the function in the driver, once. */
 static int allow_smem(struct cuda_module *m, struct cuda_function *f, uint32_t bytes,
                       struct error *err)
 {

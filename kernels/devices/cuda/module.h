@@ -16,8 +16,8 @@ struct cuda_function {
     char name[64];
     CUfunction function;
     int registers, static_smem;
-    int threads_max;  /* of a block, given its registers */
-    int dynamic_smem; /* largest size set in the driver so far */
+    int threads_max;  /* most threads of a block, limited by the function's registers */
+    int dynamic_smem; /* bytes; the largest limit set in the driver so far */
 };
 
 struct cuda_module {
@@ -25,7 +25,7 @@ struct cuda_module {
     CUmodule module;              /* owned */
     int smem_optin;
     const struct launch_order *order; /* of its device */
-    pthread_mutex_t lock;             /* of the functions: any thread of a job launches */
+    pthread_mutex_t lock;             /* protects the functions: any thread of a job may launch */
     int n_functions;
     struct cuda_function functions[CUDA_FUNCTIONS_MAX];
 };

@@ -177,7 +177,8 @@ static void sample_users(const struct nvml *n, struct device_health *out)
         out->free_mib = (int64_t)(memory.free >> 20);
         out->total_mib = (int64_t)(memory.total >> 20);
     }
-    if (n->processes) { /* the call fails for lack of room, and returns the number */
+    /* the call fails because the array has no room, but still returns the number of processes */
+    if (n->processes) {
         int r = n->processes(n->device, &count, NULL);
         out->processes = r == 0 || r == INSUFFICIENT_SIZE ? (int64_t)count : -1;
     }

@@ -14,10 +14,11 @@ struct nvml; /* a GPU, by NVML */
 struct nvml *nvml_open(const char *gpu);
 void nvml_close(struct nvml *n); /* NULL is fine */
 
-/* Power limit and driver version, where known. */
+/* Sets the power limit and the driver version in `info`, where NVML knows them. */
 void nvml_describe(const struct nvml *n, struct device_info *info);
-/* Clocks, temperature, power, throttling, memory: takes a few milliseconds with slow drivers.
- * busy_percent and processes count all processes, also this; -1: unknown. */
+/* Reads clocks, temperature, power, throttling and memory, which takes a few milliseconds with
+ * slow drivers. busy_percent and processes count all processes, this process included; -1:
+ * unknown. */
 void nvml_sample(const struct nvml *n, struct device_health *out);
 
 #endif

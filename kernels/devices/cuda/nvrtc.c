@@ -111,7 +111,7 @@ static int read_log(struct compile_job *j, struct image *out, struct error *err)
 }
 
 /* Recognises lack of memory in NVRTC 13.0's log. The front end logs "catastrophic error: out of
- * memory"; ptxas only that it gave up. Both return a wrong program's code. */
+ * memory"; ptxas only that it gave up. Both return the error code of an invalid program. */
 static bool ran_short(const char *log)
 {
     return strstr(log, "out of memory") || strstr(log, "Memory allocation failure") ||

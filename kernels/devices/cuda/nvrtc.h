@@ -38,7 +38,7 @@ struct cuda_nvrtc {
  * ERROR_NO_COMPILER names the libraries found and the remedy. */
 int cuda_nvrtc_open(int driver_version, struct cuda_nvrtc *out, struct error *err);
 
-/* Thread-safe. As compiler_ops.compile; also fills meta.variant and compile_ms. */
+/* Thread-safe. Compiles as compiler_ops.compile does; also fills meta.variant and compile_ms. */
 int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, struct image *out,
                        struct error *err);
 

@@ -55,7 +55,7 @@ static bool cuda_order_begin(struct asking *a, CUdevice device)
            !cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX);
 }
 
-/* One block to an SM: each block requests all of the SM's shared memory. */
+/* Each block requests all of an SM's shared memory, so that every SM gets only one block. */
 static bool cuda_order_ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_SMS_MAX])
 {
     CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};

@@ -20,7 +20,8 @@
 
 enum { GUARD_BYTES = 4096, THREADS = 256 };
 
-/* Longer than queueing four launches and two events; EACH: longer than a library's call. */
+/* The GPU spins for longer than the host needs to queue four launches and two events. Each
+ * launch of the work adds SPIN_EACH_US, which is longer than a library's call takes. */
 static const double SPIN_US = 60, SPIN_EACH_US = 12;
 
 static struct cuda_device *cuda_of(struct device *d)
@@ -133,7 +134,8 @@ static int cuda_launch_tool(struct cuda_device *d, const char *entry, uint32_t b
     return cuda_module_launch(&d->tools.module, &l, d->stream, err);
 }
 
-/* Enough blocks to fill the GPU; the kernels loop over the rest. */
+/* Returns enough blocks to fill the GPU; each thread of the kernels loops over the other
+ * elements. */
 static uint32_t blocks_for(const struct cuda_device *d, int64_t count)
 {
     int64_t wanted = (count + THREADS - 1) / THREADS, most = d->base.info.sm_count * 8;
@@ -258,7 +260,7 @@ static int elapsed_us(struct cuda_device *d, double *us, struct error *err)
     return r;
 }
 
-/* The GPU spins until all work is queued. */
+/* Times the work once, in microseconds: the GPU spins until all work is queued. */
 static int cuda_sample(struct device *base, const struct prepared_work *work, uint32_t copy,
                        double *us, struct error *err)
 {
@@ -306,7 +308,7 @@ static int cuda_read_findings(struct cuda_device *d, const struct prepared *w,
                             err, "reading how the check rows compare");
 }
 
-/* All work is queued behind the candidate: a single wait. */
+/* Queues all checks behind the candidate's launch, and waits only once. */
 static int cuda_inspect(struct device *base, const struct prepared *w, const struct tolerance *tol,
                         struct prepared_findings *out, struct error *err)
 {
@@ -317,9 +319,10 @@ static int cuda_inspect(struct device *base, const struct prepared *w, const str
     return r ? r : cuda_read_findings(d, w, out, err);
 }
 
-/* Rounding to bf16 makes at most 3.9e-3 of a row's norm, to fp16 4.9e-4. Tensor cores cut bits off
- * fp32 sums at every step of 16 terms, always downwards. In very long sums (dW of an expert with
- * hundreds of thousands of rows) the error reaches a third of this tolerance. */
+/* Rounding to bf16 causes an error of at most 3.9e-3 of a row's norm, rounding to fp16 at most
+ * 4.9e-4. Tensor cores cut bits off fp32 sums at every step of 16 terms, always downwards. In
+ * very long sums (dW of an expert with hundreds of thousands of rows) the error reaches a third
+ * of this tolerance. */
 static double cuda_rel_norm(const struct workload *w)
 {
     static const double CUT_EACH = 0x1p-24 / 16;

@@ -22,8 +22,8 @@ static __device__ __forceinline__ u64 all_threads(void)
     return (u64)gridDim.x * blockDim.x;
 }
 
-/* As random_next() of kernels/vocabulary.c, and as the cpu device draws: nearly normal, mean 0,
- * deviation 1, the sum of four 16-bit uniform numbers. Depends on seed and position only. */
+/* Draws as random_next() of kernels/vocabulary.c and as the cpu device do: nearly normal, mean
+ * 0, deviation 1, the sum of four 16-bit uniform numbers. Depends on seed and position only. */
 static __device__ __forceinline__ float random_value(u64 seed, u64 i)
 {
     u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
@@ -88,10 +88,15 @@ GLOBAL cuda_count_poison(const struct count_params p)
 /* The error of a check row: `length` elements from at[check] on. One block per row. */
 struct row_error {
     double max_error;
-    double difference, norm; /* sums of squares; without the rounding of tiny values */
-    double excess;           /* excess of the worst element over its tolerance; 0: none */
-    long long worst;         /* the worst element's index, the first of equals */
-    double got, expected;    /* there */
+    /* sums of squares of the row's error and of the reference; `difference` leaves out the
+     * rounding of tiny values */
+    double difference, norm;
+    /* excess of the worst element's error over its tolerance; 0: no element exceeds its
+     * tolerance */
+    double excess;
+    /* the index of the worst element; of equally bad elements, the first */
+    long long worst;
+    double got, expected;    /* values of the worst element */
 };
 
 struct compare_params {
@@ -212,6 +217,6 @@ GLOBAL cuda_sweep(const struct sweep_params p)
         const uint4 v = p.data[i];
         sum ^= v.x ^ v.y ^ v.z ^ v.w;
     }
-    if (sum == 0x12345678u) /* never, but the compiler cannot know */
+    if (sum == 0x12345678u) /* never true, but the compiler cannot know that and keeps the reads */
         *p.out = sum;
 }

@@ -19,7 +19,7 @@ struct replay_device {
     struct device base;  /* first */
     struct landscape *l; /* owned */
     double clock_ms;
-    uint64_t calls; /* of time(): each call draws other samples */
+    uint64_t calls; /* number of calls of time(): each call draws other samples */
 };
 
 struct prepared {
@@ -136,7 +136,8 @@ static void replay_unload(struct device *base, struct kernel *k)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* The true time of a config in a synthetic landscape: the target's model times a random factor. */
+/* The time, without noise, of a config in a synthetic landscape: the target's model times a
+ * random factor. */
 static double synthetic_us(const struct replay_device *d, const struct prepared *w,
                            const struct kernel *k, const struct record *config)
 {
@@ -149,7 +150,8 @@ static double synthetic_us(const struct replay_device *d, const struct prepared 
     return us * exp(d->l->spread * noise_gauss(&state));
 }
 
-/* 0 and the source of times: an entry, or NULL for a synthetic config. */
+/* Finds the entry whose times a config has; *out is NULL for a synthetic config. Returns 0 or
+ * ERROR_*. */
 static int find_times(const struct replay_device *d, const struct prepared *w,
                       const struct record *config, const struct landscape_entry **out,
                       struct error *err)

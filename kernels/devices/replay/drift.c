@@ -31,7 +31,8 @@ static int drift_normalise_turns(struct landscape_turn *turns, uint32_t n, doubl
     return 0;
 }
 
-/* The mean slowness while the best were measured again: after the last variant. */
+/* The mean slowness of the turns after the last variant, while the best configs were measured
+ * again. */
 static double finals_slow(const struct table *t, const struct landscape_turn *turns, uint32_t n)
 {
     double sum = 0;

@@ -128,7 +128,8 @@ static void landscape_problem_differences(const struct problem *p, const struct 
     }
 }
 
-/* Lists the differences to the nearest problem: whole problems would be cut before they differ. */
+/* Lists the differences to the nearest problem: an error text would cut off the whole problems
+ * before the fields that differ. */
 static int landscape_explain_missing(const struct landscape *l, const struct problem *p,
                                      struct error *err)
 {
@@ -205,7 +206,8 @@ double landscape_compile_ms(const struct landscape *l, uint64_t variant)
     if (v || l->compile_ms > 0 || l->n_variants == 0) {
         return v ? v->compile_ms : l->compile_ms;
     }
-    double sum = 0; /* the average, for an unrecorded variant */
+    /* an unrecorded variant gets the average compile time of the recorded variants */
+    double sum = 0;
     for (uint32_t i = 0; i < l->n_variants; i++) {
         sum += l->variants[i].compile_ms;
     }

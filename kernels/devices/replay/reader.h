@@ -29,7 +29,7 @@ struct table {
     uint32_t first_entry;    /* of this problem's entries */
     struct record reference; /* empty: not given */
     double reference_us;
-    double walked_ms; /* time of the last variant's measurement */
+    double walked_ms; /* milliseconds at which the last variant was measured */
 };
 
 struct reader {
@@ -42,7 +42,7 @@ struct reader {
     bool faults_only; /* the file is an overlay */
 };
 
-/* entries.c: room for one more element of an array. */
+/* entries.c: makes room for one more element of an array. */
 int reader_grow(void *array, uint32_t n, size_t size, struct error *err);
 double reader_median(double *v, uint32_t n); /* sorts v; n is small, not 0 */
 /* Reads status, reason and resource: the failure of a config or a variant. */
@@ -63,7 +63,8 @@ int table_begin(struct reader *r, const struct wire_obj *line, struct error *err
 /* TABLE_NONE: the line is not of format 2. */
 enum { TABLE_NONE = 1 };
 int table_read(struct reader *r, const struct wire_obj *line, struct error *err);
-int table_end(struct reader *r, struct error *err); /* after the last line of its problem */
+/* to be called after the last line of the table's problem */
+int table_end(struct reader *r, struct error *err);
 
 /* drift.c: divides the last problem's times by the reference's slowness at that time. */
 int drift_correct(struct reader *r, struct error *err);

@@ -63,16 +63,19 @@
 #include "kernels/device.h"
 
 struct landscape_entry {
-    uint32_t problem;     /* index */
-    uint64_t config;      /* hash of its text */
-    int status;           /* 0: measured; ERROR_* */
-    double us;            /* when measured */
-    double walked_us;     /* before the second measurement */
-    bool sure;            /* measured often: the time is reliable */
-    double at_ms;         /* since the begin of its recording */
-    uint32_t first, n;    /* into samples; n 0: draws from other entries' samples */
-    uint32_t each;        /* samples of a block; 0: a single block */
-    uint64_t variant;     /* of a failure: replay_variant_hash; 0: unknown */
+    uint32_t problem; /* index */
+    uint64_t config;  /* hash of its text */
+    int status;       /* 0: measured; ERROR_* */
+    double us;        /* when measured */
+    double walked_us; /* before the second measurement */
+    bool sure;        /* the config was measured often, so its time is reliable */
+    double at_ms;     /* milliseconds since the recording of the problem began */
+    /* index and number of the entry's samples in the landscape's samples; n 0: replay draws from
+     * other entries' samples */
+    uint32_t first, n;
+    uint32_t each; /* number of samples in each block; 0: all samples are a single block */
+    /* for a failure: replay_variant_hash of the variant that failed; 0: unknown */
+    uint64_t variant;
     struct rejection why; /* of a failure */
 };
 
@@ -107,7 +110,7 @@ struct fault {
 
 struct landscape {
     struct device_info info;
-    double compile_ms; /* of variants that are not listed */
+    double compile_ms; /* compile time of variants that the landscape does not list */
     uint32_t n_problems;
     struct landscape_problem *problems; /* owned */
     uint32_t n_entries;
@@ -124,7 +127,7 @@ struct landscape {
     bool synthetic;
     uint64_t seed;
     double noise, spread;
-    double speed; /* of the clock; 0: nothing sleeps */
+    double speed; /* speed of the virtual clock, as a multiple of real time; 0: nothing sleeps */
     uint32_t n_faults;
     struct fault *faults; /* owned */
 };
@@ -154,7 +157,8 @@ uint64_t replay_variant_hash(const struct variant *v);
 /* noise.c */
 struct noise { /* of one call */
     const struct landscape *landscape;
-    double scale;        /* factor of the block's samples; without a block, the time */
+    /* factor for the block's samples; without a block, the time itself in microseconds */
+    double scale;
     const double *block; /* borrowed */
     uint32_t n;
 };
