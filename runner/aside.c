@@ -4,7 +4,9 @@
 #include "runner/aside.h"
 #include "runner/job_inner.h"
 
-enum { KEPT_MOST = 64 /* searches; the oldest is dropped first and compiles again */ };
+/* most searches whose state is kept; the oldest state is dropped first, and its search asks for
+ * its builds again */
+enum { KEPT_MOST = 64 };
 
 static struct aside **aside_find_place(struct runner *r, int64_t job)
 {

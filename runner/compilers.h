@@ -19,9 +19,11 @@ struct job;
 struct runner;
 
 struct compilers_ops {
-    bool real; /* this host's, in real time: they share the cores with a cpu device */
+    /* true for compilers of this host in real time, which share the cores with a cpu device */
+    bool real;
     double (*now_ms)(const struct runner *r);
-    double (*wall_ms)(const struct job *j); /* of all orders of a tuning so far */
+    /* milliseconds that all orders of the tuning have taken so far */
+    double (*wall_ms)(const struct job *j);
     /* When the build of a candidate will be done; 0: unknown. Called before the pool gets the
      * variant. */
     double (*due_ms)(struct job *j, const struct candidate *c);

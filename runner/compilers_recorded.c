@@ -18,7 +18,7 @@ static void lanes_remember_build(struct lanes *l, const char *hash, double due_m
         uint32_t room = l->room ? 2 * l->room : 64;
         struct lane_build *builds = realloc(l->builds, room * sizeof(*builds));
         if (!builds) {
-            return; /* the variant will be compiled once more */
+            return; /* without memory the variant is not noted, and will be compiled once more */
         }
         l->builds = builds;
         l->room = room;

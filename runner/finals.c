@@ -39,7 +39,7 @@ enum {
 };
 static const double FINAL_BAND = 1.03;
 static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* allowed scores */
-static const double DOUBTS = 2; /* standard deviations that noise may explain */
+static const double DOUBTS = 2; /* a distance of this many standard deviations may still be noise */
 static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_LAUNCHES = 2, VISIT = 0.25;
 
 struct finalist {
@@ -99,7 +99,8 @@ static int finals_drop_finalist(struct finals *s, struct finalist *f, int status
         job_record(s->job, &f->c, &f->trial);
     }
     if (status != MEASURE_FAILED) {
-        return status; /* a lost device is not touched again */
+        /* the device may be lost, and then must not be touched: the kernel is not unloaded */
+        return status;
     }
     if (f->kernel) {
         measure_unload(s->job, f->kernel);
@@ -134,7 +135,8 @@ static int finals_load_kernel(struct finals *s, struct finalist *f, struct error
     }
     r = r ? r : measure_load(j, &f->c, &f->kernel, &f->trial, err);
     const struct outcome *o = &j->outcomes[f->c.id];
-    if (r == 0 && o->here && o->ok) { /* an early stop leaves a candidate unverified */
+    /* a candidate that was stopped early has not been verified yet */
+    if (r == 0 && o->here && o->ok) {
         f->trial.max_error = o->max_error;
         f->trial.rel_norm = o->rel_norm;
     } else if (r == 0) {

@@ -20,7 +20,8 @@ enum { ROUNDS_MAX = 16 };
 
 static const char gone[] = "replaces the former best, which cannot run any more: ";
 
-/* Writes the sentence with the reason; a long reason is cut at the end of a word with "...". */
+/* Writes the gate's text, that the former best was replaced and why; a long reason is cut at the
+ * end of a word with "...". */
 static void say_gone(struct job *j, const char *reason)
 {
     size_t room = sizeof(j->gate) - sizeof(gone), n = strlen(reason);
@@ -59,7 +60,7 @@ static double gain_percent(const double other_us[], const double former_us[], ui
 static void say_stays(struct job *j, bool won, double gain)
 {
     const char *word = gain < 0 ? "slower" : "faster";
-    if (won) { /* the score decided, not the gain of the median round */
+    if (won) { /* the score decided who won, so the gain of the median round may contradict */
         word = gain > 0 ? "faster, which is noise of the finals" : "slower";
         snprintf(j->gate, sizeof(j->gate),
                  "the former best stays: it won again; the next was %.2f %% %s", fabs(gain), word);

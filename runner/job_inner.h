@@ -34,20 +34,23 @@
 enum {
     ITERS_DEFAULT = 20,
     WARMUP_DEFAULT = 1,
-    VISIT_USUAL = 5,    /* samples of one visit of a GPU */
-    SAMPLES_ENOUGH = 5, /* of a winner: fewer lower the confidence (daemon/cache/confidence.c) */
+    VISIT_USUAL = 5, /* samples of one visit of a GPU */
+    /* samples of a winner; with fewer the answer's confidence is lower
+     * (daemon/cache/confidence.c) */
+    SAMPLES_ENOUGH = 5,
 };
-/* Times that differ by a smaller fraction are equal; a smaller error needs no more samples. */
+/* Times that differ by a smaller fraction count as equal. Sampling stops when the error of a
+ * mean is below this fraction. */
 #define TIE 0.003
 
 /* The outcome of a config's trial, in this run or before. */
 struct outcome {
     bool known;       /* the config has had its trial */
     bool ok;          /* measured and right */
-    bool measured;    /* has a time, also when it was stopped early */
+    bool measured;    /* the config has a time, also when its trial was stopped early */
     bool here;        /* in this run */
     bool eligible;    /* allowed by the restrictions and the given list */
-    bool out_of_race; /* may not win, or failed in the finals */
+    bool out_of_race; /* the config may not win, or failed in the finals */
     double time_us, ratio, spread;
     uint32_t samples;
     double max_error, rel_norm;
@@ -83,9 +86,10 @@ struct job {
     const struct tune_order *order; /* borrowed */
     const struct family *family;
     const struct family_target *target;
-    struct workload workload;  /* owned */
-    struct plan plan;          /* owned */
-    bool given;                /* strategy given: the list in its order, no early stops */
+    struct workload workload; /* owned */
+    struct plan plan;         /* owned */
+    /* true for the strategy `given`: measures the list in its order, without early stops */
+    bool given;
     struct prepared *prepared; /* owned by the device */
     uint64_t seed;             /* of the inputs (base/conditions.h) */
     char doubt[160];           /* disturbance of the measuring (base/conditions.h) */
@@ -97,23 +101,29 @@ struct job {
     uint32_t former;          /* plan id of the key's former best (gate.c), or PLAN_NONE */
     char gate[GATE_TEXT_MAX]; /* sentence about the former best */
     double reference_us;      /* last measurement in this run; NaN: unknown */
-    double best_us;           /* of this run, eligible and right; NaN: no such trial yet */
-    /* Trials that came before the reference's. They are sent when their ratios are known. */
+    /* least time of an eligible config with a right result in this run; NaN: none yet */
+    double best_us;
+    /* Number of held trials, which came before the reference's trial and are sent when their
+     * ratios are known. */
     uint32_t n_held, room_held;
-    struct held_trial *held;      /* owned */
-    struct scatter scatter;       /* of this run's launches */
-    bool warm;                    /* the device has been warmed up (measure.c) */
-    bool idles;                   /* before each launch (measure.c): on a GPU */
+    struct held_trial *held; /* owned */
+    struct scatter scatter;  /* of this run's launches */
+    bool warm;               /* the device has been warmed up (measure.c) */
+    /* true on a GPU: the device idles before each launch (measure.c) */
+    bool idles;
     uint32_t total, done, failed; /* for progress */
     uint32_t done_before;         /* by earlier orders */
-    bool set_aside;               /* aside.h: the order ends, the search goes on later */
+    /* the order ends and a later order goes on with the search (aside.h) */
+    bool set_aside;
     double device_ms, compile_ms;
-    double took_ms, took_effort; /* all compiles, also of earlier runs: core time; effort */
-    double began_ms;             /* in runner_now_ms, less the time of earlier orders */
-    double order_began_ms;       /* start of this order, in runner_now_ms */
-    double turn_began_ms;        /* when the order's problem had been prepared */
-    double reference_rate;       /* multiply-adds per us of the independent reference; 0: unknown */
-    const struct build *announced; /* build of the last announced compile; only compared */
+    /* core time in ms and effort of all compiles, also of earlier runs */
+    double took_ms, took_effort;
+    double began_ms;       /* in runner_now_ms, less the time of earlier orders */
+    double order_began_ms; /* start of this order, in runner_now_ms */
+    double turn_began_ms;  /* when the order's problem had been prepared */
+    double reference_rate; /* multiply-adds per us of the independent reference; 0: unknown */
+    /* build of the last announced compile; only its address is compared */
+    const struct build *announced;
     uint32_t n_told, room_told;
     char (*told)[HASH_HEX]; /* owned: modules that this job has sent */
     uint32_t n_tally;

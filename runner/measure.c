@@ -98,7 +98,7 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* A device call has failed: fatal for the process, or only for this candidate. */
+/* Judges the error of a failed device call: fatal for the process, or only for this candidate. */
 static int measure_judge_error(struct trial *t, const struct error *e)
 {
     trial_fail(t, e);

@@ -65,7 +65,7 @@ static const struct option_row {
     {"--openings", OPTION_FLAG, AT(precompile_order.setup.openings), 0, 0},
     {"--cache-max-mib", OPTION_NUMBER, AT(precompile_order.max_mib), 0, 1 << 30},
     {"--with-parent", OPTION_NUMBER, AT(precompile_order.with_parent), 1, INT32_MAX},
-    /* the next four also for --landscape */
+    /* the next four options also apply to --landscape */
     {"--target", OPTION_TEXT, AT(precompile_order.setup.target), 0, 0},
     {"--seconds", OPTION_NUMBER, AT(precompile_order.seconds), 0, INT32_MAX},
     {"--quiet", OPTION_FLAG, AT(precompile_order.quiet), 0, 0},

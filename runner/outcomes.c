@@ -39,7 +39,9 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here)
     struct outcome *o = &j->outcomes[id];
     bool ok = strcmp(t->status, "ok") == 0;
     if (o->ok && !ok && !here) {
-        return; /* of several trials of an earlier run, the good trial counts */
+        /* a config may have several trials in an earlier run: a good trial counts, not a later
+         * failure */
+        return;
     }
     struct record config;
     plan_config(&j->plan, id, &config);

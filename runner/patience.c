@@ -7,7 +7,7 @@
 enum {
     AFTER_MS = 40,    /* compile time after which a variant cannot be in the cache */
     WORTH_MS = 200,   /* shorter waits do not set the search aside */
-    TRIALS_LEAST = 6, /* of an order, before it is set aside to wait */
+    TRIALS_LEAST = 6, /* trials that an order must have measured before it is set aside to wait */
     TURN_MS = 10000,  /* longer than most searches */
 };
 

@@ -28,7 +28,8 @@
 
 enum {
     PREPARE_LIMIT_MS = 120000,
-    ENOUGH = 8, /* of the budget for each variation; a smaller budget gives fewer variations */
+    /* configs of the budget per variation of the best: a smaller budget gives fewer variations */
+    ENOUGH = 8,
 };
 
 struct search {
@@ -264,7 +265,8 @@ static struct candidate *search_take_candidate(struct search *s, uint32_t at)
     return c;
 }
 
-/* The best time known for this run: measured here, or computed from an earlier run's ratio. */
+/* The best time known for this run: measured in this run, or computed from an earlier run's
+ * ratio. */
 static double best_known(const struct job *j)
 {
     double best = j->best_us;
@@ -421,7 +423,8 @@ static uint32_t budget_left(const struct job *j)
     return left > 0 ? (uint32_t)left : 0;
 }
 
-/* Budget of the final variations: as many as the reference has, which is typical. */
+/* The part of the budget to keep for the final variations: as many configs as the reference has
+ * variations, which is typical. */
 static uint32_t keep_for_end(const struct job *j, uint32_t left)
 {
     struct record config, unused[VARIATIONS_MAX];

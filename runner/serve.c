@@ -113,7 +113,8 @@ static void serve_say_bye(struct runner *r)
     runner_quit(RUNNER_EXIT_OK);
 }
 
-/* A runner that blocks on its log would be silent, and be killed as hung. */
+/* A runner that blocks while it writes its log would send no messages, and gemmd would kill it
+ * as hung. */
 static void wait_for_no_reader(void)
 {
     int fd = std_files_impatient();
@@ -123,7 +124,7 @@ static void wait_for_no_reader(void)
     }
 }
 
-/* Sets the limit in the environment, where all users of the device code read it. */
+/* Sets the memory limit in the environment, where the device code reads it. */
 static void share_memory(int64_t percent)
 {
     char share[16];
@@ -154,7 +155,8 @@ int runner_serve(const struct runner_options *opt)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     self_ignore_signals();
     wait_for_no_reader();
-    /* Only lowers the priority: raising needs a privilege, and is the user's decision. */
+    /* Only lowers this process's priority: raising the priority needs a privilege, and is the
+     * user's decision. */
     if (opt->nice > getpriority(PRIO_PROCESS, 0) &&
         setpriority(PRIO_PROCESS, 0, (int)opt->nice) < 0) {
         fprintf(stderr, "gemmd-runner: cannot set nice %lld: %s\n", (long long)opt->nice,

@@ -109,7 +109,8 @@ void channel_send(struct channel *c)
             c->gone = true;
         }
     }
-    c->gone = c->gone || c->out.failed; /* an unsendable message: silence would mislead */
+    /* a message that cannot be encoded also ends the channel: gemmd would misread the silence */
+    c->gone = c->gone || c->out.failed;
     wire_buf_clear(&c->out);
 }
 

@@ -93,5 +93,7 @@ int clocks_hold(const char *uuid, int64_t mhz, struct error *err)
     if (r) {
         close(fd);
     }
-    return r; /* on success fd stays open for the life of the process */
+    /* on success fd stays open for the life of the process, because the child resets the clocks
+     * when it closes */
+    return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Locked clocks for gemmd --lock-clocks: locked while the runner has the device, and no longer,
- * however the runner ends.
+ * Locks the clocks for gemmd --lock-clocks: the clocks are locked while the runner has the device,
+ * and no longer, however the runner ends.
  *
  * A child of the runner sets the clocks and waits until its socket to the runner closes. The kernel
  * closes the socket also when the runner crashes or is killed together with gemmd. Then the child
@@ -14,7 +14,8 @@
 
 #include "proto/error.h"
 
-/* Starts the child and waits until the clocks are locked. They are reset when this process ends. */
+/* Starts the child and waits until the clocks are locked. The child resets the clocks when this
+ * process ends. */
 int clocks_hold(const char *uuid, int64_t mhz, struct error *err);
 /* Main function of the child: gemmd-runner --hold-clocks MHZ --device UUID --fd N. Returns an exit
  * status. */

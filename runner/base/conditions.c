@@ -62,7 +62,8 @@ void conditions_note(struct device *d, struct trial *t)
     }
 }
 
-/* Heat is a doubt. The power limit is the normal state of a large GPU for all candidates. */
+/* Slowing by heat makes a trial doubtful. Slowing by the power limit does not: a large GPU
+ * normally runs at that limit, for all candidates alike. */
 void conditions_after(const struct trial *t, char doubt[DOUBT_MAX])
 {
     if (!doubt[0] && (strstr(t->throttle, "thermal") || strstr(t->throttle, "hardware"))) {

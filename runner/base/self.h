@@ -8,7 +8,8 @@
 
 #include "proto/error.h"
 
-#define SELF_FD "3" /* the child's end of the socket: for its --fd */
+/* the descriptor of the child's end of the socket, as the value of the child's option --fd */
+#define SELF_FD "3"
 
 /* Starts a child with `args` (argv, ended by NULL). *fd: the caller closes the socket; *pid: the
  * caller may wait for the child. The child's stdin and stdout are /dev/null. The child has its own

@@ -6,7 +6,7 @@
 
 #include "runner/base/stats.h"
 
-enum { SCATTER_KNOWN = 8 }; /* a standard deviation of fewer is inexact */
+enum { SCATTER_KNOWN = 8 }; /* a standard deviation of fewer launches is inexact */
 
 int stats_compare_doubles(const void *a, const void *b)
 {

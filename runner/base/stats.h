@@ -9,8 +9,8 @@ struct stats {
     double median, q25, q75;
 };
 
-/* n may be 0: all NaN. Linear interpolation between order statistics. Only the first STATS_MAX
- * samples count. */
+/* With n = 0 all results are NaN. Linear interpolation between order statistics. Only the first
+ * STATS_MAX samples count. */
 enum { STATS_MAX = 256 };
 struct stats stats_of(const double *samples, uint32_t n);
 double stats_median(const double *samples, uint32_t n);
@@ -18,7 +18,7 @@ int stats_compare_doubles(const void *a, const void *b); /* for qsort */
 
 /* Scatter of the launches of a kernel in a visit, pooled over visits. */
 struct scatter {
-    double squares; /* of relative deviations from the visit's mean */
+    double squares; /* sum of the squares of relative deviations from the visit's mean */
     uint32_t free;  /* degrees of freedom */
 };
 

@@ -7,13 +7,15 @@
 
 #include <stddef.h>
 
-enum phase {                /* in the order of the text */
-             PHASE_OPEN,    /* driver, compiler, device properties */
-             PHASE_PLAN,    /* the space, ranked */
-             PHASE_PREPARE, /* context, operands, the reference's result, without PHASE_HELPERS */
+enum phase {             /* phases in the order in which timeline_format() prints them */
+             PHASE_OPEN, /* driver, compiler, device properties */
+             PHASE_PLAN, /* the space, ranked */
+             /* making the context, the operands and the reference's result; waits in
+              * PHASE_HELPERS do not count */
+             PHASE_PREPARE,
              PHASE_HELPERS, /* waiting for compiles of the device's own kernels */
-             PHASE_COMPILE, /* nothing to measure until a compiler is done */
-             PHASE_LOAD,    /* a candidate's module into the context */
+             PHASE_COMPILE, /* waiting with nothing to measure until a compiler is done */
+             PHASE_LOAD,    /* loading a candidate's module into the context */
              PHASE_TIME,    /* probes and samples */
              PHASE_VERIFY,
              PHASE_FINAL, /* all steps of the finals */

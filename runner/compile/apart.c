@@ -22,18 +22,20 @@ struct worker {
     int fd;
     pid_t pid;
     const struct variant *variant; /* borrowed: the variant being compiled */
-    bool stopped;                  /* no thread waits for the compile any more */
+    bool stopped;                  /* stop() was called: no thread waits for the compile any more */
     struct worker *next;
 };
 
 struct apart {
-    struct compiler base;    /* first; its ops are `ops` */
-    struct compiler_ops ops; /* the inner ops, except compile, stop, close and version */
-    struct compiler *inner;  /* owned */
-    char *spec;              /* owned */
+    struct compiler base; /* first; its ops are `ops` */
+    /* the inner compiler's ops, with compile, stop, close and version replaced */
+    struct compiler_ops ops;
+    struct compiler *inner; /* owned */
+    char *spec;             /* owned */
     pthread_mutex_t lock;
     struct worker *idle, *busy; /* owned lists */
-    atomic_bool broken;         /* children cannot be used: this process compiles */
+    /* true when children cannot be used, so that this process compiles */
+    atomic_bool broken;
 };
 
 static bool enabled;
@@ -41,7 +43,8 @@ static struct apart *opened; /* the last opened compiler */
 
 void apart_enable(void)
 {
-    signal(SIGCHLD, SIG_DFL); /* else waitpid could not return a child's exit status */
+    /* with SIGCHLD ignored, waitpid could not return a child's exit status */
+    signal(SIGCHLD, SIG_DFL);
     enabled = true;
 }
 
@@ -120,7 +123,8 @@ static void set_busy(struct apart *a, struct worker *w, const struct variant *v)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* True: the child is idle again. False: the caller must end the child. */
+/* Books the end of a compile. True: the child is idle again. False: the caller must end the
+ * child. */
 static bool set_done(struct apart *a, struct worker *w, bool well)
 {
     pthread_mutex_lock(&a->lock);
@@ -275,7 +279,7 @@ static void end_idle(struct apart *a)
     }
 }
 
-/* No call may be under way. */
+/* Ends all children; no call of compile or stop may be under way. */
 static void close_apart(struct compiler *c)
 {
     struct apart *a = (struct apart *)c;

@@ -19,7 +19,7 @@ static struct {
     bool gone;                     /* the parent has closed the socket */
 } now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* False: the compile must not begin. */
+/* Notes the variant that is being compiled. False: the compile must not begin. */
 static bool apart_child_begin_compile(struct compiler *c, const struct variant *v)
 {
     pthread_mutex_lock(&now.lock);
@@ -37,7 +37,7 @@ static void apart_child_end_compile(void)
     pthread_mutex_unlock(&now.lock);
 }
 
-/* False: no compile that could be stopped. */
+/* Stops the current compile. False: no compile runs, or it cannot be stopped. */
 static bool apart_child_stop_compile(void)
 {
     pthread_mutex_lock(&now.lock);

@@ -22,7 +22,8 @@ int helpers_want(struct helpers *h, const struct family_target *t, struct error 
     return status;
 }
 
-/* A device_supply function. The attempt of the current device step limits the wait. */
+/* A device_supply function. The wait has no limit of its own: the limit of the current device
+ * step's `attempt` applies. */
 static int helpers_supply_image(void *ctx, const struct variant *v, const struct image **out,
                                 struct error *err)
 {

@@ -31,12 +31,13 @@ enum { NICENESS = 10 /* compiling must not disturb measuring */, BUCKETS = 4096 
 struct work {
     struct compile_pool *pool; /* borrowed */
     struct build *build;       /* borrowed; the owner's */
-    struct work *next;         /* in `running` or `done`, in order of start or end */
-    bool abandoned;            /* given up: its thread frees the work */
+    /* next work in the list `running` (in order of start) or `done` (in order of end) */
+    struct work *next;
+    bool abandoned; /* the build was given up, so the thread frees the work */
     struct variant variant;
     char hash[HASH_HEX];
     bool patient;             /* waits for another process that compiles the variant */
-    struct modules_made made; /* its image: owned until it is moved to the build */
+    struct modules_made made; /* the compiled image, owned until it is moved to the build */
     int status;
     struct error error;
     int64_t started_ms;
@@ -443,7 +444,8 @@ void compile_pool_drop_unheld(struct compile_pool *p)
         for (struct build *b = p->table[i], *next; b; b = next) {
             next = b->next;
             if (b->refs == 0 && b->rank != RANK_HELPER) {
-                b->rank = RANK_SPACE; /* a build that compiles is not kept either */
+                /* a build that is still compiling then leaves the table when it ends */
+                b->rank = RANK_SPACE;
                 compile_pool_let_go(p, b);
             }
         }
@@ -557,7 +559,8 @@ static bool compile_pool_abandon_work(struct compile_pool *p, struct work *w)
 void compile_pool_give_up(struct compile_pool *p, struct build *b, int64_t after_ms)
 {
     const struct compiler_ops *ops = p->setup.compiler->ops;
-    const struct variant *v = &b->work->variant; /* only compared: the thread owns it */
+    /* only its address is compared, because the thread owns the variant */
+    const struct variant *v = &b->work->variant;
     assert(b->state == BUILD_PENDING);
     if (!compile_pool_abandon_work(p, b->work)) {
         return;

@@ -25,7 +25,9 @@ enum rank {
     RANK_HELPER,    /* the device's own kernels: every search waits for them; kept for good */
     RANK_CANDIDATE, /* a search waits for the variant */
     RANK_OPENING,   /* a search will soon want the variant; kept until compile_pool_drop_unheld */
-    RANK_SPACE,     /* no search waits; last when another process compiles the variant */
+    /* no search waits for the variant; goes last in the heap while another process compiles the
+     * variant */
+    RANK_SPACE,
 };
 
 struct build {
@@ -34,16 +36,20 @@ struct build {
     struct image image; /* owned; when ready */
     bool found;         /* the cache had the image or the refusal: nothing was compiled */
     bool refused;       /* when failed: the variant is at fault, and the cache has recorded that */
-    bool unsaved;       /* not on disk: kept in memory; written when wanted again */
+    /* the image is not on disk but kept in memory; written when the build is wanted again */
+    bool unsaved;
     double compile_ms;  /* when it was compiled */
     struct error error; /* when failed */
     /* The rest is private to the pool. */
     struct build *next;
-    struct work *work; /* owned while pending; lost with its thread when given up */
+    /* owned while the build is pending; left to the thread when the build is given up */
+    struct work *work;
     uint32_t refs;
     enum rank rank;
-    uint32_t turn, number; /* within the rank; with equal turns the older build goes first */
-    uint32_t place;        /* in the heap; PLACE_NONE: has begun */
+    /* order within the rank: the lower turn goes first, with equal turns the older build (lower
+     * number) */
+    uint32_t turn, number;
+    uint32_t place; /* index in the heap; PLACE_NONE: the build has begun */
 };
 
 struct compile_pool_setup {
@@ -103,7 +109,7 @@ struct helpers {           /* all borrowed */
     struct device *device; /* helpers_init sets its supply */
     struct compiler *compiler;
     struct compile_pool *pool;
-    void (*wait)(void *ctx); /* returns when some build may be done */
+    void (*wait)(void *ctx); /* called to wait; returns when some build may be done */
     void *ctx;
 };
 

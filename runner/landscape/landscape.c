@@ -111,7 +111,9 @@ static int fail_part(int fd, const char *part, struct error *err)
 {
     int why = errno;
     if (why != EWOULDBLOCK) {
-        unlink(part); /* safe to remove: this process has the lock, or locks do not work here */
+        /* removing the file is safe: this process has its lock, or locks do not work on this
+         * file system */
+        unlink(part);
     }
     close(fd);
     return why == EWOULDBLOCK
@@ -192,7 +194,8 @@ static int landscape_all(struct landscape_recorder *s, struct error *err)
     snprintf(part, sizeof(part), "%s.part", s->order->path);
     int r = open_all(s, err);
     r = r ? r : landscape_plan(s, err);
-    r = r ? r : open_file(s, part, err); /* an invalid order leaves no file behind */
+    /* the file is opened last, so that an invalid order leaves no file behind */
+    r = r ? r : open_file(s, part, err);
     const bool opened = r == 0;
     alarm(PREPARE_S);
     r = r ? r
@@ -243,5 +246,6 @@ int landscape_run(const struct landscape_order *o)
     }
     bool said = line_said();
     apart_quit();
-    _exit(r || !said ? 1 : 0); /* as in serve.c: threads may be lost */
+    /* ends by _exit as in serve.c, because threads may be lost in a compiler */
+    _exit(r || !said ? 1 : 0);
 }

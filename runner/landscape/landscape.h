@@ -26,13 +26,16 @@
 
 struct landscape_order { /* borrowed */
     const char *device;  /* device spec */
-    const char *path;    /* of the file; an unfinished file has ".part" appended */
-    const char *problem, *target, *note, *cache_dir; /* the last three: NULL: the usual */
-    int64_t threads;  /* 0: one per core, but many cores leave two free */
-    int64_t variants; /* at least so many, when the time is up; 0: LANDSCAPE_VARIANTS */
-    int64_t settings; /* of a variant, at most; 0: all */
-    int64_t seconds;  /* after which no variant is begun; -1: all are recorded */
-    int64_t finals;   /* points measured again in a lot */
+    const char *path;    /* path of the file to write; an unfinished file has ".part" appended */
+    /* target, note and cache_dir may be NULL: the usual values */
+    const char *problem, *target, *note, *cache_dir;
+    /* compiler threads; 0: one per core, but on hosts with many cores two fewer */
+    int64_t threads;
+    int64_t variants; /* variants to record even when the time is up; 0: LANDSCAPE_VARIANTS */
+    int64_t settings; /* most run-time settings recorded of each variant; 0: all */
+    /* time after which no variant is begun; -1: no limit, all variants are recorded */
+    int64_t seconds;
+    int64_t finals; /* number of points that a lot of finals measures again */
     bool quiet, json;
 };
 

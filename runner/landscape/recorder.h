@@ -15,7 +15,7 @@
 enum {
     LANDSCAPE_SEED = 1,         /* of inputs and routing */
     LANDSCAPE_SHOTS_MAX = 4,    /* samples of a point */
-    LANDSCAPE_VARIANTS = 250,   /* at least, before the time limit counts */
+    LANDSCAPE_VARIANTS = 250,   /* variants that are recorded before the time limit counts */
     LANDSCAPE_LOOK_AHEAD = 256, /* variants that compile or wait */
 };
 
@@ -40,8 +40,9 @@ struct landscape_recorder {
     uint32_t n_variants;
     struct landscape_points *variants; /* owned; in the order of the walk */
     uint32_t n_settings;
-    bool *skipped; /* owned; by run-time setting: left out */
-    double *us;    /* owned, by point; NaN: failed, unmeasured or in a final */
+    /* owned; for each run-time setting, true when the recording leaves the setting out */
+    bool *skipped;
+    double *us; /* owned, by point; NaN: failed, unmeasured or in a final */
     char cache_dir[PATHS_MAX];
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */
@@ -50,10 +51,11 @@ struct landscape_recorder {
     struct helpers helpers;
     struct prepared *prepared; /* by the device */
     struct record reference;   /* the analytic default */
-    struct kernel *yardstick;  /* by the device: the reference's kernel */
+    struct kernel *yardstick;  /* owned by the device: the reference's kernel */
     double reference_us, best_us;
-    double gap_ms;              /* before a launch */
-    double began_ms, looked_ms; /* device clock: start of the walk; last reference */
+    double gap_ms; /* before a launch */
+    /* on the device's clock: start of the walk; last measurement of the reference */
+    double began_ms, looked_ms;
     uint32_t done, points, failed;
     double compile_ms;
     FILE *file; /* owned */
@@ -103,7 +105,8 @@ struct landscape_shot { /* the samples or the failure of a point */
 int landscape_write_header(struct landscape_recorder *s, struct error *err);
 int landscape_write_reference(struct landscape_recorder *s, const double *us, uint32_t n,
                               struct error *err);
-/* `shots`: of the variant's points; NULL: all failed with `why`. */
+/* Writes a variant's line. `shots`: one for each of the variant's points; NULL: all points
+ * failed with `why`. */
 int landscape_write_variant(struct landscape_recorder *s, const struct landscape_points *v,
                             double compile_ms, const struct landscape_shot *shots,
                             const struct rejection *why, struct error *err);

@@ -20,7 +20,7 @@ static const double FAR = 1.3, NEAR = 1.05; /* times the best */
 
 struct walk {
     struct landscape_recorder *s;
-    uint32_t next, n; /* the next variant; variants in the queue */
+    uint32_t next, n; /* index of the next variant; number of variants in the queue */
     struct landscape_item queue[LANDSCAPE_LOOK_AHEAD];
 };
 
@@ -120,7 +120,7 @@ static int landscape_visit_variant(struct landscape_recorder *s, const struct la
     if (!shots) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a variant");
     }
-    alarm(STUCK_S); /* ends the process when a kernel never ends */
+    alarm(STUCK_S); /* SIGALRM ends the process when a kernel never ends */
     int r = measure_variant(s, it, shots, &why, err);
     alarm(0);
     if (r) {

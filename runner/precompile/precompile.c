@@ -45,7 +45,7 @@ struct precompile {
     double began_ms, compiling_ms; /* compiling_ms: all was wanted */
     struct line line;
     bool full;
-    struct error failure; /* the first that was no refusal */
+    struct error failure; /* the first failure that was not a refusal of a variant */
 };
 
 static volatile sig_atomic_t interrupted;

@@ -25,8 +25,9 @@ struct precompile_setup {    /* borrowed */
     int64_t each;            /* the first variants of a search; 0: all */
     uint32_t look;           /* the first configs of a search, which may share variants; 0: all */
     bool openings;           /* only the first variants of a search, before any measurement */
-    const char *cache_dir;   /* compiled variants there are preferred, as by the search; NULL */
-    unsigned threads;        /* to build spaces on */
+    /* module cache whose compiled variants come first, as in a search; NULL: no preference */
+    const char *cache_dir;
+    unsigned threads; /* to build spaces on */
     /* Receives the variants of a search in its order: first the device's own kernels (config NULL),
      * then the configs' variants by their place, from 0 on. */
     int (*want)(void *ctx, const struct variant *v, const char *hash, const struct record *config,
@@ -41,13 +42,13 @@ int precompile_add_search(const struct precompile_setup *s, const struct request
 
 struct precompile_order {
     struct precompile_setup setup;
-    const char *modes;     /* "forward,dW"; NULL: all. For usual problems */
+    const char *modes;     /* modes of the usual problems, as "forward,dW"; NULL: all modes */
     bool all;              /* usual problems: all types and fusions, not only bf16 */
     bool problems;         /* read stdin instead of the usual problems: a line has a problem's text
                             * or a search as JSON */
     const char *cache_dir; /* NULL: the usual directory */
     int64_t threads;       /* 0: one per core */
-    int64_t seconds;       /* of compiling, after which no compile begins; 0: no limit */
+    int64_t seconds;       /* time after which no compile begins; 0: no limit */
     int64_t max_mib;       /* cache size from which no compile begins; 0: no limit */
     int64_t with_parent;   /* process whose end kills this process; 0: no process */
     bool quiet, json;

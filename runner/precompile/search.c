@@ -15,8 +15,9 @@ struct sequence {
     struct tune_order order; /* its request is borrowed */
     struct plan plan;        /* owned */
     struct grid grid;        /* owned: of the ranked configs */
-    bool *had;               /* owned, by variant of the grid */
-    uint32_t n, most;        /* variants so far; limit */
+    /* owned; for each variant of the grid, true when it was wanted already */
+    bool *had;
+    uint32_t n, most; /* variants so far; limit */
 };
 
 /* ---- one by one ------------------------------------------------------------------------------ */

@@ -16,8 +16,8 @@
 
 #include "runner/strategy/plan.h"
 
-static const double SURCHARGE = 0.02, /* of the predicted time, for each similar point */
-    HOPELESS = 1.6;                   /* times the best prediction */
+/* fraction of the predicted time that each similar chosen point adds */
+static const double SURCHARGE = 0.02, HOPELESS = 1.6; /* times the best prediction */
 
 struct option {
     const struct space_point *at; /* borrowed */

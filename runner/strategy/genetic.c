@@ -21,7 +21,7 @@ struct genetic {
     struct strategy base;
     struct proposals books;
     struct grid grid;
-    bool flat;       /* a list without parameters: only random candidates */
+    bool flat;       /* true for a list without parameters: only random candidates are proposed */
     double *score;   /* owned, by candidate */
     uint32_t *known; /* owned */
     uint32_t n_known, next;

@@ -320,7 +320,7 @@ bool plan_go_on(struct plan *p, const struct plan_setup *setup)
     }
     p->setup = *setup;
     p->n_extra = 0;
-    free(p->present); /* valid only for the first order: later orders have trials */
+    free(p->present); /* `present` holds only for the first order: later orders have trials */
     p->present = NULL;
     return true;
 }

@@ -23,7 +23,7 @@ struct plan_setup { /* all borrowed until plan_deinit */
     const char *compiler;  /* version, for variant hashes */
     const char *cache_dir; /* searched for compiled variants; NULL: nothing is compiled */
     unsigned threads;      /* to build the space on */
-    unsigned compilers;    /* available to a search of the plan */
+    unsigned compilers;    /* number of compilers that work in parallel for a search of the plan */
 };
 
 struct plan {
@@ -31,8 +31,9 @@ struct plan {
     struct space space; /* owned; not built for a given list */
     uint32_t legal;     /* legal configs of the request, quarantined configs included */
     uint32_t avoided;   /* of `legal`: in quarantine */
-    bool avoids;        /* some variants are in quarantine, of this space or not */
-    uint32_t variants;  /* compile-time parts of the legal configs */
+    /* true when some variants are in quarantine, in this space or outside of it */
+    bool avoids;
+    uint32_t variants; /* number of different compile-time parts of the legal configs */
     uint32_t n_ranked;
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */

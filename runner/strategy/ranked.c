@@ -36,7 +36,8 @@
 #include "runner/strategy/ranked.h"
 
 enum { SEEDS_MOST = 5 };
-static const double GAIN = 0.0005; /* fraction of the best: a gain that is worth a wait */
+/* fraction of the best time: a smaller expected gain is not worth a wait */
+static const double GAIN = 0.0005;
 
 static void ranked_close(struct strategy *base)
 {
@@ -238,8 +239,8 @@ static bool is_variant_out(const struct ranked_search *s, uint32_t v)
     return false;
 }
 
-/* Spares a candidate whose expected gain is too small. Only when most variants have arrived or all
- * have begun, and the search has nothing to measure. */
+/* Spares a candidate whose expected gain is too small. Spares only when most variants have
+ * arrived or all have begun, and the search has nothing to measure. */
 static bool ranked_spare(struct strategy *base, uint32_t candidate)
 {
     struct ranked_search *s = (struct ranked_search *)base;

@@ -7,7 +7,7 @@
 #include "runner/strategy/strategy.h"
 #include "runner/strategy/surrogate.h"
 
-enum { RANKED_STEP_MOST = 128 }; /* proposals of a step; the size of a tail step */
+enum { RANKED_STEP_MOST = 128 }; /* most proposals of a step; a step of the tail has this many */
 
 enum stage { SEEDS, NEXT, RING, TAIL };
 
@@ -24,16 +24,18 @@ struct ranked_search {
     bool *arrived; /* owned, by variant: a config was observed, or is not awaited */
     uint32_t n_used, n_arrived, n_failed, n_known;
     uint32_t compilers;
-    bool begun;               /* the first step has been taken */
-    bool idle;                /* no proposal before the next observation */
-    const double *effort;     /* by candidate; NULL: 1 */
-    const bool *present;      /* by candidate: compiled before the search; NULL: no variant was */
-    double spent, given_back; /* effort: of used variants; of failed variants */
+    bool begun;           /* the first step has been taken */
+    bool idle;            /* no proposal before the next observation */
+    const double *effort; /* by candidate; NULL: 1 */
+    const bool *present;  /* by candidate: compiled before the search; NULL: no variant was */
+    /* compile effort of used variants; effort of failed variants, which is given back */
+    double spent, given_back;
     double come;              /* effort: of arrived variants */
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
     double *prior;            /* owned, by variant: the logarithm of that prediction */
     bool *leads;              /* owned, by variant: predicted fastest of its tile */
-    uint32_t variants;        /* at most; 0: as many as the budget */
+    /* most compile effort to use, in variants of mean effort; 0: as many as the budget */
+    uint32_t variants;
     uint32_t n_seeds;
     enum stage stage;
     uint32_t next; /* tail: next candidate in the plan's order */

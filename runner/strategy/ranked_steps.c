@@ -6,25 +6,31 @@
 #include "runner/strategy/ranked.h"
 
 enum {
-    NEXT_MOST = 6,      /* new variants of a step; more with many compilers */
-    BATCH = 8,          /* proposals of a step; more with many compilers */
-    LATE_PART = 5,      /* at a decision, a fifth of the compilers may be busy */
-    CENTRES = 3,        /* variants that get a ring */
-    CONFIGS_OF_TWO = 6, /* measured at most for every two variants: time on the device */
+    NEXT_MOST = 6, /* new variants of a step; more with many compilers */
+    BATCH = 8,     /* proposals of a step; more with many compilers */
+    LATE_PART = 5, /* at a decision, a fifth of the compilers may be busy */
+    CENTRES = 3,   /* variants that get a ring */
+    /* most configs measured for every two variants, to save time on the device */
+    CONFIGS_OF_TWO = 6,
     CONFIGS_LEAST = 24
 };
 
-static const double WORTH = 0.02, /* log above the best hope of a worthwhile new variant */
-    GAIN = 0.002,                 /* log below the best, for settings of a compiled variant */
-    ALIKE = 0.02,                 /* log between hopes: a compiled variant goes first */
-    CONFIGS_SHARE = 0.0112,       /* of all configs: measured at most */
-    SEED_WORTH = 0.08,            /* log above the best prediction, for a seed */
-    NEAR = 1.04,                  /* ratio to the best score, for a centre */
-    CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; later */
-    FIRST_PART = 0.87,            /* of the effort: the first step's at most */
-    LONG = 1.12,  /* effort: longer compiles delay no decision, and a decision starts none */
-    OVER = 0.2,   /* effort by which the last variant may exceed the rest */
-    LEAST = 0.25; /* effort: a smaller rest starts no variant */
+/* a new variant may have a hope (a logarithm) this far above the best hope */
+static const double
+    WORTH = 0.02,
+    /* a setting of a compiled variant must promise a logarithm this far below the best */
+    GAIN = 0.002,
+    /* with hopes (logarithms) closer than this, a compiled variant goes first */
+    ALIKE = 0.02, CONFIGS_SHARE = 0.0112, /* share of all configs that is measured at most */
+    /* a seed's prediction (a logarithm) is at most this far above the best */
+    SEED_WORTH = 0.08,
+    NEAR = 1.04, /* a centre's score is at most this multiple of the best score */
+    /* standard deviations below the mean that a hope is: in early steps; in later steps */
+    CURIOUS = 1, SURE = 0.5,
+    FIRST_PART = 0.87, /* share of the effort that the first step may use */
+    LONG = 1.12,       /* effort: longer compiles delay no decision, and a decision starts none */
+    OVER = 0.2,        /* the last variant may exceed the rest of the effort by this much */
+    LEAST = 0.25;      /* a rest of the effort below this starts no variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -123,8 +129,8 @@ static uint32_t configs_left(const struct ranked_search *s)
     return s->variants == 0 ? UINT32_MAX : most - ranked_least(most, s->n_known + s->books.out);
 }
 
-/* The same, less the configs for the ring of a single variant: otherwise the winner's settings
- * would be those tried by chance. */
+/* configs_left(), less the configs for the ring of a single variant: otherwise the winner's
+ * settings would be those tried by chance. */
 static uint32_t configs_before_ring(const struct ranked_search *s)
 {
     const struct space *space = s->grid.space;
@@ -140,11 +146,13 @@ struct wish {
     uint32_t fresh;          /* new variants still allowed */
     uint32_t settings;       /* other configs still allowed */
     double effort;           /* compile effort still allowed */
-    double longest;          /* limit of the effort of a variant */
+    double longest;          /* largest compile effort that a new variant may have */
     double of_new, of_known; /* limits of hopes: new; known variants */
-    double deviations;       /* of hopes: more try more unknown configs */
-    uint32_t beside;         /* new variants must be neighbours of this candidate's; or GRID_NONE */
-    bool thrifty;            /* prefer compiled variants of similar hope */
+    /* standard deviations below the mean that a hope is: more favour less known configs */
+    double deviations;
+    /* new variants must be neighbours of this candidate's variant; GRID_NONE: any variant */
+    uint32_t beside;
+    bool thrifty; /* prefer compiled variants of similar hope */
 };
 
 static bool ranked_is_known(const struct ranked_search *s, uint32_t c)

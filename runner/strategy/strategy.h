@@ -43,7 +43,7 @@ struct strategy_setup {
                       * (exhaustive); given: the whole list */
     /* Stop after compiles of this total effort; 0: use up the budget. */
     uint32_t variants;
-    uint32_t compilers; /* that work in parallel; 0: one */
+    uint32_t compilers; /* number of compilers that work in parallel; 0: one */
     uint64_t seed;
     /* Borrowed for open: candidates that are measured anyway (hints, the reference); the strategy
      * never proposes them. Numbers from n up are ignored. */
@@ -56,7 +56,8 @@ struct strategy_setup {
 };
 
 struct observation {
-    bool ok;      /* has a time, also when stopped early because it was slow */
+    /* the config has a time, also when its trial was stopped early because it was slow */
+    bool ok;
     double score; /* when ok: lower is better; comparable in one search */
 };
 
@@ -68,7 +69,8 @@ struct strategy_ops {
     int (*propose)(struct strategy *s, uint32_t *candidate);
     void (*observe)(struct strategy *s, uint32_t candidate, const struct observation *o);
     /* Called for a proposal that is still being compiled when the search has nothing else to do.
-     * True: not worth the wait, and never observed. NULL: every proposal is awaited. */
+     * True: the proposal is not worth the wait, and will never be observed. NULL: every proposal
+     * is awaited. */
     bool (*spare)(struct strategy *s, uint32_t candidate);
 };
 

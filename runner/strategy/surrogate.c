@@ -142,7 +142,7 @@ static void surrogate_explain_row(const struct surrogate *s, uint32_t at, double
     }
 }
 
-/* value: a logarithm; NaN: not known yet. */
+/* Adds a row for member `at`. value: a logarithm; NaN: not known yet. */
 static void surrogate_take_value(struct surrogate *s, uint32_t at, double value)
 {
     double *row = new_row(s);

@@ -26,10 +26,11 @@ struct surrogate {
     double unit;                    /* log ratio of first value and prediction; NaN: no value yet */
     uint32_t n_rows, room, n_known; /* rows: known values, then expected ones */
     double *mean, *variance;        /* owned, by member; logarithms */
-    double *rows;                   /* owned: of the Cholesky factor, n for each value */
+    /* owned: rows of the Cholesky factor, n numbers for each value */
+    double *rows;
 };
 
-/* predicted: of all candidates; borrowed for the call. */
+/* predicted: the predicted times of all candidates, borrowed for the call. */
 int surrogate_init(struct surrogate *s, const struct grid *grid, const double predicted[],
                    struct error *err);
 void surrogate_deinit(struct surrogate *s);
