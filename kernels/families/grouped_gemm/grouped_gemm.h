@@ -120,11 +120,12 @@ enum gemm_buffer {
 
 struct grouped_gemm_state {           /* workload.state */
     struct grouped_gemm_problem view; /* view.routing points into workload.problem */
-    int index[GEMM_BUFFERS];          /* into workload.buffers; -1: the problem lacks the buffer */
-    int32_t *m_sizes;                 /* owned, [experts] */
-    int64_t *start;                   /* owned, [experts + 1]: first row of each expert, then m */
-    int32_t *gather;                  /* owned, [m], a permutation of 0..m-1; always there */
-    float *weights; /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
+    /* index of each buffer in workload.buffers; -1: the problem lacks the buffer */
+    int index[GEMM_BUFFERS];
+    int32_t *m_sizes; /* owned, [experts] */
+    int64_t *start;   /* owned, [experts + 1]: first row of each expert, then m */
+    int32_t *gather;  /* owned, [m], a permutation of 0..m-1; always there */
+    float *weights;   /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
     /* Position of check i of the workload: a row in expert order (forward, dX), or e * N + n
      * (dW). */
     int64_t *check_row;    /* owned, [n_checks] */
@@ -157,7 +158,7 @@ void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
 int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *args, size_t align,
                            struct grouped_gemm_args *out, struct error *err);
 
-/* Add a tunable; `values` end with -1. */
+/* Add a tunable to `out` and return it; `values` end with -1. */
 struct param *grouped_gemm_add_param(struct param out[], uint32_t *n, const char *name,
                                      bool run_time, const char *help);
 void grouped_gemm_add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
@@ -183,7 +184,8 @@ int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct 
 struct int_rule {
     int least, most, multiple; /* multiple: 0: any; POWER_OF_TWO */
     bool required;
-    const char *use; /* the same in words: "8 or 12: 4 that load and 4 or 8 that multiply" */
+    /* the accepted values in words: "8 or 12: 4 that load and 4 or 8 that multiply" */
+    const char *use;
 };
 enum { POWER_OF_TWO = -1 };
 int grouped_gemm_rules_int(const struct int_rule *rule, const char *name, const struct value *value,
@@ -192,17 +194,20 @@ int grouped_gemm_rules_missing(const char *name, const char *target, const char 
                                struct rejection *why);
 int grouped_gemm_rules_refuse(const char *name, const struct value *value, const char *target,
                               const char *use, struct rejection *why);
-/* A rule that a config breaks, or does not, and the sentence for that: each # is the next number.
- */
+/* A rule, whether a config breaks the rule, and the text of the error; each # in the text is
+ * replaced by the next number. */
 struct rule {
     bool broken;
     const char *name, *text;
     int64_t first, second, third, fourth, fifth, sixth; /* numbers */
-    int64_t required, limit; /* limit: 0, or of the resource that `name` is */
+    /* for a rule about a resource (`name`): the required amount and the device's limit; else
+     * limit is 0 */
+    int64_t required, limit;
 };
-/* 1 and the first that is broken; 0. */
+/* Returns 1, with the first broken rule in *why, or 0 when no rule is broken. */
 int grouped_gemm_rules_reject(const struct rule rules[], size_t n, struct rejection *why);
-/* Rows of 16 bytes: N and K multiples of 8 (16-bit types) or 4 (fp32). Rule "rows_16_bytes". */
+/* Checks that rows are multiples of 16 bytes: N and K are multiples of 8 (16-bit types) or 4
+ * (fp32). Rule "rows_16_bytes". */
 int grouped_gemm_rules_rows_16(const struct grouped_gemm_problem *v, struct rejection *why);
 
 #endif

@@ -28,7 +28,7 @@ static double half_value(uint16_t half)
            (exponent ? ldexp(1 + fraction / 1024.0, exponent - 15) : ldexp(fraction / 1024.0, -14));
 }
 
-/* Elements at..at+n of an operand, as they are. */
+/* Reads elements at..at+n of an operand, without rounding. */
 static void reference_read_row(enum dtype t, const void *data, int64_t at, int64_t n, double *out)
 {
     const uint16_t *halves = (const uint16_t *)data + at;
@@ -50,7 +50,7 @@ static void reference_read_row(enum dtype t, const void *data, int64_t at, int64
     }
 }
 
-/* To the nearest value with `digits` bits of significand, ties to even. */
+/* Rounds v to the nearest value with `digits` bits of significand, ties to even. */
 static double round_to(double v, int digits)
 {
     int exponent;
@@ -63,7 +63,7 @@ static double round_in(enum dtype t, double v)
     return t == DTYPE_BF16 ? round_to(v, 8) : t == DTYPE_FP16 ? round_to(v, 11) : (double)(float)v;
 }
 
-/* Row i of x and dy, i in expert order. */
+/* The row of x, or of dy, that belongs to row i of the expert order. */
 static int64_t x_row(const struct grouped_gemm_state *s, int64_t i)
 {
     return s->view.gather_x ? s->gather[i] / s->view.topk : i;

@@ -28,7 +28,7 @@ static bool gemm_cpu_supports(const struct device_info *info)
 static const struct {
     const char *name, *help;
     bool run_time;
-    int values[4]; /* of the space; the rule allows more */
+    int values[4]; /* the values in the space; `rule` allows a user's config more values */
     struct int_rule rule;
 } tunables[] = {
     {"BLOCK_SIZE_M", "tile of M", false, {16, 64, 128, -1}, {1, 512, 0, true, "1 to 512"}},
@@ -193,8 +193,8 @@ static void set_tile(struct record *config, int64_t m, int64_t n, int64_t k)
     record_put_int(config, "BLOCK_SIZE_K", k);
 }
 
-/* Few rows per expert: tiles without padding, and W read as it lies. Many rows: tiles that convert
- * little per multiply-add. */
+/* With few rows per expert the default has tiles without padding and reads W as it lies. With
+ * many rows its tiles convert little per multiply-add. */
 static int gemm_cpu_choose(const struct problem *p, const struct device_info *info,
                            struct record *config, struct error *err)
 {
@@ -230,7 +230,8 @@ static int gemm_cpu_choose(const struct problem *p, const struct device_info *in
  * configs of a problem, so the constants are round numbers for a wide out-of-order core. */
 
 static const double FMA_PER_CYCLE = 2, LOADS_PER_CYCLE = 2, FMA_LATENCY = 4;
-/* Cycles per element: converting along rows; the same scattered to columns; results in and out. */
+/* Cycles per element: to convert along rows; to convert and scatter to columns; to load and
+ * store a result. */
 static const double CONVERT = 0.2, CONVERT_TRANSPOSED = 1.6, STORE = 0.5;
 static const double TILE_OVERHEAD = 500;
 

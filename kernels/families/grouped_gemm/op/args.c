@@ -112,7 +112,7 @@ struct stride {
     int64_t *value;
     const char *name;
     int64_t dense; /* the meaning of 0 */
-    int64_t least; /* less than this, and rows would overlap */
+    int64_t least; /* least stride: with a smaller stride rows would overlap */
     size_t element;
 };
 

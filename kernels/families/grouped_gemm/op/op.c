@@ -139,7 +139,7 @@ static int gemm_op_check_sizes(const struct grouped_gemm_problem *v, struct erro
 static int check_routing(struct problem *p, const struct grouped_gemm_problem *v, struct error *err)
 {
     if (strcmp(v->routing, "uniform") == 0) {
-        return 0; /* the path of nearly every query */
+        return 0; /* nearly every query returns here */
     }
     struct routing routing;
     char text[RECORD_TEXT_MAX];

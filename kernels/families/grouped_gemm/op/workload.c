@@ -11,7 +11,7 @@
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
-/* Bounds of the reference's cost: rows, multiply-adds, numbers kept. */
+/* Bounds of the reference's cost: number of check rows, of multiply-adds and of expected values. */
 enum { CHECKS_MAX = 512, CHECKS_MIN = 4 };
 static const double CHECK_WORK_MAX = 0x1p33, CHECK_RESULTS_MAX = 0x1p25;
 
@@ -52,8 +52,8 @@ static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem
     for (int64_t e = 0; e < v->experts; e++) {
         weight[e] = pow((double)(e + 1), -r->skew);
     }
-    /* Seconds. With very many tokens, the rest repeats the experts of the first tokens, which by
-     * then show the whole profile. */
+    /* Drawing all tokens could take seconds. With very many tokens, the rest repeats the experts
+     * of the first tokens, which by then show the whole profile. */
     const int64_t draws_most = 1 << 28, most = draws_most / v->experts,
                   drawn = v->tokens < most ? v->tokens : most;
     for (int64_t t = 0; t < drawn && !is_stopped(t); t++) {
@@ -102,7 +102,7 @@ uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
 {
     enum {
         ROUTINGS = 8,
-        ALIKE = 1 << 14 /* rows an expert, from which on routings hardly differ */
+        ALIKE = 1 << 14 /* mean rows of an expert from which on routings hardly differ */
     };
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
@@ -207,7 +207,7 @@ static int workload_draw_rows(struct grouped_gemm_state *s, uint64_t *random, st
 struct checks {
     const struct grouped_gemm_state *state;
     int64_t max, n;
-    int64_t *row; /* rows in expert order, or e * N + n */
+    int64_t *row; /* the checked rows: rows in expert order, or in dW e * N + n */
     int64_t n_experts;
     int32_t experts[GEMM_EXPERTS_MAX];
 };
@@ -236,8 +236,9 @@ static void take_expert(struct checks *c, int64_t e)
     c->experts[c->n_experts++] = (int32_t)e;
 }
 
-/* First, last, most and least loaded, an expert without rows (dW must write its zeros); then evenly
- * spread among the experts with elements to check. */
+/* Chooses the first and the last expert, the most and the least loaded, and an expert without
+ * rows (dW must write its zeros). The other choices are evenly spread among the experts with
+ * elements to check. */
 static void choose_experts(struct checks *c)
 {
     const struct grouped_gemm_state *s = c->state;
@@ -456,7 +457,8 @@ double grouped_gemm_workload_bytes(const struct problem *p)
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    /* The expert of each row, while rows are sorted; the sorted rows; their weights. */
+    /* Bytes for each row: its expert while rows are sorted, its place in the sorted rows, and
+     * its weight. */
     return (double)v.m * (2 * sizeof(int32_t) + (v.fuse_mul_post ? sizeof(float) : 0));
 }
 

@@ -17,18 +17,19 @@
 
 #include "kernels/families/grouped_gemm/portable/portable.h"
 
-static const double SETUP_US = 4;        /* launch, scan of the experts */
-static const double TILE_US = 0.6;       /* finding a tile, filling the registers again */
-static const double BLOCK_CYCLES = 80;   /* barrier and bookkeeping of a block */
-static const double LATENCY_US = 0.9;    /* from memory to shared memory, under load */
+static const double SETUP_US = 4;      /* launch, scan of the experts */
+static const double TILE_US = 0.6;     /* time to find a tile and to fill the registers again */
+static const double BLOCK_CYCLES = 80; /* barrier and bookkeeping of a block */
+/* time of a copy from memory to shared memory, under load */
+static const double LATENCY_US = 0.9;
 static const double L2_BYTES_CYCLE = 46; /* per SM */
 static const double SHARED_BYTES_CYCLE = 128;
 static const double STORE_BYTES_CYCLE = 24; /* per SM */
-static const double CLOCK_GHZ = 1.5;        /* under load, when the device does not report a
-                                             * clock */
+/* assumed clock under load when the device does not report a clock */
+static const double CLOCK_GHZ = 1.5;
 
-/* mma.sync against the rate in device_info (Hopper's and Blackwell's best needs other
- * instructions). */
+/* The share of device_info's rate that mma.sync reaches: Hopper and Blackwell reach the full
+ * rate only with other instructions. */
 static double mma_share(const struct device_info *info)
 {
     return info->cc_major == 9 ? 0.64 : info->cc_major == 10 ? 0.4 : 1.0;
@@ -79,7 +80,8 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
 
 struct shape {              /* of a launch in tiles */
     double cols, row_tiles; /* per expert in dW */
-    double blocks;          /* of a reduction; dW: by expert */
+    /* number of blocks of a reduction; in dW each expert has another number */
+    double blocks;
     double out_bytes;
 };
 

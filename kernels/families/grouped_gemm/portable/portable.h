@@ -18,7 +18,7 @@
 
 enum {
     PORTABLE_ROW_BYTES = 16,  /* alignment of rows and pointers */
-    PORTABLE_TABLE_BYTES = 4, /* of each entry of start[experts + 1], ends[experts] */
+    PORTABLE_TABLE_BYTES = 4, /* bytes of each entry of start[experts + 1] and ends[experts] */
     PORTABLE_REGISTERS_MAX = 255,
 };
 
@@ -29,8 +29,8 @@ struct portable_tile {
     int group; /* GROUP_SIZE_M: tiles along r walked before the next c; run time */
     int threads;
     int accumulators; /* registers of a thread for the output tile */
-    int registers;    /* of a thread, estimated; measured over all variants: never more */
-    int blocks;       /* per SM that the registers allow: __launch_bounds__ */
+    int registers;    /* estimated registers of a thread; no measured variant needed more */
+    int blocks;       /* thread blocks per SM that the registers allow, for __launch_bounds__ */
     int64_t smem;     /* dynamic, bytes */
 };
 

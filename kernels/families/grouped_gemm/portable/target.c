@@ -97,7 +97,8 @@ bool portable_tile_make(const struct grouped_gemm_problem *v, const struct recor
 
 int portable_resident(const struct portable_tile *t, const struct device_info *info)
 {
-    enum { RESERVED = 1024 }; /* shared memory that the system takes of every block */
+    /* bytes of shared memory that the system takes for every thread block */
+    enum { RESERVED = 1024 };
     int64_t by_smem = info->smem_per_sm / (t->smem + RESERVED);
     int64_t blocks = t->blocks < by_smem ? t->blocks : by_smem;
     return blocks > 0 ? (int)blocks : 1;
@@ -111,8 +112,9 @@ static bool portable_supports(const struct device_info *info)
 }
 
 static const struct {
-    int values[6];        /* of the space */
-    struct int_rule rule; /* more than the space: 128 never won */
+    int values[6]; /* of the space */
+    /* the values that a user's config may have: more than the space, where 128 never won */
+    struct int_rule rule;
 } role_of_block[ROLES] = {
     [ROWS] = {{16, 32, 64, 128, 256, -1}, {16, 256, POWER_OF_TWO, true, "16, 32, 64, 128 or 256"}},
     [COLS] = {{32, 64, 128, 256, -1}, {32, 256, POWER_OF_TWO, true, "32, 64, 128 or 256"}},
@@ -123,7 +125,7 @@ static const struct {
 static const struct {
     const char *name, *help;
     bool run_time;
-    int values[5]; /* of the space; empty: not in the space */
+    int values[5]; /* the values in the space; empty: the parameter is not in the space */
     struct int_rule rule;
 } others[] = {
     {"num_warps",

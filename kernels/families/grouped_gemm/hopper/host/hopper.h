@@ -28,31 +28,36 @@
 
 enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
-    HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    /* length of a block of the reduction: rows of 128 bytes, as wide as TMA's widest swizzle */
+    HOPPER_DEPTH = 64,
     HOPPER_HALF = HOPPER_DEPTH / 2, /* dW: half a block (stage_rows) */
-    HOPPER_STAGES_MOST = 8,         /* of the space; a person may ask for more */
-    HOPPER_STAGES_DEEP = 12,        /* for 64 x 64, whose sums are short */
+    /* most stages in the space; a config that a user asks for may have more */
+    HOPPER_STAGES_MOST = 8,
+    /* most stages in the space for tiles of 64 x 64, whose sums are short */
+    HOPPER_STAGES_DEEP = 12,
     HOPPER_PARTS = 4, /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
     HOPPER_GRAIN = 16,       /* GRAIN in hopper/: rows that swapped tiles are cut to, */
     HOPPER_GRAIN_PAIRED = 8, /* ... and of a cluster */
     HOPPER_TICKETS = 4,      /* TICKETS in hopper/ */
     HOPPER_KSPLIT_MOST = 8,  /* thread blocks in a cluster that every device can have */
-    HOPPER_COUNTERS = 256,   /* bytes of workspace before anything else, when tiles are dynamic */
+    /* bytes of counters at the begin of the workspace when tiles are dynamic */
+    HOPPER_COUNTERS = 256,
     HOPPER_AHEAD_MOST = 64,  /* l2_ahead */
     HOPPER_AHEAD_USUAL = 8,  /* in dW of few rows */
     HOPPER_ROUNDS_MOST = 64, /* dynamic_rounds, */
     HOPPER_ROUNDS_USUAL = 3, /* ... of pairs */
     HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
     HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
-    HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers */
+    /* with this many accumulators a thread of a consumer needs all registers */
+    HOPPER_ACCUMULATORS_MANY = 160,
     HOPPER_SUMS_MOST = 192, /* SUMS_MOST in hopper/: registers for sums and for pairs that wait, */
     HOPPER_SUMS_GATHERED = 176, /* ... where the producer gathers */
-    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: of a piece that waits */
+    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: registers of a piece that waits */
 };
 
-/* The parameters of a config, in the order of a record's fields. hopper_values looks them up once,
- * because the rules read each several times, for tens of thousands of configs before a search
- * begins. */
+/* The parameters of a config, in the order of a record's fields. hopper_values looks them up
+ * once, because the rules read each parameter several times, for tens of thousands of configs
+ * before a search begins. */
 #define HOPPER_FIELDS(X)                                                                           \
     X(BLOCK_SIZE_K)                                                                                \
     X(BLOCK_SIZE_M)                                                                                \
@@ -91,13 +96,15 @@ enum hopper_field { HOPPER_FIELDS(HOPPER_FIELD) FIELDS };
 extern const char *const hopper_field_names[FIELDS + 1]; /* the last is NULL */
 
 struct hopper_values {
-    struct value of[FIELDS]; /* VALUE_NONE: left out. Texts are the config's */
+    /* VALUE_NONE: the config lacks the field. Texts are borrowed from the config */
+    struct value of[FIELDS];
 };
 
-/* Fields of other names, which the problem's flags may have, are passed over. */
+/* Reads the config's fields by name; ignores fields of other names, for example the problem's
+ * flags. */
 void hopper_values_read(const struct record *config, struct hopper_values *out);
 
-/* With a fallback for "absent or of another type", as record_int(). */
+/* As record_int(): returns the fallback when the field is absent or of another type. */
 static inline int hopper_int(const struct hopper_values *v, enum hopper_field f, int fallback)
 {
     return v->of[f].type == VALUE_INT ? (int)v->of[f].integer : fallback;
@@ -124,39 +131,44 @@ struct hopper_tile {
     int r, c, d;
     int consumers; /* warpgroups that multiply */
     bool pingpong;
-    int stages, staging; /* stages of operands; buffers of output per consumer, of a slab each */
-    int stage_rows;      /* of d, how many are loaded, multiplied and given back at a time */
-    int resident;        /* thread blocks on an SM */
-    int store_slabs;     /* slabs of a store */
+    /* number of stages of operands; number of output buffers of each consumer */
+    int stages, staging;
+    int stage_rows;  /* how many steps of d are loaded, multiplied and given back at a time */
+    int resident;    /* thread blocks on an SM */
+    int store_slabs; /* slabs of a store */
     int in_flight;
     bool staggered; /* half of a consumer's rows is a block ahead of the other at a tile's ends */
     bool deferred;  /* a tile waits, rounded, in registers and is written while the next is
                        multiplied */
     bool tma_store;
     int loaders;    /* load_warps: warps of the producer that load, a block each in turn */
-    bool skip_rows; /* does not multiply 64 rows that do not exist */
+    bool skip_rows; /* consumers skip groups of 64 rows in which no row exists */
     bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
     int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
-    int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
+    /* number of thread blocks (a cluster) that share each tile's sums; 1: not shared */
+    int ksplit;
     bool dynamic;      /* tiles are taken as thread blocks come free, not in turn; of clusters the
                           last (last_rounds) */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;
     int rows_each;                              /* rows of a consumer */
-    int rows_written;                           /* of them, how many are written at once */
+    int rows_written;                           /* how many of rows_each are written at once */
     int accumulators;                           /* registers of a thread for sums */
     int consumer_registers, producer_registers; /* 0: as launched */
     int64_t smem;                               /* dynamic, bytes */
     /* run time */
-    int group;       /* GROUP_SIZE_M */
-    int height;      /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
-    int last_rounds; /* dynamic_rounds: of tiles, that dynamic clusters take as they come free; 0:
-                        all */
+    int group;  /* GROUP_SIZE_M */
+    int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
+    /* dynamic_rounds: number of last rounds of tiles that clusters take as they come free; 0:
+     * all rounds */
+    int last_rounds;
     bool raster_columns, sort_experts;
     bool store_first; /* store_evict_first: the output is the first to leave L2 */
     enum hopper_eviction w_eviction;
-    int ahead; /* l2_ahead: blocks, in dW experts, that L2 is asked for before they are loaded */
+    /* l2_ahead: number of blocks (in dW of experts) that are requested into L2 before they are
+     * loaded */
+    int ahead;
 };
 
 /* The tile of a config with legal single values. */
@@ -166,13 +178,14 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
 void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                     struct hopper_tile *t);
 
-/* Thread blocks that share an operand; 1: none do. */
+/* Number of thread blocks that share an operand; 1: no operand is shared. */
 static inline int hopper_sharers(const struct hopper_tile *t)
 {
     return t->cluster_r * t->cluster_c;
 }
 
-/* Places of the ring: stages, or parts of stages where less than a stage is loaded at a time. */
+/* Number of places in the ring: stages, or parts of stages where less than a stage is loaded at
+ * a time. */
 static inline int hopper_places(const struct hopper_tile *t)
 {
     return t->stage_rows > 0 ? t->stages * (HOPPER_DEPTH / t->stage_rows) : t->stages;
@@ -219,10 +232,10 @@ bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hop
 /* True if slabs of the output can be stored in pairs. */
 bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
-/* So many warps can take a block each in turn (hopper/producer.cu says why). */
+/* True if `loaders` warps can load blocks in turn (hopper/producer.cu gives the limits). */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);
 
-/* In dW: each expert has as many. */
+/* In dW: the number of tiles of each expert. */
 static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
                                           const struct hopper_tile *t)
 {

@@ -10,9 +10,10 @@
 
 /* ---- the variant ----------------------------------------------------------------------------- */
 
-/* A single expert needs no tables. Such a product is often small, and then takes hardly longer than
- * the set-up before its first load. No registers are left for this where threads gather or sums
- * fill the registers. */
+/* True if the kernel is compiled for a single expert, which needs no tables. A product of one
+ * expert is often small, and then takes hardly longer than the set-up before its first load.
+ * Where threads gather or sums fill the registers, no registers are left for this kind of
+ * kernel. */
 static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
@@ -134,7 +135,8 @@ static int hopper_group_of(const struct grouped_gemm_problem *v, const struct ho
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
-/* One expert: tiles before the next group of rows (raster=columns: of columns). */
+/* One expert: the number of tiles before the next group of rows begins (raster=columns: group of
+ * columns). */
 static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const struct hopper_params *p)
 {
     const int64_t high = rows > 0 ? (rows + t->height - 1) / t->height : 1;
@@ -142,7 +144,9 @@ static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const stru
 }
 
 enum {
-    ALL_ROUNDS = 1 << 24 /* tiles of so many, for LAUNCH_ORDER_MAX clusters, are still an int */
+    /* "all rounds": the number of tiles in so many rounds of LAUNCH_ORDER_MAX clusters still
+     * fits into an int */
+    ALL_ROUNDS = 1 << 24
 };
 
 static uint32_t w_flag(enum hopper_eviction eviction)
@@ -281,7 +285,7 @@ static void add_copying(const char *entry, const struct permute_params *p, int64
     memcpy(l->params, p, sizeof(*p));
 }
 
-/* `places`: NULL, or an int for each row. */
+/* Adds the steps that copy rows into expert order. `places`: NULL, or an int for each row. */
 static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
                         const struct copied *c, void *to, void *places,
                         const struct device_info *info, struct launch_plan *out)
@@ -339,7 +343,7 @@ static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struc
            (places ? a->rows * (int64_t)sizeof(int32_t) : 0);
 }
 
-/* Steps before the main kernel, which then reads the copy. */
+/* Adds the steps before the main kernel; after a copy, the main kernel reads the copied rows. */
 static void add_first(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                       struct grouped_gemm_args *a, const struct device_info *info,
                       struct launch_plan *out)
@@ -370,7 +374,9 @@ int hopper_plan(const struct problem *p, const struct record *config,
     out->n = 0;
     int r = cuda_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
     if (r) {
-        return r; /* nothing of args is looked at any more: they may be shorter than ours */
+        /* a->args is not read after an error: the caller's struct may be shorter than this
+         * version's */
+        return r;
     }
     out->workspace_bytes = 0;
     r = check_accumulate(&v, &a, err);

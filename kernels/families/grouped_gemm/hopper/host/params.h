@@ -67,7 +67,7 @@ struct permute_params { /* as in hopper/permute.cu */
     int32_t rows, chunks;
     uint32_t flags;
     uint32_t row_mul, row_shift;
-    int32_t topk; /* 0: places are not looked at */
+    int32_t topk; /* rows of a token, for copies by token; 0: the kernel does not read `places` */
 };
 _Static_assert(sizeof(struct permute_params) == 64, "hopper/permute.cu counts on this layout");
 

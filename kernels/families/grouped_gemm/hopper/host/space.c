@@ -14,18 +14,27 @@
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 enum {
-    SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
-    SPLIT_TILE_MOST = 128,    /* rows and columns of a tile with split sums */
+    /* least registers of a thread for sums in ping-pong: smaller tiles load more bytes per
+     * product */
+    SWAPPED_SUMS_LEAST = 160,
+    SPLIT_TILE_MOST = 128, /* most rows and most columns of a tile with split sums */
     SPLIT_DEPARTURES = 1,
-    STAGGERED_ROWS_LEAST = 1024, /* rows of an expert: they fill tiles of 256 rows */
+    /* least mean rows of an expert for staggered tiles: with fewer rows, tiles of 256 rows are
+     * not filled */
+    STAGGERED_ROWS_LEAST = 1024,
     STAGGERED_COLS_LEAST = 128,
-    DEFERRED_ROWS_LEAST = 128, /* the same, but tiles are not yet filled */
-    PAIRED_ROWS_LEAST = 192,   /* the same: most experts have two tiles of rows */
-    PAIRED_DENSE_LEAST = 1024, /* a dense product needs more rows for enough tiles */
-    STAGES_LEAST = 3,          /* in the space */
+    /* least mean rows of an expert for deferred tiles, which need not be full */
+    DEFERRED_ROWS_LEAST = 128,
+    /* least mean rows of an expert for pairs: most experts then have two tiles of rows */
+    PAIRED_ROWS_LEAST = 192,
+    /* least rows of a dense product for pairs: with fewer rows it has too few tiles */
+    PAIRED_DENSE_LEAST = 1024,
+    STAGES_LEAST = 3, /* in the space */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
-    DEPARTURES_SCATTER = 4, /* all: without a choice of stores and buffers there are few */
+    /* scattered output: all departures are allowed, because without a choice of stores and
+     * buffers few exist */
+    DEPARTURES_SCATTER = 4,
 };
 
 /* Stages of the space that fit beside `staging` buffers. */
@@ -47,7 +56,8 @@ static bool is_dense_split(const struct grouped_gemm_problem *v, const struct ho
     return v->experts == 1 && t->ksplit > 1;
 }
 
-/* Blocks of a part of the sum: more stages would stay empty. */
+/* The number of blocks in a part of the sum, the most stages of use: more stages would stay
+ * empty. */
 static int64_t part_blocks(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
@@ -160,9 +170,9 @@ bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
 }
 
-/* With one consumer no other consumer multiplies meanwhile. Losses on an H200
- * (tests/model/h200_staggered.json): fewer stages with more buffers 10 % and more; skipped rows of
- * tiles dealt in turn 2 to 7 %; one buffer about 1 %. */
+/* With one consumer, no other consumer multiplies while a tile is written. Losses on an H200
+ * (tests/model/h200_staggered.json): fewer stages with more buffers 10 % and more; skipped rows
+ * of tiles dealt in turn 2 to 7 %; one buffer about 1 %. */
 static int check_staggered(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
@@ -284,7 +294,8 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
     return grouped_gemm_rules_reject(rules, sizeof(rules) / sizeof(rules[0]), why);
 }
 
-/* Each choice is a line. A choice that can only help alone counts as two. */
+/* Counts a config's departures from the usual config, a line for each choice. A choice that can
+ * only help alone counts as two. */
 static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                             const struct device_info *info, int fit)
 {
@@ -293,8 +304,9 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
     n += !t->in_flight && !t->staggered && !t->deferred &&
-         hopper_sharers(t) == 1;     /* either wins somewhere */
-    n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
+         hopper_sharers(t) == 1; /* either wins somewhere */
+    /* both save time on an expert's last rows, so together they count as one departure */
+    n += t->skip_rows || t->dynamic;
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
     n += stores;

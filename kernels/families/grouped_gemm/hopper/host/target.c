@@ -173,7 +173,9 @@ static int width_above(const struct hopper_tile *t)
 static double hopper_effort(const struct problem *p, const struct record *config)
 {
     const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
-    const double staggered = 1.7; /* times as long: loops of a half, and of both */
+    /* factor of the compile time: the kernel has a loop for half of the rows and a loop for both
+     * halves */
+    const double staggered = 1.7;
     const double deferred = 1.15; /* ... which write, too */
     struct grouped_gemm_problem v;
     struct hopper_tile t;
@@ -197,7 +199,7 @@ struct setting {
     struct value value;
 };
 
-/* Forward and dX: how long L2 keeps the weights. */
+/* Variations in forward and dX: the other values of w_eviction (how long L2 keeps the weights). */
 static uint32_t settings_of_weights(const struct hopper_tile *t, struct setting out[])
 {
     static const char *const of[] = {[HOPPER_EVICT_NORMAL] = "evict_normal",
@@ -222,8 +224,8 @@ static bool in_space(int group)
     return false;
 }
 
-/* dW: tiles walked before turning, between the values of the space; and the number of experts whose
- * rows are asked of L2 at once, next to the usual number. */
+/* Variations in dW: values of GROUP_SIZE_M between the values of the space; and values of
+ * l2_ahead (experts whose rows are requested into L2 at once) beside the usual value. */
 static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct setting out[])
 {

@@ -36,7 +36,8 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
 static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
-    /* dW's consumers would leave too few registers to the producer, which then finds tiles late. */
+    /* In dW a consumer with all these registers would leave the producer too few, and the
+     * producer would find tiles late. */
     bool full = v->mode == GEMM_DW && many &&
                 (!t->tma_store || (t->pingpong && t->skip_rows && t->staging > 1));
     if (t->consumers == 1) {
@@ -181,7 +182,8 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
     if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
-        return 0; /* a sort or an empty tile: in no legal config of this target */
+        /* expert_order=size or an empty tile, which no legal config with reads ahead has */
+        return 0;
     }
     if (v->experts > 1 && v->m <= v->experts * HOPPER_DEPTH) {
         return hopper_count_burst_experts(v);

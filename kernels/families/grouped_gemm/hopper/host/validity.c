@@ -10,7 +10,8 @@
 
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
-enum { ACCUMULATORS_MAX = 192 /* 240 registers, less what else a consumer needs */ };
+/* the 240 registers of a consumer's thread, less the registers for other values */
+enum { ACCUMULATORS_MAX = 192 };
 
 static int hopper_check_text(const struct hopper_values *h, enum hopper_field f,
                              const char *const values[], bool required, struct rejection *why)

@@ -10,7 +10,8 @@ enum {
     ROWS = 4,                 /* of a tile, by 64 */
     COLS = 8,                 /* by 32 */
     SHAPES = ROWS * COLS * 2, /* and whether they are swapped */
-    TEAMS = 3,                /* one warpgroup; two share a tile; two take turns */
+    /* one consumer; two consumers that share a tile; two that take turns (ping-pong) */
+    TEAMS = 3,
     STAGES = HOPPER_STAGES_DEEP + 1,
     STAGINGS = 5,
     WALKS = 10, /* GROUP_SIZE_M 1, 2, 4, 8, 16 and more, in either direction */
@@ -19,7 +20,9 @@ enum {
 };
 
 static const double ROWS_LEAST = 16,
-                    ROWS_MOST = 1448; /* of an expert: the recorded landscapes have 32 to 1024 */
+                    /* mean rows of an expert between which corrections apply: the recorded
+                     * landscapes have 32 to 1024 */
+    ROWS_MOST = 1448;
 
 struct traits {
     uint16_t *out;

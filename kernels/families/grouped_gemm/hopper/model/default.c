@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The analytic default: the config that the model finds fastest among tiles that have won a
- * measurement, with all run-time settings of each. Not among the whole space: the model is least
- * reliable where nothing was measured, and a default must not take long.
+ * measurement, with all run-time settings of each. The default is not chosen from the whole space:
+ * the model is least reliable where nothing was measured, and choosing must not take long.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -130,7 +130,8 @@ static void put_run_time(const struct grouped_gemm_problem *v, const struct hopp
     }
 }
 
-static const int groups[] = {8, 1, 4, 16}; /* the first is usual, except in dW: there 1 */
+/* values of GROUP_SIZE_M: the first is usual; in dW 1 is usual */
+static const int groups[] = {8, 1, 4, 16};
 
 /* Puts the best run-time settings of a tile into *t; returns its time. */
 static double best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
@@ -244,7 +245,8 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
     struct rejection why = {.code = ERROR_NO_CONFIG};
     hopper_facts_init(&f, p, info, NULL);
     const int n = hopper_rank_winners(&f, all);
-    const bool several = f.v.experts > 1; /* one expert: splits won that searches skip */
+    /* with one expert, splits that a search skips have won measurements */
+    const bool several = f.v.experts > 1;
     if ((several && best_of(&f, p, info, all, n, true, config, &why) < INFINITY) ||
         best_of(&f, p, info, all, n, false, config, &why) < INFINITY) {
         return 0;

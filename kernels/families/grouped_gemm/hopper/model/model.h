@@ -37,15 +37,17 @@ struct hopper_facts {
     double active; /* experts with rows */
     struct {
         double whole, cut[HOPPER_HEIGHTS * 4 + 1]; /* cut[i]: tiles that end after 16 i rows */
-        double beside; /* cut tiles below whole tiles of the same expert */
+        double beside; /* number of cut tiles whose expert also has whole tiles */
     } height[HOPPER_HEIGHTS];
-    /* swap_ab, by tile height in units of 16 rows, then by rows in units of 8, rounded up. First
-     * index 1: tiles in pairs, for a cluster */
+    /* swap_ab: number of tiles, by the tile's height in units of 16 rows, then by its existing
+     * rows in units of 8, rounded up. First index 1: tiles in pairs, for a cluster */
     double swapped[2][HOPPER_HEIGHTS * 4][HOPPER_HEIGHTS * 8 + 1];
     uint32_t n_bins;
     struct {
         double experts, rows; /* rows: of each */
-    } bin[HOPPER_BINS];       /* by rows, the longest last; without the empty experts */
+        /* groups of experts with similar rows, the longest last; experts without rows are left out
+         */
+    } bin[HOPPER_BINS];
 };
 
 /* `w` NULL: rows as expected, spread as draws are. */
@@ -71,7 +73,8 @@ enum {
     HOPPER_MODES = GEMM_DW + 1,
     HOPPER_TRAITS = 2816,    /* a trait's number is less */
     HOPPER_TRAITS_MOST = 24, /* of a config */
-    HOPPER_ASPECTS = 3,      /* of a problem: constant, rows of an expert, size of a weight */
+    /* aspects of a problem: a constant, the rows of an expert, the size of an expert's weights */
+    HOPPER_ASPECTS = 3,
 };
 
 /* By mode, trait and aspect: the term, per unit of the aspect, of the logarithm of a time. */

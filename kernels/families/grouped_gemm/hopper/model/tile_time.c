@@ -30,9 +30,11 @@ struct timing {
     const struct hopper_tile *t;
     const struct hopper_constants *c;
     double gather_a, gather_b; /* 1: by the producer's threads */
-    double flops;              /* of an SM, per microsecond, as this kernel multiplies */
-    double slots;              /* tiles that are worked on at the same time */
-    double part_a;             /* A's rows that load L2: a cluster shares them */
+    /* flops of an SM per microsecond, at the rate at which this kernel multiplies */
+    double flops;
+    double slots; /* tiles that are worked on at the same time */
+    /* the fraction of A's rows that each thread block reads from L2: a cluster shares the rows */
+    double part_a;
 };
 
 /* ---- one tile -------------------------------------------------------------------------------- */
@@ -185,7 +187,7 @@ static void add_columns(const struct timing *x, struct load *l, double n, double
     }
 }
 
-/* swap_ab: no tile is cut short, but each expert's are of their own width. */
+/* Adds the tiles of swap_ab: no tile is cut short, but each expert has tiles of another width. */
 static void add_swapped(const struct timing *x, struct load *l, double blocks,
                         const struct side *cols)
 {
@@ -260,7 +262,7 @@ static double sm_us(const struct timing *x, const struct load *l)
         const double share = x->t->dynamic ? 0 : x->c->cut_share;
         us += (share * rounds + x->c->cut_round) * more;
     }
-    /* Seen with each of the three tiles measured, and not explained. */
+    /* All three measured tiles took this much longer, for an unknown reason. */
     if (x->t->swap_ab && x->t->r <= 128) {
         us *= !x->t->dynamic ? x->c->swapped_narrow : x->t->pingpong ? 1 : x->c->narrow_dynamic;
     }
@@ -269,7 +271,8 @@ static double sm_us(const struct timing *x, const struct load *l)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* 0: stays in L2 until the next read; 1: does not. */
+/* The share of `bytes` that memory must deliver again. 0: all bytes stay in L2 until the next
+ * read; 1: no byte stays. */
 static double timing_missed_share(const struct timing *x, double bytes)
 {
     return fmin(1, bytes / (x->f->l2_bytes * x->c->l2_part));
@@ -370,7 +373,8 @@ static double memory_us(const struct timing *x, const struct load *l)
     const double rounds = l->tiles / x->slots;
     const double uneven = ceil(rounds) / rounds - 1;
     const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
-    /* More for each stage that is missing: too little is asked of memory at a time. */
+    /* The launch takes longer for each stage that is missing to four: too few requests to memory
+     * are under way. */
     const double starved = x->f->v.mode == GEMM_FORWARD ? x->c->starved
                            : x->f->v.mode == GEMM_DX    ? x->c->starved_dx
                                                         : 0;
@@ -378,8 +382,8 @@ static double memory_us(const struct timing *x, const struct load *l)
            (1 + x->c->hbm_round * uneven) * (1 + starved * fmax(0, 4 - free));
 }
 
-/* The copy reads rows that other copies find in L2 again, or by token once, and writes each. Fitted
- * to the former, which takes some 10 us of 50 more. */
+/* The copy reads rows that other copies find in L2 again, or by token once, and writes each. The
+ * constants are fitted to copies of single rows, which take about 10 us of 50 longer. */
 static double copy_us(const struct timing *x)
 {
     const struct grouped_gemm_problem *v = &x->f->v;
@@ -416,7 +420,7 @@ static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *
     return f->v.m != f->v.experts * HOPPER_DEPTH && hopper_usual_ahead(&f->v, &in_order) > 0;
 }
 
-/* Measured, and the same for SMs and memory. */
+/* Measured factors of the time, which are the same for SMs and for memory. */
 static double seen_factor(const struct hopper_facts *f, const struct hopper_tile *t,
                           const struct hopper_constants *c)
 {
