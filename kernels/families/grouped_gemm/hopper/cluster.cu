@@ -37,8 +37,8 @@ INLINE void set_up_everywhere(void)
 #endif
 
 #if CLUSTER > 1
-/* By each whole warp, once: tells the producers of both thread blocks that this warp has read its part of the
- * stage. */
+/* Tells the producers of both thread blocks that this warp has read its part of the stage. Each whole warp calls
+ * it once per stage. */
 INLINE void give_to_all(u32 bar)
 {
     if (LANE < CLUSTER)

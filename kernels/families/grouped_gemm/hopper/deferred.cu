@@ -22,7 +22,8 @@ struct kept {
     u32 pairs[KEPT][PIECE_PAIRS]; /* of pieces `next` and on */
     struct tile t;
     int r0; /* the consumer's first row */
-    int next; /* > ALL_PIECES: the destinations of the next tile's rows are requested */
+    /* the next piece to write; above ALL_PIECES: the destinations of the next tile's rows have been requested */
+    int next;
     struct rows rows;
 };
 
@@ -47,7 +48,7 @@ INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, 
             k->pairs[n][i] = k->pairs[n + 1][i];
 }
 
-/* When all of a tile's pieces are written: requests the destinations of the next tile's rows, from `row` on. */
+/* Requests the destinations of the next tile's rows, from `row` on, once all pieces of the kept tile are written. */
 INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int consumer, struct kept *k)
 {
     if (SCATTER && k->next == ALL_PIECES) {
@@ -56,7 +57,7 @@ INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int con
     }
 }
 
-/* Writes the pieces of a tile's i-th 64 columns that find no room. */
+/* Writes those pieces of a tile's i-th 64 columns for which no registers are left. */
 INLINE void write_others(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared, int i,
                          float acc[MMAS][ACCUMULATORS], const struct rows *rows, u32 *ring)
 {
@@ -98,7 +99,7 @@ INLINE void multiply_columns(float acc[MMAS][ACCUMULATORS], int width, u32 consu
     }
 }
 
-/* As mainloop_of() (mainloop.cu); after each block writes a piece of the tile before. */
+/* Multiplies as mainloop_of() (mainloop.cu) does, and after each block writes a piece of the previous tile. */
 INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], int width, u32 shared,
                                  int consumer, u32 from, int row, int blocks, struct kept *k, u32 *ring)
 {
@@ -131,7 +132,8 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
     return last;
 }
 
-/* Leaves the last block's groups running, a group for each 64 columns. Returns the last block's stage. */
+/* Multiplies a tile and leaves the last block's groups running, a group for each 64 columns. Returns the last
+ * block's stage. */
 INLINE u32 multiply_and_write(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
                               const struct tile *t, int blocks, struct kept *k, u32 *ring)
 {
@@ -153,7 +155,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 {
     const int blocks = blocks_of(p, 0); /* of every tile */
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* blocks and pieces before this tile */
+    u32 from = 0, ring = 0; /* number of blocks and of pieces before this tile */
     struct tile t = tile_at(p, s, w.id, tiles);
     struct kept k;
     float acc[MMAS][ACCUMULATORS];
@@ -164,7 +166,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         const u32 last = multiply_and_write(p, acc, shared, consumer, from, &t, blocks, &k, &ring);
         const int r0 = t.r0 + consumer * ROWS_EACH;
 #pragma unroll 1
-        while (k.next < ALL_PIECES) /* the tile before had more pieces than blocks */
+        while (k.next < ALL_PIECES) /* writes the rest: the previous tile had more pieces than this tile has blocks */
             write_next(p, consumer, shared, acc, &k, &ring);
         ask_once(p, t.first + t.c0, shared, consumer, &k);
         find_rows(p, &t, r0, consumer, &k.rows);

@@ -42,12 +42,12 @@ INLINE void stores_end(void)
 /* The rows that this lane writes down or multiplies, of each 64: 16 of a warp, by lane % 16. */
 struct rows {
     int to[WRITTEN];          /* row of the output, -1: none. TMA_STORE: unused */
-    u32 weight[WRITTEN][2];   /* FUSE_MUL_POST: of rows lane / 4 and lane / 4 + 8, as a pair of itself */
+    u32 weight[WRITTEN][2];   /* FUSE_MUL_POST: the weights of rows lane / 4 and lane / 4 + 8, each twice in a pair */
 };
 
 #define ask_for_rows(p, row, shared, consumer) ((void)(row))
 
-/* While the last wgmmas still run: r0 is the consumer's first row. */
+/* Finds this lane's rows of a tile, while the last wgmmas still run. r0 is the consumer's first row. */
 INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                       struct rows *rows)
 {
@@ -151,7 +151,7 @@ INLINE void send_sums(const struct hopper_params *p, const struct tile *t, u32 b
         store_3d(&p->out, buffer, c, r, t->expert, store_policy(p));
 }
 
-/* By a single thread of the consumer. */
+/* Stores a piece by TMA; called by a single thread of the consumer. */
 INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
 {
     if (MODE == MODE_DW)
@@ -170,7 +170,7 @@ INLINE void add_16(u32 v[4], const char *to)
         v[i] = float_bits(bits_float(v[i]) + bits_float(old[i]));
 }
 
-/* By each warp, for its own rows: four a turn. */
+/* Writes the rows of this warp, four rows at a time. */
 INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c,
                         const struct rows *rows)
 {
@@ -201,7 +201,7 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
     }
 }
 
-/* `ring` counts this consumer's pieces modulo the staging buffers. */
+/* Writes a consumer's part of a tile. `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[WRITTEN][ACCUMULATORS], const struct rows *rows,
                        u32 *ring)

@@ -121,7 +121,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     }
     copies_wait();
     if (HEARS_OUT)
-        hear_out(shared, at, 0, &w); /* does not use the number of blocks */
+        hear_out(shared, at, 0, &w); /* 0: where threads gather, hear_out() does not use the number of blocks */
 }
 
 #else
@@ -135,13 +135,14 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
  * Lane l knows where rows l and l + 32 begin; the eight lanes that copy 128 bytes of a row get the offset from lane
  * l.
  */
-#define ROW (LANE >> 3) /* of the rows copied at a time */
+#define ROW (LANE >> 3) /* this lane's row among the rows copied at a time */
 #define PASS 4
-#define OFFSETS 2 /* a lane knows: of 64 rows */
+#define OFFSETS 2 /* number of offsets, of 64 rows, that each lane holds */
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
-#define NOWHERE ~0u /* a row that does not exist: zeros */
+#define NOWHERE ~0u /* the offset of a row that does not exist; such a row is filled with zeros */
 
-/* Offsets of 64 rows from d on. The flag is tested once, so that all index loads are under way at the same time. */
+/* Reads the offsets of 64 rows from d on. The flag is tested once, so that all index loads are under way at the
+ * same time. */
 INLINE void find_gathered(const struct hopper_params *p, const struct tile *t, int d, u32 offset[OFFSETS])
 {
     const int left = t->rows - d - LANE, first = t->first + d + LANE;
@@ -171,8 +172,8 @@ INLINE u32 chunk_at(u32 start, int pass)
     return (start ^ (pass & 1) << 6) + pass * PASS * ROW_BYTES;
 }
 
-/* `to`: begin of the operand in its stage. A warp has little more time for a block than the copies take. So where all
- * rows and columns exist, no row or column is tested. */
+/* Copies 64 rows of a block. `to`: begin of the operand in its stage. A warp has little more time for a block than
+ * the copies take. So where all rows and columns exist, no row or column is tested. */
 INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int d, const u32 offset[TILE_D / 32], u32 to)
 {
     const int first = GATHER_A ? t->r0 : t->c0, columns = GATHER_A ? p->tile_rows : p->tile_cols;
@@ -206,7 +207,8 @@ INLINE int is_own(u32 stage)
     return stage / HALVES % LOADERS == (u32)THREAD / 32;
 }
 
-/* The second block of 64 rows, when this warp has copied the first for the same tile: the offsets are known. */
+/* True if the block is the second half of 64 rows whose first half this warp has copied for the same tile, so that
+ * the offsets are known. */
 INLINE int goes_on(u32 stage, int block)
 {
     return HALVES > 1 && block > 0 && stage % HALVES != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
-/* By a single thread. The maps of the first loads come first. */
+/* Prefetches the tensor maps, beginning with the maps of the first loads. Called by a single thread. */
 INLINE void prefetch_maps(const struct hopper_params *p)
 {
     if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* else parts load all (load_box) */
@@ -32,7 +32,7 @@ INLINE void init_barriers(u32 shared)
 }
 
 #if ONE_EXPERT
-/* By the producer warps that do not load. */
+/* The part of the set-up that the producer's warps without loads do. */
 INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
 {
     const int warp = THREAD >> 5;
@@ -87,7 +87,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* blocks and pieces (KSPLIT: tiles) before this tile */
+    u32 from = 0, ring = 0; /* number of blocks and of pieces (KSPLIT: tiles) before this tile */
     struct tile t = tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);
     if (PINGPONG && consumer == 1) {

@@ -22,7 +22,7 @@ INLINE u64 descriptor(u32 low)
     return (u64)DESCRIPTOR_HIGH << 32 | low;
 }
 
-/* Gathered operands were written by threads, which wgmma does not see by itself. */
+/* Waits until a stage is full. Threads write gathered operands, and wgmma sees these writes only after a fence. */
 INLINE void wait_full(u32 shared, const struct place *at)
 {
     barrier_wait(full_barrier(shared, at->stage), at->phase);
@@ -181,7 +181,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 }
 
 struct work {
-    int steps; /* wgmmas along d; 0: no tile */
+    int steps; /* number of wgmmas along d; 0: no tile is left */
     int mmas, width; /* multiplied (mainloop_of) */
     int row;         /* SWAP_AB: the first routed row */
 };
@@ -226,7 +226,7 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
 #define SAY_TOGETHER                                                                               \
     (!PINGPONG && !(ONE_EXPERT && MMAS * ACCUMULATORS <= 32) && (MODE != MODE_DW || CONSUMERS > 1))
 
-/* In ping-pong `w` is at the other consumer's tile afterwards. */
+/* Multiplies a tile. In ping-pong the call advances `w` to the other consumer's tile. */
 INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
                     const struct work *work, struct walk *w)
 {
@@ -255,6 +255,6 @@ INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, in
         wgmma_settle(acc, i);
     if (REST_LATE && steps > STEPS && steps % STEPS)
         give_stage(shared, stage_before(last));
-    if (!KSPLIT) /* sums are sent through the stage */
+    if (!KSPLIT) /* KSPLIT keeps the last stage, because the sums are sent through it */
         give_stage(shared, last);
 }

@@ -6,8 +6,8 @@
  * one fetches tensor maps. The consumers, still idle, ask L2 for the first operands of their first tile, because TMA
  * waits for its maps, and maps come from memory as slowly as operands.
  *
- * Both levers together saved 3 % of 12 products of 16 to 512 rows with operands outside L2 (H200). They save no time
- * in large tiles, nor in dX, whose weights lie in other lines.
+ * Both levers together saved 3 % of 12 products of 16 to 512 rows with operands outside L2 (H200). Both levers save
+ * no time in large tiles, nor in dX, whose weights lie in other lines.
  */
 
 /* If the sums leave registers free, a tile is found before it is multiplied. */
@@ -15,7 +15,7 @@
 #define ASKS_FIRST (LOCATE_EARLY && !WEIGHTS_TRANSPOSED)
 
 #if ONE_EXPERT
-#define ASKED_COLS 128 /* of a row: two blocks of the reduction, 256 bytes */
+#define ASKED_COLS 128 /* columns of a row that are requested: two blocks of the reduction, 256 bytes */
 
 /* 16 bytes that only this thread's warp writes, and only with its output. */
 INLINE u32 touched_at(u32 shared, int consumer)
@@ -59,7 +59,8 @@ INLINE void set_up_for_loader(void)
     group_barrier(BARRIER_LOADER, 64);
 }
 
-/* By the warp that makes the mbarriers. The waiting warps have found their first tile meanwhile. */
+/* Tells the waiting warps that the mbarriers exist; called by the warp that makes them. The waiting warps have
+ * found their first tile meanwhile. */
 INLINE void set_up_done(void)
 {
     group_arrive(BARRIER_LOADER, 64);
@@ -67,7 +68,7 @@ INLINE void set_up_done(void)
     set_up_arrive();
 }
 
-/* `first`: the consumer's first tile, or no_tile(). */
+/* The part of the set-up that consumers do. `first`: the consumer's first tile, or no_tile(). */
 INLINE void set_up_for_consumers(const struct hopper_params *p, const struct tile *first, u32 shared, int consumer)
 {
     if (ASKS_FIRST && first->rows > 0)

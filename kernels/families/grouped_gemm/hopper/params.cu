@@ -63,7 +63,7 @@
 #define MODE_DW 2
 
 #if MODE == MODE_FORWARD
-#define TILE_ROWS BLOCK_SIZE_M /* of the output, in forward and dX routed rows */
+#define TILE_ROWS BLOCK_SIZE_M /* rows of a tile of the output; in forward and dX they are routed rows */
 #define TILE_COLS BLOCK_SIZE_N
 #define TILE_D BLOCK_SIZE_K
 #elif MODE == MODE_DX
@@ -88,25 +88,27 @@
 #define CLUSTER (CLUSTER_R * CLUSTER_C) /* thread blocks that share an operand (cluster.cu) */
 #define SHARE_A (CLUSTER_C > 1)
 #define SHARE_B (CLUSTER_R > 1)
-#define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this thread block in its cluster */
+#define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* number of this thread block in its cluster */
 
 #define GATHERERS (!GATHER ? 0 : MODE == MODE_DW ? 32 : 128) /* threads that copy a block */
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of a consumer's part of a tile */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
-#define WRITTEN (STAGGERED ? 1 : MMAS)                     /* of them, how many are written at once */
+/* how many of the MMAS groups of 64 rows are written at once */
+#define WRITTEN (STAGGERED ? 1 : MMAS)
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of such a wgmma */
 #define STEPS (TILE_D / 16)                                /* wgmmas in sequence */
 
-#define ROW_BYTES 128   /* of every row in shared memory */
+#define ROW_BYTES 128   /* bytes of every row in shared memory */
 #define SLAB_BYTES 8192 /* 64 rows */
-#define BLOCK_SLAB_BYTES (MODE == MODE_DW ? TILE_D * ROW_BYTES : SLAB_BYTES) /* 64 r, or c, of an operand's block */
+/* bytes of 64 r, or c, of an operand's block */
+#define BLOCK_SLAB_BYTES (MODE == MODE_DW ? TILE_D * ROW_BYTES : SLAB_BYTES)
 #define A_BYTES (TILE_R * TILE_D * 2)
 #define B_BYTES (TILE_C * TILE_D * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
 #define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole box would reach past the end */
 #define WHOLE_PART ((64 - TILE_D) / 16) /* dW: the part that is as high as a block */
-#define HALVES (64 / TILE_D)            /* dW: blocks of 64 rows, 1 or 2 */
+#define HALVES (64 / TILE_D)            /* dW: number of blocks in 64 rows, 1 or 2 */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */
@@ -141,9 +143,10 @@
 
 /* DEFERRED: number of 64 x 64 pieces, of a consumer's part of a tile, that wait in registers, rounded, until the next
  * tile is multiplied: as many as fit beside its sums. */
-#define PIECE_PAIRS 16 /* registers of a piece, of a thread */
+#define PIECE_PAIRS 16 /* registers that a waiting piece takes in each thread */
 #define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
-#define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64)) /* pieces before the first that is not 64 rows high */
+/* number of pieces before the first that is not 64 rows high */
+#define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64))
 #define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
 #define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and for pairs that wait; a gathering producer takes some */
 
@@ -153,7 +156,7 @@
 #define FULL_AT (STAGING_AT + STAGING_BYTES)
 #define EMPTY_AT (FULL_AT + NUM_STAGES * 8)
 #define TICKETS_AT (EMPTY_AT + NUM_STAGES * 8)
-#define TICKETS 4 /* tiles that are handed on at a time */
+#define TICKETS 4 /* places in the ring of tickets */
 #define SPLIT_AT (TICKETS_AT + (DYNAMIC ? TICKETS * 20 : 0))
 #define ROWS_AT (SPLIT_AT + (KSPLIT ? 16 : 0))
 #define ROWS_BYTES (TILE_C * (4 * SCATTER + 2 * FUSE_MUL_POST)) /* of a consumer */
@@ -223,7 +226,7 @@ typedef unsigned short u16;
 #define FLAG_GATHER_64 2u
 #define FLAG_WEIGHTS_FP32 4u
 #define FLAG_ACCUMULATE 8u
-#define FLAG_RASTER_C 16u /* walk a group of column tiles before the next row tile */
+#define FLAG_RASTER_C 16u /* the tile order walks a group of column tiles before the next row tile */
 #define FLAG_SORT 32u     /* dW: experts with many rows first */
 #define FLAG_WIDE_A 64u   /* dW: the map has slabs for a dimension */
 #define FLAG_WIDE_B 128u

@@ -14,8 +14,9 @@
 #if PERMUTE_COPY
 #define PERMUTE_THREADS 256
 #define PERMUTE_AHEAD 4       /* loads in flight per thread */
-#define PERMUTE_AHEAD_TOKEN 8 /* ... where a row is written more often than read */
-#define PERMUTE_OTHERS 8      /* rows that a warp tests at a time for rows without a note */
+/* loads in flight per thread in copies by token, where a row is written more often than read */
+#define PERMUTE_AHEAD_TOKEN 8
+#define PERMUTE_OTHERS 8      /* number of rows that a warp tests at a time when it looks for rows without a note */
 #define NO_PLACE (-1)
 
 struct permute_params { /* as in host/params.h */
@@ -25,7 +26,7 @@ struct permute_params { /* as in host/params.h */
     int *places;              /* by slot: [rows] */
     i64 from_stride;          /* bytes between rows; `to` is dense */
     int rows;
-    int chunks;               /* of 16 bytes, in a row */
+    int chunks;               /* number of 16-byte chunks in a row */
     u32 flags;                /* FLAG_GATHER_64 */
     u32 row_mul, row_shift;   /* row = g * mul >> shift */
     int topk;                 /* 0: rows are copied singly, without places */
@@ -58,7 +59,7 @@ INLINE void permute_row(const struct permute_params *p, int i)
     }
 }
 
-/* By a warp: the rows of its lanes' slots, from `slot` on. */
+/* Returns the row that names this lane's slot (`slot` + lane), or NO_PLACE. */
 INLINE int permute_place(const struct permute_params *p, int slot, int slots)
 {
     if (LANE >= slots || slot + LANE >= p->rows)
@@ -67,7 +68,7 @@ INLINE int permute_place(const struct permute_params *p, int slot, int slots)
     return (u32)i < (u32)p->rows && permute_index(p, i) == slot + LANE ? i : NO_PLACE;
 }
 
-/* 32 slots of a token at most. */
+/* Copies a token's row to the places of at most 32 of its slots. */
 INLINE void permute_slots(const struct permute_params *p, int token, int slot, int slots)
 {
     const int place = permute_place(p, slot, slots);

@@ -25,7 +25,7 @@
  */
 struct extent {
     int a, b;  /* rows (transposed operands: slabs) of the tile that exist */
-    u32 bytes; /* of a whole block, loaded by TMA */
+    u32 bytes; /* bytes of a whole block that TMA loads */
 };
 
 INLINE int slabs_in(int width)
@@ -73,7 +73,7 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
         x.b = at_most(slabs_in(end_c - t->c0), TILE_C / 64);
     else
         x.b = at_most(end_c - t->c0, TILE_C);
-    if (CLUSTER > 1) { /* dW: all of a shared operand; the own operand may be empty */
+    if (CLUSTER > 1) { /* dW: the pair loads all of a shared operand; this thread block's own operand may be empty */
         x.a = SHARE_A && MODE == MODE_DW ? TILE_R / 64 : x.a < 0 ? 0 : x.a;
         x.b = SHARE_B ? TILE_C / 64 : x.b < 0 ? 0 : x.b;
     }
@@ -140,7 +140,7 @@ INLINE void load_box(struct goal g, const struct tensor_map *map, const struct t
         load_rows(goal_at(g, i * ROW_BYTES), part + part_of(rows - i), t, x, r + i);
 }
 
-/* dW: 64 columns from x on; in a wide map all slabs of its box. */
+/* dW: loads 64 columns from x on, or with a wide map all slabs of the map's box. */
 INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct tile *t, int wide,
                       int x, int d)
 {
@@ -148,8 +148,8 @@ INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct 
     load_5d(g.to, map, wide ? 0 : x, y, z, RAGGED, slab, g.bar);
 }
 
-/* dW: `slabs` of `most` slabs, from column x on, and the rows of part `i`. A wide box also loads slabs that do not
- * exist; that is slow, and happens only in rare cases. */
+/* dW: loads the rows of part `i` in `slabs` of `most` slabs, from column x on. A wide box also loads slabs that do
+ * not exist; that is slow, and happens only in rare cases. */
 INLINE void load_slabs(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                        const struct tile *t, int wide, int slabs, int most, int x, int d, int i)
 {
@@ -189,7 +189,7 @@ INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, 
 #endif
 }
 
-#define WEIGHTS_EACH (TILE_COLS / CLUSTER) /* a thread block of a cluster loads the weights of so many columns */
+#define WEIGHTS_EACH (TILE_COLS / CLUSTER) /* number of columns whose weights each thread block of a cluster loads */
 
 /* Loads the weights of the output's columns from `from` on: `exist` rows of the weights, or in dX slabs; in a cluster
  * this thread block's half. */
@@ -258,7 +258,7 @@ INLINE u32 last_bytes(const struct hopper_params *p, const struct extent *x, int
     return slabs * part_bytes(part);
 }
 
-/* By one thread: the boxes of a block that TMA loads. */
+/* Loads the boxes of a block by TMA; called by one thread. */
 INLINE void load_block(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int d, u32 stage, u32 bar, u64 policy)
 {
@@ -296,9 +296,9 @@ INLINE int loader_first(u32 from)
     return LOADERS == 1 ? 0 : (int)(((u32)THREAD / 32 + LOADERS - from % LOADERS) % LOADERS);
 }
 
-/* By the warp that hands out tickets, in each block of a tile that it loads: draws the next number early enough,
- * unless the next tile is dealt in turn. The test comes before the loads, because in their loop it takes registers
- * that the widest tiles lack. */
+/* Called by the warp that hands out tickets, for each block of a tile that it loads: draws the next number early
+ * enough, unless the next tile is dealt in turn. The test comes before the loads, because in their loop it takes
+ * registers that the widest tiles lack. */
 INLINE void draw_in_time(const struct hopper_params *p, int tiles, int block, int blocks, int *number)
 {
     const int late = blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0;
@@ -326,16 +326,16 @@ INLINE int is_loaded_here(u32 block, u32 stage)
     return (GATHER ? stage / HALVES : block) % LOADERS == (u32)THREAD / 32;
 }
 #else
-#define HEARS_OUT (THREAD < 32) /* one warp loads all blocks, or a part of each */
+#define HEARS_OUT (THREAD < 32) /* only the first warp waits: it loads all blocks, or a part of each */
 #define is_loaded_here(block, stage) 1
 #endif
 
 /*
- * By a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is behind them. Waits for the
- * messages from the cluster's thread blocks: released stages and (the first thread block) read tickets. A thread
- * block that leaves before a message arrives causes a fault. So the warp waits as if it filled all stages, and handed
- * on all tickets, once more. A warp waits only for its own stages: it does not know the round of another warp's
- * stage, and could mistake an older round for the last.
+ * Called by a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is behind them. Waits
+ * for the messages from the cluster's thread blocks: released stages and (the first thread block) read tickets. A
+ * thread block that leaves before a message arrives causes a fault. So the warp waits as if it filled all stages, and
+ * handed on all tickets, once more. A warp waits only for its own stages: it does not know the round of another
+ * warp's stage, and could mistake an older round for the last.
  */
 INLINE void hear_out(u32 shared, struct place at, u32 from, const struct walk *w)
 {
@@ -369,14 +369,15 @@ INLINE void ask_rows(const struct hopper_params *p, int from, int to)
     }
 }
 
-/* End of the experts to ask for before a tile of `expert` is loaded: its batch and the next. */
+/* The end of the experts whose rows must be requested before a tile of `expert` is loaded: the expert's batch and
+ * the next batch. */
 INLINE int ask_until(const struct hopper_params *p, int expert)
 {
     return at_most(((expert >> p->ahead_shift) + 2) << p->ahead_shift, p->experts);
 }
 
-/* By the warps that load, before the loads of a tile of `expert`. `before` is the expert of the previous tile, or -1:
- * the rows up to its ask_until() are already requested. */
+/* Requests rows into L2; called by the warps that load, before the loads of a tile of `expert`. `before` is the
+ * expert of the previous tile, or -1. The rows up to ask_until(before) are already requested. */
 INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
                         int expert)
 {
@@ -463,8 +464,8 @@ INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, con
     }
 }
 
-/* By the producer warpgroup: its loading warps take blocks in turn. A single loading warp computes less for each
- * block; a small product takes hardly longer than that. */
+/* The loop of the producer warpgroup: its loading warps take blocks in turn. A single loading warp computes less
+ * for each block; a small product takes hardly longer than that. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(p, tiles);
@@ -476,7 +477,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         return;
     struct tile t;
     struct extent x;
-    if (ONE_EXPERT) { /* while another warp makes the barriers */
+    if (ONE_EXPERT) { /* this warp finds its first tile while another warp makes the barriers */
         if (w.id < tiles) {
             t = locate_tile(p, s, w.id);
             x = extent_of(p, &t);

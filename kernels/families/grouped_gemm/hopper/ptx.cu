@@ -5,8 +5,8 @@
  * the address of an mbarrier.
  */
 #ifndef HOPPER_EMULATED
-#pragma nv_diag_suppress 128 /* loops that a variant's options make empty */
-#pragma nv_diag_suppress 177 /* functions that a variant does not use */
+#pragma nv_diag_suppress 128 /* no warning about loops that a variant's options make empty */
+#pragma nv_diag_suppress 177 /* no warning about functions that a variant does not use */
 
 #define THREAD ((int)threadIdx.x)
 #define BLOCK ((int)blockIdx.x)
@@ -130,7 +130,7 @@ INLINE void barrier_init_fence(void)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* One arrival, and `bytes` more before the phase ends. */
+/* Arrives once, and makes the phase wait for `bytes` more bytes. */
 INLINE void barrier_expect(u32 bar, u32 bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"
@@ -175,7 +175,7 @@ INLINE u32 cluster_size(void)
     return r;
 }
 
-/* The cluster's size is a power of two. */
+/* Divides v by the cluster's size, a power of two. */
 INLINE u32 divide_by_size(u32 v)
 {
     return v >> (31 - __clz((int)cluster_size()));
@@ -201,14 +201,15 @@ INLINE u32 cluster_address(u32 at, u32 rank)
     return r;
 }
 
-/* 16 bytes to the shared memory of any thread block of the cluster, counted by a barrier of that thread block. */
+/* Stores 16 bytes in the shared memory of any thread block of the cluster; a barrier of that thread block counts
+ * the bytes. */
 INLINE void cluster_store16(u32 to, const u32 v[4], u32 bar)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
                  :: "r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(bar) : "memory");
 }
 
-/* The same for four bytes, with the arrival that expects them, at a barrier that counts only these bytes. */
+/* Stores four bytes in the same way, and arrives at a barrier that counts only these bytes. */
 INLINE void cluster_hand4(u32 to, int v, u32 bar)
 {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [%0], 4;" :: "r"(bar) : "memory");
@@ -216,7 +217,7 @@ INLINE void cluster_hand4(u32 to, int v, u32 bar)
                  :: "r"(to), "r"(v), "r"(bar) : "memory");
 }
 
-/* An arrival at the barrier of any thread block of the cluster, by threads that have only read. Their loads are
+/* Arrives at the barrier of any thread block of the cluster; for threads that have only read. Their loads are
  * complete, because the values have been used. PTX's memory model would need a release at cluster scope, but that
  * becomes MEMBAR.ALL.GPU, which waits until the output has reached L2. */
 INLINE void cluster_arrive_read(u32 bar)
@@ -288,7 +289,8 @@ INLINE void load_5d(u32 to, const struct tensor_map *map, int x, int y, int z, i
 }
 
 #if CLUSTER > 1
-/* To the same place in the shared memory of all blocks of the cluster, counted by the barrier of each. */
+/* Loads a box to the same place in the shared memory of all thread blocks of the cluster; the barrier of each
+ * counts the bytes. */
 INLINE void load_3d_to_all(u32 to, const struct tensor_map *map, int x, int y, int z, u32 bar, u64 policy)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -308,7 +310,7 @@ INLINE void load_5d_to_all(u32 to, const struct tensor_map *map, int x, int y, i
 }
 #endif
 
-/* The same boxes to L2 only; no barrier counts them. */
+/* Loads a box, like the functions above, but only into L2; no barrier counts its bytes. */
 INLINE void ask_3d(const struct tensor_map *map, int x, int y, int z)
 {
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
@@ -321,13 +323,13 @@ INLINE void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
                  :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-/* The same for the line of 128 bytes around `of`. */
+/* Requests into L2 the line of 128 bytes around `of`. */
 INLINE void ask_line(const char *of)
 {
     asm volatile("prefetch.global.L2 [%0];" :: "l"(of) : "memory");
 }
 
-/* The same for a multiple of 16 bytes. */
+/* Requests `bytes` bytes, a multiple of 16, into L2. */
 INLINE void ask_bytes(const char *from, u32 bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
@@ -340,7 +342,7 @@ INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z
                  :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "l"(policy) : "memory");
 }
 
-/* The same, added to the destination. */
+/* Stores a box like the function above, but adds to the destination. */
 INLINE void add_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
 {
     asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
@@ -386,15 +388,15 @@ INLINE void async_fence(void)
 
 /* -- copies by threads -- */
 
-/* The same address, with its origin hidden from the compiler. Each later sum is a single multiply-add; otherwise the
- * compiler would add up the parts of the address each time. */
+/* Returns the same address, with its origin hidden from the compiler. Each later sum is a single multiply-add;
+ * otherwise the compiler would add up the parts of the address each time. */
 INLINE const char *as_it_is(const char *at)
 {
     asm("" : "+l"(at));
     return at;
 }
 
-/* 16 bytes from global to shared memory; zeros when bytes is 0 (nothing is read). */
+/* Copies 16 bytes from global to shared memory; when `bytes` is 0, reads nothing and writes zeros. */
 INLINE void copy16(u32 to, const char *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -418,7 +420,7 @@ INLINE void touch(u32 to, const char *from)
     asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
 }
 
-/* An arrival when all earlier copies of this thread are done. */
+/* Arrives at the barrier when all earlier copies of this thread are done. */
 INLINE void copies_arrive(u32 bar)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory");
@@ -478,14 +480,14 @@ INLINE void shared_store8(u32 at, float a, float b)
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(at), "f"(a), "f"(b) : "memory");
 }
 
-/* Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. */
+/* Stores four 8 x 8 matrices of 16-bit elements (stmatrix); lane l gives the address of row l % 8 of matrix l / 8. */
 INLINE void store_matrices(u32 at, u32 a, u32 b, u32 c, u32 d)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                  :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-/* The same, transposed: rows of the stored matrix are columns of the lanes' matrix. */
+/* Stores the matrices transposed: rows of the stored matrix are columns of the lanes' matrix. */
 INLINE void store_matrices_transposed(u32 at, u32 a, u32 b, u32 c, u32 d)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"

@@ -16,7 +16,7 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     const char *gathered;        /* the operand that is gathered by the producer's threads */
     char *out_data;
-    const void *m_sizes;         /* not read with one expert, which has all rows */
+    const void *m_sizes;         /* the sizes of the experts; not read with one expert, which has all rows */
     const void *gather;
     const void *weights;
     u32 *counter;                /* DYNAMIC: tiles drawn (ticket_draw) */
@@ -32,11 +32,13 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: rows of a tile, at most; dW: tiles of an expert */
     u32 height_mul, height_shift; /* to divide by height */
-    int ahead;                   /* requested from L2 before the load: blocks; dW: experts */
-    u32 cols_mul, cols_shift;    /* to divide by the column tiles; ONE_EXPERT: by a group's tiles */
+    /* number of blocks (dW: of experts) that are requested into L2 before they are loaded */
+    int ahead;
+    /* multiplier and shift for divisions by the number of column tiles; ONE_EXPERT: by a group's tiles */
+    u32 cols_mul, cols_shift;
     u32 group_mul, group_shift;  /* ... by group */
     int ahead_shift;             /* dW: log2 of ahead */
-    int cols;                    /* column tiles; with clusters, tiles of a whole cluster */
+    int cols;                    /* number of column tiles; with clusters, of whole clusters */
     const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and bytes of a row */
@@ -49,9 +51,9 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
 
 /* Named barriers; 0 is the whole thread block. */
 #define BARRIER_WRITE 1 /* + consumer: 128 threads; KSPLIT: both consumers */
-#define BARRIER_TURN 3 /* + consumer: this consumer may multiply; the other arrives */
-#define BARRIER_LOADER 5 /* ONE_EXPERT: mbarriers are ready, for the loading warp */
-#define BARRIER_CONSUMERS 6 /* ... and for the multiplying warps */
+#define BARRIER_TURN 3 /* + consumer: this consumer waits for its turn to multiply; the other consumer arrives */
+#define BARRIER_LOADER 5 /* ONE_EXPERT: the loading warp waits here until the mbarriers exist */
+#define BARRIER_CONSUMERS 6 /* ... and here the multiplying warps wait */
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */
@@ -96,8 +98,8 @@ INLINE int expert_size(const struct hopper_params *p, int e)
     return ((const int *)p->m_sizes)[e];
 }
 
-/* Rows that count. add_rows() cuts sums at p->rows, so that wrong sizes cannot reach memory outside the tensors. Each
- * summand is below 2^30, so two never overflow. */
+/* The rows of an expert; a negative size counts as 0. add_rows() cuts sums at p->rows, so that wrong sizes cannot
+ * reach memory outside the tensors. Each summand is below 2^30, so two never overflow. */
 INLINE u32 expert_rows(const struct hopper_params *p, int e)
 {
     const int m = expert_size(p, e);
@@ -144,9 +146,10 @@ INLINE int scan_tiles(int tiles)
     return tiles;
 }
 
-#define EACH 8 /* experts per lane: one pass for most problems */
+#define EACH 8 /* experts that each lane scans in a pass: one pass is enough for most problems */
 
-/* A lane's experts, from e on, which have m[] rows; `rows` and `tiles` come before all of them. */
+/* Writes the table entries of a lane's experts, from e on, which have m[] rows; `rows` and `tiles` come before all
+ * of them. */
 INLINE void scan_each(const struct hopper_params *p, const struct tables *s, int e,
                       const u32 m[EACH], u32 *rows, int *tiles)
 {
@@ -177,9 +180,9 @@ INLINE void scan_each(const struct hopper_params *p, const struct tables *s, int
     *tiles += shuffle_from(upto, 31);
 }
 
-/* By one warp. All sizes of a pass are loaded at the same time. Not inlined: inlined, the compiler keeps too many
- * values where accumulators fill the registers. Takes pointers, because the struct would lie in memory for the whole
- * kernel. */
+/* Fills start[] and ends[]; called by one warp. All sizes of a pass are loaded at the same time. Not inlined:
+ * inlined, the compiler keeps too many values where accumulators fill the registers. Takes pointers, because the
+ * struct would lie in memory for the whole kernel. */
 CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
 {
     const struct tables s = {start, ends};
@@ -195,7 +198,7 @@ CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
     }
 }
 
-/* By one warp: the tables that this variant reads. */
+/* Makes the tables that this variant reads; called by one warp. */
 INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
 {
     if (p->experts > 1) {
@@ -208,9 +211,9 @@ INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
     }
 }
 
-/* dW, by all threads after the scan: the experts in the order of their tiles. All experts have equally many tiles,
- * but an expert with many rows takes longer: long tiles first, so that short tiles fill the end. Not inlined: see
- * mainloop(). */
+/* dW: puts the experts into the order of their tiles; called by all threads after the scan. All experts have
+ * equally many tiles, but an expert with many rows takes longer: long tiles first, so that short tiles fill the
+ * end. Not inlined: see mainloop(). */
 CALLED void order_experts(const struct hopper_params *p, const int *start, int *order)
 {
 #pragma unroll 1
@@ -249,7 +252,7 @@ INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
     return s->ends[p->experts - 1] * column_tiles(p);
 }
 
-/* The expert of the q-th row tile: the number of ends <= q. By whole warps. */
+/* The expert of the q-th row tile: the number of ends <= q. Called by whole warps. */
 INLINE int find_expert(const int *ends, int experts, int q)
 {
     int base = 0;
@@ -289,7 +292,8 @@ INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
         t->width = 0;
 }
 
-/* The expert of a tile and the expert's rows; `id` becomes the number within the expert. By whole warps. */
+/* The expert of a tile and the expert's rows; `id` becomes the tile's number within the expert. Called by whole
+ * warps. */
 INLINE struct tile locate_expert(const struct hopper_params *p, const struct tables *s, u32 *id)
 {
     const u32 cols = (u32)column_tiles(p);
@@ -316,8 +320,8 @@ INLINE struct tile locate_expert(const struct hopper_params *p, const struct tab
     return t;
 }
 
-/* By whole warps. Unsigned, because of the divisions: each takes 0.1 microseconds, unless the host prepared the
- * divisor. */
+/* Finds a tile from its number; called by whole warps. Computes unsigned, because of the divisions: each takes 0.1
+ * microseconds, unless the host prepared the divisor. */
 INLINE struct tile locate_tile(const struct hopper_params *p, const struct tables *s, int number)
 {
     u32 id = (u32)number, turn, major;
@@ -360,8 +364,8 @@ INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
 }
 
 #if KSPLIT
-/* Blocks of the reduction before the part of this rank. No part is empty: the reduction has at least as many blocks
- * as parts. */
+/* The number of blocks of the reduction before the part of this rank. No part is empty: the reduction has at least
+ * as many blocks as parts. */
 INLINE int part_begin(const struct hopper_params *p, u32 rank)
 {
     const u32 blocks = ((u32)p->depth + TILE_D - 1) / TILE_D;
@@ -406,7 +410,7 @@ INLINE int blocks_of(const struct hopper_params *p, int rows)
     return blocks_in(steps_of(p, rows));
 }
 
-/* True if a sum is long enough for a staggered block at each end (staggered.cu). */
+/* True if a sum has enough steps for a staggered block at each end (staggered.cu). */
 INLINE int is_staggered(int steps)
 {
     return steps >= 2 * STEPS;
@@ -483,7 +487,7 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
-#define TICKET_LEAD 4 /* blocks before a tile's end, at which the next number is drawn */
+#define TICKET_LEAD 4 /* the next number is drawn this many blocks before a tile's end */
 
 INLINE u32 ticket_full(u32 shared, u32 n)
 {
@@ -563,7 +567,8 @@ INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
     return w;
 }
 
-/* By whole warps, except the warp that hands tickets out. The lane that reads reports the reading. */
+/* Goes on to the next tile; called by whole warps, except the warp that hands tickets out. The lane that reads a
+ * ticket also reports that the ticket has been read. */
 INLINE void walk_next(u32 shared, struct walk *w)
 {
     if (!DYNAMIC) {
@@ -600,7 +605,7 @@ INLINE int number_in_turn(const struct hopper_params *p, const struct walk *w)
 #define number_in_turn(p, w) 0
 #endif
 
-/* Draws the next number. By one thread. */
+/* Draws the next number; called by one thread. */
 INLINE int ticket_draw(const struct hopper_params *p, int tiles)
 {
     (void)tiles;

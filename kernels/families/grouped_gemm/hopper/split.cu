@@ -19,9 +19,9 @@
 #if KSPLIT
 #define SPLIT_THREADS (128 * CONSUMERS)
 #define SUMS_ROW (TILE_C * 4) /* bytes */
-#define SENT_COLS 32          /* that a warp lays out at a time */
+#define SENT_COLS 32          /* columns of sums that a warp lays out at a time */
 #define SENT_ROW (SENT_COLS * 4)
-#define CHUNKS (TILE_C / 8)   /* of output, 16 bytes of 8 sums, in a row of the tile */
+#define CHUNKS (TILE_C / 8)   /* number of chunks (16 bytes of output, from 8 sums) in a row of the tile */
 #define SPLIT_MOST 8          /* blocks in a cluster */
 
 INLINE u32 sums_full(u32 shared)
@@ -40,7 +40,7 @@ INLINE void split_init(u32 shared)
     barrier_init(sums_free(shared), 4 * CONSUMERS * cluster_size());
 }
 
-/* By whole warps: tells all thread blocks that the sums sent to this thread block have been read. */
+/* Tells all thread blocks that the sums sent to this thread block have been read. Called by whole warps. */
 INLINE void sums_read(u32 shared)
 {
     warp_barrier();
@@ -48,7 +48,7 @@ INLINE void sums_read(u32 shared)
         cluster_arrive_read(cluster_address(sums_free(shared), LANE));
 }
 
-/* Rows that are sent: whole groups of 16, a warp's. */
+/* Bytes of the sums that are sent: rows are sent in whole groups of 16, a group per warp. */
 INLINE u32 sums_bytes(int rows)
 {
     return (u32)round_up(rows, 16) * SUMS_ROW;
@@ -111,11 +111,12 @@ INLINE void send_tile(u32 shared, u32 stage, int consumer, int rows, float acc[M
             warp_barrier();
         }
     }
-    async_fence(); /* 16 bytes of the output, and their destination. */
+    async_fence();
 }
 
+/* A chunk of 16 bytes of the output, and its destination. */
 struct share {
-    int row;    /* of the tile; exists if below the tile's rows */
+    int row;    /* row of the tile; the row exists if it is below the tile's rows */
     int chunk;
     int to;     /* row of the output */
     u32 weight; /* FUSE_MUL_POST */

@@ -122,7 +122,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     const struct operands o = {shared, shared + consumer * ROWS_EACH * ROW_BYTES, shared + A_BYTES};
     struct walk w = walk_begin(p, tiles);
     struct work work = work_at(p, s, w.id, tiles, consumer);
-    u32 from = 0, ring = 0; /* blocks and pieces before this tile */
+    u32 from = 0, ring = 0; /* number of blocks and of pieces before this tile */
     float acc[MMAS][ACCUMULATORS];
     struct rows rows;
     const struct tile none = no_tile();
@@ -150,7 +150,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         multiply_ahead(acc, 0, &o, place_of(from), 1);
         struct place at = multiply_ahead(acc, 1, &o, place_of(from), 1);
 #pragma unroll 1
-        for (;;) { /* tiles of which this consumer has both halves */
+        for (;;) { /* goes on while the consumer has both halves of a tile */
             const int id = w.id;
             at = multiply_tile(acc, &o, at, consumer, work.steps);
             const struct tile t = locate_tile(p, s, id);

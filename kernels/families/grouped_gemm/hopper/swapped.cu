@@ -11,9 +11,9 @@
  */
 #if SWAP_AB
 
-#define TURNED 16 /* rows that stmatrix turns at a time */
+#define TURNED 16 /* rows of the output that stmatrix transposes at a time */
 
-struct rows { /* of the tile, in shared memory; each consumer has its own */
+struct rows { /* the places and weights of a tile's rows, in shared memory; each consumer has its own copy */
     int *to;     /* SCATTER: row of the output */
     u16 *weight; /* FUSE_MUL_POST */
 };
@@ -35,7 +35,7 @@ INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int
             copy4(to + c * 4, (const char *)p->gather + ((i64)(row + c) << (p->flags & FLAG_GATHER_64 ? 3 : 2)));
 }
 
-/* Runs while the last wgmmas still run. */
+/* Finds the places and weights of a tile's rows, while the last wgmmas still run. */
 INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                       struct rows *rows)
 {
@@ -46,7 +46,7 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
         return;
     if (SCATTER)
         copies_wait();
-    else /* no warp may still write the tile before */
+    else /* waits until no warp still writes the previous tile, whose weights would be overwritten */
         group_barrier(BARRIER_WRITE + consumer, 128);
 #pragma unroll
     for (int c = THREAD & 127; FUSE_MUL_POST && c < TILE_C; c += 128) /* each thread's own copies */
@@ -84,7 +84,7 @@ INLINE void stage_swapped(u32 buffer, int row, const float *d, const u32 *kept, 
     store_matrices_transposed(at, v[0], v[1], v[2], v[3]);
 }
 
-/* By a single thread of the consumer: stores `exist` rows from c on. */
+/* Stores `exist` rows from c on; called by a single thread of the consumer. */
 INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u32 buffer, int column,
                          int c, int exist)
 {
@@ -95,7 +95,7 @@ INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u3
     stores_commit();
 }
 
-#define WRITES (PIECE_ROWS / 16) /* of a thread, of a piece */
+#define WRITES (PIECE_ROWS / 16) /* number of rows of a piece that a thread writes */
 #define WRITTEN_ROW(j) ((((j) * 4 + ((THREAD >> 5) & 3)) * 4) + (LANE >> 3))
 
 /* Rows of the output that this thread writes of the piece from row c on; -1: no row. Called before the piece's

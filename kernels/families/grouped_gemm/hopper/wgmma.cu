@@ -42,7 +42,8 @@
 #define TO_120(l) TO_112(l) ", " SUMS_8(l, "E")
 #define TO_128(l) TO_120(l) ", " SUMS_8(l, "F")
 
-/* Once, before anything else: names are known from here on to the end of the kernel. */
+/* Declares the registers of the accumulators. Called once, before all other code: PTX knows the names from here to
+ * the end of the kernel. */
 INLINE void wgmma_declare(void)
 {
     asm volatile(".reg .f32 " TO_128("a") ";");

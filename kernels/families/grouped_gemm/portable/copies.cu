@@ -21,8 +21,8 @@ INLINE int token_of(const struct portable_params *p, int g)
     return (int)((u64)(u32)g * p->topk_mul >> p->topk_shift);
 }
 
-/* The same for row + passed rows, from the offset of the row: passed is a multiple of a power of
- * two above row, so the swizzle of the sum is the xor of both. */
+/* The offset of row + `passed` rows, computed from the offset of the row: passed is a multiple of a power of two
+ * above row, so the swizzle of the sum is the xor of both. */
 INLINE int chunk_below(int at, int passed, int chunks)
 {
     const int rows_per_line = chunks < 8 ? 8 / chunks : 1, mask = chunks < 8 ? chunks - 1 : 7;
@@ -49,7 +49,7 @@ INLINE void copy_tile(u32 to, const char *from, i64 step, int rows_left, int col
     }
 }
 
-/* The same for rows with places of their own: index[j], or the token of that index. */
+/* Copies a tile whose rows lie apart: row j is row index[j] of the operand, or the token of that index. */
 INLINE void copy_gathered(const struct portable_params *p, u32 to, const char *from, i64 stride,
                           const int index[], int tokens, int rows_left, int column_exists,
                           int rows, int chunks)
@@ -81,8 +81,9 @@ INLINE void fetch_indices(const struct portable_params *p, int index[], int firs
 
 /* Where the copies are: a block of a tile, up to NUM_STAGES - 1 ahead of the multiplication. */
 struct cursor {
-    int id;         /* of the tile; >= tiles: nothing is left */
-    int at, end;    /* of the reduction: of depth, or (dW) rows counted over all experts */
+    int id;         /* number of the tile; from `tiles` on: nothing is left to copy */
+    /* the next block's place in the reduction and the reduction's end; in dW both count rows over all experts */
+    int at, end;
     int a_left;     /* rows of the tile that exist, or, transposed, columns from this thread's on */
     int b_left;
     const char *a, *b; /* this thread's first chunk of the next block, gathered rows not counted */

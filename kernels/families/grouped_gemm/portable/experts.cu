@@ -59,7 +59,7 @@ INLINE int find_expert(const int *ends, int experts, int q)
 
 struct tile {
     int expert;
-    int r0, c0; /* first r and c, within the expert */
+    int r0, c0; /* the tile's first r and c, within the expert */
     int first;  /* first row of the expert */
     int rows;   /* rows of the expert */
 };
@@ -70,7 +70,8 @@ INLINE struct tile locate_tile(const struct portable_params *p, const int *start
     int col_tiles = (p->tile_cols + TC - 1) / TC, group = p->group;
     struct tile t;
     int row_tiles;
-    HIDE32(col_tiles); /* or their reciprocals live in registers through the main loop */
+    /* hides the divisors from the compiler, which would keep their reciprocals in registers through the main loop */
+    HIDE32(col_tiles);
     HIDE32(group);
 #if MODE == MODE_DW
     row_tiles = (p->tile_rows + TR - 1) / TR;

@@ -31,7 +31,7 @@ INLINE int first_b(int warp_c)
 
 INLINE void load_a(u32 a[FR][4], u32 stage, int first, int step)
 {
-    HIDE32(first); /* a few more instructions for many fewer registers */
+    HIDE32(first); /* costs a few more instructions and saves many registers */
 #pragma unroll
     for (int i = 0; i < FR; i++) {
         if (A_TRANSPOSED)

@@ -21,7 +21,7 @@ INLINE void barrier(void)
     __syncthreads();
 }
 
-/* 16 bytes from global to shared memory, asynchronously; zeros when bytes is 0: nothing is read. */
+/* Copies 16 bytes from global to shared memory, asynchronously; when `bytes` is 0, reads nothing and writes zeros. */
 INLINE void copy16(u32 to, const char *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -105,7 +105,7 @@ INLINE int shuffle_from(int v, int lane)
     return __shfl_sync(~0u, v, lane);
 }
 
-/* The number of lanes in the warp with `yes`. */
+/* The number of lanes of the warp in which `yes` is true. */
 INLINE int count_lanes(int yes)
 {
     return __popc(__ballot_sync(~0u, yes));

@@ -94,16 +94,16 @@ typedef unsigned short u16;
 struct portable_params {
     const char *a, *b;
     char *out;
-    const void *m_sizes; /* NULL: a single expert has all rows */
+    const void *m_sizes; /* the sizes of the experts; NULL: a single expert has all rows */
     const void *gather;
     const void *weights;
     i64 a_stride, b_stride, out_stride; /* between rows as stored */
     i64 b_expert, out_expert;           /* between experts: w; dW's output */
     int rows;                           /* routed rows in all */
     int experts;
-    int tile_rows;  /* dW: how many r (n) an expert's output has; else unused */
+    int tile_rows;  /* dW: number of r (n) of an expert's output; otherwise unused */
     int tile_cols;  /* how many c */
-    int depth;      /* how long d is; dW: unused, an expert's rows */
+    int depth;      /* length of d; unused in dW, where an expert's rows are the length */
     int group;      /* tiles along r that are walked before the next c */
     u32 flags;
     u32 topk_mul, topk_shift; /* g div topk = g * mul >> shift */

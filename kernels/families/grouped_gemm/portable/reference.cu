@@ -106,7 +106,7 @@ DEVICE double dot(const struct reference_params *p, long long x, long long w)
     return sum;
 }
 
-/* To the input type and back, to nearest, ties to even. */
+/* Rounds a value to the input type, to nearest, ties to even. */
 DEVICE double rounded(double value, int dtype)
 {
     const float v = (float)value;
@@ -188,7 +188,7 @@ KERNEL grouped_gemm_reference(const struct reference_params p)
     if (p.scatter) {
         for (long long i = THREAD; i < p.rows; i += THREADS)
             if (index_at(p.gather, i, p.gather_64) == out_row)
-                row = i; /* a permutation: a single thread finds the row */
+                row = i; /* the indices are a permutation, so only one thread finds the row */
     }
     BARRIER();
     if (THREAD == 0) {
@@ -207,7 +207,8 @@ KERNEL grouped_gemm_reference(const struct reference_params p)
     for (long long j = PART * COLUMNS + THREAD; j < end; j += THREADS) {
         double value;
         if (row < 0)
-            value = bits_to_float(0x7fc00000u); /* nobody writes this row: a wrong gather */
+            /* no index names this row, because gather_indices are wrong: the result is NaN */
+            value = bits_to_float(0x7fc00000u);
         else if (p.mode == FORWARD)
             value = forward(&p, row, expert, out_row, out_col + j);
         else if (p.mode == DX)

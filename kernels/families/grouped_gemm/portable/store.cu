@@ -31,7 +31,8 @@ INLINE float weight_of(const struct portable_params *p, int g)
     return widen(((const u16 *)p->weights)[g]);
 }
 
-/* Two columns of a row, as they lie in registers. Only in dW: fp32, or added to the output. */
+/* Stores two columns of a row, as they lie in registers. Used only in dW, for fp32 output or when the kernel adds
+ * to the output. */
 INLINE void store_pair(char *to, float a, float b, int add)
 {
 #if OUT_FP32
@@ -46,7 +47,7 @@ INLINE void store_pair(char *to, float a, float b, int add)
 #endif
 }
 
-/* A row of a warp's part: columns from c on of the output row that begins at `to`, if the row exists. */
+/* Stores a row of a warp's part: the columns from c on of the output row that begins at `to`, if the row exists. */
 INLINE void store_pairs(const struct portable_params *p, float acc[FC][4], int half, char *to,
                         int c, int exists, int add)
 {
@@ -59,7 +60,8 @@ INLINE void store_pairs(const struct portable_params *p, float acc[FC][4], int h
     }
 }
 
-/* The same, rounded, 16 bytes at a time. All lanes come here, since they exchange. */
+/* Stores the row rounded, 16 bytes at a time. All lanes must call this function, because the lanes exchange
+ * values. */
 INLINE void store_chunks(const struct portable_params *p, float acc[FC][4], int half, char *to,
                          int c, int exists, float weight)
 {

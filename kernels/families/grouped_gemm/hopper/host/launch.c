@@ -374,7 +374,7 @@ int hopper_plan(const struct problem *p, const struct record *config,
     out->n = 0;
     int r = cuda_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
     if (r) {
-        /* a->args is not read after an error: the caller's struct may be shorter than this
+        /* after an error `args` must not be read: the caller's struct may be shorter than this
          * version's */
         return r;
     }

@@ -262,7 +262,7 @@ static double sm_us(const struct timing *x, const struct load *l)
         const double share = x->t->dynamic ? 0 : x->c->cut_share;
         us += (share * rounds + x->c->cut_round) * more;
     }
-    /* All three measured tiles took this much longer, for an unknown reason. */
+    /* The times of all three measured tiles differ by this factor, for an unknown reason. */
     if (x->t->swap_ab && x->t->r <= 128) {
         us *= !x->t->dynamic ? x->c->swapped_narrow : x->t->pingpong ? 1 : x->c->narrow_dynamic;
     }
