@@ -58,7 +58,8 @@ struct variant {
 /* A tensor map of a launch: the cuda backend encodes the map for TMA and writes it into the params.
  * Tiled, no interleave; elements out of bounds read as zeros. */
 struct tensor_map {
-    uint32_t offset; /* in params: TENSOR_MAP_BYTES from here, a multiple of TENSOR_MAP_ALIGN */
+    /* the map's place in params, a multiple of TENSOR_MAP_ALIGN; the map has TENSOR_MAP_BYTES */
+    uint32_t offset;
     enum dtype dtype;
     const void *base;      /* borrowed; 16-byte aligned, not NULL */
     uint32_t rank;         /* 3 to 5 */
@@ -238,8 +239,9 @@ struct family {
 extern const struct family *const families[]; /* NULL-terminated */
 
 void families_register(void); /* passes the families' ops to ops_set; call once at start */
-const struct family *family_find(const char *name);              /* NULL: none */
-const struct family *family_of_problem(const struct problem *p); /* by field "family", else by op */
+const struct family *family_find(const char *name); /* NULL: none */
+/* finds the family by the problem's field "family", else by its op */
+const struct family *family_of_problem(const struct problem *p);
 bool family_target_runs_on(const struct family_target *t, const struct device_info *info);
 /* The first target that supports the device, with this label (NULL: any). Does not look at a
  * problem. */

@@ -18,7 +18,7 @@ static void loading_after_fork(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* A new mutex, since the child's thread has another id than the owner of the lock. */
+/* Makes the mutex anew, since the child's thread has another id than the owner of the lock. */
 static void loading_after_fork_child(void)
 {
     lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

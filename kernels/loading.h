@@ -10,7 +10,7 @@
 void loading_begin(void);
 void loading_end(void);
 
-/* dlclose, while no fork is under way. */
+/* Calls dlclose while no fork is under way. */
 void loading_close(void *library);
 
 /* Registers the fork handlers. Call before registering fork handlers that call loading_begin. */

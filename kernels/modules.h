@@ -65,11 +65,11 @@ struct modules_made {
     struct image image; /* owned by the caller; empty after an error */
     bool found;         /* the cache had the image or the refusal: nothing was compiled */
     bool refused;       /* the error is the variant's fault, and is stored */
-    bool unsaved;       /* compiled, but not stored; stderr has the reason */
+    bool unsaved;       /* the image was compiled, but not stored; stderr has the reason */
     double compile_ms;  /* 0 when found */
 };
 int modules_make(const struct modules_order *o, struct modules_made *out, struct error *err);
-/* The same from the cache only: returns MODULES_MISS at once for an unknown variant. */
+/* Gets a variant from the cache only: returns MODULES_MISS at once for an unknown variant. */
 int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err);
 
 /* ---- size limit (kernels/modules_limit.c) ---------------------------------------------------- */

@@ -19,10 +19,10 @@ int modules_io_error(struct error *err, const char *what, const char *path);
  * Without `make` a missing folder is MODULES_MISS. */
 int modules_folder(const char *cache_dir, const char *name, bool make, char out[PATH_MAX],
                    struct error *err);
-/* <cache>/<folder>/<name>, the folder checked as above, not created. */
+/* Writes the path <cache>/<folder>/<name>. The folder is checked as above, but not created. */
 int modules_file(const char *cache_dir, const char *folder, const char *name, char out[PATH_MAX],
                  struct error *err);
-/* NULL: missing, or not to be trusted. */
+/* Opens a folder of the cache. NULL: the folder is missing, or not to be trusted. */
 DIR *modules_open_folder(const char *cache_dir, const char *name);
 int modules_write(const char *path, const void *data, size_t n, struct error *err);
 /* Returns bytes read, or -1. */
@@ -35,7 +35,8 @@ bool modules_is_id(const char *text, size_t n);                  /* 32 hex digit
 
 /* ---- modules_record.c ----------------------------------------------------------------------- */
 
-/* `suffix`: of the image. `why`: NULL, or why the variant was refused. */
+/* Writes a variant's record. `suffix`: of the image. `why`: NULL, or why the variant was
+ * refused. */
 int record_write(const char *cache_dir, const struct image *image, const char *suffix,
                  const struct error *why, struct error *err);
 /* Sets meta and log of `out`, and the image's suffix. 0, MODULES_REFUSED and *err, or MODULES_MISS.

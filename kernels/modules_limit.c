@@ -125,7 +125,8 @@ struct served {
 
 enum { MARK_MAX = 64 };
 
-/* Identifies the database file: another container may have another file of that name. */
+/* Makes the mark, which identifies the database file: another container may have another file of
+ * that name. */
 static void mark_of(const char *database, char out[MARK_MAX])
 {
     struct stat st = {0};

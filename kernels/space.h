@@ -54,7 +54,7 @@ int space_build(struct space *s, const struct family_target *t, const struct pro
                 const struct device_info *info,
                 bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
                 struct error *err);
-/* The same points, built on several threads; all threads call `allow`. */
+/* Builds the same space as space_build, on several threads; all threads call `allow`. */
 int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
                    struct error *err);
 /* Builds the space a few points at a time, for callers that must not block for long: a space may

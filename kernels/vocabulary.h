@@ -20,13 +20,13 @@ struct rejection {
     const char *settled_by;
 };
 
-/* Fills `why` and returns 1, so that `return rejection_set(...)` ends a check(). The sentence names
- * the value, the accepted values and the remedy. */
+/* Fills `why` and returns 1, so that `return rejection_set(...)` ends a check(). The text in
+ * `why` must name the value, the accepted values and the remedy. */
 int rejection_set(struct rejection *why, int code, const char *rule, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Sets settled_by to `tunable`, a constant, after a rejection; returns `rejected`. */
 int rejection_settled(struct rejection *why, int rejected, const char *tunable);
-/* A rejection by a device limit: code ERROR_RESOURCE, rule = resource. The sentence ends with
+/* A rejection by a device limit: code ERROR_RESOURCE, rule = resource. The text ends with
  * "<what> needs <required> ..., the device has <limit>". */
 int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,
                        const char *format, ...) __attribute__((format(printf, 5, 6)));

@@ -113,7 +113,7 @@ static void baselines_forget_all(struct baselines *b)
     }
 }
 
-/* A missing library turns baselines off. Any other error skips only this baseline. */
+/* The error of a missing library turns baselines off. Any other error skips only this baseline. */
 bool baselines_pay(struct runner *r)
 {
     struct error err = ERROR_NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages from gemmd. The runner handles them also between two steps of a job, which a
- * notification may end. serve.c handles orders. */
+/* Messages from gemmd. The runner handles messages also between two steps of a job, and a
+ * notification may end the job. serve.c handles orders. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

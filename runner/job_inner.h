@@ -118,7 +118,8 @@ struct job {
     double device_ms, compile_ms;
     /* core time in ms and effort of all compiles, also of earlier runs */
     double took_ms, took_effort;
-    double began_ms;       /* in runner_now_ms, less the time of earlier orders */
+    /* when the job began, in runner_now_ms, less the time of earlier orders */
+    double began_ms;
     double order_began_ms; /* start of this order, in runner_now_ms */
     double turn_began_ms;  /* when the order's problem had been prepared */
     double reference_rate; /* multiply-adds per us of the independent reference; 0: unknown */

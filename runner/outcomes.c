@@ -127,7 +127,8 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
     bool final = strcmp(t->stage, "final") == 0;
     bool early = outcomes_awaits_reference(j) && c->id != j->reference;
     if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us) && !early) {
-        outcomes_become_reference(j, c->id, t); /* for another config: the reference has failed */
+        /* the reference has failed, and this trial's config becomes the reference */
+        outcomes_become_reference(j, c->id, t);
     }
     conditions_note(j->runner->device, t);
     conditions_after(t, j->doubt);

@@ -99,7 +99,8 @@ struct runner {
     int64_t job;        /* the running job; 0: no job runs */
     bool ordered;       /* the first order has come */
     bool cancelled;     /* the running job must stop */
-    bool others_wait;   /* for the device: the job may be set aside (aside.h) */
+    /* other searches wait for the device, so the job may be set aside (aside.h) */
+    bool others_wait;
     double slowdown;    /* largest ratio of a launch time to its prediction; 0: unknown */
     char unlocked[160]; /* why the clocks could not be locked; "": no failure */
 };

@@ -28,10 +28,10 @@ static int64_t prepared_expected_bytes(const struct workload *load)
 
 /* ---- how much -------------------------------------------------------------------------------- */
 
-/* Enough copies that the other copies sweep the cache between two uses of a copy. At least two
- * copies, when they fit: the unused copy is cold when all copies together exceed the cache. More
- * copies only while the same amount remains for a candidate's workspace. ERROR_NO_MEMORY when a
- * single copy exceeds the limit. */
+/* Makes enough copies that the other copies sweep the cache between two uses of a copy. Makes at
+ * least two copies, when they fit: the unused copy is cold when all copies together exceed the
+ * cache. Makes more copies only while the same amount of memory remains for a candidate's
+ * workspace. ERROR_NO_MEMORY when a single copy exceeds the limit. */
 static int prepared_count_copies(struct device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;

@@ -287,8 +287,8 @@ static struct build **compile_pool_find_slot(struct compile_pool *p, const char 
     return at;
 }
 
-/* Builds that stay without holders: helpers, opening builds, failures except passing shortages,
- * unsaved images. */
+/* True for builds that stay in the table without holders: helpers, opening builds, failures
+ * except passing shortages, unsaved images. */
 static bool compile_pool_must_keep(const struct build *b)
 {
     if (b->state == BUILD_READY && (b->rank == RANK_HELPER || b->rank == RANK_OPENING)) {

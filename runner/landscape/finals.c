@@ -27,7 +27,8 @@ static const struct landscape_points *landscape_variant_of_point(const struct la
                                                                  uint32_t point)
 {
     const struct landscape_points *v = s->variants;
-    while (point - v->first >= v->n) { /* unsigned: also true for points below the variant */
+    /* unsigned subtraction: also true for points below the variant's first */
+    while (point - v->first >= v->n) {
         v++;
     }
     return v;
@@ -105,7 +106,8 @@ static int landscape_run_rounds(struct landscape_recorder *s, struct lot *lot, s
     return r;
 }
 
-/* Writes the finals of a lot; its points are not measured again. *best: the least median so far. */
+/* Writes the finals of a lot, and marks its points, so that no later lot measures them. *best:
+ * the least median so far. */
 static int landscape_settle_lot(struct landscape_recorder *s, struct lot *lot, double *best,
                                 struct error *err)
 {

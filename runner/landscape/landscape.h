@@ -11,9 +11,10 @@
  *   finals.c     the best points again, by many launches, in alternating blocks.
  *   write.c      lines of the file.
  *
- * Order and choice do not depend on measurements. Variants go by a hash of their compile-time
- * config. So the variants that are recorded before the time is up are a fair sample of the space,
- * and the same for every problem that has them. A space may also be cut to some run-time settings.
+ * Order and choice do not depend on measurements. Variants are sorted by a hash of their
+ * compile-time config. So the variants that are recorded before the time is up are a fair sample of
+ * the space, and the same for every problem that has them. A space may also be cut to some run-time
+ * settings.
  *
  * The reference kernel (the analytic default's) is measured every half second, so that the file
  * shows the influence of clocks and temperature.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The points and their order. Variants go by a hash of the text of their compile-time config. The
- * hash leaves the source out, so that the next version of a kernel is sampled at the same points.
- * Settings go by a hash of their text; the first is always chosen. The reference's variant and
- * setting come first. */
+/* The points and their order. Variants are sorted by a hash of the text of their compile-time
+ * config. The hash leaves the source out, so that the next version of a kernel is sampled at the
+ * same points. Settings are sorted by a hash of their text; the first is always chosen. The
+ * reference's variant and setting come first. */
 #include <stdlib.h>
 #include <string.h>
 

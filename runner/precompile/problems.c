@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The searches to precompile. The usual problems are every mode with each of its permutes, in four
- * sizes: sizes change slightly which configs are legal and good, and variants contain nothing else
- * of sizes. Or lines: a problem's text, or a search as JSON, as `tune` takes it. */
+/* The searches to precompile. The usual problems are every mode with each of its permutes, in
+ * four sizes: sizes change slightly which configs are legal and good, and variants contain
+ * nothing else of sizes. With --problems the searches come from lines of stdin: a problem's
+ * text, or a search as JSON, as `tune` takes it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The variants of a search, in the order in which the search asks for them: the device's own
  * kernels, the reference, the strategy's proposals before any observation, then the plan's own
- * order. That order is as good a guess as any for the later proposals, but a poor guess: few of
- * them are among its first. So openings stop after the proposals. */
+ * order. The plan's order is only a poor guess of the later proposals: few proposals are among
+ * the plan's first configs. So openings stop after the proposals. */
 #include <stdlib.h>
 
 #include "runner/base/conditions.h"

@@ -28,9 +28,9 @@ static const double
     /* standard deviations below the mean that a hope is: in early steps; in later steps */
     CURIOUS = 1, SURE = 0.5,
     FIRST_PART = 0.87, /* share of the effort that the first step may use */
-    LONG = 1.12,       /* effort: longer compiles delay no decision, and a decision starts none */
-    OVER = 0.2,        /* the last variant may exceed the rest of the effort by this much */
-    LEAST = 0.25;      /* a rest of the effort below this starts no variant */
+    /* a compile with more effort than this delays no decision, and no decision starts it */
+    LONG = 1.12, OVER = 0.2, /* the last variant may exceed the rest of the effort by this much */
+    LEAST = 0.25;            /* a rest of the effort below this starts no variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 

@@ -77,8 +77,8 @@ static int given_open(const struct strategy_setup *s, struct strategy **out, str
     return strategy_open_walk(strategy_find("given"), s, s->n, (struct walk **)out, err);
 }
 
-/* The order of the space, not of the plan: findings about a device change ranks, but the same seed
- * must give the same configs. */
+/* Writes the candidates in the order of the space, not of the plan: findings about a device
+ * change ranks, but the same seed must give the same configs. */
 static int order_of_space(const struct strategy_setup *s, uint32_t order[], struct error *err)
 {
     struct grid g;

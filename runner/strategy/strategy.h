@@ -58,14 +58,14 @@ struct strategy_setup {
 struct observation {
     /* the config has a time, also when its trial was stopped early because it was slow */
     bool ok;
-    double score; /* when ok: lower is better; comparable in one search */
+    double score; /* the score of an ok trial: lower is better; comparable within one search */
 };
 
 struct strategy_ops {
     const char *name;
     int (*open)(const struct strategy_setup *s, struct strategy **out, struct error *err);
     void (*close)(struct strategy *s);
-    /* Returns 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Never the same candidate twice. */
+    /* Returns 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Proposes no candidate twice. */
     int (*propose)(struct strategy *s, uint32_t *candidate);
     void (*observe)(struct strategy *s, uint32_t candidate, const struct observation *o);
     /* Called for a proposal that is still being compiled when the search has nothing else to do.

@@ -57,7 +57,8 @@ static bool search_path(const char *name, char out[PATH_MAX])
     }
     for (const char *at = path ? path : "/usr/bin:/bin"; *at;) {
         int n = (int)strcspn(at, ":");
-        /* Only absolute folders: the daemon's current directory is arbitrary. */
+        /* Only absolute folders of PATH are searched, because the daemon's current directory is
+         * arbitrary. */
         if (*at == '/' && snprintf(out, PATH_MAX, "%.*s/%s", n, at, name) < PATH_MAX &&
             cpu_compiler_is_program(out)) {
             return true;

@@ -111,8 +111,8 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
 
 /* ---- the backend ----------------------------------------------------------------------------- */
 
-/* Recursive, since the fork handlers may be registered twice: a child forked between pthread_atfork
- * and the end of pthread_once repeats the pthread_once. */
+/* The mutex is recursive, since the fork handlers may be registered twice: a child forked
+ * between pthread_atfork and the end of pthread_once repeats the pthread_once. */
 static pthread_mutex_t shared_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct pool *shared_pool;
 static unsigned shared_users;
@@ -129,7 +129,8 @@ static void cpu_load_after_fork(void)
     loading_end();
 }
 
-/* A new mutex, as in loading.c, since the child's thread has another id than the owner. */
+/* Makes the mutex anew, as loading.c does, since the child's thread has another id than the
+ * owner. */
 static void cpu_load_after_fork_child(void)
 {
     if (shared_pool) {

@@ -50,7 +50,7 @@ void scratch_remove(const char *folder)
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd < 0 || fstat(fd, &st) || st.st_uid != geteuid() ? NULL : fdopendir(fd);
     for (struct dirent *e; d && (e = readdir(d));) {
-        unlinkat(fd, e->d_name, 0); /* only files; fails for "." and ".." */
+        unlinkat(fd, e->d_name, 0); /* removes only files, and fails for "." and ".." */
     }
     if (d) {
         closedir(d);

@@ -21,7 +21,7 @@ static bool opened, initialised;
 static int cuda_driver_load_symbols(void *library, struct cuda_driver *cu, struct error *err)
 {
     const char *missing = NULL;
-    /* Through void *: ISO C has no cast from an object to a function pointer. */
+    /* Assigns through void *, because ISO C has no cast from an object to a function pointer. */
 #define X(member, symbol, parameters) *(void **)&cu->member = dlsym(library, symbol);
     CUDA_DRIVER_OPTIONAL(X)
 #undef X

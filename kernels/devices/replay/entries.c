@@ -70,7 +70,9 @@ uint64_t reader_variant(const struct landscape *l, const struct problem *p,
     if (f) {
         t = family_target_of_config(f, p, &l->info, config, &why);
     }
-    if (f && !t) { /* recorded under other rules: use the target of that time */
+    /* no target accepts a config that was recorded under other rules: the problem's own target
+     * is used */
+    if (f && !t) {
         family_target_choose(f, p, &l->info, NULL, &t, NULL);
     }
     return t && t->variant(p, config, l->info.arch, &v, NULL) == 0 ? replay_variant_hash(&v) : 0;

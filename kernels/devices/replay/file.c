@@ -184,7 +184,8 @@ static int read_lines(struct reader *r, FILE *f, struct error *err)
             status = landscape_read_line(r, at, err);
         }
     }
-    if (status == 0 && ferror(f)) { /* a directory can be opened, but not read */
+    /* ferror: the file is a directory, which can be opened, but not read */
+    if (status == 0 && ferror(f)) {
         status = cannot_read(r->path, errno, err);
     }
     free(text);

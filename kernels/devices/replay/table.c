@@ -119,7 +119,7 @@ static int set_index(const struct table *t, uint32_t i, int64_t at, struct recor
     return record_set(config, p->name, p->values[at], err);
 }
 
-/* Indices of all tunables, or of the compile-time tunables. */
+/* Reads the indices of all tunables, or of the compile-time tunables. */
 static int read_indices(const struct table *t, const struct wire_obj *list, bool all,
                         struct record *config, struct error *err)
 {
@@ -151,7 +151,7 @@ static void set_settings(const struct table *t, uint32_t number, struct record *
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Up to SHOTS_MAX times; 0: the list is bad. */
+/* Reads up to SHOTS_MAX times and returns their number; 0: the list is invalid. */
 static uint32_t read_times(const struct wire_obj *list, double us[SHOTS_MAX])
 {
     size_t n = wire_count(list);

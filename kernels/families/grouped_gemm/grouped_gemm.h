@@ -99,7 +99,8 @@ int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t 
 size_t routing_format(const struct routing *r, int64_t experts, char *out, size_t size);
 /* The profile's expectation, whole rows that sum to v->m: for predict() without a workload. */
 void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
-/* The same, spread around the expectation as draws are: some experts have more rows, some less. */
+/* Expected rows that are spread around the expectation as draws are: some experts have more
+ * rows, some less. */
 void grouped_gemm_typical_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
 /* log2 of (rows of the expert of an average row / rows of an average expert): 0 for uniform
  * routing, log2(experts) when a single expert has all rows. */

@@ -348,8 +348,9 @@ static int gemm_cpu_make_variant(const struct problem *p, const struct record *c
 
 /* ---- plan ------------------------------------------------------------------------------------ */
 
-/* Tiles of the output. m_sizes is not read, because a launch may not wait for it. Each expert may
- * add a partial tile of rows, and blocks past the last tile return at once. */
+/* The number of blocks to launch, an upper bound of the output's tiles. m_sizes is not read,
+ * because a launch may not wait for it. Each expert may add a partial tile of rows, and blocks
+ * past the last tile return at once. */
 static double gemm_cpu_count_blocks(const struct grouped_gemm_problem *v,
                                     const struct cpu_tunables *t, int64_t rows)
 {

@@ -231,7 +231,7 @@ typedef unsigned short u16;
 #define FLAG_WIDE_A 64u   /* dW: the map has slabs for a dimension */
 #define FLAG_WIDE_B 128u
 #define FLAG_STORE_FIRST 256u /* dW: stores are the first to leave L2 */
-#define FLAG_W_FIRST 512u     /* forward and dX: the same for weights */
+#define FLAG_W_FIRST 512u     /* forward and dX: weights are the first to leave L2 */
 #define FLAG_W_UNCHANGED 1024u /* loads of weights leave L2's eviction order unchanged */
 #define WIDE_A(p) (((p)->flags & FLAG_WIDE_A) != 0)
 #define WIDE_B(p) (((p)->flags & FLAG_WIDE_B) != 0)

@@ -34,9 +34,10 @@ INLINE int uniform(int v)
     return __shfl_sync(~0u, v, 0);
 }
 
-/* True in one lane of the whole warp, always the same: `leader`. The compiler knows that code under this test runs
- * once, and passes arguments of TMA straight to uniform registers. Under a test of LANE the compiler would write a
- * loop over lanes that takes 0.1 microseconds for each box. */
+/* True in one lane of the whole warp, which is the same lane at every call; *leader is its
+ * number. The compiler knows that code under this test runs once, and passes arguments of TMA
+ * straight to uniform registers. Under a test of LANE the compiler would write a loop over lanes
+ * that takes 0.1 microseconds for each box. */
 INLINE int elected_by(u32 *leader)
 {
     u32 one;

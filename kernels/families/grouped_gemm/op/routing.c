@@ -73,7 +73,8 @@ int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t 
                              "to %g, such as zipf:1.2",
                              text, SKEW_MAX);
         }
-        r->skew += 0.0; /* -0 is the same routing, and so the same key */
+        /* turns -0 into 0: both are the same routing, so both must have the same key */
+        r->skew += 0.0;
         return 0;
     }
     if (strncmp(text, "rows:", 5) == 0) {
@@ -132,7 +133,8 @@ static void routing_fill_shares(const struct grouped_gemm_problem *v, double ske
     }
 }
 
-/* Whole numbers that sum to v->m; their running sum stays nearest to the running sum of `exact`. */
+/* Rounds to whole numbers that sum to v->m; their running sum stays nearest to the running sum
+ * of `exact`. */
 static void round_rows(const struct grouped_gemm_problem *v, const double exact[], int64_t rows[])
 {
     int64_t given = 0;

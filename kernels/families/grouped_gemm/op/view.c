@@ -24,7 +24,7 @@ static enum dtype gemm_dtype_of(const char *name)
                                        : DTYPE_NONE;
 }
 
-/* The fields that matter here, sorted as in records: bytewise. */
+/* The fields that this file reads, sorted bytewise, as in records. */
 #define FIELDS(X)                                                                                  \
     X(K)                                                                                           \
     X(M)                                                                                           \

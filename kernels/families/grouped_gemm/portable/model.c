@@ -69,12 +69,13 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
     double shared = (t->warps * sides * 32 * steps + bytes) / SHARED_BYTES_CYCLE / m->cycles_us;
     double l2 = bytes / L2_BYTES_CYCLE / m->cycles_us;
     double latency = LATENCY_US / (busy * (t->stages - 1));
-    /* Reading fragments and multiplying overlap only in part: fewer warps, less overlap. */
+    /* Reading fragments and multiplying overlap only in part: with fewer warps they overlap
+     * less. */
     double warps = busy * t->warps;
     double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
                                                               : warps >= 8 ? 0.3
                                                                            : 0.6);
-    /* Trips differ: a deeper ring also hides slow trips. */
+    /* Trips to memory take different times: a deeper ring also hides slow trips. */
     return fmax(compute + BLOCK_CYCLES / m->cycles_us, fmax(l2, latency)) + 0.1 * latency;
 }
 
@@ -92,8 +93,8 @@ static double portable_tile_us(const struct portable_tile *t, const struct machi
     return blocks * portable_block_us(t, m, busy) + (store + TILE_US) / (busy > 1 ? 2 : 1);
 }
 
-/* Equal tiles, round robin: full waves, and a last wave in which an SM has fewer thread blocks to
- * hide latency. */
+/* The time of equal tiles, dealt round robin: full waves, and a last wave in which an SM has
+ * fewer thread blocks to hide latency. */
 static double waves_us(const struct portable_tile *t, const struct machine *m, double tiles,
                        double blocks, size_t out_size)
 {
@@ -151,9 +152,9 @@ static double portable_bytes_moved(const struct asked *q, const struct portable_
     return q->bytes + again;
 }
 
-/* Which tiles run side by side, where all fits into L2: measured on another kernel, a few per cent.
- * In forward and dX row tiles should share a column of W; in dW neighbours along c share rows of
- * dY. */
+/* The effect of the order of tiles where all operands fit into L2: a few per cent, measured on
+ * another kernel. In forward and dX row tiles should share a column of W; in dW neighbours along
+ * c share rows of dY. */
 static double order_factor(const struct grouped_gemm_problem *v, const struct portable_tile *t,
                            double row_tiles)
 {
@@ -226,7 +227,7 @@ static void portable_consider_config(struct choice *c, const struct record *conf
     }
 }
 
-/* All points, in the order of their parameters: `at` counts in mixed radix. */
+/* Goes to the next point in the order of the parameters; `at` counts in mixed radix. */
 static bool next_point(const struct param params[], uint32_t n, uint32_t at[])
 {
     for (uint32_t i = n; i-- > 0;) {

@@ -37,7 +37,7 @@ enum {
     DEPARTURES_SCATTER = 4,
 };
 
-/* Stages of the space that fit beside `staging` buffers. */
+/* The number of stages, as many as the space has, that fit beside `staging` buffers. */
 static int stages_that_fit(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            const struct device_info *info, int staging)
 {
@@ -121,7 +121,8 @@ static int check_swapped(const struct hopper_tile *t, struct rejection *why)
     return grouped_gemm_rules_reject(&rule, 1, why);
 }
 
-/* In dW no routed rows are cut short. */
+/* Rules for the shape of a tile without swap_ab. Some do not hold in dW, where no routed rows
+ * are cut short. */
 static int hopper_space_check_usual(const struct grouped_gemm_problem *v,
                                     const struct hopper_tile *t, struct rejection *why)
 {

@@ -32,7 +32,7 @@ bool hopper_is_wide(uint64_t cols)
     return cols % SLAB == 0;
 }
 
-/* A map of an expert's rows (explained in hopper/producer.cu). */
+/* Adds a map of an expert's rows (explained in hopper/producer.cu). */
 static struct tensor_map *add_ragged(struct launch *l, size_t offset, enum dtype dtype,
                                      const void *base, uint64_t cols, int64_t stride, int box_rows)
 {
@@ -46,7 +46,7 @@ static struct tensor_map *add_ragged(struct launch *l, size_t offset, enum dtype
     return m;
 }
 
-/* The same for dW: `slabs` in a box, or 1 if the map is not wide. */
+/* Adds such a map for dW, with `slabs` slabs in a box, or 1 if the map is not wide. */
 static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, const void *base,
                              uint64_t cols, int64_t stride, int box_rows, int slabs)
 {
@@ -58,7 +58,7 @@ static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, 
     m->box[4] = wide ? (uint32_t)slabs : 1;
 }
 
-/* A map of the experts' matrices, stacked: W, and dW's output. */
+/* Adds a map of the experts' matrices, stacked: of W, or of dW's output. */
 static void hopper_map_experts(struct launch *l, size_t offset, enum dtype dtype, const void *base,
                                const struct grouped_gemm_problem *v, int64_t stride, int64_t expert,
                                int box_rows)
@@ -74,7 +74,7 @@ static void hopper_map_experts(struct launch *l, size_t offset, enum dtype dtype
 
 enum { PAIR = 2 };
 
-/* A map of dW's output in pairs of slabs: rows of both slabs are adjacent in shared memory. */
+/* Adds a map of dW's output in pairs of slabs: rows of both slabs are adjacent in shared memory. */
 static void add_expert_slabs(struct launch *l, size_t offset, const struct grouped_gemm_problem *v,
                              const struct hopper_tile *t, void *base, int64_t stride,
                              int64_t expert)

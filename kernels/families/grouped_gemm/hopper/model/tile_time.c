@@ -51,22 +51,24 @@ static double timing_square(double v)
     return v * v;
 }
 
-/* Things that go on at the same time: as long as the longest, and more when several are long, since
- * they wait for each other. */
+/* The time of two activities that go on at the same time: as long as the longer, and more when
+ * both are long, since they wait for each other. */
 static double at_once(double a, double b)
 {
     return sqrt(sqrt(timing_square(timing_square(a)) + timing_square(timing_square(b))));
 }
 
-/* Pieces of a consumer's output, 64 rows or columns each, that pass through its buffers in turn. */
+/* The number of pieces of a consumer's output, of 64 rows or columns each, that pass through the
+ * consumer's buffers in turn. */
 static double timing_count_pieces(const struct hopper_tile *t, double c)
 {
     return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
 }
 
-/* Stores of a consumer's part of a tile. With one buffer each piece waits until the piece before
- * has left. Where threads write at least as soon as TMA, stores by threads get no penalty.
- * Scattered rows always get it: TMA cannot scatter, so no comparison exists. */
+/* The time of the stores of a consumer's part of a tile. With one buffer each piece waits until
+ * the piece before has left. Where threads write at least as soon as TMA, stores by threads get
+ * no penalty. Scattered rows always get the penalty: TMA cannot scatter, so no comparison
+ * exists. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
@@ -80,21 +82,23 @@ static double store_us(const struct timing *x, double r, double c)
            (x->t->staging == x->t->store_slabs ? timing_count_pieces(x->t, c) * x->c->piece_us : 0);
 }
 
-/* Split sums: all write theirs, wait for each other, and add up. */
+/* The extra time of split sums: all thread blocks write their sums, wait for each other, and add
+ * the sums up. */
 static double split_us(const struct timing *x, double r, double c)
 {
     return x->c->split_us + r * c * 4 / x->t->consumers / x->c->sums_us;
 }
 
-/* A box has 16, 32 or 64 rows: 48 rows load as 64. */
+/* The rows that the boxes for `exist` rows load. A box has 16, 32 or 64 rows: 48 rows load as
+ * 64. */
 static double timing_count_boxes(double exist)
 {
     const double rows = ceil(exist / 16) * 16;
     return rows - floor(rows / 64) * 64 == 48 ? rows + 16 : rows;
 }
 
-/* Loads of a block, or `part` of a block; r, c: existing rows and columns, rounded up to 16 or
- * 8. */
+/* The time of the loads of a block, or of `part` of a block; r, c: existing rows and columns,
+ * rounded up to 16 or 8. */
 static double load_us(const struct timing *x, double r, double c, double part)
 {
     const double a = timing_count_boxes(r), b = timing_count_boxes(c),
@@ -120,7 +124,7 @@ static double timing_block_us(const struct timing *x, double r, double c, double
     return at_once(at_once(multiply, wait) * part, load_us(x, r, c, part));
 }
 
-/* `blocks` of the reduction, not always a whole number. */
+/* The time of a tile with `blocks` blocks of the reduction, which need not be a whole number. */
 static double timing_tile_us(const struct timing *x, double blocks, double r, double c)
 {
     const double multiply = multiply_us(x, r, c);
@@ -175,7 +179,7 @@ static void add_tiles(struct load *l, double tiles, double us)
     l->longest = tiles > 0 ? fmax(l->longest, us) : l->longest;
 }
 
-/* A row of tiles: whole columns and a cut column. */
+/* Adds a row of tiles: whole columns and a cut column. */
 static void add_columns(const struct timing *x, struct load *l, double n, double blocks, double r,
                         const struct side *cols)
 {
@@ -224,7 +228,8 @@ static void timing_add_experts(const struct timing *x, struct load *l)
     l->cut_us = l->us - whole_us;
 }
 
-/* dW: all experts have equally many tiles; an expert's rows determine the length. */
+/* Adds the tiles of dW: all experts have equally many tiles, and an expert's rows determine a
+ * tile's length. */
 static void add_sums(const struct timing *x, struct load *l)
 {
     const struct hopper_facts *f = x->f;
@@ -410,9 +415,9 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
     return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
 }
 
-/* Reads ahead as with experts in order: searches over recorded keys miss more if expert_order=size,
- * which does not read ahead, is charged for that. Not where experts have a block of rows each:
- * these keys were recorded before reads ahead existed. */
+/* Reads ahead as with experts in order: searches over recorded keys miss more if
+ * expert_order=size, which does not read ahead, is charged for that. False where experts have a
+ * block of rows each: these keys were recorded before reads ahead existed. */
 static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     struct hopper_tile in_order = *t;
