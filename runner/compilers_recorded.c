@@ -67,7 +67,7 @@ static double compilers_recorded_cost_ms(const struct job *j, const struct candi
     return compiler->ops->takes_ms(compiler, &c->variant);
 }
 
-/* The pool must not have the variant yet. */
+/* Returns when the build of a candidate is due. Called before the pool has the variant. */
 static double compilers_recorded_due_ms(struct job *j, const struct candidate *c)
 {
     struct runner *r = j->runner;

@@ -152,9 +152,10 @@ int64_t job_patience(const struct job *j, struct candidate *const queue[], uint3
 /* True when other searches wait and this order's turn on the device is over. */
 bool job_turn_is_over(const struct job *j);
 
-/* outcomes.c: books and sends a finished trial. */
+/* outcomes.c: records a finished trial as its config's outcome, and sends the trial. */
 void job_record(struct job *j, const struct candidate *c, struct trial *t);
-/* Books a trial of this run or an earlier run as the outcome of its config; counts a failure. */
+/* Records a trial of this run or an earlier run as the outcome of its config, and counts a
+ * failure. */
 void job_book(struct job *j, uint32_t id, const struct trial *t, bool here);
 void job_count_failure(struct job *j, const struct trial *t);
 /* Lower is better; comparable among outcomes of this run and earlier runs. */

@@ -8,11 +8,11 @@
  *            the candidate: `aborted`. Where the scatter of launches is known (base/stats.h), a
  *            sample far behind needs no second sample. Launches of half a millisecond or more
  *            need no warm-up: the first launch costs 20 us more.
- *   verify   before the candidate counts as ok; a wrong result is a failed trial with a sentence.
- *   samples  more single launches: 3 ms in all, at most 20. Launches of over a millisecond with
- *            idle time, on a GPU: until the error of the mean is below a tie, three at most, and
- *            three while the scatter is unknown. With --iters: that number, or as many as take a
- *            second, but at least three. Finals take more.
+ *   verify   before the candidate counts as ok; a wrong result is a failed trial, whose reason
+ * names the error. samples  more single launches: 3 ms in all, at most 20. Launches of over a
+ * millisecond with idle time, on a GPU: until the error of the mean is below a tie, three at most,
+ * and three while the scatter is unknown. With --iters: that number, or as many as take a second,
+ * but at least three. Finals take more.
  *
  * On a GPU, the device idles before a launch for the time of the launch (0.3 to 4 ms), in finals
  * twice as long. So each launch finds the same clocks, and no launch is slowed by the previous

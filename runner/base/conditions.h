@@ -7,8 +7,7 @@
 #include "kernels/device.h"
 #include "proto/request.h"
 
-/* Before a job begins: writes a sentence about other users of the device; "" when there are
- * none. */
+/* Before a job begins: writes a warning about other users of the device; "" when there are none. */
 void conditions_before(struct device *d, char doubt[160]);
 /* True when other processes have a context on the device or keep the device busy; `says` explains.
  * False where this is unknown. */

@@ -123,7 +123,7 @@ static void set_busy(struct apart *a, struct worker *w, const struct variant *v)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Books the end of a compile. True: the child is idle again. False: the caller must end the
+/* Notes the end of a compile. True: the child is idle again. False: the caller must end the
  * child. */
 static bool set_done(struct apart *a, struct worker *w, bool well)
 {

@@ -21,7 +21,8 @@ struct ranked_search {
     double *score; /* owned, by candidate; NaN: unknown */
     double best;   /* the lowest score; INFINITY: no score yet */
     bool *used;    /* owned, by variant: proposed or observed */
-    bool *arrived; /* owned, by variant: a config was observed, or is not awaited */
+    /* owned, by variant: a config of the variant was observed, or its compile is not awaited */
+    bool *arrived;
     uint32_t n_used, n_arrived, n_failed, n_known;
     uint32_t compilers;
     bool begun;           /* the first step has been taken */

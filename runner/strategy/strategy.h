@@ -79,7 +79,7 @@ struct strategy { /* first member of every strategy */
 };
 
 const struct strategy_ops *strategy_find(const char *name); /* NULL: unknown */
-/* "ranked, exhaustive, ... or given", for error sentences. */
+/* "ranked, exhaustive, ... or given", for error messages. */
 const char *strategy_names(void);
 
 extern const struct strategy_ops ranked_strategy, genetic_strategy;

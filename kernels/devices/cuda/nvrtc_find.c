@@ -33,7 +33,8 @@ static void load_builtins(const struct cuda_nvrtc *n)
     if (end) {
         snprintf(file, sizeof(file), "%.*s/libnvrtc-builtins.so.%d.%d", (int)(end - own.dli_fname),
                  own.dli_fname, n->major, n->minor);
-        dlopen(file, RTLD_NOW | RTLD_LOCAL); /* stays open; when missing, NVRTC searches itself */
+        /* stays open; when the file is missing, NVRTC searches for its builtins itself */
+        dlopen(file, RTLD_NOW | RTLD_LOCAL);
     }
 }
 

@@ -26,7 +26,8 @@ static void format_uuid(const CUuuid *uuid, bool mig, char out[64])
              b[11], b[12], b[13], b[14], b[15]);
 }
 
-/* "NVIDIA H100 80GB HBM3 MIG 1g.10gb": the profile is the end of the name. NULL: not MIG. */
+/* The MIG profile is the end of the device's name: "NVIDIA H100 80GB HBM3 MIG 1g.10gb". NULL:
+ * the device is no MIG instance. */
 static const char *mig_of_name(const char *name)
 {
     const char *at = strstr(name, " MIG ");

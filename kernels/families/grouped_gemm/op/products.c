@@ -18,8 +18,8 @@ static const void *products_row_of(const void *data, int64_t row, int64_t column
     return data ? (const char *)data + row * columns * (int64_t)dtype_size(type) : NULL;
 }
 
-/* The address of rows first.. of X, or, where X has a row per token, of equally many rows within
- * X. */
+/* The address of the rows of X from `first` on. Where X has only a row per token, the address of
+ * equally many adjacent rows of X. */
 static const void *rows_of_x(const struct grouped_gemm_problem *v, const void *x, int64_t first,
                              int64_t rows)
 {
