@@ -358,8 +358,8 @@ json_t *unsaved_status(struct ctl *c);
 bool unsaved_there(const json_t *status);
 bool unsaved_at_all(const json_t *status);
 void unsaved_say(const json_t *status, const char *where);
-/* When `there`: FAILED, after the error message that the user's copy `where` lacks rows, and that
- * `again` is to be repeated later. Else DONE. */
+/* `there`: unsaved answers exist. Then prints that the copy at path `where` lacks these answers and
+ * that the command `again` must be repeated later; returns FAILED. Otherwise returns DONE. */
 int unsaved_fail(const json_t *status, bool there, const char *where, const char *again);
 /* Warns when some of the answers in `rows` are unsaved. */
 void unsaved_remark(struct ctl *c, const json_t *rows);

@@ -181,7 +181,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 }
 
 struct work {
-    int steps; /* number of wgmmas along d; 0: no tile is left */
+    int steps; /* number of wgmmas along the summed dimension; 0: no tile is left */
     int mmas, width; /* multiplied (mainloop_of) */
     int row;         /* SWAP_AB: the first routed row */
 };
