@@ -9,6 +9,15 @@
 
 enum { OUT_KEEP_BYTES = 16 * 1024 }; /* kept by an idle session */
 
+/* The client takes no more answers: drops them. The reader still handles the client's last input,
+ * and closes the session at its end. */
+static void session_drop_output(struct session *s)
+{
+    s->peer = PEER_LEFT;
+    s->blocked_ms = 0;
+    wire_buf_deinit(&s->out);
+}
+
 static void session_on_written(uv_write_t *write, int status)
 {
     struct session *s = write->data;
@@ -17,11 +26,10 @@ static void session_on_written(uv_write_t *write, int status)
     if (s->closing) {
         return;
     }
-    if (status < 0) {
-        session_close(s);
-        return;
-    }
     s->blocked_ms = 0;
+    if (status < 0) {
+        session_drop_output(s);
+    }
     session_poke(s); /* first waiting answers, then requests */
 }
 
@@ -73,12 +81,12 @@ void session_flush(struct session *s)
         return;
     }
     if (!s->writing && s->out.len && !s->out.failed) {
-        ssize_t n = poller_send(s->fd, s->out.data, s->out.len);
-        if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            session_close(s);
-            return;
+        ssize_t n = s->peer == PEER_LEFT ? -1 : poller_send(s->fd, s->out.data, s->out.len);
+        if (s->peer == PEER_LEFT || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+            session_drop_output(s);
+        } else {
+            session_count_sent(s, n > 0 ? (size_t)n : 0);
         }
-        session_count_sent(s, n > 0 ? (size_t)n : 0);
         if (s->out.len) {
             session_queue_output(s);
         }

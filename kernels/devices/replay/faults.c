@@ -184,7 +184,8 @@ int fault_happen(const struct fault *f, struct error *err)
     }
     switch (f->kind) {
     case FAULT_CRASH:
-        raise(SIGSEGV); /* in this thread */
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer's handler would end the process otherwise */
+        raise(SIGSEGV);           /* in this thread */
         break;
     case FAULT_HANG:
         for (;;) {
