@@ -20,8 +20,8 @@ bool custom_answers(const struct cache_entry *e, int64_t uid)
     return !e->brought || (int64_t)e->uid == uid || custom_is_owner((int64_t)e->uid);
 }
 
-/* True when the key counts against a limit: the owner's keys do not count, and no key counts
- * without a limit. */
+/* True when this user may add the key only within --max-keys and --user-keys. False for the owner,
+ * for a key that the cache has, and when --max-keys is 0. */
 static bool is_counted(const struct daemon *d, const char *id, int64_t uid)
 {
     bool many;
@@ -69,7 +69,8 @@ void custom_took_room(struct daemon *d, const char *id, bool kept)
     tried_answered(&d->tried, id, kept && !cache_find_id(&d->cache, id, &many));
 }
 
-/* The owner owns the shared row of a custom op, also when another user put the row first. */
+/* True when the key's row belongs to this user. The shared row of a custom op belongs to the owner,
+ * also when another user put the row first. */
 static bool is_own(struct daemon *d, const char *id, const struct problem *p, int64_t uid)
 {
     bool many;

@@ -19,8 +19,8 @@ struct daemon;
 #define CUSTOM_USER "user"
 
 enum custom_use {
-    CUSTOM_READ, /* the caller's own key if known, else the shared key if known */
-    CUSTOM_WRITE /* the caller's own key */
+    CUSTOM_READ, /* a query: the caller's own key if it has an answer, else the shared key */
+    CUSTOM_WRITE /* a new row: the caller's own key */
 };
 
 bool custom_is(const struct problem *p); /* true when gemmd has no kernels for the op */

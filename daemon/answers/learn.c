@@ -19,7 +19,7 @@ static void note_confidence(struct daemon *d, const struct best *b, uint8_t trie
     d->doubtful = d->doubtful || e->low;
 }
 
-/* Learns a hint: the newest row of all classes that are alike. */
+/* Keeps a row of a similar device class as a hint (daemon.alike), unless a newer hint is there. */
 static void learn_alike(struct daemon *d, const struct best *b)
 {
     struct scratch *x = d->scratch;
@@ -52,7 +52,8 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     int status = problem_make(&x->learned, b->op, &b->problem, &err);
     status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
     const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
-    /* Loaded rows may be older than published rows. A row without a generation is the newest. */
+    /* A row read at the start may be older than the entry. Generation 0: the newest, unsaved yet.
+     */
     if (e && b->generation && e->generation > b->generation) {
         return;
     }
@@ -62,7 +63,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     }
     answer_of_best(&x->hint, b, saved);
     enum cache_rank rank = status == 0 ? target_rank(d, &x->hint, &x->learned) : CACHE_HINT;
-    /* The ledger decides if a brought row replaces the key's answer. */
+    /* The ledger decides if a row of `put` or `import` (brought) replaces the key's answer. */
     bool brought = best_is_brought(b);
     if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
         return;

@@ -15,8 +15,8 @@ bool learned_is_search(struct daemon *d, const struct cache_entry *known, const 
 
 enum { UID_UNKNOWN = -1 };
 
-/* Rebuilds the row of a cache entry. The cache lacks the row's trial, user (UID_UNKNOWN), and the
- * module of imported rows. Uses scratch->answer and other. */
+/* Makes a database row from a cache entry. Empty stay the row's trial, its user (UID_UNKNOWN), and
+ * the module of an imported row: the cache has none of them. Uses scratch->answer and other. */
 int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err);
 /* After a change of the quarantine: ranks the key's row (its id) again. Uses scratch->answer and
  * other. */
@@ -30,9 +30,9 @@ bool learned_only(const struct cache_entry *e, const struct best *row);
 struct learn_pages {
     struct daemon *daemon; /* borrowed */
     const char *what;      /* borrowed: the list */
-    int64_t uid;           /* user that the list is made for, or LEDGER_OURS */
+    int64_t uid;           /* the user who asks for the list, or LEDGER_OURS */
     int64_t offset;        /* offset of the next page; 0 at the beginning */
-    void (*filter)(struct learn_pages *x, struct record *filter);  /* all but `offset` */
+    void (*filter)(struct learn_pages *x, struct record *filter);  /* fills all but `offset` */
     int (*row)(struct learn_pages *x, const struct wire_obj *row); /* an error ends reading */
     void (*end)(struct learn_pages *x, int status, const struct error *err); /* once; may free */
 };
@@ -64,9 +64,9 @@ bool quarantine_remove(struct daemon *d, const char *variant);
 
 struct restore {
     struct daemon *daemon; /* borrowed */
-    bool due;              /* rows were lost; waits until the file is read again */
+    bool due;              /* rows were lost: restore_begin follows when the file is read again */
     bool running;
-    size_t at;       /* next slot of the cache; the pass wraps around */
+    size_t at;       /* next slot of the cache to look at; after the last comes the first */
     unsigned flying; /* rows being written */
     size_t n;        /* rows written */
 };

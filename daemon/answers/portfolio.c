@@ -12,10 +12,10 @@
 #include "proto/limits.h"
 
 enum {
-    WAIT_MS = 300,    /* results come in bursts */
-    LONG_MS = 50,     /* a fetch that takes longer than this does not run beside a tuning */
-    WAIT_FACTOR = 20, /* a fetch may use 1/20 of the writer's time */
-    PAGE_ROWS = 32,   /* rows of a page, which the loop handles at once: longer pages delay hits */
+    WAIT_MS = 300,    /* least wait after a result: more results follow soon */
+    LONG_MS = 50,     /* while a job tunes, no fetch begins if the last took longer */
+    WAIT_FACTOR = 20, /* the wait before a fetch is 20 times as long as the last fetch took */
+    PAGE_ROWS = 32,   /* the loop handles a page at once: longer pages delay hits */
 };
 
 static void set_free(struct portfolio_set *s)
@@ -28,7 +28,7 @@ static void set_free(struct portfolio_set *s)
     *s = (struct portfolio_set){0};
 }
 
-/* The group of problems that share configs: same op, mode and types. */
+/* Returns the hash of op, mode and types: problems of one group can use each other's configs. */
 static uint64_t portfolio_group_of(const struct problem *p)
 {
     static const char *const names[] = {"mode", "dtype_in", "dtype_out"};

@@ -2,8 +2,8 @@
 /*
  * The portfolio (store/portfolio.h) of this device class in memory, for the tier `portfolio`. The
  * store makes the portfolio from all trials; the daemon fetches it again some time after new
- * results. Rows with other stamps than today's are left out, as times of other code must not
- * choose.
+ * results. Rows measured with other kernels or another compiler (whose stamp is not today's) are
+ * left out: their times say nothing about today's kernels.
  *
  * A problem gets the member that is best for the nearest known shape of the same op, mode and
  * types. Unlike for `near`, permutes and fusions may differ: the caller must check that the config
@@ -59,8 +59,8 @@ void portfolio_evicted(struct portfolio *l, const char *key);
 void portfolio_close(struct portfolio *l); /* closes the timer */
 void portfolio_deinit(struct portfolio *l);
 
-/* Finds at most `max` shapes for a problem, nearest first, each member once. Borrowed until the
- * loop turns. */
+/* Finds at most `max` shapes for a problem, nearest first, each member once. The shapes may be
+ * freed once the caller returns to the loop. */
 size_t portfolio_near(const struct portfolio *l, const struct problem *bucket, size_t max,
                       const struct portfolio_shape *out[]);
 /* Fills an answer with only the member's config and stamp. */

@@ -88,7 +88,7 @@ static void quarantine_end_reading(struct learn_pages *x, int status, const stru
     free(r);
 }
 
-/* The writer has carried out all earlier requests by now. */
+/* Now the writer thread has done all earlier requests, so the list that is read has their rows. */
 static void quarantine_on_status(void *ctx, const struct ledger_status *ignored)
 {
     (void)ignored;

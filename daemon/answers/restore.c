@@ -8,7 +8,8 @@
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 
-/* rows being written at once: a transaction or two, so that other writes find room */
+/* the most rows that wait in the writer's queue at a time, so that other writes need not wait long
+ */
 enum { FLYING_MAX = 64 };
 
 static void restore_end_pass(struct restore *x)

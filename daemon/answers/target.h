@@ -35,15 +35,15 @@ bool target_is_quarantined(const struct daemon *d, const char *key, const struct
 
 /* ---- precheck.c ------------------------------------------------------------------------------ */
 
-/* Checks that fail without a runner. */
+/* Checks of a request that need no runner. */
 
 /* ERROR_NO_CONFIG: the op has no kernels, or no config is valid. ERROR_NO_COMPILER. The first given
  * config's fault when all given configs are invalid. ERROR_UNKNOWN_FIELD: a restriction of an
  * unknown tunable. ERROR_INVALID: a restriction to values of another type. */
 int precheck_request(struct daemon *d, const struct request *r /* problem = bucket */,
                      struct error *err);
-/* The expensive check: any config is valid. Background jobs, of which hundreds may be queued, run
- * the check when they begin. */
+/* The expensive check, that at least one config is valid. Hundreds of background jobs may be queued
+ * at once, so they run this check only when they begin. */
 int precheck_space(struct daemon *d, const struct request *r, struct error *err);
 
 /* ---- scheme.c -------------------------------------------------------------------------------- */

@@ -13,12 +13,12 @@
 
 enum { NEIGHBOURS = 4 };
 
-/* The gain over the default that another bucket's config must promise, as estimates err by 3 to 4 %
- * there (docs/performance.md, "Lower tiers"). */
+/* Another bucket's config must be expected to take at least this much less time than the default
+ * (0.02: 2 %), as estimates err by 3 to 4 % there (docs/performance.md, "Lower tiers"). */
 static const double MARGIN = 0.02;
 
-/* A row of other code, or of other permutes, counts as this many times farther away: the difference
- * changes a config's time as much as eight times the rows do. */
+/* Added to the distance (entry_distance) of a row that was measured with other code or other
+ * permutes: this changes a config's time as much as eight times the rows do (3 = log2 8). */
 static const double OTHER_KERNEL = 3;
 
 enum standard { STANDARD_NOT_CHOSEN, STANDARD_ANSWERS, STANDARD_DOES_NOT_ANSWER };
@@ -32,13 +32,13 @@ struct lookup {
     const struct family *family;
     const struct family_target *target;
     int64_t uid;            /* the caller */
-    char *origin;           /* HASH_HEX: key of the answer's row */
+    char *origin;           /* receives the id (HASH_HEX) of the answer's row's key */
     enum standard standard; /* state of scratch->standard, the analytic default */
     double standard_us;     /* predicted time of the default */
     char passed_over[112];  /* "; <a lower row> is expected to take ...", or "" */
 };
 
-/* True when the config is of the query's target and legal: results of other kernels tell nothing.
+/* True when the query's target can run the config: results of another target's kernels say nothing.
  */
 static bool is_legal(const struct lookup *q, const struct problem *p, const struct answer *a)
 {
@@ -193,17 +193,17 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         return false;
     }
     if (serves && cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
-        answer_note(out, "%s", why); /* also with `again`: the row is still the best */
+        answer_note(out, "%s", why); /* the query has `again`: until then the row is the best */
         return true;
     }
-    if (serves) { /* the time of the row is known, its accuracy is not */
+    if (serves) { /* measured here, but not verified with the tolerances of this query */
         snprintf(out->tier, sizeof(out->tier), "near");
         answer_note(out, "verified with atol %g and rtol %g only; %s", e->atol, e->rtol, why);
         return true;
     }
     const struct expected_evidence seen = {q->bucket, out->time_us / out->reference_us,
                                            is_of_source(q, out->stamp) ? 0 : OTHER_KERNEL};
-    /* A pin of another stamp is still a person's choice. */
+    /* A pin measured with other kernels is still a person's choice: it need not be fast. */
     if (strcmp(out->source, "partial") == 0 ||
         (!e->manual && !is_no_slower(q, &out->config, &seen, 1, q->key->id))) {
         return false;

@@ -6,15 +6,14 @@
  *
  * A row's config answers only when model and measurements expect the config to be no slower than
  * the default (expected.c). The first such config answers. Otherwise the default answers, and its
- * note names the nearest rejected row. Two kinds of rows answer without this comparison: rows
- * measured by today's code for this key, and pins.
+ * note names the nearest rejected row. Two kinds of rows answer without this comparison: this key's
+ * own row if measured with today's kernels, and pins.
  *
- *   near      this key's own row that does not serve (another stamp, imported, or verified less
- *             tightly than asked); else the best of the nearest bucket that was verified as tightly
- *             as asked. A user's `put` answers only that user
- *   portfolio the portfolio's member (portfolio.h) that is best for the nearest known shape of this
- *             op, mode and types; permutes and fusions may differ
- *   default   the analytic choice
+ *   near      this key's own row that cannot answer exactly (measured with other kernels, imported,
+ *             or verified less tightly than asked); else the best row of the nearest bucket that
+ * was verified as tightly as asked. A user's `put` answers only that user portfolio the portfolio's
+ * member (portfolio.h) that is best for the nearest known shape of this op, mode and types;
+ * permutes and fusions may differ default   the analytic choice
  */
 #ifndef GEMMD_DAEMON_ANSWERS_TIERS_H
 #define GEMMD_DAEMON_ANSWERS_TIERS_H
@@ -46,8 +45,8 @@ int tiers_answer(struct tiers *t, const struct request *request, int64_t uid,
  */
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out);
-/* Returns why a key's own row `a` is no such hint for the target (NULL or "": the device's choice);
- * NULL when a tuning tries the row first. */
+/* Returns the reason that keeps a key's own row `a` from being a hint for the target (NULL or "":
+ * the device's choice); NULL when a tuning tries the row first. */
 const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const char *target,
                           const struct answer *a);
 
@@ -62,8 +61,8 @@ const char *tiers_no_hint(struct daemon *d, const struct problem *bucket, const 
  *   expected = model's ratio here * correction(measured ratio there / model's ratio there)
  *
  * A config slower at the other problem than modelled counts as equally slower here. For a faster
- * config the credit shrinks with the distance of the problems: the whole logarithm at distance 0,
- * half at twice the rows (docs/performance.md, "Lower tiers").
+ * config the correction shrinks with the distance of the problems: its logarithm counts whole at
+ * distance 0, and half when one problem has twice the rows (docs/performance.md, "Lower tiers").
  */
 
 struct expected_at {

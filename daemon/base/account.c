@@ -51,7 +51,7 @@ struct account *account_drop(struct account *a)
     return NULL;
 }
 
-/* `what`: the counted things, and how to get below the limit. */
+/* `what`: text for the error message: what is counted, and how to get below the limit. */
 static int account_add_one(const struct account *a, unsigned *count, unsigned most,
                            const char *what, struct error *err)
 {

@@ -6,21 +6,28 @@
  * (SO_PEERCRED), and given back when it ends. The limits are per user and below the daemon's own,
  * so a second user always finds room.
  *
- *   connections, jobs, leases, subscriptions
- *                       At the limit a further object is refused with ERROR_BUSY, and the
- *                       client may retry.
- *   waiting             Acquires that wait for a lease, and the bytes of the configs they choose
- *                       among (at most as many as of requests). At the limit another is refused.
- *                       Leaving that request unread would keep the holder of the lease from ending
- * the wait. in                  Bytes of requests that are not handled yet. Above the limit gemmd
- * reads from no connection of the user. Complete messages are handled, incomplete messages run into
- * their deadline, so the state ends. out                 Bytes of answers that the client has not
- * taken. Above the limit gemmd reads from no connection of the user and handles no request. The
- * state ends because a client that takes nothing is disconnected at its deadline. asked Requests
- * that wait for the ledger, which answers them in order; heavy requests count as several. Above the
- * limit no request is handled. kept                Bytes that `put` and `record` add to the
- * database: at once as many as may wait unread, and as many again in each KEPT_PERIOD_MS. More is
- * `busy`.
+ * The charges, each with its limit:
+ *
+ * - connections, jobs, leases, subscriptions: at the limit another is refused with ERROR_BUSY, and
+ * the client may retry.
+ *
+ * - waiting: `acquire` requests that wait for a lease, and the bytes of the configs that they
+ * choose among (the limit of `in`). At the limit another `acquire` is refused. If it stayed unread
+ * instead, a later message that ends the lease would stay unread behind it.
+ *
+ * - in: bytes of requests that are not handled yet. Above the limit gemmd reads from no connection
+ * of the user. Complete messages are handled, and incomplete messages meet their deadline, so the
+ * bytes fall below the limit again.
+ *
+ * - out: bytes of answers that the client has not taken. Above the limit gemmd reads from no
+ * connection of the user and handles no request. A client that takes nothing is disconnected at its
+ * deadline.
+ *
+ * - asked: requests that wait for the ledger, which answers in order; heavy requests count as
+ * several. Above the limit no request is handled.
+ *
+ * - kept: bytes that `put` and `record` add to the database. In any KEPT_PERIOD_MS the user may add
+ * about as many bytes as the limit of `in`; more is `busy`.
  *
  * Time on the loop: each user may use TURN_NS per tick of the loop's clock; then the user's
  * connections wait for the next tick. The clock goes on between two rounds of the loop. The user is
@@ -68,10 +75,11 @@ struct account {
     size_t waiting_bytes;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
-    /* the time when all kept bytes are paid for, at the rate of kept; 0: no bytes */
+    /* time when the bytes that the user added to the database no longer count (kept); 0: no bytes
+     */
     double kept_until_ms;
     unsigned round; /* round of the user's next job while the queue is walked (tuning/rounds.c) */
-    uint64_t tick_ms, spent_ns; /* time used since that tick */
+    uint64_t tick_ms, spent_ns; /* the user's last tick, and the time used in that tick */
     uint64_t served;            /* number of the user's last slice of a chore (turns.h) */
 };
 
@@ -98,7 +106,7 @@ bool account_charge(struct account *a, enum account_side side, size_t *charged, 
  * user's rate; nothing is charged. */
 int account_keep(struct account *a, size_t bytes, size_t rows, uint64_t now_ms, struct error *err);
 
-bool account_spent(const struct account *a, uint64_t now_ms); /* the tick is used up */
+bool account_spent(const struct account *a, uint64_t now_ms); /* the user's time is used up */
 void account_spend(struct account *a, uint64_t now_ms, uint64_t ns);
 
 #endif

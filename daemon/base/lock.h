@@ -31,8 +31,8 @@ int lock_path(const char *socket_path, int *out, struct error *err);
  * lock anew and replaces `*fd`. Errors as above, `*fd` then stays. Does not wait. */
 int lock_path_again(const char *socket_path, int *fd, struct error *err);
 
-/* Removes the lock file. The caller holds the lock, and the path has its pid: no other process
- * wants this path. */
+/* Removes the lock file. The caller holds the lock, and the path contains the caller's pid, so no
+ * other process wants this path. */
 void lock_path_remove(const char *socket_path);
 
 struct device_lock {

@@ -62,7 +62,7 @@ void turns_chore(struct turns *t, struct chore *c)
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
-/* Moves the turns that passed in this round before the turns that ran. */
+/* Moves turns that passed (`take` returned false) to the front, before the turns that ran. */
 static void put_first(struct list *ready, struct list *waiting)
 {
     while (!list_empty(waiting)) {
@@ -93,7 +93,7 @@ static void take_turns(struct turns *t)
     put_first(&t->ready, &waiting);
 }
 
-/* The first chore of the user with the oldest last slice. */
+/* Returns the first chore of the user whose last slice is longest ago. */
 static struct chore *next_chore(struct turns *t)
 {
     struct chore *next = NULL;

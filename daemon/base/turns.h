@@ -11,8 +11,8 @@
 
 #include "daemon/base/list.h"
 
-/* When a timer fires later than due by this, gemmd itself slept (SIGSTOP, a frozen container). Its
- * peers were not silent: their messages are unread. */
+/* When a timer fires this many ms too late, gemmd itself was stopped (SIGSTOP, a frozen container).
+ * Its peers were not silent: their messages are unread. */
 enum { AWAY_MS = 250 };
 
 /* Work that is ready for a turn. When `take` returns false, the work passed its turn: in the next

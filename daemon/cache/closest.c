@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each look compares bytes (proto/key.c): some hundred nanoseconds a key. */
+/* The search compares the keys' bytes (proto/key.c): some hundred nanoseconds a key. */
 #include <string.h>
 
 #include "daemon/cache/cache.h"

@@ -26,7 +26,7 @@ static const char *confidence_pick_grade(const struct confidence *c)
     return c->n == 0 ? "high" : c->n == 1 && !c->grave ? "medium" : "low";
 }
 
-/* The row's doubt says that the confidence is low. */
+/* True when the row's `doubt` begins with CONFIDENCE_LOW. */
 static bool says_low(const struct best *b)
 {
     return strncmp(b->doubt, CONFIDENCE_LOW, strlen(CONFIDENCE_LOW)) == 0;

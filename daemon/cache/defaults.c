@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct-mapped, by the id of the problem's key (defaults.h). */
+/* A table in which the id of a problem's key decides the only slot for its default (defaults.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

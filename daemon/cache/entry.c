@@ -22,7 +22,7 @@ struct shared {
 
 enum { FIELDS_MAX = 32 };
 
-/* answer_schema, split at the first use into schemas of the shared and of the own fields. */
+/* The fields of answer_schema as two schemas: shared fields, own fields. Made at the first use. */
 static struct {
     struct schema_field own_fields[FIELDS_MAX], shared_fields[FIELDS_MAX];
     struct schema own, shared;

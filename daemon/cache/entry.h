@@ -58,14 +58,15 @@ struct cache_entry {
     double atol, rtol;         /* verified with */
     float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
     uint8_t rank;              /* enum cache_rank */
-    /* a person's pin; with a rank below CACHE_PINNED: a pin of another stamp, not verified now */
+    /* a person's pin; if `rank` is below CACHE_PINNED: measured with other kernels, not verified
+     * now */
     bool manual : 1;
     bool brought : 1; /* put by `uid`, not measured here */
     bool low : 1;     /* tuned with low confidence: to be measured again */
     bool saved : 1;
     bool met : 1;      /* put, or met in the database, since cache_unmeet */
     bool restored : 1; /* written again after the database lost rows (answers/restore.c) */
-    uint8_t tries;     /* how often the key was measured again for low confidence */
+    uint8_t tries;     /* number of new measurements because of low confidence */
     uint32_t uid;      /* the user of the row's query, pin or put; CACHE_NOBODY: unknown */
     /* A repeated question reads only the members from here on: */
     struct shared *shared; /* counted */

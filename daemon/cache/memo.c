@@ -35,7 +35,7 @@ size_t memo_split(const uint8_t *data, size_t n, uint32_t *id)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Fetches all lines of a hit at once: they are mostly outside the processor's cache. */
+/* Prefetches all cache lines that a hit reads: mostly they are not in the processor's cache. */
 static void memo_prefetch_slot(const struct memo_slot *s)
 {
     __builtin_prefetch(s->record);

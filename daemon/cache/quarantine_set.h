@@ -15,7 +15,7 @@
 struct quarantined {
     char variant[HASH_HEX];
     char key[HASH_HEX]; /* where the fault happened; "": unknown */
-    bool saved;         /* a row of the ledger; false: news without a row */
+    bool saved;         /* the ledger has the row; false: no row is written yet */
 };
 struct quarantine_set {
     struct quarantined *all; /* owned; one variant may have several keys */

@@ -2,8 +2,9 @@
 /*
  * Keys with recorded trials and without an answer. The cache does not have these keys, but the
  * database keeps their rows for good. They count towards --max-keys here, from the first trial on
- * until they have an answer or are evicted. Requests that still record count too, or many at once
- * would all find room. Counts only this life of the daemon: an earlier life had the same limit.
+ * until they have an answer or are evicted. A key also counts while its first trials are still
+ * being written, or many requests at once would exceed the limit. The count is 0 when the daemon
+ * starts.
  */
 #ifndef GEMMD_DAEMON_CACHE_TRIED_H
 #define GEMMD_DAEMON_CACHE_TRIED_H
