@@ -15,9 +15,9 @@
  *
  * An idle gemmd does not show that other programs are idle. So the job is `quiet` (tuning/job.h):
  * if other processes have a context on the GPU, or keep the GPU busy, the runner ends the job
- * before it makes a context. This counts as no try, and doubles the next wait, at most PUT_OFF_MAX
- * times. Connected clients do not count: a client that uses the device has a context there, and a
- * client that only watches gemmd disturbs no measurement.
+ * before it makes a context. Such an attempt does not count towards REMEASURE_TRIES. It doubles the
+ * next wait, at most PUT_OFF_MAX times. Connected clients do not count: a client that uses the
+ * device has a context there, and a client that only watches gemmd disturbs no measurement.
  */
 
 enum { REMEASURE_TRIES = 3, PUT_OFF_MAX = 5 };

@@ -52,8 +52,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     int status = problem_make(&x->learned, b->op, &b->problem, &err);
     status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
     const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
-    /* A row read at the start may be older than the entry. Generation 0: the newest, unsaved yet.
-     */
+    /* A row read at the start may be older than the entry. Generation 0: a new, unsaved row. */
     if (e && b->generation && e->generation > b->generation) {
         return;
     }

@@ -15,8 +15,8 @@ bool learned_is_search(struct daemon *d, const struct cache_entry *known, const 
 
 enum { UID_UNKNOWN = -1 };
 
-/* Makes a database row from a cache entry. Empty stay the row's trial, its user (UID_UNKNOWN), and
- * the module of an imported row: the cache has none of them. Uses scratch->answer and other. */
+/* Makes a database row from a cache entry. The row's trial and user (UID_UNKNOWN), and the module
+ * of an imported row, stay empty: the cache does not keep them. Uses scratch->answer and other. */
 int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err);
 /* After a change of the quarantine: ranks the key's row (its id) again. Uses scratch->answer and
  * other. */

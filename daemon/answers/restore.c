@@ -8,8 +8,7 @@
 #include "daemon/answers/learn.h"
 #include "daemon/base/log.h"
 
-/* the most rows that wait in the writer's queue at a time, so that other writes need not wait long
- */
+/* the most rows in the writer's queue at a time, so that other writes need not wait long */
 enum { FLYING_MAX = 64 };
 
 static void restore_end_pass(struct restore *x)

@@ -38,8 +38,7 @@ struct lookup {
     char passed_over[112];  /* "; <a lower row> is expected to take ...", or "" */
 };
 
-/* True when the query's target can run the config: results of another target's kernels say nothing.
- */
+/* True when the query's target can run the config: times of other kernels say nothing about it. */
 static bool is_legal(const struct lookup *q, const struct problem *p, const struct answer *a)
 {
     struct rejection why;
@@ -193,7 +192,7 @@ static bool own_row(struct lookup *q, const char *why, struct answer *out)
         return false;
     }
     if (serves && cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
-        answer_note(out, "%s", why); /* the query has `again`: until then the row is the best */
+        answer_note(out, "%s", why); /* the row is still the best, also for a query with `again` */
         return true;
     }
     if (serves) { /* measured here, but not verified with the tolerances of this query */

@@ -10,10 +10,11 @@
  * own row if measured with today's kernels, and pins.
  *
  *   near      this key's own row that cannot answer exactly (measured with other kernels, imported,
- *             or verified less tightly than asked); else the best row of the nearest bucket that
- * was verified as tightly as asked. A user's `put` answers only that user portfolio the portfolio's
- * member (portfolio.h) that is best for the nearest known shape of this op, mode and types;
- * permutes and fusions may differ default   the analytic choice
+ *             or verified less tightly than asked); else the best row of the nearest bucket with a
+ *             row verified as tightly as asked. A user's `put` answers only that user
+ *   portfolio the portfolio's member (portfolio.h) that is best for the nearest known shape of this
+ *             op, mode and types; permutes and fusions may differ
+ *   default   the analytic choice
  */
 #ifndef GEMMD_DAEMON_ANSWERS_TIERS_H
 #define GEMMD_DAEMON_ANSWERS_TIERS_H

@@ -46,8 +46,7 @@ size_t holdings_of(const struct holdings *x, uint32_t uid);
  *
  * The results are kept in memory only. Their number is bounded: the oldest result makes room. After
  * a restart such a search begins with the measured trials. A key's results are forgotten when the
- * key goes, and when anything but a restricted search makes its row: measurements may have changed
- * since.
+ * key goes, and when its row changes other than by a restricted search.
  */
 
 enum {

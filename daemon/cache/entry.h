@@ -58,8 +58,7 @@ struct cache_entry {
     double atol, rtol;         /* verified with */
     float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
     uint8_t rank;              /* enum cache_rank */
-    /* a person's pin; if `rank` is below CACHE_PINNED: measured with other kernels, not verified
-     * now */
+    /* a person's pin; its kernels have changed since if `rank` is below CACHE_PINNED */
     bool manual : 1;
     bool brought : 1; /* put by `uid`, not measured here */
     bool low : 1;     /* tuned with low confidence: to be measured again */

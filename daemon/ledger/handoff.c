@@ -12,7 +12,7 @@ void local_respond(struct local *l, struct request *r)
     uv_mutex_lock(&l->mutex);
     queue_push(&l->done, r);
     uv_mutex_unlock(&l->mutex);
-    if (l->wake.loop) { /* else start still opens the store, and nothing can be woken */
+    if (l->wake.loop) { /* NULL while local_start opens the store, before `wake` exists */
         uv_async_send(&l->wake);
     }
 }

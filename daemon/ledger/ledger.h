@@ -139,12 +139,13 @@ struct ledger_ops {
     /* Writes a client's trial; the callback comes when the trial is durable, or not kept.
      * ERROR_BUSY: see `room`. */
     int (*record)(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx);
-    /* How many more such trials the queue accepts now. They have a separate share of the queue, so
-     * that they never displace trials that were measured here. */
+    /* Returns how many more trials of clients the queue accepts now. Clients' trials have a
+     * separate share of the queue, so that they never displace trials that were measured here. */
     uint32_t (*room)(struct ledger *l);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
-    /* Users take turns, LEDGER_OURS included. Lists of a key or number are carried out with all
-     * other requests. Other lists have a separate thread, and STORE_LIST_MS each. */
+    /* Reads rows of the table `what`. Users take turns, LEDGER_OURS included. A list of one key or
+     * number runs on the writer thread. Other lists run on a separate thread, each for at most
+     * STORE_LIST_MS. */
     int (*list)(struct ledger *l, int64_t user, const char *what, const struct record *filter,
                 size_t max_bytes, ledger_list_cb cb, void *ctx);
     /* Cancels the lists of ctx: their callbacks come soon, with ERROR_CANCELLED. */

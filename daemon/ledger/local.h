@@ -44,20 +44,23 @@ enum {
     LOAD_PAGE = 64,      /* rows of one load callback */
     ANSWERS_NS = 500000, /* time for answers on the loop before sockets get a turn */
     GROUP_MAX = 256,     /* writes of one transaction */
-    /* so many lists of keys are carried out before newer requests, and before a patient list */
+    /* the most lists of a key (VERB_BRIEF) that run before newer requests and before a list that
+     * may read the whole file (VERB_PATIENT) */
     BRIEF_MAX = 32,
-    /* waiting trials that were measured here; further trials are lost, and counted */
+    /* the most waiting trials of this daemon's jobs; further trials are lost, and counted as lost
+     */
     TRIALS_MAX = 16384,
-    /* waiting trials of clients, counted separately; further trials are refused */
+    /* the most waiting trials that clients have sent; further trials are refused */
     RECORDS_MAX = 8192,
     RETRY_MS = 2000, /* time between attempts to save unsaved rows, or to repair the file */
-    /* The wait for another program's lock. It is short, since the only writer thread waits, and 0
-     * while the lock is known to be held. LAST_PATIENCE_MS: the wait when the ledger stops. */
+    /* The wait for another program that locks the database. It is short, since the only writer
+     * thread waits, and 0 while the lock is known to be held. LAST_PATIENCE_MS: when the ledger
+     * stops. */
     PATIENCE_MS = 1000,
     LAST_PATIENCE_MS = 2000,
     /* after this time without requests the file and the cache directory are tidied and checked */
     IDLE_MS = 5000,
-    /* so long after a write the cache directory is trimmed even if requests keep coming */
+    /* after this time since a write the cache directory is trimmed even if requests keep coming */
     BUSY_TRIM_MS = 30000,
     SNAPSHOT_S = 3600, /* seconds between snapshots of a database in use */
 };
@@ -68,7 +71,7 @@ struct unsaved {
     char key[HASH_HEX];
     /* generation of a row that the file has lost; 0: the row has no generation yet */
     int64_t generation;
-    int64_t known; /* the newest row of the key that the caller knew */
+    int64_t known; /* generation of the key's newest row that the caller knew */
     bool imported;
     struct wire_buf row; /* owned */
 };
@@ -81,8 +84,8 @@ struct local {
 
     /* loop thread */
     struct local *lists;          /* owned: carries out lists, on its own thread and connection */
-    const struct local *whole;    /* in `lists`: the ledger that owns this one */
-    int64_t n_lists, n_withdrawn; /* unanswered lists; lists whose clients left */
+    const struct local *whole;    /* set in `lists` alone: the ledger that owns `lists` */
+    int64_t n_lists, n_withdrawn; /* number of unanswered lists; of lists whose clients left */
     bool ending;                  /* `lists` ends before this ledger */
     uv_fs_event_t watch;          /* the watch of the database's lock file (news.c) */
     ino_t watched;                /* inode of the watched lock file */
@@ -130,13 +133,13 @@ struct local {
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
     struct queue quarantined; /* requests whose rows of quarantine the store could not write */
-    bool disk_full, dirty, check_due, unrepaired; /* disk_full, unrepaired: reported */
-    bool locked;    /* another program holds the write lock; reported */
+    bool disk_full, dirty, check_due, unrepaired; /* disk_full, unrepaired: reported already */
+    bool locked;    /* another program holds the write lock, and this was reported */
     bool lost_said; /* the loss of a row was reported, and no row was written since that report */
     /* When to try to save next, when to try to repair next, and when a quiet moment begins:
      * uv_hrtime() / 1e6 */
     uint64_t save_at, repair_at, idle_at;
-    char *path;                 /* owned: of the database, as given */
+    char *path;                 /* owned: the database's path, as given */
     char *cache_dir, *database; /* owned; NULL: no cache directory to trim */
     int64_t cache_max_bytes;
     struct modules_usage cache; /* use of the cache directory, as last counted */
@@ -230,10 +233,10 @@ extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_
     verb_backup, verb_status, verb_record, verb_add_trial, verb_add_module, verb_add_quarantine,
     verb_add_event, verb_put_device, verb_end_run, verb_changes, verb_want, verb_unwant,
     verb_next_wanted, verb_snapshot;
-/* No call makes these: news on their way to the loop. An unsaved row was saved, or another daemon
- * has written the row. */
+/* The writer makes requests of these two verbs, to bring news to the loop. verb_saved: an unsaved
+ * row was saved, or another daemon has written a row. */
 extern const struct verb verb_saved;
-/* All bests must be read again; `saved` false: the file is another one. */
+/* verb_reload: all bests must be read again; `saved` false: the path leads to another file. */
 extern const struct verb verb_reload;
 
 /* On the writer thread: reports all changes of other daemons to the loop. STORE_MISSED: some

@@ -15,11 +15,11 @@ struct request;
 enum verb_flags {
     VERB_READ = 1 << 0,    /* may be refused once stopping */
     VERB_GROUP = 1 << 1,   /* a write that can share a transaction */
-    VERB_TRIAL = 1 << 2,   /* counted: queued, and lost */
-    VERB_PAGE = 1 << 3,    /* the answer requests the next page: others come first */
-    VERB_RECORD = 1 << 4,  /* counted: queued */
-    VERB_PATIENT = 1 << 5, /* may read the whole file, for a person: runs alone, after all others */
-    VERB_BRIEF = 1 << 6,   /* reads a key's rows, for a job: a few run with all others, in turns */
+    VERB_TRIAL = 1 << 2,   /* a trial of a job: counted while queued, and when lost */
+    VERB_PAGE = 1 << 3,    /* reads a page of rows: other requests run before the next page */
+    VERB_RECORD = 1 << 4,  /* a client's trial: counted while queued */
+    VERB_PATIENT = 1 << 5, /* may read the whole file: runs alone, after all waiting requests */
+    VERB_BRIEF = 1 << 6,   /* reads a key's rows: a few run among other requests, users in turn */
 };
 
 /* A kind of request. */

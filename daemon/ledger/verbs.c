@@ -172,7 +172,8 @@ WORK_OF_ROW(add_event, event)
 WORK_OF_ROW(put_device, device)
 WORK_OF_ROW(end_run, run)
 
-/* Reports a lost row without an answer, once until a row is written again. */
+/* Reports a lost row of a request without a callback. A fault of the store is reported once, until
+ * a row is written again; a full or locked disk has its own report. */
 static void say_lost(struct local *l, const struct request *r, const char *how)
 {
     const char *table = r->verb->row                                       ? r->verb->row->name
@@ -227,8 +228,8 @@ static int work_load(struct local *l, struct request *r, struct error *err)
         status ? status : store_load_page(l->loading, r->page.bests, LOAD_PAGE, &r->page.n, err);
     if (status < 0 || r->page.n == 0) {
         l->loading = store_load_end(l->loading);
-        l->check_due = l->check_due || (status == 0 && !l->read_only); /* the writer checks the
-                                                                        * file */
+        /* after a whole load the writer checks the file */
+        l->check_due = l->check_due || (status == 0 && !l->read_only);
     }
     return status;
 }
@@ -253,7 +254,7 @@ static void release_history(struct request *r)
 
 static int work_history(struct local *l, struct request *r, struct error *err)
 {
-    release_history(r); /* when a repair interrupted the first half, its results are still here */
+    release_history(r); /* frees the results of an earlier attempt, which a repair interrupted */
     int status =
         store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials, &r->history.n, err);
     return status ? status
@@ -428,7 +429,8 @@ static void answer_history(struct local *l, struct request *r)
                   r->history.n_avoid, r->err);
 }
 
-/* Decodes the row of a successful request into l->answered. Returns its status, or the fault. */
+/* Decodes the row of a successful request into l->answered. Returns the request's status, or the
+ * fault of decoding. */
 static int decode_answered(struct local *l, const struct request *r, struct error *err)
 {
     const struct wire_obj *map;

@@ -30,8 +30,8 @@ static int writer_work_request(struct local *l, struct request *r, struct error 
     return status;
 }
 
-/* A list must show earlier writes of the same client: waits until the writer has carried them
- * out. */
+/* A list must show earlier writes of the same client. So the thread of lists waits here until the
+ * writer thread has carried out these writes. */
 static void wait_for_writes(const struct local *l, const struct request *r)
 {
     struct local *whole = (struct local *)l->whole;
@@ -45,7 +45,7 @@ static void wait_for_writes(const struct local *l, const struct request *r)
     uv_mutex_unlock(&whole->mutex);
 }
 
-/* Begins a patient request. False: the client has left. */
+/* Begins a list that may read the whole file (VERB_PATIENT). False: the client has left. */
 static bool writer_begin_list(struct local *l, const struct request *r)
 {
     uv_mutex_lock(&l->mutex);
@@ -243,8 +243,8 @@ static void writer_check_file(struct local *l)
     }
 }
 
-/* True when the thread must try again later. Without unsaved rows it tries, too, since `disk_full`
- * and `locked` must be true. */
+/* True when the thread must try to write again later. It also tries without unsaved rows, to learn
+ * when `disk_full` or `locked` no longer holds. */
 static bool waits_for_room(const struct local *l)
 {
     return unsaved_any(l) || l->disk_full || l->locked;

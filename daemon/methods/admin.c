@@ -89,7 +89,7 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     bool left = status == 0 && b;
     if (left) {
         learn_best(d, b, saved);
-        /* the key has an answer again; a row from another source is only a hint */
+        /* the key has an answer again; a row with another source than "tuned" is only a hint */
         left = strcmp(b->source, "tuned") == 0;
     }
     daemon_event(d, x->event, x->pending.uid, "%s", x->what);

@@ -6,8 +6,8 @@
  * from the database, whose bests are only appended. The first match answers:
  *
  *   1. the newest serving row up to the generation, if verified as tightly as the query asks;
- *   2. for queries that wait for a tuning without a deadline: the oldest later row that serves and
- * is verified as tightly;
+ *   2. for queries that wait for a tuning without a deadline: the oldest later row that serves, if
+ *      verified as tightly;
  *   3. the analytic default, since every other tier changes with new results.
  *
  * When the newest row up to the generation has a kernel quarantined at the key, rule 1 finds no
@@ -59,7 +59,7 @@ enum generation_says generations_find(struct generations *x, int64_t pinned,
                                       const struct moment **out);
 /* custom_key with CUSTOM_READ for scratch->request, in the generation `pinned` (-1: not pinned).
  * For a custom op: the user's own key if the key had an answer in the generation, else the shared
- * key if that key had, else the key answered first. */
+ * key if that key had an answer then, else the key that was answered first. */
 int generations_key(struct generations *x, int64_t pinned, struct daemon *d, int64_t uid,
                     struct error *err);
 /* Drops the key's moments: its rows were removed, or are judged anew. */

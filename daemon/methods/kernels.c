@@ -111,8 +111,8 @@ static void put_chunk(struct call *c, const struct chunk *k, int64_t offset, con
     wire_put_kv_str(b, "suffix", k->suffix);
 }
 
-/* Checks the whole file before the first part leaves. A damaged file is removed, so that the next
- * tuning compiles the module again. The client checks the later parts. */
+/* Checks a module's whole file before its first chunk is sent. A damaged file is removed, so that
+ * the next tuning compiles the module again. The client checks the later chunks. */
 static int check_whole(struct call *c, const char *id, int64_t offset, struct error *err)
 {
     struct image image = {0};

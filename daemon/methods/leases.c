@@ -13,7 +13,7 @@ enum { UNREAD_MS = 20 }; /* grace for a message already in the socket */
 enum lease_state { LEASE_ASKING, LEASE_TAKEN, LEASE_CHECKING, LEASE_HELD };
 
 struct lease {
-    struct ticket holder;  /* first: never answered, reports the disconnect; while HELD */
+    struct ticket holder;  /* first; while HELD it reports the holder's disconnect */
     struct leases *leases; /* borrowed */
     struct list link;      /* leases->all */
     struct list slot;      /* leases->slots */
@@ -21,18 +21,18 @@ struct lease {
     struct list passed;   /* leases->passed */
     struct list answered; /* leases->answered */
     struct list wanters;
-    struct account *account; /* the holder's account, charged and held; NULL without a holder */
+    struct account *account; /* account charged for the lease: the holder's; NULL: no holder */
     enum lease_state state;
     bool turning; /* a wanter's turn is open */
-    bool asked;   /* the ledger has not answered yet */
+    bool asked;   /* the ledger was asked and has not answered yet */
     bool over;    /* freed once the ledger has answered */
     char key[HASH_HEX], shared[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
     uint64_t until_ms;   /* HELD: when the lease expires */
-    uint64_t doubted_ms; /* the until_ms that lease_doubt_holder set; expires unless renewed */
+    uint64_t doubted_ms; /* the until_ms that lease_doubt_holder set: it delays the end only once */
     uint64_t renew_ms;   /* time of the next question to the ledger */
-    bool known;          /* the ledger may have the lease: asked, and not held by another daemon */
+    bool known;          /* the ledger may hold the lease for this daemon, which must release it */
 };
 
 static uint64_t now_of(const struct leases *l)
@@ -215,7 +215,7 @@ static void give_turns(struct chore *c)
     turns_soon(l);
 }
 
-/* The wanter has decided: the lease is held or passed. */
+/* The wanter's turn is over: the wanter holds the lease, or has passed it on. */
 static void turn_over(struct lease *l)
 {
     l->leases->n_turning -= l->turning;

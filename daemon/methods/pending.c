@@ -153,7 +153,7 @@ int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **ou
     int status = call_later(c, size, &p, err);
     if (status == 0) {
         *out = LIST_OF(p, struct listing, pending);
-        (*out)->left = 1; /* counts the asking itself, until listing_wait */
+        (*out)->left = 1; /* keeps the listing unfinished until listing_wait */
         p->ticket.gone = listing_withdraw_parts;
         pending_reserve(p, bytes);
     }

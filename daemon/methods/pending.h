@@ -9,7 +9,7 @@
 /* The charge of a session's question to the ledger, until the ledger has answered. */
 struct asked {
     struct sessions *sessions; /* borrowed */
-    struct account *account;   /* held, also after a disconnect; NULL: no charge */
+    struct account *account;   /* the charged user, also after a disconnect; NULL: no charge */
     size_t charged;
     size_t reserved; /* bytes of the answer being read, charged as unread output */
 };
@@ -65,7 +65,7 @@ enum listed {
     LISTED_ALL
 };
 
-/* A request answered from lists. A disconnect withdraws the lists. */
+/* A request answered from lists of the ledger. A disconnect cancels the lists. */
 struct listing {
     struct pending pending; /* first */
     /* Called after each list has arrived; may ask for more lists. LISTED_ALL: all lists have
@@ -81,7 +81,8 @@ struct listing {
     } parts[LISTED_ALL];
 };
 
-/* Allocates a listing of `size` bytes, zeroed after the listing. The answer has at most `bytes`. */
+/* Allocates `size` bytes that begin with a listing; the rest is zero. `bytes`: most of an answer.
+ */
 int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **out,
                   struct error *err);
 void listing_ask(struct listing *l, enum listed part, const char *what, const struct record *filter,
@@ -92,7 +93,7 @@ void listing_ask_row(struct listing *l, enum listed part, const char *what, cons
 void listing_ask_counts(struct listing *l, const char *key); /* counts of the key's trials */
 /* Ends asking; the listing may be freed on return. */
 int listing_wait(struct listing *l);
-/* Reads the only row of a part. False: the part does not hold exactly a row. */
+/* Reads the only row of a list that arrived. False: the list has no row, or several. */
 bool listing_read_row(const struct listing *l, enum listed part, const struct schema *s, void *out);
 /* Puts `trials` and `failed` from listing_ask_counts. */
 void listing_put_counts(const struct listing *l, struct wire_buf *b);

@@ -42,7 +42,8 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
     return 0;
 }
 
-/* Fills what follows from the problem. `b` is zeroed, but its config and times are set. */
+/* Fills the row's fields that follow from the problem. The caller has set config and times of `b`,
+ * and the other fields to 0. */
 static void put_fill_row(struct daemon *d, struct best *b, const struct problem *bucket,
                          const struct key *k, int64_t uid)
 {
@@ -318,7 +319,8 @@ static int take_rounded(const struct importing *x, const struct key *k, struct b
     return 0;
 }
 
-/* Checks whether a row of class class_ may answer here unmeasured, as the owner wants. */
+/* The owner imports with trust: checks whether a row of device class class_ may then answer here
+ * without a measurement. */
 static int check_trust(struct daemon *d, const struct best *b, const struct problem *bucket,
                        const char *class_, struct error *err)
 {
@@ -399,7 +401,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (status < 0) {
         return status;
     }
-    /* Members from the exporter stay, but numbers of the exporter's database mean nothing here. */
+    /* The row keeps the exporter's values, except numbers of rows in the exporter's database. */
     b->generation = b->trial = 0;
     bool again = x->trust && is_trusted_already(d, &s->key);
     status = ours && !again

@@ -139,7 +139,7 @@ static void finish_recording(struct keeping *k)
     pending_drop(&x->pending);
 }
 
-/* Checks that the ledger takes all n trials: a part is never recorded. */
+/* Checks that the ledger takes all n trials of a request: it records all of them, or none. */
 static int recording_check_room(const struct daemon *d, size_t n, struct error *err)
 {
     uint32_t room = d->ledger->ops->room(d->ledger);
@@ -222,7 +222,7 @@ static bool is_known_for_good(const struct trial *t)
     return strcmp(t->status, "crashed") != 0 && strcmp(t->status, "hung") != 0;
 }
 
-/* Keeps each config's trial once, unless its hash is in `hashes`. */
+/* Records one trial of each config, except for configs whose hash is in `hashes`. */
 static void keep_unknown(struct bringing *x, const struct wire_obj *list, uint64_t *hashes,
                          size_t n)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space describes the configs to search. A space may have hundreds of thousands of points of a
- * microsecond each: slices of CHORE_NS count the points, and other clients are served between.
+ * `space` describes the configs of a search. A space may have hundreds of thousands of points, and
+ * a point takes a microsecond to count. So the points are counted in slices of CHORE_NS, between
+ * which other clients are served.
  */
 #include <stdio.h>
 #include <stdlib.h>

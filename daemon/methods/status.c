@@ -69,7 +69,7 @@ static void on_news_heard(void *ctx, const struct ledger_status *store)
     struct session *s = p->ticket.session;
     struct error err = ERROR_NULL;
     if (store->generation > p->d->generation) {
-        /* a commit has assigned this number, and the rows of that commit are evicted since */
+        /* the rows of the newest generation were evicted, so no news told this daemon the number */
         p->d->generation = store->generation;
     }
     if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
@@ -166,7 +166,7 @@ static void put_jobs(struct wire_buf *b, const struct scheduler *s)
     wire_put_kv_int(b, "cancelled", (int64_t)s->cancelled);
 }
 
-/* Puts each user's holdings, so that the owner finds the user at a limit. */
+/* Puts the resources that each user holds (base/account.h), to show which user is at a limit. */
 static void put_users(struct wire_buf *b, const struct accounts *all)
 {
     size_t n = 0;

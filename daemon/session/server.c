@@ -61,7 +61,7 @@ static int give_to_group(const struct server *s, const char *group, struct error
     }
     char copy[PATHS_MAX];
     snprintf(copy, sizeof(copy), "%s", s->path);
-    /* directories such as /run or a home keep their group */
+    /* a directory that is not gemmd's own, such as /run or a home, keeps its group */
     if (chown(s->path, (uid_t)-1, g->gr_gid) < 0 ||
         (s->own_dir && chown(dirname(copy), (uid_t)-1, g->gr_gid) < 0)) {
         return error_set(err, ERROR_DENIED, "cannot give %s to group %s: %s", s->path, group,

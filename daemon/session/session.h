@@ -18,8 +18,8 @@
  * Further input is read and dropped for a moment, since an immediate close would reset the
  * connection under a client that still sends.
  *
- * Accounts. A session's connection and bytes are charged to its user (base/account.h). A user over
- * a limit is read from on no connection until the user is below half of the limit.
+ * Accounts. A session's connection and bytes are charged to its user (base/account.h). While a user
+ * is over a limit, gemmd reads from none of the user's connections, until half of the limit.
  *
  * Half-closed connections. A client that has shut its side still gets its answers. The session ends
  * with the last answer, or when the client closes the other side. Input sent before a full close is
@@ -53,7 +53,7 @@ enum {
     OUT_PAUSE_BYTES = 256 * 1024, /* above: no requests are read */
     OUT_BYTES_MAX = 8 * 1024 * 1024,
     HANG_UP_MS = 1000, /* time for the client to read the last answer */
-    REFUSED_MAX = 8,   /* refused connections that get this time */
+    REFUSED_MAX = 8,   /* the most refused connections at a time that get HANG_UP_MS */
 };
 
 enum { ERROR_SLOTS = 40 };
@@ -86,7 +86,7 @@ struct sessions {
     void *ctx;
     uv_timer_t sweep; /* runs while a session has a deadline */
     struct list all;
-    unsigned n, n_refused; /* n counts n_refused too; refused sessions are leaving */
+    unsigned n, n_refused; /* number of sessions; how many of them are refused and soon closed */
     struct session_limits limits;
     struct accounts accounts;
     uint64_t quiet_since_ms; /* the time since which no session is open */
@@ -213,7 +213,7 @@ void session_ready(struct polled *p, enum peer peer);
 bool session_take_turn(struct turn *t);
 /* Checks deadlines, about once a second. True while the session has a deadline. */
 bool session_sweep(struct session *s, uint64_t now_ms);
-/* Defers the session's deadlines by `ms`, at most to begin now. */
+/* Makes the session's deadlines `ms` later, but no later than if their time began now. */
 void session_forgive(struct session *s, uint64_t ms, uint64_t now_ms);
 
 /* ---- sessions.c ------------------------------------------------------------------------------ */

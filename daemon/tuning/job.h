@@ -44,12 +44,12 @@ struct job {
     bool leased;         /* this daemon has leased the key */
     bool offered;        /* the search is offered to other daemons (offers.h) */
     bool was_leased_out; /* another daemon had the key at the last attempt to lease */
-    bool set_aside;      /* has begun and waits for its next turn; later fields are kept */
+    bool set_aside;      /* has begun, and waits in the queue to go on, with its trials */
     int64_t uid;         /* the user of the first request */
     /* a holder: the account that is charged with this job; NULL: not charged yet */
     struct account *account;
-    struct account
-        *turn;        /* a holder: the user of the job's turn (rounds.c); NULL: not queued yet */
+    /* the account of the user whose turn the job takes (rounds.c); NULL: not queued yet */
+    struct account *turn;
     bool precompiled; /* handed to the precompiler */
     struct list waiters;
     unsigned n_waiters;
@@ -59,7 +59,7 @@ struct job {
     char stamp[STAMP_MAX];       /* stamp of the kernels that are measured now */
     char trial_stamp[STAMP_MAX]; /* `stamp`, and tolerances when these are unusual */
     struct best *best;           /* owned: being published */
-    char *gate;                  /* owned: decision about the former best; NULL: no former best */
+    char *gate;                  /* owned: text of the decision for or against the former best */
     struct wire_buf done;        /* owned: finished trials, packed maps in a row */
     uint32_t n_done;
     char (*avoid)[HASH_HEX]; /* owned */
@@ -83,7 +83,7 @@ struct job {
     uint64_t began_ms;        /* time of the first begin */
     /* time that earlier orders of this job took before they were set aside */
     double spent_device_ms, spent_ms;
-    /* what disturbed the last order during which the device was disturbed */
+    /* text: what disturbed the measurements of an order, most recently; "": nothing has */
     char doubt[160];
 };
 

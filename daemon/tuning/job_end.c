@@ -120,7 +120,7 @@ static bool job_end_is_looser(struct daemon *d, const struct job *j)
            (j->best->atol > e->atol || j->best->rtol > e->rtol);
 }
 
-/* Why this winner does not become the key's answer; NULL: it does. */
+/* Returns the reason that keeps this winner from becoming the key's answer; NULL: no reason. */
 static const char *kept_apart(struct daemon *d, const struct job *j)
 {
     bool many;

@@ -21,7 +21,7 @@
 
 enum {
     QUEUE_MAX = 4096, /* jobs */
-    /* so many jobs in a row died of the device: then tuning is switched off */
+    /* after this many jobs in a row that ended by deaths of the runner, tuning is switched off */
     FAILING_JOBS_MAX = 3,
     RETRY_MS_MAX = 3600 * 1000,
 };
@@ -56,7 +56,7 @@ struct scheduler {
     uint64_t done, failed, cancelled;
     uint64_t shared;  /* jobs answered by another daemon's tuning */
     unsigned put_off; /* jobs in a row that found the device in use */
-    unsigned failing; /* jobs in a row that died of the device */
+    unsigned failing; /* number of jobs in a row that ended by deaths of the runner (JOB_DIED) */
     struct error off; /* code != 0: tuning is off, with the reason */
     bool stopping;
 };

@@ -368,8 +368,8 @@ static void tuning_set_aside(struct tuner *x, struct job *j, const struct tune_r
     job_lease_left(x->job_lease, j);
 }
 
-/* Ends a job that needs a quiet device, unless a request has joined. This was no try
- * (remeasure.c). */
+/* Ends a job that needs a quiet device, unless a request has joined. The attempt does not count in
+ * the key's `tries` (remeasure.c). */
 static void put_off(struct tuner *x, struct job *j, const char *reason)
 {
     bool many;
