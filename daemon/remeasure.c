@@ -70,7 +70,7 @@ static void measure_again(struct daemon_parts *p, struct cache_entry *e)
     }
 }
 
-/* Returns the wait for an idle device in ms. It doubles each time that the device was in use. */
+/* Returns how many ms the device must have been idle. Doubles each time a job found it in use. */
 static uint64_t rest_ms(const struct daemon_parts *p)
 {
     unsigned n = p->scheduler.put_off;

@@ -262,7 +262,7 @@ enum {
     ASKED_MAX = 1024,   /* a user's requests at the ledger: some tenths of a second of its work */
     LEASES_MAX = 2048,  /* a user's leased keys: the ledger renews each every few seconds */
     WAITING_MAX = 2048, /* a user's acquires that wait for leases */
-    SUBSCRIPTIONS_MAX = 512, /* a user's: each gets a copy of every improvement */
+    SUBSCRIPTIONS_MAX = 512, /* a user's subscriptions, each sent every new answer */
 };
 
 static unsigned start_share_of(int64_t given, unsigned whole)

@@ -53,8 +53,8 @@ static int take_path(const char *socket_path, unsigned patience_ms, int *out, st
         return status;
     }
     struct lockfile_holder h = lockfile_holder(path, patience_ms);
-    /* The holder was killed while it started a child, and the child has closed its copy of the lock
-     * since. */
+    /* The holder was killed while it started a child. The child may have closed its copy of the
+     * lock since, so the lock may be free. */
     if (!h.lives && patience_ms) {
         status = lockfile_take(path, NULL, out, err);
     }

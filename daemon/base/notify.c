@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sd_notify and LISTEN_FDS as their man pages describe them (notify.h). */
+/* Implements sd_notify and LISTEN_FDS as systemd's man pages describe them (notify.h). */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>

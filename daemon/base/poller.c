@@ -17,7 +17,7 @@ int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
     *p = (struct poller){.loop = loop, .fd = epoll_create1(EPOLL_CLOEXEC)};
     if (p->fd < 0 || epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0) {
         error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
-        poller_deinit(p); /* an epoll without libuv's would miss libuv's events */
+        poller_deinit(p); /* this epoll does not contain libuv's, so it would miss libuv's events */
         return ERROR_IO;
     }
     return 0;

@@ -111,8 +111,8 @@ int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a,
 int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
                   struct problem *out, struct error *err);
 
-/* The newest serving entry of the list with hash `of`; cache_next is the entry before. NULL: no
- * entry. */
+/* Returns the newest serving entry of the list with hash `of`; cache_next returns the next older
+ * entry. NULL: no entry. */
 static inline struct cache_entry *cache_first(const struct cache *c, enum cache_list which,
                                               uint64_t of)
 {

@@ -58,12 +58,12 @@ struct cache_entry {
     double atol, rtol;         /* verified with */
     float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
     uint8_t rank;              /* enum cache_rank */
-    /* a person's pin; its kernels have changed since if `rank` is below CACHE_PINNED */
+    /* a person's pin; with a rank below CACHE_PINNED it was verified only with other kernels */
     bool manual : 1;
     bool brought : 1; /* put by `uid`, not measured here */
     bool low : 1;     /* tuned with low confidence: to be measured again */
     bool saved : 1;
-    bool met : 1;      /* put, or met in the database, since cache_unmeet */
+    bool met : 1;      /* put, or found in the database (cache_meet), since cache_unmeet */
     bool restored : 1; /* written again after the database lost rows (answers/restore.c) */
     uint8_t tries;     /* number of new measurements because of low confidence */
     uint32_t uid;      /* the user of the row's query, pin or put; CACHE_NOBODY: unknown */

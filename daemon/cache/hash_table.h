@@ -24,7 +24,8 @@ static inline uint64_t hash_table_hash_of(const struct hash_table *t, const void
     return *(const uint64_t *)(const void *)((const char *)object + t->hash_at);
 }
 
-/* The first bits of the hash, as many as the capacity has. */
+/* Returns the slot where the search for a hash begins: the first log2(capacity) bits of the hash.
+ */
 static inline size_t hash_table_home(const struct hash_table *t, uint64_t hash)
 {
     return (size_t)(hash >> (__builtin_clzll(t->capacity) + 1));

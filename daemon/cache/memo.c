@@ -179,7 +179,7 @@ void memo_deinit(struct memo *m)
     *m = (struct memo){0};
 }
 
-/* Drops the oldest question of an entry with too many. */
+/* Drops the oldest question of an entry that has more than MEMO_PER_ENTRY questions. */
 static void memo_limit_entry(struct memo *m, struct cache_entry *e)
 {
     struct memo_record **at = &e->asked;

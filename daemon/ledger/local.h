@@ -47,8 +47,7 @@ enum {
     /* the most lists of a key (VERB_BRIEF) that run before newer requests and before a list that
      * may read the whole file (VERB_PATIENT) */
     BRIEF_MAX = 32,
-    /* the most waiting trials of this daemon's jobs; further trials are lost, and counted as lost
-     */
+    /* the most waiting trials of this daemon's jobs; further trials are lost (lost_trials) */
     TRIALS_MAX = 16384,
     /* the most waiting trials that clients have sent; further trials are refused */
     RECORDS_MAX = 8192,
@@ -85,7 +84,7 @@ struct local {
     /* loop thread */
     struct local *lists;          /* owned: carries out lists, on its own thread and connection */
     const struct local *whole;    /* set in `lists` alone: the ledger that owns `lists` */
-    int64_t n_lists, n_withdrawn; /* number of unanswered lists; of lists whose clients left */
+    int64_t n_lists, n_withdrawn; /* count of unanswered lists; count of lists whose clients left */
     bool ending;                  /* `lists` ends before this ledger */
     uv_fs_event_t watch;          /* the watch of the database's lock file (news.c) */
     ino_t watched;                /* inode of the watched lock file */
@@ -111,8 +110,8 @@ struct local {
     uv_cond_t more; /* signalled when a queue of work grew, or when the ledger stops */
     struct queue todo, done;
     struct queue brief, patient; /* queues of turns (request.h) */
-    uint32_t trials, records;    /* trials of each kind in `todo` */
-    /* how often the writer has taken `todo`, and how often it has finished what it took */
+    uint32_t trials, records;    /* number of VERB_TRIAL and VERB_RECORD requests in `todo` */
+    /* how often the writer has taken all of `todo`; the last of these whose requests are done */
     uint64_t n_taken, n_carried;
     uv_cond_t carried; /* n_carried grew */
     int64_t lost_trials;

@@ -43,8 +43,8 @@ void choices_forget(struct choices *c); /* forgets all results */
 /* Returns the hash by which configs are compared; 0 when out of memory. */
 uint64_t choices_hash(struct wire_buf *scratch, const struct record *config);
 
-/* Call these only when `any`. The first is true when `config` is the fastest config; the second
- * returns the fastest config. */
+/* Call these two only when c->any is true. choices_best_is: true when `config` is the fastest
+ * config. choices_best: returns the fastest config. */
 bool choices_best_is(const struct choices *c, const struct record *config);
 int choices_best(const struct choices *c, struct wire_doc *doc, struct record *out,
                  struct error *err);

@@ -4,9 +4,9 @@
  * may include daemon.h and the parts that it uses; a part reaches the layers above through hooks.
  *
  *   server, session   connections, messages                 session/session.h, session/server.h
- *   loader            ledger to cache                       methods/loader.h
- *   restore           cache back to a damaged database      answers/restore.c
- *   tiers             best answer below exact               answers/tiers.h, answers/portfolio.h
+ *   loader            loads the ledger's rows into memory   methods/loader.h
+ *   restore           writes lost rows to the database      answers/restore.c
+ *   tiers             answers when no exact row exists      answers/tiers.h, answers/portfolio.h
  *   scheduler, job    tuning jobs and their order           tuning/scheduler.h, tuning/job.h
  *   waiters           clients that wait for a job           tuning/waiters.h
  *   job_lease, offers jobs shared among daemons             tuning/job_lease.h, tuning/offers.h

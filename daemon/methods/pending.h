@@ -81,8 +81,7 @@ struct listing {
     } parts[LISTED_ALL];
 };
 
-/* Allocates `size` bytes that begin with a listing; the rest is zero. `bytes`: most of an answer.
- */
+/* Allocates `size` bytes: a listing, then zeros. The answer has at most `bytes` bytes. */
 int listing_begin(struct call *c, size_t size, size_t bytes, struct listing **out,
                   struct error *err);
 void listing_ask(struct listing *l, enum listed part, const char *what, const struct record *filter,

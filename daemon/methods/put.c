@@ -319,8 +319,8 @@ static int take_rounded(const struct importing *x, const struct key *k, struct b
     return 0;
 }
 
-/* The owner imports with trust: checks whether a row of device class class_ may then answer here
- * without a measurement. */
+/* For an import with trust: checks that a row of device class class_ may answer here without a new
+ * measurement. */
 static int check_trust(struct daemon *d, const struct best *b, const struct problem *bucket,
                        const char *class_, struct error *err)
 {

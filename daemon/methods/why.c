@@ -12,17 +12,17 @@
  *                                                                         confidence is low
  *   pinned       answers, chosen by a person                              none
  *   trusted      answers, imported with trust                             none
- *   kept         answers, of a custom op                                  none
+ *   kept         answers for a custom op, which gemmd cannot tune         none
  *   tolerance    was verified less tightly than asked                     get
- *   quarantined  is a config that has crashed or hung a runner            tune; get, of a pin
+ *   quarantined  is a config that has crashed or hung a runner            tune; get for a pin
  *
  *   stamp        was measured by other code or another compiler           tune
- *   pin_stamp    a pin measured by other code or another compiler         get
+ *   pin_stamp    is a pin measured by other code or another compiler      get
  *   imported     comes from elsewhere, not measured here                  tune
  *   partial      won a restricted search only                             tune
- *   target       is of other kernels than those asked for                 tune
- *   restricted   does not answer: an equal search was made before         none
- *   unknown      the key has no row                                       tune; put, of a custom op
+ *   target       is for another target than the query asks for            tune
+ *   restricted   is not used: an equal restricted search has an answer    none
+ *   unknown      does not exist                                           tune; put for a custom op
  */
 #include <math.h>
 #include <stdarg.h>

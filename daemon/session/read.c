@@ -146,8 +146,8 @@ static void drop_handled(struct session *s, size_t handled)
     }
 }
 
-/* True when all input is answered; or when the client left, and its requests wait while the input
- * after them must not be read. */
+/* True when the session can be closed: all input is answered, or the client has left with requests
+ * unanswered, and the input behind these requests must not be read now. */
 static bool is_done(const struct session *s, bool more, bool full)
 {
     if (s->peer == PEER_LEFT) {

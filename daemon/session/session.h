@@ -18,8 +18,8 @@
  * Further input is read and dropped for a moment, since an immediate close would reset the
  * connection under a client that still sends.
  *
- * Accounts. A session's connection and bytes are charged to its user (base/account.h). While a user
- * is over a limit, gemmd reads from none of the user's connections, until half of the limit.
+ * Accounts. A session's connection and bytes are charged to its user (base/account.h). gemmd
+ * stops reading from all connections of a user over a limit, until the user is below half of it.
  *
  * Half-closed connections. A client that has shut its side still gets its answers. The session ends
  * with the last answer, or when the client closes the other side. Input sent before a full close is
@@ -86,7 +86,7 @@ struct sessions {
     void *ctx;
     uv_timer_t sweep; /* runs while a session has a deadline */
     struct list all;
-    unsigned n, n_refused; /* number of sessions; how many of them are refused and soon closed */
+    unsigned n, n_refused; /* count of sessions; count of those that are refused and soon closed */
     struct session_limits limits;
     struct accounts accounts;
     uint64_t quiet_since_ms; /* the time since which no session is open */

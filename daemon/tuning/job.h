@@ -34,10 +34,10 @@ struct job {
     struct wire_buf search; /* owned: the request, with problem = bucket */
     enum job_state state;
     bool pin;                /* the winner becomes `manual` */
-    bool again;              /* trials of a finished search do not count */
+    bool again;              /* search anew: trials of a finished search do not count as done */
     bool background;         /* goes on without waiters */
     bool quiet;              /* runs only while no other process uses the device */
-    bool restricted;         /* the winner is `partial` */
+    bool restricted;         /* the search excludes configs: its winner is `partial` */
     char target[TARGET_MAX]; /* forced; "": no target is forced */
     char bucket[8];          /* rounding of the key, as in query.bucket */
     bool cancelled;
@@ -67,13 +67,13 @@ struct job {
     bool reverify;        /* verify only `known`, under tighter tolerances, before searching */
     struct record *known; /* owned: the best to verify again */
     bool manual;          /* `known` is a pin */
-    bool stale;           /* `known` is a pin of another stamp */
+    bool stale;           /* `known` is a pin that was measured with other kernels */
     char known_target[TARGET_MAX]; /* target of `known`: a pin may be of another target */
     /* tolerances as the request has them; `known` must also meet the tolerances of its row */
     double atol, rtol;
     char failed_variant[HASH_HEX]; /* variant of the last failed trial */
     unsigned deaths, unnamed_deaths;
-    struct error *died; /* owned: death by the first given config; NULL: no such death */
+    struct error *died; /* owned: how the first given config killed the runner; NULL: it did not */
     uint32_t n_ok;      /* trials of `done` that may win */
     /* too many deaths: the job tries no new candidates, and the best that was found wins */
     bool closing;

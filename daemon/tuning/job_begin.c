@@ -50,7 +50,8 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err)
     return status ? status : precheck_space(d, j->request, err);
 }
 
-/* Prepares to verify only the known config, which must also meet its old tolerances. */
+/* Prepares the job to verify only the known config, with the tolerances of the request and those of
+ * the config's row. */
 static void look_again(struct daemon *d, struct job *j, const struct cache_entry *e)
 {
     struct answer *a = &d->scratch->answer;
@@ -63,7 +64,7 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
     q->atol = fmin(q->atol, e->atol);
     q->rtol = fmin(q->rtol, e->rtol);
     if (tuning_stamp(d, j, j->known_target, NULL) < 0) {
-        /* this device does not have that target any more */
+        /* this build or device lacks the target of the known config: search instead */
         q->atol = j->atol;
         q->rtol = j->rtol;
         return;

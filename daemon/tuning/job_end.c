@@ -181,7 +181,7 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
         return;
     }
     if (status == ERROR_CONFLICT) {
-        /* another daemon's row, which this daemon did not know yet, stays the key's answer */
+        /* a row of another daemon, unknown here until now, stays the key's answer */
         job_end_answer_all(x, j, j->best, false, err ? err->text : error_name(status));
         return;
     }
@@ -219,7 +219,7 @@ static int job_end_publish_best(struct tuner *x, struct job *j)
     return status;
 }
 
-/* Logs and keeps the decision about the former best. */
+/* Logs the decision between the former best and the winner, and keeps its text in j->gate. */
 static void note_gate(struct daemon *d, struct job *j, const char *sentence)
 {
     if (sentence[0]) {

@@ -63,7 +63,7 @@ struct runner_link {
     /* open handles among process and pipe: each counts until its close callback */
     unsigned open_handles;
     bool running;     /* true from start until `ended` */
-    bool exited, eof; /* both end the runner */
+    bool exited, eof; /* the runner has ended when both are true */
     bool closing;
     bool killed; /* SIGKILL was sent, and the watchdog waits for the runner's end */
     bool deaf;   /* further messages are ignored */

@@ -77,7 +77,7 @@ static void on_error(void *ctx, const struct error *e)
     }
 }
 
-/* Also avoids variants that are not in the database yet: its disk may be full. */
+/* Also avoids variants whose quarantine is not in the database yet: the disk may be full. */
 static void avoid_quarantined(const struct daemon *d, struct job *j)
 {
     for (uint32_t i = 0; i < d->quarantine_set.n; i++) {

@@ -258,7 +258,7 @@ static void give_lower_tier(struct chore *c)
         status = problem_unpack(&x->request.problem, map, &err);
     }
     if (status == 0) {
-        /* bucket as the job's request has it */
+        /* round the problem by the rule of the job's request */
         memcpy(x->request.query.bucket, j->bucket, sizeof(j->bucket));
         status = daemon_key(d, &err);
         x->request.query.bucket[0] = '\0';
