@@ -21,8 +21,8 @@ int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out,
 /* After a change of the quarantine: ranks the key's row (its id) again. Uses scratch->answer and
  * other. */
 void learned_judge(struct daemon *d, const char *key);
-/* True when the key's answer is only in memory: `row`, the newest row of the database (or NULL), is
- * another row. */
+/* True when the key's answer is only in memory: `row`, the key's newest row in the database (NULL:
+ * no row), is not the row of this answer. */
 bool learned_only(const struct cache_entry *e, const struct best *row);
 
 /* Reads all rows of a list of the ledger, page by page. The owner sets the members and keeps the

@@ -185,7 +185,7 @@ static void drop_shape(struct portfolio_set *s, const char *key)
 void portfolio_evicted(struct portfolio *l, const char *key)
 {
     drop_shape(&l->now, key);
-    drop_shape(&l->next, key); /* the fetched pages may be older than the evict */
+    drop_shape(&l->next, key); /* the pages fetched so far may have been read before the evict */
     portfolio_changed(l);
 }
 

@@ -279,7 +279,7 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
         struct cache_entry *e = c->keys.slots[*at];
         if (e && e->saved && !e->met) {
             cache_entry_id(e, id);
-            cache_remove_entry(c, e); /* another entry may have moved to this slot */
+            cache_remove_entry(c, e); /* *at stays: another entry may have moved to this slot */
             return true;
         }
     }

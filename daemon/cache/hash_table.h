@@ -24,8 +24,7 @@ static inline uint64_t hash_table_hash_of(const struct hash_table *t, const void
     return *(const uint64_t *)(const void *)((const char *)object + t->hash_at);
 }
 
-/* Returns the slot where the search for a hash begins: the first log2(capacity) bits of the hash.
- */
+/* Returns the slot where a search for the hash begins: the hash's first log2(capacity) bits. */
 static inline size_t hash_table_home(const struct hash_table *t, uint64_t hash)
 {
     return (size_t)(hash >> (__builtin_clzll(t->capacity) + 1));

@@ -88,7 +88,7 @@ bool supervisor_cancel(struct supervisor *s, int64_t job);
  * call is ignored unless the order is under way. */
 void supervisor_others_wait(struct supervisor *s, int64_t job);
 /* Tells the runner that a job that was set aside will not come back, so that the runner may drop
- * its state. */
+ * the job's state. */
 void supervisor_forget(struct supervisor *s, int64_t job);
 /* Kills the runner and closes all handles; then calls `stopped`. */
 void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s));
