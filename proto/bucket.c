@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounding of sizes. Integers only: the same bucket on every machine and compiler. A size stays
- * unchanged when rounding would pass GEMM_SIZE_MAX, since a bucket must be a legal problem.
+ * Rounding of sizes. The code computes with integers only, so every machine and compiler gives the
+ * same bucket. A size stays unchanged when rounding would pass GEMM_SIZE_MAX, since a bucket must
+ * be a legal problem.
  */
 #include <assert.h>
 #include <string.h>

@@ -34,22 +34,22 @@
 
 SCHEMA_STRUCT(device_info, DEVICE_INFO_FIELDS);
 
-/* The present state of a GPU by NVML; 0, "" and -1: not known. */
+/* The present state of a GPU, as NVML tells. 0, "" and -1 mean "not known". */
 #define DEVICE_HEALTH_FIELDS(X, T)                                                                 \
     X(T, INT, sm_mhz, 0)                                                                           \
     X(T, INT, memory_mhz, 0)                                                                       \
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
-    X(T, TEXT, throttle, 48)   /* "power thermal ...": why the clocks are below the request */     \
+    X(T, TEXT, throttle, 48)   /* "power thermal ...": NVML's reasons for lower clocks */          \
     X(T, INT, busy_percent, 0) /* time share of other processes; -1: not known */                  \
-    X(T, INT, processes, 0)    /* other processes with a context; -1: not known */                 \
+    X(T, INT, processes, 0)    /* other processes with a CUDA context; -1: not known */            \
     X(T, INT, free_mib, 0)                                                                         \
     X(T, INT, total_mib, 0)
 
 SCHEMA_STRUCT(device_health, DEVICE_HEALTH_FIELDS);
 
-/* Fills info->class from the hard fields: name, arch, SM count, shared-memory opt-in, memory in
- * GiB, MIG profile, power limit. "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
+/* Makes info->class of name, arch, SM count, shared-memory opt-in, memory in GiB, MIG profile and
+ * power limit: "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
 void device_class_format(struct device_info *info);
 /* True when two classes have the same architecture and number of SMs. Other differences (power
  * limit, memory, MIG profile, name) change times more than the order of configs. */

@@ -2,8 +2,8 @@
 /*
  * Errors.
  *
- * Every function that can fail for a reason outside gemmd's code (input, disk, device, peer)
- * returns an int and takes a `struct error *`:
+ * Each function that can fail for a reason outside gemmd's code (input, disk, device, peer) returns
+ * an int and takes a `struct error *`:
  *
  *   0         done
  *   negative  a fault: one of the ERROR_* codes below, forwarded untouched to the boundary that
@@ -29,7 +29,7 @@
     X(ERROR_UNKNOWN_METHOD, -3, "unknown_method", true)                                            \
     X(ERROR_UNKNOWN_OP, -4, "unknown_op", true)                                                    \
     X(ERROR_UNKNOWN_FIELD, -5, "unknown_field", true)                                              \
-    X(ERROR_CONFLICT, -6, "conflict", true)    /* contradicting values */                          \
+    X(ERROR_CONFLICT, -6, "conflict", true)    /* values contradict */                             \
     X(ERROR_MALFORMED, -7, "malformed", false) /* not MessagePack-RPC */                           \
     X(ERROR_TOO_LARGE, -8, "too_large", false) /* message over a limit */                          \
     X(ERROR_VERSION, -9, "version", false)     /* no common protocol version */                    \

@@ -17,12 +17,13 @@ uint64_t hash128_front(const void *data, size_t n);
 void hash128_chain(uint64_t hash[2], const void *data, size_t n);
 bool hash_is_hex(const char *text); /* 32 lower-case hex digits */
 
-/* Makes a 128-bit hash of several pieces. hash_new returns NULL without memory. For NULL, hash_add
- * does nothing, and hash_end_hex gives "", which is no hash. */
+/* Makes a 128-bit hash of several pieces. hash_new returns NULL without memory. With NULL, hash_add
+ * does nothing, and hash_end_hex writes "", which is no hash. */
 struct hash_state; /* heap */
 struct hash_state *hash_new(void);
 void hash_add(struct hash_state *h, const void *data, size_t n);
-void hash_add_str(struct hash_state *h, const char *text);   /* with its zero, so "a","b" != "ab" */
+void hash_add_str(struct hash_state *h,
+                  const char *text); /* hashes the final zero, too: "a","b" != "ab" */
 void hash_end_hex(struct hash_state *h, char out[HASH_HEX]); /* frees h */
 
 #endif

@@ -127,8 +127,8 @@ int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, 
 
 /*
  * The differences of two keys, from their canonical bytes alone: to find the key nearest to an
- * unknown key, a daemon compares all its keys, and decoding each would take long. Names are sorted
- * in every key, so a single pass over both keys finds missing fields.
+ * unknown key, a daemon compares all its keys, and decoding each key would take long. Names are
+ * sorted in every key, so a single pass over both keys finds missing fields.
  */
 
 struct fields {

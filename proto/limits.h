@@ -11,7 +11,7 @@ enum {
     RESPONSE_BYTES_MAX = 1024 * 1024,           /* one response or notification to a client */
     RUNNER_MESSAGE_BYTES_MAX = 8 * 1024 * 1024, /* between gemmd and its own runner */
     MESSAGE_DEPTH_MAX = 8,                      /* nested arrays and maps, the outermost counted */
-    MODULE_CHUNK_BYTES = 256 * 1024,            /* of a module, per `module` response */
+    MODULE_CHUNK_BYTES = 256 * 1024,            /* bytes of a module in a `module` response */
     PAGE_ROWS_MAX = 256,                        /* rows of a list response */
     MANY_MAX = 256,                             /* problems of one get_many request */
 

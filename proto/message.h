@@ -22,18 +22,18 @@ enum {
 
 /* get, tune: fields beside "problem". proto/request.h reads the nested `restrict` and `configs`. */
 #define QUERY_FIELDS(X, T)                                                                         \
-    X(T, TEXT, wait, 16)      /* tuned (default) | now | cached */                                 \
-    X(T, INT, deadline_ms, 0) /* 0: no limit. Late: the best lower tier, or ERROR_DEADLINE */      \
-    X(T, FLAG, progress, 0)   /* send `progress` notifications for this request */                 \
-    X(T, FLAG, again, 0)      /* tune even when an answer is known */                              \
-    X(T, TEXT, strategy, 16)  /* ranked (default) | exhaustive | random | genetic | given */       \
-    X(T, INT, budget, 0)      /* configs to measure at most; 0: the daemon's default */            \
-    X(T, INT, budget_ms, 0)   /* device time at most; 0: the daemon's default */                   \
-    X(T, INT, iters, 0)       /* timed launches per config at most (0: 3 to 20, 3 ms in all) */    \
-    X(T, INT, warmup, 0)      /* untimed launches per config (0: 1) */                             \
-    X(T, REAL, atol, 0)       /* 0: 1e-2 */                                                        \
-    X(T, REAL, rtol, 0)       /* 0: 1e-2 */                                                        \
-    X(T, INT, seed, 0)        /* inputs, routing, random strategy */                               \
+    X(T, TEXT, wait, 16)           /* tuned (default) | now | cached */                            \
+    X(T, INT, deadline_ms, 0)      /* 0: no limit; when over: a lower tier, or ERROR_DEADLINE */   \
+    X(T, FLAG, progress, 0)        /* send `progress` notifications for this request */            \
+    X(T, FLAG, again, 0)           /* tune even when an answer is known */                         \
+    X(T, TEXT, strategy, 16)       /* ranked (default) | exhaustive | random | genetic | given */  \
+    X(T, INT, budget, 0)           /* most configs to measure; 0: the daemon's default */          \
+    X(T, INT, budget_ms, 0)        /* most device time; 0: the daemon's default */                 \
+    X(T, INT, iters, 0)            /* most timed launches per config (0: 3 to 20, 3 ms in all) */  \
+    X(T, INT, warmup, 0)           /* untimed launches per config (0: 1) */                        \
+    X(T, REAL, atol, 0)            /* absolute tolerance; 0: 1e-2 */                               \
+    X(T, REAL, rtol, 0)            /* relative tolerance; 0: 1e-2 */                               \
+    X(T, INT, seed, 0)             /* for inputs, routing, random strategy */                      \
     X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */    \
     X(T, TEXT, bucket, 8)          /* exact | pow2 | sqrt2: the rounding; "": the database's */    \
     X(T, INT, wall_ms, 0)          /* limit of the search; 0: no limit */
@@ -45,19 +45,19 @@ SCHEMA_STRUCT(query, QUERY_FIELDS);
     X(T, TEXT, source, 16)    /* as best.source, or model (tier default) */                        \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
-    X(T, TEXT, module, HASH_HEX) /* content hash of the image; "" without an image here */         \
-    X(T, REAL, time_us, 0)       /* median of the winner; NaN for tier default */                  \
-    X(T, REAL, spread, 0)        /* (q75 - q25) / median of its samples */                         \
-    X(T, REAL, reference_us, 0)  /* the reference kernel (analytic default) of the same run */     \
+    X(T, TEXT, module, HASH_HEX) /* content hash of the kernel image; "": no image */              \
+    X(T, REAL, time_us, 0)       /* median time of the config; NaN for tier default */             \
+    X(T, REAL, spread, 0)        /* (q75 - q25) / median of the time samples */                    \
+    X(T, REAL, reference_us, 0)  /* time of the reference kernel in the same run */                \
     X(T, REAL, tflops, 0)                                                                          \
     X(T, REAL, gbps, 0)                                                                            \
     X(T, REAL, floor_us, 0)  /* max(flops / peak, bytes / peak) on this device */                  \
     X(T, INT, measured, 0)   /* configs that have been measured for this key */                    \
-    X(T, INT, generation, 0) /* of the best; grows with every publish */                           \
+    X(T, INT, generation, 0) /* of the best; each new best gets a higher number */                 \
     X(T, FLAG, saved, 0)     /* durable in the store */                                            \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, note, 160) /* for users: why a lower tier, and the row it came from */
+    X(T, TEXT, note, 160) /* for users: why the tier is low, and which row answers */
 SCHEMA_STRUCT(answer, ANSWER_FIELDS);
 
 #define PROGRESS_FIELDS(X, T)                                                                      \
@@ -85,7 +85,7 @@ SCHEMA_STRUCT(progress, PROGRESS_FIELDS);
     X(T, TEXT, build, 64)                                                                          \
     X(T, INT, pid, 0)                                                                              \
     X(T, INT, started_s, 0)                                                                        \
-    X(T, INT, ended_s, 0)  /* 0: running, or died unseen */                                        \
+    X(T, INT, ended_s, 0)  /* 0: runs, or its end was not seen */                                  \
     X(T, TEXT, ending, 64) /* idle | gemmd stopped | crashed: ... | hung: ... */
 SCHEMA_STRUCT(run, RUN_FIELDS);
 
@@ -103,7 +103,7 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, TEXT, resource, 32) /* of status resource: shared_memory, registers, threads ... */       \
     X(T, INT, required, 0)                                                                         \
     X(T, INT, limit_value, 0)                                                                      \
-    X(T, TEXT, reason, 320) /* why the config failed; for the winner of a final, why it beat       \
+    X(T, TEXT, reason, 320) /* why the config failed; for a final's winner: why it beat            \
                                the former best, or why the former best stayed */                   \
     X(T, REAL, time_us, 0)  /* median of samples */                                                \
     X(T, REAL, ratio, 0)    /* time / reference time of the same run, of the same rounds when      \
@@ -112,8 +112,8 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, REAL, q75_us, 0)                                                                          \
     X(T, REAL, predicted_us, 0) /* by the analytic model */                                        \
     X(T, REAL, compile_ms, 0)   /* 0: the module was in the cache */                               \
-    X(T, REAL, max_error, 0)    /* of verification: largest |out - ref| */                         \
-    X(T, REAL, rel_norm, 0)     /* largest row norm ratio */                                       \
+    X(T, REAL, max_error, 0)    /* largest |out - ref| of the verification */                      \
+    X(T, REAL, rel_norm, 0)     /* verified: largest row norm ratio */                             \
     X(T, FLAG, reference, 0)    /* the run's reference kernel */                                   \
     X(T, REALS, samples_us, SAMPLES_MAX)                                                           \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
@@ -159,13 +159,13 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, REAL, flops, 0) /* of the bucket */                                                       \
     X(T, REAL, bytes, 0)                                                                           \
     X(T, REAL, floor_us, 0)                                                                        \
-    X(T, REAL, atol, 0) /* tolerances of the verification */                                       \
+    X(T, REAL, atol, 0) /* absolute tolerance of the verification */                               \
     X(T, REAL, rtol, 0)                                                                            \
-    X(T, INT, measured, 0) /* configs measured for the key when it was chosen */                   \
+    X(T, INT, measured, 0) /* configs measured before the choice */                                \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, uid, 0) /* the user of the query or of the pin */                                    \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, doubt, 160) /* sentence: disturbances of the measurement; "": none known */
+    X(T, TEXT, doubt, 160) /* what disturbed the measurement; "": nothing known */
 SCHEMA_STRUCT(best, BEST_FIELDS);
 /* True for a row that a user brought (imported, trusted), without measurements here. */
 bool best_is_brought(const struct best *b);
@@ -176,7 +176,7 @@ bool best_is_brought(const struct best *b);
     X(T, TEXT, module, HASH_HEX)                                                                   \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
-    X(T, TEXT, key, HASH_HEX) /* the key of the fault */                                           \
+    X(T, TEXT, key, HASH_HEX) /* the key being measured at the fault */                            \
     X(T, TEXT, class, 192)                                                                         \
     X(T, TEXT, driver, 32)                                                                         \
     X(T, TEXT, status, 24) /* crashed | hung | device_lost */                                      \
@@ -218,9 +218,9 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
 
 /* runner -> gemmd, the result of a `tune` request. The best config's trial was sent before.
  * set_aside: there is no best yet. The search waits for compilers only, and gemmd has announced
- * that other jobs wait for the device. A later order with the trials so far continues the search.
- * in_use: nothing was done, because the order required a quiet device, and other processes use the
- * device, as `doubt` says. */
+ * that other jobs wait for the device. A later `tune` request with the trials so far continues the
+ * search. in_use: nothing was done, because the request required a quiet device, and other
+ * processes use the device, as `doubt` says. */
 #define TUNE_RESULT_FIELDS(X, T)                                                                   \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
@@ -230,14 +230,14 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, REAL, flops, 0)                                                                           \
     X(T, REAL, bytes, 0)                                                                           \
     X(T, INT, measured, 0)                                                                         \
-    X(T, INT, space, 0) /* legal configs in the space searched */                                  \
+    X(T, INT, space, 0) /* legal configs in the searched space */                                  \
     X(T, REAL, device_ms, 0)                                                                       \
     X(T, REAL, compile_ms, 0) /* core time */                                                      \
-    X(T, REAL, wall_ms, 0)    /* since the order */                                                \
+    X(T, REAL, wall_ms, 0)    /* since the request came */                                         \
     X(T, TEXT, timeline, 240) /* for users: milliseconds of each phase */                          \
     X(T, FLAG, set_aside, 0)                                                                       \
     X(T, FLAG, in_use, 0)                                                                          \
-    X(T, TEXT, doubt, 160)          /* disturbances of the measurement */                          \
+    X(T, TEXT, doubt, 160)          /* what disturbed the measurement */                           \
     X(T, TEXT, gate, GATE_TEXT_MAX) /* why the former best stayed or went; "": no former best */
 SCHEMA_STRUCT(tune_result, TUNE_RESULT_FIELDS);
 

@@ -30,8 +30,8 @@ void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", f
 /* ---- problem_slots.c ------------------------------------------------------------------------ */
 
 /*
- * From given fields, in any order and completeness, to the canonical record of a problem. A slot
- * for each field of the op, in canonical order, collects the given values; then the values are
+ * Makes the canonical record of a problem from given fields in any order; fields may be missing. A
+ * slot for each field of the op, in canonical order, collects the given values; then the values are
  * checked and appended in that order. No value is searched for or moved twice, because every hit
  * passes here. Internal to proto/.
  */
@@ -43,9 +43,9 @@ struct slot {
 
 struct slots {
     const struct op_index *index;
-    struct slot slots[RECORD_FIELDS_MAX]; /* by index; only n_fields are in use */
-    bool has_op;                          /* the wire's map had "op" */
-    size_t guess;                         /* the first candidate for the next name */
+    struct slot slots[RECORD_FIELDS_MAX]; /* by field index; the first n_fields are used */
+    bool has_op;                          /* the map from the wire has "op" */
+    size_t guess;                         /* index of the field expected next */
     size_t list_n;
     char list[RECORD_TEXT_MAX]; /* arrays of integers, as text */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MessagePack items as bytes, in shortest forms, into memory with enough room. Users: the growing
+ * Writes MessagePack items in their shortest forms into memory with enough room. Users: the growing
  * buffer (wire.c), keys (key.c), which must give the same bytes without a heap, and libgemmd's
  * requests (client/ask.c).
  */
@@ -76,7 +76,7 @@ static inline uint8_t *pack_real(uint8_t *p, double v)
     return pack_be(p, 0xcb, bits, 8);
 }
 
-/* Heads: n is at most UINT32_MAX. */
+/* Write the head of an item; n is at most UINT32_MAX. */
 static inline uint8_t *pack_str_head(uint8_t *p, size_t n)
 {
     if (n < 32) {

@@ -38,7 +38,7 @@ static int paths_join_two(char out[PATHS_MAX], const char *a, const char *b, con
     return n < 0 || n >= PATHS_MAX ? paths_refuse_long(what, err) : 0;
 }
 
-/* An XDG variable; by the specification, relative paths do not count. */
+/* Reads an XDG variable. Ignores a relative path, as the specification demands. */
 static const char *paths_read_xdg(const char *name)
 {
     const char *v = getenv(name);
@@ -69,7 +69,7 @@ static int paths_find_tmp(char out[PATHS_MAX], struct error *err)
             "your own",
             out, (unsigned)st.st_uid, (unsigned)geteuid());
     }
-    if (!S_ISDIR(st.st_mode)) { /* refuses also the user's own link */
+    if (!S_ISDIR(st.st_mode)) { /* also refuses a symbolic link of the user */
         return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", out);
     }
     return trust_folder(out, TRUST_STRICT, 0, NULL, err);

@@ -46,9 +46,9 @@ struct op {
     int (*check)(struct problem *p, struct error *err);
     /* Rounds the sizes; NULL: every scheme is exact. */
     void (*bucket)(struct problem *p, enum bucket_scheme scheme);
-    /* Maps the value of a text field (a routing profile) to a number: values with near numbers are
-     * alike, and a difference of 1 counts as a factor of 2 between sizes. NAN, or a NULL function:
-     * a key with another text is no neighbour. */
+    /* Maps the value of a text field (a routing profile) to a number, from which the distance of
+     * two keys is computed: a difference of 1 is as far as a factor of 2 between sizes. NAN, or a
+     * NULL function: keys with different texts are never near. */
     double (*place)(const struct problem *p, const char *field);
     /* The integer field that differs most between calls, the rows of the input; NULL: none. */
     const char *rows;
@@ -85,12 +85,12 @@ int bucket_scheme_parse(const char *name, enum bucket_scheme *out, struct error 
 void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct problem *out);
 
 /* Building blocks for op->bucket, exported for tests and other ops. When rounding would pass
- * GEMM_SIZE_MAX, and for sizes below 1, the result is the given size. Each is idempotent. Rows are
- * monotone, and multiples of topk when given as multiples; bucket_pow2 is monotone among sizes of
- * one 2-adic class. */
+ * GEMM_SIZE_MAX, and for sizes below 1, the result is the given size. Each function is idempotent.
+ * More rows never give a smaller result, and a multiple of topk gives a multiple of topk;
+ * bucket_pow2 is monotone among sizes of one 2-adic class. */
 int64_t bucket_pow2(int64_t n); /* up to 2^k, keeping the 2-adic class up to 128 */
-/* Rows by steps of sqrt(2) of rows per expert: the smallest M_i >= rows with
- * M_i = topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */
+/* Rounds rows up, in steps of sqrt(2) of the rows per expert: the smallest M_i >= rows with M_i =
+ * topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */
 int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk);
 int64_t bucket_pow2_rows(int64_t rows, int64_t topk); /* topk * 2^k */
 
@@ -103,8 +103,8 @@ struct key {
     uint8_t bytes[KEY_BYTES_MAX];
 };
 
-/* Canonical bytes of (problem without rounding; device class), the same on all machines. Fills len,
- * hash and bytes; key_id fills id (not needed on the hit path). */
+/* Canonical bytes of a problem, which is not rounded here, and a device class. Fills len, hash and
+ * bytes; key_id fills id (not needed on the hit path). */
 int key_make(struct key *k, const struct problem *bucket, const char *device_class,
              struct error *err);
 void key_id(struct key *k);

@@ -70,7 +70,7 @@ void slots_put_accepted(struct text_out *o, const struct op_field *f)
     }
 }
 
-/* `what` is the begin of the error message: "M is 0, but takes", or "grouped_gemm needs M:". */
+/* `what` begins the error message: "M is 0, but takes", or "grouped_gemm needs M:". */
 static int slots_refuse(const char *what, const struct op_field *f, struct error *err)
 {
     char accepted[200];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a packed message item by item, straight from its bytes: no tree, no memory. Meant for
- * answers, of which a job may read ten thousand at once. Other messages are decoded as a tree
- * (proto/wire.h), which gives items in any order.
+ * Reads a packed message item by item, straight from its bytes: builds no tree and allocates no
+ * memory. Meant for answers, of which a job may read ten thousand at once. Other messages are
+ * decoded as a tree (proto/wire.h), which gives items in any order.
  *
  * Every call looks at the next item. True: the item had the wanted type, and the reader has moved
  * behind it. False: the item has another type, or the bytes end within it; the reader has not
@@ -109,7 +109,7 @@ static inline bool pull_int(struct pull *p, int64_t *out)
 
 /* Integers convert. */
 bool pull_real(struct pull *p, double *out);
-/* The head; *n elements, or pairs, follow. */
+/* Reads the head of an array or map; *n elements, or pairs, follow. */
 bool pull_array(struct pull *p, size_t *n);
 bool pull_map(struct pull *p, size_t *n);
 /* Skips any item with its content. */

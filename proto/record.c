@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fields stay sorted by insertion. Text of replaced and removed fields stays in the arena until an
- * insertion finds no room; then the arena is packed. Only fields[0..n) and text[0..used) are
- * initialised, copied or read.
+ * Fields stay sorted by insertion. Text of replaced and removed fields stays in the record's text
+ * memory (arena) until an insertion finds no room; then the arena is packed. Only fields[0..n) and
+ * text[0..used) are initialised, copied or read.
  */
 #include <assert.h>
 #include <math.h>

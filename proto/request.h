@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A whole query: the params of `get` and `tune`, and the heart of the runner's `tune`.
+ * A whole query: the params of `get` and `tune`, and the main part of the `tune` request to the
+ * runner.
  *
  *   {"problem": {"op": "grouped_gemm", "mode": "forward", ...},
  *    <the fields of QUERY_FIELDS, all optional>,
  *    "restrict": {"BLOCK_SIZE_M": [64, 128], "num_stages": 3},     values allowed, per parameter
- *    "configs": [{...}, "BLOCK_SIZE_M=64 ...", ...]}               strategy given: just these
+ *    "configs": [{...}, "BLOCK_SIZE_M=64 ...", ...]}               strategy given: only these
  */
 #ifndef GEMMD_PROTO_REQUEST_H
 #define GEMMD_PROTO_REQUEST_H
@@ -68,10 +69,10 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
     X(T, TEXT, key, HASH_HEX)                                                                      \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, RECORD, former, 0)        /* the measured best that answers the key now; empty: none */   \
-    X(T, REAL, min_gain, 0)        /* per cent by which a winner must be faster than `former` */   \
-    X(T, REAL, spent_device_ms, 0) /* the share of the budgets that earlier orders of */           \
+    X(T, REAL, min_gain, 0)        /* per cent of time that a winner must save over `former` */    \
+    X(T, REAL, spent_device_ms, 0) /* device time and time that earlier requests of */             \
     X(T, REAL, spent_ms, 0)        /* this tuning used before they were set aside */               \
-    X(T, FLAG, quiet, 0)           /* only if no other process uses the device */
+    X(T, FLAG, quiet, 0)           /* do nothing if another process uses the device */
 
 struct tune_order {
     TUNE_ORDER_FIELDS(SCHEMA_MEMBER, tune_order)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The main rule: bytes taken + bytes of payload promised + elements owed (each at least one byte)
- * never exceed the limit. So a header that promises more than the limit is refused as soon as the
+ * never exceed the limit. So the scan refuses a header that promises more than the limit once the
  * header is read.
  *
  * Most items are complete and valid. scan_skip_whole walks over such items with one comparison for
@@ -173,7 +173,7 @@ static bool scan_skip_whole(struct scan *s, const uint8_t *p, size_t n, size_t *
     uint64_t room = s->limit - s->taken;
     uint64_t spare = room > s->owed ? room - s->owed : 0;
     uint64_t owed = s->owed, left = s->depth > 0 ? s->left[s->depth - 1] : 1;
-    bool done = room < owed; /* a limit of nothing */
+    bool done = room < owed; /* the limit is below one byte */
     while (at < n && !done) {
         uint64_t taken = take_steps(p, n, left, s->guesses[s->depth % 2], &at, &spare);
         owed -= taken;

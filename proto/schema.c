@@ -14,7 +14,7 @@ static void put_reals(struct wire_buf *b, const void *member)
 {
     uint32_t n;
     memcpy(&n, member, sizeof(n));
-    /* as declared by SCHEMA_MEMBER_REALS: a count, padding, then the doubles */
+    /* SCHEMA_MEMBER_REALS declares a count, padding, then the doubles */
     const double *v = (const double *)(const void *)((const char *)member + sizeof(double));
     wire_put_array(b, n);
     for (uint32_t i = 0; i < n; i++) {

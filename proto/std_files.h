@@ -11,7 +11,7 @@ void std_files_open(void);
 
 /* Another descriptor for standard error's file. A write fails with EAGAIN instead of waiting for a
  * slow reader. (O_NONBLOCK on standard error itself would affect every process that shares standard
- * error.) -1: impossible, as for a file, a socket, another user's pipe. The caller closes the
+ * error.) -1: standard error is a file, a socket, or another user's pipe. The caller closes the
  * descriptor; closed on exec. */
 int std_files_impatient(void);
 

@@ -199,7 +199,8 @@ static void walk_end(struct walk *w)
     w->at = -1;
 }
 
-/* Cuts the next part off; false at the end. `linked`: the part is from a link. */
+/* Takes the next part off the rest of the path; false at the end. `linked`: the part is from a
+ * link. */
 static bool walk_cut(struct walk *w, char name[PATH_MAX], bool *linked)
 {
     const char *begin = w->rest + strspn(w->rest, "/");

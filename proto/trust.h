@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rule for every path that gemmd writes to, locks, or believes (docs/trusted-paths.md): no
+ * The rule for every path that gemmd writes to, locks, or relies on (docs/trusted-paths.md): no
  * other user can change the path, or the file at its end. "us": the user that gemmd runs as.
  *
  *   | part                  | owner      | other writers                                          |
@@ -14,7 +14,7 @@
  * and no other member, and the file has no access control list. A user with this primary group is a
  * member, if the name service lists the user; a process reads the list once. A user that a
  * container's user namespace does not map counts as root, but not directly inside a sticky folder:
- * there the host's root has no other name.
+ * there the file may belong to any user of the host.
  *
  * A checked path stays sound: below a folder that only root and we can write to, no other user can
  * replace a file. SQLite, a compiler and rename(2) may therefore use the resolved path.

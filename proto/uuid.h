@@ -2,7 +2,7 @@
 /*
  * UUIDs of GPUs as users write them. CUDA_VISIBLE_DEVICES takes a UUID in upper or lower case, also
  * shortened to a unique beginning. gemmd does so wherever a UUID names a device. Names of sockets
- * have the canonical UUID: whole, "GPU" or "MIG", and lower-case digits.
+ * have the canonical UUID: not shortened, with "GPU" or "MIG" and lower-case digits.
  */
 #ifndef GEMMD_PROTO_UUID_H
 #define GEMMD_PROTO_UUID_H

@@ -4,8 +4,8 @@
  *
  * WAL: people can read while gemmd writes. synchronous=FULL: a row costs seconds of GPU time, a
  * sync a fraction of a millisecond. PERSIST_WAL: other users can open the file read-only after a
- * clean stop. mmap off, and writes and checkpoints under the commit lock (commit.c): the WAL-reset
- * bug of SQLite before 3.51.3.
+ * clean stop. mmap is off, and writes and checkpoints run under the commit lock (commit.c), because
+ * of the WAL-reset bug of SQLite before 3.51.3.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const char settings[] = "PRAGMA synchronous=FULL;"
                                "PRAGMA mmap_size=0;"
                                "PRAGMA journal_size_limit=4194304;"
                                "PRAGMA trusted_schema=OFF;" /* a copied file is data, not code */
-                               "PRAGMA cell_size_check=ON;" /* damage is met sooner */
+                               "PRAGMA cell_size_check=ON;" /* SQLite finds damage sooner */
                                "PRAGMA temp_store=MEMORY;"
                                "CREATE TEMP TABLE bad_row(tbl TEXT, row INTEGER,"
                                " PRIMARY KEY (tbl, row)) STRICT;";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows by which the daemons of a file tell each other of changes (`change`), of keys in work
- * (`lease`), and of waiting searches (`wanted`). No checksums: a wrong row costs a second tuning of
- * a key, or a cache that is read again.
+ * Rows by which the daemons of a file tell each other of changes (`change`), of keys that a daemon
+ * tunes (`lease`), and of waiting searches (`wanted`). The rows have no checksums: a wrong row
+ * costs a second tuning of a key, or a cache that is read again.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -42,7 +42,7 @@ static void lock_name(const struct store *s, char out[PATH_MAX + 8])
 
 /* ---- the file's text ------------------------------------------------------------------------- */
 
-/* Also reads the text of a gemmd before schema 4, with lines of any length. */
+/* Reads the lines of the lock file; those of a gemmd before schema 4 have any length. */
 static void commit_read_text(struct store *s)
 {
     char text[PATH_MAX + 64] = "";
@@ -286,7 +286,7 @@ int write_end(struct store *s, int status, struct error *err)
             write_text(s);
             move_log(s);
         } else {
-            s->seen = -1; /* the counted numbers were undone */
+            s->seen = -1; /* read the row numbers again: the numbers given since were undone */
         }
         commit_unlock(s);
     }

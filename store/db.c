@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two pitfalls:
+ * Two pitfalls of SQLite on a full disk:
  *
- * - On a full disk SQLite may undo the whole transaction by itself. Then each following statement
+ * - SQLite may undo the whole transaction by itself. Then each following statement
  *   would run in a transaction of its own. So db_begin and db_end check that their transaction is
  *   still open.
  * - SQLite reports a full disk as SQLITE_FULL, or as an I/O error with ENOSPC, EDQUOT or EFBIG.

@@ -27,7 +27,7 @@ struct db {
     sqlite3 *h;     /* owned; NULL: closed */
     char *path;     /* owned */
     bool damaged;   /* SQLite met a damaged page (SQLITE_CORRUPT, SQLITE_NOTADB) */
-    unsigned depth; /* transactions begun and not ended */
+    unsigned depth; /* open transactions: 1 and its savepoints */
     bool spoilt;    /* an inner transaction could not be undone: the outermost must not commit */
     size_t n_cached, cap_cached;
     struct db_cached *cached; /* owned */
@@ -79,7 +79,7 @@ int db_end(struct db *db, int status, struct error *err);
 
 enum { VERSION_APPLICATION_ID = 0x67656d6d }; /* "gemm", in the file's header */
 
-/* [v] leads from version v to v + 1: statements, NULL at the end (version_steps.c). */
+/* version_steps[v] has the statements that migrate version v to v + 1; NULL at the end. */
 extern const char *const *const version_steps[];
 
 enum version_state { VERSION_CURRENT = 0, VERSION_EMPTY = 1, VERSION_OLD = 2 };
@@ -87,7 +87,7 @@ enum version_state { VERSION_CURRENT = 0, VERSION_EMPTY = 1, VERSION_OLD = 2 };
 /* Judges a file by its application id and `user_version`; `empty`: the file has no tables.
  * ERROR_STORE: a newer gemmd, or another program, wrote the file. */
 int version_judge(const char *path, int64_t id, int64_t version, bool empty, struct error *err);
-/* The same for the open file. */
+/* version_judge for the open file; *version becomes its schema version. */
 int version_of(struct db *db, int64_t *version, struct error *err);
 /* Migrates from `version` to STORE_SCHEMA_VERSION, each step in a transaction. Writes
  * "<path>.v<version>.bak" first when the file is not empty. */

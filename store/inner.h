@@ -30,7 +30,7 @@ struct store {
         long pid;
         bool whole; /* each line of the text has its fixed length */
     } noted;
-    int64_t seen;    /* value of data_version when next_id was read; -1: next_id was never read */
+    int64_t seen;    /* SQLite's data_version when next_id was read; -1: read next_id again */
     int log_pages;   /* pages of the log */
     unsigned opened; /* how often this store has opened a file */
     char owner[STORE_OWNER_MAX];
@@ -43,13 +43,13 @@ struct store {
     struct stat log;  /* the open file's log; st_ino 0: there is no log */
     char boot[40];    /* this boot of the host: leases of other boots are over */
 
-    int64_t next_id[TABLES];    /* counted in memory: ids are part of checksums */
-    char counted_key[HASH_HEX]; /* the key of `counted` (retention) */
+    int64_t next_id[TABLES];    /* next id of each table; checksums include ids */
+    char counted_key[HASH_HEX]; /* the key whose trials `counted` counts */
     int64_t counted;
     struct row_scratch scratch;
 
-    struct store_stats stats;       /* valid while `stats_at` is the number of changes */
-    int64_t stats_at, stats_others; /* ... and this is data_version */
+    struct store_stats stats;       /* valid while SQLite's total_changes is stats_at */
+    int64_t stats_at, stats_others; /* and its data_version is stats_others */
 
     struct { /* the last listed portfolio, in temporary tables (portfolio.c) */
         bool made;

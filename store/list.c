@@ -40,7 +40,7 @@ struct list {
             {.name = "floor_percent", .sql = "(100 * floor_us / time_us)"},                        \
             {.name = "speedup", .sql = "(reference_us / time_us)"}, {.name = NULL},                \
     }
-/* A trial has no flops of its own: they are those of its key, which the bests have. */
+/* A trial has no flops column; a best of the same key has the flops. */
 #define TRIAL_FLOPS                                                                                \
     "(SELECT flops FROM best WHERE best.key = trial.key ORDER BY generation DESC LIMIT 1)"
 /* The class of a trial is the class of its key's bests; without a best, today's class of the device
@@ -276,7 +276,7 @@ static int bind_values(struct store *s, sqlite3_stmt *st, const struct query_tex
     return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
-/* Not cached: the filters of clients would fill the cache. */
+/* Does not cache the statement: the filters of clients would fill the cache. */
 static int list_prepare_query(struct store *s, sqlite3_stmt **st, const struct query_text *q,
                               const char *sql, struct error *err)
 {

@@ -18,7 +18,7 @@
 
 struct newest { /* newest generation of a key by the index */
     char key[HASH_HEX];
-    bool met; /* the rows agree */
+    bool met; /* the table's newest row of the key has this generation */
     int64_t generation;
 };
 
@@ -155,7 +155,7 @@ static int load_read_newest(struct store_load *l, struct error *err)
         r = read_index(l, err);
         r = r ? r : load_compare_rows(l, err);
         r = r ? r : explain_rest(l, err);
-        /* The transaction has written only notes of bad rows. */
+        /* The transaction wrote only the list of bad rows, so a failed COMMIT is no fault. */
         if (db_exec(&l->s->db, "COMMIT", &ignored)) {
             db_exec(&l->s->db, "ROLLBACK", &ignored);
         }

@@ -7,8 +7,9 @@
  * began. So frames of a later transaction behind the break prove that acknowledged rows are lost.
  * The check reports the loss and copies the log aside.
  *
- * Format: sqlite.org/fileformat2.html, "The Write-Ahead Log". Frames of an earlier life of the log,
- * which may lie behind the last frame, have other salts.
+ * Format: sqlite.org/fileformat2.html, "The Write-Ahead Log". SQLite writes a log again from its
+ * start (a new life of the log) with new salts. Frames of an earlier life may lie behind the last
+ * frame.
  */
 #include <inttypes.h>
 #include <limits.h>

@@ -36,7 +36,8 @@ static bool is_measured_here(const struct best *b)
     return is_from(b, "tuned") || is_from(b, "manual");
 }
 
-/* True when b was verified with wider tolerances than `now`, which serves as far as rows tell. */
+/* True when `now` is a tuned row of the same kernel version, and b was verified with wider
+ * tolerances. */
 static bool offer_is_looser(const struct best *b, const struct best *now)
 {
     return is_from(now, "tuned") && strcmp(now->stamp, b->stamp) == 0 &&

@@ -58,7 +58,7 @@ static const char gather_sql[] =
 /* ---- members --------------------------------------------------------------------------------- */
 
 struct choosing {
-    struct portfolio_pair *pairs;     /* owned; of a group; shape 0 is its first */
+    struct portfolio_pair *pairs;     /* owned; pairs of a group; shape 0 is the group's first */
     struct portfolio_choice *choices; /* owned */
     int64_t n_configs;
     double bound_percent;
@@ -137,7 +137,8 @@ static int portfolio_make_good(struct store *s, double bound_percent, int64_t *b
                           bad, err);
 }
 
-/* Uses a single read transaction. Repeats without bad rows, which become fewer each time. */
+/* Makes the portfolio in a read transaction. When a deciding trial is a bad row, makes the
+ * portfolio again without that row. */
 static int portfolio_make(struct store *s, double bound_percent, struct error *err)
 {
     struct error ignored;

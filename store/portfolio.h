@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portfolio of the store: for each group of shapes, a small set of configs that leaves no shape
- * more than a bound behind its best (portfolio_members.c). A group shares device class, op, mode,
- * types, and the stamp of the trials: times of other code do not count. Evidence: good trials, as
- * ratio to the reference kernel of the run; the newest trial of a key and config counts.
+ * The portfolio of the store: for each group of shapes, a small set of configs, so that no shape
+ * takes longer than its best time plus a bound in percent (portfolio_members.c). A group shares
+ * device class, op, mode, types, and the stamp (kernel version) of the trials: times of other
+ * kernel versions are left out. The evidence is good trials, as time ratios to the reference kernel
+ * of the run; only the newest trial of a key and config is used.
  *
  * The portfolio is listed like a table, with a row for each shape, in groups (docs/store.md,
  * "portfolio"). The portfolio is made anew after the database has changed, and kept for the next

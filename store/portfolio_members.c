@@ -19,7 +19,7 @@ struct members {
     double *best;      /* for each shape: its least time */
     uint32_t *covered; /* members that cover the shape */
     uint32_t *gain;    /* for each config: the number of uncovered shapes that it would cover */
-    double *regrets;   /* for each config: the sum of regrets over these shapes */
+    double *regrets;   /* for each config: the sum of regrets over the shapes of `gain` */
     uint32_t *place;   /* for each config: its place among the members, or NOT_CHOSEN */
     uint32_t count;    /* number of members */
 };

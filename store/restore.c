@@ -60,7 +60,7 @@ static void remove_parts(const struct store *s)
     }
 }
 
-/* link, where the name is free: a file that has come meanwhile stays. */
+/* Uses link(2) when the name is free, so that a file that appeared meanwhile stays. */
 static int give_name(const char *copy, const char *path, bool named)
 {
     int r = named ? rename(copy, path) : link(copy, path);

@@ -81,7 +81,7 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
     int r = db_query(&s->db, &st, err, sql, "");
     r = r ? r : row_bind(&s->db, st, &tables[table], object, &s->scratch, err);
     r = r ? r : db_step(&s->db, st, err);
-    if (r == DB_ROW) { /* the row may have been bad until now */
+    if (r == DB_ROW) { /* this write may have replaced a bad row */
         const int64_t rowid = sqlite3_column_int64(st, 0);
         r = db_step(&s->db, st, err);
         r = r ? r

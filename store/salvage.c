@@ -158,8 +158,8 @@ static int salvage_copy_rows(struct salvage *v, enum table_id table, int64_t *af
     return salvage_judge_fault(r, &met, err);
 }
 
-/* Continues behind a bad page at growing distances: the page costs its own rows, and up to a
- * quarter as many behind it. */
+/* Skips row numbers behind a bad page, more at each try. The page costs its own rows, and at most a
+ * quarter as many readable rows behind the page. */
 static int salvage_copy_table(struct salvage *v, enum table_id table, struct error *err)
 {
     int64_t after = 0, before = 0, skip = 0;
@@ -221,9 +221,9 @@ static int salvage_run(struct salvage *v, const char *sql, const char *types, co
     return salvage_judge_fault(db_run(&v->to.db, NULL, &met, sql, types, text), &met, err);
 }
 
-/* Removes the bests of each key whose newest row is lost: a person may have replaced the row
- * before. The index of the damaged file, if readable, tells the newest generation. Generations that
- * were never given are damage of the index. */
+/* Removes the bests of each key whose newest row is lost: a person may have made that row to
+ * replace an older row, which must not serve again. The index of the damaged file, if readable,
+ * tells the newest generation. Generations that were never given are damage of the index. */
 static int salvage_drop_outdated(struct salvage *v, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -478,7 +478,7 @@ static int salvage_fill(struct salvage *v, const char *path, int64_t *rows, stru
     r = r ? r : salvage_copy_file(v, v->path, err);
     r = r ? r : salvage_count_rows(v, rows, err);
     if (r == 0 && (v->unknown || *rows == 0)) {
-        v->lost = 0; /* lost rows are counted anew in the second pass */
+        v->lost = 0; /* the second pass counts the lost rows again */
         r = salvage_copy_mended(v, err);
         r = r ? r : salvage_count_rows(v, rows, err);
     }

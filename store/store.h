@@ -94,9 +94,10 @@ int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b)
 
 int store_add_run(struct store *s, struct run *r, struct error *err); /* sets r->id */
 int store_end_run(struct store *s, const struct run *r, struct error *err);
-int store_add_trial(struct store *s, struct trial *t, struct error *err);           /* sets t->id */
-int store_add_module(struct store *s, const struct module *m, struct error *err);   /* or used_s */
-int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err); /* or deaths */
+int store_add_trial(struct store *s, struct trial *t, struct error *err); /* sets t->id */
+/* When the row exists, add_module sets its used_s, and add_quarantine adds to its deaths. */
+int store_add_module(struct store *s, const struct module *m, struct error *err);
+int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err);
 int store_add_event(struct store *s, struct event *e, struct error *err);
 int store_put_device(struct store *s, const struct device_info *d, struct error *err);
 
@@ -108,10 +109,10 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
  * has the number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
-/* The same for a row that may come too late. On entry b->generation is the newest row of the key
- * that the caller knew (0: no row). ERROR_CONFLICT: store_overtaken; nothing is written, also while
- * the file is locked, since the file can be read. STORE_THERE: an imported row repeats the key's
- * newest row and is not written; *b becomes the newest row. A key keeps the last
+/* store_publish for a row that may come too late. On entry b->generation is the newest row of the
+ * key that the caller knew (0: no row). ERROR_CONFLICT: store_overtaken; nothing is written, also
+ * while the file is locked, since the file can be read. STORE_THERE: an imported row repeats the
+ * key's newest row and is not written; *b becomes the newest row. A key keeps the last
  * STORE_IMPORTED_PER_KEY imported rows. */
 int store_offer(struct store *s, struct best *b, struct error *err);
 /* Decides whether b may replace `now`, the newest row of b's key (NULL: no row), when `now` came
@@ -119,8 +120,8 @@ int store_offer(struct store *s, struct best *b, struct error *err);
  *   - A pin (manual) stays.
  *   - A tuned row stays when b is imported, trusted, partial, or verified with wider tolerances.
  *   - An imported b replaces only an imported row of the same user.
- *   - A manual b with a `known` was verified again: the key must still be pinned to b. Without
- *     `known` the pin is new and never late. */
+ *   - A manual b with `known` above 0 was verified again: the key must still be pinned to b.
+ *     With `known` 0 the pin is new and never late. */
 int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err);
 /* These set the error message of a conflict and return ERROR_CONFLICT. */
 int store_outranked(const char *key, struct error *err);
