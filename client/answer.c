@@ -60,7 +60,7 @@ static bool is_letter(char c)
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
 }
 
-/* True for a valid record name that sorts after the last name. */
+/* True for a valid record name that sorts after `last`, the name before. */
 static bool is_next_name(const char *name, size_t n, const char *last, size_t last_n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -151,8 +151,8 @@ static bool answer_read_name(struct config_line *l, size_t i, const char *name, 
         memcpy(known->text + 1, name, n);
         known->text[n + 1] = '=';
         if (i + 1 < RECORD_FIELDS_MAX) {
-            /* the next name known so far may not sort after this name: forget it, so that it is
-             * checked */
+            /* the stored next name may not sort after this name: drop that name, so that the next
+             * name is checked */
             known[1].n = 0;
         }
     }
@@ -177,7 +177,7 @@ static bool pull_config(void *ctx, struct pull *p)
             size - at < sizeof(known->text)) {
             return false;
         }
-        bool first = i == 0; /* no space */
+        bool first = i == 0; /* skips the space before the first name */
         memcpy(out + at, known->text + first, sizeof(known->text) - 1);
         at += n + 2 - first;
         length = format_value(p, out + at, size - at);
@@ -258,7 +258,7 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
     struct config_line line = {out, order, true, "", 0, false};
     out->config[0] = '\0';
     if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out) || !line.whole ||
-        !out->tier[0]) { /* an error is a map, too, but has no tier */
+        !out->tier[0]) { /* an error is a map without tier */
         return false;
     }
     out->local = false;

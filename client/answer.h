@@ -12,7 +12,7 @@ enum { ANSWER_SIZE_MIN = offsetof(struct gemmd_answer, target) };
 int answer_check_size(const struct gemmd_answer *out, struct error *err);
 /* An empty answer of this library's size, with all fields marked as not known. */
 struct gemmd_answer answer_none(void);
-/* Parts that a daemon's answers have in common, kept between answers. */
+/* Parts of the last answer, which the next answer mostly repeats. */
 struct answer_order {
     struct answer_name {
         uint8_t n;                      /* length of the name */

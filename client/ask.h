@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A caller's query: gemmd_problem and gemmd_query. Reads the structs of any release's size, checks
- * only facts of this library, and converts to the wire's map and to a struct problem (table.h
- * converts for the answer table). The daemon checks everything else, because a daemon may know more
- * ops.
+ * only facts that depend on this library, and converts to the wire's map and to a struct problem
+ * (table.h converts for the answer table). The daemon checks everything else, because a daemon may
+ * know more ops.
  */
 #ifndef GEMMD_CLIENT_ASK_H
 #define GEMMD_CLIENT_ASK_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deadlines are points of the monotonic clock in nanoseconds, so that no clock jump and no
- * trickling peer can extend a wait.
+ * Deadlines are points of the monotonic clock in nanoseconds, so that neither a change of the
+ * system time nor a peer that sends byte by byte can extend a wait.
  *
  * A `busy` request is repeated after a pause. Each pause is twice as long as the pause before, up
  * to a quarter of a second: the caller notices soon when room is free, and causes no load
@@ -68,7 +68,7 @@ static inline bool pause_begin(struct pause *p, int64_t deadline)
     return true;
 }
 
-/* Sleeps until the pause is over (true; also without a pause), or until `until` (false). */
+/* Sleeps at most until `until`. True: the pause is over, or there was no pause. */
 static inline bool pause_sleep(struct pause *p, int64_t until)
 {
     int64_t now, wake = clock_earlier(p->end, until);

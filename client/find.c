@@ -78,7 +78,7 @@ static bool said_name(const char *device, char out[64])
 
 static int find_probe_device(const char *device, struct device_info *out, struct error *err)
 {
-    ask_know_ops(); /* a landscape contains problems */
+    ask_know_ops(); /* device_probe may read a landscape, which contains problems */
     return device_probe(device, out, err);
 }
 
@@ -151,7 +151,7 @@ static void look_into(struct any *a, const char *dir, const char *uuid)
     while (d && (entry = readdir(d))) {
         size_t n = strlen(entry->d_name);
         char *path = a->paths[a->n];
-        bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* for its starter alone */
+        bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* only its starter uses it */
         bool named = !private && n > 5 && strcmp(entry->d_name + n - 5, ".sock") == 0 &&
                      a->n < ANY_MAX - 1 && (!uuid || is_spelled(entry->d_name, uuid)) &&
                      snprintf(path, PATHS_MAX, "%s/%s", dir, entry->d_name) < PATHS_MAX;

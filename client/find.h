@@ -20,8 +20,9 @@ struct places {
 /* `socket` and `device` as in gemmd_options, may be NULL. ERROR_INVALID, ERROR_NO_DEVICE. */
 int find_places(struct places *p, const char *socket, const char *device, struct error *err);
 
-/* Finds a listening socket that spells the UUID of `p` in another way, as of a unit named by a part
- * of the UUID: paths[FIND_SPELLED]. ERROR_UNREACHABLE: no such socket; ERROR_INVALID: several. */
+/* Finds a listening socket whose name spells the UUID of `p` in another way (a systemd unit may
+ * have a shortened UUID): paths[FIND_SPELLED]. ERROR_UNREACHABLE: no such socket; ERROR_INVALID:
+ * several. */
 int find_spelled(struct places *p, struct error *err);
 /* Before a start: completes a shortened UUID by the driver, because the socket has the whole
  * UUID. */
@@ -34,7 +35,8 @@ bool find_current_cuda(struct device_info *out);
 int find_current_index(void);
 
 /* The device to use without a daemon: this thread's current CUDA device, the device of `spec`, or
- * the CPU. Probes anew: on a GPU, opens NVML. ERROR_INVALID: the caller misspelled the spec. */
+ * the CPU. Reads the device's properties again, for a GPU through NVML. ERROR_INVALID: the caller
+ * misspelled the spec. */
 int find_own_device(const char *spec, struct device_info *out, struct error *err);
 
 #endif

@@ -150,7 +150,7 @@ struct gemmd_problem {
     const char *text;    /* when not NULL: the whole problem in text form ("grouped_gemm M=...", or
                             "custom:<name> ..."); the other fields are ignored */
     const int64_t *rows_per_expert; /* [experts], with the sum m: measured routing, instead of
-                                       `routing`; NULL: `routing` counts */
+                                       `routing`; NULL: `routing` is used */
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
     {                                                                                              \
@@ -213,8 +213,8 @@ struct gemmd_query {
                            belongs to that bucket, and serves no query that does not round to the
                            same bucket */
     int64_t wall_ms;    /* maximal duration of the search, then the best so far wins; 0: no limit.
-                           Compilers and waiting for compilers count; time that other jobs use the
-                           device does not */
+                           Includes the time of compilers and of waiting for compilers, without the
+                           time that other jobs use the device */
 };
 #define GEMMD_QUERY_INIT                                                                           \
     {                                                                                              \
@@ -236,7 +236,7 @@ struct gemmd_answer {
     bool local; /* from the in-process table, or made in this process (fallback) */
     char note[160];
     char target[16]; /* target of the config: "portable", "hopper", "cpu"; "": not known */
-    char stamp[160]; /* stamp of the kernel (sources, compiler); "": not known, or made here */
+    char stamp[160]; /* version of the kernel (sources, compiler); "": not known, or made here */
 };
 #define GEMMD_ANSWER_INIT                                                                          \
     {                                                                                              \
@@ -303,10 +303,10 @@ GEMMD_API void gemmd_cancel(struct gemmd *g);
 GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
                           const struct gemmd_query *query, char **result_json,
                           struct gemmd_error *err);
-/* Explains the answer of a query: the tier, the row, the evidence (run, trial, stamp, age), and the
- * confidence. On a miss: the nearest key and the fields in which that key differs. *result_json is
- * the result of the protocol's `why` as JSON text; free with gemmd_free. Tunes nothing. Of `query`
- * (may be NULL), target, atol, rtol and deadline_ms are used. */
+/* Explains the answer of a query: the tier, the row, the evidence (run, trial, kernel version,
+ * age), and the confidence. On a miss: the nearest key and the fields in which that key differs.
+ * *result_json is the result of the protocol's `why` as JSON text; free with gemmd_free. Tunes
+ * nothing. Of `query` (may be NULL), target, atol, rtol and deadline_ms are used. */
 GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, char **result_json,
                         struct gemmd_error *err);
@@ -339,11 +339,11 @@ GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, co
  *
  * A key has one holder, a connection. The lease ends by gemmd_put, by gemmd_release, with the
  * connection, or after lease_ms without a gemmd_record or gemmd_acquire of that key. Recorded
- * trials stay: the next holder need not repeat them. A call, in any thread, that receives no byte
- * from gemmd by its deadline of 100 ms or more ends the connection: do not share a handle that
- * holds leases with calls of short deadlines. A row answers only its user until the daemon's owner
- * promotes it (`gemmctl promote`). The row is no secret: every user who may connect to the daemon
- * may list it.
+ * trials stay: the next holder need not repeat them. When a call, in any thread, has a deadline of
+ * 100 ms or more and receives no byte from gemmd by then, the connection ends, and its leases too:
+ * use another handle for calls with short deadlines. A row answers only its user until the daemon's
+ * owner promotes it (`gemmctl promote`). The row is no secret: every user who may connect to the
+ * daemon may list it.
  */
 enum gemmd_outcome { GEMMD_HIT = 0, GEMMD_LEASE = 1, GEMMD_HELD = 2 };
 

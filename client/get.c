@@ -10,7 +10,7 @@
 #include "client/clock.h"
 #include "client/get.h"
 
-enum { ANSWER_MARGIN_MS = 20 }; /* part of a deadline kept for the answer's way back */
+enum { ANSWER_MARGIN_MS = 20 }; /* the daemon must answer this long before the deadline */
 
 bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
 {
@@ -50,9 +50,9 @@ int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error
     return 0;
 }
 
-/* A bad socket and a refused `hello` have the same codes as a caller's mistakes, so `unreached`
- * decides first. A finding about configs forbids a fallback when the model could return such a
- * config: with restrict or configs, and with `quarantined`, which concerns the default. */
+/* A bad socket and a refused `hello` have the same error codes as a caller's mistakes, so
+ * `unreached` decides first. A finding about configs forbids a fallback when the model could return
+ * such a config: with restrict or configs, and with `quarantined`, which concerns the default. */
 bool get_is_reason(int code, bool unreached, const struct gemmd_query *q)
 {
     if (unreached) {
@@ -178,7 +178,7 @@ static int get_read_ask(struct gemmd *g, struct ask *a, const struct gemmd_probl
                         struct error *err)
 {
     if (!g) {
-        return handle_enter(g, 0, err); /* reports the NULL */
+        return handle_enter(g, 0, err); /* sets the error for a NULL handle */
     }
     int r = answer_check_size(out, err);
     r = r ? r : ask_problem(a, problem, err);

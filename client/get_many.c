@@ -98,7 +98,7 @@ static void get_many_look_up(struct get_many *m, size_t i, struct ask *a)
 
 struct chunk {
     size_t n;
-    size_t index[MANY_MAX]; /* of the chunk's problems in the caller's array */
+    size_t index[MANY_MAX]; /* the caller's index of each problem of the chunk */
     struct wire_buf problems, params;
     struct session_request request;
     struct session_sent sent;
@@ -151,7 +151,8 @@ static int take_tree(struct get_many *m, const struct pull *item, struct gemmd_a
     return r ? r : is_fault ? rpc_get_error(o, err) : answer_unpack(o, out, err);
 }
 
-/* Reads the next answer, directly into the caller's struct when that has our size. */
+/* Reads the next answer, directly into the caller's struct when that struct has the size of this
+ * library's struct. */
 static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *err)
 {
     struct gemmd_answer own, *to = m->answer_size == sizeof(own) ? answer_at(m, i) : &own;
@@ -167,7 +168,7 @@ static int take_one(struct get_many *m, size_t i, struct pull *p, struct error *
         if (take_tree(m, &item, to, &e)) {
             struct ask a;
             struct error ignored;
-            get_many_read_ask(m, i, &a, &ignored); /* succeeded before */
+            get_many_read_ask(m, i, &a, &ignored); /* cannot fail: it succeeded for the request */
             get_many_settle_ask(m, i, &a, &e);
             return 0;
         }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels in a job: fetched from the daemon in chunks and accepted only with the requested hash, or
- * compiled in this process. The job loads kernels into its own context, and launches them through
- * the same kernels/launcher.h that measured them. A loaded kernel needs neither daemon nor handle.
+ * Kernels in a job: fetched from the daemon in chunks and accepted only when their content has the
+ * requested hash, or compiled in this process. The job loads kernels into its own context, and
+ * launches them through the same kernels/launcher.h that measured them. A loaded kernel needs
+ * neither daemon nor handle.
  *
  * A compilation takes a second, so compiled kernels go through gemmd's module cache. When ranks
  * start together, one rank compiles while the other ranks wait; the next start finds the kernel
@@ -145,7 +146,7 @@ int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* gemmd.h's name of a launcher. */
+/* gemmd.h calls a launcher struct gemmd_kernel. */
 static struct launcher *kernel_get_launcher(struct gemmd_kernel *k)
 {
     return (struct launcher *)(void *)k;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the caller's own: acquire, put, record, release. A lease ends with its connection.
- * After a lost connection the caller's next gemmd_acquire tells who holds the key. */
+ * After a lost connection the caller calls gemmd_acquire again, and learns whether the key is
+ * held. */
 #include <stdio.h>
 #include <string.h>
 

@@ -129,7 +129,7 @@ bool link_listens(const char *path)
     struct error e;
     int r = link_open(&l, path, 0, &e);
     link_deinit(&l);
-    return r == 0 || r == ERROR_DEADLINE; /* deadline: a listener exists, its queue is full */
+    return r == 0 || r == ERROR_DEADLINE; /* ERROR_DEADLINE: a listener exists, its queue is full */
 }
 
 void link_close(struct link *l)
@@ -187,7 +187,7 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
                 return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
             }
         } else if (errno != EINTR) {
-            /* not closed yet: the reason may be readable */
+            /* keeps the link open: gemmd's reason may still be read */
             return error_set(err, ERROR_DISCONNECTED,
                              "gemmd closed the connection before the request was sent");
         }

@@ -31,7 +31,8 @@ bool link_listens(const char *path); /* true when a daemon listens now */
 void link_close(struct link *l);     /* keeps the memory; may be called twice */
 void link_deinit(struct link *l);
 
-/* ERROR_DISCONNECTED; ERROR_DEADLINE: the link is closed. *sent: the whole request left. */
+/* Closes the link on ERROR_DISCONNECTED and ERROR_DEADLINE. *sent: the kernel took the whole
+ * request. */
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err);
 /* The next message, undecoded, complete, within its bounds; valid until the next call. Returns as
@@ -50,7 +51,7 @@ int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int
 struct start_order {
     const char *device; /* for gemmd --device; "" or NULL: gemmd's own default */
     const char *socket; /* the daemon's socket */
-    bool pass_socket;   /* pass the socket with --socket */
+    bool pass_socket;   /* start gemmd with --socket */
     int64_t deadline;
 };
 

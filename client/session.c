@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting has two forms. With a deadline, a call returns in time whatever the daemon does. A later
- * answer is recognised by its id and dropped, so the connection survives. Without a deadline (a
- * tuning may take minutes), silence is probed with `hello`, which a daemon answers from its event
- * loop at any time. So a daemon that hangs is noticed within two default deadlines.
+ * A call with a deadline returns in time, also when the daemon hangs. A later answer is recognised
+ * by its id and dropped, so the connection survives. Without a deadline (a tuning may take
+ * minutes), silence is probed with `hello`, which a daemon answers from its event loop at any time.
+ * So a daemon that hangs is noticed within two default deadlines.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,9 +19,9 @@
 enum {
     DEFAULT_DEADLINE_MS = 5000,
     COLD_MS = 1000,      /* minimal pause between attempts to reach a silent daemon */
-    COLD_TIMES = 6,      /* the pause is so many times the duration of the last attempt */
+    COLD_TIMES = 6,      /* the pause is COLD_TIMES as long as the last attempt */
     COLD_MAX_MS = 30000, /* maximal pause */
-    SILENCE_MS = 100,    /* a daemon without a byte for this long counts as hanging */
+    SILENCE_MS = 100,    /* a daemon that sends no byte for this long is taken to hang */
 };
 
 SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
@@ -356,7 +356,8 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
     return r == ERROR_UNREACHABLE ? session_fail_unreachable(s, err) : r;
 }
 
-/* SESSION_WAITING: a listener's queue of new connections stayed full during this step. */
+/* Opens a socket. SESSION_WAITING: the listener's queue of new connections stayed full during this
+ * step. */
 static int open_by(struct session *s, int64_t until, struct error *err)
 {
     int r = open_any(s, clock_earlier(s->way.deadline, until), err);
@@ -618,7 +619,7 @@ int session_await_news(struct session *s, int64_t deadline,
             heard(ctx, m.params);
             ++*n;
         }
-        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* they arrive without end */
+        if (r == 0 && ++taken >= AT_ONCE && clock_ns() >= deadline) { /* news without end */
             r = LINK_TIMEOUT;
         }
     }

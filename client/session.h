@@ -28,9 +28,9 @@ SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
 struct session_sent {
     uint32_t id;
     bool under_way; /* false: no connection yet, session_finish makes the connection */
-    bool again;     /* sent a second time: no third attempt follows */
-    bool sent;      /* the whole request left */
-    bool unreached; /* the fault: no connection could be made for the request */
+    bool again;     /* the request was sent a second time; no third time follows */
+    bool sent;      /* the kernel took the whole request */
+    bool unreached; /* `fault` is that no connection could be made */
     struct error fault;
     int64_t began, last_heard; /* when the wait began (0: not yet), and the last message arrived */
     bool heard, probed;
@@ -38,7 +38,7 @@ struct session_sent {
 
 /* Connecting, perhaps in several steps: open a socket, perhaps start a daemon, await `hello`. */
 struct session_way {
-    int64_t deadline; /* of the whole connecting; 0: not connecting */
+    int64_t deadline; /* limit for all steps of connecting; 0: not connecting */
     int64_t began;
     bool starts;         /* a daemon is being started, which may take long */
     struct pause pause;  /* before another attempt: the daemon had no room */
@@ -118,7 +118,8 @@ int session_await_news(struct session *s, int64_t deadline,
  * called from any thread, also while another thread uses the handle. */
 int session_device(struct session *s, struct device_info *out, struct error *err);
 
-/* True for a while after no daemon answered: a caller with a fallback should not try now. */
+/* True during the pause after an attempt that no daemon answered: a caller with a fallback should
+ * not try now. */
 bool session_is_cold(const struct session *s);
 
 #endif

@@ -175,7 +175,7 @@ void start_after_fork(bool in_child)
     pthread_mutex_unlock(&holders_lock);
 }
 
-/* The last line of the daemon's log since the start, or "". */
+/* Copies the last line that the daemon wrote to its log since the start, or "". */
 static void start_read_last_words(const struct start *s, char out[LAST_WORDS_MAX])
 {
     out[0] = '\0';
@@ -257,8 +257,8 @@ static int start_launch_daemon(struct start *s, struct error *err)
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return error_set(err, ERROR_IO, "cannot make a pipe: %s", strerror(errno));
     }
-    /* The log is opened after the pipe: when this process has closed 1 or 2, the log must not get a
-     * lower number than the pipe. */
+    /* The log is opened after the pipe: when this process has closed 1 or 2, the pipe must get the
+     * lower descriptor, not the log. */
     int r = trust_open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0640, &log, err);
     if (r) {
         close(ends[0]);

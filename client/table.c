@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries form a ring, and are found by chains that begin at the question's hash. An entry stores a
- * struct gemmd_answer; a hit copies the struct without the unused ends of its long texts.
+ * Entries form a ring, and are found by lists (chains), one for each hash value of a question. An
+ * entry stores a struct gemmd_answer; a hit copies the struct without the unused ends of its long
+ * texts.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 /*
  * Answers already received, in this process. A hit makes no syscall, no allocation, and takes no
  * lock. Two queries of the same problem get the same answer as long as the process lives, whatever
- * gemmd learns meanwhile, because ranks must not diverge. The exceptions: the caller tunes, or
- * passes GEMMD_NO_TABLE.
+ * gemmd learns meanwhile, because ranks must not diverge. A caller that tunes, or passes
+ * GEMMD_NO_TABLE, gets a newer answer.
  *
  * Bounded: after TABLE_MAX entries a new entry replaces the oldest.
  *

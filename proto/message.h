@@ -113,7 +113,7 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, REAL, predicted_us, 0) /* by the analytic model */                                        \
     X(T, REAL, compile_ms, 0)   /* 0: the module was in the cache */                               \
     X(T, REAL, max_error, 0)    /* largest |out - ref| of the verification */                      \
-    X(T, REAL, rel_norm, 0)     /* verified: largest row norm ratio */                             \
+    X(T, REAL, rel_norm, 0)     /* verification: largest relative norm of a row */                 \
     X(T, FLAG, reference, 0)    /* the run's reference kernel */                                   \
     X(T, REALS, samples_us, SAMPLES_MAX)                                                           \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \

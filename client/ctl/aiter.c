@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes aiter's JSON: for each (N, K) a file with the config of each class of M, and DEFAULT.json,
- * which has for each class the config of most files. `any` is the config of most classes. The
- * format covers forward GEMMs of one matrix with operands of 16 bits. Its lookup rounds M up to a
- * class, so the largest M of a class decides. For equal M bf16 precedes fp16, then uniform routing
- * precedes other routings, then the order of the list decides.
+ * which has for each class the config that most files have. `any` has the config that most classes
+ * have. The format covers forward GEMMs of one matrix with operands of 16 bits. Its lookup rounds M
+ * up to a class, so the largest M of a class decides. Of problems with equal M, bf16 precedes fp16,
+ * then uniform routing precedes other routings, then the order of the list decides.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 static const int classes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
 enum { CLASSES = COUNT(classes), CLASS_MAX = 24, M_MOST = 8192 };
 
-/* The name of class i; i == CLASSES is the class of all larger M. */
+/* Writes the name of class i; i == CLASSES is the class of all larger M. */
 static void class_name(size_t i, char out[CLASS_MAX])
 {
     if (i < CLASSES) {

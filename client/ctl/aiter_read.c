@@ -14,7 +14,7 @@
 
 enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30 };
 
-/* Parameters of a config, and their places in a tile; 0 is the compiler's choice. */
+/* Parameters of a config, and their members in struct tile; 0: the compiler chooses. */
 enum { UNUSED = -1 };
 #define AT(member) (int)offsetof(struct tile, member)
 static const struct {
@@ -45,7 +45,7 @@ struct reading {
 
 /* ---- where ---------------------------------------------------------------------------------- */
 
-/* The line of "param" after "class", or the line of the class when the text escapes the name. */
+/* The line of "param" after "class"; the line of the class if JSON escapes hide the name. */
 static int line_of(const struct reading *r, const char *class, const char *param)
 {
     char quoted[80];
@@ -120,7 +120,7 @@ static const struct entry *aiter_find_named(const struct entries *e, const char 
     return NULL;
 }
 
-/* The lowest M_LEQ_x from m on, else the highest M_GEQ_x up to m. */
+/* Finds M_LEQ_x with the lowest x >= m, else M_GEQ_x with the highest x <= m. */
 static const struct entry *aiter_find_numbered(const struct entries *e, int64_t m)
 {
     const struct entry *leq = NULL, *geq = NULL;
@@ -250,7 +250,7 @@ static int64_t size_in_name(const char *name, const char *what)
     return at && (*end == '-' || *end == '.' || !*end) && v > 0 && v <= SIZE_MOST ? v : 0;
 }
 
-/* The text that names the kernel: the file's name, for DEFAULT.json the folder's. */
+/* Copies the text that names the kernel: the file's name, or for DEFAULT.json the folder's name. */
 static void name_about(const char *path, const char *name, char out[PATH_MAX])
 {
     if (strcasestr(name, "GEMM") || name == path) {

@@ -30,7 +30,7 @@ static void make_label(const struct asking *a, const json_t *problem, char *out,
              field_int(problem, "M"), field_int(problem, "N"), field_int(problem, "K"));
 }
 
-/* The table appears only at the end: prints each answer meanwhile. */
+/* Prints an answer when it arrives, because the table appears only at the end. */
 static void asking_print_remark(const struct asking *a, const char *label,
                                 const struct gemmd_answer *answer, double ms)
 {
@@ -81,7 +81,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     char label[96];
     make_label(a, problem, label, sizeof(label));
     progress_begin(&line, a->s->ctl.quiet, label);
-    if (q->deadline_ms > 0 && !a->tune) { /* the user wants an answer by then */
+    if (q->deadline_ms > 0 && !a->tune) { /* after the deadline the user takes a default */
         q->flags |= GEMMD_FALLBACK;
     }
     double began = ctl_now_ms();
@@ -222,7 +222,7 @@ static int asking_show_rows(struct asking *a)
     return a->code ? a->code : r;
 }
 
-/* A working daemon greets within this time, also on a busy machine. */
+/* A working daemon answers `hello` within this time, also on a busy machine. */
 enum { GREETING_MS = 1000 };
 
 static int asking_answer_all(struct asking *a)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Baselines of trials: cuBLAS over the experts, when the daemon has measured cuBLAS for the key;
- * else the run's reference kernel, the analytic default. Both are compared by their ratio to the
- * reference kernel of their own runs, so that a baseline of another run serves too.
+ * The baseline of a trial is cuBLAS called for each expert, when the daemon has measured cuBLAS for
+ * the key; else the run's reference kernel, which has the analytic default config. Both are
+ * compared by their ratio to the reference kernel of their own runs, so that a baseline of another
+ * run serves too.
  */
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +68,8 @@ void baselines_apply(const json_t *baselines, json_t *row)
 
 /* ---- trials by speedup ----------------------------------------------------------------------- */
 
-/* Sorts again by speedup over the baselines: the daemon sorts by the ratios alone. */
+/* A row to sort by speedup over its baseline: the daemon can sort only by the ratio to the
+ * reference. */
 struct ranked {
     json_t *row;    /* borrowed */
     double speedup; /* NaN: the trial failed */

@@ -3,10 +3,10 @@
  * Spaces as other tuners enumerate them, so that users can compare counts.
  *
  * Unsloth's space: three blocks, warps, stages, one switch for both TMA loads of the mode, and one
- * switch for both permutes: 432 configs a mode. Unsloth's rules, in Unsloth's order, then drop
- * every config that permutes, since no config may permute both sides. The 216 configs left contain
- * none for an MoE layer's own GEMMs. gemmd's spaces treat each switch separately, so --compat is a
- * separate option.
+ * switch for both permutes: 432 configs a mode. Unsloth's rules, in Unsloth's order, then drop each
+ * config that permutes: the one switch permutes both X and Y, which no config may do. The 216
+ * configs left contain none for an MoE layer's own GEMMs. gemmd's spaces treat each switch
+ * separately, so --compat is a separate option.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +114,7 @@ static json_t *compat_make_space(const struct unsloth_mode *mode)
         raw *= params[i].n;
     }
     for (int n = 0; n < raw; n++) {
-        for (int i = PARAMS - 1, rest = n; i >= 0; i--) { /* the last varies fastest */
+        for (int i = PARAMS - 1, rest = n; i >= 0; i--) { /* the last parameter varies fastest */
             at[i] = rest % params[i].n;
             rest /= params[i].n;
         }
@@ -129,8 +129,8 @@ static json_t *compat_make_space(const struct unsloth_mode *mode)
     }
     json_int_t legal = (json_int_t)json_array_size(configs);
     json_object_set_new(space, "raw", json_integer(raw));
-    /* Three equal counts: the other tuner searches every legal config, and compiles each config
-     * separately. */
+    /* Sets three equal counts: the other tuner searches every legal config, and compiles each
+     * config separately. */
     json_object_set_new(space, "legal", json_integer(legal));
     json_object_set_new(space, "searched", json_integer(legal));
     json_object_set_new(space, "variants", json_integer(legal));

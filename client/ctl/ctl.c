@@ -227,7 +227,7 @@ struct gemmd_options ctl_options(const struct ctl *c)
     o.socket = c->socket;
     o.device = c->device;
     o.step_ms = c->step_ms;
-    o.generation = c->pinned ? c->generation : ""; /* not even $GEMMD_GENERATION */
+    o.generation = c->pinned ? c->generation : ""; /* "": ignores $GEMMD_GENERATION, too */
     return o;
 }
 
@@ -264,7 +264,7 @@ static bool is_device(const char *spec, const json_t *device)
     if (!kind || !uuid) {
         return true;
     }
-    /* The daemon of a recording reports the kind of the recorded device. */
+    /* A daemon that replays a recording reports the kind of the recorded device. */
     kind = strncmp(uuid, "replay-", 7) == 0 ? "replay" : kind;
     char named[UUID_LENGTH + 1];
     if (uuid_of_spec(spec, named)) {
@@ -297,7 +297,8 @@ int ctl_check_device(struct ctl *c)
     const char *from = getenv("GEMMD_SOCKET");
     const char *socket = c->socket ? c->socket : from, *spec = c->named_device;
     const bool given = socket && *socket;
-    /* A socket's name shows the device, but not the number of CPU threads: checks these, too. */
+    /* A socket's name shows the device. It does not show the number of CPU threads, so a spec with
+     * threads is checked, too. */
     if (!spec || strcmp(spec, "any") == 0 || (!given && !names_threads(spec))) {
         return DONE;
     }
@@ -366,7 +367,7 @@ json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
 {
     struct gemmd_error e;
     json_t *result = ctl_try_call(c, method, params, &e);
-    if (!result) { /* after a signal, the command prints the reason when it ends */
+    if (!result) { /* after a signal, the command itself prints why it ends */
         *code = e.code == GEMMD_WAITING ? FAILED : fail_call(c, method, &e);
     }
     return result;

@@ -37,13 +37,13 @@ struct ctl {
     bool json, quiet;
     struct gemmd *g; /* owned */
     int patience_ms; /* time limit for a daemon that does not answer; 0: libgemmd's default */
-    int step_ms;     /* gemmd_options.step_ms: set before connecting by commands that catch stops */
+    int step_ms;     /* gemmd_options.step_ms: set before connecting by commands with stops_catch */
     int failed;      /* enum gemmd_error_code of the last ctl_call that failed */
 };
 /* The input of every argp here is a struct subject. Only commands that ask for answers of `get`
- * take pinned_ctl_argp: on a pinned connection only those answers are of the generation. Other
- * commands would show the newest rows regardless, or fail when the daemon lacks the generation.
- * output_argp: --json and --quiet, for commands that need no daemon. */
+ * take pinned_ctl_argp: on a pinned connection only answers of `get` come from the pinned
+ * generation. Other commands would show the newest rows regardless, or fail when the daemon lacks
+ * the generation. output_argp: --json and --quiet, for commands that need no daemon. */
 extern const struct argp output_argp, ctl_argp, pinned_ctl_argp;
 
 /* The daemon's socket or device, and the generation. */
@@ -165,7 +165,7 @@ struct problems {
         *given[PROBLEM_OPTIONS]; /* borrowed from argv; "": without a value; NULL: not given */
     char *profile;               /* owned: "rows:..." of --rows-per-expert */
     char sum[24], experts[24];   /* M and experts by `profile` */
-    bool key_will_do;            /* the command accepts a key instead */
+    bool key_will_do;            /* the command also accepts a key in place of a problem */
     char *words;                 /* owned: the arguments that are not options */
     json_t *all;                 /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
 };
@@ -187,7 +187,8 @@ void problems_deinit(struct problems *p);
 
 /* True when --permutes is "own", the default: each row of a table keeps its own permutes. */
 bool problems_has_own_permutes(const struct problems *p);
-/* Rows of --shapes that the options select, in the form of `all`; NULL after the error message. */
+/* Reads the rows of --shapes that the options select, in the form of problems.all; NULL after the
+ * error message. */
 json_t *shapes_read(const struct problems *p);
 /* The products of the layer of --moe, "experts=128,topk=8,hidden=2048,inter=768" or a known model's
  * name, in the form of `all`; NULL after the error message. */
@@ -240,7 +241,7 @@ enum own_option {
     OWN_FORMAT,
     OWN_JOBS,
     OWN_NOTE,
-    OWN_NOT_HERE, /* options of other commands: else argp would read --budget as --budget-ms */
+    OWN_NOT_HERE, /* options of other commands, or argp would take --budget for --budget-ms */
     OWN_SAMPLES,
     OWN_SECONDS,
     OWN_SETTINGS,
@@ -295,8 +296,8 @@ void table_print(const struct column *columns, size_t n, const json_t *rows);
 void table_print_line(const struct column *column, const json_t *row);
 /* Functions that show a value; all return "-" for null. */
 char *show_plain(const json_t *v);
-int show_decimals(double v);      /* decimals for four digits: 5.332, 19238 */
-char *show_time(const json_t *v); /* microseconds, or a rate: four digits */
+int show_decimals(double v);      /* number of decimals that gives four digits: 5.332 */
+char *show_time(const json_t *v); /* a time in us, or a rate: four digits */
 char *show_percent(const json_t *v);
 char *show_ratio(const json_t *v);  /* "1.32x" */
 char *show_age(const json_t *v);    /* from Unix seconds: "3m" */
@@ -332,8 +333,8 @@ json_t *listing_status(struct subject *s, int *code);
 /* ---- baselines.c ----------------------------------------------------------------------------- */
 
 /* Baselines of trials: {key: {"name", "ratio"}}. */
-/* Trials, and the baselines of their keys. `sort` "-speedup" sorts by the speedup over the
- * baselines; `failed`: only failed trials. NULL as in ctl_list; the caller always owns
+/* Lists trials and fetches the baselines of their keys. `sort` "-speedup" sorts by the speedup over
+ * the baselines; `failed`: only failed trials. NULL as in ctl_list; the caller always owns
  * *baselines. */
 json_t *baselines_list(struct ctl *c, json_t *filter, bool failed, json_t **baselines, int *code);
 /* Adds the trial's baseline and the speedup over the baseline. */
@@ -358,8 +359,9 @@ json_t *unsaved_status(struct ctl *c);
 bool unsaved_there(const json_t *status);
 bool unsaved_at_all(const json_t *status);
 void unsaved_say(const json_t *status, const char *where);
-/* `there`: unsaved answers exist. Then prints that the copy at path `where` lacks these answers and
- * that the command `again` must be repeated later; returns FAILED. Otherwise returns DONE. */
+/* `there` tells whether unsaved answers exist. If so, prints that the copy at path `where` lacks
+ * these answers and that the command `again` must be repeated later; returns FAILED. Otherwise
+ * returns DONE. */
 int unsaved_fail(const json_t *status, bool there, const char *where, const char *again);
 /* Warns when some of the answers in `rows` are unsaved. */
 void unsaved_remark(struct ctl *c, const json_t *rows);
@@ -369,9 +371,9 @@ void unsaved_remark(struct ctl *c, const json_t *rows);
 struct progress_line {
     char label[96]; /* names the problem */
     bool quiet, terminal;
-    bool seen;      /* the daemon reported progress: the problem was tuned */
+    bool seen;      /* the daemon reported progress, so it tuned the problem */
     int64_t failed; /* configs that failed so far, by the last report */
-    bool drawn;     /* a line stands on the terminal */
+    bool drawn;     /* the terminal shows an unfinished progress line */
     double last_ms;
 };
 void progress_begin(struct progress_line *p, bool quiet, const char *label);
@@ -387,7 +389,7 @@ int ask_for_answer(struct subject *s, const json_t *problem, struct gemmd_query 
 enum { STOPS_STEP_MS = 100 };
 void stops_catch(void);
 bool stops_came(void);
-/* After a stop: prints how many of all keys are in the database, and does not return. */
+/* After a stop: prints that `kept` of `all` keys are in the database, and ends the process. */
 void stops_end(size_t kept, size_t all);
 
 /* ---- commands ------------------------------------------------------------------------------- */

@@ -128,7 +128,7 @@ static int report_started(struct ctl *c, bool was_there)
     return DONE;
 }
 
-/* replay-<name> names a running daemon; no daemon can be started by that name. */
+/* True for replay-<name>, which names a running daemon; no daemon can be started by that name. */
 static bool names_landscape(const char *spec)
 {
     return spec && strncmp(spec, "replay-", 7) == 0;

@@ -2,10 +2,10 @@
 /*
  * import --format: configs of other tuners as hints. gemmctl reads and checks all files before the
  * first row is sent, so that a bad line of the last file leaves the database unchanged. A key keeps
- * one hint: among several configs for a problem the fastest that a kernel of this device can
- * resemble, in any order of files. Unsloth's rows give their speed; for aiter's rows, which give
- * none, the daemon predicts the time. The hints have no times, because times of other kernels on
- * other devices do not apply.
+ * one hint: the fastest config of those that a kernel of this device can resemble; the order of the
+ * files does not matter. Unsloth's rows give their speed; for aiter's rows, which give none, the
+ * daemon predicts the time. The hints have no times, because times of other kernels on other
+ * devices do not apply.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct importing {
     bool aiter;
     struct entries *entries; /* borrowed: the current file's */
     json_t *keys;            /* owned: the hints, {key: {"row", "rank", "what"}} */
-    json_t *total;           /* borrowed: the document of --json; holds the next three */
+    json_t *total;           /* borrowed: the document of --json; owns the next three members */
     json_t *skipped;         /* see notices */
     json_t *unused;          /* fields of the files that no kernel here knows (name: count) */
     json_t *changed;         /* values replaced by the nearest legal value (name: count) */
@@ -54,7 +54,7 @@ struct known {
 
 /* ---- a config for a problem ------------------------------------------------------------------ */
 
-/* The reason why the row is not about the problem; NULL: the row is. */
+/* Returns the reason why the row is for another problem, or NULL. */
 static const char *foreign_find_disagreement(const struct importing *x, const struct entry *e,
                                              const json_t *problem)
 {
@@ -94,8 +94,9 @@ static int foreign_judge_config(struct importing *x, const json_t *problem, cons
     return valid;
 }
 
-/* The first valid config, a new reference; or NULL, and `why` for the nearest config. Parameters
- * that a tile lacks come from the best known config, or else from the kernel's defaults. */
+/* Returns the first valid config, a new reference; or NULL, and in `why` the fault of the nearest
+ * config. Parameters that a tile lacks come from the best known config, or else from the kernel's
+ * defaults. */
 static json_t *first_valid(struct importing *x, const json_t *configs, const json_t *problem,
                            const struct known *known, char why[WHY_MAX], double *predicted_us,
                            int *code)
@@ -245,7 +246,8 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
     return code;
 }
 
-/* The reason why the file is about other problems; NULL: the problem is among the file's. */
+/* Returns the reason why the file is for other problems; NULL: the file has configs for the
+ * problem. */
 static const char *other_problem(const struct importing *x, const json_t *problem)
 {
     const char *mode = field_string(problem, "mode");
@@ -260,8 +262,8 @@ static const char *other_problem(const struct importing *x, const json_t *proble
     return NULL;
 }
 
-/* Finds the target that tunes the problem: the answer's, or for a hint without measurement the
- * target that accepts its config. */
+/* Finds the target that tunes the problem: the answer's target, or, for an unmeasured hint, the
+ * target that accepts the hint's config. */
 static int foreign_find_known(struct importing *x, const json_t *problem, json_t *answer,
                               struct known *known)
 {
@@ -381,7 +383,7 @@ static int take_problems(struct importing *x, const struct problems *given)
     }
     foreign_complete_problems(x, &p, &lists);
     const char *m = p.given[PROBLEM_M];
-    const bool none = m && !*m; /* no class has a bound: a notice said so */
+    const bool none = m && !*m; /* no class has an upper bound, which bounds_list reported */
     int code = none ? DONE : foreign_check_sizes(x, &p);
     code = code || none ? code : problems_make(&p);
     size_t i;

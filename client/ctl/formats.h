@@ -33,7 +33,7 @@ extern const struct unsloth_mode {
 /* ---- tile.c --------------------------------------------------------------------------------- */
 
 struct tile {
-    int64_t m, n, k, warps, stages; /* warps that multiply */
+    int64_t m, n, k, warps, stages; /* block sizes; warps that multiply */
     int64_t group;                  /* GROUP_SIZE_M; 0: not given */
     int64_t split;                  /* NUM_KSPLIT; 1: no split */
     int tma_store;                  /* -1: not given */
@@ -49,7 +49,7 @@ json_t *tile_configs(const struct tile *t, const char *target, const char *mode,
 
 /* ---- notices.c ------------------------------------------------------------------------------ */
 
-/* Skipped rows: [{"what", "why", "n"}], a row for each reason; `what` is the first skipped. */
+/* Adds to `skipped`, [{"what", "why", "n"}], an entry per reason; `what` is the first row. */
 void notice_skip(json_t *skipped, const char *what, const char *why);
 void notices_print(const json_t *skipped);
 /* "a, b, c" of an object's names; malloc'ed. */
@@ -68,7 +68,7 @@ char *foreign_read_file(const char *path);
 struct entry {
     struct tile tile;
     int line;
-    double speedup, time_ms;                 /* Unsloth: rows are tried from the best down */
+    double speedup, time_ms; /* Unsloth: rows are tried from the highest speedup down */
     int permute_x, permute_y, fuse_mul_post; /* Unsloth: must equal the problem's */
     char class[32];                          /* aiter: class of M; "" otherwise */
 };
@@ -96,7 +96,7 @@ struct writing {
     struct subject *s; /* borrowed: connected */
     const char *to;    /* borrowed; NULL: stdout */
     json_t *rows;      /* borrowed: bests */
-    json_t *report;    /* borrowed: the document of --json; holds the next four */
+    json_t *report;    /* borrowed: the document of --json; its members follow */
     json_t *files;     /* [{"path", "rows", ...}] */
     json_t *skipped;   /* see notices */
     json_t *left_out;  /* parameters without a counterpart */
@@ -112,7 +112,7 @@ const char *writing_slash(const char *folder);
  * earlier file survives a failure. "-" is stdout. */
 int writing_save(const char *path, const char *text);
 int writing_save_json(const char *path, const json_t *document);
-/* Adds the row's key and problem to `skipped`. */
+/* Adds the row's key and problem to w->skipped. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 
 int export_foreign(struct subject *s, const char *format);

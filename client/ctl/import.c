@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends rows to the daemon, as many in a request as fit. The size on the wire decides: a number is
- * longer there than in JSON, and a control character shorter.
+ * Sends rows to the daemon, as many in a request as fit. The size as MessagePack decides: a number
+ * may be longer in MessagePack than in JSON, and a control character is shorter.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum {
     HEAD_BYTES = 64,       /* upper limit for a request's bytes around its rows */
     CHUNK_BYTES = 40 * 1024,
     CHUNK_ROWS = 256,
-    ROW_DEPTH = 5, /* maximal nesting within a row: a message's 8, less 3 around the row */
+    ROW_DEPTH = 5, /* nesting within a row: a message has 8 levels, 3 are around the row */
 };
 
 /* ---- sizes ---------------------------------------------------------------------------------- */

@@ -85,7 +85,7 @@ const struct argp filter_argp = {.options = filter_options, .parser = parse_filt
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-/* --top of a list that grows with time means its newest rows. */
+/* Makes --top of a list that grows with time select the newest rows. */
 static void sort_newest_first(struct subject *s, const char *what)
 {
     const char *order = strcmp(what, "history") == 0                      ? "-generation"
@@ -201,7 +201,7 @@ const struct command command_quarantine = {
 
 /* ---- show ----------------------------------------------------------------------------------- */
 
-/* Replaces the answer of a key whose newest row does not answer. */
+/* Makes an object to show as the answer when the newest row of a key is not served. */
 static json_t *no_answer(json_t *best)
 {
     return json_pack("{sO*, sO*, ss}", "source", json_object_get(best, "source"), "config",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All products of an MoE layer from four numbers: the first GEMM's W is [experts, 2 * inter,
- * hidden] (gate and up side by side) and permutes X, the second's [experts, hidden, inter] and
+ * Makes all products of an MoE layer from four numbers. The first GEMM has W [experts, 2 * inter,
+ * hidden] (gate and up side by side) and permutes X; the second has W [experts, hidden, inter] and
  * permutes Y. The numbers stand in the option, or in the table of known models, a file with a line
  * for each model.
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export --format portfolio: a small set of configs for all known shapes; no shape loses more than
- * a bound. (aiter's DEFAULT.json has the most common winner instead.) Rows of the list `portfolio`
- * become one document: groups, their configs, and the shapes of each config with their losses.
+ * export --format portfolio: a small set of configs for all known shapes; no shape takes longer
+ * than its best time plus a bound in percent. (aiter's DEFAULT.json has the most common winner
+ * instead.) Rows of the list `portfolio` become one document: groups, their configs, and the shapes
+ * of each config with their losses.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,8 +73,9 @@ static json_t *make_groups(const json_t *rows)
     return groups;
 }
 
-/* True when the group was measured with other code than today's. `now` is the stamp of gemmd's own
- * kernels. For another op, whose target may have the same name, `now` decides nothing. */
+/* True when the group was measured with another kernel version. `now` is the stamp (version) of
+ * gemmd's own kernels. For another op, whose target may have the same name, `now` decides
+ * nothing. */
 static bool portfolio_is_old(const json_t *group, const char *now)
 {
     const char *stamp = field_string(group, "stamp");
@@ -88,8 +90,8 @@ static bool portfolio_is_old(const json_t *group, const char *now)
     return strncmp(now, stamp, n) != 0 || now[n];
 }
 
-/* Prints a group's summary to stderr. The summary says so when the group was measured with other
- * code and is not served. */
+/* Prints a group's summary to stderr. The summary names a group that is not served because of
+ * another kernel version. */
 static void portfolio_print_remark(const struct subject *s, const json_t *group, const char *now)
 {
     const char *stamp = field_string(group, "stamp");

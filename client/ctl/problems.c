@@ -2,8 +2,8 @@
 /*
  * The problems of a command: options with lists, in every combination (--m 16,32 --n 1024,2048:
  * four problems); or one problem's text; or the rows of a table of layers. gemmctl refuses an
- * option that a text, a key or a table cannot use. Ignoring the option would answer, or forget,
- * another problem.
+ * option that a text, a key or a table cannot use. If gemmctl ignored the option, the command would
+ * act on another problem than the user means.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,8 @@ enum { PROBLEMS_MAX = 100000, WORDS_MAX = 16 * 1024, KEY_FIRST = 0x2000 /* + pla
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-/* Options that may stand beside a table: fields for each row, and options that select rows. */
+/* Options that may be given together with a table: fields for each row of the table, and options
+ * that select rows. */
 enum { BESIDE_NONE = 0, BESIDE_MOE = 1, BESIDE_SHAPES = 2, BESIDE_TABLES = 3, BESIDE_MODE = 4 };
 
 static const struct {

@@ -74,8 +74,7 @@ static json_t *results_list_flags(const json_t *problem)
     }
     for (size_t i = 0; i < COUNT(texts); i++) {
         const char *v = field_text(problem, texts[i][0]);
-        if (*v &&
-            strcmp(v, texts[i][1]) != 0) { /* the rows of each expert are too long for a table */
+        if (*v && strcmp(v, texts[i][1]) != 0) { /* "rows:..." is too long for a table */
             out = text_append(out, " %s", strncmp(v, "rows:", 5) == 0 ? "rows:..." : v);
         }
     }
@@ -130,7 +129,7 @@ void result_derive(json_t *row)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* A product without these fields has the value 1; another op has no such field. */
+/* Shows experts or topk: 1 for a product without the field, "-" for another op. */
 static char *show_count(const json_t *problem, const char *name)
 {
     const json_t *v = json_object_get(problem, name);

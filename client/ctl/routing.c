@@ -35,8 +35,8 @@ static char *routing_strip_brackets(char *text)
     return text + strspn(text, blanks);
 }
 
-/* Reads numbers that are separated by blanks or one comma. Refuses an empty place, because a
- * skipped place would shift all later experts. */
+/* Reads numbers that are separated by blanks or one comma. Refuses two commas in a row, because a
+ * skipped number would shift all later experts. */
 static int routing_read_rows(const char *at, FILE *out, long long *experts, long long *sum)
 {
     bool overflows = false;

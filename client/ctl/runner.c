@@ -2,8 +2,8 @@
 /*
  * precompile, landscape: commands that exec gemmd-runner, because only the runner compiles and
  * measures. Ctrl-C, priorities and the exit status are then the runner's, and no daemon is
- * involved. A recording needs the device alone for minutes; a landscape is evidence about searches,
- * not an answer.
+ * involved. A landscape (recording) needs the device alone for minutes; a landscape is evidence
+ * about searches, not an answer.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables by libsmartcols, aligned as lsblk's tables. Every value is whole and on one line, in a
- * pipe and on a terminal, because a config cut to 80 columns would be useless. libsmartcols itself
- * writes control characters as \x1b.
+ * Tables by libsmartcols, aligned as lsblk's tables. Each value is printed whole and on one line,
+ * to a pipe and to a terminal, because a config cut to 80 columns would be useless. libsmartcols
+ * itself writes control characters as \x1b.
  */
 #include <stdarg.h>
 #include <stdio.h>

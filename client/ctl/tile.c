@@ -6,8 +6,8 @@
  * config that needs more than other kernels can do has no counterpart.
  *
  * In the other direction a tile is a wish: each value becomes the nearest value of the kernel, and
- * the reduction's block keeps the bytes in flight. Further configs follow with ever fewer stages,
- * since only the daemon knows which of them fit.
+ * a changed block of the reduction changes the stages, so that as many bytes are in flight. Further
+ * configs follow with ever fewer stages, since only the daemon knows which of them fit.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_LEAST = 32, PORTABLE_DEPTH_MOST = 128, 
 
 /* ---- ours to theirs ------------------------------------------------------------------------- */
 
-/* Parameters that a tile has, or that the code below checks. */
+/* Parameters that struct tile has, or that the code below checks. */
 static const char told[] =
     "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,GROUP_SIZE_M,NUM_KSPLIT,permute_x,"
     "permute_y,fuse_mul_post,use_tma_load_x,use_tma_load_w,use_tma_load_dy,use_tma_store,permute_"
@@ -63,7 +63,7 @@ static bool read_switches(const json_t *config, struct tile *out, char why[WHY_M
     } else if (field_is_true(config, "permute_copy")) {
         snprintf(why, WHY_MAX, "permute_copy=true: they do not gather in a kernel of its own");
     } else {
-        /* In pingpong each warpgroup has a tile; otherwise all but the loading one share a tile. */
+        /* In pingpong each warpgroup has a tile; otherwise those that do not load share one. */
         bool pingpong = schedule && strcmp(schedule, "pingpong") == 0;
         out->warps = pingpong ? PINGPONG_WARPS : out->warps - (schedule ? LOADING_WARPS : 0);
         out->group = field_int(config, "GROUP_SIZE_M");
@@ -109,7 +109,7 @@ static int64_t *cols_of(struct tile *t, const char *mode)
     return strcmp(mode, "forward") == 0 ? &t->n : &t->k;
 }
 
-/* Values of a kernel's parameter: from `least` to `most`, in steps of `step`; 0: powers of two. */
+/* Values of a kernel's parameter from `least` to `most`, by `step`; step 0: powers of two. */
 struct range {
     int64_t least, most, step;
 };
@@ -130,7 +130,7 @@ static int64_t tile_find_nearest(int64_t v, const struct range *r)
     return above < v || above - v < v - below ? above : below;
 }
 
-/* Sets another depth and keeps the bytes in flight. */
+/* Sets the block size of the sum (depth). Changes the stages to keep the bytes in flight. */
 static void set_depth(struct tile *t, const char *mode, int64_t depth)
 {
     int64_t *is = tile_get_depth(t, mode);

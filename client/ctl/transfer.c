@@ -36,7 +36,7 @@ static int transfer_refuse_files(const struct subject *s)
 
 /* ---- export --------------------------------------------------------------------------------- */
 
-/* The fields that `record` takes; NULL after a crash or a hang: the config may work next time. */
+/* The fields for `record`; NULL after a crash or a hang, since the config may work next time. */
 static json_t *plain_trial(const json_t *t)
 {
     static const char *const names[] = {"config", "status", "time_us", "reason", "created_s"};
@@ -182,7 +182,7 @@ static char *reason_of(const char *message)
     return out;
 }
 
-/* Each reason once, with the first row skipped for that reason. */
+/* Makes a list with each reason once, with the first row skipped for that reason. */
 static json_t *count_reasons(const json_t *skipped)
 {
     json_t *reasons = json_object(), *s;
@@ -240,7 +240,7 @@ static int print_import(const struct ctl *c, json_t *total, int code)
     return code;
 }
 
-/* Counts rows slower than their own reference, such as pins: ordinary hints here. */
+/* Prints how many rows (pins, for example) are slower than their own reference kernel. */
 static void say_slower(const json_t *rows)
 {
     size_t i, n = 0;

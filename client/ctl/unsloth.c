@@ -47,7 +47,8 @@ static const char *unsloth_format_flag(bool v)
     return v ? "True" : "False";
 }
 
-/* The Hopper kernel loads contiguous operands by TMA, with or without such a parameter. */
+/* True when the kernel loads the operand by TMA. The Hopper kernel always loads contiguous operands
+ * by TMA, also when the config lacks the parameter. */
 static bool unsloth_loads_by_tma(const json_t *problem, const json_t *config, const char *name)
 {
     const json_t *said = json_object_get(config, name);

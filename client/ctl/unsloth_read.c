@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the CSV of Unsloth's MoE tuning: ten columns of every config, two of the mode's TMA loads,
- * which give the mode, three times; the benchmark's variant has four more. The file names no shape
- * and no device: the user of the import names the problems. Columns are found by name, in any
- * order; columns of other names are ignored and counted.
+ * Reads the CSV of Unsloth's MoE tuning: ten columns of each config; two of the mode's TMA loads,
+ * which give the mode; three of times. The variant of Unsloth's benchmark has four more columns.
+ * The file names no shape and no device: the user of the import names the problems. Columns are
+ * found by name, in any order; columns of other names are ignored and counted.
  */
 #include <float.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static const struct {
 struct csv {
     const char *path;
     int line, n;        /* number of columns of the file */
-    int place[COLUMNS]; /* index in the file, or -1 */
+    int place[COLUMNS]; /* index of the column in the file, or -1 */
 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */

@@ -87,7 +87,8 @@ static double ratio_of(const json_t *trials, const json_t *config)
     return NAN;
 }
 
-/* Time of config a over time of b: in alternating blocks, else in one run, else over references. */
+/* Time of config a over time of b, from trials in alternating blocks, else in one run, else as
+ * ratios to the reference kernels of two runs. */
 static double verify_compare_configs(const json_t *trials, const json_t *a, const json_t *b)
 {
     double r = json_equal(a, b) ? 1 : verify_compare_paired(trials, a, b, "final");
@@ -157,7 +158,7 @@ static void add_rows(struct verifying *v, const json_t *problem, const json_t *o
     const json_t *best = json_object_get(own, "config");
     size_t i;
     json_t *a;
-    json_array_foreach(answers, i, a) { /* the best config may be of any scheme */
+    json_array_foreach(answers, i, a) { /* finds the fastest config of all schemes */
         const json_t *config = json_object_get(a, "config");
         best = verify_compare_configs(trials, config, best) < 1 ? config : best;
     }
@@ -289,7 +290,7 @@ static int cannot_spread(const json_t *problem)
                      op ? op : "grouped_gemm");
 }
 
-/* Replaces each problem by samples inside its bucket, from half of its tokens on. */
+/* Replaces each problem by up to `samples` problems with more than half to all of its tokens. */
 static int verify_spread_problems(struct problems *p, int samples)
 {
     json_t *all = json_array(), *item;
@@ -326,7 +327,7 @@ static int verify_spread_problems(struct problems *p, int samples)
     return DONE;
 }
 
-/* The words of `list`, which is modified; then exact. */
+/* Splits `list`, which is modified, into words; "exact" is appended. */
 static int verify_split_schemes(char *list, const char *schemes[SCHEMES_MAX], size_t *n)
 {
     for (char *word; (word = strsep(&list, ","));) {

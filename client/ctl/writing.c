@@ -41,7 +41,7 @@ static int cannot_write(const char *path)
 /* ---- kinds of paths -------------------------------------------------------------------------- */
 
 /* True for the name of an open descriptor. The descriptor may be a regular file that another
- * process continues to write, so a rename would not do. */
+ * process continues to write, so a renamed new file would not reach that process. */
 static bool is_descriptor(const char *path)
 {
     return strncmp(path, "/dev/std", 8) == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
@@ -69,7 +69,7 @@ static int save_whole(const char *path, const char *text, const struct stat *bef
     char *part = text_format("%.*s.gemmctl.%d.part", slash ? (int)(slash + 1 - path) : 0, path,
                              (int)getpid());
     if (part) {
-        unlink(part); /* left by a dead process of the same pid, or another user's link */
+        unlink(part); /* a file that a dead process of the same pid left, or another user's link */
     }
     FILE *f = part ? fopen(part, "wex") : NULL;
     bool failed = !f || (before && fchmod(fileno(f), before->st_mode & 0777));
