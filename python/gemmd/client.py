@@ -30,8 +30,8 @@ Config = Union[str, Dict[str, Any]]
 OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
-STEP_MS = 100  # maximal delay of a signal handler
-HELLO_MS = 1000  # a daemon greets from its event loop, also while tuning
+STEP_MS = 100  # a signal handler runs after at most this time
+HELLO_MS = 1000  # a daemon answers `hello` in this time, also while tuning
 _clients = weakref.WeakSet()
 
 
@@ -122,7 +122,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
         if name not in _QUERY_FIELDS:
             raise TypeError(f'a query has no "{name}": it has {", ".join(sorted(_QUERY_FIELDS))}')
         ffi.set_field(out, name, value)
-        if name in _FROM_ZERO and getattr(out, name) < 0:  # before libgemmd does, in the call
+        if name in _FROM_ZERO and getattr(out, name) < 0:  # libgemmd refuses it only in the call
             raise invalid("query", f"{name} is {value}: it must be 0 or more")
     return out
 
@@ -193,16 +193,16 @@ class Client:
                  generation: Union[int, str, None] = None):
         self.library = library or ffi.shared_library()
         self._handle, self._lock = c_void_p(), threading.RLock()
-        self._users = []  # thread ids, an entry for each running call
+        self._users = []  # the thread id of each running call
         self._closing = False
-        self._to_close = []  # the handle; popping it gives the right to close it
+        self._to_close = []  # the handle; the thread that pops it closes it
         self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
                          "lazy": lazy, "autostart": autostart,
                          "generation": _generation_text(generation)}
         options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
         for field in ("socket", "device", "deadline_ms", "autostart", "generation"):
             ffi.set_field(options, field, self._options[field])
-        self._to_close.append(self._handle)  # before connecting: Ctrl-C may arrive right after
+        self._to_close.append(self._handle)  # close() needs it if Ctrl-C stops connecting
         self.library.run("open_lazy" if lazy else "connect", byref(self._handle), byref(options))
         _clients.add(self)
 

@@ -121,7 +121,7 @@ def _write_value(name, value):
         return _write_text(value)
     if isinstance(value, bool):
         return str(value).lower()
-    return str(int(value)) if isinstance(value, int) else repr(float(value) + 0.0)  # never -0.0
+    return str(int(value)) if isinstance(value, int) else repr(float(value) + 0.0)  # -0.0 as 0.0
 
 
 def write_config(config: Union[str, Dict[str, Value]]) -> str:

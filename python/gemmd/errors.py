@@ -35,7 +35,7 @@ class Invalid(GemmdError, ValueError):
 
 
 class Denied(GemmdError, PermissionError):
-    """Only the daemon's owner and root may do this."""
+    """Only the daemon's owner and root may call this method."""
 
 
 class NotFound(GemmdError, LookupError):

@@ -84,7 +84,7 @@ class Acquire(Structure):
 class Args(Structure):
     """struct gemmd_grouped_gemm_args; pointers are None or numbers. The constructor checks all
     values. A later assignment checks only the name, because launches assign fields."""
-    __slots__ = ()  # no other attributes
+    __slots__ = ()  # assigning an unknown name is an error
     c_name = "gemmd_grouped_gemm_args"
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("x", c_void_p), ("w", c_void_p),
                 ("dy", c_void_p), ("out", c_void_p), ("x_stride", c_int64), ("w_stride", c_int64),
@@ -110,7 +110,7 @@ class Args(Structure):
 _WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number",
            c_void_p: "None or an address"}
 INT_MAX = 2 ** 31 - 1
-# Minimum and maximum: ctypes itself takes the low bits of any number.
+# Minimum and maximum of each type: ctypes would silently keep the low bits of a larger number.
 _RANGES = {c_int: (-INT_MAX - 1, INT_MAX), c_int64: (-2 ** 63, 2 ** 63 - 1),
            c_uint32: (0, 2 ** 32 - 1), c_void_p: (0, 256 ** sizeof(c_void_p) - 1)}
 
@@ -127,7 +127,7 @@ def _convert(kind, value):
         return None
     if kind is c_char_p:
         return value if value is None else os.fsencode(value)
-    if kind is c_bool:  # also numpy's bool; not text, which is always true
+    if kind is c_bool:  # takes numpy's bool, refuses text, which Python calls true
         return {0: False, 1: True}[index(value.item() if hasattr(value, "item") else value)]
     return float(value) if kind is c_double else index(value)
 

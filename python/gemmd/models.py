@@ -18,7 +18,7 @@ from gemmd.ffi import INT_MAX
 from gemmd.results import Problem, Rows
 
 NUMBERS = ("experts", "topk", "hidden", "inter")
-# Names in other libraries' configs; earlier names win.
+# Names of the numbers in other libraries' configs; the first name found is used.
 _NAMES = {
     "experts": ("experts", "num_experts", "num_local_experts", "n_routed_experts"),
     "topk": ("topk", "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k"),
@@ -26,7 +26,7 @@ _NAMES = {
     "inter": ("inter", "moe_intermediate_size", "expert_intermediate_size", "intermediate_size"),
 }
 MODES = ("forward", "dX", "dW")
-LEAST_S = 0.05  # minimal time for a daemon's answer
+LEAST_S = 0.05  # a daemon gets at least this time to answer
 GRACE_S = 0.5  # extra time to hand the remaining keys over for background tuning
 # Query fields that select the answer; and the subset that get_many() refuses.
 _WHICH, _ONE_BY_ONE = ("target", "table", "bucket", "restrict", "configs"), {"bucket", "restrict", "configs"}
@@ -141,7 +141,7 @@ def _leave(client, problems, answers, query):
     left = [i for i, a in enumerate(answers) if not _is_final(a)]
     try:
         for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query, int(GRACE_S * 1000))):
-            if not _is_made_here(a):  # says more than the old answer, or why there is none
+            if not _is_made_here(a):  # a daemon's answer, or its error
                 answers[i] = a
     except GemmdError:
         pass  # `answers` stay as they are

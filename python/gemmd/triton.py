@@ -40,9 +40,9 @@ from gemmd.triton_source import computed_by, constants_of, hook_hash, source_has
 
 QUIET_S = 30.0  # pause after a daemon did not answer; lifetime of a stopgap
 _autotune = triton.autotune  # users may replace triton.autotune by this module's
-_CHOOSES = ("configs", "key", "prune_configs_by", "cache_results")  # select configs, change none
+_CHOOSES = ("configs", "key", "prune_configs_by", "cache_results")  # choose among configs
 _guards = weakref.WeakSet()
-_of_thread = threading.local()  # a thread's Clients: a waiting call blocks its Client
+_of_thread = threading.local()  # Clients for each thread: a waiting call blocks its Client
 _quiet_until = {}  # {(socket, device): end of the pause}
 _warned = False
 
@@ -217,7 +217,7 @@ class Timer:
         if self.failure is not None:
             return failed(name, self.failure), None
         ms = float(times[0] if isinstance(times, (list, tuple)) else times)
-        if not (math.isfinite(ms) and ms > 0):  # so a benchmark reports a failure
+        if not (math.isfinite(ms) and ms > 0):  # a benchmark reports a failure by such a time
             return {"config": name, "status": "invalid", "reason": f"do_bench returned {ms:g}"}, None
         return {"config": name, "time_us": ms * 1e3}, None
 
@@ -364,9 +364,9 @@ class SharedCache(dict):
 
     def _ask(self, key):
         if not vars(self.call):
-            return False  # not in a launch: the arguments for a timing are unknown
+            return False  # outside a launch the arguments for a timing are unknown
         if _is_capturing():
-            return False  # Triton's own error is the result
+            return False  # Triton then raises its own error
         self.stopgaps.pop(key, None)
         self.given.discard(key)
         device = _device()
@@ -418,7 +418,7 @@ class SharedCache(dict):
 
     def _record(self, key, trial):
         device = _device()
-        with contextlib.suppress(GemmdError, OSError):  # the next request meets the same error
+        with contextlib.suppress(GemmdError, OSError):  # the next request raises it again
             if time.monotonic() >= _quiet_until.get((self.socket, device), 0.0):
                 problem = problem_of(self.tuner, key, self.call.kwargs, self.hooks)
                 _client(self.socket, device).record(problem, [trial])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inputs of a Triton kernel's result, as text: the source of the kernel and of the functions
 that it calls, the constants named there, the constants of a call, and the functions that run around
-the kernel. Positions in files do not count: a new line above a kernel changes nothing."""
+the kernel. The text has no positions in files: a new line above a kernel changes nothing."""
 import contextlib
 import dis
 import functools
@@ -30,7 +30,7 @@ def _source(v, fn):
 
 
 def _is_tritons(name):
-    return name.split(".")[0] == "triton"  # the field beside the source has Triton's version
+    return name.split(".")[0] == "triton"  # the problem has Triton's version in another field
 
 
 def text_of(v):
@@ -118,7 +118,7 @@ def _function_parts(fn, package, seen):
                     for v in code.co_consts if not isinstance(v, types.CodeType))
     names, scope = _names(fn.__code__), {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()):
-        with contextlib.suppress(ValueError):  # a name without a value yet
+        with contextlib.suppress(ValueError):  # the closure's name has no value yet
             scope[name] = cell.cell_contents
     scope.update((name, v) for name, v in fn.__globals__.items() if name in names and name not in scope)
     for name in sorted(scope.keys() - _assigned(fn.__code__)):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """SwiGLU between a layer's two products, with the routing weights, and its gradients in one pass.
 
-Inductor makes two kernels of the gradients, which take three times as long as their bytes need. The
-first writes both halves of h's gradient with a condition per element; the second reads all operands
-again (tests/gpu/moe_layer.py --stages profile prints both). The op gemmd::swiglu_grads reads
-everything once: a Triton kernel on a GPU, plain PyTorch on a CPU and without Triton.
+Inductor makes two kernels of the gradients, which take three times as long as moving their bytes.
+The first writes both halves of h's gradient with a condition per element; the second reads all
+operands again (tests/gpu/moe_layer.py --stages profile prints both times). The op
+gemmd::swiglu_grads reads each operand once: a Triton kernel on a GPU, else plain PyTorch.
 """
 import functools
 

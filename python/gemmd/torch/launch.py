@@ -19,7 +19,7 @@ from gemmd.torch.shapes import Call, sizes
 INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
 OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
-ROUTES_MOST = 4096  # limit for a job with ever new sizes
+ROUTES_MOST = 4096  # limit, for a job whose sizes always change
 _routes = {}
 _bound = threading.local()
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -82,7 +82,7 @@ def _bind(device):
     device, but autograd has threads of its own that may not have used CUDA yet."""
     if getattr(_bound, "index", None) != device.index:
         torch.cuda.set_device(device)
-        torch.cuda.is_current_stream_capturing()  # before 2.9 set_device makes none current
+        torch.cuda.is_current_stream_capturing()  # PyTorch < 2.9: makes the context current
         _bound.index = device.index
 
 

@@ -27,7 +27,7 @@ def sort_by_expert(ids, experts):
 
 
 class _Gathered(Function):
-    """t[index] for a permutation; the gradient needs no sums."""
+    """t[index] for a permutation, so the gradient is a gather without sums."""
 
     @staticmethod
     def forward(ctx, t, index):

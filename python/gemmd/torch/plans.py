@@ -25,7 +25,7 @@ from gemmd.results import Rows
 
 
 WAITS = ("tuned", "now", "cached")
-PLANS_MOST = 4096  # limit for a job with ever new row counts
+PLANS_MOST = 4096  # limit, for a job whose row counts always change
 
 
 def _check_wait(wait):
@@ -141,7 +141,7 @@ class Plans:
     def _forget(self):
         self._lock = threading.RLock()
         self._plans, self._clients = {}, {}
-        self._kernels = weakref.WeakValueDictionary()  # kernels are owned by their plans
+        self._kernels = weakref.WeakValueDictionary()  # the plans own the kernels
         self._unconnected, self._made = {}, 0
         self._quiet_until, self._warned = {}, False  # _quiet_until: {device: end of the pause}
 
@@ -240,7 +240,7 @@ class Plans:
         try:
             answer = client.get(problem, wait=wait, budget=self.settings.budget,
                                 deadline_ms=deadline_ms)
-        except GemmdError as e:  # such as a daemon that lacks an ability of this library
+        except GemmdError as e:  # the daemon may be older than this library
             if e.name == "quarantined":  # the default crashes or hangs too: plain PyTorch
                 raise
             return client.get(problem, offline=True), str(e)
@@ -251,8 +251,8 @@ class Plans:
         return answer, answer.note
 
     def _look_for_daemon(self, device, client, deadline_ms, late_at):
-        """Leaves the device's daemon alone when the daemon was late or is missing, not when the
-        daemon refused this key (no room on its disk, say)."""
+        """Stops requests to the device's daemon for retry_s when the daemon was late or is missing,
+        but not when the daemon refused only this key (no room on its disk, say)."""
         now, retry_s = time.monotonic(), self.settings.retry_s
         if now >= late_at or not client.reaches_daemon(min(deadline_ms, HELLO_MS)):
             self._quiet_until[_device_name(device)] = (float("inf") if retry_s is None
@@ -289,7 +289,7 @@ class Plans:
         kernel = self._kernels.get(key)
         if kernel is None:
             kernel = self._kernels[key] = make()
-            if call.device.type == "cuda":  # a graph may capture its launches
+            if call.device.type == "cuda":  # a graph that captures a launch needs the kernel
                 self._captured.append(kernel)
         return kernel
 
@@ -298,7 +298,7 @@ class Plans:
             call.device).kernel(call.problem(), answer))
 
     def _compile(self, call, answer):
-        device = _device_name(call.device)  # without a driver, libgemmd's default is the CPU
+        device = _device_name(call.device)  # libgemmd alone would take the CPU without a driver
         config = answer.config_text if answer else self._default_config(call, device)
         return self._shared(call, config, lambda: compile_kernel(call.problem(), config, device,
                                                                  self._library()))

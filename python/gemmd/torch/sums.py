@@ -2,7 +2,7 @@
 """The sum over a token's experts."""
 import torch
 
-WRITTEN_OUT_MOST = 32  # longer sums would make too long kernels
+WRITTEN_OUT_MOST = 32  # a sum of more terms would make the kernel too long
 
 
 def _to(t, dtype):
@@ -14,7 +14,7 @@ def sum_of_slots(rows, topk):
     """rows [tokens * topk, N], grouped by token, to their sums [tokens, N], added in fp32.
 
     Under torch.compile the sum is written out: inductor then makes a kernel that reads whole
-    vectors. Its reduction over a middle dimension takes four times as long as the bytes need
+    vectors. Inductor's reduction over a middle dimension takes four times as long as the bytes need
     (tests/gpu/moe_layer.py --stages profile prints the times).
     """
     if topk == 1:
