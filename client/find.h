@@ -20,9 +20,8 @@ struct places {
 /* `socket` and `device` as in gemmd_options, may be NULL. ERROR_INVALID, ERROR_NO_DEVICE. */
 int find_places(struct places *p, const char *socket, const char *device, struct error *err);
 
-/* Finds a listening socket whose name spells the UUID of `p` in another way (a systemd unit may
- * have a shortened UUID): paths[FIND_SPELLED]. ERROR_UNREACHABLE: no such socket; ERROR_INVALID:
- * several. */
+/* Finds a listening socket whose name spells the UUID of `p` in another way (a unit may shorten a
+ * UUID): paths[FIND_SPELLED]. ERROR_UNREACHABLE: no such socket; ERROR_INVALID: several. */
 int find_spelled(struct places *p, struct error *err);
 /* Before a start: completes a shortened UUID by the driver, because the socket has the whole
  * UUID. */
@@ -35,8 +34,8 @@ bool find_current_cuda(struct device_info *out);
 int find_current_index(void);
 
 /* The device to use without a daemon: this thread's current CUDA device, the device of `spec`, or
- * the CPU. Reads the device's properties again, for a GPU through NVML. ERROR_INVALID: the caller
- * misspelled the spec. */
+ * the CPU. Always asks the device (a GPU through NVML). ERROR_INVALID: the caller misspelled the
+ * spec. */
 int find_own_device(const char *spec, struct device_info *out, struct error *err);
 
 #endif

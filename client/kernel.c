@@ -343,7 +343,7 @@ static int check_stamp(const struct problem *p, const char *stamp, struct error 
                                    stamp, (int)n, own);
         }
     }
-    return 0; /* no stamp, or an op without a family here */
+    return 0; /* the answer has no stamp, or this library no family for the op */
 }
 
 enum { STAMPED_SIZE = offsetof(struct gemmd_answer, stamp) + STAMP_MAX };

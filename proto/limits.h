@@ -10,7 +10,7 @@ enum {
     REQUEST_BYTES_MAX = 64 * 1024,              /* one request or notification from a client */
     RESPONSE_BYTES_MAX = 1024 * 1024,           /* one response or notification to a client */
     RUNNER_MESSAGE_BYTES_MAX = 8 * 1024 * 1024, /* between gemmd and its own runner */
-    MESSAGE_DEPTH_MAX = 8,                      /* nested arrays and maps, the outermost counted */
+    MESSAGE_DEPTH_MAX = 8,                      /* nested arrays and maps, with the outermost */
     MODULE_CHUNK_BYTES = 256 * 1024,            /* bytes of a module in a `module` response */
     PAGE_ROWS_MAX = 256,                        /* rows of a list response */
     MANY_MAX = 256,                             /* problems of one get_many request */

@@ -116,7 +116,7 @@ bool pull_map(struct pull *p, size_t *n);
 bool pull_skip(struct pull *p);
 /* A reader of the item's own bytes, for a later decode as a tree. */
 bool pull_item(struct pull *p, struct pull *item);
-/* Moves the reader into the next map, to the value of the first such key. */
+/* Moves the reader into the next map, to the value of the first key that equals `key`. */
 bool pull_find(struct pull *p, const char *key);
 
 /* Reads a pair of a map that is not in the schema. False: a value of the wrong type. */

@@ -61,7 +61,7 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
 
 /* gemmd -> runner, request `tune`: these fields, and
  *   "request": the request with problem = bucket, budgets filled in
- *   "done":    [trial, ...]   finished trials of this key and stamp (resume): not measured again
+ *   "done":    [trial, ...]   finished trials of this key and kernel version: not measured again
  *   "hints":   [config, ...]  tried first
  *   "avoid":   [variant, ...] quarantined */
 #define TUNE_ORDER_FIELDS(X, T)                                                                    \

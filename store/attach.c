@@ -128,7 +128,7 @@ int store_attach_again(struct store *s, struct error *err)
 {
     store_detach(s);
     int r = store_attach(s, err);
-    if (r < 0) { /* a store that is half open would count as open */
+    if (r < 0) { /* closes a half-open store, which later calls would take for open */
         store_detach(s);
     }
     return r;

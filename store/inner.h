@@ -49,7 +49,7 @@ struct store {
     struct row_scratch scratch;
 
     struct store_stats stats;       /* valid while SQLite's total_changes is stats_at */
-    int64_t stats_at, stats_others; /* and its data_version is stats_others */
+    int64_t stats_at, stats_others; /* and data_version is stats_others */
 
     struct { /* the last listed portfolio, in temporary tables (portfolio.c) */
         bool made;

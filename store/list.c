@@ -187,7 +187,7 @@ static int add_condition(struct query_text *q, const char *name, struct value v,
     }
     q->values[q->n_values++] = part ? VALUE_OF_TEXT(v.text + 1) : v;
     char *end = q->where + q->n_where;
-    size_t room = sizeof(q->where) - q->n_where; /* enough for all fields of a record */
+    size_t room = sizeof(q->where) - q->n_where; /* suffices for all fields of a record */
     int n = part ? snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values)
             : kind == COLUMN_TEXT || kind == COLUMN_JSON
                 ? snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values)

@@ -36,7 +36,7 @@ int store_trials_of(struct store *s, const char *key, const char *stamp, struct 
             break;
         }
         if (strcmp(t->key, key) != 0) {
-            /* the row of another key would count as this key's evidence */
+            /* a trial of another key must not be returned for this key */
             r = store_index_damaged(s, err);
             break;
         }

@@ -103,8 +103,8 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
 
 /* A transaction that gives b->generation the next number and appends the row; durable on return (or
  * with the commit of the group). b->trial 0, unless imported: looks up the newest good trial of
- * that key, config and stamp; a trial that is not in the store becomes 0. After a fault
- * b->generation is 0. store_publish_again writes a row that the file has lost, under its old
+ * that key, config and stamp (kernel version); a trial that is not in the store becomes 0. After a
+ * fault b->generation is 0. store_publish_again writes a row that the file has lost, under its old
  * number, over a bad row if need be. STORE_THERE: the file has the row. ERROR_CONFLICT: another key
  * has the number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
@@ -127,9 +127,9 @@ int store_overtaken(const struct best *now, const struct best *b, int64_t known,
 int store_outranked(const char *key, struct error *err);
 int store_belongs_to_another(const char *key, struct error *err);
 
-/* Finished trials of a key with this stamp, oldest first (resume); malloc'ed array. Finished trials
- * would end the same way again: ok, aborted, invalid, compile, resource, wrong_result. store_avoid
- * excludes variants that hung or crashed, until they leave quarantine. */
+/* Finished trials of a key with this stamp (kernel version), oldest first; malloc'ed array.
+ * Finished trials would end the same way again: ok, aborted, invalid, compile, resource,
+ * wrong_result. store_avoid excludes variants that hung or crashed, until they leave quarantine. */
 int store_trials_of(struct store *s, const char *key, const char *stamp, struct trial **out,
                     uint32_t *n, struct error *err);
 /* Variants in quarantine on this device class and driver. */

@@ -122,8 +122,9 @@ static const char *const version2_sql[] = {
     "PRAGMA user_version = 2;\n",
     NULL};
 
-/* `stale` compares a best with the newest stamp of the same target. A class may have several
- * targets of a family (on sm_90a hopper and portable), each with a separate stamp. */
+/* `stale` compares a best's stamp (kernel version) with the newest stamp of the same target. A
+ * class may have several targets of a family (on sm_90a hopper and portable), each with a separate
+ * stamp. */
 
 /* The word after "target=" in a stamp, or ''. */
 #define BEHIND "substr(stamp, instr(stamp, 'target=') + 7)"

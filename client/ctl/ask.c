@@ -126,7 +126,7 @@ static void ask_named(struct asking *a, const json_t *item, json_t *config)
 
 /* ---- a batch --------------------------------------------------------------------------------- */
 
-/* False when no daemon is there: every further problem would fail the same way. */
+/* False when no daemon answers: every further problem would fail the same way. */
 static bool goes_on(const struct asking *a)
 {
     return a->code != UNREACHABLE && !stops_came();

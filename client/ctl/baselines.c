@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The baseline of a trial is cuBLAS called for each expert, when the daemon has measured cuBLAS for
- * the key; else the run's reference kernel, which has the analytic default config. Both are
- * compared by their ratio to the reference kernel of their own runs, so that a baseline of another
- * run serves too.
+ * the key; else the run's reference kernel. Both are compared by their ratio to the reference
+ * kernel of their own runs, so that a baseline of another run serves too.
  */
 #include <math.h>
 #include <stdio.h>
@@ -68,8 +67,7 @@ void baselines_apply(const json_t *baselines, json_t *row)
 
 /* ---- trials by speedup ----------------------------------------------------------------------- */
 
-/* A row to sort by speedup over its baseline: the daemon can sort only by the ratio to the
- * reference. */
+/* A row to sort by speedup; the daemon can sort only by the ratio to the reference kernel. */
 struct ranked {
     json_t *row;    /* borrowed */
     double speedup; /* NaN: the trial failed */

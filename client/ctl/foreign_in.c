@@ -94,8 +94,8 @@ static int foreign_judge_config(struct importing *x, const json_t *problem, cons
     return valid;
 }
 
-/* Returns the first valid config, a new reference; or NULL, and in `why` the fault of the nearest
- * config. Parameters that a tile lacks come from the best known config, or else from the kernel's
+/* The first valid config, a new reference; or NULL, and in `why` the nearest config's fault.
+ * Parameters that a tile lacks come from the best known config, or else from the kernel's
  * defaults. */
 static json_t *first_valid(struct importing *x, const json_t *configs, const json_t *problem,
                            const struct known *known, char why[WHY_MAX], double *predicted_us,
@@ -246,8 +246,7 @@ static int take_entries(struct importing *x, const json_t *problem, const struct
     return code;
 }
 
-/* Returns the reason why the file is for other problems; NULL: the file has configs for the
- * problem. */
+/* Returns the reason why the file is for other problems than this problem, or NULL. */
 static const char *other_problem(const struct importing *x, const json_t *problem)
 {
     const char *mode = field_string(problem, "mode");

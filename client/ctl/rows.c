@@ -172,7 +172,7 @@ void rows_derive_best(json_t *row)
     result_derive(row);
 }
 
-/* "shared_memory: 200 needed, 100 there", or the trial's reason. */
+/* Makes "shared_memory: 200 needed, 100 there", or copies the trial's reason. */
 static json_t *why_failed(const json_t *row)
 {
     const char *reason = field_text(row, "reason"), *resource = field_text(row, "resource");

@@ -74,7 +74,8 @@ int unsaved_fail(const json_t *status, bool there, const char *where, const char
     return code;
 }
 
-/* The daemon makes answers of lower tiers anew for each query, and saves none. */
+/* True for an unsaved exact answer. The daemon computes other tiers for each query, and saves
+ * none. */
 static bool may_be_unsaved(const json_t *row)
 {
     return strcmp(field_text(row, "tier"), "exact") == 0 &&
