@@ -64,23 +64,23 @@ struct grouped_gemm_problem {
     enum gemm_mode mode;
     enum dtype in, out, acc;
     int64_t m;    /* T: routed rows */
-    int64_t n, k; /* of W, in every mode */
+    int64_t n, k; /* sizes of W in every mode */
     int64_t experts, topk;
     int64_t tokens; /* m / topk */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
     const char *routing; /* borrowed from the problem: "uniform", "zipf:1.2", "rows:5,0,3" */
     /* Derived: */
-    bool gather_x;  /* x rows are token(i): permute_x in forward and dW; x is [tokens, K] */
-    bool gather_dy; /* dy rows are g[i]: permute_y in dX and dW */
-    bool scatter;   /* out row g[i]: permute_y in forward, permute_x in dX */
+    bool gather_x;  /* row i reads x row token(i): permute_x in forward and dW */
+    bool gather_dy; /* row i reads dy row g[i]: permute_y in dX and dW */
+    bool scatter;   /* row i writes out row g[i]: permute_y in forward, permute_x in dX */
     int64_t x_rows; /* rows of x: tokens if gather_x, else m */
     int64_t out_rows, out_cols; /* the output as a matrix: [m, n], [m, k], [experts * n, k] */
 };
 /* The problem must have been checked by the op (problem_make does). */
 void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v);
 
-/* The values of some fields, sorted as in a record, by a single walk over both. VALUE_NONE where
- * the record lacks the field. */
+/* The values of some fields, sorted as in a record, by a single walk over both. A value is
+ * VALUE_NONE where the record lacks the field. */
 void grouped_gemm_read_values(const struct record *r, const char *const fields[], size_t n,
                               struct value out[]);
 
@@ -90,14 +90,15 @@ enum routing_kind { ROUTING_UNIFORM, ROUTING_ZIPF, ROUTING_ROWS };
 struct routing {
     enum routing_kind kind;
     double skew;                    /* zipf: expert e is chosen with weight (e + 1)^-skew */
-    int64_t rows[GEMM_EXPERTS_MAX]; /* rows: of each expert */
+    int64_t rows[GEMM_EXPERTS_MAX]; /* profile "rows": the rows of each expert */
 };
 /* Reads "uniform" | "zipf:<s>" | "rows:a,b,c" for these sizes. ERROR_INVALID, ERROR_CONFLICT. */
 int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t rows,
                   struct error *err);
 /* Writes the canonical text. snprintf-like. */
 size_t routing_format(const struct routing *r, int64_t experts, char *out, size_t size);
-/* The profile's expectation, whole rows that sum to v->m: for predict() without a workload. */
+/* The expected rows of each expert, whole numbers that sum to v->m; for predict() without a
+ * workload. */
 void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
 /* Expected rows that are spread around the expectation as draws are: some experts have more
  * rows, some less. */

@@ -28,7 +28,7 @@ static double half_value(uint16_t half)
            (exponent ? ldexp(1 + fraction / 1024.0, exponent - 15) : ldexp(fraction / 1024.0, -14));
 }
 
-/* Reads elements at..at+n of an operand, without rounding. */
+/* Reads n elements of an operand from element `at` on, without rounding. */
 static void reference_read_row(enum dtype t, const void *data, int64_t at, int64_t n, double *out)
 {
     const uint16_t *halves = (const uint16_t *)data + at;
@@ -131,7 +131,7 @@ static void check_row(const void *params, uint32_t check)
     double *out = r.out + check * length;
     double *a = malloc(2 * (size_t)longest * sizeof(*a)), *b = a + longest;
     for (int64_t c = 0; c < length; c++) {
-        out[c] = a ? 0 : NAN; /* without memory nothing is right */
+        out[c] = a ? 0 : NAN; /* out of memory: no result can be right */
     }
     if (!a) {
         return;
@@ -154,7 +154,7 @@ int grouped_gemm_cpu_reference(const struct workload *w, void *const buffers[],
                                const int64_t *check_at, double *out, struct launch *launch,
                                struct error *err)
 {
-    (void)check_at; /* the state has each check */
+    (void)check_at; /* the workload's state holds the checks, too */
     (void)err;
     struct reference r = {
         .workload = w,

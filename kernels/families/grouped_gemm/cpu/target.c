@@ -9,9 +9,9 @@
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
-/* Kernels keep their tiles on the stack of a pool thread (4 MiB). */
+/* Limit of a kernel's tile buffers, which lie on the stack (4 MiB) of a pool thread. */
 enum { STACK_BYTES_MAX = 3 * 1024 * 1024 };
-/* Vectors of accumulators that fit the 32 registers of AVX-512 and NEON beside the operands. */
+/* Most vectors of accumulators: AVX-512 and NEON have 32 registers, and operands take some. */
 enum { ACCUMULATORS_MAX = 24 };
 
 static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K",
@@ -219,15 +219,17 @@ static int gemm_cpu_choose(const struct problem *p, const struct device_info *in
             return error_set(err, ERROR_NO_CONFIG, "no config of the cpu kernel fits: %s",
                              why.text);
         }
-        set_tile(config, k <= 64 ? m / 2 : m, 64, k <= 64 ? k : k / 2); /* a smaller cache */
+        set_tile(config, k <= 64 ? m / 2 : m, 64,
+                 k <= 64 ? k : k / 2); /* a smaller tile for a smaller cache */
     }
     return 0;
 }
 
 /* ---- model -----------------------------------------------------------------------------------
  *
- * Cycles of a tile, times tiles, over threads; at least the time of memory. The model only ranks
- * configs of a problem, so the constants are round numbers for a wide out-of-order core. */
+ * Time = cycles of a tile * tiles / threads, but at least the time that memory needs. The model
+ * only ranks configs of a problem, so the constants are round numbers for a wide out-of-order core.
+ */
 
 static const double FMA_PER_CYCLE = 2, LOADS_PER_CYCLE = 2, FMA_LATENCY = 4;
 /* Cycles per element: to convert along rows; to convert and scatter to columns; to load and
@@ -240,7 +242,7 @@ static double ceil_div(double a, double b)
     return ceil(a / b);
 }
 
-/* Cycles of an UNROLL_ROWS x UNROLL_COLS step of the reduction, a vector deep. */
+/* Cycles of a step of the inner loop, which updates UNROLL_ROWS x UNROLL_COLS vectors. */
 static double step_cycles(const struct cpu_tunables *t)
 {
     double rows = (double)t->unroll_rows, cols = (double)t->unroll_cols;
@@ -268,7 +270,7 @@ struct sum {
     double cycles, tiles, largest;
 };
 
-/* Adds an expert: full tiles and a last, partial tile in rows; columns likewise. */
+/* Adds an expert's tiles: full tiles, and along rows and columns a last, partial tile. */
 static void add_expert(const struct grouped_gemm_problem *v, const struct cpu_tunables *t, double m,
                        struct sum *s)
 {

@@ -7,13 +7,13 @@
  *            routed rows of an expert, and share its weights
  *
  * Each thread block of a pair loads half of the shared operand, into the shared memory of both: L2 is read once for
- * two. All SMs together get about 40 bytes a cycle and SM out of L2. These reads also cost energy, and forward and dX
- * already run at the card's power limit. Pairs gain up to 9 % with 4096 tokens.
+ * two. When all SMs read, L2 delivers about 40 bytes a cycle to each. These reads also cost energy, and forward and dX
+ * already run at the card's power limit. Pairs save up to 9 % of the time with 4096 tokens.
  *
  * Tile numbers count pairs; the last of a pair's two tiles may be empty. A stage is empty when the consumers of both
  * thread blocks have given it back, since both producers write the stage. A stage is full when both halves and the
- * thread block's own operand have come. Bytes may come before the barrier expects them: the phase cannot end without
- * its own producer's arrival.
+ * thread block's own operand have come. Bytes may come before the barrier expects them, because the phase cannot end
+ * before this thread block's own producer arrives.
  */
 #if KSPLIT || CLUSTER > 1
 /* Barriers must exist before another thread block arrives. */

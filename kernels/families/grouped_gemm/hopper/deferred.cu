@@ -3,8 +3,9 @@
 /*
  * DEFERRED, with SWAP_AB: a consumer with a finished tile does not first write the tile while the tensor cores idle.
  * The consumer rounds the sums, which halves their registers, and begins the next tile. After each of the next tile's
- * first blocks, while wgmma runs, the consumer writes a kept piece. Pieces without room beside the next tile's sums
- * are written before: pieces of the first 64 columns while the other columns of the last block are multiplied.
+ * first blocks, while wgmma runs, the consumer writes a kept piece. Pieces that do not fit into registers beside the
+ * next tile's sums are written before: pieces of the first 64 columns while the other columns of the last block are
+ * multiplied.
  *
  * A single loop over blocks serves with and without pieces to write. The next piece is always the first kept piece;
  * the further pieces move up.
@@ -19,9 +20,9 @@
 #define PIECE_PART(n) (PARTS_EACH - 1 - (n) % PARTS_EACH)
 
 struct kept {
-    u32 pairs[KEPT][PIECE_PAIRS]; /* of pieces `next` and on */
+    u32 pairs[KEPT][PIECE_PAIRS]; /* rounded sums of the pieces from `next` on */
     struct tile t;
-    int r0; /* the consumer's first row */
+    int r0; /* first row of the tile that the consumer multiplies */
     /* the next piece to write; above ALL_PIECES: the destinations of the next tile's rows have been requested */
     int next;
     struct rows rows;
@@ -153,9 +154,9 @@ INLINE struct tile tile_at(const struct hopper_params *p, const struct tables *s
 
 INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer)
 {
-    const int blocks = blocks_of(p, 0); /* of every tile */
+    const int blocks = blocks_of(p, 0); /* number of blocks of every tile */
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* number of blocks and of pieces before this tile */
+    u32 from = 0, ring = 0; /* counted over all tiles before this one: blocks; pieces */
     struct tile t = tile_at(p, s, w.id, tiles);
     struct kept k;
     float acc[MMAS][ACCUMULATORS];
@@ -173,7 +174,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         from += blocks;
         walk_next(shared, &w);
         const struct tile next = tile_at(p, s, w.id, tiles);
-#define WRITE_FROM_LAST(n) /* pieces of the n-th group from the last */                        \
+#define WRITE_FROM_LAST(n) /* n: number of 64-column groups after it */                        \
     if (MMAS > n) {                                                                                \
         WGMMA_WAIT(n);                                                                             \
         write_others(p, &t, r0, consumer, shared, MMAS - 1 - n, acc, &k.rows, &ring);              \

@@ -12,7 +12,7 @@
  * memory takes these up to a tenth faster than two stores of 128 bytes.
  */
 
-/* The weight of a row of the output, twice in a pair; 0 for a row that does not exist. */
+/* A pair (two 16-bit values) with the weight of an output row in both; 0 for a row that does not exist. */
 INLINE u32 weight_pair(const struct hopper_params *p, int row)
 {
     u32 one;
@@ -39,10 +39,10 @@ INLINE void stores_end(void)
 }
 
 #if !SWAP_AB /* else swapped.cu */
-/* The rows that this lane writes down or multiplies, of each 64: 16 of a warp, by lane % 16. */
+/* The rows that this lane writes or weights: of every 64 rows a warp has 16, and a lane has row lane % 16. */
 struct rows {
-    int to[WRITTEN];          /* row of the output, -1: none. TMA_STORE: unused */
-    u32 weight[WRITTEN][2];   /* FUSE_MUL_POST: the weights of rows lane / 4 and lane / 4 + 8, each twice in a pair */
+    int to[WRITTEN];          /* rows of the output; -1: the row does not exist. TMA_STORE: unused */
+    u32 weight[WRITTEN][2];   /* FUSE_MUL_POST: weight_pair() of rows lane / 4 and lane / 4 + 8 */
 };
 
 #define ask_for_rows(p, row, shared, consumer) ((void)(row))
@@ -89,7 +89,7 @@ INLINE void stage_16(u32 to, const float *d, int slab, const u32 weight[2])
     const u32 row = to + ((LANE & 15) * STORE_SLABS + slab) * ROW_BYTES;
     const u32 chunk = ((LANE >> 4) ^ NEIGHBOUR_FIRST(LANE) ^ SWIZZLE_OF(LANE, slab)) << 4;
 #pragma unroll
-    for (int q = 0; q < 4; q++) { /* 16 columns: two chunks */
+    for (int q = 0; q < 4; q++) { /* each q: 16 columns, which are two chunks */
         u32 v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -107,7 +107,7 @@ INLINE void stage_32(u32 to, const float *d, int slab)
 {
     const u32 row = to + ((LANE >> 2) * STORE_SLABS + slab) * ROW_BYTES, half = (LANE & 1) << 3;
 #pragma unroll
-    for (int q = 0; q < 4; q++) { /* 8 columns: two chunks; this lane writes a part of a chunk */
+    for (int q = 0; q < 4; q++) { /* each q: 8 columns, which are two chunks; this lane writes a part of one */
         const u32 at = row + (((q * 2 + (LANE >> 1 & 1)) ^ SWIZZLE_OF(LANE >> 2, slab)) << 4) + half;
         shared_store8(at, d[q * 4], d[q * 4 + 1]);
         shared_store8(at + 8 * STORE_SLABS * ROW_BYTES, d[q * 4 + 2], d[q * 4 + 3]);

@@ -22,17 +22,18 @@ INLINE const char *row_at(const char *base, u32 offset)
 
 #if MODE != MODE_DW
 /*
- * All 128 threads copy a block: thread t chunk t % 8 of rows t / 8 + 16 j, so that eight threads read 128 contiguous bytes.
+ * All 128 threads copy a block: thread t chunk t % 8 of rows t / 8 + 16 j, so that eight threads read 128 contiguous
+ * bytes.
  */
-#define ROW (THREAD >> 3) /* the first of this thread's rows */
-#define PASS 16           /* to the next */
+#define ROW (THREAD >> 3) /* the first row that this thread copies */
+#define PASS 16           /* from each row that a thread copies to its next */
 
 INLINE u32 swizzled_start(void)
 {
     return ROW * ROW_BYTES + ((CHUNK ^ (ROW & 7)) << 4);
 }
 
-/* The TMA part comes first, because it takes longest. */
+/* Loads the other operand by TMA, before the copies, because TMA takes longest. */
 INLINE void load_other(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int d, u32 shared, u32 stage, u64 policy)
 {
@@ -43,8 +44,8 @@ INLINE void load_other(const struct hopper_params *p, const struct tile *t, cons
 /* The rows of the operand are the tile's rows, the same for all blocks. Rows past the tile's end are not copied:
  * their results are not written. */
 #define COPIES (TILE_ROWS / PASS)
-#define GATHERED_AT (GATHER_A ? 0 : A_BYTES) /* in a stage */
-#define NOWHERE ~0u /* a row that does not exist */
+#define GATHERED_AT (GATHER_A ? 0 : A_BYTES) /* where the gathered operand begins in a stage */
+#define NOWHERE ~0u /* the offset of a row that does not exist */
 
 INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int index[COPIES])
 {
@@ -68,7 +69,7 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
 }
 
 /* When tiles are dealt in turn, the indices of the next tile are fetched while this tile is copied. */
-#define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* more do not fit in the registers twice */
+#define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* indices of two tiles must fit into the registers */
 
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
@@ -129,15 +130,15 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
  * dW: the reduction runs over rows, so each block has new rows, and tiles are short. A warp needs longer to find a
  * tile, read a block's indices and issue its copies than the consumers need to multiply the block, even with a part
  * of the rows. So each warp copies 64 rows alone, and four times as many rows are under way. Each warp has stages of
- * its own, so that no warp can reach a stage a round too early, with the parity of another round. Where two blocks
- * make up 64 rows, the warp copies both and reads their indices at once.
+ * its own, so that no warp can reach a stage a round too early, with the parity of another round. Where 64 rows
+ * are two blocks, the warp copies both and reads the indices of both at once.
  *
  * Lane l knows where rows l and l + 32 begin; the eight lanes that copy 128 bytes of a row get the offset from lane
  * l.
  */
 #define ROW (LANE >> 3) /* this lane's row among the rows copied at a time */
 #define PASS 4
-#define OFFSETS 2 /* number of offsets, of 64 rows, that each lane holds */
+#define OFFSETS 2 /* number of offsets that each of 32 lanes holds, for 64 rows */
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
 #define NOWHERE ~0u /* the offset of a row that does not exist; such a row is filled with zeros */
 
@@ -172,8 +173,8 @@ INLINE u32 chunk_at(u32 start, int pass)
     return (start ^ (pass & 1) << 6) + pass * PASS * ROW_BYTES;
 }
 
-/* Copies 64 rows of a block. `to`: begin of the operand in its stage. A warp has little more time for a block than
- * the copies take. So where all rows and columns exist, no row or column is tested. */
+/* Copies 64 rows of a block. `to`: begin of the operand in its stage. The copies take most of the time that a
+ * warp has for a block. So where all rows and columns exist, no row or column is tested. */
 INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int d, const u32 offset[TILE_D / 32], u32 to)
 {
     const int first = GATHER_A ? t->r0 : t->c0, columns = GATHER_A ? p->tile_rows : p->tile_cols;
@@ -207,8 +208,8 @@ INLINE int is_own(u32 stage)
     return stage / HALVES % LOADERS == (u32)THREAD / 32;
 }
 
-/* True if the block is the second half of 64 rows whose first half this warp has copied for the same tile, so that
- * the offsets are known. */
+/* True if this warp has copied the first half of the same 64 rows for the same tile, and so holds the offsets of the
+ * block's rows. */
 INLINE int goes_on(u32 stage, int block)
 {
     return HALVES > 1 && block > 0 && stage % HALVES != 0;
@@ -218,7 +219,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 {
     struct place at = place_of(0);
     struct walk w = walk_begin(p, tiles);
-    int before = -1; /* expert of the tile before */
+    int before = -1; /* expert of the previous tile */
     struct tile t = no_tile();
     struct extent x = extent_of(p, &t);
     u32 offset[OFFSETS];
@@ -247,7 +248,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             for (int i = 0; i < TILE_D / 32; i++)
                 begins[i] = HALVES > 1 && second ? offset[1] : offset[i];
             barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
-            if (elected()) /* takes longest */
+            if (elected()) /* before the copies, because TMA takes longest */
                 load_block(p, &t, &x, d, stage, full, policy_normal());
             copy_block(p, &t, d, begins, stage + (GATHER_A ? 0 : A_BYTES));
             copies_arrive(full);

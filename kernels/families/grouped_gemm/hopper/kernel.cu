@@ -4,7 +4,7 @@
 /* Prefetches the tensor maps, beginning with the maps of the first loads. Called by a single thread. */
 INLINE void prefetch_maps(const struct hopper_params *p)
 {
-    if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* else parts load all (load_box) */
+    if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* otherwise load_box uses only a_part */
         map_prefetch(&p->a);
     if (!GATHER_B && !(TILE_C == 64 && !B_TRANSPOSED))
         map_prefetch(&p->b);
@@ -19,7 +19,7 @@ INLINE void prefetch_maps(const struct hopper_params *p)
 INLINE void init_barriers(u32 shared)
 {
     for (int i = 0; i < NUM_STAGES; i++) {
-        /* full: an arrival of TMA, and of every gathering thread; empty: of every multiplying warp */
+        /* arrivals at full: TMA, every gathering thread; at empty: every multiplying warp */
         barrier_init(full_barrier(shared, i), 1 + GATHERERS);
         barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS) * CLUSTER);
     }
@@ -32,7 +32,7 @@ INLINE void init_barriers(u32 shared)
 }
 
 #if ONE_EXPERT
-/* The part of the set-up that the producer's warps without loads do. */
+/* The part of the set-up done by those warps of the producer that do not load. */
 INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
 {
     const int warp = THREAD >> 5;
@@ -87,7 +87,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(p, tiles);
-    u32 from = 0, ring = 0; /* number of blocks and of pieces (KSPLIT: tiles) before this tile */
+    u32 from = 0, ring = 0; /* counted over all tiles before this one: blocks; pieces (KSPLIT: tiles) */
     struct tile t = tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);
     if (PINGPONG && consumer == 1) {
@@ -140,7 +140,7 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
     const int warpgroup = uniform(THREAD >> 7);
     const struct tables s = tables_at(shared_memory, &p);
     if (shared & 1023)
-        trap(); /* swizzles would be off */
+        trap(); /* stages must begin at multiples of 1024 bytes, or TMA and wgmma swizzle differently */
     set_up(&p, &s, shared);
     const int tiles = count_tiles(&p, &s);
     if (warpgroup == 0) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- mainloop: multiplication ------------------------------------------------------------------------ */
 /*
- * For each block of the reduction: wait until the stage is full, issue the block's wgmmas as a group, and give back
- * the stage of the finished group. With IN_FLIGHT 1 that is the previous group, so that the tensor cores never run
- * dry between groups; with IN_FLIGHT 0 the same group.
+ * For each block of the reduction: wait until the stage is full, issue the block's wgmmas as a group, and give back the
+ * stage of the finished group. With IN_FLIGHT 1 the finished group is the previous group, so that the tensor cores
+ * never run dry between groups; with IN_FLIGHT 0 it is the block's own group.
  *
  * A descriptor tells wgmma where an operand lies, in units of 16 bytes: the start, the distance between groups of 8
  * rows of 128 bytes (1024) and, for transposed operands, between slabs. Per step the start moves by 16 elements of d:
@@ -36,7 +36,7 @@ INLINE void wait_full(u32 shared, const struct place *at)
  * into each width's loop.
  */
 
-/* `slab`: bytes from 64 rows of A to the next. */
+/* Multiplies a step (16 of d). `slab`: bytes between groups of 64 rows of A. */
 INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 low_a, u32 low_b,
                           int step, int first, u32 slab)
 {
@@ -105,15 +105,15 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
     }
 }
 
-/* The compiler keeps values that are known to be the same in all lanes in uniform registers, where descriptors come
- * from. `uniform` states this once a tile. In dW with one consumer, whose tiles are short, that costs more than it
- * saves. Where accumulators fill a thread's registers, no register is left for the value. */
+/* The compiler keeps values that are known to be the same in all lanes in uniform registers, from which wgmma takes
+ * descriptors. `uniform` states this once a tile. In dW with one consumer, whose tiles are short, that costs more than
+ * it saves. Where accumulators fill a thread's registers, no register is left for the value. */
 #define UNIFORM_RING (MMAS * ACCUMULATORS <= 64 && (MODE != MODE_DW || CONSUMERS > 1))
 
 /* A single consumer that looks for its next tile keeps the tensor cores busy only with wgmmas already issued, and in
  * dW these are few. So in dW the consumer goes on when the rest of a tile is issued, without waiting for the block
- * before, and gives two stages back at the end. Not for tiles of 64 rows, which lose time, nor in clusters, where a
- * tile may have no rows and hold no stages. */
+ * before, and gives two stages back at the end. This is off for tiles of 64 rows, which lose time, and in clusters,
+ * where a tile may have no rows and hold no stages. */
 #define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && CLUSTER == 1 && MMAS > 1 && IN_FLIGHT && !STAGGERED)
 
 /* Leaves the last group running (REST_LATE: also the group before); mainloop_end waits. Returns the last block's
@@ -181,8 +181,8 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 }
 
 struct work {
-    int steps; /* number of wgmmas along the summed dimension; 0: no tile is left */
-    int mmas, width; /* multiplied (mainloop_of) */
+    int steps; /* number of wgmmas along the reduction; 0: no tile is left */
+    int mmas, width; /* 64-row groups and columns that are multiplied (mainloop_of) */
     int row;         /* SWAP_AB: the first routed row */
 };
 
@@ -221,7 +221,7 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
  *
  * A barrier states that lanes are together, but not after a loop over lanes' own numbers, unless a called function
  * has the loop (order_experts). Ping-pong already has a barrier. 64 x 64 tiles of one expert need no barrier; larger
- * tiles of one expert also need a uniform step count. dW with one consumer loses 1 % by the barrier.
+ * tiles of one expert also need a uniform step count. dW with one consumer takes 1 % longer with the barrier.
  */
 #define SAY_TOGETHER                                                                               \
     (!PINGPONG && !(ONE_EXPERT && MMAS * ACCUMULATORS <= 32) && (MODE != MODE_DW || CONSUMERS > 1))
@@ -246,7 +246,7 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
     return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, steps, w);
 }
 
-/* `steps`: steps that were multiplied. */
+/* Waits for the tile's last wgmmas. `steps`: number of the tile's steps that were multiplied. */
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, int steps)
 {
     WGMMA_WAIT(0);

@@ -13,7 +13,7 @@
  *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contiguous: transposed;
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
  *
- * SWAP_AB: the weights are A. wgmma takes 64 r, but any multiple of 8 c. So a tile multiplies at most 15 rows (GRAIN)
+ * SWAP_AB: the weights are A. A wgmma has 64 r, but any multiple of 8 c. So a tile multiplies at most 15 rows (GRAIN)
  * that its expert does not have; a tile of 128 rows in r multiplies 64 on average.
  *
  *   0 forward    n         row k          w rows n, k contiguous  x  rows, k contiguous
@@ -36,7 +36,7 @@
  *   staging    per consumer STAGING_BUFFERS x PIECE_ROWS rows of STORE_SLABS x 128 bytes: pieces of the output.
  *              KSPLIT: TILE_R x TILE_C sums in fp32, as the cluster sends them
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
- *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
+ *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the drawn tile numbers
  *   split      KSPLIT: two barriers, "all sums have come" and "all have read theirs"
  *   rows       SWAP_AB: per consumer the place of each row (SCATTER), and its weight (FUSE_MUL_POST)
  *   tables     start[experts + 1], then ends[experts] (dW: order[experts])
@@ -45,7 +45,7 @@
  *
  * Sizes are run-time arguments. The host (host/validity.c, host/launch.c) checks: n and k are multiples of 8;
  * pointers and row strides are multiples of 16 bytes; a launch has fewer than 2^30 tiles; gather indices are below
- * 2^30; gathered tensors are below 64 GiB.
+ * 2^30; gathered tensors are smaller than 64 GiB.
  *
  * Options: MODE, ONE_EXPERT (forward and dX, rows in place: no tables), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS,
  * PINGPONG, NUM_STAGES (of TILE_D: with STAGE_ROWS=32 two for each of num_stages), STAGE_ROWS (dW: TILE_D),
@@ -96,18 +96,18 @@
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
 /* how many of the MMAS groups of 64 rows are written at once */
 #define WRITTEN (STAGGERED ? 1 : MMAS)
-#define ACCUMULATORS (TILE_C / 2)                          /* registers of such a wgmma */
-#define STEPS (TILE_D / 16)                                /* wgmmas in sequence */
+#define ACCUMULATORS (TILE_C / 2)                          /* registers of a thread for the sums of one wgmma */
+#define STEPS (TILE_D / 16)                                /* wgmmas in sequence for a block: each takes 16 of d */
 
 #define ROW_BYTES 128   /* bytes of every row in shared memory */
-#define SLAB_BYTES 8192 /* 64 rows */
-/* bytes of 64 r, or c, of an operand's block */
+#define SLAB_BYTES 8192 /* 64 rows of 128 bytes */
+/* bytes of 64 r of A's block, or of 64 c of B's block */
 #define BLOCK_SLAB_BYTES (MODE == MODE_DW ? TILE_D * ROW_BYTES : SLAB_BYTES)
 #define A_BYTES (TILE_R * TILE_D * 2)
 #define B_BYTES (TILE_C * TILE_D * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole box would reach past the end */
-#define WHOLE_PART ((64 - TILE_D) / 16) /* dW: the part that is as high as a block */
+#define PARTS 4         /* boxes of 64, 48, 32, 16 rows, for an expert's last rows: a whole box would reach past them */
+#define WHOLE_PART ((64 - TILE_D) / 16) /* dW: number of the box (see PARTS) that is as high as a block */
 #define HALVES (64 / TILE_D)            /* dW: number of blocks in 64 rows, 1 or 2 */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
@@ -120,7 +120,7 @@
 #define EACH_WIDTH_16(X)                                                                           \
     X(16) X(32) X(48) X(64) X(80) X(96) X(112) X(128)                                              \
     X(144) X(160) X(176) X(192) X(208) X(224) X(240) X(256)
-#define EACH_WIDTH_8(X) /* beside those */                                                         \
+#define EACH_WIDTH_8(X) /* other widths */                                                         \
     X(24) X(40) X(56) X(72) X(88) X(104) X(120) X(136)                                             \
     X(152) X(168) X(184) X(200) X(216) X(232) X(248)
 #if SWAP_AB && CLUSTER_C > 1
@@ -128,14 +128,14 @@
 #else
 #define EACH_WIDTH(X) EACH_WIDTH_16(X)
 #endif
-/* Widths with a loop of their own; each costs a quarter of the rest's compile time. An expert with several tiles has
- * tiles wider than half (place_swapped). A narrower tile is an expert's only tile, and waits for weights, however few
- * rows it multiplies. With GRAIN 8 the widths above half are twice as many, and there are no widths below: an expert
- * with a single pair has about 200 rows or more, for 160 of a tile. Wider tiles take longest to compile, and serve
- * experts of several nearly full pairs. */
+/* Widths of tiles with a loop of their own; each loop adds a quarter of the compile time of all other code. An expert
+ * with several tiles has tiles wider than half (place_swapped). A narrower tile is an expert's only tile, and waits for
+ * weights, however few rows it multiplies. With GRAIN 8 the widths above half are twice as many, and there are no
+ * widths below: an expert with a single pair has about 200 rows or more, for 160 of a tile. Wider tiles take longest to
+ * compile, and serve experts of several nearly full pairs. */
 #define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
-#define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* each grain */
+#define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* above: all */
 #define HAS_WIDTH(n)                                                                               \
     ((n) > WIDTH_ABOVE ? (n) <= TILE_C : GRAIN == 16 && ((n) == WIDTH_HALF || (n) == WIDTH_QUARTER))
 #define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
@@ -145,10 +145,10 @@
  * tile is multiplied: as many as fit beside its sums. */
 #define PIECE_PAIRS 16 /* registers that a waiting piece takes in each thread */
 #define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
-/* number of pieces before the first that is not 64 rows high */
+/* how many of the last pieces in a row are 64 rows high */
 #define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64))
 #define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
-#define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and for pairs that wait; a gathering producer takes some */
+#define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and waiting pieces; a gathering producer takes some */
 
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)
@@ -159,7 +159,7 @@
 #define TICKETS 4 /* places in the ring of tickets */
 #define SPLIT_AT (TICKETS_AT + (DYNAMIC ? TICKETS * 20 : 0))
 #define ROWS_AT (SPLIT_AT + (KSPLIT ? 16 : 0))
-#define ROWS_BYTES (TILE_C * (4 * SCATTER + 2 * FUSE_MUL_POST)) /* of a consumer */
+#define ROWS_BYTES (TILE_C * (4 * SCATTER + 2 * FUSE_MUL_POST)) /* bytes of a consumer's struct rows */
 #define TABLES_AT (ROWS_AT + (SWAP_AB ? CONSUMERS * ROWS_BYTES : 0))
 
 #if TILE_D != 64 && (MODE != MODE_DW || STAGGERED || TILE_D != 32)
@@ -226,9 +226,9 @@ typedef unsigned short u16;
 #define FLAG_GATHER_64 2u
 #define FLAG_WEIGHTS_FP32 4u
 #define FLAG_ACCUMULATE 8u
-#define FLAG_RASTER_C 16u /* the tile order walks a group of column tiles before the next row tile */
-#define FLAG_SORT 32u     /* dW: experts with many rows first */
-#define FLAG_WIDE_A 64u   /* dW: the map has slabs for a dimension */
+#define FLAG_RASTER_C 16u /* the tile order takes a group of column tiles before the next row tile */
+#define FLAG_SORT 32u     /* dW: experts with many rows are computed first */
+#define FLAG_WIDE_A 64u   /* dW: A's map is wide: one box loads all slabs of a tile (producer.cu) */
 #define FLAG_WIDE_B 128u
 #define FLAG_STORE_FIRST 256u /* dW: stores are the first to leave L2 */
 #define FLAG_W_FIRST 512u     /* forward and dX: weights are the first to leave L2 */

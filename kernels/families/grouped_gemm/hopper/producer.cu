@@ -20,11 +20,12 @@
  */
 /*
  * dW has both operands transposed, in slabs of 64 columns, and short tiles. If the map has slabs as a dimension
- * ("wide"), one box loads all slabs of a tile: 1 to 3 % faster than a box for each slab (not so in dX). A map whose
- * columns are no multiple of 64 is not wide. The last tile of a row also loads its slabs singly when it has fewer.
+ * ("wide"), one box loads all slabs of a tile: 1 to 3 % faster than a box for each slab (in dX it is not faster). A map
+ * whose columns are no multiple of 64 is not wide. The last tile of a row also loads its slabs singly when it has
+ * fewer.
  */
 struct extent {
-    int a, b;  /* rows (transposed operands: slabs) of the tile that exist */
+    int a, b;  /* existing rows (transposed operands: slabs) of the tile in A and in B */
     u32 bytes; /* bytes of a whole block that TMA loads */
 };
 
@@ -126,8 +127,8 @@ INLINE void load_rows(struct goal g, const struct tensor_map *map, const struct 
         load_4d(g.to, map, x, y, z, RAGGED, g.bar);
 }
 
-/* A box of `whole` rows from r on, of which `rows` exist. If `whole` is 64, the largest part is as high: only the map
- * depends on `rows`. */
+/* A box of `whole` rows from r on, of which `rows` exist. If `whole` is 64, the largest part is as high, so one load of
+ * the smallest part with `rows` rows is enough. */
 INLINE void load_box(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                      const struct tile *t, int x, int r, int rows, int whole)
 {
@@ -279,9 +280,9 @@ INLINE u64 weight_policy(const struct hopper_params *p)
 }
 
 /*
- * LOADERS warps of the producer load blocks in turn. A single warp needs about 300 cycles to see that a stage is
- * empty, compute the box and issue the load, and about 1000 to find the next tile. In dW a tile may take less.
- * (In other modes four warps were 1 % slower than one.)
+ * LOADERS warps of the producer load blocks in turn. A single warp needs about 300 cycles to see that a stage is empty,
+ * compute the box and issue the load, and about 1000 to find the next tile. In dW the consumers may multiply a tile in
+ * less time. (In other modes four warps were 1 % slower than one.)
  *
  * A barrier's parity tells a round of the ring only from the next round. So no warp may reach a stage two rounds
  * before its release:
@@ -289,7 +290,8 @@ INLINE u64 weight_policy(const struct hopper_params *p)
  * - In ping-pong two consumers release blocks independently, and in a cluster another thread block releases them in
  *   any order. There the warps divide the stages, and each warp has its own.
  *
- * Returns the first block of a tile that this warp loads; `from`: blocks before the tile.
+ * Returns the first block of a tile that this warp loads; `from`: number of blocks of all tiles
+ * before.
  */
 INLINE int loader_first(u32 from)
 {
@@ -320,7 +322,7 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
 
 #if CLUSTER > 1
 #if MODE == MODE_DW
-#define HEARS_OUT 1 /* in each warp that loads */
+#define HEARS_OUT 1 /* every loading warp waits in hear_out() */
 INLINE int is_loaded_here(u32 block, u32 stage)
 {
     return (GATHER ? stage / HALVES : block) % LOADERS == (u32)THREAD / 32;
@@ -331,11 +333,11 @@ INLINE int is_loaded_here(u32 block, u32 stage)
 #endif
 
 /*
- * Called by a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is behind them. Waits
- * for the messages from the cluster's thread blocks: released stages and (the first thread block) read tickets. A
+ * Called by a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is the place after them.
+ * Waits for the messages from the cluster's thread blocks: released stages and (the first thread block) read tickets. A
  * thread block that leaves before a message arrives causes a fault. So the warp waits as if it filled all stages, and
- * handed on all tickets, once more. A warp waits only for its own stages: it does not know the round of another
- * warp's stage, and could mistake an older round for the last.
+ * handed on all tickets, once more. A warp waits only for its own stages: it does not know the round of another warp's
+ * stage, and could mistake an older round for the last.
  */
 INLINE void hear_out(u32 shared, struct place at, u32 from, const struct walk *w)
 {
@@ -401,7 +403,7 @@ INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, i
 /*
  * p->ahead: when the ring is full, asks L2 for as many blocks of the same tile beyond the ring; called after the load
  * of `block`. Each filling of the ring waits for memory anew. 64 x 64 tiles with 8 stages (K of 1024 and 8192) take
- * 0.18 microseconds a block, so 1.5 for eight.
+ * 0.18 microseconds a block, so 1.5 microseconds for eight blocks.
  */
 INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int first, int blocks, int block, int *asked)
@@ -465,14 +467,14 @@ INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, con
 }
 
 /* The loop of the producer warpgroup: its loading warps take blocks in turn. A single loading warp computes less
- * for each block; a small product takes hardly longer than that. */
+ * for each block, which counts in small products. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(p, tiles);
     struct place at = place_of(0);
     const u64 policy = weight_policy(p);
-    int before = -1; /* expert of the tile before */
-    u32 from = 0;    /* blocks before this tile */
+    int before = -1; /* expert of the previous tile */
+    u32 from = 0;    /* number of blocks of all tiles before this one */
     if (THREAD >= 32 * LOADERS)
         return;
     struct tile t;

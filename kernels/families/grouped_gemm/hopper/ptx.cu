@@ -28,7 +28,7 @@ INLINE u32 shared_base(void)
     return (u32)__cvta_generic_to_shared(shared_memory);
 }
 
-/* Returns v, which is the same in all lanes, so that the compiler knows so. */
+/* Returns v, and tells the compiler that v is the same in all lanes. */
 INLINE int uniform(int v)
 {
     return __shfl_sync(~0u, v, 0);
@@ -131,7 +131,7 @@ INLINE void barrier_init_fence(void)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* Arrives once, and makes the phase wait for `bytes` more bytes. */
+/* Arrives at the barrier once, and makes its phase wait for `bytes` more bytes. */
 INLINE void barrier_expect(u32 bar, u32 bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"
@@ -377,7 +377,7 @@ INLINE void stores_commit(void)
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Waits until all but this thread's newest `pending` stores have read their shared memory. */
+/* Waits until all of this thread's stores, except the newest `pending`, have read their shared memory. */
 #define STORES_WAIT_READ(pending)                                                                  \
     asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(pending) : "memory")
 
@@ -414,8 +414,8 @@ INLINE void copy4(u32 to, const char *from)
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(from) : "memory");
 }
 
-/* Copies 16 bytes, so that their 256 bytes come to L2. With ask_line products without KSPLIT took 2 % longer, with
- * ask_bytes 3 %. */
+/* Copies 16 bytes, so that memory brings the 256 bytes around them to L2. Products without KSPLIT took 2 % longer with
+ * ask_line instead, and 3 % longer with ask_bytes. */
 INLINE void touch(u32 to, const char *from)
 {
     asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");

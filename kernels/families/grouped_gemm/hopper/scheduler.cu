@@ -19,53 +19,54 @@ struct hopper_params { /* as in host/params.h; strides in bytes */
     const void *m_sizes;         /* the sizes of the experts; not read with one expert, which has all rows */
     const void *gather;
     const void *weights;
-    u32 *counter;                /* DYNAMIC: tiles drawn (ticket_draw) */
-    i64 out_stride, out_expert;  /* between rows; dW: between experts */
-    u32 gathered_stride;         /* in units of 16 bytes */
+    u32 *counter;                /* DYNAMIC: number of tiles drawn (ticket_draw) */
+    i64 out_stride, out_expert;  /* bytes between rows; dW: bytes between experts */
+    u32 gathered_stride;         /* bytes between rows, divided by 16 */
     int rows;                    /* routed rows in all */
     int experts;
     int tile_rows;               /* dW: rows (n) of an expert's output; else unused */
-    int tile_cols;               /* how many c */
-    int depth;                   /* length of d; dW: unused, an expert's rows */
+    int tile_cols;               /* length of c */
+    int depth;                   /* length of d; dW: unused, because an expert's rows are the length */
     int group;
     u32 flags;
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
-    int height;                  /* SWAP_AB: rows of a tile, at most; dW: tiles of an expert */
-    u32 height_mul, height_shift; /* to divide by height */
+    int height;                  /* SWAP_AB: most rows of a tile; dW: number of tiles of an expert */
+    u32 height_mul, height_shift; /* for divisions by height */
     /* number of blocks (dW: of experts) that are requested into L2 before they are loaded */
     int ahead;
     /* multiplier and shift for divisions by the number of column tiles; ONE_EXPERT: by a group's tiles */
     u32 cols_mul, cols_shift;
-    u32 group_mul, group_shift;  /* ... by group */
+    u32 group_mul, group_shift;  /* for divisions by group */
     int ahead_shift;             /* dW: log2 of ahead */
-    int cols;                    /* number of column tiles; with clusters, of whole clusters */
-    const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
-    u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
-    u32 a_rows_bytes, b_rows_bytes;   /* ... and bytes of a row */
-    struct tensor_map out_wide;       /* STORE_SLABS 2: `out` with slabs as a dimension; GRAIN 8: `out` with 8 rows */
+    int cols;                    /* number of column tiles; with clusters, number of clusters along c */
+    const char *a_rows, *b_rows; /* A's and B's rows, for requests into L2 (dW: ahead; ONE_EXPERT) */
+    u32 a_rows_stride, b_rows_stride; /* bytes between these rows, divided by 16 */
+    u32 a_rows_bytes, b_rows_bytes;   /* bytes of each of these rows */
+    /* map of `out` with other boxes: pairs of slabs (STORE_SLABS 2) or 8 rows (GRAIN 8) */
+    struct tensor_map out_wide;
 #if CLUSTER > 1                       /* launches without clusters pass these too */
-    unsigned char order[ORDER_MAX];   /* the place of each cluster among all */
-    int last_rounds;                  /* DYNAMIC: rounds of tiles drawn; earlier rounds are dealt in turn */
+    unsigned char order[ORDER_MAX];   /* by cluster: the number of the first tile that it takes */
+    int last_rounds;                  /* DYNAMIC: number of last rounds that are drawn; others are dealt in turn */
 #endif
 };
 
 /* Named barriers; 0 is the whole thread block. */
-#define BARRIER_WRITE 1 /* + consumer: 128 threads; KSPLIT: both consumers */
-#define BARRIER_TURN 3 /* + consumer: this consumer waits for its turn to multiply; the other consumer arrives */
+#define BARRIER_WRITE 1 /* + number of the consumer: its 128 threads meet; KSPLIT: both consumers' threads meet */
+#define BARRIER_TURN 3 /* + number of the consumer, which waits for its turn to multiply; the other one arrives */
 #define BARRIER_LOADER 5 /* ONE_EXPERT: the loading warp waits here until the mbarriers exist */
 #define BARRIER_CONSUMERS 6 /* ... and here the multiplying warps wait */
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */
-    int *ends;  /* [experts]: row tiles of experts 0..e; dW: the experts in the order of tiles */
+    int *ends;  /* [experts]: number of row tiles of experts 0..e; dW: the experts, in the order of their tiles */
 };
 
 struct tile {
     int expert;
-    int r0, c0;    /* first r and c, within the expert */
+    int r0, c0;    /* the tile's first r and c, within the expert */
     int first;     /* first row of the expert */
     int rows;      /* rows of the expert */
-    int row_tiles; /* of the expert */
+    int row_tiles; /* number of row tiles of the expert */
     int width;     /* SWAP_AB: rows of the tile, from c0 on */
 };
 
@@ -123,7 +124,7 @@ INLINE int row_tiles_of(const struct hopper_params *p, u32 rows)
     return (int)((rows + TILE_ROWS - 1) / TILE_ROWS);
 }
 
-/* The sum over all lanes up to this lane. */
+/* The sum over this lane and all lower lanes. */
 INLINE u32 scan_rows(const struct hopper_params *p, u32 rows)
 {
 #pragma unroll
@@ -148,8 +149,8 @@ INLINE int scan_tiles(int tiles)
 
 #define EACH 8 /* experts that each lane scans in a pass: one pass is enough for most problems */
 
-/* Writes the table entries of a lane's experts, from e on, which have m[] rows; `rows` and `tiles` come before all
- * of them. */
+/* Writes the table entries of a lane's experts, from e on, which have m[] rows; `rows` and `tiles` count the rows
+ * and tiles of all experts before e. */
 INLINE void scan_each(const struct hopper_params *p, const struct tables *s, int e,
                       const u32 m[EACH], u32 *rows, int *tiles)
 {
@@ -252,7 +253,7 @@ INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
     return s->ends[p->experts - 1] * column_tiles(p);
 }
 
-/* The expert of the q-th row tile: the number of ends <= q. Called by whole warps. */
+/* The expert of the q-th row tile: the number of entries of ends[] that are at most q. Called by whole warps. */
 INLINE int find_expert(const int *ends, int experts, int q)
 {
     int base = 0;
@@ -281,8 +282,8 @@ INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
 {
     const int tiles = t->row_tiles * CLUSTER;
     const u32 grains = ((u32)t->rows + GRAIN - 1) / GRAIN, each = grains / (u32)tiles;
-    const int more = (int)(grains - each * (u32)tiles); /* tiles, */
-    const int begin = t->expert & 1 ? tiles - more : 0; /* from here on */
+    const int more = (int)(grains - each * (u32)tiles); /* number of wider tiles */
+    const int begin = t->expert & 1 ? tiles - more : 0; /* the first wider tile */
     const int before = row_tile < begin ? 0 : at_most(row_tile - begin, more);
     const int width = ((int)each + (row_tile >= begin && row_tile < begin + more)) * GRAIN;
     t->r0 = col_tile * TILE_COLS;
@@ -338,7 +339,7 @@ INLINE struct tile locate_tile(const struct hopper_params *p, const struct table
         else if (row_tiles > 1)
             turn /= row_tiles;
     }
-    const u32 begin = turn * group; /* the first of the group's fast tiles */
+    const u32 begin = turn * group; /* first tile of the group, along the dimension that is walked first */
     const u32 width = fast - begin < group ? fast - begin : group;
     id -= begin * slow;
     if (width == group)
@@ -364,8 +365,8 @@ INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
 }
 
 #if KSPLIT
-/* The number of blocks of the reduction before the part of this rank. No part is empty: the reduction has at least
- * as many blocks as parts. */
+/* KSPLIT: the number of blocks of the reduction before the part that `rank` sums. No part is empty: the reduction has
+ * at least as many blocks as parts. */
 INLINE int part_begin(const struct hopper_params *p, u32 rank)
 {
     const u32 blocks = ((u32)p->depth + TILE_D - 1) / TILE_D;
@@ -475,15 +476,15 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
 /* ---- which tiles ------------------------------------------------------------------------------------ */
 /*
  * A thread block takes tiles BLOCK, BLOCK + BLOCKS, ...; a cluster takes tiles in the same way, and begins with its
- * place. With DYNAMIC only the first tile comes so: a thread block draws each further tile when the tile before is
+ * place. With DYNAMIC only the first tile is dealt so: a thread block draws each further tile when the tile before is
  * nearly done. A cluster draws in the last rounds only. So tiles that end early (the last rows of experts, with
- * SKIP_ROWS) do not leave SMs idle at the end. SMs that share weights also do not drift so far apart that L2 has
- * dropped the weights.
+ * SKIP_ROWS) do not leave SMs idle at the end. SMs that share weights also stay close enough in time that L2
+ * still holds the weights.
  *
  * The producer's first warp draws a number (ticket_draw) and hands the number on through a ring of tickets. All other
- * warps read all tickets in order, also tickets of other warps' tiles. The last ticket has a number past the end. In
- * a cluster the first thread block's warp draws for all, and hands the number to the ring of each thread block; all
- * tell the first when a ticket has been read.
+ * warps read all tickets in order, also tickets of other warps' tiles. The number of the last ticket is past the last
+ * tile. In a cluster the first thread block's warp draws for all, and hands the number to the ring of each thread
+ * block; all tell the first when a ticket has been read.
  */
 #define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* this warp draws */
 #define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
@@ -552,9 +553,9 @@ INLINE void hand_ticket(u32 to, int id, u32 bar)
 #endif
 
 struct walk {
-    int id;    /* >= tiles: at the end */
+    int id;    /* number of the tile; when id >= tiles, no tile is left */
     int tiles;
-    u32 read;  /* tickets */
+    u32 read;  /* number of tickets read so far */
 };
 
 INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
@@ -605,14 +606,14 @@ INLINE int number_in_turn(const struct hopper_params *p, const struct walk *w)
 #define number_in_turn(p, w) 0
 #endif
 
-/* Draws the next number; called by one thread. */
+/* Draws the number of the next tile; called by one thread. */
 INLINE int ticket_draw(const struct hopper_params *p, int tiles)
 {
     (void)tiles;
     return last_rounds_from(p, tiles) + (int)global_add(p->counter, 1);
 }
 
-/* Waits until the ticket that had the n-th ticket's place has been read. */
+/* Waits until all warps have read the older ticket whose place in the ring the n-th ticket takes. */
 INLINE void ticket_wait(u32 shared, u32 n)
 {
     barrier_wait(ticket_empty(shared, n), (n / TICKETS & 1) ^ 1);

@@ -11,18 +11,18 @@
  *
  * Each thread block has two barriers: "full" (all bytes of a tile have come) and "free" (all thread blocks have read
  * their sums). Every consumer warp of the cluster arrives at "free", except after the last tile: no sums follow, and
- * a thread block with all its bytes may end. Producers take no part, and may be a tile ahead or gone.
+ * a thread block that has received all its bytes may end. Producers take no part, and may be a tile ahead or gone.
  *
  * The layout of four sums (16 bytes) of a row avoids bank conflicts. Eight lanes read every other 16 bytes of 256, so
- * bit 3 of the place goes into bit 0. Writing lanes come by fours of a row, so the row goes into bits 1 and 2.
+ * bit 3 of the place goes into bit 0. Each four writing lanes have the same row, so the row goes into bits 1 and 2.
  */
 #if KSPLIT
 #define SPLIT_THREADS (128 * CONSUMERS)
-#define SUMS_ROW (TILE_C * 4) /* bytes */
+#define SUMS_ROW (TILE_C * 4) /* bytes of a row of sums */
 #define SENT_COLS 32          /* columns of sums that a warp lays out at a time */
 #define SENT_ROW (SENT_COLS * 4)
 #define CHUNKS (TILE_C / 8)   /* number of chunks (16 bytes of output, from 8 sums) in a row of the tile */
-#define SPLIT_MOST 8          /* blocks in a cluster */
+#define SPLIT_MOST 8          /* most thread blocks in a cluster */
 
 INLINE u32 sums_full(u32 shared)
 {
@@ -114,7 +114,7 @@ INLINE void send_tile(u32 shared, u32 stage, int consumer, int rows, float acc[M
     async_fence();
 }
 
-/* A chunk of 16 bytes of the output, and its destination. */
+/* 16 bytes of the output that a thread adds up, and their destination. */
 struct share {
     int row;    /* row of the tile; the row exists if it is below the tile's rows */
     int chunk;
@@ -138,7 +138,7 @@ INLINE struct share share_at(const struct hopper_params *p, const struct tile *t
     return s;
 }
 
-/* `size` is a constant: all loads are under way before the first is waited for. */
+/* `size` is a constant, so that all loads are issued before the first value is used. */
 INLINE void add_up(float sum[8], u32 shared, const struct share *s, int size)
 {
     u32 v[SPLIT_MOST][8];
@@ -184,7 +184,7 @@ INLINE void store_shares(const struct hopper_params *p, const struct tile *t, u3
     }
 }
 
-/* `done` counts tiles. */
+/* Sums up and writes this thread block's rows of a tile. `done` counts the tiles written before. */
 INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *unused,
                        u32 *done, u32 last, int more)

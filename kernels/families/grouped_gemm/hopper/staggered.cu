@@ -50,12 +50,12 @@ INLINE struct place multiply_ahead(float acc[MMAS][ACCUMULATORS], int i, const s
     return at;
 }
 
-/* Multiplies a tile whose first block is begun, up to `at`. Leaves the last block of the second half running, and
- * returns the place after that block. In dW the block with fewer rows comes next (block_row). */
+/* Multiplies a tile whose first block is begun; `at` is the next place in the ring. Leaves the last block of the second
+ * half running, and returns the place after that block. In dW the block with fewer rows comes next (block_row). */
 INLINE struct place multiply_tile(float acc[MMAS][ACCUMULATORS], const struct operands *o,
                                   struct place at, int consumer, int steps)
 {
-    u32 last = stage_before(at.stage); /* IN_FLIGHT: given back when the next block has been begun */
+    u32 last = stage_before(at.stage); /* IN_FLIGHT: the stage is given back when the next block has been begun */
     if (!IN_FLIGHT) {
         WGMMA_WAIT(0);
         give_stage(o->shared, last);
@@ -122,7 +122,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     const struct operands o = {shared, shared + consumer * ROWS_EACH * ROW_BYTES, shared + A_BYTES};
     struct walk w = walk_begin(p, tiles);
     struct work work = work_at(p, s, w.id, tiles, consumer);
-    u32 from = 0, ring = 0; /* number of blocks and of pieces before this tile */
+    u32 from = 0, ring = 0; /* counted over all tiles before this one: blocks; pieces */
     float acc[MMAS][ACCUMULATORS];
     struct rows rows;
     const struct tile none = no_tile();
@@ -150,7 +150,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         multiply_ahead(acc, 0, &o, place_of(from), 1);
         struct place at = multiply_ahead(acc, 1, &o, place_of(from), 1);
 #pragma unroll 1
-        for (;;) { /* goes on while the consumer has both halves of a tile */
+        for (;;) { /* loops over tiles of which the consumer has both halves */
             const int id = w.id;
             at = multiply_tile(acc, &o, at, consumer, work.steps);
             const struct tile t = locate_tile(p, s, id);

@@ -2,8 +2,8 @@
 /* ---- swapped: the epilogue where columns of the tile are rows of the output -------------------------- */
 /*
  * SWAP_AB: a thread's accumulators lie along rows of the output. 64 columns become contiguous in memory only when
- * stmatrix turns them on the way to the staging buffer. A piece is 64 columns of the output, those of a wgmma, of up
- * to 64 rows. Each warp has 16 of the columns, so a store waits for all four warps.
+ * stmatrix turns them on the way to the staging buffer. A piece has up to 64 rows and 64
+ * columns of the output, the columns of a wgmma. Each warp has 16 of the columns, so a store waits for all four warps.
  *
  *   TMA_STORE 1  boxes of 16 rows, or of 8 where tiles are cut to 8. A box must not reach into the rows of the
  *                expert's next tile; TMA clips rows past the expert's end
@@ -30,7 +30,7 @@ INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int
     if (!SCATTER)
         return;
 #pragma unroll
-    for (int c = THREAD & 127; c < TILE_C; c += 128) /* lower half of 64 bits: the first four bytes */
+    for (int c = THREAD & 127; c < TILE_C; c += 128) /* of a 64-bit index the lower four bytes */
         if (row + c < p->rows)
             copy4(to + c * 4, (const char *)p->gather + ((i64)(row + c) << (p->flags & FLAG_GATHER_64 ? 3 : 2)));
 }
@@ -67,7 +67,7 @@ INLINE u32 pair_of(const float *sums, const u32 *kept, int i)
     return kept ? kept[i] : round_pair(sums[i * 2], sums[i * 2 + 1]);
 }
 
-/* 16 rows from c on, 16 columns of this warp, to row `row` of the buffer. A thread has, of every 8 rows,
+/* Writes 16 rows from c on, and this warp's 16 columns, to row `row` of the buffer. A thread has, of every 8 rows,
  * two of column lane / 4 and two of column lane / 4 + 8. */
 INLINE void stage_swapped(u32 buffer, int row, const float *d, const u32 *kept, const struct rows *rows, int c)
 {
@@ -95,7 +95,7 @@ INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u3
     stores_commit();
 }
 
-#define WRITES (PIECE_ROWS / 16) /* number of rows of a piece that a thread writes */
+#define WRITES (PIECE_ROWS / 16) /* how many rows of a piece each thread writes */
 #define WRITTEN_ROW(j) ((((j) * 4 + ((THREAD >> 5) & 3)) * 4) + (LANE >> 3))
 
 /* Rows of the output that this thread writes of the piece from row c on; -1: no row. Called before the piece's
@@ -121,7 +121,7 @@ INLINE void write_swapped(const struct hopper_params *p, u32 buffer, int column,
     }
 }
 
-/* A piece of 64 columns and the rows from c on, by all threads of the consumer: the sums at `d`, or the `kept` pairs.
+/* Stores a piece: 64 columns and the rows from c on, of the sums at `d` or of the `kept` pairs. All threads call it.
  * `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32 shared, int column, int c, int consumer,
                         const float *d, const u32 *kept, const struct rows *rows, u32 *ring)

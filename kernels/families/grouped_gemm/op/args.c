@@ -111,7 +111,7 @@ static int check_rest(const struct grouped_gemm_problem *v, const struct grouped
 struct stride {
     int64_t *value;
     const char *name;
-    int64_t dense; /* the meaning of 0 */
+    int64_t dense; /* the stride that 0 means */
     int64_t least; /* least stride: with a smaller stride rows would overlap */
     size_t element;
 };
@@ -151,7 +151,7 @@ struct tensor {
     const void *data;
     const char *name, *row_name, *expert_name;
     int64_t *row, *expert;
-    int64_t length; /* of a row */
+    int64_t length; /* elements of a row */
     size_t element;
 };
 

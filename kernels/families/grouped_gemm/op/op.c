@@ -185,7 +185,7 @@ static void gemm_op_round_bucket(struct problem *p, enum bucket_scheme scheme)
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    /* Given rows per expert are the problem's point, and must sum to M. */
+    /* The rows in "rows:.." sum to M, so neither may be rounded. */
     bool rows_given = strncmp(v.routing, "rows:", 5) == 0;
     switch (scheme) {
     case BUCKET_EXACT:

@@ -177,7 +177,7 @@ double grouped_gemm_unevenness(const struct grouped_gemm_problem *v)
     int64_t rows[GEMM_EXPERTS_MAX];
     double squares = 0;
     if (strcmp(v->routing, "uniform") == 0) {
-        return 0; /* nearly every problem */
+        return 0; /* nearly every problem returns here */
     }
     grouped_gemm_expected_rows(v, rows);
     for (int64_t e = 0; e < v->experts; e++) {
@@ -187,8 +187,8 @@ double grouped_gemm_unevenness(const struct grouped_gemm_problem *v)
     return fmax(0, log2(squares * (double)v->experts));
 }
 
-/* The standard normal deviate below which a part u lies; within 5e-4 (Abramowitz and Stegun,
- * 26.2.23). */
+/* The value below which a standard normal variable lies with probability u; the error is at most
+ * 5e-4 (Abramowitz and Stegun, 26.2.23). */
 static double normal_quantile(double u)
 {
     const double t = sqrt(-2 * log(fmin(u, 1 - u)));
@@ -197,7 +197,8 @@ static double normal_quantile(double u)
     return u < 0.5 ? -z : z;
 }
 
-/* A quantile of n draws with chance mean / n; few draws are counted as rare events (Poisson). */
+/* The quantile u of the hits in n draws that hit with probability mean / n. With a small mean, the
+ * hits are Poisson distributed. */
 static double drawn_quantile(double mean, double n, double u)
 {
     enum { FEW = 16, MOST = 64 };

@@ -78,8 +78,8 @@ static int rules_read_flags(const struct record *config, const char *const known
     return 0;
 }
 
-/* Both permutes in a config are wrong for every problem, so this error comes before a
- * disagreement. */
+/* Both permutes in a config are wrong for every problem, so this error comes before the
+ * error of a flag that disagrees with the problem. */
 static int rules_check_flags(const struct grouped_gemm_problem *v, const struct flags *f,
                              struct rejection *why)
 {
@@ -101,7 +101,7 @@ static int rules_check_flags(const struct grouped_gemm_problem *v, const struct 
     return 0;
 }
 
-/* The manual prune table. */
+/* The manual prune table: which TMA loads and stores each mode excludes. */
 static int rules_check_mode(const struct grouped_gemm_problem *v, const struct flags *f,
                             struct rejection *why)
 {

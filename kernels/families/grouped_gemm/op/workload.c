@@ -64,7 +64,8 @@ static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem
     }
 }
 
-/* The first topk steps of a shuffle, for each token; any order to begin with is as good. */
+/* The first topk steps of a shuffle, for each token; the order before the shuffle does not matter.
+ */
 static void draw_uniform(const struct grouped_gemm_problem *v, uint64_t *random, int32_t *ids)
 {
     int32_t order[GEMM_EXPERTS_MAX];
@@ -102,7 +103,7 @@ uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
 {
     enum {
         ROUTINGS = 8,
-        ALIKE = 1 << 14 /* mean rows of an expert from which on routings hardly differ */
+        ALIKE = 1 << 14 /* with more rows per expert, routings hardly differ */
     };
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
@@ -133,7 +134,7 @@ uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
     return second;
 }
 
-/* The given rows, shuffled over tokens and slots. */
+/* Gives each expert its given rows, shuffled over tokens and slots. */
 static void draw_rows(const struct routing *r, const struct grouped_gemm_problem *v,
                       uint64_t *random, int32_t *ids)
 {
@@ -311,7 +312,7 @@ static int64_t checks_wanted(const struct grouped_gemm_problem *v)
     return (int64_t)fmin(n, (double)v->out_rows);
 }
 
-/* Terms of the longest sum of an output element. */
+/* The number of terms of the longest sum of an output element. */
 static int64_t most_terms(const struct grouped_gemm_state *s)
 {
     const struct grouped_gemm_problem *v = &s->view;
@@ -380,8 +381,8 @@ static void add_list(struct workload *w, enum gemm_buffer which, const char *nam
     b->host = host;
 }
 
-/* Deviations: x and dy 1, and w such that a row of results has deviation 1. dW sums m_e products of
- * deviation 1, so dy is scaled instead, by the mean rows of an expert. */
+/* Standard deviations: x and dy have 1, and w is scaled such that a row of results has deviation 1.
+ * dW sums m_e products of deviation 1, so dy is scaled instead, by the mean rows of an expert. */
 static void add_buffers(struct workload *w, const struct grouped_gemm_state *s)
 {
     const struct grouped_gemm_problem *v = &s->view;

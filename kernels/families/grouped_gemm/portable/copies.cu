@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- portable, copies: from global to shared memory ------------------------------------------ */
 
-/* Byte offset of a chunk in a tile of rows of `chunks` chunks. */
+/* Byte offset in shared memory of a chunk (16 bytes) of a tile whose rows have `chunks` chunks. */
 INLINE int chunk_at(int row, int chunk, int chunks)
 {
     const int rows_per_line = chunks < 8 ? 8 / chunks : 1; /* a line is 128 bytes: all banks */
@@ -21,8 +21,8 @@ INLINE int token_of(const struct portable_params *p, int g)
     return (int)((u64)(u32)g * p->topk_mul >> p->topk_shift);
 }
 
-/* The offset of row + `passed` rows, computed from the offset of the row: passed is a multiple of a power of two
- * above row, so the swizzle of the sum is the xor of both. */
+/* Given the offset `at` of a chunk, returns the offset of the same chunk `passed` rows below. `passed` is a multiple of
+ * a power of two above the first row, so the swizzle of the sum of both rows is the xor of their swizzles. */
 INLINE int chunk_below(int at, int passed, int chunks)
 {
     const int rows_per_line = chunks < 8 ? 8 / chunks : 1, mask = chunks < 8 ? chunks - 1 : 7;
@@ -81,12 +81,12 @@ INLINE void fetch_indices(const struct portable_params *p, int index[], int firs
 
 /* Where the copies are: a block of a tile, up to NUM_STAGES - 1 ahead of the multiplication. */
 struct cursor {
-    int id;         /* number of the tile; from `tiles` on: nothing is left to copy */
+    int id;         /* number of the tile; when id >= tiles, no tile is left to copy */
     /* the next block's place in the reduction and the reduction's end; in dW both count rows over all experts */
     int at, end;
-    int a_left;     /* rows of the tile that exist, or, transposed, columns from this thread's on */
+    int a_left;     /* rows of the tile that exist; in a transposed operand, columns right of this thread's first */
     int b_left;
-    const char *a, *b; /* this thread's first chunk of the next block, gathered rows not counted */
+    const char *a, *b; /* where this thread's first copy reads; a gathered row adds its offset */
     int a_index[A_COPIES], b_index[B_COPIES];
 };
 

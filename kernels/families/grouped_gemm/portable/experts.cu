@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- portable, experts: their rows, and tiles ------------------------------------------------ */
 
-/* start[e]: first row of expert e; start[experts]: the end of the last. ends[e]: tiles along r of experts 0..e. By
- * the first warp. Sizes are cut at `rows`, so that wrong sizes cannot reach memory outside the tensors. */
+/* start[e]: first row of expert e; start[experts]: the end of the last. ends[e]: number of tiles along r of experts
+ * 0..e. The first warp calls this function. Sizes are cut at `rows`, so that wrong sizes cannot reach memory outside
+ * the tensors. */
 INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
 {
     const int lane = THREAD;
@@ -18,7 +19,7 @@ INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
             else
                 m = ((const int *)p->m_sizes)[e];
         }
-        u32 sum = m < 0 ? 0 : m; /* each at most 2^30 after the cut, so two never overflow */
+        u32 sum = m < 0 ? 0 : m; /* after the cut below at most 2^30, so a sum of two fits */
         sum = sum < (u32)p->rows ? sum : (u32)p->rows;
         for (int by = 1; by < 32; by <<= 1) {
             const u32 before = (u32)shuffle_up((int)sum, by);
@@ -44,7 +45,7 @@ INLINE void scan_experts(const struct portable_params *p, int *start, int *ends)
     }
 }
 
-/* The expert of the q-th row of tiles: the number of ends <= q. */
+/* The expert of the q-th row of tiles: the number of entries of ends[] that are at most q. */
 INLINE int find_expert(const int *ends, int experts, int q)
 {
     const int lane = THREAD & 31;
@@ -94,7 +95,7 @@ INLINE struct tile locate_tile(const struct portable_params *p, const int *start
     return t;
 }
 
-/* Blocks of the reduction of a tile; at least a block of zeros, for experts without rows in dW. */
+/* Number of blocks of a tile's reduction. In dW an expert without rows has one block, of zeros. */
 INLINE int tile_blocks(const struct portable_params *p, const int *start, int id)
 {
 #if MODE == MODE_DW

@@ -2,8 +2,8 @@
 /* ---- portable, fragments: from shared memory to registers ------------------------------------ */
 
 struct fragments {
-    u32 a[FR][4];     /* 16 x 16 each */
-    u32 b[FC / 2][4]; /* two of 16 x 8 each */
+    u32 a[FR][4];     /* a fragment of 16 x 16 each */
+    u32 b[FC / 2][4]; /* two fragments of 16 x 8 each */
 };
 
 /*

@@ -51,8 +51,8 @@ KERNEL grouped_gemm_portable(PARAMS p)
 #pragma unroll 1
         for (int block = blocks; block > 0; block--) {
             /* Fragments of the next step are read while this step is multiplied. Before the last step the next stage
-             * must have arrived for every thread. After that barrier no thread reads this stage, so the next round
-             * may write the stage. */
+             * must have arrived for every thread. After that barrier no thread reads this stage, so new copies may
+             * overwrite it. */
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
                 if (step == STEPS - 1) {

@@ -209,7 +209,7 @@ struct reference_params { /* as in reference.cu; strides in elements */
 };
 _Static_assert(sizeof(struct reference_params) == 192, "reference.cu counts on this layout");
 
-/* threads of a thread block of the reference; columns of a check that it computes */
+/* the reference's threads per thread block, and columns of a check row per thread block */
 enum { REFERENCE_THREADS = 256, REFERENCE_COLUMNS = 256 };
 
 int portable_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,

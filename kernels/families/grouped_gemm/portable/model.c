@@ -19,7 +19,7 @@
 
 static const double SETUP_US = 4;      /* launch, scan of the experts */
 static const double TILE_US = 0.6;     /* time to find a tile and to fill the registers again */
-static const double BLOCK_CYCLES = 80; /* barrier and bookkeeping of a block */
+static const double BLOCK_CYCLES = 80; /* barrier and bookkeeping of a block of the reduction */
 /* time of a copy from memory to shared memory, under load */
 static const double LATENCY_US = 0.9;
 static const double L2_BYTES_CYCLE = 46; /* per SM */
@@ -36,14 +36,14 @@ static double mma_share(const struct device_info *info)
 }
 
 struct asked {
-    struct grouped_gemm_problem view; /* texts belong to the problem */
+    struct grouped_gemm_problem view; /* its strings are borrowed from the problem */
     int64_t rows[GEMM_EXPERTS_MAX];
-    double bytes; /* each operand once */
+    double bytes; /* bytes that memory moves if each operand moves once */
 };
 
 struct machine {
-    double sms, cycles_us, flops_us; /* per SM */
-    double bytes_us;                 /* of the device */
+    double sms, cycles_us, flops_us; /* flops_us: of an SM */
+    double bytes_us;                 /* of the device's memory */
     int resident;
 };
 
@@ -69,8 +69,7 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
     double shared = (t->warps * sides * 32 * steps + bytes) / SHARED_BYTES_CYCLE / m->cycles_us;
     double l2 = bytes / L2_BYTES_CYCLE / m->cycles_us;
     double latency = LATENCY_US / (busy * (t->stages - 1));
-    /* Reading fragments and multiplying overlap only in part: with fewer warps they overlap
-     * less. */
+    /* Reading fragments and multiplying overlap only in part, and less with fewer warps. */
     double warps = busy * t->warps;
     double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
                                                               : warps >= 8 ? 0.3
@@ -79,8 +78,8 @@ static double portable_block_us(const struct portable_tile *t, const struct mach
     return fmax(compute + BLOCK_CYCLES / m->cycles_us, fmax(l2, latency)) + 0.1 * latency;
 }
 
-struct shape {              /* of a launch in tiles */
-    double cols, row_tiles; /* per expert in dW */
+struct shape {              /* a launch, counted in tiles */
+    double cols, row_tiles; /* column and row tiles; in dW of each expert */
     /* number of blocks of a reduction; in dW each expert has another number */
     double blocks;
     double out_bytes;
@@ -107,7 +106,8 @@ static double waves_us(const struct portable_tile *t, const struct machine *m, d
     return us;
 }
 
-/* dW: tiles of an expert are equal, experts are not; the waves run over their borders. */
+/* dW: an expert's tiles take equal times, but experts differ. A wave may hold tiles of two experts.
+ */
 static double uneven_us(const struct grouped_gemm_problem *v, const struct portable_tile *t,
                         const struct machine *m, const int64_t rows[], double tiles_each)
 {
@@ -135,8 +135,8 @@ static double row_tiles(const struct grouped_gemm_problem *v, const struct porta
     return n;
 }
 
-/* Bytes from memory: each operand once. The second operand's columns pass again once per band of
- * GROUP_SIZE_M row tiles, if L2 cannot keep the band. */
+/* Bytes from memory: each operand once. Memory delivers the second operand again for each
+ * band of GROUP_SIZE_M row tiles, if L2 cannot keep the band. */
 static double portable_bytes_moved(const struct asked *q, const struct portable_tile *t,
                                    const struct device_info *info)
 {
@@ -206,7 +206,7 @@ struct choice {
     const struct problem *problem;
     const struct device_info *info;
     struct asked asked;
-    struct record best; /* when us is finite */
+    struct record best; /* set only when us is finite */
     double us;
     struct rejection last;
 };

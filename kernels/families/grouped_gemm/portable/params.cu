@@ -51,15 +51,15 @@
 #define TD BLOCK_SIZE_M
 #endif
 
-#define A_TRANSPOSED (MODE == MODE_DW)      /* rows of the stored tile are d, not r */
-#define B_TRANSPOSED (MODE != MODE_FORWARD) /* rows of the stored tile are d, not c */
+#define A_TRANSPOSED (MODE == MODE_DW)      /* a stored row holds all r of a d, not all d of an r */
+#define B_TRANSPOSED (MODE != MODE_FORWARD) /* a stored row holds all c of a d, not all d of a c */
 #define GATHER_A (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY)
 #define GATHER_B (MODE == MODE_DW && GATHER_X)
 
 #define THREADS (WARPS_R * WARPS_C * 32)
-#define WR (TR / WARPS_R) /* a warp's part of the tile */
+#define WR (TR / WARPS_R) /* rows of a warp's part of the tile; WC: its columns */
 #define WC (TC / WARPS_C)
-#define FR (WR / 16)      /* mma fragments along it */
+#define FR (WR / 16)      /* fragments (operands of mma.sync) along a warp's rows */
 #define FC (WC / 8)
 #define STEPS (TD / 16)   /* mma steps of a block of the reduction */
 
@@ -69,7 +69,7 @@
 #define B_CHUNKS ((B_TRANSPOSED ? TC : TD) / 8)
 #define A_BYTES (TR * TD * 2)
 #define STAGE_BYTES ((TR + TC) * TD * 2)
-/* Rows of a tile that a thread copies. */
+/* Number of rows of a tile of which each thread copies a chunk. */
 #define A_COPIES ((A_ROWS * A_CHUNKS + THREADS - 1) / THREADS)
 #define B_COPIES ((B_ROWS * B_CHUNKS + THREADS - 1) / THREADS)
 
@@ -98,13 +98,13 @@ struct portable_params {
     const void *gather;
     const void *weights;
     i64 a_stride, b_stride, out_stride; /* between rows as stored */
-    i64 b_expert, out_expert;           /* between experts: w; dW's output */
+    i64 b_expert, out_expert;           /* between the experts' matrices of w, and of dW's output */
     int rows;                           /* routed rows in all */
     int experts;
-    int tile_rows;  /* dW: number of r (n) of an expert's output; otherwise unused */
-    int tile_cols;  /* how many c */
+    int tile_rows;  /* dW: length of r (which is n); otherwise unused */
+    int tile_cols;  /* length of c */
     int depth;      /* length of d; unused in dW, where an expert's rows are the length */
-    int group;      /* tiles along r that are walked before the next c */
+    int group;      /* number of tiles along r that come before the next column of tiles */
     u32 flags;
     u32 topk_mul, topk_shift; /* g div topk = g * mul >> shift */
     u32 reserved;

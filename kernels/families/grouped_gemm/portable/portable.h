@@ -26,20 +26,20 @@ struct portable_tile {
     int r, c, d;
     int warps, warps_r, warps_c;
     int stages;
-    int group; /* GROUP_SIZE_M: tiles along r walked before the next c; run time */
+    int group; /* GROUP_SIZE_M, at run time: tiles along r before the next column of tiles */
     int threads;
     int accumulators; /* registers of a thread for the output tile */
     int registers;    /* estimated registers of a thread; no measured variant needed more */
     int blocks;       /* thread blocks per SM that the registers allow, for __launch_bounds__ */
-    int64_t smem;     /* dynamic, bytes */
+    int64_t smem;     /* bytes of dynamic shared memory */
 };
 
-/* The tile of a config with legal single values. False: no arrangement of the warps gives each a
- * multiple of 16 x 32. */
+/* Makes the tile of a config whose values are legal one by one. Returns false if no arrangement of
+ * the warps gives each warp a multiple of 16 x 32. */
 bool portable_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                         struct portable_tile *t);
 
-/* Blocks of a kernel that an SM holds at once. */
+/* Number of a kernel's thread blocks that an SM holds at once. */
 int portable_resident(const struct portable_tile *t, const struct device_info *info);
 
 uint32_t portable_params(const struct problem *p, const struct device_info *info,
@@ -58,7 +58,7 @@ int portable_plan(const struct problem *p, const struct record *config,
 int portable_reference(const struct workload *w, void *const buffers[], const int64_t *check_at,
                        double *out, struct launch *launch, struct error *err);
 
-/* ---- what the cuda targets make of a launch's args alike --------------------------------------
+/* ---- how all cuda targets read a launch's args -------------------------------------------------
  */
 
 /* The low bits of params.flags, as in portable/params.cu and hopper/scheduler.cu. */
@@ -67,7 +67,7 @@ enum cuda_flags {
     CUDA_GATHER_64 = 2,
     CUDA_WEIGHTS_FP32 = 4,
     CUDA_ACCUMULATE = 8,
-    CUDA_FLAGS_NEXT = 16, /* a target's own begin here */
+    CUDA_FLAGS_NEXT = 16, /* a target's own flags begin with this bit */
 };
 uint32_t cuda_flags_of(const struct grouped_gemm_args *a);
 

@@ -4,9 +4,9 @@
  * definition of the op (grouped_gemm.h). It computes the check rows of a workload, once per problem. A tuning waits
  * for it, so adjacent elements are read at once.
  *
- * A thread block has a check (blockIdx.y), a run of `length` elements within a row of the output, and COLUMNS of the
- * run's columns (blockIdx.x, because the grid may have more than 65535). First the thread block finds the problem's
- * row of the check; then each thread sums its own elements.
+ * A thread block has a check row (blockIdx.y), a run of `length` elements within a row of the output, and COLUMNS of
+ * the run's columns (blockIdx.x, because the grid may have more than 65535). First the thread block finds the row in
+ * expert order that belongs to the check row; then each thread sums its own elements.
  *
  * The text includes no headers (NVRTC), and only the section "hardware" is not common to C and C++: a test runs it on
  * the CPU.
@@ -92,7 +92,7 @@ DEVICE double sum_of_eights(const struct eight *a, const struct eight *b, long l
     return sum;
 }
 
-/* The sum of x[i] * w[i], each contiguous from its offset on. */
+/* The sum of x[i] * w[i]; `x` and `w` are the offsets of the first elements. */
 DEVICE double dot(const struct reference_params *p, long long x, long long w)
 {
     const unsigned short *xs = (const unsigned short *)p->x + x;
@@ -178,7 +178,7 @@ DEVICE double d_w(const struct reference_params *p, long long first, long long l
 
 KERNEL grouped_gemm_reference(const struct reference_params p)
 {
-    SHARED long long row, expert, first; /* row in expert order; expert's first row */
+    SHARED long long row, expert, first; /* row: in expert order; first: the expert's first row */
     const long long out_row = p.check_at[CHECK] / p.out_cols;
     const long long out_col = p.check_at[CHECK] % p.out_cols;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- portable, store: from registers to global memory ---------------------------------------- */
 
-/* Four threads hold a row of four fragments, two columns of each per thread (a word). Afterwards thread t holds all
- * eight columns of fragment t. */
+/* Each of four threads holds two columns (a word) of a row of four fragments. Afterwards thread t holds all eight
+ * columns of fragment t. */
 INLINE void transpose_quad(u32 v[4])
 {
     const int odd = THREAD & 1, high = THREAD & 2;
@@ -31,7 +31,7 @@ INLINE float weight_of(const struct portable_params *p, int g)
     return widen(((const u16 *)p->weights)[g]);
 }
 
-/* Stores two columns of a row, as they lie in registers. Used only in dW, for fp32 output or when the kernel adds
+/* Stores two adjacent columns of a row, which a thread holds. Used only in dW, for fp32 output or when the kernel adds
  * to the output. */
 INLINE void store_pair(char *to, float a, float b, int add)
 {
@@ -60,8 +60,8 @@ INLINE void store_pairs(const struct portable_params *p, float acc[FC][4], int h
     }
 }
 
-/* Stores the row rounded, 16 bytes at a time. All lanes must call this function, because the lanes exchange
- * values. */
+/* Stores a row of a warp's part, rounded, 16 bytes at a time. All lanes must call this function, because the lanes
+ * exchange values. */
 INLINE void store_chunks(const struct portable_params *p, float acc[FC][4], int half, char *to,
                          int c, int exists, float weight)
 {

@@ -36,12 +36,12 @@ static bool arrange_warps(struct portable_tile *t)
     return best != 0;
 }
 
-/* Registers beside accumulators and two steps' fragments: addresses, cursor, loop state. */
+/* A thread's registers other than sums and fragments: addresses, cursor, loop state. */
 enum { REGISTERS_OTHER = 48 };
 
 /* A thread's copies of each block also use registers, more where each row has an index. ptxas can
- * do without these registers. So they do not decide legality, but the number of thread blocks asked
- * for on an SM: with too many, the variant spills. */
+ * do without these registers, so they do not decide legality. They decide how many thread blocks an
+ * SM shall hold: with too many, the variant spills registers. */
 static int copy_registers(const struct grouped_gemm_problem *v, const struct portable_tile *t)
 {
     int a = t->r * t->d / 8 / t->threads, b = t->c * t->d / 8 / t->threads;
@@ -61,7 +61,7 @@ static void estimate_registers(const struct grouped_gemm_problem *v, struct port
     t->blocks = blocks > 0 ? blocks : 1;
 }
 
-/* In each mode, the role of BLOCK_SIZE_M, N, K. */
+/* The dimension that BLOCK_SIZE_M, N and K tile in each mode. */
 enum role { ROWS, COLS, DEPTH, ROLES };
 static const char *const block_names[ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"};
 static const enum role roles[][ROLES] = {
@@ -112,8 +112,8 @@ static bool portable_supports(const struct device_info *info)
 }
 
 static const struct {
-    int values[6]; /* of the space */
-    /* the values that a user's config may have: more than the space, where 128 never won */
+    int values[6]; /* the values in the space */
+    /* a user's config may also have values outside the space */
     struct int_rule rule;
 } role_of_block[ROLES] = {
     [ROWS] = {{16, 32, 64, 128, 256, -1}, {16, 256, POWER_OF_TWO, true, "16, 32, 64, 128 or 256"}},

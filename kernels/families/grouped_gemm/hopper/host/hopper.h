@@ -30,28 +30,28 @@ enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
     /* length of a block of the reduction: rows of 128 bytes, as wide as TMA's widest swizzle */
     HOPPER_DEPTH = 64,
-    HOPPER_HALF = HOPPER_DEPTH / 2, /* dW: half a block (stage_rows) */
+    HOPPER_HALF = HOPPER_DEPTH / 2, /* dW: stage_rows may be half a block */
     /* most stages in the space; a config that a user asks for may have more */
     HOPPER_STAGES_MOST = 8,
-    /* most stages in the space for tiles of 64 x 64, whose sums are short */
+    /* most stages in the space for tiles of at most 64 x 64 */
     HOPPER_STAGES_DEEP = 12,
-    HOPPER_PARTS = 4, /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
-    HOPPER_GRAIN = 16,       /* GRAIN in hopper/: rows that swapped tiles are cut to, */
-    HOPPER_GRAIN_PAIRED = 8, /* ... and of a cluster */
+    HOPPER_PARTS = 4,        /* boxes of 64, 48, 32, 16 rows for an expert's last rows (PARTS) */
+    HOPPER_GRAIN = 16,       /* GRAIN in hopper/: swapped tiles have a multiple of it, in rows; */
+    HOPPER_GRAIN_PAIRED = 8, /* ... the same in a cluster */
     HOPPER_TICKETS = 4,      /* TICKETS in hopper/ */
-    HOPPER_KSPLIT_MOST = 8,  /* thread blocks in a cluster that every device can have */
+    HOPPER_KSPLIT_MOST = 8,  /* most thread blocks of a cluster on every device */
     /* bytes of counters at the begin of the workspace when tiles are dynamic */
     HOPPER_COUNTERS = 256,
-    HOPPER_AHEAD_MOST = 64,  /* l2_ahead */
-    HOPPER_AHEAD_USUAL = 8,  /* in dW of few rows */
-    HOPPER_ROUNDS_MOST = 64, /* dynamic_rounds, */
-    HOPPER_ROUNDS_USUAL = 3, /* ... of pairs */
-    HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
+    HOPPER_AHEAD_MOST = 64,  /* largest l2_ahead */
+    HOPPER_AHEAD_USUAL = 8,  /* usual l2_ahead in dW of few rows */
+    HOPPER_ROUNDS_MOST = 64, /* largest dynamic_rounds */
+    HOPPER_ROUNDS_USUAL = 3, /* usual dynamic_rounds of pairs */
+    HOPPER_LOADERS_MOST = 4, /* largest load_warps: all warps of the producer */
     HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
-    /* with this many accumulators a thread of a consumer needs all registers */
+    /* a consumer's thread with this many accumulators needs all its registers */
     HOPPER_ACCUMULATORS_MANY = 160,
-    HOPPER_SUMS_MOST = 192, /* SUMS_MOST in hopper/: registers for sums and for pairs that wait, */
-    HOPPER_SUMS_GATHERED = 176, /* ... where the producer gathers */
+    HOPPER_SUMS_MOST = 192,     /* SUMS_MOST in hopper/: registers for sums and waiting pieces; */
+    HOPPER_SUMS_GATHERED = 176, /* ... the same where the producer gathers */
     HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: registers of a piece that waits */
 };
 
@@ -118,8 +118,8 @@ static inline bool hopper_bool(const struct hopper_values *v, enum hopper_field 
 /* True if the config has this word in the field. */
 bool hopper_says(const struct hopper_values *v, enum hopper_field f, const char *word);
 
-/* In each mode, the role of BLOCK_SIZE_M, N and K: rows of the output, columns of the output, or
- * the sum. */
+/* The dimension that BLOCK_SIZE_M, N and K tile in each mode: rows of the output, columns of the
+ * output, or the reduction. */
 enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
 extern const enum hopper_field hopper_blocks[HOPPER_ROLES];
 extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
@@ -133,45 +133,45 @@ struct hopper_tile {
     bool pingpong;
     /* number of stages of operands; number of output buffers of each consumer */
     int stages, staging;
-    int stage_rows;  /* how many steps of d are loaded, multiplied and given back at a time */
+    int stage_rows;  /* how much of d is loaded, multiplied and given back at a time */
     int resident;    /* thread blocks on an SM */
-    int store_slabs; /* slabs of a store */
+    int store_slabs; /* a store writes so many times 128 bytes of a row: 1 or 2 */
     int in_flight;
-    bool staggered; /* half of a consumer's rows is a block ahead of the other at a tile's ends */
-    bool deferred;  /* a tile waits, rounded, in registers and is written while the next is
-                       multiplied */
+    bool staggered; /* at a tile's ends a half of a consumer's rows is a block ahead */
+    bool deferred;  /* a finished tile waits in registers, rounded, and is written while the
+                       next tile is multiplied */
     bool tma_store;
-    int loaders;    /* load_warps: warps of the producer that load, a block each in turn */
+    int loaders;    /* load_warps: warps of the producer that load blocks in turn */
     bool skip_rows; /* consumers skip groups of 64 rows in which no row exists */
     bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
     int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
     /* number of thread blocks (a cluster) that share each tile's sums; 1: not shared */
     int ksplit;
-    bool dynamic;      /* tiles are taken as thread blocks come free, not in turn; of clusters the
-                          last (last_rounds) */
-    bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
-    bool gather;       /* ... or fetched by the producer's threads */
+    bool dynamic;      /* a free thread block takes the next tile, instead of every n-th tile;
+                          clusters do so only in the last rounds (last_rounds) */
+    bool permute_copy; /* another kernel first copies the gathered rows into order */
+    bool gather;       /* the producer's threads fetch the gathered rows */
     int threads;
-    int rows_each;                              /* rows of a consumer */
+    int rows_each;                              /* rows of a tile that a consumer multiplies */
     int rows_written;                           /* how many of rows_each are written at once */
     int accumulators;                           /* registers of a thread for sums */
-    int consumer_registers, producer_registers; /* 0: as launched */
+    int consumer_registers, producer_registers; /* of a thread; 0: as launched */
     int64_t smem;                               /* dynamic, bytes */
     /* run time */
     int group;  /* GROUP_SIZE_M */
-    int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
+    int height; /* most routed rows of a tile: tile_rows; if left out, r, or c with swap_ab */
     /* dynamic_rounds: number of last rounds of tiles that clusters take as they come free; 0:
      * all rounds */
     int last_rounds;
     bool raster_columns, sort_experts;
     bool store_first; /* store_evict_first: the output is the first to leave L2 */
     enum hopper_eviction w_eviction;
-    /* l2_ahead: number of blocks (in dW of experts) that are requested into L2 before they are
-     * loaded */
+    /* l2_ahead: number of blocks, in dW of experts, that are requested into L2 before their
+     * loads */
     int ahead;
 };
 
-/* The tile of a config with legal single values. */
+/* Makes the tile of a config whose values are legal one by one. */
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                       struct hopper_tile *t);
 /* hopper_tile_make() with values already looked up. */
@@ -184,14 +184,14 @@ static inline int hopper_sharers(const struct hopper_tile *t)
     return t->cluster_r * t->cluster_c;
 }
 
-/* Number of places in the ring: stages, or parts of stages where less than a stage is loaded at
- * a time. */
+/* Number of places in the ring of operands: stages, or half stages where stage_rows is half a
+ * block. */
 static inline int hopper_places(const struct hopper_tile *t)
 {
     return t->stage_rows > 0 ? t->stages * (HOPPER_DEPTH / t->stage_rows) : t->stages;
 }
 
-/* Tiles of a cluster that are adjacent in the output's rows, and in its columns. */
+/* Number of a cluster's tiles that are adjacent in rows of the output; then in columns. */
 static inline int hopper_rows_together(const struct hopper_tile *t)
 {
     return t->swap_ab ? t->cluster_c : t->cluster_r;
@@ -216,7 +216,7 @@ static inline int hopper_tile_cols(const struct hopper_tile *t)
  * order of experts. */
 int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
-/* Columns of the output in a slab: 128 bytes of a row. */
+/* Columns of the output in a slab. A slab is 128 bytes wide. */
 static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
 {
     return 128 / (int)dtype_size(v->out);
@@ -225,11 +225,11 @@ static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
 /* schedule=deferred: pieces of a consumer's part of a tile that wait in registers. */
 int hopper_kept(const struct hopper_tile *t);
 
-/* True if threads write a tile's rows sooner than TMA: the tile is written while the next is
- * multiplied, or shares weights. Not measured for dense products. */
+/* True if threads write a tile's rows sooner than TMA does: deferred tiles, and tiles that share
+ * weights. Not measured for dense products. */
 bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
-/* True if slabs of the output can be stored in pairs. */
+/* True if two slabs of the output (256 bytes of each row) can be stored at once. */
 bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
 /* True if `loaders` warps can load blocks in turn (hopper/producer.cu gives the limits). */
@@ -242,7 +242,8 @@ static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
     return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
 }
 
-/* hopper_expert_tiles() in clusters: a thread block takes a cluster's tiles at once. */
+/* As hopper_expert_tiles(), but counts clusters of tiles: each thread block of a cluster has a
+ * tile. */
 static inline int64_t hopper_expert_turns(const struct grouped_gemm_problem *v,
                                           const struct hopper_tile *t)
 {

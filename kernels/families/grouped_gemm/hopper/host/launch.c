@@ -144,8 +144,8 @@ static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const stru
 }
 
 enum {
-    /* "all rounds": the number of tiles in so many rounds of LAUNCH_ORDER_MAX clusters still
-     * fits into an int */
+    /* means all rounds; the tiles of so many rounds, of LAUNCH_ORDER_MAX clusters each, still fit
+     * into an int */
     ALL_ROUNDS = 1 << 24
 };
 
@@ -215,7 +215,7 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
                     const struct hopper_operands *o, const struct grouped_gemm_args *a,
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
-    const int together = t->ksplit * hopper_sharers(t); /* blocks of a cluster */
+    const int together = t->ksplit * hopper_sharers(t); /* thread blocks of a cluster */
     int64_t tiles = cuda_tiles_most(v, a->rows, t->height * hopper_rows_together(t),
                                     hopper_tile_cols(t) * hopper_cols_together(t));
     int64_t slots = info->sm_count * t->resident / together;
@@ -250,9 +250,9 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
 /* The operand that permute_copy moves to the workspace. */
 struct copied {
     const void **data;
-    int64_t *stride; /* elements */
+    int64_t *stride; /* in elements */
     int64_t cols;
-    int64_t divisor; /* of gather indices */
+    int64_t divisor; /* a gather index divided by this is a row of the operand */
 };
 
 static struct copied copied_of(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a)
@@ -267,7 +267,7 @@ static struct copied copied_of(const struct grouped_gemm_problem *v, struct grou
  * places, 3 microseconds (hopper/permute.cu). */
 static bool copies_by_token(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
 {
-    enum { AGAIN = 32 << 20 }; /* bytes, 4 microseconds */
+    enum { AGAIN = 32 << 20 }; /* bytes that L2 delivers in 4 microseconds */
     return v->gather_x && v->topk > 1 &&
            (a->rows - a->rows / v->topk) * v->k * (int64_t)dtype_size(v->in) >= AGAIN;
 }

@@ -33,7 +33,7 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     const void *m_sizes, *gather, *weights;
     uint32_t *counter;
     int64_t out_stride, out_expert;
-    uint32_t gathered_stride; /* in units of 16 bytes */
+    uint32_t gathered_stride; /* bytes between rows, divided by 16 */
     int32_t rows, experts, tile_rows, tile_cols, depth, group;
     uint32_t flags;
     uint32_t topk_mul, topk_shift;
@@ -44,7 +44,7 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     int32_t ahead_shift; /* dW: log2 of ahead */
     int32_t cols;
     const void *a_rows, *b_rows;
-    uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
+    uint32_t a_rows_stride, b_rows_stride; /* bytes between rows, divided by 16 */
     uint32_t a_rows_bytes, b_rows_bytes;
     _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
     uint8_t order[LAUNCH_ORDER_MAX];
@@ -62,7 +62,7 @@ struct permute_params { /* as in hopper/permute.cu */
     const void *from;
     void *to;
     const void *gather;
-    int32_t *places; /* by slot */
+    int32_t *places; /* for each slot: the row that names the slot */
     int64_t from_stride;
     int32_t rows, chunks;
     uint32_t flags;
@@ -80,8 +80,8 @@ struct hopper_operands {
     bool gather_a, gather_b;
 };
 
-/* True if slabs of 64 columns can be a dimension of dW's maps: the last slab must not reach into
- * the next row. */
+/* True if one box of dW's maps can load several slabs of 64 columns: the last slab must not reach
+ * into the next row. */
 bool hopper_is_wide(uint64_t cols);
 
 /* Adds the maps of a launch of the main kernel to l. */

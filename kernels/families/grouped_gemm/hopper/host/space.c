@@ -14,8 +14,8 @@
 #include "kernels/families/grouped_gemm/hopper/host/hopper.h"
 
 enum {
-    /* least registers of a thread for sums in ping-pong: smaller tiles load more bytes per
-     * product */
+    /* least registers of a thread for sums in ping-pong with swap_ab: smaller tiles load more
+     * bytes for each multiplication */
     SWAPPED_SUMS_LEAST = 160,
     SPLIT_TILE_MOST = 128, /* most rows and most columns of a tile with split sums */
     SPLIT_DEPARTURES = 1,
@@ -56,8 +56,7 @@ static bool is_dense_split(const struct grouped_gemm_problem *v, const struct ho
     return v->experts == 1 && t->ksplit > 1;
 }
 
-/* The number of blocks in a part of the sum, the most stages of use: more stages would stay
- * empty. */
+/* The number of blocks in a part of the sum. More stages than that would stay empty. */
 static int64_t part_blocks(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
@@ -172,8 +171,8 @@ bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
 }
 
 /* With one consumer, no other consumer multiplies while a tile is written. Losses on an H200
- * (tests/model/h200_staggered.json): fewer stages with more buffers 10 % and more; skipped rows
- * of tiles dealt in turn 2 to 7 %; one buffer about 1 %. */
+ * (tests/model/h200_staggered.json): fewer stages with more buffers took at least 10 % longer;
+ * skipped rows of tiles dealt in turn 2 to 7 %; one buffer about 1 %. */
 static int check_staggered(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
@@ -201,7 +200,7 @@ bool hopper_defer_pays(const struct grouped_gemm_problem *v)
 }
 
 /* The winners are tiles of 256 columns that leave registers for a part of the tile. With 128 rows,
- * every other expert of 256 needs a third tile (H200). */
+ * every second expert with 256 rows on average needs a third tile (H200). */
 static int hopper_space_check_deferred(const struct grouped_gemm_problem *v,
                                        const struct hopper_tile *t, const struct device_info *info,
                                        struct rejection *why)
@@ -229,7 +228,7 @@ bool hopper_pair_pays(const struct grouped_gemm_problem *v)
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
-/* Ping-pong gains hardly anything in pairs, and neither do 128 columns. */
+/* In pairs, ping-pong and tiles of 128 columns gain hardly any time. */
 static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {
@@ -305,14 +304,14 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
     n += !t->in_flight && !t->staggered && !t->deferred &&
-         hopper_sharers(t) == 1; /* either wins somewhere */
+         hopper_sharers(t) == 1; /* elsewhere both in_flight win somewhere */
     /* both save time on an expert's last rows, so together they count as one departure */
     n += t->skip_rows || t->dynamic;
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
     n += stores;
-    n += t->permute_copy && (stores || t->stages < fit); /* not seen to win */
-    n += t->dynamic && stores && !t->tma_store;          /* not seen to win */
+    n += t->permute_copy && (stores || t->stages < fit); /* this pair never won */
+    n += t->dynamic && stores && !t->tma_store;          /* never won */
     return n;
 }
 

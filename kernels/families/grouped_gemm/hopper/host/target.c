@@ -20,7 +20,7 @@ static void add_texts(struct param out[], uint32_t *n, const char *name, bool ru
     }
 }
 
-/* `no` and `yes` say which of the two are part of the space. */
+/* `no` and `yes`: whether false and true are in the space. */
 static void add_bool(struct param out[], uint32_t *n, const char *name, bool no, bool yes,
                      const char *help)
 {
@@ -34,8 +34,8 @@ static void add_bool(struct param out[], uint32_t *n, const char *name, bool no,
 }
 
 static const int rows_values[] = {64, 128, 192, 256, -1};
-static const int routed_rows_values[] = {64, 128, 160, 192, 256, -1}; /* 160: with swap_ab */
-/* 144: with schedule=deferred */
+static const int routed_rows_values[] = {64, 128, 160, 192, 256, -1}; /* 160 needs swap_ab */
+/* 144 needs schedule=deferred */
 static const int deferred_rows_values[] = {64, 128, 144, 160, 192, 256, -1};
 static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {HOPPER_DEPTH, -1};
@@ -51,9 +51,9 @@ static const char *const many_rows_schedules[] = {"cooperative", "pingpong", "st
 static const char *const some_rows_schedules[] = {"cooperative", "pingpong", "deferred", NULL};
 static const char *const other_schedules[] = {"cooperative", "pingpong", NULL};
 const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
-/* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose with many rows
- * (tests/gpu/clusters.py). So in dW only a config that names a cluster shape has one. Shared
- * weights gain in forward and dX. */
+/* Shared operands gain nothing in dW of few rows, whose stores are wide, and cost time with many
+ * rows (tests/gpu/clusters.py). So in dW only a config that names a cluster shape has one. Shared
+ * weights save time in forward and dX. */
 static const char *const no_clusters[] = {"1x1", NULL};
 static const char *const clusters_of_rows[] = {"1x1", "2x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
@@ -72,8 +72,8 @@ static const int *const role_values[HOPPER_ROLES] = {rows_values, cols_values, d
 static const char *const block_help[HOPPER_ROLES] = {"tile of the routed rows", "tile of N",
                                                      "tile of K"};
 
-/* A contiguous operand comes by TMA, and a gathered operand cannot. Users know the names, so each
- * has a single value. */
+/* A contiguous operand comes by TMA, and a gathered operand cannot. Users know these parameters,
+ * so each is in the space, with a single value. */
 static void add_loads(const struct grouped_gemm_problem *v, struct param out[], uint32_t *n)
 {
     if (v->mode != GEMM_DX) {
@@ -87,11 +87,12 @@ static void add_loads(const struct grouped_gemm_problem *v, struct param out[], 
     }
 }
 
-/* Only where tiles can be so few: other spaces would be walked four times for nothing. */
+/* Adds NUM_KSPLIT where a launch can have few tiles. In other spaces three more values would make
+ * the walk over the space four times as long. */
 static void hopper_add_split(const struct grouped_gemm_problem *v, const struct device_info *info,
                              struct param out[], uint32_t *n)
 {
-    enum { LARGEST = 128 }; /* tiles: they are the fewest */
+    enum { LARGEST = 128 }; /* rows and columns of the largest tiles, which are the fewest */
     struct param *p = grouped_gemm_add_param(
         out, n, "NUM_KSPLIT", false, "thread blocks, a cluster, that share the sums of each tile");
     p->values[p->n++] = VALUE_OF_INT(1);
@@ -167,16 +168,16 @@ static int width_above(const struct hopper_tile *t)
     return hopper_grain(t) == HOPPER_GRAIN ? t->c / 2 : t->c > 160 ? t->c * 3 / 4 : t->c * 11 / 16;
 }
 
-/* Compile time grows with the sums that the kernel's loops keep in registers. With swap_ab each
- * width above half has a loop, and so have two more widths; with clusters the finer widths above
- * eleven or twelve sixteenths (HAS_WIDTH in hopper/params.cu). */
+/* Compile time grows with the sums that the kernel's loops keep in registers. With swap_ab
+ * each width above half the tile has a loop, and so have two more widths. With clusters, widths
+ * above 11/16 or 12/16 of the tile have loops (HAS_WIDTH in hopper/params.cu). */
 static double hopper_effort(const struct problem *p, const struct record *config)
 {
     const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
     /* factor of the compile time: the kernel has a loop for half of the rows and a loop for both
      * halves */
     const double staggered = 1.7;
-    const double deferred = 1.15; /* ... which write, too */
+    const double deferred = 1.15; /* factor, too: loops also write */
     struct grouped_gemm_problem v;
     struct hopper_tile t;
     grouped_gemm_view(p, &v);

@@ -19,7 +19,7 @@ static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dt
     return m;
 }
 
-enum { SLAB = 64 }; /* columns of dW's operands that are adjacent in shared memory */
+enum { SLAB = 64 }; /* columns of a slab of dW's operands, adjacent in shared memory */
 
 /* Rows of a box that loads a part of 64 rows (PARTS in hopper/params.cu). */
 static int part_rows(int part)
@@ -46,7 +46,7 @@ static struct tensor_map *add_ragged(struct launch *l, size_t offset, enum dtype
     return m;
 }
 
-/* Adds such a map for dW, with `slabs` slabs in a box, or 1 if the map is not wide. */
+/* Adds a map of an expert's rows for dW. A box has `slabs` slabs, or one if the map is not wide. */
 static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, const void *base,
                              uint64_t cols, int64_t stride, int box_rows, int slabs)
 {
@@ -104,8 +104,8 @@ static struct places places_of(bool b)
 }
 
 /* Adds A's maps. A box is a whole tile, or the share that a thread block of a cluster loads.
- * Further maps have single slabs, for tiles with fewer slabs, and parts, where a whole box would
- * reach past the end. */
+ * Further maps have boxes of a single slab, for tiles with fewer slabs, and boxes of fewer rows,
+ * where a whole box would reach past the expert's last row. */
 static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {

@@ -30,9 +30,9 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
     [GEMM_DW] = {HOPPER_SUM, HOPPER_ROWS, HOPPER_COLS},
 };
 
-/* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
- * together would wait for ever). The shares avoid spills, or nearly. In forward and dX a gathering
- * producer keeps an offset for each row. */
+/* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; a
+ * launch that asked for more would wait for ever). These shares avoid nearly all spills. In forward
+ * and dX a gathering producer keeps an offset for each row. */
 static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
@@ -52,7 +52,7 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
     }
 }
 
-/* With swap_ab: rows of a piece of the output in a staging buffer. */
+/* With swap_ab: rows of the output that a staging buffer holds. */
 static int piece_rows(const struct hopper_tile *t)
 {
     return t->c < 64 ? t->c : 64;
@@ -92,8 +92,8 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
  *
  * A change here means another kernel or launch for stored configs: see LAUNCH_RULES in
  * hopper/params.cu. Compiled-in values follow the rows of the tuned bucket, and arguments
- * (l2_ahead) the rows of the job. So a launch must not rely on a value that these rules compiled in
- * (hopper/host/tensor_maps.c). */
+ * (l2_ahead) the rows of the launched problem. So a launch must not rely on a value that these
+ * rules compiled in (hopper/host/tensor_maps.c). */
 
 /* dW: true if experts have fewer than `blocks` blocks of rows on average. */
 static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
@@ -110,9 +110,9 @@ bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 }
 
 /* Only three or four stages of wide tiles fit. In halves, the released half of a stage is filled
- * while the consumers multiply the rest: dW takes 1 to 6 % less. Smaller tiles, with more stages,
- * take up to a tenth longer; without a block in flight the effect varies. Depends only on the tile,
- * because a map's boxes have the same height (hopper/host/tensor_maps.c). */
+ * while the consumers multiply the rest: dW takes 1 to 6 % less time. Smaller tiles, with more
+ * stages, take up to a tenth longer; without a block in flight the effect varies. Depends only on
+ * the tile, because a map's boxes have the same height (hopper/host/tensor_maps.c). */
 static int usual_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool wide = t->r >= 128 && t->c >= 128 && t->r * t->c >= 128 * 192;
@@ -153,16 +153,16 @@ bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_t
 
 /* With few rows an expert a launch mostly writes, and stores of 256 bytes of a row are up to a
  * tenth faster. In ping-pong each consumer then has one buffer instead of two: hardly faster with
- * 64 rows, and not with 128. */
+ * 64 rows an expert, and not faster with 128. */
 static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
 }
 
 /* Experts whose rows memory delivers in one burst. Single reads between writes cost memory more
- * than their bytes. In a burst that is too large, L2 drops the first rows before they are needed.
- * Bursts of 2 MB to 3 MB were best: 4 % better than no burst, up to 3 % better than twice as many
- * bytes. */
+ * time than their bytes would take. In a burst that is too large, L2 drops the first rows before
+ * they are needed. Bursts of 2 MB to 3 MB were best: 4 % faster than no burst, up to 3 % faster
+ * than twice as many bytes. */
 static int hopper_count_burst_experts(const struct grouped_gemm_problem *v)
 {
     const int64_t most = 2900000;
@@ -195,8 +195,8 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
 /*
  * Memory delivers more of a row at once than the 128 bytes of a block in forward; the rest belongs
  * to the next block.
- * - evict_first: L2 drops the rest before it is read. Qwen3's down read 10 % more and took 7 to 11
- *   % longer.
+ * - evict_first: L2 drops the rest before it is read. Qwen3's down projection read 10 % more bytes
+ * and took 7 to 11 % longer.
  * - evict_normal: the weights push out rows that other tiles read, the more so the more row tiles
  *   read the weights.
  * - evict_unchanged does neither.
@@ -214,7 +214,7 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
 static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v,
                                              const struct hopper_tile *t)
 {
-    enum { FEW = 48 /* measured: 32 and 64 */ };
+    enum { FEW = 48 /* rows of an expert; measured: 32 and 64 */ };
     const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
     if (v->mode == GEMM_DW) {
         return HOPPER_EVICT_NORMAL; /* dW loads no weights */
@@ -233,7 +233,7 @@ static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum ho
 }
 
 /* Clusters of four and eight find no room for as many thread blocks as the device has SMs, unless
- * two fit on an SM. The few tiles whose sums leave registers for two are compiled so. */
+ * two fit on an SM. Tiles whose sums leave registers for two are compiled for two. */
 static int hopper_count_resident_blocks(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };

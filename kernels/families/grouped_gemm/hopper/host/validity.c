@@ -289,7 +289,8 @@ static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_
          "schedule=staggered with # rows of a tile for each multiplying warpgroup: it takes 128, "
          "two halves; take a tile of # rows, or cooperative",
          t->rows_each, 128 * t->consumers},
-        {t->staggered && !dw && hopper_depth_blocks(v) < 2, /* a block at each end */
+        {t->staggered && !dw &&
+             hopper_depth_blocks(v) < 2, /* staggered.cu needs a block at each end of a tile */
          "stagger_short",
          "schedule=staggered takes two blocks of # to sum over, there is one; take cooperative",
          HOPPER_DEPTH},
@@ -308,7 +309,7 @@ static bool deferred_spills(const struct hopper_tile *t)
     return t->staging > 1 && ((flat && !pair) || (t->rows_each == 128 && t->c == 176 && pair));
 }
 
-/* Deferred tiles: written while the next tile is multiplied. */
+/* Checks schedule=deferred, which writes a tile while the next tile is multiplied. */
 static int hopper_check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct rejection *why)
 {
@@ -317,7 +318,7 @@ static int hopper_check_deferred(const struct grouped_gemm_problem *v, const str
     const struct rule rules[] = {
         {v->mode == GEMM_DW, "deferred_mode",
          "schedule=deferred is for forward and dX: take cooperative or staggered"},
-        {!t->swap_ab, "deferred_swap", /* swap_ab itself is checked before */
+        {!t->swap_ab, "deferred_swap", /* swap_ab's own rules come before */
          "schedule=deferred takes swap_ab=true: other tiles were measured not to gain by it; set "
          "that, or take cooperative or staggered"},
         {kept < 1, "registers",
@@ -325,7 +326,8 @@ static int hopper_check_deferred(const struct grouped_gemm_problem *v, const str
          "that "
          "waits: take a smaller tile, or cooperative",
          t->accumulators, .required = t->accumulators + HOPPER_PAIRS, .limit = most},
-        {t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 && t->gather, /* seen to spill */
+        {t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 &&
+             t->gather, /* ptxas spilled here */
          "registers",
          "schedule=deferred with # rows and a gathered operand leaves no registers for "
          "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
@@ -429,8 +431,9 @@ static bool hopper_tile_spills(const struct grouped_gemm_problem *v, const struc
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
 }
 
-/* A tile that does not fit settles the later values of num_stages, or with several buffers of
- * staging_buffers: they need as much memory or more (dynamic tiles and split sums need more). */
+/* When a tile does not fit, a walk over the space may skip the later values of num_stages, or with
+ * several buffers of staging_buffers: they need at least as much shared memory. Dynamic tiles and
+ * split sums need extra memory, so their misfit says nothing about other configs. */
 static int check_shared(const struct hopper_tile *t, const struct device_info *info,
                         struct rejection *why)
 {

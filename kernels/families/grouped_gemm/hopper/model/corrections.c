@@ -7,9 +7,9 @@ const struct hopper_corrections *hopper_corrections_used = &hopper_corrections_h
 
 /* A trait belongs to a group; a config's value in the group is a number below the group's size. */
 enum {
-    ROWS = 4,                 /* of a tile, by 64 */
-    COLS = 8,                 /* by 32 */
-    SHAPES = ROWS * COLS * 2, /* and whether they are swapped */
+    ROWS = 4,                 /* rows of a tile: 64, 128, 192, 256 */
+    COLS = 8,                 /* columns of a tile, in steps of 32 */
+    SHAPES = ROWS * COLS * 2, /* rows, columns, and swap_ab or not */
     /* one consumer; two consumers that share a tile; two that take turns (ping-pong) */
     TEAMS = 3,
     STAGES = HOPPER_STAGES_DEEP + 1,
@@ -26,7 +26,7 @@ static const double ROWS_LEAST = 16,
 
 struct traits {
     uint16_t *out;
-    uint32_t n, base; /* base: of the next group */
+    uint32_t n, base; /* n: traits so far; base: number of the next group's first trait */
 };
 
 static void traits_put_value(struct traits *x, uint32_t size, uint32_t value)
@@ -84,8 +84,7 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     traits_put_value(&x, FLAG, t->gather);
     traits_put_value(&x, FLAG,
                      t->tma_store ||
-                         (!f->v.scatter && hopper_threads_write(&f->v, t))); /* recorded with this
-                                                                              * value */
+                         (!f->v.scatter && hopper_threads_write(&f->v, t))); /* recordings say so */
     traits_put_value(&x, WALKS, walk);
     traits_put_value(&x, FLAG * FLAG,
                      traits_join_values(t->swap_ab, FLAG, t->raster_columns, FLAG));
@@ -132,7 +131,7 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS])
 }
 
 /* hopper_time() already models the limits of products of more rows and of dense products, and errs
- * less than corrections learnt from few rows. Below this limit hopper_time() errs more: in dW with
+ * less than corrections learnt from few rows. Below ROWS_MOST hopper_time() errs more: in dW with
  * 1024 rows an expert, searches on an H100 looked at tiles that are 3 % slower. */
 static bool is_like_recorded(const struct hopper_facts *f)
 {

@@ -153,7 +153,7 @@ static double best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
 }
 
 struct candidate {
-    double us; /* with usual settings */
+    double us; /* predicted time with usual run-time settings */
     const struct winner *winner;
     bool copy;
 };
@@ -183,7 +183,7 @@ static void make_tile(const struct hopper_facts *f, const struct candidate *c,
     t->group = f->v.mode == GEMM_DW ? 1 : groups[0];
 }
 
-/* True for problems like the ones where such tiles were measured. */
+/* True if experts have enough rows for the tile's pair or schedule to pay. */
 static bool hopper_winner_pays(const struct grouped_gemm_problem *v, const struct winner *w)
 {
     return (!w->pair || hopper_pair_pays(v)) &&
@@ -209,9 +209,9 @@ static int hopper_rank_winners(const struct hopper_facts *f, struct candidate ou
     return ranked;
 }
 
-/* The best of the first few legal tiles, with its settings; settings gain only some per cent.
- * `worthy`: only tiles that a search would look at. Returns the time; INFINITY if no tile is left,
- * with the reason in *why. */
+/* The best of the first few legal tiles, with its settings. Settings save only a few per cent of
+ * the time. `worthy`: consider only tiles that a search would look at. Returns the time; INFINITY
+ * if no tile is left, with the reason in *why. */
 static double best_of(const struct hopper_facts *f, const struct problem *p,
                       const struct device_info *info, const struct candidate all[], int n,
                       bool worthy, struct record *config, struct rejection *why)
@@ -224,7 +224,7 @@ static double best_of(const struct hopper_facts *f, const struct problem *p,
         make_tile(f, &all[i], &point, &t);
         put_run_time(&f->v, &t, &point);
         if (hopper_check(p, &point, info, why) || (worthy && hopper_worth(p, &point, info, why))) {
-            continue; /* illegal with any settings */
+            continue; /* this tile is illegal with any settings */
         }
         const double us = best_run_time(f, &t);
         put_run_time(&f->v, &t, &point);

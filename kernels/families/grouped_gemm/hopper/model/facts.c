@@ -38,7 +38,7 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
             f->height[h].cut[(rows[e] % tile + 15) / 16]++;
             f->height[h].beside += rows[e] > tile && rows[e] % tile > 0;
         }
-        f->height[h].cut[0] = 0; /* no rest: no tile */
+        f->height[h].cut[0] = 0; /* no rows are left: no cut tile */
     }
 }
 
@@ -134,9 +134,10 @@ double hopper_predict(const struct problem *p, const struct record *config,
 
 /* ---- a whole space ----------------------------------------------------------------------------
  *
- * Facts once, a tile once per variant, then a fraction of a microsecond per point. */
+ * The facts are computed once and a tile once per variant; then a point takes a fraction of a
+ * microsecond. */
 
-/* Where the run-time settings are among a space's params; -1: nowhere. */
+/* Indices of the run-time settings among a space's params; -1: the space lacks the setting. */
 struct settings {
     int group, raster, order;
 };

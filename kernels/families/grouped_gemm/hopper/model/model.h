@@ -32,19 +32,20 @@ enum { HOPPER_BINS = 8, HOPPER_HEIGHTS = 4 /* 64, 128, 192, 256 rows */ };
 
 struct hopper_facts {
     struct grouped_gemm_problem v; /* v.routing is not kept */
-    double sms, speed;             /* speed: of an SM, relative to the H200 */
+    double sms, speed;             /* number of SMs; speed of an SM, H200: 1 */
     double bytes_us, l2_bytes;
-    double active; /* experts with rows */
+    double active; /* number of experts with rows */
     struct {
-        double whole, cut[HOPPER_HEIGHTS * 4 + 1]; /* cut[i]: tiles that end after 16 i rows */
-        double beside; /* number of cut tiles whose expert also has whole tiles */
+        double whole,
+            cut[HOPPER_HEIGHTS * 4 + 1]; /* tiles; cut[i]: those that end after 16 i rows */
+        double beside;                   /* number of cut tiles whose expert also has whole tiles */
     } height[HOPPER_HEIGHTS];
-    /* swap_ab: number of tiles, by the tile's height in units of 16 rows, then by its existing
-     * rows in units of 8, rounded up. First index 1: tiles in pairs, for a cluster */
+    /* swap_ab: number of tiles, by pairs (1: tiles of a cluster), by the tile's height in units
+     * of 16 rows, and by its existing rows in units of 8, rounded up */
     double swapped[2][HOPPER_HEIGHTS * 4][HOPPER_HEIGHTS * 8 + 1];
     uint32_t n_bins;
     struct {
-        double experts, rows; /* rows: of each */
+        double experts, rows; /* number of experts; mean rows of each */
         /* groups of experts with similar rows, the longest last; experts without rows are left out
          */
     } bin[HOPPER_BINS];
@@ -72,12 +73,12 @@ void hopper_predict_space(const struct problem *p, const struct device_info *inf
 enum {
     HOPPER_MODES = GEMM_DW + 1,
     HOPPER_TRAITS = 2816,    /* a trait's number is less */
-    HOPPER_TRAITS_MOST = 24, /* of a config */
+    HOPPER_TRAITS_MOST = 24, /* most traits of a config */
     /* aspects of a problem: a constant, the rows of an expert, the size of an expert's weights */
     HOPPER_ASPECTS = 3,
 };
 
-/* By mode, trait and aspect: the term, per unit of the aspect, of the logarithm of a time. */
+/* By mode, trait and aspect: what the trait adds to a time's logarithm per unit of the aspect. */
 struct hopper_corrections {
     float by[HOPPER_MODES][HOPPER_TRAITS][HOPPER_ASPECTS];
 };
@@ -86,7 +87,7 @@ extern const struct hopper_corrections hopper_corrections_h200; /* embedded corr
  * corrections. */
 extern const struct hopper_corrections *hopper_corrections_used;
 
-/* Returns how many. */
+/* Writes a config's traits to `out`; returns how many. */
 uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t,
                        uint16_t out[HOPPER_TRAITS_MOST]);
 /* Clamped to the recorded range: a problem beyond the range counts as its nearest recorded

@@ -29,7 +29,7 @@ struct timing {
     const struct hopper_facts *f;
     const struct hopper_tile *t;
     const struct hopper_constants *c;
-    double gather_a, gather_b; /* 1: by the producer's threads */
+    double gather_a, gather_b; /* 1: the producer's threads gather the operand */
     /* flops of an SM per microsecond, at the rate at which this kernel multiplies */
     double flops;
     double slots; /* tiles that are worked on at the same time */
@@ -165,10 +165,10 @@ static double tiles_of(const struct side *s)
     return s->whole + (s->rest > 0 ? 1 : 0);
 }
 
-/* Tiles of all lengths, as a launch feels them. */
+/* All tiles of a launch: their number, times and squares of times. */
 struct load {
-    double tiles, us, squares, longest; /* squares: of all tiles' times */
-    double cut_tiles, cut_us;           /* tiles with rows cut short */
+    double tiles, us, squares, longest; /* us: sum of the tiles' times; squares: of these times */
+    double cut_tiles, cut_us;           /* tiles with fewer rows than a whole tile */
 };
 
 static void add_tiles(struct load *l, double tiles, double us)
@@ -255,7 +255,7 @@ static double walk_us(const struct timing *x, const struct load *l)
 }
 
 /* Extra time of the launch over evenly spread work. The last round is not full. Tiles that are cut
- * short save almost nothing, since the SMs with cut tiles are rarely the last to end. */
+ * short save almost no time, since the SMs with cut tiles are rarely the last to end. */
 static double sm_us(const struct timing *x, const struct load *l)
 {
     const double even = l->us / x->slots, more = l->longest - l->us / l->tiles;
@@ -267,7 +267,8 @@ static double sm_us(const struct timing *x, const struct load *l)
         const double share = x->t->dynamic ? 0 : x->c->cut_share;
         us += (share * rounds + x->c->cut_round) * more;
     }
-    /* The times of all three measured tiles differ by this factor, for an unknown reason. */
+    /* Measured: the model was off by this factor for all three such tiles, for an unknown reason.
+     */
     if (x->t->swap_ab && x->t->r <= 128) {
         us *= !x->t->dynamic ? x->c->swapped_narrow : x->t->pingpong ? 1 : x->c->narrow_dynamic;
     }
@@ -283,8 +284,9 @@ static double timing_missed_share(const struct timing *x, double bytes)
     return fmin(1, bytes / (x->f->l2_bytes * x->c->l2_part));
 }
 
-/* Bytes read again for an expert, with `fast` and `slow` tiles along the two sides of its output,
- * and strips of these bytes. */
+/* Bytes that memory delivers again for an expert. Its output has `fast` tiles along the side that
+ * is walked first and `slow` tiles along the other; a strip is the operand's bytes for one of them.
+ */
 static double timing_bytes_again(const struct timing *x, double fast, double slow,
                                  double fast_strip, double slow_strip)
 {
@@ -377,8 +379,8 @@ static double memory_us(const struct timing *x, const struct load *l)
 {
     const double rounds = l->tiles / x->slots;
     const double uneven = ceil(rounds) / rounds - 1;
-    const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
-    /* The launch takes longer for each stage that is missing to four: too few requests to memory
+    const double free = x->t->stages - 1 - x->t->in_flight; /* stages that can be loading */
+    /* The launch takes longer for each such stage below four, because too few requests to memory
      * are under way. */
     const double starved = x->f->v.mode == GEMM_FORWARD ? x->c->starved
                            : x->f->v.mode == GEMM_DX    ? x->c->starved_dx
@@ -387,8 +389,9 @@ static double memory_us(const struct timing *x, const struct load *l)
            (1 + x->c->hbm_round * uneven) * (1 + starved * fmax(0, 4 - free));
 }
 
-/* The copy reads rows that other copies find in L2 again, or by token once, and writes each. The
- * constants are fitted to copies of single rows, which take about 10 us of 50 longer. */
+/* The copy reads each row of the operand from memory once, since later reads of the row hit L2, and
+ * writes a row for each routed row. The constants are fitted to copies of single rows. Copies by
+ * token take about 10 us less, of 50 us. */
 static double copy_us(const struct timing *x)
 {
     const struct grouped_gemm_problem *v = &x->f->v;
@@ -415,8 +418,8 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
     return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
 }
 
-/* Reads ahead as with experts in order: searches over recorded keys miss more if
- * expert_order=size, which does not read ahead, is charged for that. False where experts have a
+/* Ignores expert_order=size, which does not read ahead: searches over recorded keys miss more
+ * winners if the model makes expert_order=size slower for that. False where experts have a
  * block of rows each: these keys were recorded before reads ahead existed. */
 static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
 {
@@ -425,7 +428,7 @@ static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *
     return f->v.m != f->v.experts * HOPPER_DEPTH && hopper_usual_ahead(&f->v, &in_order) > 0;
 }
 
-/* Measured factors of the time, which are the same for SMs and for memory. */
+/* Measured factors that multiply the time of the SMs and the time of memory alike. */
 static double seen_factor(const struct hopper_facts *f, const struct hopper_tile *t,
                           const struct hopper_constants *c)
 {
